@@ -1,0 +1,1 @@
+//! Which configuration should the job run on.

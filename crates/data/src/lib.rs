@@ -1,0 +1,1 @@
+//! Data sources, order, loader, prepare and the reading speed test.

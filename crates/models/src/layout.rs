@@ -1,0 +1,84 @@
+//! Names, shapes and offsets of a model's parameters in one flat buffer.
+
+use std::ops::Range;
+
+/// One named parameter tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Dotted name, as checkpoints and TensorBoard show it.
+    pub name: String,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// First element in the flat buffer.
+    pub offset: usize,
+    /// Whether the optimiser updates it. Running statistics of batch normalisation are not trained:
+    /// the model writes the *change* of such an entry into its gradient slot, and it is added as is.
+    pub trained: bool,
+}
+
+impl Entry {
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the tensor has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the tensor lies in the flat buffer.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// All parameters of a model, in buffer order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layout {
+    entries: Vec<Entry>,
+    len: usize,
+}
+
+impl Layout {
+    /// Appends a tensor and returns where it lies.
+    pub fn push(
+        &mut self,
+        name: impl Into<String>,
+        shape: &[usize],
+        trained: bool,
+    ) -> Range<usize> {
+        let entry = Entry { name: name.into(), shape: shape.to_vec(), offset: self.len, trained };
+        let range = entry.range();
+        self.len = range.end;
+        self.entries.push(entry);
+        range
+    }
+
+    /// The tensors, in buffer order, without gaps.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The tensor of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Elements of the whole buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no parameters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}

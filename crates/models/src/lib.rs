@@ -1,0 +1,11 @@
+//! Models on flat `f32` buffers, and the kernels under them.
+//!
+//! A model owns its activations and scratch memory, planned once per batch size; parameters and
+//! gradients are the caller's, one flat buffer each, described by a [`Layout`]. A model knows no
+//! clock, no network and no other worker.
+
+pub mod layout;
+pub mod model;
+
+pub use layout::{Entry, Layout};
+pub use model::{Model, ModelError, ModelOptions, Score, StepContext, StepLoss, Touched};

@@ -1,0 +1,147 @@
+//! What every model can do.
+
+use crate::layout::Layout;
+use paceline_batch::{Batch, Schema};
+use std::ops::Range;
+
+/// A model: a pure function of parameters and batch, plus the scratch memory to compute it fast.
+pub trait Model: Send {
+    /// Names, shapes and offsets of the parameters.
+    fn layout(&self) -> &Layout;
+
+    /// Fills `params` with initial values that follow from `seed` alone.
+    fn init(&self, seed: u64, params: &mut [f32]);
+
+    /// Forward and backward pass of one batch.
+    ///
+    /// Writes `context.scale * Σ ∂loss/∂params` over the batch's examples into `grad` (every
+    /// element, no accumulation), so that the workers of one global batch pass the same
+    /// `scale = 1 / global examples` and their gradients simply add up.
+    ///
+    /// Calls `ready(range, params, grad)` once for each range as it becomes final, last layer first;
+    /// the ranges cover the buffer exactly once. From that call on the model reads neither
+    /// `params[range]` nor `grad[range]` in this step: the callee may send the gradient away or
+    /// apply the update while both are still in cache. The slices passed are those of the range.
+    fn loss_and_grad(
+        &mut self,
+        params: &mut [f32],
+        batch: &Batch,
+        context: &StepContext,
+        grad: &mut [f32],
+        ready: &mut dyn FnMut(Range<usize>, &mut [f32], &mut [f32]),
+    ) -> Result<StepLoss, ModelError>;
+
+    /// Forward pass only (no dropout, running statistics), added to `score`.
+    fn score(&mut self, params: &[f32], batch: &Batch, score: &mut Score)
+    -> Result<(), ModelError>;
+
+    /// Which parameters this batch needs.
+    fn touched(&self, _batch: &Batch) -> Touched {
+        Touched::All
+    }
+}
+
+/// What a step knows besides parameters and examples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepContext {
+    /// Seed of the run; dropout derives from (`seed`, `step`, position in the global batch), so that
+    /// the number of workers does not change which units drop.
+    pub seed: u64,
+    /// Global step, from 0.
+    pub step: u64,
+    /// Position of this batch's first example within the global batch.
+    pub first_example: u64,
+    /// Factor of the gradient sum: 1 / examples in the global batch.
+    pub scale: f32,
+}
+
+/// Loss over one batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StepLoss {
+    /// Sum of the examples' losses, in nats.
+    pub loss_sum: f64,
+    /// Examples whose most likely class was the label.
+    pub correct: u64,
+    /// Examples in the batch.
+    pub examples: u64,
+}
+
+/// Accumulated over an evaluation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Score {
+    /// Loss and hits so far.
+    pub total: StepLoss,
+    /// `classes * classes` counts, row = label, column = prediction; left alone when empty.
+    pub confusion: Vec<u64>,
+}
+
+/// The parameters a batch needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// All of them.
+    All,
+    /// Only these, sorted and unique.
+    Sparse(Vec<u32>),
+}
+
+/// Choices that shape a model, beside the data's schema.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelOptions {
+    /// Threads the kernels may use; at least 1.
+    pub threads: usize,
+    /// Width multiplier of MobileNet-v2.
+    pub width: f32,
+    /// Dropout rate of the models that have it; 0 turns it off.
+    pub dropout: f32,
+    /// Local response normalisation in AlexNet.
+    pub lrn: bool,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self { threads: 1, width: 1.0, dropout: 0.5, lrn: false }
+    }
+}
+
+/// Why a model cannot be built or fed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The model wants other examples than the source has.
+    #[error("model `{model}` needs {needs}, but the data has {has}")]
+    Mismatch {
+        /// The model's name.
+        model: &'static str,
+        /// What it can take.
+        needs: String,
+        /// What the schema says.
+        has: String,
+    },
+    /// A label names no class.
+    #[error(
+        "label {label} of example {example} in the batch is out of range: the model has {classes} classes"
+    )]
+    Label {
+        /// Position in the batch.
+        example: usize,
+        /// The label found.
+        label: u32,
+        /// Classes of the model.
+        classes: usize,
+    },
+    /// An option is out of range.
+    #[error("model `{model}`: {option} is {found}, must be {wanted}")]
+    Option {
+        /// The model's name.
+        model: &'static str,
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        wanted: &'static str,
+    },
+}
+
+/// Builds a model for the examples a schema describes.
+pub type Build = fn(&Schema, &ModelOptions) -> Result<Box<dyn Model>, ModelError>;

@@ -1,0 +1,1 @@
+//! Photographs: decode, orient, resize, encode, safely and fast.

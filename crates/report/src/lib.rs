@@ -1,0 +1,1 @@
+//! Charts, HTML, Markdown and CSV.

@@ -1,0 +1,1 @@
+//! The files a training run leaves behind.

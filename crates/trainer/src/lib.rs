@@ -1,0 +1,1 @@
+//! The step loop: the one place where model, data and strategy meet.

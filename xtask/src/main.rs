@@ -1,0 +1,2 @@
+//! Checks, tests and benchmarks of this workspace.
+fn main() {}

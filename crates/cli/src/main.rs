@@ -1,2 +1,5 @@
-//! The `paceline` command.
-fn main() {}
+//! The `paceline` binary; see the library beside it.
+
+fn main() -> std::process::ExitCode {
+    paceline_cli::run()
+}

@@ -1,0 +1,24 @@
+//! The commands: one file each, arguments and a thin `exec`.
+
+mod completions;
+mod man;
+
+use crate::failure::Exit;
+use crate::terminal::Terminal;
+
+/// Every command there is. `--help`, completions, man pages and `docs/commands.md` derive from this.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Print a completion script for your shell
+    Completions(completions::Args),
+    /// Print the manual page, or write all pages into a folder
+    Man(man::Args),
+}
+
+/// Runs the chosen command.
+pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    match command {
+        Command::Completions(args) => completions::exec(args, terminal),
+        Command::Man(args) => man::exec(args, terminal),
+    }
+}

@@ -1,0 +1,104 @@
+//! What a failing command adds to an error: an exit code and a hint.
+//!
+//! Both travel inside `anyhow::Error`, so that a command attaches them where it knows best and `?`
+//! carries them up unchanged.
+
+use std::fmt;
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// All was done.
+    Done,
+    /// Something failed, or a check found something.
+    Failed,
+    /// The call itself was wrong.
+    Usage,
+    /// Failed in a way that may pass: a peer was lost, a mirror did not answer.
+    Retry,
+    /// Ctrl-C.
+    Interrupted,
+    /// SIGTERM.
+    Terminated,
+}
+
+/// An error dressed for the terminal.
+#[derive(Debug)]
+pub struct Failure {
+    error: anyhow::Error,
+    /// What the user could do about it.
+    pub hint: Option<String>,
+    /// The exit code, where it is not plain failure.
+    pub exit: Option<Exit>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Adds hints and exit codes to results.
+pub trait FailureExt<T> {
+    /// Says what the user could do.
+    fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
+    /// Sets the exit code.
+    fn exit(self, exit: Exit) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> FailureExt<T> for Result<T, E> {
+    fn hint(self, hint: impl Into<String>) -> anyhow::Result<T> {
+        self.map_err(|error| {
+            let mut failure = dress(error.into());
+            failure.hint = Some(hint.into());
+            failure.into()
+        })
+    }
+
+    fn exit(self, exit: Exit) -> anyhow::Result<T> {
+        self.map_err(|error| {
+            let mut failure = dress(error.into());
+            failure.exit = Some(exit);
+            failure.into()
+        })
+    }
+}
+
+/// A wrong call that clap cannot see, such as two flags that do not go together.
+pub fn usage(message: impl fmt::Display, hint: impl Into<String>) -> anyhow::Error {
+    Failure {
+        error: anyhow::anyhow!("{message}"),
+        hint: Some(hint.into()),
+        exit: Some(Exit::Usage),
+    }
+    .into()
+}
+
+fn dress(error: anyhow::Error) -> Failure {
+    error.downcast::<Failure>().unwrap_or_else(|error| Failure { error, hint: None, exit: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hint_and_exit_survive_each_other_and_keep_the_chain() {
+        let inner: Result<(), _> = Err(std::io::Error::other("disk on fire"));
+        let error = anyhow::Context::context(inner, "cannot write `x`")
+            .hint("buy a new one")
+            .exit(Exit::Retry);
+        let error = error.unwrap_err();
+        let failure = error.downcast_ref::<Failure>().unwrap();
+        assert_eq!(failure.hint.as_deref(), Some("buy a new one"));
+        assert_eq!(failure.exit, Some(Exit::Retry));
+        let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+        assert_eq!(chain, ["cannot write `x`", "disk on fire"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Everything a person or a pipe sees goes through here.
+//!
+//! stdout carries data, stderr carries talk. With `--json`, stdout holds exactly one JSON document,
+//! for success and failure alike. Bars are drawn on stderr, and only when a person is watching.
+
+mod progress;
+mod table;
+
+pub use progress::{Progress, Unit};
+pub use table::Table;
+
+use crate::failure::{Exit, Failure};
+use anstream::{AutoStream, ColorChoice};
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RED: &str = "\x1b[31m";
+const YELLOW: &str = "\x1b[33m";
+const CYAN: &str = "\x1b[36m";
+const RESET: &str = "\x1b[0m";
+
+/// Flags every command takes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct OutputArgs {
+    /// Print one JSON document on stdout instead of text
+    #[arg(long, global = true, help_heading = "Output")]
+    pub json: bool,
+    /// No progress, no notes; warnings and errors only
+    #[arg(long, short, global = true, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// The one way to speak to whoever started us.
+pub struct Terminal {
+    json: bool,
+    quiet: bool,
+    colour: bool,
+    bars: MultiProgress,
+    interrupted: Option<Interrupt>,
+}
+
+struct Interrupt {
+    flag: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Terminal {
+    /// Decides once what the streams can show.
+    pub fn new(args: &OutputArgs) -> Self {
+        let watched = io::stderr().is_terminal() && !args.quiet;
+        let target =
+            if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Self {
+            json: args.json,
+            quiet: args.quiet,
+            colour: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
+            bars: MultiProgress::with_draw_target(target),
+            interrupted: None,
+        }
+    }
+
+    /// Whether the caller wants JSON.
+    pub fn wants_json(&self) -> bool {
+        self.json
+    }
+
+    /// Data for people, on stdout; nothing with `--json`.
+    pub fn data(&self, text: impl Display) -> anyhow::Result<()> {
+        if self.json { Ok(()) } else { self.stdout(&text.to_string()) }
+    }
+
+    /// The result as JSON on stdout; nothing without `--json`.
+    pub fn json(&self, value: &impl Serialize) -> anyhow::Result<()> {
+        if self.json { self.stdout(&serde_json::to_string_pretty(value)?) } else { Ok(()) }
+    }
+
+    /// Talk: what is going on, on stderr.
+    pub fn note(&self, text: impl Display) {
+        if !self.quiet {
+            self.stderr(&text.to_string());
+        }
+    }
+
+    /// A doubt the user should know of, even with `--quiet`.
+    pub fn warn(&self, text: impl Display) {
+        self.stderr(&format!("{YELLOW}{BOLD}warning{RESET}{BOLD}:{RESET} {text}"));
+    }
+
+    /// A bar with rate and time left; draws nothing unless somebody watches.
+    pub fn progress(&self, what: impl Into<String>, total: Option<u64>, unit: Unit) -> Progress {
+        Progress::start(&self.bars, what.into(), total, unit)
+    }
+
+    /// Whether bars are drawn at all, for callers that would prepare something costly for them.
+    pub fn watched(&self) -> bool {
+        !self.bars.is_hidden()
+    }
+
+    /// A flag that Ctrl-C and SIGTERM raise. The first signal asks; a second one ends at once.
+    pub fn interrupt(&mut self) -> anyhow::Result<Arc<AtomicBool>> {
+        if let Some(interrupt) = &self.interrupted {
+            return Ok(Arc::clone(&interrupt.flag));
+        }
+        let flag = Arc::new(AtomicBool::new(false));
+        let signal = Arc::new(AtomicUsize::new(0));
+        for (number, exit) in [(SIGINT, Exit::Interrupted), (SIGTERM, Exit::Terminated)] {
+            let code = i32::from(exit.code());
+            signal_hook::flag::register_conditional_shutdown(number, code, Arc::clone(&flag))?;
+            signal_hook::flag::register_usize(
+                number,
+                Arc::clone(&signal),
+                number.unsigned_abs() as usize,
+            )?;
+            signal_hook::flag::register(number, Arc::clone(&flag))?;
+        }
+        self.interrupted = Some(Interrupt { flag: Arc::clone(&flag), signal });
+        Ok(flag)
+    }
+
+    /// The exit that a received signal asks for.
+    pub fn signalled(&self) -> Option<Exit> {
+        let number = self.interrupted.as_ref()?.signal.load(Ordering::Relaxed);
+        match i32::try_from(number).ok()? {
+            SIGINT => Some(Exit::Interrupted),
+            SIGTERM => Some(Exit::Terminated),
+            _ => None,
+        }
+    }
+
+    /// Shows an error with its causes and its hint, and says how to exit.
+    pub fn failure(&self, error: &anyhow::Error) -> Exit {
+        if is_broken_pipe(error) {
+            return Exit::Done; // the reader has seen enough, as with `| head`
+        }
+        let failure = error.downcast_ref::<Failure>();
+        let hint = failure.and_then(|failure| failure.hint.as_deref());
+        let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {error}");
+        for cause in &causes {
+            text.push_str(&format!("\n  {DIM}caused by:{RESET} {cause}"));
+        }
+        if let Some(hint) = hint {
+            text.push_str(&format!("\n\n{CYAN}{BOLD}hint{RESET}{BOLD}:{RESET} {hint}"));
+        }
+        self.stderr(&text);
+        let exit = failure.and_then(|failure| failure.exit).unwrap_or(Exit::Failed);
+        if self.json {
+            let document = serde_json::json!({
+                "error": error.to_string(), "causes": causes, "hint": hint, "exit": exit.code(),
+            });
+            // stdout may be closed; the text on stderr has been said already.
+            let _ = self.json(&document);
+        }
+        exit
+    }
+
+    /// Takes the bars away; the last words stay.
+    pub fn finish(&mut self) {
+        let _ = self.bars.clear();
+    }
+
+    fn stdout(&self, text: &str) -> anyhow::Result<()> {
+        let write = || -> io::Result<()> {
+            let mut out = AutoStream::auto(io::stdout()).lock();
+            out.write_all(text.trim_end_matches('\n').as_bytes())?;
+            out.write_all(b"\n")?;
+            out.flush()
+        };
+        self.bars.suspend(write).map_err(anyhow::Error::from)
+    }
+
+    fn stderr(&self, text: &str) {
+        let write = || -> io::Result<()> {
+            let choice = if self.colour { ColorChoice::Always } else { ColorChoice::Never };
+            let mut out = AutoStream::new(io::stderr(), choice);
+            writeln!(out, "{text}")
+        };
+        // Nobody is left to tell when stderr itself is closed.
+        let _ = self.bars.suspend(write);
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,80 @@
+//! Progress bars: how far, how fast, how long still.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// What a bar counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Things, named.
+    Items(&'static str),
+    /// Bytes, shown as MiB.
+    Bytes,
+}
+
+/// One bar, gone when dropped. May be called from any thread; a hidden one costs an atomic.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub(super) fn start(
+        bars: &MultiProgress,
+        what: String,
+        total: Option<u64>,
+        unit: Unit,
+    ) -> Self {
+        let bar = bars.add(total.map_or_else(ProgressBar::new_spinner, ProgressBar::new));
+        bar.set_style(style(total.is_some(), unit));
+        bar.set_prefix(what);
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self { bar }
+    }
+
+    /// Moves to `done` of the total.
+    pub fn set(&self, done: u64) {
+        self.bar.set_position(done);
+    }
+
+    /// Corrects the total once it is known.
+    pub fn set_total(&self, total: u64) {
+        self.bar.set_length(total);
+    }
+
+    /// Says something short behind the bar: a loss, a count of rejects.
+    pub fn message(&self, text: impl Into<String>) {
+        self.bar.set_message(text.into());
+    }
+
+    /// Whether nobody sees this bar.
+    pub fn is_hidden(&self) -> bool {
+        self.bar.is_hidden()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(known: bool, unit: Unit) -> ProgressStyle {
+    let template = match (known, unit) {
+        (true, Unit::Items(name)) => format!(
+            "{{prefix}} {{bar:28.cyan/dim}} {{human_pos}}/{{human_len}} {name}, {{per_sec}}, {{eta}} left {{msg:.dim}}"
+        ),
+        (true, Unit::Bytes) => "{prefix} {bar:28.cyan/dim} {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left {msg:.dim}".to_owned(),
+        (false, Unit::Items(name)) => {
+            format!("{{prefix}} {{spinner}} {{human_pos}} {name}, {{per_sec}} {{msg:.dim}}")
+        }
+        (false, Unit::Bytes) => {
+            "{prefix} {spinner} {binary_bytes}, {binary_bytes_per_sec} {msg:.dim}".to_owned()
+        }
+    };
+    ProgressStyle::with_template(&template)
+        .expect("the templates above are well formed")
+        .progress_chars("━╸─")
+}

@@ -1,2 +1,52 @@
-//! Checks, tests and benchmarks of this workspace.
-fn main() {}
+//! Checks, tests and benchmarks of this workspace: `cargo xtask <task>`.
+//!
+//! Written in Rust so that a fresh machine needs nothing but cargo to run them.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a developer's tool talks to its developer
+#![allow(unreachable_pub)] // a binary exports nothing
+
+mod check;
+mod environment;
+mod test;
+
+use anyhow::bail;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <task>
+
+tasks:
+  check               house rules a compiler does not know: file sizes, names, edges, paths in documents
+  test [FILTER…]      install what the tests need beyond cargo, then run them all
+  docs                write docs/commands.md anew from the program itself
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> anyhow::Result<()> {
+    match words {
+        ["check"] => check::run(&root()),
+        ["test", filter @ ..] => test::run(&root(), filter),
+        ["docs"] => test::write_docs(&root()),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("no such task: {}\n\n{USAGE}", other.join(" ")),
+    }
+}
+
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().expect("xtask lies below the root").to_owned()
+}

@@ -1,0 +1,59 @@
+//! Real data and real tools for tests.
+//!
+//! A test that needs something which may be absent asks here. Absent things are said aloud, and with
+//! `CI=true` they are failures: a test that silently did nothing is worse than none.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the workspace.
+#[must_use]
+pub fn workspace() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).expect("crates/testing lies two folders below the root").to_owned()
+}
+
+/// A file or folder of the real test data (`PACELINE_DATA`, else `../shared/data`), if it is there.
+///
+/// # Panics
+/// With `CI=true`, when it is not.
+#[must_use]
+pub fn real_data(name: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("PACELINE_DATA")
+        .map_or_else(|| workspace().join("../shared/data"), PathBuf::from);
+    let path = root.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    missing(&format!("no data at `{}`", path.display()))
+}
+
+/// The Python interpreter that `cargo xtask test` installs with the packages tests compare with, if
+/// it is there and can import `module`.
+///
+/// # Panics
+/// With `CI=true`, when it is not.
+#[must_use]
+pub fn python(module: &str) -> Option<PathBuf> {
+    let python = std::env::var_os("PACELINE_TEST_PYTHON")
+        .map_or_else(|| workspace().join("target/test-env/bin/python"), PathBuf::from);
+    let works = Command::new(&python)
+        .args(["-c", &format!("import {module}")])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if works {
+        return Some(python);
+    }
+    missing(&format!("`{}` cannot import {module}; run `cargo xtask test`", python.display()))
+}
+
+/// Says why a test does nothing.
+///
+/// # Panics
+/// With `CI=true`.
+#[allow(clippy::print_stderr)] // this is the loud word itself
+pub fn missing<T>(what: &str) -> Option<T> {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "needed in CI: {what}");
+    eprintln!("skipped: {what}");
+    None
+}

@@ -1,0 +1,180 @@
+//! `cargo xtask check`: what a reader would otherwise have to watch.
+
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Longest source file; beyond that a file is two files.
+const MOST_LINES: usize = 600;
+
+/// Names that say nothing about what is inside.
+const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "base", "misc"];
+
+/// Which crate may build on which. Edges point downward only; a new edge is a decision, made here.
+const EDGES: &[(&str, &[&str])] = &[
+    ("batch", &[]),
+    ("testing", &[]),
+    ("tfrecord", &[]),
+    ("photo", &[]),
+    ("analysis", &[]),
+    ("report", &["analysis"]),
+    ("data", &["batch", "tfrecord", "photo"]),
+    ("models", &["batch"]),
+    ("strategies", &["batch", "models"]),
+    ("runs", &["tfrecord"]),
+    ("trainer", &["batch", "data", "models", "runs", "strategies"]),
+    ("advisor", &["analysis"]),
+];
+
+/// Documents whose back-quoted paths must exist.
+const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+
+/// Runs every check and lists all findings, not only the first.
+pub fn run(root: &Path) -> anyhow::Result<()> {
+    let files = tracked_files(root)?;
+    let mut findings = Vec::new();
+    findings.extend(long_files(root, &files)?);
+    findings.extend(empty_names(&files));
+    findings.extend(edges(root)?);
+    findings.extend(dead_paths(root)?);
+    findings.extend(missing_headers(root, &files)?);
+    findings.extend(registries(root)?);
+    if findings.is_empty() {
+        println!("check: {} files, nothing to say", files.len());
+        return Ok(());
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    bail!("{} findings", findings.len())
+}
+
+fn tracked_files(root: &Path) -> anyhow::Result<Vec<String>> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("cannot run git")?;
+    if !output.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let names = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
+    Ok(names.lines().filter(|name| root.join(name).exists()).map(str::to_owned).collect())
+}
+
+fn rust_files(files: &[String]) -> impl Iterator<Item = &String> {
+    files.iter().filter(|name| name.ends_with(".rs"))
+}
+
+fn long_files(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for name in rust_files(files) {
+        let lines = fs::read_to_string(root.join(name))?.lines().count();
+        if lines > MOST_LINES {
+            findings.push(format!("{name}: {lines} lines, more than {MOST_LINES}"));
+        }
+    }
+    Ok(findings)
+}
+
+fn empty_names(files: &[String]) -> Vec<String> {
+    let says_nothing = |name: &&String| {
+        name.trim_end_matches(".rs").split('/').any(|part| EMPTY_NAMES.contains(&part))
+    };
+    rust_files(files)
+        .filter(says_nothing)
+        .map(|name| format!("{name}: the name says nothing about what is inside"))
+        .collect()
+}
+
+/// Module headers say why a file exists.
+fn missing_headers(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for name in rust_files(files) {
+        if !fs::read_to_string(root.join(name))?.starts_with("//!") {
+            findings.push(format!("{name}: no `//!` header that says why it exists"));
+        }
+    }
+    Ok(findings)
+}
+
+fn edges(root: &Path) -> anyhow::Result<Vec<String>> {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let mut findings = Vec::new();
+    for folder in fs::read_dir(root.join("crates"))? {
+        let folder = folder?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "cli" || name == "conformance" {
+            continue; // they stand above everything
+        }
+        let manifest = fs::read_to_string(folder.join("Cargo.toml"))
+            .with_context(|| format!("crates/{name} has no Cargo.toml"))?;
+        let Some(allowed) = allowed.get(name.as_str()) else {
+            findings.push(format!("crates/{name}: not in the list of edges in xtask/src/check.rs"));
+            continue;
+        };
+        for used in normal_dependencies(&manifest) {
+            if !allowed.contains(&used) {
+                findings.push(format!("crates/{name}: must not depend on paceline-{used}"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Workspace crates under `[dependencies]`; tests may look anywhere.
+fn normal_dependencies(manifest: &str) -> Vec<&str> {
+    let mut used = Vec::new();
+    let mut section = "";
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[dependencies]"
+            && let Some(rest) = line.strip_prefix("paceline-")
+        {
+            used.extend(rest.split([' ', '=', '.']).next());
+        }
+    }
+    used
+}
+
+fn dead_paths(root: &Path) -> anyhow::Result<Vec<String>> {
+    let tops = ["crates/", "xtask/", "recipes/", "docs/", "fuzz/", ".ci/", "deploy/"];
+    let mut findings = Vec::new();
+    for document in DOCUMENTS {
+        let text = fs::read_to_string(root.join(document))
+            .with_context(|| format!("cannot read {document}"))?;
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let is_path = tops.iter().any(|top| quoted.starts_with(top))
+                && !quoted.contains([' ', '<', '*', '{', '…']);
+            if is_path && !root.join(quoted).exists() {
+                findings.push(format!("{document}: `{quoted}` does not exist"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Folders of alternatives, and the file that lists them all.
+const REGISTRIES: &[(&str, &str)] = &[];
+
+/// Every file of a folder of alternatives is named in its registry.
+fn registries(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for (folder, registry) in REGISTRIES {
+        let listed = fs::read_to_string(root.join(registry))
+            .with_context(|| format!("cannot read {registry}"))?;
+        for file in
+            fs::read_dir(root.join(folder)).with_context(|| format!("no folder {folder}"))?
+        {
+            let path = file?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if name != "mod" && !listed.contains(&format!("{name}::ENTRY")) {
+                findings.push(format!("{folder}/{name}: not listed in {registry}"));
+            }
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,104 @@
+//! `BENCHMARKS.md`: one section per area, each replaced when its comparison is run again.
+
+use super::contest::{Outcome, median};
+use anyhow::Context;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+const OPENING: &str = "# Benchmarks
+
+Paceline beside the tools it is compared with, written by `cargo xtask versus`.
+
+How to read it: every round measures each side once, in rotating order, on the same machine; the ratio is ours over the
+peer's *within a round*, given as the median of the rounds with the least and the greatest. Rates are medians. Peers run at
+the settings that served them best in trials (`xtask/peers`), their start-up and warm-up outside the clock. The machine is
+small, shared and noisy: ratios hold here, and say nothing about other machines.
+";
+
+/// Replaces the section of `area`.
+pub fn write(root: &Path, area: &str, caveats: &[&str], outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let path = root.join("BENCHMARKS.md");
+    let text = fs::read_to_string(&path).unwrap_or_else(|_| OPENING.to_owned());
+    let (start, end) = (format!("<!-- {area} -->\n"), format!("<!-- end of {area} -->\n"));
+    let section = format!("{start}{}{end}", section(area, caveats, outcomes)?);
+    let replaced = match (text.find(&start), text.find(&end)) {
+        (Some(from), Some(to)) => {
+            format!("{}{section}{}", &text[..from], &text[to + end.len()..])
+        }
+        _ => format!("{text}\n{section}"),
+    };
+    fs::write(&path, replaced).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("wrote {}", path.display());
+    Ok(())
+}
+
+fn section(area: &str, caveats: &[&str], outcomes: &[Outcome]) -> anyhow::Result<String> {
+    let mut text = format!("## {area}\n\n{}\n\n", machine());
+    writeln!(text, "| work | side | rate | ours / theirs (least–greatest) |")?;
+    writeln!(text, "| --- | --- | --- | --- |")?;
+    for outcome in outcomes {
+        for (index, (name, rates)) in outcome.sides.iter().enumerate() {
+            let work = if index == 0 { outcome.work.as_str() } else { "" };
+            let rate = number(median(rates));
+            let ratio = if index == 0 {
+                format!("n = {}", rates.len())
+            } else {
+                let mut ratios = outcome.ratios(index);
+                ratios.sort_by(f64::total_cmp);
+                let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+                format!("**{:.2}** ({least:.2}–{most:.2})", median(&ratios))
+            };
+            writeln!(text, "| {work} | {name} | {rate} {} | {ratio} |", outcome.unit)?;
+        }
+    }
+    if !caveats.is_empty() {
+        writeln!(text)?;
+    }
+    for caveat in caveats {
+        writeln!(text, "- {caveat}")?;
+    }
+    Ok(text)
+}
+
+fn number(value: f64) -> String {
+    if value >= 1000.0 {
+        let whole = format!("{value:.0}");
+        let cut = whole.len() - 3;
+        format!("{},{}", &whole[..cut], &whole[cut..])
+    } else if value >= 100.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// CPU, cores, memory and versions, as the reader of a figure wants them.
+fn machine() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown CPU", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    let memory = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1)?.parse::<f64>().ok())
+        .map_or(0.0, |kib| kib / 1024.0 / 1024.0);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{model}, {cores} cores, {memory:.0} GiB, Linux {}; Paceline {}, {}.",
+        kernel.trim(),
+        env!("CARGO_PKG_VERSION"),
+        today()
+    )
+}
+
+fn today() -> String {
+    std::process::Command::new("date")
+        .args(["-u", "+%Y-%m-%d"])
+        .output()
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .map_or_else(|| "date unknown".to_owned(), |date| date.trim().to_owned())
+}

@@ -1,0 +1,142 @@
+//! Measuring several sides in turns.
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// One side of a comparison. A measurement is a rate: more is better.
+pub enum Side {
+    /// A process that measures once for every line it is sent (see `xtask/peers/contest.py`).
+    Peer(Peer),
+    /// Something this process starts and times itself.
+    Own { name: String, measure: Box<dyn FnMut() -> anyhow::Result<f64>> },
+}
+
+/// A peer's process, warmed up and waiting.
+pub struct Peer {
+    name: String,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    ready: Option<String>,
+    value: Option<f64>,
+}
+
+impl Side {
+    /// Our own side.
+    pub fn own(
+        name: impl Into<String>,
+        measure: impl FnMut() -> anyhow::Result<f64> + 'static,
+    ) -> Self {
+        Self::Own { name: name.into(), measure: Box::new(measure) }
+    }
+
+    /// Starts a peer and waits until it has warmed up.
+    pub fn peer(command: &mut Command) -> anyhow::Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        let input = child.stdin.take().context("the peer's standard input was piped")?;
+        let output = BufReader::new(child.stdout.take().context("its output was piped")?);
+        let mut peer = Peer { name: String::new(), child, input, output };
+        peer.name =
+            peer.line().with_context(|| format!("{command:?}"))?.ready.context("no ready line")?;
+        Ok(Self::Peer(peer))
+    }
+
+    /// What to call it in a table.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Peer(peer) => &peer.name,
+            Self::Own { name, .. } => name,
+        }
+    }
+
+    fn measure(&mut self) -> anyhow::Result<f64> {
+        match self {
+            Self::Own { measure, .. } => measure(),
+            Self::Peer(peer) => {
+                peer.input.write_all(b"go\n")?;
+                peer.input.flush()?;
+                peer.line()?.value.with_context(|| format!("{} sent no value", peer.name))
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn line(&mut self) -> anyhow::Result<Line> {
+        let mut text = String::new();
+        if self.output.read_line(&mut text)? == 0 {
+            bail!("the peer ended without an answer; run it by hand to see why");
+        }
+        serde_json::from_str(&text).with_context(|| format!("not a line of the protocol: {text}"))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What came out of a comparison.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What was done.
+    pub work: String,
+    /// Unit of the rates.
+    pub unit: &'static str,
+    /// Name and rates of each side, our own first.
+    pub sides: Vec<(String, Vec<f64>)>,
+}
+
+/// Measures all sides `rounds` times, rotating who goes first. The first side is ours.
+pub fn run(
+    work: &str,
+    unit: &'static str,
+    rounds: usize,
+    mut sides: Vec<Side>,
+) -> anyhow::Result<Outcome> {
+    let count = sides.len();
+    let mut rates = vec![Vec::with_capacity(rounds); count];
+    for round in 0..rounds {
+        for turn in 0..count {
+            let side = (round + turn) % count;
+            let rate = sides[side]
+                .measure()
+                .with_context(|| format!("{work}: {} failed", sides[side].name()))?;
+            eprintln!("{work}, round {}: {} {rate:.4} {unit}", round + 1, sides[side].name());
+            rates[side].push(rate);
+        }
+    }
+    let sides = sides.iter().map(|side| side.name().to_owned()).zip(rates).collect();
+    Ok(Outcome { work: work.to_owned(), unit, sides })
+}
+
+/// The middle of some figures.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}
+
+impl Outcome {
+    /// Ratio of our rate to side `index` in each round: drift hits both alike.
+    pub fn ratios(&self, index: usize) -> Vec<f64> {
+        self.sides[0].1.iter().zip(&self.sides[index].1).map(|(own, peer)| own / peer).collect()
+    }
+}

@@ -1,0 +1,41 @@
+//! `cargo xtask versus`: Paceline and its peers on the same work, in turns, on the same machine.
+//!
+//! A machine drifts by a quarter within minutes, so figures of different runs cannot be compared.
+//! Here every round measures each side once, in rotating order, and what is reported is the ratio
+//! of the rounds with its spread. Peers run at the settings that serve them best (`xtask/peers`).
+
+mod benchmarks;
+mod contest;
+mod data;
+
+use crate::environment::Environment;
+use anyhow::bail;
+use std::path::Path;
+
+/// TensorFlow.
+const TENSORFLOW: Environment =
+    Environment { folder: "peers/tf", packages: &["tensorflow-cpu==2.21.0", "pillow==13.0.0"] };
+
+/// The smaller peers.
+const MISC: Environment = Environment {
+    folder: "peers/misc",
+    packages: &[
+        "scikit-learn==1.9.1",
+        "pillow==13.0.0",
+        "google-crc32c==1.9.0",
+        "numpy==2.4.6",
+        "vowpalwabbit==9.11.9",
+    ],
+};
+
+/// Runs the comparisons of one area, or of all.
+pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
+    let areas = if areas.is_empty() { &["data"][..] } else { areas };
+    for area in areas {
+        match *area {
+            "data" => data::run(root)?,
+            other => bail!("no such area: {other}; there is: data"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,455 @@
+//! A folder of the local file system as a [`Store`].
+//!
+//! A commit is: write to a temporary name in the same folder, `fsync` the file, rename (or link, when
+//! the target must not exist), `fsync` the folder. Without the first `fsync` a crash of the machine can
+//! leave a whole name with half the bytes; without the second, no name. Temporary names carry a prefix
+//! that listings skip and [`Store::sweep`] removes. Locks are `flock`s, which vanish with their holder.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, SeekFrom, Write},
+    ops::Range,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::{
+    FileEntry, IfExists, Listing, Lock, Result, Store, StoreError, Upload, check_key, join_key,
+};
+
+/// Start of the name of every unfinished object.
+const TEMPORARY: &str = ".paceline-tmp-";
+
+/// A local folder; it need not exist before the first write.
+#[derive(Debug, Clone)]
+pub struct LocalStore {
+    root: PathBuf,
+}
+
+impl LocalStore {
+    /// A store in `root`.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, key: &str) -> Result<PathBuf> {
+        check_key(key)?;
+        Ok(self.root.join(key))
+    }
+
+    fn folder(&self, folder: &str) -> Result<PathBuf> {
+        if folder.is_empty() { Ok(self.root.clone()) } else { self.path(folder) }
+    }
+
+    /// Opens a regular file. Non-blocking, so that a pipe with a photo's name cannot hang the caller
+    /// before it is recognised.
+    fn open(&self, key: &str) -> Result<(File, u64)> {
+        let path = self.path(key)?;
+        let failed = |source| StoreError::io("read", self.locate(key), source);
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(StoreError::NotAFile { location: self.locate(key) });
+        }
+        Ok((file, metadata.len()))
+    }
+}
+
+impl Store for LocalStore {
+    fn locate(&self, key: &str) -> String {
+        if key.is_empty() {
+            self.root.display().to_string()
+        } else {
+            self.root.join(key).display().to_string()
+        }
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>> {
+        match fs::metadata(self.path(key)?) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError::io("examine", self.locate(key), source)),
+        }
+    }
+
+    fn read_into(&self, key: &str, limit: u64, into: &mut Vec<u8>) -> Result<()> {
+        let (file, size) = self.open(key)?;
+        let too_large = |size| StoreError::TooLarge { location: self.locate(key), size, limit };
+        if size > limit {
+            return Err(too_large(size));
+        }
+        let start = into.len();
+        into.reserve(usize::try_from(size).map_err(|_| too_large(size))?);
+        // One byte beyond the limit shows a file that grows while it is read.
+        file.take(limit.saturating_add(1))
+            .read_to_end(into)
+            .map_err(|source| StoreError::io("read", self.locate(key), source))?;
+        let got = (into.len() - start) as u64;
+        if got > limit { Err(too_large(got)) } else { Ok(()) }
+    }
+
+    fn read_range(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>> {
+        let (mut file, size) = self.open(key)?;
+        let out_of_range = || StoreError::OutOfRange { location: self.locate(key), end: range.end };
+        // Checked before anything is allocated: an index may lie about lengths.
+        if range.end > size || range.start > range.end {
+            return Err(out_of_range());
+        }
+        let length = usize::try_from(range.end - range.start).map_err(|_| out_of_range())?;
+        let mut bytes = vec![0; length];
+        file.seek(SeekFrom::Start(range.start))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(|source| StoreError::io("read", self.locate(key), source))?;
+        Ok(bytes)
+    }
+
+    fn list(&self, folder: &str) -> Result<Listing> {
+        let path = self.folder(folder)?;
+        let failed = |source| StoreError::io("list", self.locate(folder), source);
+        let mut listing = Listing::default();
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let os_name = entry.file_name();
+            let exact = os_name.to_str().is_some();
+            let name = os_name.to_string_lossy().into_owned();
+            if name.starts_with(TEMPORARY) {
+                continue;
+            }
+            let file_type = entry.file_type().map_err(failed)?;
+            // Follows links; one that dangles stays in the list as a file nobody can read.
+            let metadata = fs::metadata(entry.path()).ok();
+            if metadata.as_ref().is_some_and(fs::Metadata::is_dir) {
+                if exact && !(file_type.is_symlink() && leads_back(&path, &entry.path())) {
+                    listing.folders.push(name);
+                }
+            } else {
+                let size = metadata.filter(fs::Metadata::is_file).map_or(0, |found| found.len());
+                listing.files.push(FileEntry { name, size, exact });
+            }
+        }
+        listing.folders.sort_unstable();
+        listing.files.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        Ok(listing)
+    }
+
+    fn create(&self, key: &str, if_exists: IfExists) -> Result<Box<dyn Upload>> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let target = self.path(key)?;
+        let location = self.locate(key);
+        let failed = |source| StoreError::io("create", location.clone(), source);
+        let folder = target.parent().unwrap_or(&self.root).to_path_buf();
+        make_folders(&folder).map_err(failed)?;
+        // Process and counter keep apart whoever writes at the same time.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = folder.join(format!("{TEMPORARY}{}-{number}", process::id()));
+        let file = File::create(&temporary).map_err(failed)?;
+        Ok(Box::new(LocalUpload {
+            file,
+            temporary,
+            target,
+            folder,
+            location,
+            if_exists,
+            committed: false,
+        }))
+    }
+
+    fn remove(&self, key: &str) -> Result<()> {
+        match fs::remove_file(self.path(key)?) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(StoreError::io("remove", self.locate(key), source)),
+        }
+    }
+
+    fn remove_folder(&self, folder: &str) -> Result<()> {
+        match fs::remove_dir(self.path(folder)?) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(StoreError::io("remove", self.locate(folder), source)),
+        }
+    }
+
+    fn sweep(&self, folder: &str) -> Result<usize> {
+        let path = self.folder(folder)?;
+        let failed = |source| StoreError::io("clean", self.locate(folder), source);
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(source) => return Err(failed(source)),
+        };
+        let mut removed = 0;
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+                self.remove(&join_key(folder, &name.to_string_lossy()))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn lock(&self, key: &str) -> Result<Box<dyn Lock>> {
+        let path = self.path(key)?;
+        let failed = |source| StoreError::io("lock", self.locate(key), source);
+        if let Some(folder) = path.parent() {
+            make_folders(folder).map_err(failed)?;
+        }
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let mut text = String::new();
+                    let pid = file.read_to_string(&mut text).ok();
+                    let pid = pid.and_then(|_| text.trim().parse().ok());
+                    return Err(StoreError::Locked { location: self.locate(key), pid });
+                }
+                Err(TryLockError::Error(source)) => return Err(failed(source)),
+            }
+            // The last holder may have removed the file between our open and our lock; then the
+            // lock is on a file that no other process can find, and protects nothing.
+            let held = file.metadata().map_err(failed)?;
+            let found = fs::metadata(&path);
+            if found.is_ok_and(|found| (found.dev(), found.ino()) == (held.dev(), held.ino())) {
+                // The number serves people only, so failing to write it (a full disk) is no failure.
+                let _ = file.set_len(0).and_then(|()| write!(file, "{}", process::id()));
+                return Ok(Box::new(LocalLock { _file: file }));
+            }
+        }
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        // The folder may not exist yet; its nearest living ancestor has the same file system.
+        let existing = self.root.ancestors().find(|path| path.exists())?;
+        let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
+        available_bytes(existing)
+    }
+}
+
+#[derive(Debug)]
+struct LocalLock {
+    /// Closing it releases the lock.
+    _file: File,
+}
+
+impl Lock for LocalLock {}
+
+struct LocalUpload {
+    file: File,
+    temporary: PathBuf,
+    target: PathBuf,
+    folder: PathBuf,
+    location: String,
+    if_exists: IfExists,
+    committed: bool,
+}
+
+impl Write for LocalUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Upload for LocalUpload {
+    fn commit(mut self: Box<Self>) -> Result<()> {
+        let location = self.location.clone();
+        let failed = |source| StoreError::io("write", location.clone(), source);
+        self.file.sync_all().map_err(failed)?;
+        match self.if_exists {
+            IfExists::Replace => {
+                fs::rename(&self.temporary, &self.target).map_err(failed)?;
+                self.committed = true;
+            }
+            // A link, unlike a rename, refuses to replace; drop then removes the temporary name.
+            IfExists::Fail => match fs::hard_link(&self.temporary, &self.target) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(StoreError::Exists { location });
+                }
+                Err(source) => return Err(failed(source)),
+            },
+        }
+        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    }
+}
+
+impl Drop for LocalUpload {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Nothing to tell anybody: a leftover is recognised by its name and swept later.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Makes missing folders and makes them durable, so that a commit inside survives a crash.
+fn make_folders(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        make_folders(parent)?;
+    }
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+        result => result?,
+    }
+    File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all())
+}
+
+/// Whether a link in `folder` leads to `folder` or above it, which would make listing endless.
+fn leads_back(folder: &Path, link: &Path) -> bool {
+    match (folder.canonicalize(), link.canonicalize()) {
+        (Ok(folder), Ok(target)) => folder.starts_with(target),
+        _ => true,
+    }
+}
+
+#[allow(unsafe_code)] // std has no statvfs
+fn available_bytes(path: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the path is NUL-terminated, an all-zero statvfs is valid, and the call writes only it.
+    let stat = unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        if libc::statvfs(path.as_ptr(), &raw mut stat) != 0 {
+            return None;
+        }
+        stat
+    };
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn store() -> (tempfile::TempDir, LocalStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::new(dir.path().join("new/deep"));
+        (dir, store)
+    }
+
+    #[test]
+    fn uncommitted_object_leaves_nothing() {
+        let (_dir, store) = store();
+        let mut upload = store.create("a/b", IfExists::Replace).unwrap();
+        upload.write_all(b"half").unwrap();
+        drop(upload);
+        assert_eq!(store.size("a/b").unwrap(), None);
+        assert_eq!(fs::read_dir(store.root().join("a")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn old_object_stays_until_commit() {
+        let (_dir, store) = store();
+        store.write("key", b"old").unwrap();
+        let mut upload = store.create("key", IfExists::Replace).unwrap();
+        upload.write_all(b"new").unwrap();
+        assert_eq!(store.read("key", 10).unwrap(), b"old");
+        upload.commit().unwrap();
+        assert_eq!(store.read("key", 10).unwrap(), b"new");
+    }
+
+    #[test]
+    fn create_if_absent_has_one_winner() {
+        let (_dir, store) = store();
+        let mut first = store.create("key", IfExists::Fail).unwrap();
+        let second = store.create("key", IfExists::Fail).unwrap();
+        first.write_all(b"first").unwrap();
+        first.commit().unwrap();
+        assert!(matches!(second.commit(), Err(StoreError::Exists { .. })));
+        assert_eq!(store.read("key", 10).unwrap(), b"first");
+        assert_eq!(fs::read_dir(store.root()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn leftovers_are_invisible_and_swept() {
+        let (_dir, store) = store();
+        store.write("real", b"1").unwrap();
+        std::mem::forget(store.create("lost", IfExists::Replace).unwrap());
+        assert_eq!(store.list("").unwrap().files.len(), 1);
+        assert_eq!(store.sweep("").unwrap(), 1);
+        assert_eq!(fs::read_dir(store.root()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn lock_keeps_out_and_ends_with_its_holder() {
+        let (_dir, store) = store();
+        let held = store.lock("lock").unwrap();
+        let refused = store.lock("lock").unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Locked { pid: Some(pid), .. } if pid == process::id())
+        );
+        drop(held);
+        store.lock("lock").unwrap();
+    }
+
+    #[test]
+    fn lock_on_a_removed_file_is_not_a_lock() {
+        let (_dir, store) = store();
+        let held = store.lock("lock").unwrap();
+        store.remove("lock").unwrap();
+        // The old holder's file is gone, so the next one must get a fresh file, not wait.
+        let next = store.lock("lock").unwrap();
+        assert!(matches!(store.lock("lock"), Err(StoreError::Locked { .. })));
+        drop((held, next));
+    }
+
+    #[test]
+    fn pipes_loops_and_dangling_links_do_not_hang() {
+        let (_dir, store) = store();
+        store.write("class/a.jpg", b"x").unwrap();
+        let class = store.root().join("class");
+        symlink("..", class.join("up")).unwrap();
+        symlink("nowhere", class.join("dangling.jpg")).unwrap();
+        let pipe = std::ffi::CString::new(class.join("pipe.jpg").to_str().unwrap()).unwrap();
+        #[allow(unsafe_code)] // SAFETY: a NUL-terminated path
+        let made = unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) };
+        assert_eq!(made, 0);
+        let listing = store.list("class").unwrap();
+        assert!(listing.folders.is_empty());
+        let names: Vec<_> = listing.files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["a.jpg", "dangling.jpg", "pipe.jpg"]);
+        assert!(matches!(store.read("class/pipe.jpg", 9), Err(StoreError::NotAFile { .. })));
+        let gone = store.read("class/dangling.jpg", 9).unwrap_err();
+        assert_eq!(gone.kind(), Some(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn reads_stay_within_limit_and_file() {
+        let (_dir, store) = store();
+        store.write("key", b"0123456789").unwrap();
+        assert!(matches!(store.read("key", 9), Err(StoreError::TooLarge { size: 10, .. })));
+        assert_eq!(store.read_range("key", 2..5).unwrap(), b"234");
+        assert!(matches!(store.read_range("key", 0..u64::MAX), Err(StoreError::OutOfRange { .. })));
+        assert!(store.free_space().unwrap() > 0);
+    }
+}

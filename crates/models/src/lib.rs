@@ -6,6 +6,8 @@
 
 pub mod layout;
 pub mod model;
+pub mod optimizer;
+pub mod schedule;
 
 pub use layout::{Entry, Layout};
-pub use model::{Model, ModelError, ModelOptions, Score, StepContext, StepLoss, Touched};
+pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss, Touched};

@@ -28,7 +28,7 @@ pub trait Model: Send {
         batch: &Batch,
         context: &StepContext,
         grad: &mut [f32],
-        ready: &mut dyn FnMut(Range<usize>, &mut [f32], &mut [f32]),
+        ready: &mut Ready<'_>,
     ) -> Result<StepLoss, ModelError>;
 
     /// Forward pass only (no dropout, running statistics), added to `score`.
@@ -40,6 +40,10 @@ pub trait Model: Send {
         Touched::All
     }
 }
+
+/// Called with each range of the gradient as it becomes final, and the slices of parameters and
+/// gradient there.
+pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32], &mut [f32]) + 'a;
 
 /// What a step knows besides parameters and examples.
 #[derive(Debug, Clone, Copy, PartialEq)]

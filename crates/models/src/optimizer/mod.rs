@@ -1,0 +1,266 @@
+//! Optimisers on flat slices.
+//!
+//! An update is memory-bound, so it is applied by range: the step loop calls it from the model's
+//! `ready` callback while weights and gradient of that range are still in cache. Definitions are
+//! PyTorch's, so that hyper-parameters carry over; plain multiplications and additions in one
+//! fixed order, so that every instruction set gives the same bits.
+
+mod adagrad;
+mod adam;
+mod dispatch;
+mod mask;
+mod momentum;
+mod nesterov;
+mod sgd;
+
+use crate::layout::Layout;
+pub use mask::Mask;
+use mask::Treatment;
+use std::ops::Range;
+
+/// Every optimiser, in the order help texts show them.
+pub const ALL: &[&Entry] =
+    &[&sgd::ENTRY, &momentum::ENTRY, &nesterov::ENTRY, &adagrad::ENTRY, &adam::ENTRY];
+
+/// One optimiser of the registry.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name users type.
+    pub name: &'static str,
+    /// One line for help texts.
+    pub about: &'static str,
+    /// Names of the state buffers, each as long as the parameters; checkpoints store them so.
+    pub slots: &'static [&'static str],
+    /// Settings that apply unless the user says otherwise.
+    pub defaults: Settings,
+    apply: Apply,
+}
+
+/// Updates one range: weights, gradient, and the state buffers there.
+type Apply = fn(&Pass, &mut [f32], &[f32], [&mut [f32]; MAX_SLOTS]);
+
+/// The most state buffers an optimiser has.
+const MAX_SLOTS: usize = 2;
+
+/// Hyper-parameters; an optimiser ignores those it does not have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Learning rate a run starts from.
+    pub rate: f32,
+    /// Share of the old velocity kept each step (momentum, nesterov), 0..1.
+    pub momentum: f32,
+    /// Decay of the mean of gradients (adam), 0..1.
+    pub beta1: f32,
+    /// Decay of the mean of squared gradients (adam), 0..1.
+    pub beta2: f32,
+    /// Added to the root so that nothing divides by zero (adagrad, adam).
+    pub epsilon: f32,
+    /// L2 penalty: `weight_decay * w` is added to the gradient.
+    pub weight_decay: f32,
+    /// Apply the decay to the weights directly instead of through the gradient (adam: AdamW).
+    pub decoupled: bool,
+}
+
+impl Settings {
+    const PLAIN: Self = Self {
+        rate: 0.01,
+        momentum: 0.0,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+        decoupled: false,
+    };
+}
+
+/// Why an optimiser cannot be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptimizerError {
+    /// No optimiser has that name.
+    #[error("no optimiser is named `{name}`; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A hyper-parameter is out of range.
+    #[error("optimiser `{optimizer}`: {setting} is {found}, must be {wanted}")]
+    Setting {
+        /// The optimiser's name.
+        optimizer: &'static str,
+        /// The hyper-parameter.
+        setting: &'static str,
+        /// Its value.
+        found: f32,
+        /// What it may be.
+        wanted: &'static str,
+    },
+}
+
+/// Finds an optimiser by name.
+///
+/// # Errors
+/// [`OptimizerError::Unknown`] lists the names there are.
+pub fn find(name: &str) -> Result<&'static Entry, OptimizerError> {
+    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| OptimizerError::Unknown {
+        name: name.to_owned(),
+        known: ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// What one update knows besides its slices.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    rate: f32,
+    settings: Settings,
+    /// Updates including this one, from 1: bias correction needs it.
+    count: i32,
+}
+
+/// The buffers an optimiser keeps between steps: one per slot, each as long as the parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    buffers: [Vec<f32>; MAX_SLOTS],
+}
+
+impl State {
+    /// The buffer of each slot, in the order of [`Entry::slots`]; empty for unused slots.
+    #[must_use]
+    pub fn buffers(&self) -> &[Vec<f32>] {
+        &self.buffers
+    }
+
+    /// The same, to restore a checkpoint into.
+    pub fn buffers_mut(&mut self) -> &mut [Vec<f32>] {
+        &mut self.buffers
+    }
+}
+
+/// An optimiser set up for one layout.
+#[derive(Debug, Clone)]
+pub struct Optimizer {
+    entry: &'static Entry,
+    settings: Settings,
+    mask: Mask,
+}
+
+impl Optimizer {
+    /// Checks the settings and notes which ranges of the layout are trained.
+    ///
+    /// # Errors
+    /// [`OptimizerError::Setting`] names the hyper-parameter that is out of range.
+    pub fn new(
+        entry: &'static Entry,
+        settings: Settings,
+        layout: &Layout,
+    ) -> Result<Self, OptimizerError> {
+        Self::with_mask(entry, settings, Mask::of(layout))
+    }
+
+    /// Like [`Optimizer::new`], with some weights frozen by the mask.
+    ///
+    /// # Errors
+    /// [`OptimizerError::Setting`] names the hyper-parameter that is out of range.
+    pub fn with_mask(
+        entry: &'static Entry,
+        settings: Settings,
+        mask: Mask,
+    ) -> Result<Self, OptimizerError> {
+        check(entry.name, &settings)?;
+        Ok(Self { entry, settings, mask })
+    }
+
+    /// The registry entry it was made from.
+    #[must_use]
+    pub fn entry(&self) -> &'static Entry {
+        self.entry
+    }
+
+    /// Its hyper-parameters.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Fresh state: all zero.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let len = self.mask.len();
+        let slots = self.entry.slots.len();
+        State { buffers: std::array::from_fn(|slot| vec![0.0; if slot < slots { len } else { 0 }]) }
+    }
+
+    /// Applies the gradient of one range.
+    ///
+    /// `params` and `grad` are the slices of `range`, `state` is whole; `step` counts from 0. Trained
+    /// entries follow the optimiser's rule, frozen ones stay, and untrained ones (running
+    /// statistics) have their change added.
+    ///
+    /// # Panics
+    /// If the slices are not as long as `range`, or `range` leaves the layout.
+    pub fn update(
+        &self,
+        range: Range<usize>,
+        params: &mut [f32],
+        grad: &[f32],
+        state: &mut State,
+        rate: f32,
+        step: u64,
+    ) {
+        assert_eq!(params.len(), range.len(), "one parameter per element of the range");
+        assert_eq!(grad.len(), range.len(), "one gradient per element of the range");
+        let count = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
+        let pass = Pass { rate, settings: self.settings, count };
+        let slots = self.entry.slots.len();
+        for (part, treatment) in self.mask.parts(range.clone()) {
+            let local = part.start - range.start..part.end - range.start;
+            let (params, grad) = (&mut params[local.clone()], &grad[local]);
+            match treatment {
+                Treatment::Train => {
+                    let mut slot = 0;
+                    let buffers = state.buffers.each_mut().map(|buffer| {
+                        slot += 1;
+                        if slot <= slots { &mut buffer[part.clone()] } else { &mut [][..] }
+                    });
+                    (self.entry.apply)(&pass, params, grad, buffers);
+                }
+                Treatment::Add => {
+                    for (value, change) in params.iter_mut().zip(grad) {
+                        *value += change;
+                    }
+                }
+                Treatment::Freeze => {}
+            }
+        }
+    }
+}
+
+fn check(optimizer: &'static str, settings: &Settings) -> Result<(), OptimizerError> {
+    let wrong =
+        |setting, found, wanted| Err(OptimizerError::Setting { optimizer, setting, found, wanted });
+    let share = 0.0..1.0;
+    if !(settings.rate > 0.0 && settings.rate.is_finite()) {
+        return wrong("learning rate", settings.rate, "positive and finite");
+    }
+    if !share.contains(&settings.momentum) {
+        return wrong("momentum", settings.momentum, "at least 0 and below 1");
+    }
+    if !share.contains(&settings.beta1) {
+        return wrong("beta1", settings.beta1, "at least 0 and below 1");
+    }
+    if !share.contains(&settings.beta2) {
+        return wrong("beta2", settings.beta2, "at least 0 and below 1");
+    }
+    if !(settings.epsilon > 0.0 && settings.epsilon.is_finite()) {
+        return wrong("epsilon", settings.epsilon, "positive and finite");
+    }
+    if !(settings.weight_decay >= 0.0 && settings.weight_decay.is_finite()) {
+        return wrong("weight decay", settings.weight_decay, "at least 0 and finite");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

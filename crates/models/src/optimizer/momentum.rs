@@ -1,0 +1,24 @@
+//! Gradient descent with momentum: a velocity that forgets slowly.
+
+use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+
+/// `v = momentum * v + g; w -= rate * v`, with the decay inside `g`.
+pub(super) const ENTRY: Entry = Entry {
+    name: "momentum",
+    about: "gradient descent with momentum (0.9)",
+    slots: &["velocity"],
+    defaults: Settings { momentum: 0.9, ..Settings::PLAIN },
+    apply,
+};
+
+for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]));
+
+#[inline(always)]
+fn body(pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]) {
+    let Pass { rate, settings, .. } = *pass;
+    let [velocity, _] = slots;
+    for ((w, g), v) in params.iter_mut().zip(grad).zip(velocity) {
+        *v = settings.momentum * *v + (g + settings.weight_decay * *w);
+        *w -= rate * *v;
+    }
+}

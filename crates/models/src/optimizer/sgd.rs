@@ -1,0 +1,23 @@
+//! Plain stochastic gradient descent: no state, one pass over weights and gradient.
+
+use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+
+/// `w -= rate * (g + decay * w)`.
+pub(super) const ENTRY: Entry = Entry {
+    name: "sgd",
+    about: "plain gradient descent",
+    slots: &[],
+    defaults: Settings::PLAIN,
+    apply,
+};
+
+for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]));
+
+#[inline(always)]
+fn body(pass: &Pass, params: &mut [f32], grad: &[f32], _slots: [&mut [f32]; MAX_SLOTS]) {
+    let Pass { rate, settings, .. } = *pass;
+    let decay = settings.weight_decay;
+    for (w, g) in params.iter_mut().zip(grad) {
+        *w -= rate * (g + decay * *w);
+    }
+}

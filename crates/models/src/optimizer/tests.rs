@@ -1,0 +1,92 @@
+use super::*;
+use proptest::prelude::*;
+
+fn layout() -> Layout {
+    let mut layout = Layout::default();
+    layout.push("body.weight", &[5, 3], true);
+    layout.push("body.bias", &[3], true);
+    layout.push("norm.running_mean", &[4], false);
+    layout.push("head.weight", &[2, 3], true);
+    layout
+}
+
+fn wave(len: usize, phase: f32) -> Vec<f32> {
+    (0..len).map(|i| (i as f32 * 0.7 + phase).sin()).collect()
+}
+
+#[test]
+fn frozen_weights_stay_and_statistics_still_follow() {
+    let layout = layout();
+    let mask = Mask::freezing(&layout, |name| !name.starts_with("head"));
+    assert_eq!(mask.trained(), 6);
+    for entry in ALL {
+        let optimizer = Optimizer::with_mask(entry, entry.defaults, mask.clone()).unwrap();
+        let mut state = optimizer.state();
+        let before = wave(layout.len(), 0.0);
+        let grad = wave(layout.len(), 1.0);
+        let mut params = before.clone();
+        optimizer.update(0..layout.len(), &mut params, &grad, &mut state, 0.1, 0);
+        assert_eq!(params[..18], before[..18], "{}", entry.name);
+        for i in 18..22 {
+            assert_eq!(params[i], before[i] + grad[i], "{}", entry.name);
+        }
+        assert!((22..28).all(|i| params[i] != before[i]), "{}", entry.name);
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let layout = layout();
+    for (settings, name) in [
+        (Settings { rate: f32::NAN, ..Settings::PLAIN }, "learning rate"),
+        (Settings { momentum: 1.0, ..Settings::PLAIN }, "momentum"),
+        (Settings { beta2: -0.1, ..Settings::PLAIN }, "beta2"),
+        (Settings { epsilon: 0.0, ..Settings::PLAIN }, "epsilon"),
+        (Settings { weight_decay: -1.0, ..Settings::PLAIN }, "weight decay"),
+    ] {
+        let error = Optimizer::new(find("adam").unwrap(), settings, &layout).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    let error = find("adamw").unwrap_err().to_string();
+    assert!(error.contains("`adamw`") && error.contains("nesterov"), "{error}");
+}
+
+#[test]
+fn registry_names_are_unique_and_slots_fit() {
+    for (i, entry) in ALL.iter().enumerate() {
+        assert!(entry.slots.len() <= MAX_SLOTS);
+        assert!(ALL[..i].iter().all(|other| other.name != entry.name));
+        check(entry.name, &entry.defaults).unwrap();
+    }
+}
+
+proptest! {
+    /// The ready callback hands over the buffer in pieces: the pieces must add up to the whole.
+    #[test]
+    fn updating_by_ranges_equals_updating_at_once(
+        which in 0..ALL.len(),
+        mut cuts in prop::collection::vec(0usize..29, 0..4),
+        decay in prop::sample::select(vec![0.0f32, 0.1]),
+    ) {
+        let layout = layout();
+        let settings = Settings { weight_decay: decay, ..ALL[which].defaults };
+        let optimizer = Optimizer::new(ALL[which], settings, &layout).unwrap();
+        let (mut whole, mut pieces) = (wave(28, 0.3), wave(28, 0.3));
+        let (mut whole_state, mut piece_state) = (optimizer.state(), optimizer.state());
+        cuts.extend([0, 28]);
+        cuts.iter_mut().for_each(|cut| *cut = (*cut).min(28));
+        cuts.sort_unstable();
+        for step in 0..3 {
+            let grad = wave(28, step as f32);
+            optimizer.update(0..28, &mut whole, &grad, &mut whole_state, 0.05, step);
+            for pair in cuts.windows(2).rev() {
+                let range = pair[0]..pair[1];
+                optimizer.update(
+                    range.clone(), &mut pieces[range.clone()], &grad[range], &mut piece_state, 0.05, step,
+                );
+            }
+        }
+        prop_assert_eq!(whole, pieces);
+        prop_assert_eq!(whole_state, piece_state);
+    }
+}

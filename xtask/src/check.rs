@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tfrecord", &[]),
     ("photo", &[]),
     ("analysis", &[]),
+    ("probes", &[]),
     ("report", &["analysis"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),

@@ -20,6 +20,8 @@ pub enum Exit {
     Interrupted,
     /// SIGTERM.
     Terminated,
+    /// The exit code of a command we ran for the user.
+    Of(u8),
 }
 
 /// An error dressed for the terminal.

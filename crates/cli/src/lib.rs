@@ -57,6 +57,7 @@ impl Exit {
             Self::Retry => 75,
             Self::Interrupted => 130,
             Self::Terminated => 143,
+            Self::Of(code) => code,
         }
     }
 }

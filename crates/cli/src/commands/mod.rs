@@ -2,6 +2,7 @@
 
 mod completions;
 mod man;
+mod monitor;
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
@@ -9,6 +10,8 @@ use crate::terminal::Terminal;
 /// Every command there is. `--help`, completions, man pages and `docs/commands.md` derive from this.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// Record CPU, memory, disk and network of this machine, or of one command
+    Monitor(monitor::Args),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -19,6 +22,7 @@ pub enum Command {
 pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match command {
         Command::Completions(args) => completions::exec(args, terminal),
+        Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Man(args) => man::exec(args, terminal),
     }
 }

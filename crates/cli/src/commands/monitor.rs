@@ -1,0 +1,227 @@
+//! `paceline monitor`: what this machine does, every second; or while one command runs.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Table, Terminal};
+use anyhow::Context;
+use paceline_probes::{
+    Layout, Reading, Roots, SHORTEST, Sampler, Summary, Target, Writer, columns,
+};
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Arguments of `paceline monitor`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 0.1 --csv job.csv -- python train.py"
+)]
+pub struct Args {
+    /// Seconds between two readings; at least 0.05
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    every: f64,
+    /// Stop after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+    /// Write every column to this file, units in the header
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the columns of dstat to this file
+    #[arg(long, value_name = "FILE")]
+    dstat: Option<PathBuf>,
+    /// Write one JSON object per reading to this file, per core, disk and interface too
+    #[arg(long, value_name = "FILE")]
+    jsonl: Option<PathBuf>,
+    /// Run this command, record until it ends, and exit with its code
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Records until the command, the duration or the user ends it.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let every = seconds("--every", args.every)?;
+    if every < SHORTEST {
+        return Err(usage(
+            format!("--every {} is too short", args.every),
+            format!("the kernel's counters move in ticks; use {} or more", SHORTEST.as_secs_f64()),
+        ));
+    }
+    let duration = args.duration.map(|value| seconds("--duration", value)).transpose()?;
+    // Outputs first: a wrong path should not cost a run.
+    let mut outputs = Outputs::open(args)?;
+    let interrupt = terminal.interrupt()?;
+    let mut child = start(&args.command)?;
+    let target = child.as_ref().map_or_else(Target::own, |child| Target(child.id()));
+    let (send, readings) = channel();
+    let sampler = Sampler::start(&Roots::default(), target, every, move |reading| {
+        let _ = send.send(reading); // the other end is gone only when we are ending anyway
+    })?;
+    let mut summary = Summary::default();
+    let live = child.is_none() && !terminal.wants_json();
+    if live {
+        terminal.data(live_header())?;
+    }
+    let begin = Instant::now();
+    let mut status = None;
+    loop {
+        match readings.recv_timeout(Duration::from_millis(20)) {
+            Ok(reading) => {
+                summary.add(&reading);
+                outputs.write(&reading)?;
+                if live {
+                    terminal.data(live_row(&reading))?;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if let Some(child) = &mut child {
+            status = child.try_wait().context("cannot wait for the command")?;
+        }
+        let over = duration.is_some_and(|limit| begin.elapsed() >= limit);
+        // A command got the signal too (same terminal); its own end is what we wait for.
+        if status.is_some() || (child.is_none() && interrupt.load(Ordering::Relaxed)) || over {
+            break;
+        }
+    }
+    sampler.stop();
+    for reading in readings.try_iter() {
+        summary.add(&reading);
+        outputs.write(&reading)?;
+    }
+    if let (Some(child), None) = (&mut child, status) {
+        // The time was up before the command ended.
+        child.kill().context("cannot end the command")?;
+        status = Some(child.wait().context("cannot wait for the command")?);
+    }
+    report(terminal, &summary, begin.elapsed(), status)?;
+    Ok(status.map_or(Exit::Done, exit_of))
+}
+
+fn seconds(flag: &str, value: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        usage(format!("{flag} {value} is no length of time"), "use a positive number of seconds")
+    })
+}
+
+fn start(command: &[String]) -> anyhow::Result<Option<Child>> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    let child = Command::new(program)
+        .args(arguments)
+        .spawn()
+        .with_context(|| format!("cannot start `{program}`"))
+        .hint("the command stands behind `--`, its arguments after it")?;
+    Ok(Some(child))
+}
+
+/// Shells report a signal as 128 plus its number.
+fn exit_of(status: ExitStatus) -> Exit {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Exit::Of(u8::try_from(code).unwrap_or(1))
+}
+
+struct Outputs {
+    csv: Vec<Writer<BufWriter<File>>>,
+    jsonl: Option<BufWriter<File>>,
+}
+
+impl Outputs {
+    fn open(args: &Args) -> anyhow::Result<Self> {
+        let create = |path: &Path| -> anyhow::Result<BufWriter<File>> {
+            let file =
+                File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
+            Ok(BufWriter::new(file))
+        };
+        let mut csv = Vec::new();
+        for (path, layout) in [(&args.csv, Layout::Full), (&args.dstat, Layout::Dstat)] {
+            if let Some(path) = path {
+                csv.push(Writer::new(create(path)?, layout)?);
+            }
+        }
+        let jsonl = args.jsonl.as_deref().map(create).transpose()?;
+        Ok(Self { csv, jsonl })
+    }
+
+    fn write(&mut self, reading: &Reading) -> anyhow::Result<()> {
+        for writer in &mut self.csv {
+            writer.write(reading).context("cannot write a reading")?;
+        }
+        if let Some(out) = &mut self.jsonl {
+            let mut line = Map::new();
+            line.insert("time_seconds".to_owned(), json!(reading.time));
+            line.insert("elapsed_seconds".to_owned(), json!(reading.elapsed));
+            for (column, value) in columns().zip(&reading.values) {
+                line.insert(column.name.to_owned(), json!(value));
+            }
+            line.insert("detail".to_owned(), json!(reading.detail));
+            serde_json::to_writer(&mut *out, &Value::Object(line))
+                .context("cannot write a reading")?;
+            out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write a reading")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the live view shows: title, column behind it, divisor.
+const LIVE: &[(&str, &str, f64)] = &[
+    ("usr %", "cpu_user_percent", 1.0),
+    ("sys %", "cpu_system_percent", 1.0),
+    ("wait %", "cpu_iowait_percent", 1.0),
+    ("idle %", "cpu_idle_percent", 1.0),
+    ("queue", "run_queue_tasks", 1.0),
+    ("used GiB", "memory_used_bytes", (1u64 << 30) as f64),
+    ("read MB/s", "disk_read_bytes_per_second", 1e6),
+    ("writ MB/s", "disk_written_bytes_per_second", 1e6),
+    ("recv MB/s", "network_received_bytes_per_second", 1e6),
+    ("send MB/s", "network_sent_bytes_per_second", 1e6),
+    ("lo MB/s", "loopback_bytes_per_second", 1e6),
+];
+
+fn live_header() -> String {
+    let mut line = format!("{:>8}", "time s");
+    for (title, ..) in LIVE {
+        line.push_str(&format!(" {title:>9}"));
+    }
+    line
+}
+
+fn live_row(reading: &Reading) -> String {
+    let mut line = format!("{:>8.1}", reading.elapsed);
+    for (_, name, divisor) in LIVE {
+        let at = columns().position(|column| column.name == *name);
+        let text = at
+            .and_then(|at| reading.values[at])
+            .map_or_else(|| "–".to_owned(), |value| format!("{:.1}", value / divisor));
+        line.push_str(&format!(" {text:>9}"));
+    }
+    line
+}
+
+fn report(
+    terminal: &Terminal,
+    summary: &Summary,
+    took: Duration,
+    status: Option<ExitStatus>,
+) -> anyhow::Result<()> {
+    let mut table = Table::new(["column", "mean", "peak"]);
+    let mut document = Map::new();
+    for (name, mean, peak) in summary.rows() {
+        table.row([name.to_owned(), readable(name, mean), readable(name, peak)]);
+        document.insert(name.to_owned(), json!({ "mean": mean, "peak": peak }));
+    }
+    terminal.note(format!("\n{:.1} s recorded\n{table}", took.as_secs_f64()));
+    terminal.json(&json!({
+        "seconds": took.as_secs_f64(),
+        "exit": status.and_then(|status| status.code()),
+        "columns": document,
+    }))
+}
+
+fn readable(name: &str, value: f64) -> String {
+    if name.contains("bytes") { format!("{:.2} MB", value / 1e6) } else { format!("{value:.2}") }
+}

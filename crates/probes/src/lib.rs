@@ -1,0 +1,17 @@
+//! What the machine was doing while we were training.
+//!
+//! Each probe reads one family of counters below `/proc`, `/sys` or the cgroup and turns it into
+//! rates. Counters that are missing (containers hide some), wrap, or start over with a device that
+//! was unplugged become an absent value, never a wrong one. All columns are fixed: a file of one
+//! machine can be laid beside a file of another.
+
+mod counter;
+mod csv;
+mod probe;
+mod probes;
+mod sampler;
+
+pub use csv::{Layout, Writer};
+pub use probe::{Column, Detail, Entry, Probe, Roots, Target, columns, open_all};
+pub use probes::ALL;
+pub use sampler::{Reading, SHORTEST, Sampler, SamplerError, Summary};

@@ -1,0 +1,85 @@
+//! What every probe can do.
+
+use crate::probes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One column of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Name with its unit at the end, as the CSV header shows it.
+    pub name: &'static str,
+    /// What it means.
+    pub about: &'static str,
+}
+
+/// Values that exist once per core, device or interface: name → column → value.
+pub type Detail = BTreeMap<String, BTreeMap<&'static str, f64>>;
+
+/// Reads one family of counters.
+pub trait Probe: Send {
+    /// Reads the counters and writes one value per column of its entry; `None` where it is not known.
+    /// `elapsed` is the time since the last call; the first call only remembers the counters.
+    fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], detail: &mut Detail);
+}
+
+/// A probe as the registry knows it.
+pub struct Entry {
+    /// Short name.
+    pub name: &'static str,
+    /// The columns it fills, in order.
+    pub columns: &'static [Column],
+    /// Makes the probe.
+    pub open: fn(&Roots, Target) -> Box<dyn Probe>,
+}
+
+/// Where the kernel's files are; tests put their own tree there.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// Usually `/proc`.
+    pub proc: PathBuf,
+    /// Usually `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self { proc: "/proc".into(), sys: "/sys".into() }
+    }
+}
+
+impl Roots {
+    /// Folder of the cgroup (version 2) that `target` runs in.
+    #[must_use]
+    pub fn cgroup(&self, target: Target) -> PathBuf {
+        let file = self.proc.join(target.0.to_string()).join("cgroup");
+        let own = std::fs::read_to_string(file).unwrap_or_default();
+        let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        self.sys.join("fs/cgroup").join(group.trim_start_matches('/'))
+    }
+}
+
+/// The process whose own use is recorded beside the machine's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Target(pub u32);
+
+impl Target {
+    /// This very process.
+    #[must_use]
+    pub fn own() -> Self {
+        Self(std::process::id())
+    }
+}
+
+/// All columns of all probes, in recording order.
+pub fn columns() -> impl Iterator<Item = &'static Column> {
+    probes::ALL.iter().flat_map(|entry| entry.columns)
+}
+
+/// Opens every probe.
+#[must_use]
+pub fn open_all(roots: &Roots, target: Target) -> Vec<(&'static Entry, Box<dyn Probe>)> {
+    probes::ALL.iter().map(|entry| (*entry, (entry.open)(roots, target))).collect()
+}

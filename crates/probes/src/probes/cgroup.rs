@@ -1,0 +1,50 @@
+//! What the container's own limits cost: time throttled by the CPU quota, memory charged.
+
+use super::reread;
+use crate::counter::{growth, value_of};
+use crate::probe::{Column, Detail, Entry, Probe};
+use std::{path::PathBuf, time::Duration};
+
+/// Registry entry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "cgroup",
+    columns: &[
+        Column {
+            name: "cgroup_throttled_percent",
+            about: "time in which the CPU quota held tasks back",
+        },
+        Column { name: "cgroup_memory_bytes", about: "memory charged to the cgroup" },
+    ],
+    open: |roots, target| {
+        let folder = roots.cgroup(target);
+        Box::new(Cgroup {
+            cpu: folder.join("cpu.stat"),
+            memory: folder.join("memory.current"),
+            text: String::new(),
+            old: None,
+        })
+    },
+};
+
+struct Cgroup {
+    cpu: PathBuf,
+    memory: PathBuf,
+    text: String,
+    old: Option<u64>,
+}
+
+impl Probe for Cgroup {
+    fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], _: &mut Detail) {
+        let throttled = reread(&self.cpu, &mut self.text)
+            .then(|| value_of(&self.text, "throttled_usec"))
+            .flatten();
+        if let (Some(old), Some(new)) = (self.old, throttled) {
+            let micros = elapsed.as_micros().max(1) as f64;
+            // Several cores may be held back at once; more than all of the time says no more.
+            values[0] = growth(old, new).map(|grown| (100.0 * grown as f64 / micros).min(100.0));
+        }
+        self.old = throttled;
+        values[1] =
+            reread(&self.memory, &mut self.text).then(|| self.text.trim().parse().ok()).flatten();
+    }
+}

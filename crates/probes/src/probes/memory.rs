@@ -1,0 +1,84 @@
+//! Memory of the machine, and the limit that really holds (a container's is below the host's).
+
+use super::reread;
+use crate::counter::value_of;
+use crate::probe::{Column, Detail, Entry, Probe};
+use std::{fs, path::PathBuf, time::Duration};
+
+/// Registry entry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "memory",
+    columns: &[
+        Column { name: "memory_used_bytes", about: "total less available" },
+        Column { name: "memory_free_bytes", about: "not used for anything" },
+        Column { name: "memory_cached_bytes", about: "page cache and buffers" },
+        Column { name: "memory_available_bytes", about: "what a program could still get" },
+        Column { name: "memory_limit_bytes", about: "cgroup limit, else the machine's memory" },
+        Column { name: "swap_used_bytes", about: "swap in use" },
+    ],
+    open: |roots, target| {
+        Box::new(Memory {
+            path: roots.proc.join("meminfo"),
+            limit: roots.cgroup(target).join("memory.max"),
+            text: String::new(),
+        })
+    },
+};
+
+struct Memory {
+    path: PathBuf,
+    limit: PathBuf,
+    text: String,
+}
+
+impl Probe for Memory {
+    fn sample(&mut self, _: Duration, values: &mut [Option<f64>], _: &mut Detail) {
+        if !reread(&self.path, &mut self.text) {
+            return;
+        }
+        let bytes = |key| value_of(&self.text, key).map(|kib| kib as f64 * 1024.0);
+        let total = bytes("MemTotal");
+        let available = bytes("MemAvailable");
+        values[0] = total.zip(available).map(|(total, available)| total - available);
+        values[1] = bytes("MemFree");
+        values[2] = bytes("Cached").zip(bytes("Buffers")).map(|(cached, buffers)| cached + buffers);
+        values[3] = available;
+        let limit =
+            fs::read_to_string(&self.limit).ok().and_then(|text| text.trim().parse::<f64>().ok()); // "max" means none
+        values[4] = match (limit, total) {
+            (Some(limit), Some(total)) => Some(limit.min(total)),
+            (limit, total) => limit.or(total),
+        };
+        values[5] = bytes("SwapTotal").zip(bytes("SwapFree")).map(|(total, free)| total - free);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Roots, Target};
+
+    #[test]
+    fn the_tighter_limit_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (proc, sys) = (folder.path().join("proc"), folder.path().join("sys"));
+        fs::create_dir_all(proc.join("7")).unwrap();
+        fs::create_dir_all(sys.join("fs/cgroup/job")).unwrap();
+        fs::write(proc.join("7/cgroup"), "0::/job\n").unwrap();
+        fs::write(
+            proc.join("meminfo"),
+            "MemTotal: 1000 kB\nMemFree: 200 kB\nMemAvailable: 600 kB\nBuffers: 10 kB\nCached: 300 kB\n",
+        )
+        .unwrap();
+        fs::write(sys.join("fs/cgroup/job/memory.max"), "512000\n").unwrap();
+        let mut values = [None; 6];
+        let mut probe = (ENTRY.open)(&Roots { proc, sys: sys.clone() }, Target(7));
+        probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
+        assert_eq!(values[0], Some(400.0 * 1024.0));
+        assert_eq!(values[4], Some(512_000.0));
+        assert_eq!(values[5], None, "no swap lines");
+        fs::write(sys.join("fs/cgroup/job/memory.max"), "max\n").unwrap();
+        probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
+        assert_eq!(values[4], Some(1000.0 * 1024.0));
+    }
+}

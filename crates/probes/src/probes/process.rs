@@ -1,0 +1,131 @@
+//! One process and what it uses itself.
+
+use super::reread;
+use crate::counter::{growth, value_of, word};
+use crate::probe::{Column, Detail, Entry, Probe};
+use std::{path::PathBuf, time::Duration};
+
+/// Registry entry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "process",
+    columns: &[
+        Column {
+            name: "process_cpu_percent",
+            about: "of one core, all threads and awaited children: 200 is two cores",
+        },
+        Column { name: "process_rss_bytes", about: "resident memory" },
+        Column { name: "process_peak_rss_bytes", about: "most resident memory so far" },
+        Column { name: "process_threads", about: "threads" },
+        Column { name: "process_minor_faults_per_second", about: "page faults served from memory" },
+        Column { name: "process_major_faults_per_second", about: "page faults served from disk" },
+        Column {
+            name: "process_read_bytes_per_second",
+            about: "bytes the process caused to be read from disks",
+        },
+        Column {
+            name: "process_written_bytes_per_second",
+            about: "bytes the process caused to be written",
+        },
+    ],
+    open: |roots, target| {
+        Box::new(Process {
+            folder: roots.proc.join(target.0.to_string()),
+            ticks: ticks_per_second(),
+            text: String::new(),
+            old: None,
+        })
+    },
+};
+
+/// CPU ticks, minor faults, major faults, bytes read, bytes written.
+type Counts = [u64; 5];
+
+struct Process {
+    folder: PathBuf,
+    ticks: f64,
+    text: String,
+    old: Option<Counts>,
+}
+
+impl Probe for Process {
+    fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], _: &mut Detail) {
+        values.fill(None);
+        let Some(new) = self.counts() else {
+            self.old = None; // the process is gone
+            return;
+        };
+        let seconds = elapsed.as_secs_f64();
+        if let (Some(old), true) = (self.old, seconds > 0.0) {
+            let rate =
+                |index: usize| growth(old[index], new[index]).map(|grown| grown as f64 / seconds);
+            values[0] = rate(0).map(|ticks| 100.0 * ticks / self.ticks);
+            values[4] = rate(1);
+            values[5] = rate(2);
+            values[6] = rate(3);
+            values[7] = rate(4);
+        }
+        self.old = Some(new);
+        if reread(&self.folder.join("status"), &mut self.text) {
+            let bytes = |key| value_of(&self.text, key).map(|kib| kib as f64 * 1024.0);
+            values[1] = bytes("VmRSS");
+            values[2] = bytes("VmHWM");
+            values[3] = value_of(&self.text, "Threads").map(|threads| threads as f64);
+        }
+    }
+}
+
+impl Process {
+    fn counts(&mut self) -> Option<Counts> {
+        if !reread(&self.folder.join("stat"), &mut self.text) {
+            return None;
+        }
+        let (ticks, minor, major) = parse_stat(&self.text)?;
+        let io = reread(&self.folder.join("io"), &mut self.text);
+        let of = |key| io.then(|| value_of(&self.text, key)).flatten().unwrap_or(0);
+        Some([ticks, minor, major, of("read_bytes"), of("write_bytes")])
+    }
+}
+
+/// The command's name stands in brackets and may hold spaces and brackets itself.
+fn parse_stat(text: &str) -> Option<(u64, u64, u64)> {
+    let rest = &text[text.rfind(')')? + 1..];
+    let at = |index| word(rest, index);
+    // utime, stime, and the same of children that were waited for.
+    Some((at(11)? + at(12)? + at(13)? + at(14)?, at(7)?, at(9)?))
+}
+
+#[allow(unsafe_code)] // no safe interface in std
+fn ticks_per_second() -> f64 {
+    // SAFETY: sysconf takes no pointers.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    if ticks > 0 { ticks as f64 } else { 100.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Roots, Target};
+
+    #[test]
+    fn names_with_brackets_and_spaces_do_not_shift_the_fields() {
+        let stat = "7 (a) b) c) S 1 1 1 0 -1 0 11 0 22 0 100 50 5 2 20 0 3 0 0 0 0";
+        assert_eq!(parse_stat(stat), Some((157, 11, 22)));
+    }
+
+    #[test]
+    fn our_own_process_has_memory_and_threads() {
+        let mut probe = (ENTRY.open)(&Roots::default(), Target::own());
+        let mut values = [None; 8];
+        probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
+        assert!(values[1].is_some_and(|rss| rss > 100_000.0), "{values:?}");
+        assert!(values[3].is_some_and(|threads| threads >= 1.0));
+    }
+
+    #[test]
+    fn a_process_that_ended_is_unknown_not_zero() {
+        let mut probe = (ENTRY.open)(&Roots::default(), Target(u32::MAX));
+        let mut values = [Some(1.0); 8];
+        probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
+        assert_eq!(values, [None; 8]);
+    }
+}

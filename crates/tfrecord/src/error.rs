@@ -1,0 +1,191 @@
+//! Everything that can be wrong with a record file, each with its place.
+//!
+//! A shard is one of thousands; an error that does not say which file, record
+//! and byte is of no use to the person who must repair it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::compression::Compression;
+use crate::wire::Malformed;
+
+/// Where in which file a record begins.
+///
+/// In a compressed file the offset counts decompressed bytes: that is where
+/// the record would be found after `gunzip`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, or the name given to a stream.
+    pub file: PathBuf,
+    /// Record number, counted from 0.
+    pub record: u64,
+    /// Byte offset of the record's first byte.
+    pub offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`, record {} at byte {}", self.file.display(), self.record, self.offset)
+    }
+}
+
+/// Why records could not be read, written or indexed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused to open or read the file.
+    #[error("cannot read `{}`", .file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The operating system refused to create or write the file.
+    #[error("cannot write `{}`", .file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file ends inside a record's 12-byte header.
+    #[error("{place}: file ends inside the record's header ({present} of 12 bytes)")]
+    TruncatedHeader {
+        /// The record concerned.
+        place: Place,
+        /// Bytes of the header that are there.
+        present: u64,
+    },
+    /// The file ends inside a record's payload or the checksum after it.
+    #[error("{place}: file ends inside the record ({present} of {wanted} bytes)")]
+    TruncatedRecord {
+        /// The record concerned.
+        place: Place,
+        /// Bytes the whole record takes, header and checksums included.
+        wanted: u64,
+        /// Bytes of it that are there.
+        present: u64,
+    },
+    /// The length does not match its checksum: one of the two was damaged.
+    #[error("{place}: length checksum {found:#010x}, expected {wanted:#010x}")]
+    LengthChecksum {
+        /// The record concerned.
+        place: Place,
+        /// The checksum stored in the file.
+        found: u32,
+        /// The checksum of the length as read.
+        wanted: u32,
+    },
+    /// The payload does not match its checksum: one of the two was damaged.
+    #[error("{place}: payload checksum {found:#010x}, expected {wanted:#010x}")]
+    PayloadChecksum {
+        /// The record concerned.
+        place: Place,
+        /// The checksum stored in the file.
+        found: u32,
+        /// The checksum of the payload as read.
+        wanted: u32,
+    },
+    /// The first bytes are no record header at all, nor gzip or zlib.
+    #[error("{place}: not a TFRecord file (the first 12 bytes are no record header)")]
+    NotTfRecord {
+        /// Record 0, byte 0.
+        place: Place,
+    },
+    /// A compressed stream ended, and something else follows it.
+    #[error("{place}: bytes after the end of the compressed stream")]
+    TrailingGarbage {
+        /// The record that would come next.
+        place: Place,
+    },
+    /// The record is longer than the reader was told to accept.
+    #[error("{place}: record of {length} bytes, more than the limit of {limit}")]
+    Oversized {
+        /// The record concerned.
+        place: Place,
+        /// Payload length, in bytes, according to a header whose checksum is right.
+        length: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The compressed stream is damaged or ends too early.
+    #[error("{place}: damaged {compression} stream")]
+    Compression {
+        /// The record being read when the damage showed.
+        place: Place,
+        /// How the file is compressed.
+        compression: Compression,
+        /// What the decompressor said.
+        source: io::Error,
+    },
+    /// Random access was asked of a compressed file.
+    #[error("`{}` is {compression}-compressed: its records can only be read in order", .file.display())]
+    NoRandomAccess {
+        /// The file.
+        file: PathBuf,
+        /// How it is compressed.
+        compression: Compression,
+    },
+    /// The index file is damaged or of an unknown version.
+    #[error("index `{}` is damaged or of an unknown version", .file.display())]
+    DamagedIndex {
+        /// The index file.
+        file: PathBuf,
+    },
+    /// The index does not describe the file as it is now.
+    #[error("index of `{}` is stale: it describes {indexed} bytes, the file has {actual}", .file.display())]
+    StaleIndex {
+        /// The record file.
+        file: PathBuf,
+        /// Bytes the index describes.
+        indexed: u64,
+        /// Bytes the file has.
+        actual: u64,
+    },
+    /// The file changed under its index: same size, other records.
+    #[error("{place}: record of {found} bytes, but the index says {indexed}")]
+    IndexMismatch {
+        /// The record concerned.
+        place: Place,
+        /// Payload bytes according to the file.
+        found: u64,
+        /// Payload bytes according to the index.
+        indexed: u64,
+    },
+    /// A record number beyond the last.
+    #[error("`{}` has no record {record}: it holds {count}", .file.display())]
+    NoSuchRecord {
+        /// The record file.
+        file: PathBuf,
+        /// The record asked for.
+        record: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// A payload that is no valid `tf.train.Example`, found by the borrowed view.
+    #[error("malformed example")]
+    Malformed(#[from] Malformed),
+    /// A payload that is no valid message, found by the full decoder.
+    #[error("malformed message")]
+    Decode(#[from] prost::DecodeError),
+}
+
+impl Error {
+    /// The record and byte the error is about, where it is about one.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::TruncatedHeader { place, .. }
+            | Self::TruncatedRecord { place, .. }
+            | Self::LengthChecksum { place, .. }
+            | Self::PayloadChecksum { place, .. }
+            | Self::NotTfRecord { place }
+            | Self::TrailingGarbage { place }
+            | Self::Oversized { place, .. }
+            | Self::Compression { place, .. }
+            | Self::IndexMismatch { place, .. } => Some(place),
+            _ => None,
+        }
+    }
+}

@@ -28,6 +28,7 @@ pub mod experiment;
 mod line;
 mod multiple;
 mod orthogonal;
+pub mod verdict;
 pub mod words;
 
 pub use doubt::{Doubt, WordedDoubt};

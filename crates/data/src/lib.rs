@@ -1,4 +1,15 @@
 //! Data sources, order, loader, prepare and the reading speed test.
+//!
+//! Flow: a [`source`] knows its examples by number; [`order`] says which comes when; a loader reads
+//! them on several threads and hands out batches.
 
+mod error;
 pub mod manifest;
+pub mod order;
+pub mod source;
+pub mod sources;
 pub mod store;
+pub mod synth;
+
+pub use error::DataError;
+pub use source::{OpenOptions, Scratch, Source, Split, open, open_split};

@@ -1,0 +1,170 @@
+//! Why data could not be read, ordered or delivered.
+
+use std::{io, path::PathBuf};
+
+use paceline_batch::ImageShape;
+
+use crate::source::Split;
+
+/// What went wrong with a data set, down to the file and record.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// Nothing to read.
+    #[error("the data set holds no example")]
+    NoExamples,
+    /// The batch size does not go with the set.
+    #[error("{examples} examples do not make a single batch of {size}")]
+    NoWholeBatch {
+        /// Examples in the set.
+        examples: u64,
+        /// The batch size asked for.
+        size: u64,
+    },
+    /// A worker number outside of its group.
+    #[error("worker {worker} does not exist among {workers}")]
+    NoSuchWorker {
+        /// The number asked for, from 0.
+        worker: u64,
+        /// Size of the group.
+        workers: u64,
+    },
+    /// A file or folder is missing or unreadable.
+    #[error("cannot read `{}`", .path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file could not be written.
+    #[error("cannot write `{}`", .path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No known kind of data set.
+    #[error("`{}` is no data set this program knows; looked for {looked_for}", .path.display())]
+    Unrecognised {
+        /// The path given.
+        path: PathBuf,
+        /// What every source looked for.
+        looked_for: String,
+    },
+    /// The set has no such part.
+    #[error("`{}` has no {wanted} split; it has {found}", .path.display())]
+    NoSplit {
+        /// The data set.
+        path: PathBuf,
+        /// What was asked for.
+        wanted: Split,
+        /// The splits there are.
+        found: String,
+    },
+    /// An IDX file starts with something else.
+    #[error("`{}` is not an IDX file: it starts with {found:#010x}", .path.display())]
+    NotIdx {
+        /// The file.
+        path: PathBuf,
+        /// Its first four bytes, big-endian.
+        found: u32,
+    },
+    /// An IDX file of another element type than bytes.
+    #[error("`{}` holds IDX elements of type {code:#04x}; only unsigned bytes (0x08) are read", .path.display())]
+    IdxType {
+        /// The file.
+        path: PathBuf,
+        /// The type code found.
+        code: u8,
+    },
+    /// An IDX file with the wrong number of dimensions or an impossible size.
+    #[error("`{}` has dimensions {found:?}, expected {wanted}", .path.display())]
+    IdxDimensions {
+        /// The file.
+        path: PathBuf,
+        /// Sizes in the header.
+        found: Vec<u32>,
+        /// What would have been right.
+        wanted: &'static str,
+    },
+    /// An IDX file shorter or longer than its header says.
+    #[error("`{}` holds {found} bytes after its header, which promises {wanted}", .path.display())]
+    IdxLength {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that follow the header (at least, where it is too long).
+        found: u64,
+        /// The product of the dimensions.
+        wanted: u64,
+    },
+    /// Images and labels that do not belong together.
+    #[error("`{}` holds {images} images but `{}` {labels} labels", .image_path.display(), .label_path.display())]
+    CountMismatch {
+        /// The file of images.
+        image_path: PathBuf,
+        /// Images in it.
+        images: u64,
+        /// The file of labels.
+        label_path: PathBuf,
+        /// Labels in it.
+        labels: u64,
+    },
+    /// A label that names no class.
+    #[error("`{}`, record {record}: label {label} is outside of {classes} classes", .path.display())]
+    LabelRange {
+        /// The file.
+        path: PathBuf,
+        /// Number of the record, from 0.
+        record: u64,
+        /// The label found.
+        label: i64,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// An unknown setting in a `generated:` specification.
+    #[error("`generated:` knows no setting `{key}`; it knows {known}")]
+    SpecKey {
+        /// What was written.
+        key: String,
+        /// What may be written.
+        known: &'static str,
+    },
+    /// A setting of a `generated:` specification out of its range.
+    #[error("`{key}={value}` in a `generated:` specification: expected {wanted}")]
+    SpecValue {
+        /// The setting.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What would have been right.
+        wanted: &'static str,
+    },
+    /// A slot or image of another shape than the schema says.
+    #[error("`{}`, record {record}: an image of {found}, expected {wanted}", .path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// Number of the record, from 0.
+        record: u64,
+        /// The shape found.
+        found: ImageShape,
+        /// The schema's shape.
+        wanted: ImageShape,
+    },
+}
+
+impl DataError {
+    /// Wraps a failure to read `path`.
+    pub(crate) fn read(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Read { path, source }
+    }
+
+    /// Wraps a failure to write `path`.
+    pub(crate) fn write(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Write { path, source }
+    }
+}

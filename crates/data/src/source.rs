@@ -1,0 +1,186 @@
+//! What every data source offers: a schema, and examples by number.
+//!
+//! A source knows nothing of shards, order or workers; it may be read from many threads at once,
+//! each with a [`Scratch`] of its own, and allocates nothing per example once the scratch is warm.
+
+use std::{fmt, path::Path, str::FromStr, sync::Arc};
+
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
+use serde::{Deserialize, Serialize};
+
+use crate::{DataError, sources};
+
+/// Examples by number.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// What an example looks like.
+    fn schema(&self) -> &Schema;
+
+    /// Number of examples.
+    fn len(&self) -> u64;
+
+    /// Reads example `index` (below [`Source::len`]) into `pixels`, which is exactly as long as the
+    /// schema's image, and returns its label.
+    ///
+    /// # Errors
+    /// Says which file and record could not be read; `pixels` then holds anything.
+    fn read(&self, index: u64, scratch: &mut Scratch, pixels: &mut [u8]) -> Result<u32, DataError>;
+
+    /// Whether the set has no example.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether reading an example is merely a copy from memory, so that handing it to another
+    /// thread would cost more than it saves.
+    fn resident(&self) -> bool {
+        false
+    }
+
+    /// Where example `index` comes from, for messages and samples.
+    fn origin(&self, index: u64) -> String {
+        format!("example {index}")
+    }
+
+    /// What a reader should know about this set: assumptions made when it was opened.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Appends examples to a batch of pixels, in the order of `indices`.
+    ///
+    /// # Errors
+    /// Stops at the first example that cannot be read; the batch then holds those before it.
+    fn gather(
+        &self,
+        indices: &[u64],
+        scratch: &mut Scratch,
+        batch: &mut Batch,
+    ) -> Result<(), DataError> {
+        let Features::Pixels { values, width } = &mut batch.features else {
+            unreachable!("image sources fill batches of pixels");
+        };
+        for &index in indices {
+            let start = values.len();
+            values.resize(start + *width, 0);
+            match self.read(index, scratch, &mut values[start..]) {
+                Ok(label) => batch.labels.push(label),
+                Err(error) => {
+                    values.truncate(start);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory a thread reuses from example to example; grows to the largest file seen.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// A file or record as stored.
+    #[expect(dead_code, reason = "sources of files follow")]
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A part of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// For learning.
+    Train,
+    /// For decisions during training.
+    Validation,
+    /// For the final word.
+    Test,
+}
+
+impl Split {
+    /// All splits.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
+
+    /// The name used in files and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+
+    /// Other names in use for the same thing.
+    pub(crate) fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::Train => &["train", "training"],
+            Self::Validation => &["validation", "val", "valid", "dev"],
+            Self::Test => &["test", "t10k", "testing"],
+        }
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Split {
+    type Err = UnknownSplit;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSplit> {
+        Self::ALL
+            .into_iter()
+            .find(|split| split.aliases().contains(&text))
+            .ok_or_else(|| UnknownSplit { text: text.to_owned() })
+    }
+}
+
+/// A split's name that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("no split is called `{text}`; there are train, validation and test")]
+pub struct UnknownSplit {
+    /// What was written.
+    pub text: String,
+}
+
+/// How a data set is to be opened; every source uses what concerns it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OpenOptions {
+    /// Number of classes, where it cannot or should not be inferred from the labels.
+    pub classes: Option<usize>,
+}
+
+/// Opens everything in a data set, whatever its kind.
+///
+/// # Errors
+/// Says what was looked for where `location` is nothing known, and what is wrong with it where it is.
+pub fn open(
+    location: impl AsRef<Path>,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Source>, DataError> {
+    sources::detect(location.as_ref())?.open(location.as_ref(), None, options)
+}
+
+/// Opens one split of a data set, whatever its kind.
+///
+/// # Errors
+/// Like [`open`]; a set without such a split says which ones it has.
+pub fn open_split(
+    location: impl AsRef<Path>,
+    split: Split,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Source>, DataError> {
+    sources::detect(location.as_ref())?.open(location.as_ref(), Some(split), options)
+}
+
+/// The image shape of a schema that describes images.
+///
+/// # Panics
+/// Never for the sources of this crate: all of them yield images.
+#[must_use]
+pub fn image_shape(schema: &Schema) -> ImageShape {
+    match schema.features {
+        FeatureKind::Image(shape) => shape,
+        FeatureKind::Sparse { .. } => unreachable!("every source of this crate yields images"),
+    }
+}

@@ -1,0 +1,93 @@
+//! The kinds of data sets, and how one is recognised.
+//!
+//! Adding a kind is one file with an `ENTRY`, and one line in [`ALL`].
+
+pub mod generated;
+pub mod idx;
+
+use std::{fmt, path::Path, sync::Arc};
+
+use crate::{
+    DataError,
+    source::{OpenOptions, Source, Split},
+};
+
+type Opens = fn(&Path, Option<Split>, &OpenOptions) -> Result<Arc<dyn Source>, DataError>;
+
+/// One kind of data set.
+pub struct Entry {
+    /// Its name, as in `paceline list`.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// What makes a path one of these; for the message when nothing fits.
+    pub looks_for: &'static str,
+    /// Whether a path is one of these; opens no file for longer than a glance.
+    pub recognises: fn(&Path) -> bool,
+    opens: Opens,
+}
+
+impl Entry {
+    /// Opens one split, or everything.
+    ///
+    /// # Errors
+    /// Says which file or record is wrong.
+    pub fn open(
+        &self,
+        path: &Path,
+        split: Option<Split>,
+        options: &OpenOptions,
+    ) -> Result<Arc<dyn Source>, DataError> {
+        (self.opens)(path, split, options)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Every kind, in the order in which they are tried.
+pub const ALL: &[&Entry] = &[&generated::ENTRY, &idx::ENTRY];
+
+/// The kind of the data set at `path`.
+///
+/// # Errors
+/// A path that does not exist, or is nothing known, with what was looked for.
+pub fn detect(path: &Path) -> Result<&'static Entry, DataError> {
+    if let Some(entry) = ALL.iter().find(|entry| (entry.recognises)(path)) {
+        return Ok(entry);
+    }
+    std::fs::metadata(path).map_err(DataError::read(path))?;
+    let looked_for: Vec<&str> = ALL.iter().map(|entry| entry.looks_for).collect();
+    Err(DataError::Unrecognised { path: path.to_owned(), looked_for: looked_for.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_registered() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sources");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        files.sort();
+        let mut names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert_eq!(files, names);
+    }
+
+    #[test]
+    fn an_unknown_folder_is_told_what_was_looked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = detect(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("looked for") && message.contains("idx"), "{message}");
+        assert!(detect(Path::new("/nowhere/at/all")).unwrap_err().to_string().contains("/nowhere"));
+    }
+}

@@ -1,0 +1,345 @@
+//! The layout MNIST is published in: one IDX file of images, one of labels, per split, plain or
+//! gzipped.
+//!
+//! Held in memory as a whole: such sets are small, and a copy from memory is what lets a softmax
+//! regression take twenty thousand steps a second. Nothing is allocated before the header's promise
+//! has been held against the length of the file.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use flate2::read::MultiGzDecoder;
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+
+use crate::{
+    DataError,
+    source::{OpenOptions, Scratch, Source, Split},
+    sources::Entry,
+};
+
+/// This kind of data set.
+pub const ENTRY: Entry = Entry {
+    name: "idx",
+    about: "MNIST's own layout: IDX files of images and labels, plain or .gz",
+    looks_for: "idx: a folder with `train-images-idx3-ubyte` (also `t10k-`, `.gz`) and its labels",
+    recognises: |path| !find_pairs(path).is_empty(),
+    opens: |path, split, options| Ok(Arc::new(Idx::open(path, split, options)?)),
+};
+
+/// Deflate cannot expand a byte to more than this.
+const LARGEST_EXPANSION: u64 = 1032;
+
+/// A header is the magic number and four bytes per dimension.
+const MAGIC_BYTES: u64 = 4;
+
+/// Images and labels in memory.
+#[derive(Debug)]
+pub struct Idx {
+    schema: Schema,
+    parts: Vec<Part>,
+    width: usize,
+    remarks: Vec<String>,
+}
+
+/// One pair of files.
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    pixels: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+/// The files of one split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pair {
+    split: Split,
+    images: PathBuf,
+    labels: PathBuf,
+}
+
+impl Idx {
+    /// Opens a folder (one split of it, or all) or the pair that one file belongs to.
+    ///
+    /// # Errors
+    /// Missing, truncated, mismatched or otherwise wrong files, by name.
+    pub fn open(
+        path: &Path,
+        split: Option<Split>,
+        options: &OpenOptions,
+    ) -> Result<Self, DataError> {
+        let pairs = find_pairs(path);
+        let chosen: Vec<&Pair> =
+            pairs.iter().filter(|pair| split.is_none_or(|wanted| wanted == pair.split)).collect();
+        if chosen.is_empty() {
+            let found: Vec<&str> = pairs.iter().map(|pair| pair.split.name()).collect();
+            let wanted = split.unwrap_or(Split::Train);
+            let found = found.join(", ");
+            return Err(DataError::NoSplit { path: path.to_owned(), wanted, found });
+        }
+        // All splits must agree on the number of classes, or a model trained on one would not fit
+        // the other; so the training labels decide where there are any.
+        let mut remarks = Vec::new();
+        let classes = match options.classes {
+            Some(classes) => classes,
+            None => {
+                let deciding = pairs.iter().find(|pair| pair.split == Split::Train);
+                let deciding = deciding.unwrap_or(chosen[0]);
+                let (_, labels) = read_idx(&deciding.labels, 1..=1, "one: labels")?;
+                infer_classes(&labels, &deciding.labels)?
+            }
+        };
+        let mut shape: Option<ImageShape> = None;
+        let mut parts = Vec::new();
+        for pair in chosen {
+            let part = read_pair(pair, classes)?;
+            match shape {
+                Some(wanted) if wanted != part.0 => {
+                    let path = pair.images.clone();
+                    return Err(DataError::Shape { path, record: 0, found: part.0, wanted });
+                }
+                _ => shape = Some(part.0),
+            }
+            parts.push(part.1);
+        }
+        let Some(shape) = shape else { return Err(DataError::NoExamples) };
+        if classes != 10 {
+            remarks.push(format!("{classes} classes, from the labels"));
+        }
+        let names = (0..classes).map(|class| class.to_string()).collect();
+        let schema =
+            Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } };
+        Ok(Self { schema, parts, width: shape.len(), remarks })
+    }
+
+    #[inline]
+    fn find(&self, index: u64) -> (&Part, usize) {
+        let mut index = usize::try_from(index).unwrap_or(usize::MAX);
+        for part in &self.parts {
+            if index < part.labels.len() {
+                return (part, index);
+            }
+            index -= part.labels.len();
+        }
+        panic!("an example beyond the end was asked for");
+    }
+}
+
+impl Source for Idx {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn len(&self) -> u64 {
+        self.parts.iter().map(|part| part.labels.len() as u64).sum()
+    }
+
+    fn read(&self, index: u64, _: &mut Scratch, pixels: &mut [u8]) -> Result<u32, DataError> {
+        let (part, index) = self.find(index);
+        pixels.copy_from_slice(&part.pixels[index * self.width..][..self.width]);
+        Ok(u32::from(part.labels[index]))
+    }
+
+    fn resident(&self) -> bool {
+        true
+    }
+
+    fn origin(&self, index: u64) -> String {
+        let (part, index) = self.find(index);
+        format!("`{}`, record {index}", part.path.display())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
+    }
+
+    fn gather(&self, indices: &[u64], _: &mut Scratch, batch: &mut Batch) -> Result<(), DataError> {
+        let Features::Pixels { values, .. } = &mut batch.features else {
+            unreachable!("image sources fill batches of pixels");
+        };
+        for &index in indices {
+            let (part, index) = self.find(index);
+            values.extend_from_slice(&part.pixels[index * self.width..][..self.width]);
+            batch.labels.push(u32::from(part.labels[index]));
+        }
+        Ok(())
+    }
+}
+
+/// Ten as in MNIST; more where the labels use every number up to a larger one (the letters of EMNIST
+/// start at 1, so 0 may be missing). A single stray label is damage, not a class.
+fn infer_classes(labels: &[u8], path: &Path) -> Result<usize, DataError> {
+    let mut first = [None; 256];
+    for (record, &label) in labels.iter().enumerate() {
+        first[usize::from(label)].get_or_insert(record);
+    }
+    let classes = first.iter().rposition(Option::is_some).map_or(0, |last| last + 1).max(10);
+    if classes > 10 && first[1..classes].iter().any(Option::is_none) {
+        let (label, record) = (10..classes)
+            .filter_map(|label| first[label].map(|record| (label, record)))
+            .min_by_key(|&(_, record)| record)
+            .expect("the largest label is at least 10");
+        return Err(DataError::LabelRange {
+            path: path.to_owned(),
+            record: record as u64,
+            label: label as i64,
+            classes: 10,
+        });
+    }
+    Ok(classes)
+}
+
+fn read_pair(pair: &Pair, classes: usize) -> Result<(ImageShape, Part), DataError> {
+    let wanted = "three (count, rows, columns) or four (and 1 or 3 channels), none of them 0";
+    let (sizes, pixels) = read_idx(&pair.images, 3..=4, wanted)?;
+    let (_, labels) = read_idx(&pair.labels, 1..=1, "one: labels")?;
+    let channels = sizes.get(3).copied().unwrap_or(1);
+    if sizes[1..].contains(&0) || !matches!(channels, 1 | 3) {
+        return Err(DataError::IdxDimensions { path: pair.images.clone(), found: sizes, wanted });
+    }
+    let images = u64::from(sizes[0]);
+    if images != labels.len() as u64 {
+        return Err(DataError::CountMismatch {
+            image_path: pair.images.clone(),
+            images,
+            label_path: pair.labels.clone(),
+            labels: labels.len() as u64,
+        });
+    }
+    if let Some(record) = labels.iter().position(|&label| usize::from(label) >= classes) {
+        return Err(DataError::LabelRange {
+            path: pair.labels.clone(),
+            record: record as u64,
+            label: i64::from(labels[record]),
+            classes,
+        });
+    }
+    let shape = ImageShape {
+        height: sizes[1] as usize,
+        width: sizes[2] as usize,
+        channels: channels as usize,
+    };
+    Ok((shape, Part { path: pair.images.clone(), pixels, labels }))
+}
+
+/// Reads a whole IDX file of bytes: its dimensions and its contents.
+fn read_idx(
+    path: &Path,
+    dimensions: std::ops::RangeInclusive<usize>,
+    wanted: &'static str,
+) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+    let mut file = File::open(path).map_err(DataError::read(path))?;
+    let stored = file.metadata().map_err(DataError::read(path))?.len();
+    let mut start = [0; 2];
+    let gzipped = stored >= 2 && {
+        file.read_exact(&mut start).map_err(DataError::read(path))?;
+        io::Seek::rewind(&mut file).map_err(DataError::read(path))?;
+        start == [0x1f, 0x8b]
+    };
+    if gzipped {
+        let limit = stored.saturating_mul(LARGEST_EXPANSION);
+        read_body(path, MultiGzDecoder::new(io::BufReader::new(file)), limit, &dimensions, wanted)
+    } else {
+        read_body(path, file, stored, &dimensions, wanted)
+    }
+}
+
+fn read_body(
+    path: &Path,
+    mut reader: impl Read,
+    most: u64,
+    dimensions: &std::ops::RangeInclusive<usize>,
+    wanted: &'static str,
+) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+    let mut word = || -> Result<u32, DataError> {
+        let mut bytes = [0; 4];
+        reader.read_exact(&mut bytes).map_err(DataError::read(path))?;
+        Ok(u32::from_be_bytes(bytes))
+    };
+    let magic = word()?;
+    let [zero, zero_too, code, count] = magic.to_be_bytes();
+    if zero != 0 || zero_too != 0 {
+        return Err(DataError::NotIdx { path: path.to_owned(), found: magic });
+    }
+    if code != 0x08 {
+        return Err(DataError::IdxType { path: path.to_owned(), code });
+    }
+    let sizes = (0..count).map(|_| word()).collect::<Result<Vec<u32>, _>>()?;
+    if !dimensions.contains(&sizes.len()) {
+        return Err(DataError::IdxDimensions { path: path.to_owned(), found: sizes, wanted });
+    }
+    let header = MAGIC_BYTES * (1 + sizes.len() as u64);
+    let product = sizes.iter().try_fold(1_u64, |all, &size| all.checked_mul(u64::from(size)));
+    let promised = product.unwrap_or(u64::MAX);
+    let available = most.saturating_sub(header);
+    if promised > available {
+        let path = path.to_owned();
+        return Err(DataError::IdxLength { path, found: available, wanted: promised });
+    }
+    let capacity = usize::try_from(promised).unwrap_or(usize::MAX);
+    let mut contents = Vec::with_capacity(capacity);
+    // One byte more than promised tells a file that is too long from one that is right.
+    reader
+        .take(promised.saturating_add(1))
+        .read_to_end(&mut contents)
+        .map_err(DataError::read(path))?;
+    if contents.len() as u64 != promised {
+        let found = contents.len() as u64;
+        return Err(DataError::IdxLength { path: path.to_owned(), found, wanted: promised });
+    }
+    Ok((sizes, contents))
+}
+
+/// The pairs in a folder (training split first), or the one pair a file belongs to.
+fn find_pairs(path: &Path) -> Vec<Pair> {
+    if path.is_file() {
+        return pair_of(path).into_iter().collect();
+    }
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let mut pairs: Vec<Pair> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|file| {
+            file.file_name().is_some_and(|name| name.to_string_lossy().contains("images"))
+        })
+        .filter_map(|file| pair_of(&file))
+        .collect();
+    pairs.sort_by(|a, b| {
+        (a.split.name() != "train", &a.images).cmp(&(b.split.name() != "train", &b.images))
+    });
+    // Plain and gzipped copies of the same split are one split; the plain one is faster to read.
+    pairs.dedup_by(|b, a| a.split == b.split);
+    pairs
+}
+
+/// The partner of a file of images or of labels; the layout names them alike.
+fn pair_of(file: &Path) -> Option<Pair> {
+    let name = file.file_name()?.to_str()?;
+    if !name.contains("ubyte") && !name.contains("idx") {
+        return None;
+    }
+    let (images, labels) = if name.contains("images") {
+        (name.to_owned(), name.replace("images", "labels").replace("idx3", "idx1"))
+    } else if name.contains("labels") {
+        (name.replace("labels", "images").replace("idx1", "idx3"), name.to_owned())
+    } else {
+        return None;
+    };
+    // One of the two may have been unpacked and the other not.
+    let beside = |name: &str| {
+        let plain = name.strip_suffix(".gz").unwrap_or(name);
+        [name.to_owned(), plain.to_owned(), format!("{plain}.gz")]
+            .into_iter()
+            .map(|name| file.with_file_name(name))
+            .find(|path| path.is_file())
+    };
+    let split = Split::ALL
+        .into_iter()
+        .find(|split| name.split(['-', '.', '_']).any(|word| split.aliases().contains(&word)))?;
+    Some(Pair { split, images: beside(&images)?, labels: beside(&labels)? })
+}
+
+#[cfg(test)]
+mod tests;

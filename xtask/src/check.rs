@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("photo", &[]),
     ("analysis", &[]),
     ("probes", &[]),
+    ("cluster", &[]),
     ("report", &["analysis"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),

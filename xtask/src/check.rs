@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),
     ("strategies", &["batch", "models"]),
-    ("runs", &["tfrecord"]),
+    ("runs", &["batch", "tfrecord"]),
     ("trainer", &["batch", "data", "models", "runs", "strategies"]),
     ("advisor", &["analysis"]),
 ];

@@ -1,1 +1,39 @@
 //! The files a training run leaves behind.
+//!
+//! ```text
+//! RUN/  plan.json             what was going to happen (written before the first step)
+//!       machine.json          where it happened: CPU, limits, memory, versions
+//!       events-<task>.jsonl   what happened, one JSON object a line, versioned
+//!       summary.json          how it ended; its presence means that the run ended
+//!       tensorboard/<task>/   the same curves, weight histograms and the layer graph for TensorBoard
+//!       checkpoints/          written by the trainer
+//! ```
+//!
+//! Writing never holds up training: [`Recorder`] hands everything to a thread of its own through a
+//! bounded queue; what does not fit is dropped, counted and reported, except for events that say how
+//! a run began, ended or changed. Reading ([`list`], [`RunFolder`], [`read_events`]) copes with runs
+//! that still go on, that died, and that a later version of this program wrote.
+
+mod atomic_file;
+mod clock;
+mod error;
+mod event;
+mod event_log;
+mod machine;
+mod recorder;
+mod run_dir;
+mod summary;
+pub mod tensorboard;
+
+pub use atomic_file::{sync_folder, write_atomically};
+pub use clock::{format_utc, unix_seconds};
+pub use error::RunsError;
+pub use event::{
+    Checkpoint, CheckpointAction, ENVELOPE_VERSION, Evaluation, Event, PhaseSeconds, Resource,
+    RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
+};
+pub use event_log::{EventLog, Record, read_events};
+pub use machine::Machine;
+pub use recorder::{Recorder, RecorderReport, RecorderSettings};
+pub use run_dir::{RunFolder, RunState, list};
+pub use summary::{Final, PhaseShares, Reached, Summary, Traffic, Worker};

@@ -1,1 +1,22 @@
-//! How workers exchange gradients: one device, mirrored, ....
+//! How workers exchange gradients.
+//!
+//! A strategy gives each worker an [`Exchange`]. The step loop of the trainer is the same for all of
+//! them, so that their timings are comparable:
+//!
+//! ```text
+//! pull   brings the parameters up to date      (servers; nothing to do where workers hold them)
+//! ready  a range of the gradient is final      (update in cache, or start sending it)
+//! push   the step is over: finish the update, agree on loss and on whether to go on
+//! ```
+//!
+//! Model and strategy meet only at flat `f32` slices. Adding a strategy is one file in
+//! [`strategies`] and one line in [`ALL`].
+
+mod barrier;
+mod error;
+mod exchange;
+pub mod strategies;
+
+pub use error::StrategyError;
+pub use exchange::{Exchange, Pushed, StepInfo, Traffic, Version, Vote};
+pub use strategies::{ALL, Connect, Entry, Setup, find};

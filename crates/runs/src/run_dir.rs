@@ -1,0 +1,335 @@
+//! Run folders: making one that nobody else has, and reading those that are there.
+
+use crate::{Machine, Record, RunsError, Summary, atomic_file::write_atomically, clock, event_log};
+use serde::Serialize;
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+const PLAN: &str = "plan.json";
+const MACHINE: &str = "machine.json";
+const SUMMARY: &str = "summary.json";
+
+/// A run's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+/// What a run's files say about its fate.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunState {
+    /// It ended and said how.
+    Ended(Box<Summary>),
+    /// A task is writing its log at this moment.
+    Running,
+    /// It left no summary and nobody writes: killed, or the machine went down.
+    Died,
+    /// A file is damaged; the text says which and how.
+    Broken(String),
+}
+
+impl RunFolder {
+    /// Creates `root/<date>-<time>-<model>-<strategy>-<suffix>`. Two runs that start in the same
+    /// second get two folders: creating a folder succeeds for exactly one of them, and the other
+    /// takes another suffix.
+    pub fn create(root: &Path, model: &str, strategy: &str) -> Result<Self, RunsError> {
+        let error = |path: &Path, source| RunsError::Create { path: path.to_path_buf(), source };
+        fs::create_dir_all(root).map_err(|source| error(root, source))?;
+        loop {
+            let now = clock::since_epoch();
+            let name = format!(
+                "{}-{}-{}-{}",
+                clock::compact_utc(now.as_secs()),
+                in_name(model),
+                in_name(strategy),
+                suffix(u64::from(now.subsec_nanos()))
+            );
+            let path = root.join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(error(&path, source)),
+            }
+        }
+    }
+
+    /// A run that exists; a folder without a plan is none.
+    pub fn open(path: &Path) -> Result<Self, RunsError> {
+        if path.join(PLAN).is_file() {
+            Ok(Self { path: path.to_path_buf() })
+        } else {
+            Err(RunsError::NotARun { path: path.to_path_buf() })
+        }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder's own name, by which people call the run.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let whole = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        whole.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The log of a task such as `worker/0`.
+    #[must_use]
+    pub fn events_path(&self, task: &str) -> PathBuf {
+        self.path.join(format!("events-{}.jsonl", in_name(task)))
+    }
+
+    /// TensorBoard's folder for a task.
+    #[must_use]
+    pub fn tensorboard_path(&self, task: &str) -> PathBuf {
+        self.path.join("tensorboard").join(in_name(task))
+    }
+
+    /// Where checkpoints go.
+    #[must_use]
+    pub fn checkpoints_path(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Writes what is going to happen.
+    pub fn write_plan(&self, plan: &impl Serialize) -> Result<(), RunsError> {
+        self.write_json(PLAN, "plan", plan)
+    }
+
+    /// Writes where it happens.
+    pub fn write_machine(&self, machine: &Machine) -> Result<(), RunsError> {
+        self.write_json(MACHINE, "machine description", machine)
+    }
+
+    /// Writes how it ended.
+    pub fn write_summary(&self, summary: &Summary) -> Result<(), RunsError> {
+        self.write_json(SUMMARY, "summary", summary)
+    }
+
+    /// Forgets how an earlier process of this run ended, because it goes on.
+    pub fn remove_summary(&self) -> Result<(), RunsError> {
+        let path = self.path.join(SUMMARY);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(RunsError::Write { path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The plan, as the trainer's own type or as a `serde_json::Value`.
+    pub fn plan<T: serde::de::DeserializeOwned>(&self) -> Result<T, RunsError> {
+        self.read_json(PLAN, "plan")
+    }
+
+    /// Where it happened.
+    pub fn machine(&self) -> Result<Machine, RunsError> {
+        self.read_json(MACHINE, "machine description")
+    }
+
+    /// How it ended; nothing while it runs, or if it died.
+    pub fn summary(&self) -> Result<Option<Summary>, RunsError> {
+        match self.read_json(SUMMARY, "summary") {
+            Ok(summary) => Ok(Some(summary)),
+            Err(RunsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Logs of all tasks, sorted by name.
+    pub fn event_files(&self) -> Result<Vec<PathBuf>, RunsError> {
+        let mut files: Vec<PathBuf> = children(&self.path)?
+            .into_iter()
+            .filter(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with("events-") && name.ends_with(".jsonl")
+            })
+            .collect();
+        files.sort();
+        Ok(files)
+    }
+
+    /// Events of all tasks in the order of their times, and the number of unreadable lines.
+    pub fn events(&self) -> Result<(Vec<Record>, usize), RunsError> {
+        let (mut all, mut broken) = (Vec::new(), 0);
+        for file in self.event_files()? {
+            let (records, unreadable) = event_log::read_events(&file)?;
+            all.extend(records);
+            broken += unreadable;
+        }
+        all.sort_by(|a: &Record, b: &Record| a.time.total_cmp(&b.time));
+        Ok((all, broken))
+    }
+
+    /// What became of the run. Never fails: whatever is wrong is part of the answer.
+    #[must_use]
+    pub fn state(&self) -> RunState {
+        match self.summary() {
+            Ok(Some(summary)) => return RunState::Ended(Box::new(summary)),
+            Ok(None) => {}
+            Err(error) => return RunState::Broken(with_cause(&error)),
+        }
+        match self.event_files() {
+            Err(error) => RunState::Broken(with_cause(&error)),
+            Ok(files) if files.iter().any(|file| is_held(file)) => RunState::Running,
+            Ok(_) => RunState::Died,
+        }
+    }
+
+    fn write_json(
+        &self,
+        name: &str,
+        what: &'static str,
+        value: &impl Serialize,
+    ) -> Result<(), RunsError> {
+        let path = self.path.join(name);
+        let mut bytes = serde_json::to_vec_pretty(value).map_err(|source| RunsError::Json {
+            path: path.clone(),
+            what,
+            source,
+        })?;
+        bytes.push(b'\n');
+        write_atomically(&path, &bytes)
+    }
+
+    fn read_json<T: serde::de::DeserializeOwned>(
+        &self,
+        name: &str,
+        what: &'static str,
+    ) -> Result<T, RunsError> {
+        let path = self.path.join(name);
+        let bytes =
+            fs::read(&path).map_err(|source| RunsError::Read { path: path.clone(), source })?;
+        serde_json::from_slice(&bytes).map_err(|source| RunsError::Json { path, what, source })
+    }
+}
+
+/// All runs directly under `root`, oldest first. Other folders are passed over; a `root` that does
+/// not exist has no runs.
+pub fn list(root: &Path) -> Result<Vec<RunFolder>, RunsError> {
+    let mut runs: Vec<RunFolder> = match children(root) {
+        Err(RunsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Vec::new()
+        }
+        other => other?.iter().filter_map(|path| RunFolder::open(path).ok()).collect(),
+    };
+    runs.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(runs)
+}
+
+fn children(folder: &Path) -> Result<Vec<PathBuf>, RunsError> {
+    fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(|source| RunsError::Read { path: folder.to_path_buf(), source })
+}
+
+/// Whether some process holds the log's lock.
+fn is_held(file: &Path) -> bool {
+    File::open(file)
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// A name that is safe inside a file name: `worker/0` becomes `worker-0`.
+fn in_name(text: &str) -> String {
+    text.chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.') { letter } else { '-' }
+        })
+        .collect::<String>()
+        .trim_start_matches('.')
+        .to_string()
+}
+
+/// Four letters that differ between processes and between calls.
+fn suffix(nanoseconds: u64) -> String {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let mut bits = (nanoseconds ^ (u64::from(std::process::id()) << 32) ^ (call << 20))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits ^= bits >> 29;
+    bits = bits.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (0..4).map(|place| char::from(LETTERS[(bits >> (44 + 5 * place)) as usize % 32])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EventLog;
+
+    #[test]
+    fn runs_of_the_same_second_get_folders_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let root = &root.path().join("runs");
+        let made: Vec<RunFolder> = std::thread::scope(|scope| {
+            let starters: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        (0..50)
+                            .map(|_| RunFolder::create(root, "softmax", "one-device").unwrap())
+                            .collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            starters.into_iter().flat_map(|starter| starter.join().unwrap()).collect()
+        });
+        let mut paths: Vec<_> = made.iter().map(RunFolder::path).collect();
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), 200);
+        assert!(made[0].name().contains("-softmax-one-device-"), "{}", made[0].name());
+        assert_eq!(list(root).unwrap(), [], "a folder without a plan is no run");
+    }
+
+    #[test]
+    fn listing_copes_with_running_dead_and_broken_runs() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |model: &str| {
+            let run = RunFolder::create(root.path(), model, "one-device").unwrap();
+            run.write_plan(&serde_json::json!({ "model": model })).unwrap();
+            run
+        };
+        let ended = make("ended");
+        ended.write_summary(&Summary { global_steps: 7, ..Summary::default() }).unwrap();
+        let running = make("running");
+        let log = EventLog::append(&running.events_path("worker/0"), "worker/0").unwrap();
+        let dead = make("dead");
+        drop(EventLog::append(&dead.events_path("worker/0"), "worker/0").unwrap());
+        let broken = make("broken");
+        fs::write(broken.path().join(SUMMARY), b"{\"run\": ").unwrap();
+        fs::write(root.path().join("a file"), b"").unwrap();
+
+        assert_eq!(list(root.path()).unwrap().len(), 4);
+        assert!(matches!(ended.state(), RunState::Ended(summary) if summary.global_steps == 7));
+        assert_eq!(running.state(), RunState::Running);
+        assert_eq!(dead.state(), RunState::Died);
+        assert!(matches!(broken.state(), RunState::Broken(why) if why.contains("summary.json")));
+        drop(log);
+        assert_eq!(running.state(), RunState::Died);
+        assert_eq!(list(Path::new("/nonexistent")).unwrap(), []);
+    }
+
+    #[test]
+    fn names_cannot_leave_the_folder() {
+        assert_eq!(in_name("../../etc"), "-..-etc");
+        assert_eq!(in_name("worker/0"), "worker-0");
+    }
+}

@@ -1,0 +1,183 @@
+//! `summary.json`: how a run ended. Also what `train --json` prints; its names are a contract.
+
+use crate::event::{PhaseSeconds, Status, nullable};
+use serde::{Deserialize, Serialize};
+
+/// How a run ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// Name of the run folder.
+    pub run: String,
+    /// How it ended.
+    pub status: Status,
+    /// Model's name.
+    pub model: String,
+    /// Where the data came from.
+    pub data: String,
+    /// Strategy's name.
+    pub strategy: String,
+    /// Seed that everything random followed from.
+    pub seed: u64,
+    /// When it started, in seconds since 1970.
+    pub started: f64,
+    /// Examples of one update over all workers, at the end.
+    pub global_batch: u64,
+    /// Updates done, over the whole life of the run.
+    pub global_steps: u64,
+    /// Examples trained on by this process and its workers.
+    pub examples: u64,
+    /// Seconds from the first step to the last, evaluations and checkpoints included.
+    pub seconds: f64,
+    /// `examples` over the seconds spent in steps.
+    pub examples_per_second: f64,
+    /// Where it got to.
+    #[serde(rename = "final")]
+    pub last: Final,
+    /// When the loss asked for was reached, if one was asked for and reached.
+    pub reached: Option<Reached>,
+    /// What each worker did.
+    pub workers: Vec<Worker>,
+    /// Shares of the steps' time.
+    pub phases: PhaseShares,
+    /// Bytes exchanged with other tasks.
+    pub traffic: Traffic,
+    /// Where the time went, in words.
+    pub verdict: String,
+    /// Anything the reader should know: damaged checkpoints, full disks, dropped events.
+    pub warnings: Vec<String>,
+}
+
+/// Losses and accuracy at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Final {
+    /// Mean training loss over the last steps, in nats.
+    #[serde(with = "nullable")]
+    pub train_loss: f64,
+    /// Mean loss on held-out examples, in nats; null where there was no evaluation.
+    #[serde(with = "nullable")]
+    pub test_loss: f64,
+    /// Share of held-out examples classified correctly.
+    #[serde(with = "nullable")]
+    pub test_accuracy: f64,
+}
+
+impl Default for Final {
+    fn default() -> Self {
+        Self { train_loss: f64::NAN, test_loss: f64::NAN, test_accuracy: f64::NAN }
+    }
+}
+
+/// Where a loss was crossed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reached {
+    /// The loss asked for.
+    pub loss: f64,
+    /// Step of crossing, interpolated between the two evaluations around it.
+    pub step: f64,
+    /// Seconds of training until then, interpolated likewise.
+    pub seconds: f64,
+    /// The evaluations between which it was crossed, as steps.
+    pub between: [u64; 2],
+}
+
+/// What one worker did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Worker {
+    /// Its name, such as `worker/0`.
+    pub task: String,
+    /// Steps it took part in.
+    pub iterations: u64,
+    /// Examples it worked on.
+    pub examples: u64,
+    /// Seconds it was busy.
+    pub seconds: f64,
+}
+
+/// Shares of the steps' time; they add up to 1, or are all 0 where there was no step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PhaseShares {
+    /// Waiting for the next batch.
+    pub input: f64,
+    /// Forward pass, backward pass, update.
+    pub compute: f64,
+    /// Moving and adding gradients and weights.
+    pub exchange: f64,
+    /// Waiting for other workers.
+    pub wait: f64,
+}
+
+impl From<PhaseSeconds> for PhaseShares {
+    fn from(seconds: PhaseSeconds) -> Self {
+        let total = seconds.total();
+        if total <= 0.0 {
+            return Self::default();
+        }
+        Self {
+            input: seconds.input / total,
+            compute: seconds.compute / total,
+            exchange: seconds.exchange / total,
+            wait: seconds.wait / total,
+        }
+    }
+}
+
+/// Bytes exchanged with other tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Traffic {
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other programs read these names: `design.md` lists them.
+    #[test]
+    fn names_of_the_contract_are_there() {
+        let summary = Summary { reached: Some(Reached::default()), ..Summary::default() };
+        let value = serde_json::to_value(&summary).unwrap();
+        for name in [
+            "run",
+            "model",
+            "strategy",
+            "seed",
+            "global_steps",
+            "examples",
+            "seconds",
+            "examples_per_second",
+            "final",
+            "reached",
+            "workers",
+            "phases",
+            "traffic",
+            "verdict",
+        ] {
+            assert!(value.get(name).is_some(), "{name} is missing");
+        }
+        assert!(value["final"]["test_loss"].is_null(), "no evaluation is no number");
+        assert!(value["final"].get("train_loss").is_some());
+        assert!(value["phases"].get("wait").is_some());
+        assert!(value["traffic"].get("received_bytes").is_some());
+        let back: Summary = serde_json::from_value(value).unwrap();
+        assert_eq!(back.reached, summary.reached);
+        assert!(back.last.test_loss.is_nan());
+    }
+
+    #[test]
+    fn shares_of_no_time_are_zero_not_nan() {
+        let shares = PhaseShares::from(PhaseSeconds::default());
+        assert_eq!(shares, PhaseShares::default());
+        let shares =
+            PhaseShares::from(PhaseSeconds { input: 1.0, compute: 3.0, exchange: 0.0, wait: 0.0 });
+        assert_eq!((shares.input, shares.compute), (0.25, 0.75));
+    }
+}

@@ -1,0 +1,466 @@
+//! Replicas of the model on thread groups of one process.
+//!
+//! Each replica works on its share of the global batch with its own copy of the weights. At the end
+//! of a step the gradients are added in shared memory: replica `r` adds up and updates the `r`-th part of
+//! the weights (and holds that part of the optimiser's state), then everybody copies the other
+//! parts. Gradients are added in the order of the replicas, so that the same seed gives the same
+//! bits on every run, and all copies stay equal.
+//!
+//! Running statistics are averaged over the replicas: each sees only its own share of the batch.
+
+use super::{Entry, Setup};
+use crate::{
+    Exchange, Pushed, StepInfo, StrategyError, Version, Vote,
+    barrier::{Barrier, Broken},
+    exchange::is_poisoned,
+};
+use paceline_models::{
+    Touched,
+    optimizer::{Optimizer, State},
+};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::Instant,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "mirrored",
+    about: "replicas on groups of cores of this machine, gradients added in shared memory",
+    synchronous: true,
+    needs_servers: false,
+    in_process: true,
+    most_replicas: None,
+    connect,
+};
+
+/// Values added up at a time; sums, weights and state of a block stay in the first-level cache.
+const BLOCK: usize = 2048;
+
+/// Parts are cut at multiples of a cache line, so that two replicas never write to the same one.
+const LINE: usize = 16;
+
+/// What the replicas share.
+struct Group {
+    barrier: Barrier,
+    members: Vec<Member>,
+    /// Ranges of entries that are averaged instead of summed.
+    averaged: Vec<Range<usize>>,
+}
+
+/// What a replica shows the others. Locks are never contended for long: the barriers order who reads
+/// and who writes, the locks only prove it to the compiler.
+struct Member {
+    /// The part of the weights this replica updates.
+    part: Range<usize>,
+    gradient: RwLock<Vec<f32>>,
+    vote: Mutex<Vote>,
+    values: Mutex<Vec<f64>>,
+    /// New weights of `part`.
+    weights: RwLock<Vec<f32>>,
+    state: Mutex<State>,
+}
+
+struct Replica {
+    group: Arc<Group>,
+    rank: usize,
+    optimizer: Optimizer,
+    step: StepInfo,
+    begun: bool,
+    poisoned: bool,
+    block: Vec<f32>,
+}
+
+fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
+    if setup.replicas == 0 {
+        return Err(StrategyError::Replicas {
+            strategy: ENTRY.name,
+            found: 0,
+            wanted: "1 or more",
+        });
+    }
+    let (length, replicas) = (setup.layout.len(), setup.replicas);
+    let cut = |at: usize| (length * at / replicas).next_multiple_of(LINE).min(length);
+    let members = (0..replicas)
+        .map(|rank| {
+            let part = cut(rank)..if rank + 1 == replicas { length } else { cut(rank + 1) };
+            let mut state = setup.optimizer.state();
+            if let Some(old) = setup.state {
+                for (new, old) in state.buffers_mut().iter_mut().zip(old.buffers()) {
+                    if !new.is_empty() {
+                        new[part.clone()].copy_from_slice(&old[part.clone()]);
+                    }
+                }
+            }
+            Member {
+                gradient: RwLock::new(vec![0.0; length]),
+                vote: Mutex::default(),
+                values: Mutex::default(),
+                weights: RwLock::new(vec![0.0; part.len()]),
+                state: Mutex::new(state),
+                part,
+            }
+        })
+        .collect();
+    let averaged = setup
+        .layout
+        .entries()
+        .iter()
+        .filter(|entry| !entry.trained)
+        .map(paceline_models::Entry::range)
+        .collect();
+    let group = Arc::new(Group { barrier: Barrier::new(replicas), members, averaged });
+    Ok((0..replicas)
+        .map(|rank| {
+            Box::new(Replica {
+                group: Arc::clone(&group),
+                rank,
+                optimizer: setup.optimizer.clone(),
+                step: StepInfo { step: 0, rate: 0.0 },
+                begun: false,
+                poisoned: false,
+                block: vec![0.0; BLOCK],
+            }) as Box<dyn Exchange>
+        })
+        .collect())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A replica that panicked breaks the barrier; its numbers are never used.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Replica {
+    fn lost(&self, _: Broken) -> StrategyError {
+        StrategyError::ReplicaLost {
+            replica: self.rank,
+            replicas: self.group.members.len(),
+            step: self.step.step,
+        }
+    }
+
+    fn meet(&self) -> Result<(), StrategyError> {
+        self.group.barrier.wait().map_err(|broken| self.lost(broken))
+    }
+
+    /// Adds up this replica's part over all gradients and applies the update to it.
+    fn reduce_and_update(&mut self, params: &mut [f32]) {
+        let Self { group, rank, optimizer, step, block, .. } = self;
+        let own = &group.members[*rank];
+        let gradients: Vec<_> = group
+            .members
+            .iter()
+            .map(|member| member.gradient.read().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        let mut weights = own.weights.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&own.state);
+        let mut start = own.part.start;
+        while start < own.part.end {
+            let range = start..(start + BLOCK).min(own.part.end);
+            let sums = &mut block[..range.len()];
+            sums.copy_from_slice(&gradients[0][range.clone()]);
+            for gradient in &gradients[1..] {
+                for (sum, value) in sums.iter_mut().zip(&gradient[range.clone()]) {
+                    *sum += value;
+                }
+            }
+            average(sums, &range, &group.averaged, gradients.len());
+            let params = &mut params[range.clone()];
+            optimizer.update(range.clone(), params, sums, &mut state, step.rate, step.step);
+            let place = range.start - own.part.start..range.end - own.part.start;
+            weights[place].copy_from_slice(params);
+            start = range.end;
+        }
+    }
+
+    /// Copies the parts that the others updated.
+    fn copy_others(&self, params: &mut [f32]) {
+        for (rank, member) in self.group.members.iter().enumerate() {
+            if rank != self.rank {
+                let weights = member.weights.read().unwrap_or_else(PoisonError::into_inner);
+                params[member.part.clone()].copy_from_slice(&weights);
+            }
+        }
+    }
+}
+
+/// Divides those of `sums` (which stand at `range`) that are averaged.
+fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], replicas: usize) {
+    let first = averaged.partition_point(|entry| entry.end <= range.start);
+    for entry in averaged[first..].iter().take_while(|entry| entry.start < range.end) {
+        let inside =
+            entry.start.max(range.start) - range.start..entry.end.min(range.end) - range.start;
+        for value in &mut sums[inside] {
+            *value /= replicas as f32;
+        }
+    }
+}
+
+impl Exchange for Replica {
+    fn place(&self) -> (usize, usize) {
+        (self.rank, self.group.members.len())
+    }
+
+    fn pull(
+        &mut self,
+        step: StepInfo,
+        _touched: &Touched,
+        _params: &mut [f32],
+    ) -> Result<Version, StrategyError> {
+        self.step = step;
+        self.begun = false;
+        self.poisoned = false;
+        Ok(Version(step.step))
+    }
+
+    fn ready(&mut self, _range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
+        // All cores compute until the end of the backward pass, so there is nothing to overlap with.
+        if !self.begun {
+            self.begun = true;
+            self.poisoned = is_poisoned(grad);
+        }
+    }
+
+    fn push(
+        &mut self,
+        mut vote: Vote,
+        params: &mut [f32],
+        grad: &mut Vec<f32>,
+    ) -> Result<Pushed, StrategyError> {
+        let begun = Instant::now();
+        let group = Arc::clone(&self.group);
+        let own = &group.members[self.rank];
+        vote.poisoned |= self.poisoned;
+        *locked(&own.vote) = vote;
+        let swap = |grad: &mut Vec<f32>| {
+            let mut shown = own.gradient.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(grad, &mut *shown);
+        };
+        swap(grad);
+        let arrived = Instant::now();
+        self.meet()?;
+        let met = Instant::now();
+        let mut together = Vote::default();
+        for member in &group.members {
+            together.add(&locked(&member.vote));
+        }
+        if !together.poisoned {
+            self.reduce_and_update(params);
+        }
+        let updated = Instant::now();
+        self.meet()?;
+        let met_again = Instant::now();
+        if !together.poisoned {
+            self.copy_others(params);
+        }
+        swap(grad);
+        let wait = (met - arrived) + (met_again - updated);
+        let exchange = begun.elapsed().saturating_sub(wait);
+        Ok(Pushed {
+            vote: together,
+            version: Version(self.step.step + 1),
+            exchange: exchange.as_nanos() as u64,
+            wait: wait.as_nanos() as u64,
+            ..Pushed::default()
+        })
+    }
+
+    fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
+        let group = Arc::clone(&self.group);
+        *locked(&group.members[self.rank].values) = values.to_vec();
+        self.meet()?;
+        values.fill(0.0);
+        for member in &group.members {
+            for (sum, value) in values.iter_mut().zip(locked(&member.values).iter()) {
+                *sum += value;
+            }
+        }
+        // Nobody may write the next values before everybody has read these.
+        self.meet()
+    }
+
+    fn gather_state(&mut self) -> Result<Option<State>, StrategyError> {
+        self.meet()?;
+        let gathered = (self.rank == 0).then(|| {
+            let mut whole = self.optimizer.state();
+            for member in &self.group.members {
+                let state = locked(&member.state);
+                for (to, from) in whole.buffers_mut().iter_mut().zip(state.buffers()) {
+                    if !to.is_empty() {
+                        to[member.part.clone()].copy_from_slice(&from[member.part.clone()]);
+                    }
+                }
+            }
+            whole
+        });
+        self.meet()?;
+        Ok(gathered)
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.group.barrier.break_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::find;
+    use paceline_models::{
+        Layout,
+        optimizer::{self, Mask},
+    };
+
+    /// 5,000 weights, of which 100 in the middle are running statistics.
+    fn layout() -> Layout {
+        let mut layout = Layout::default();
+        layout.push("a.weight", &[3_000], true);
+        layout.push("a.running_mean", &[100], false);
+        layout.push("b.weight", &[1_900], true);
+        layout
+    }
+
+    fn optimizer(layout: &Layout) -> Optimizer {
+        let entry = optimizer::find("momentum").unwrap();
+        Optimizer::with_mask(entry, entry.defaults, Mask::of(layout)).unwrap()
+    }
+
+    /// A made-up gradient that depends on the weights, so that errors grow.
+    fn gradient(params: &[f32], step: u64, example: u64) -> Vec<f32> {
+        params
+            .iter()
+            .enumerate()
+            .map(|(i, p)| {
+                (((i as u64 * 31 + example * 17 + step * 7) % 97) as f32 - 48.0) * 0.01 + p * 0.1
+            })
+            .collect()
+    }
+
+    /// Trains on 12 examples a step, cut over `replicas`; returns weights and state.
+    fn train(strategy: &str, replicas: usize, steps: u64) -> (Vec<f32>, State) {
+        let layout = layout();
+        let optimizer = optimizer(&layout);
+        let setup = Setup { replicas, layout: &layout, optimizer: &optimizer, state: None };
+        let exchanges = (find(strategy).unwrap().connect)(&setup).unwrap();
+        let mut results: Vec<(Vec<f32>, Option<State>)> = std::thread::scope(|scope| {
+            let workers: Vec<_> = exchanges
+                .into_iter()
+                .map(|mut exchange| {
+                    scope.spawn(move || {
+                        let (rank, of) = exchange.place();
+                        let mut params = vec![0.5f32; 5_000];
+                        let mut grad = vec![0.0f32; 5_000];
+                        for step in 0..steps {
+                            exchange
+                                .pull(StepInfo { step, rate: 0.05 }, &Touched::All, &mut params)
+                                .unwrap();
+                            grad.fill(0.0);
+                            for example in (rank * 12 / of)..((rank + 1) * 12 / of) {
+                                for (sum, value) in
+                                    grad.iter_mut().zip(gradient(&params, step, example as u64))
+                                {
+                                    *sum += value / 12.0;
+                                }
+                            }
+                            // Statistics are a change per replica, not a sum over examples.
+                            grad[3_000..3_100].fill(0.25);
+                            exchange.ready(0..5_000, &mut params, &mut grad);
+                            let vote = Vote {
+                                loss: paceline_models::StepLoss {
+                                    examples: 12 / of as u64,
+                                    ..Default::default()
+                                },
+                                ..Vote::default()
+                            };
+                            let pushed = exchange.push(vote, &mut params, &mut grad).unwrap();
+                            assert_eq!(pushed.vote.loss.examples, 12);
+                            assert_eq!(pushed.version, Version(step + 1));
+                        }
+                        let state = exchange.gather_state().unwrap();
+                        (params, state)
+                    })
+                })
+                .collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        for pair in results.windows(2) {
+            assert_eq!(pair[0].0, pair[1].0, "replicas must hold the same bits");
+        }
+        let (params, state) = results.swap_remove(0);
+        (params, state.unwrap())
+    }
+
+    #[test]
+    fn replicas_equal_one_device_at_the_same_global_batch() {
+        let (alone, alone_state) = train("one-device", 1, 20);
+        for replicas in [1, 2, 3, 4] {
+            let (shared, state) = train("mirrored", replicas, 20);
+            for (a, b) in alone.iter().zip(&shared) {
+                assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} against {b}");
+            }
+            for (a, b) in alone_state.buffers()[0].iter().zip(&state.buffers()[0]) {
+                assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{a} against {b}");
+            }
+            assert_eq!(shared[3_050], 0.5 + 20.0 * 0.25, "statistics are averaged");
+            assert_eq!(train("mirrored", replicas, 20).0, shared, "same bits every time");
+        }
+    }
+
+    #[test]
+    fn a_poisoned_gradient_leaves_all_weights_alone() {
+        let layout = layout();
+        let optimizer = optimizer(&layout);
+        let setup = Setup { replicas: 2, layout: &layout, optimizer: &optimizer, state: None };
+        let exchanges = connect(&setup).unwrap();
+        std::thread::scope(|scope| {
+            for (rank, mut exchange) in exchanges.into_iter().enumerate() {
+                scope.spawn(move || {
+                    let mut params = vec![1.0f32; 5_000];
+                    let mut grad = vec![if rank == 1 { f32::NAN } else { 1.0 }; 5_000];
+                    let step = StepInfo { step: 0, rate: 0.1 };
+                    exchange.pull(step, &Touched::All, &mut params).unwrap();
+                    exchange.ready(0..5_000, &mut params, &mut grad);
+                    let pushed = exchange.push(Vote::default(), &mut params, &mut grad).unwrap();
+                    assert!(pushed.vote.poisoned);
+                    assert_eq!(params, [1.0; 5_000]);
+                    assert_eq!(grad[0].is_nan(), rank == 1, "the own gradient comes back");
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_replica_that_leaves_does_not_hang_the_others() {
+        let layout = layout();
+        let optimizer = optimizer(&layout);
+        let setup = Setup { replicas: 2, layout: &layout, optimizer: &optimizer, state: None };
+        let mut exchanges = connect(&setup).unwrap();
+        drop(exchanges.pop());
+        let mut alone = exchanges.pop().unwrap();
+        let (mut params, mut grad) = (vec![0.0; 5_000], vec![0.0; 5_000]);
+        let error = alone.push(Vote::default(), &mut params, &mut grad).unwrap_err();
+        assert!(matches!(error, StrategyError::ReplicaLost { replica: 0, replicas: 2, .. }));
+    }
+
+    #[test]
+    fn sums_reach_everybody() {
+        let layout = layout();
+        let optimizer = optimizer(&layout);
+        let setup = Setup { replicas: 3, layout: &layout, optimizer: &optimizer, state: None };
+        std::thread::scope(|scope| {
+            for (rank, mut exchange) in connect(&setup).unwrap().into_iter().enumerate() {
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let mut values = [rank as f64, 1.0, f64::from(round)];
+                        exchange.sum(&mut values).unwrap();
+                        assert_eq!(values, [3.0, 3.0, 3.0 * f64::from(round)]);
+                    }
+                    // Leave together: who goes first would break the last meeting of the others.
+                    exchange.gather_state().unwrap();
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! The strategies, and how one is found by name.
+
+mod mirrored;
+mod one_device;
+
+use crate::{Exchange, StrategyError};
+use paceline_models::{
+    Layout,
+    optimizer::{Optimizer, State},
+};
+
+/// Every strategy, in the order help texts show them.
+pub const ALL: &[&Entry] = &[&one_device::ENTRY, &mirrored::ENTRY];
+
+/// One strategy of the registry.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name users type.
+    pub name: &'static str,
+    /// One line for help texts.
+    pub about: &'static str,
+    /// Whether every update uses the gradients of exactly one global batch, so that the result equals
+    /// one device at the same global batch.
+    pub synchronous: bool,
+    /// Whether it needs tasks that only hold parameters.
+    pub needs_servers: bool,
+    /// Whether its workers are threads of one process.
+    pub in_process: bool,
+    /// The most replicas in one process; nothing where there is no limit.
+    pub most_replicas: Option<usize>,
+    /// Makes one exchange per replica of this process.
+    pub connect: Connect,
+}
+
+/// Makes one exchange per replica of this process.
+pub type Connect = fn(&Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError>;
+
+/// What a strategy is told about a run.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// Replicas in this process.
+    pub replicas: usize,
+    /// Names and places of the parameters.
+    pub layout: &'a Layout,
+    /// The update rule.
+    pub optimizer: &'a Optimizer,
+    /// Its state, where a run goes on from a checkpoint.
+    pub state: Option<&'a State>,
+}
+
+/// Finds a strategy by name; `_` and `-` are the same.
+///
+/// # Errors
+/// [`StrategyError::Unknown`] lists the names there are.
+pub fn find(name: &str) -> Result<&'static Entry, StrategyError> {
+    let wanted = name.replace('_', "-");
+    ALL.iter().copied().find(|entry| entry.name == wanted).ok_or_else(|| StrategyError::Unknown {
+        name: name.to_string(),
+        known: ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_registered() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/strategies");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+            .filter(|name| name != "mod")
+            .map(|name| name.replace('_', "-"))
+            .collect();
+        files.sort();
+        let mut names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert_eq!(files, names);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_the_known_ones() {
+        assert_eq!(find("one_device").unwrap().name, "one-device");
+        let message = find("telepathy").unwrap_err().to_string();
+        assert!(message.contains("mirrored") && message.contains("telepathy"), "{message}");
+    }
+}

@@ -1,0 +1,97 @@
+//! One model on all cores of one process: no exchange at all.
+//!
+//! The update happens inside `ready`, while weights and gradient of the range are still in cache: a
+//! separate pass over a large model's weights would cost as much memory traffic as a whole layer.
+
+use super::{Entry, Setup};
+use crate::{Exchange, Pushed, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned};
+use paceline_models::{
+    Touched,
+    optimizer::{Optimizer, State},
+};
+use std::ops::Range;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "one-device",
+    about: "one model on all cores of this machine",
+    synchronous: true,
+    needs_servers: false,
+    in_process: true,
+    most_replicas: Some(1),
+    connect,
+};
+
+fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
+    if setup.replicas != 1 {
+        return Err(StrategyError::Replicas {
+            strategy: ENTRY.name,
+            found: setup.replicas,
+            wanted: "exactly 1",
+        });
+    }
+    let state = setup.state.cloned().unwrap_or_else(|| setup.optimizer.state());
+    Ok(vec![Box::new(OneDevice {
+        optimizer: setup.optimizer.clone(),
+        state,
+        step: StepInfo { step: 0, rate: 0.0 },
+        begun: false,
+        poisoned: false,
+    })])
+}
+
+struct OneDevice {
+    optimizer: Optimizer,
+    state: State,
+    step: StepInfo,
+    /// Whether a range of this step has been seen.
+    begun: bool,
+    poisoned: bool,
+}
+
+impl Exchange for OneDevice {
+    fn place(&self) -> (usize, usize) {
+        (0, 1)
+    }
+
+    fn pull(
+        &mut self,
+        step: StepInfo,
+        _touched: &Touched,
+        _params: &mut [f32],
+    ) -> Result<Version, StrategyError> {
+        self.step = step;
+        self.begun = false;
+        self.poisoned = false;
+        Ok(Version(step.step))
+    }
+
+    fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
+        if !self.begun {
+            self.begun = true;
+            self.poisoned = is_poisoned(grad);
+        }
+        if !self.poisoned {
+            let StepInfo { step, rate } = self.step;
+            self.optimizer.update(range, params, grad, &mut self.state, rate, step);
+        }
+    }
+
+    fn push(
+        &mut self,
+        mut vote: Vote,
+        _params: &mut [f32],
+        _grad: &mut Vec<f32>,
+    ) -> Result<Pushed, StrategyError> {
+        vote.poisoned |= self.poisoned;
+        let version = Version(self.step.step + 1);
+        Ok(Pushed { vote, version, ..Pushed::default() })
+    }
+
+    fn sum(&mut self, _values: &mut [f64]) -> Result<(), StrategyError> {
+        Ok(())
+    }
+
+    fn gather_state(&mut self) -> Result<Option<State>, StrategyError> {
+        Ok(Some(self.state.clone()))
+    }
+}

@@ -1,6 +1,7 @@
 //! The commands: one file each, arguments and a thin `exec`.
 
 mod completions;
+mod data;
 mod man;
 mod monitor;
 
@@ -10,6 +11,8 @@ use crate::terminal::Terminal;
 /// Every command there is. `--help`, completions, man pages and `docs/commands.md` derive from this.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// Make, download, describe and check data
+    Data(data::Args),
     /// Record CPU, memory, disk and network of this machine, or of one command
     Monitor(monitor::Args),
     /// Print a completion script for your shell
@@ -21,6 +24,7 @@ pub enum Command {
 /// Runs the chosen command.
 pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match command {
+        Command::Data(args) => data::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Man(args) => man::exec(args, terminal),

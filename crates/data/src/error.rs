@@ -153,6 +153,27 @@ pub enum DataError {
         /// The schema's shape.
         wanted: ImageShape,
     },
+    /// More examples were left out than allowed.
+    #[error("more than {most} examples cannot be read; the last one")]
+    TooManySkipped {
+        /// The number allowed.
+        most: u64,
+        /// Why the last one could not be read.
+        #[source]
+        last: Box<DataError>,
+    },
+    /// A source failed in a way it should not have.
+    #[error("reading example {index} panicked, which is a bug in its source")]
+    Panicked {
+        /// Number of the example.
+        index: u64,
+    },
+    /// The system refused another thread.
+    #[error("cannot start a loader thread")]
+    Thread {
+        /// The system's reason.
+        source: io::Error,
+    },
 }
 
 impl DataError {

@@ -1,9 +1,10 @@
 //! Data sources, order, loader, prepare and the reading speed test.
 //!
-//! Flow: a [`source`] knows its examples by number; [`order`] says which comes when; a loader reads
-//! them on several threads and hands out batches.
+//! Flow: a [`source`] knows its examples by number; [`order`] says which comes when; a [`loader`]
+//! reads them on several threads and hands out batches.
 
 mod error;
+pub mod loader;
 pub mod manifest;
 pub mod order;
 pub mod source;
@@ -12,4 +13,5 @@ pub mod store;
 pub mod synth;
 
 pub use error::DataError;
+pub use loader::{Loader, LoaderOptions, OnError};
 pub use source::{OpenOptions, Scratch, Source, Split, open, open_split};

@@ -4,10 +4,10 @@
 //! gradients are the caller's, one flat buffer each, described by a [`Layout`]. A model knows no
 //! clock, no network and no other worker.
 
+pub mod kernels;
 pub mod layout;
 pub mod model;
-pub mod optimizer;
-pub mod schedule;
+pub mod threads;
 
 pub use layout::{Entry, Layout};
-pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss, Touched};
+pub use model::{Model, ModelError, ModelOptions, Score, StepContext, StepLoss, Touched};

@@ -1,0 +1,71 @@
+//! The arithmetic under the models, close to what the machine can do.
+//!
+//! Activations are kept in batch, height, width, channel order. Kernels are written once against
+//! [`simd::Simd`], run on the instruction set in [`isa`], and share the threads and the scratch
+//! memory of one [`Compute`].
+
+pub mod buffer;
+pub mod gemm;
+pub mod isa;
+pub mod peak;
+pub mod simd;
+
+pub use buffer::Buffer;
+pub use gemm::{Finish, Matrix};
+pub use isa::{Isa, IsaError, Kernel};
+
+use crate::threads::Pool;
+
+/// Threads, instruction set and scratch memory for kernels; each model owns one.
+///
+/// Scratch grows to what the largest kernel needs in the first step and is kept.
+#[derive(Debug)]
+pub struct Compute {
+    isa: Isa,
+    pool: Pool,
+    /// Operands packed for all threads, or partial sums of several tasks.
+    shared: Buffer,
+    /// One buffer per thread.
+    scratch: Vec<Buffer>,
+}
+
+impl Compute {
+    /// Kernels on `threads` threads with the instruction set of this process.
+    pub fn new(threads: usize) -> Result<Self, IsaError> {
+        Ok(Self::with_isa(Isa::current()?, threads))
+    }
+
+    /// Kernels on a given instruction set.
+    #[must_use]
+    pub fn with_isa(isa: Isa, threads: usize) -> Self {
+        let pool = Pool::new(threads);
+        let scratch = (0..pool.threads()).map(|_| Buffer::default()).collect();
+        Self { isa, pool, shared: Buffer::default(), scratch }
+    }
+
+    /// The instruction set.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The threads.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+/// Reproducible values between -1 and 1, for tests.
+#[cfg(test)]
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            #[allow(clippy::cast_precision_loss)]
+            let unit = (state >> 40) as f32 / (1u64 << 24) as f32;
+            unit * 2.0 - 1.0
+        })
+        .collect()
+}

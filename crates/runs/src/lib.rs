@@ -4,6 +4,7 @@
 //! RUN/  plan.json             what was going to happen (written before the first step)
 //!       machine.json          where it happened: CPU, limits, memory, versions
 //!       events-<task>.jsonl   what happened, one JSON object a line, versioned
+//!       resources-<task>.csv  what the machine did meanwhile
 //!       summary.json          how it ended; its presence means that the run ended
 //!       tensorboard/<task>/   the same curves, weight histograms and the layer graph for TensorBoard
 //!       checkpoints/          written by the trainer
@@ -21,6 +22,7 @@ mod event;
 mod event_log;
 mod machine;
 mod recorder;
+mod resources;
 mod run_dir;
 mod summary;
 pub mod tensorboard;
@@ -35,5 +37,6 @@ pub use event::{
 pub use event_log::{EventLog, Record, read_events};
 pub use machine::Machine;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
+pub use resources::Resources;
 pub use run_dir::{RunFolder, RunState, list};
 pub use summary::{Final, PhaseShares, Reached, Summary, Traffic, Worker};

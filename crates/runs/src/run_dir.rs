@@ -85,6 +85,12 @@ impl RunFolder {
         self.path.join(format!("events-{}.jsonl", in_name(task)))
     }
 
+    /// The recording of what the machine did while `task` ran.
+    #[must_use]
+    pub fn resources_path(&self, task: &str) -> PathBuf {
+        self.path.join(format!("resources-{}.csv", in_name(task)))
+    }
+
     /// TensorBoard's folder for a task.
     #[must_use]
     pub fn tensorboard_path(&self, task: &str) -> PathBuf {

@@ -1,0 +1,77 @@
+//! `resources-<task>.csv`: what the machine did while the task ran, one row per reading.
+//!
+//! Columns are found by name and may be any; a reader asks for those it knows.
+
+use crate::error::RunsError;
+use std::fs;
+use std::path::Path;
+
+/// A recording, column by column.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resources {
+    header: Vec<String>,
+    rows: Vec<Vec<Option<f64>>>,
+}
+
+impl Resources {
+    /// Reads a recording; a last line that was cut off is left out.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, RunsError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| RunsError::Read { path: path.to_owned(), source })?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let header: Vec<String> =
+            lines.next().unwrap_or_default().split(',').map(str::to_owned).collect();
+        let rows = lines
+            .map(|line| line.split(',').map(|cell| cell.parse().ok()).collect::<Vec<_>>())
+            .filter(|row| row.len() == header.len())
+            .collect();
+        Self { header, rows }
+    }
+
+    /// Pairs of (seconds since the recording began, value), where both are known.
+    #[must_use]
+    pub fn series(&self, column: &str) -> Vec<(f64, f64)> {
+        let at = |name: &str| self.header.iter().position(|known| known == name);
+        let (Some(time), Some(value)) = (at("elapsed_seconds"), at(column)) else {
+            return Vec::new();
+        };
+        self.rows.iter().filter_map(|row| Some((row[time]?, row[value]?))).collect()
+    }
+
+    /// The mean of a column, if it was ever known.
+    #[must_use]
+    pub fn mean(&self, column: &str) -> Option<f64> {
+        let series = self.series(column);
+        let sum: f64 = series.iter().map(|(_, value)| value).sum();
+        (!series.is_empty()).then(|| sum / series.len() as f64)
+    }
+
+    /// The greatest value of a column, if it was ever known.
+    #[must_use]
+    pub fn peak(&self, column: &str) -> Option<f64> {
+        self.series(column).into_iter().map(|(_, value)| value).reduce(f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_found_by_name_and_torn_lines_are_left_out() {
+        let text = "time_seconds,elapsed_seconds,cpu\n1,0.5,10\n2,1.5,\n3,2.5,30\n4,3.5,9";
+        let resources = Resources::parse(text);
+        assert_eq!(resources.series("cpu"), [(0.5, 10.0), (2.5, 30.0)]);
+        assert_eq!(resources.mean("cpu"), Some(20.0));
+        assert_eq!(resources.peak("cpu"), Some(30.0));
+        assert_eq!(resources.mean("nothing"), None);
+        assert_eq!(Resources::parse("").series("cpu"), []);
+    }
+}

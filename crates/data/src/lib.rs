@@ -7,6 +7,7 @@ mod error;
 pub mod loader;
 pub mod manifest;
 pub mod order;
+pub mod prepare;
 pub mod source;
 pub mod sources;
 pub mod store;

@@ -70,6 +70,9 @@ pub struct SourceSummary {
     pub bytes: u64,
     /// SHA-256 over the sorted relative paths and sizes, in hexadecimal.
     pub fingerprint: String,
+    /// SHA-256 over the sorted relative paths alone, in hexadecimal.
+    #[serde(default)]
+    pub path_fingerprint: String,
 }
 
 /// A named part of the data.
@@ -195,7 +198,12 @@ mod tests {
             seed: 7,
             classes: vec!["daisy".into(), "rose".into()],
             first_label: 0,
-            source: SourceSummary { photos: 3, bytes: 999, fingerprint: "00".into() },
+            source: SourceSummary {
+                photos: 3,
+                bytes: 999,
+                fingerprint: "00".into(),
+                path_fingerprint: "01".into(),
+            },
             rejects: 1,
             splits: vec![Split {
                 name: TRAIN.into(),

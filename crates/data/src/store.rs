@@ -143,6 +143,11 @@ pub trait Store: Send + Sync + Debug {
     /// The path or URL of a key, for messages; the empty key is the root.
     fn locate(&self, key: &str) -> String;
 
+    /// The root in a form that is equal for equal places, however they were written.
+    fn identity(&self) -> String {
+        self.locate("")
+    }
+
     /// Size in bytes, or `None` where no such object exists.
     fn size(&self, key: &str) -> Result<Option<u64>>;
 

@@ -1,0 +1,145 @@
+//! One photo → one record, or the reason why not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use paceline_photo::{DecodeOptions, Decoder, Encoder, Encoding, PhotoError, Pixels, probe};
+use paceline_tfrecord::{Example, Feature};
+
+use super::{
+    Options,
+    catalogue::{Catalogue, Reject},
+    memory::Budget,
+};
+use crate::store::{Store, StoreError};
+
+/// Scratch memory beyond this is given back after the photo that needed it. Bytes.
+const KEEP: u64 = 16 << 20;
+
+/// A photo after conversion.
+#[derive(Debug)]
+pub(super) struct Photo {
+    /// Bytes of its file.
+    pub(super) bytes: u64,
+    /// The encoded example, or why there is none.
+    pub(super) outcome: Result<Vec<u8>, Reject>,
+}
+
+/// What one thread needs to convert photos.
+pub(super) struct Converter<'a> {
+    options: &'a Options,
+    decode: DecodeOptions,
+    src: &'a dyn Store,
+    files: &'a Budget,
+    pixels: &'a Budget,
+    scratch: Scratch,
+}
+
+#[derive(Default)]
+struct Scratch {
+    file: Vec<u8>,
+    decoder: Decoder,
+    pixels: Pixels,
+    encoder: Encoder,
+    encoded: Vec<u8>,
+}
+
+/// Why a photo is rejected; its words go into the list of rejects.
+enum Reason {
+    Read(StoreError),
+    Photo(PhotoError),
+    Panic,
+}
+
+impl<'a> Converter<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        src: &'a dyn Store,
+        files: &'a Budget,
+        pixels: &'a Budget,
+    ) -> Self {
+        let decode = DecodeOptions::default();
+        Self { options, decode, src, files, pixels, scratch: Scratch::default() }
+    }
+
+    /// Never fails and never panics: a photo that cannot be used is the photo's fault.
+    pub(super) fn convert(&mut self, catalogue: &Catalogue, photo: usize) -> Photo {
+        let path = catalogue.path(photo);
+        let bytes = catalogue.size(photo);
+        let label = catalogue.label(photo);
+        let class = &catalogue.classes[label];
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.record(&path, bytes, label, class)));
+        let outcome = outcome.unwrap_or_else(|_| {
+            self.scratch = Scratch::default(); // may be half-changed
+            Err(Reason::Panic)
+        });
+        Photo { bytes, outcome: outcome.map_err(|reason| Reject { path, reason: words(&reason) }) }
+    }
+
+    fn record(
+        &mut self,
+        path: &str,
+        size: u64,
+        label: usize,
+        class: &str,
+    ) -> Result<Vec<u8>, Reason> {
+        // Files first, then pixels, in every thread: the order that rules out waiting in a circle.
+        let _file = self.files.take(size);
+        let Scratch { file, decoder, pixels, encoder, encoded } = &mut self.scratch;
+        file.clear();
+        self.src.read_into(path, self.files.total(), file).map_err(Reason::Read)?;
+        let header = probe(file).map_err(Reason::Photo)?;
+        let area = u64::from(header.width) * u64::from(header.height);
+        let needed = 3 * area;
+        let share = self.pixels.take(needed);
+        let target = (self.options.width, self.options.height);
+        let decoded = decoder.decode_fitted(file, &self.decode, target, self.options.fit, pixels);
+        encoded.clear();
+        let result =
+            decoded.and_then(|()| encoder.encode_into(pixels, self.options.encoding, encoded));
+        if needed > KEEP {
+            (*decoder, *pixels) = Default::default();
+        }
+        drop(share);
+        let result = result.map_err(Reason::Photo).map(|()| self.example(path, label, class));
+        if size > KEEP {
+            self.scratch.file = Vec::new();
+        }
+        result
+    }
+
+    /// The fields that TensorFlow's own image pipelines agree on.
+    fn example(&self, path: &str, label: usize, class: &str) -> Vec<u8> {
+        let format = match self.options.encoding {
+            Encoding::Jpeg { .. } => "jpeg",
+            Encoding::Png => "png",
+            Encoding::Raw => "raw",
+        };
+        let text = |text: &str| Feature::bytes([text.as_bytes()]);
+        let number = |number: u32| Feature::ints([i64::from(number)]);
+        Example::new()
+            .with("image/encoded", Feature::bytes([self.scratch.encoded.as_slice()]))
+            .with("image/format", text(format))
+            .with("image/height", number(self.options.height))
+            .with("image/width", number(self.options.width))
+            .with("image/colorspace", text("RGB"))
+            .with("image/channels", number(3))
+            .with("image/filename", text(path))
+            .with("image/class/label", Feature::ints([label as i64]))
+            .with("image/class/text", text(class))
+            .to_bytes()
+    }
+}
+
+/// Without the location of the source: the list of rejects names paths relative to it.
+fn words(reason: &Reason) -> String {
+    match reason {
+        Reason::Read(StoreError::Io { source, .. }) => format!("cannot read: {source}"),
+        Reason::Read(StoreError::NotAFile { .. }) => "not a regular file".into(),
+        Reason::Read(StoreError::TooLarge { limit, .. }) => {
+            format!("the file is larger than {limit} bytes")
+        }
+        Reason::Read(other) => other.to_string(),
+        Reason::Photo(error) => error.to_string(),
+        Reason::Panic => "the decoder failed on it; please report this photo".into(),
+    }
+}

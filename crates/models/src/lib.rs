@@ -7,7 +7,9 @@
 pub mod kernels;
 pub mod layout;
 pub mod model;
+pub mod optimizer;
+pub mod schedule;
 pub mod threads;
 
 pub use layout::{Entry, Layout};
-pub use model::{Model, ModelError, ModelOptions, Score, StepContext, StepLoss, Touched};
+pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss, Touched};

@@ -8,6 +8,7 @@
 mod check;
 mod environment;
 mod test;
+mod versus;
 
 use anyhow::bail;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: cargo xtask <task>
 tasks:
   check               house rules a compiler does not know: file sizes, names, edges, paths in documents
   test [FILTER…]      install what the tests need beyond cargo, then run them all
+  versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md (areas: data)
   docs                write docs/commands.md anew from the program itself
 ";
 
@@ -37,6 +39,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
     match words {
         ["check"] => check::run(&root()),
         ["test", filter @ ..] => test::run(&root(), filter),
+        ["versus", areas @ ..] => versus::run(&root(), areas),
         ["docs"] => test::write_docs(&root()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -17,7 +17,12 @@ small, shared and noisy: ratios hold here, and say nothing about other machines.
 ";
 
 /// Replaces the section of `area`.
-pub fn write(root: &Path, area: &str, caveats: &[&str], outcomes: &[Outcome]) -> anyhow::Result<()> {
+pub fn write(
+    root: &Path,
+    area: &str,
+    caveats: &[&str],
+    outcomes: &[Outcome],
+) -> anyhow::Result<()> {
     let path = root.join("BENCHMARKS.md");
     let text = fs::read_to_string(&path).unwrap_or_else(|_| OPENING.to_owned());
     let (start, end) = (format!("<!-- {area} -->\n"), format!("<!-- end of {area} -->\n"));

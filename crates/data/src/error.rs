@@ -3,8 +3,10 @@
 use std::{io, path::PathBuf};
 
 use paceline_batch::ImageShape;
+use paceline_photo::PhotoError;
+use paceline_tfrecord::{Malformed, Place};
 
-use crate::source::Split;
+use crate::{manifest::ManifestError, source::Split, store::StoreError};
 
 /// What went wrong with a data set, down to the file and record.
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +155,88 @@ pub enum DataError {
         /// The schema's shape.
         wanted: ImageShape,
     },
+    /// A width or height of zero was asked for.
+    #[error("an image needs a width and a height of at least one pixel")]
+    NoSize,
+    /// A photo that cannot be decoded.
+    #[error("cannot decode `{}`", .path.display())]
+    Photo {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: PhotoError,
+    },
+    /// A record's image that cannot be decoded.
+    #[error("{place}: cannot decode its image")]
+    RecordPhoto {
+        /// The record.
+        place: Place,
+        /// What is wrong with the image.
+        source: PhotoError,
+    },
+    /// A damaged record or shard.
+    #[error(transparent)]
+    Record(#[from] paceline_tfrecord::Error),
+    /// A record whose payload is no example.
+    #[error("{place}: not a `tf.train.Example`")]
+    Example {
+        /// The record.
+        place: Place,
+        /// What is wrong with it.
+        source: Malformed,
+    },
+    /// A record without something an image needs.
+    #[error("{place}: no feature `{name}`")]
+    MissingFeature {
+        /// The record.
+        place: Place,
+        /// The feature looked for.
+        name: &'static str,
+    },
+    /// A record's label that names no class.
+    #[error("{place}: label {label} is outside of {classes} classes counted from {first}")]
+    RecordLabel {
+        /// The record.
+        place: Place,
+        /// The label found.
+        label: i64,
+        /// The label of the first class.
+        first: i64,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// Raw pixels of the wrong size.
+    #[error("{place}: raw image of {found} bytes, expected {wanted}")]
+    RawLength {
+        /// The record.
+        place: Place,
+        /// Bytes found.
+        found: usize,
+        /// Bytes of the shape.
+        wanted: usize,
+    },
+    /// A compressed shard too large to be held in memory.
+    #[error("`{}` is compressed and unpacks to more than {most} bytes; only plain shards are read at random", .path.display())]
+    TooLargeUnpacked {
+        /// The shard.
+        path: PathBuf,
+        /// The limit.
+        most: u64,
+    },
+    /// The manifest of a set is unreadable.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The store of a set failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A photo that cannot be drawn or encoded.
+    #[error("cannot encode `{}`", .path.display())]
+    Encode {
+        /// The file.
+        path: PathBuf,
+        /// The encoder's reason.
+        source: PhotoError,
+    },
     /// More examples were left out than allowed.
     #[error("more than {most} examples cannot be read; the last one")]
     TooManySkipped {
@@ -187,5 +271,19 @@ impl DataError {
     pub(crate) fn write(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Write { path, source }
+    }
+
+    /// The record concerned, where there is one: file, number and offset.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::RecordPhoto { place, .. }
+            | Self::Example { place, .. }
+            | Self::MissingFeature { place, .. }
+            | Self::RecordLabel { place, .. }
+            | Self::RawLength { place, .. } => Some(place),
+            Self::Record(error) => error.place(),
+            _ => None,
+        }
     }
 }

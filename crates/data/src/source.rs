@@ -6,6 +6,7 @@
 use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
+use paceline_photo::{Decoder, Fit, Pixels};
 use serde::{Deserialize, Serialize};
 
 use crate::{DataError, sources};
@@ -34,6 +35,15 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// thread would cost more than it saves.
     fn resident(&self) -> bool {
         false
+    }
+
+    /// The label of example `index`, without decoding it where that can be avoided.
+    ///
+    /// # Errors
+    /// As [`Source::read`].
+    fn label(&self, index: u64, scratch: &mut Scratch) -> Result<u32, DataError> {
+        let mut pixels = vec![0; image_shape(self.schema()).len()];
+        self.read(index, scratch, &mut pixels)
     }
 
     /// Where example `index` comes from, for messages and samples.
@@ -78,8 +88,11 @@ pub trait Source: Send + Sync + fmt::Debug {
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// A file or record as stored.
-    #[expect(dead_code, reason = "sources of files follow")]
     pub(crate) bytes: Vec<u8>,
+    /// Decodes photos.
+    pub(crate) decoder: Decoder,
+    /// A photo that was resized.
+    pub(crate) pixels: Pixels,
 }
 
 /// A part of a data set.
@@ -144,10 +157,22 @@ pub struct UnknownSplit {
 }
 
 /// How a data set is to be opened; every source uses what concerns it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OpenOptions {
     /// Number of classes, where it cannot or should not be inferred from the labels.
     pub classes: Option<usize>,
+    /// Width and height photos are resized to; the stored or usual size without.
+    pub size: Option<(u32, u32)>,
+    /// How a photo of another shape is made to fit.
+    pub fit: Fit,
+    /// Share of the photos held out for validation and test, where folders do not say which.
+    pub holdout: f64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { classes: None, size: None, fit: Fit::default(), holdout: 0.1 }
+    }
 }
 
 /// Opens everything in a data set, whatever its kind.

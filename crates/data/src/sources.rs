@@ -4,6 +4,8 @@
 
 pub mod generated;
 pub mod idx;
+pub mod photos;
+pub mod records;
 
 use std::{fmt, path::Path, sync::Arc};
 
@@ -49,7 +51,7 @@ impl fmt::Debug for Entry {
 }
 
 /// Every kind, in the order in which they are tried.
-pub const ALL: &[&Entry] = &[&generated::ENTRY, &idx::ENTRY];
+pub const ALL: &[&Entry] = &[&generated::ENTRY, &records::ENTRY, &idx::ENTRY, &photos::ENTRY];
 
 /// The kind of the data set at `path`.
 ///

@@ -143,6 +143,11 @@ impl Source for Idx {
         Ok(u32::from(part.labels[index]))
     }
 
+    fn label(&self, index: u64, _: &mut Scratch) -> Result<u32, DataError> {
+        let (part, index) = self.find(index);
+        Ok(u32::from(part.labels[index]))
+    }
+
     fn resident(&self) -> bool {
         true
     }

@@ -92,7 +92,7 @@ fn more_classes_than_ten_need_every_one_of_them() {
     let letters = opened(&images, &idx(&[26], &labels)).unwrap();
     assert_eq!(letters.schema().labels.classes(), 27);
     let folder = folder(&images, &idx(&[26], &labels));
-    let options = OpenOptions { classes: Some(20) };
+    let options = OpenOptions { classes: Some(20), ..OpenOptions::default() };
     let message = Idx::open(folder.path(), None, &options).unwrap_err().to_string();
     assert!(message.contains("record 19: label 20"), "{message}");
 }

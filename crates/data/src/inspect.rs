@@ -1,0 +1,195 @@
+//! What a data set holds ([`info`]), and whether all of it is whole ([`verify`]).
+//!
+//! Both return plain structs; printing them is the command line's business.
+
+mod verify;
+
+use std::{fmt, path::Path};
+
+use paceline_batch::{ImageShape, LabelKind};
+use serde::Serialize;
+
+use crate::{
+    DataError, OpenOptions, Scratch, Source, Split,
+    source::image_shape,
+    sources::{self, Entry},
+};
+pub use verify::{Problem, Verification, verify};
+
+/// Labels of generated sets have to be drawn one by one, so only so many are counted.
+const MOST_GENERATED: u64 = 20_000;
+
+/// Examples shown as a sample.
+const SAMPLES: u64 = 5;
+
+/// How far a long look has come; may be called from several threads.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// What a data set holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Info {
+    /// Where it is.
+    pub path: String,
+    /// Which kind of set, as in `paceline list`.
+    pub kind: &'static str,
+    /// Examples in all splits.
+    pub examples: u64,
+    /// Height, width and channels of an example as it is delivered, in pixels.
+    pub shape: ImageShape,
+    /// Bytes per decoded example.
+    pub example_bytes: u64,
+    /// Bytes of all files; 0 for generated sets.
+    pub stored_bytes: u64,
+    /// The splits there are.
+    pub splits: Vec<SplitInfo>,
+    /// The classes, in label order.
+    pub classes: Vec<ClassInfo>,
+    /// Examples whose labels were counted; fewer than `examples` for large generated sets.
+    pub counted: u64,
+    /// Some examples from all over the set.
+    pub sample: Vec<Sample>,
+    /// What was assumed.
+    pub remarks: Vec<String>,
+}
+
+/// One split of a set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SplitInfo {
+    /// Which one.
+    pub name: Split,
+    /// Its examples.
+    pub examples: u64,
+}
+
+/// One class of a set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClassInfo {
+    /// Its name.
+    pub name: String,
+    /// Its examples among those counted.
+    pub examples: u64,
+}
+
+/// One example of a set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// Its number.
+    pub index: u64,
+    /// The file and record.
+    pub origin: String,
+    /// Its class.
+    pub class: String,
+    /// Mean of its pixels, 0 to 255: a set of black images is seen at once.
+    pub mean: f64,
+}
+
+/// Describes the set at `path`. `progress` hears how many labels have been read, of how many.
+///
+/// # Errors
+/// A set that cannot be opened, or an example that cannot be read, by name.
+pub fn info(path: &Path, options: &OpenOptions, progress: Progress<'_>) -> Result<Info, DataError> {
+    let entry = sources::detect(path)?;
+    let source = entry.open(path, None, options)?;
+    let generated = entry.name == sources::generated::ENTRY.name;
+    let counted = if generated { source.len().min(MOST_GENERATED) } else { source.len() };
+    let mut scratch = Scratch::default();
+    let mut counts = vec![0_u64; source.schema().labels.classes()];
+    for index in 0..counted {
+        counts[source.label(index, &mut scratch)? as usize] += 1;
+        if index % 256 == 255 {
+            progress(index + 1, counted);
+        }
+    }
+    progress(counted, counted);
+    let names = match &source.schema().labels {
+        LabelKind::Classes { names } => names.clone(),
+        LabelKind::Binary => vec!["no".to_owned(), "yes".to_owned()],
+    };
+    let shape = image_shape(source.schema());
+    Ok(Info {
+        path: path.display().to_string(),
+        kind: entry.name,
+        examples: source.len(),
+        shape,
+        example_bytes: shape.len() as u64,
+        stored_bytes: if generated { 0 } else { stored_bytes(path) },
+        splits: splits(entry, path, options, generated)?,
+        classes: names
+            .iter()
+            .zip(counts)
+            .map(|(name, examples)| ClassInfo { name: name.clone(), examples })
+            .collect(),
+        counted,
+        sample: sample(source.as_ref(), &names, &mut scratch)?,
+        remarks: source.remarks(),
+    })
+}
+
+fn splits(
+    entry: &Entry,
+    path: &Path,
+    options: &OpenOptions,
+    generated: bool,
+) -> Result<Vec<SplitInfo>, DataError> {
+    let mut splits = Vec::new();
+    for name in Split::ALL {
+        match entry.open(path, Some(name), options) {
+            Ok(source) => splits.push(SplitInfo { name, examples: source.len() }),
+            Err(DataError::NoSplit { .. } | DataError::NoExamples) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // A set that holds out on request only has no splits of its own.
+    let sum: u64 = splits.iter().map(|split| split.examples).sum();
+    if !generated && sum != entry.open(path, None, options)?.len() {
+        splits.retain(|split| split.name == Split::Train);
+    }
+    Ok(splits)
+}
+
+fn sample(
+    source: &dyn Source,
+    names: &[String],
+    scratch: &mut Scratch,
+) -> Result<Vec<Sample>, DataError> {
+    let mut pixels = vec![0; image_shape(source.schema()).len()];
+    let count = SAMPLES.min(source.len());
+    let mut samples = Vec::new();
+    for number in 0..count {
+        let index = number * (source.len() / count);
+        let label = source.read(index, scratch, &mut pixels)?;
+        let sum: u64 = pixels.iter().map(|&pixel| u64::from(pixel)).sum();
+        samples.push(Sample {
+            index,
+            origin: source.origin(index),
+            class: names.get(label as usize).cloned().unwrap_or_default(),
+            mean: sum as f64 / pixels.len().max(1) as f64,
+        });
+    }
+    Ok(samples)
+}
+
+/// Bytes of a file, or of all files in a folder; what cannot be read counts nothing.
+fn stored_bytes(path: &Path) -> u64 {
+    let Ok(metadata) = path.symlink_metadata() else { return 0 };
+    if !metadata.is_dir() {
+        return path.metadata().map_or(0, |metadata| metadata.len());
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+    entries.filter_map(Result::ok).map(|entry| stored_bytes(&entry.path())).sum()
+}
+
+/// An error with all its causes in one line.
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
+    use fmt::Write;
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}"); // a String takes everything
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

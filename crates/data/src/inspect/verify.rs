@@ -1,0 +1,266 @@
+//! Reads everything once and lists whatever is wrong.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use paceline_tfrecord::Index;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::{Progress, in_words, stored_bytes};
+use crate::{
+    DataError, OpenOptions, Scratch, Source, Split,
+    manifest::{MANIFEST, Manifest},
+    source::image_shape,
+    sources::{
+        self,
+        records::{Files, Records, Shard},
+    },
+};
+
+/// What a verification found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verification {
+    /// Where the set is.
+    pub path: String,
+    /// Which kind of set, as in `paceline list`.
+    pub kind: &'static str,
+    /// Examples read and decoded, good and bad.
+    pub examples: u64,
+    /// Files whose checksum was compared with the manifest.
+    pub checksums: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Everything that is wrong, by file and record.
+    pub problems: Vec<Problem>,
+}
+
+impl Verification {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Problem {
+    /// The file concerned.
+    pub file: String,
+    /// The record concerned, from 0.
+    pub record: Option<u64>,
+    /// The byte at which it begins.
+    pub offset: Option<u64>,
+    /// What is wrong, with its causes.
+    pub problem: String,
+}
+
+impl Problem {
+    fn new(file: impl Into<String>, error: &DataError) -> Self {
+        let place = error.place();
+        Self {
+            file: place.map_or_else(|| file.into(), |place| place.file.display().to_string()),
+            record: place.map(|place| place.record),
+            offset: place.map(|place| place.offset),
+            problem: in_words(error),
+        }
+    }
+}
+
+/// Reads and decodes every example of the set at `path`, and compares checksums. `progress` hears how
+/// many examples have been read, of how many.
+///
+/// # Errors
+/// Only for a path that is no data set; whatever is wrong with one is in the result.
+pub fn verify(
+    path: &Path,
+    options: &OpenOptions,
+    progress: Progress<'_>,
+) -> Result<Verification, DataError> {
+    let entry = sources::detect(path)?;
+    let mut result = Verification {
+        path: path.display().to_string(),
+        kind: entry.name,
+        examples: 0,
+        checksums: 0,
+        bytes: 0,
+        problems: Vec::new(),
+    };
+    if entry.name == sources::generated::ENTRY.name {
+        // Computed, so there is nothing to be damaged; opening it checked the settings.
+        entry.open(path, None, options)?;
+        return Ok(result);
+    }
+    result.bytes = stored_bytes(path);
+    if entry.name == sources::records::ENTRY.name {
+        verify_records(path, options, progress, &mut result);
+    } else if entry.name == sources::idx::ENTRY.name {
+        // Each split on its own, so that one bad file does not hide another.
+        let opened = Split::ALL.map(|split| entry.open(path, Some(split), options));
+        for split in opened {
+            match split {
+                Ok(source) => read_all(source.as_ref(), progress, &mut result),
+                Err(DataError::NoSplit { .. }) => {}
+                Err(error) => result.problems.push(Problem::new(&result.path, &error)),
+            }
+        }
+    } else {
+        match entry.open(path, None, options) {
+            Ok(source) => read_all(source.as_ref(), progress, &mut result),
+            Err(error) => result.problems.push(Problem::new(&result.path, &error)),
+        }
+    }
+    result.problems.sort();
+    result.problems.dedup();
+    Ok(result)
+}
+
+/// Reads every example on all cores.
+fn read_all(source: &dyn Source, progress: Progress<'_>, result: &mut Verification) {
+    let next = AtomicU64::new(0);
+    let problems = Mutex::new(Vec::new());
+    let total = source.len();
+    let width = image_shape(source.schema()).len();
+    let work = || {
+        let (mut scratch, mut pixels) = (Scratch::default(), vec![0; width]);
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= total {
+                return;
+            }
+            if let Err(error) = source.read(index, &mut scratch, &mut pixels) {
+                let problem = Problem::new(source.origin(index).trim_matches('`'), &error);
+                problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+            }
+            if index % 64 == 63 {
+                progress(index + 1, total);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..paceline_batch::cores().count {
+            scope.spawn(work);
+        }
+        work();
+    });
+    progress(total, total);
+    result.examples += total;
+    result.problems.extend(problems.into_inner().unwrap_or_else(PoisonError::into_inner));
+}
+
+fn verify_records(
+    path: &Path,
+    options: &OpenOptions,
+    progress: Progress<'_>,
+    result: &mut Verification,
+) {
+    let files = match Files::find(path) {
+        Ok(files) => files,
+        Err(error) => {
+            let file = path.join(MANIFEST).display().to_string();
+            result.problems.push(Problem::new(file, &error));
+            return;
+        }
+    };
+    if let Some(manifest) = &files.manifest {
+        compare_with_manifest(path, manifest, result);
+    }
+    let mut shards = Vec::new();
+    for (_, file) in &files.shards {
+        // A stored index lets reading go on beyond a damaged header; without one it ends there. A
+        // stale one must not hide anything, so the headers are walked too.
+        if let Err(error) = Index::build(file)
+            && !matches!(error, paceline_tfrecord::Error::NoRandomAccess { .. })
+        {
+            result.problems.push(Problem::new(file.display().to_string(), &error.into()));
+        }
+        match Shard::open(file) {
+            Ok(shard) => shards.push(shard),
+            Err(error) => {
+                result.problems.push(Problem::new(file.display().to_string(), &error));
+            }
+        }
+    }
+    let readable: Vec<(Split, PathBuf)> = files
+        .shards
+        .iter()
+        .filter(|(_, file)| shards.iter().any(|shard| shard.path() == file))
+        .cloned()
+        .collect();
+    let readable = Files { manifest: files.manifest, shards: readable };
+    match Records::from_shards(shards, &readable, options) {
+        Ok(source) => read_all(&source, progress, result),
+        // All shards empty or unreadable: the latter are listed already.
+        Err(DataError::NoExamples) => {}
+        Err(error) => result.problems.push(Problem::new(result.path.clone(), &error)),
+    }
+}
+
+/// Sizes, counts and checksums of every shard the manifest names.
+fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verification) {
+    for shard in manifest.splits.iter().flat_map(|split| &split.shards) {
+        let file = folder.join(&shard.name);
+        let problem = |problem: String| Problem {
+            file: file.display().to_string(),
+            record: None,
+            offset: None,
+            problem,
+        };
+        match digest(&file) {
+            Err(source) => {
+                let error = DataError::Read { path: file.clone(), source };
+                result.problems.push(problem(in_words(&error)));
+            }
+            Ok((size, _)) if size != shard.bytes => {
+                let wanted = shard.bytes;
+                result.problems.push(problem(format!(
+                    "the file has {size} bytes, the manifest says {wanted}"
+                )));
+            }
+            Ok((_, sha256)) => {
+                result.checksums += 1;
+                if !sha256.eq_ignore_ascii_case(&shard.sha256) {
+                    let wanted = &shard.sha256;
+                    result
+                        .problems
+                        .push(problem(format!("SHA-256 is {sha256}, the manifest says {wanted}")));
+                }
+            }
+        }
+        if let Ok(index) = Index::build(&file)
+            && index.len() != shard.records
+        {
+            let (found, wanted) = (index.len(), shard.records);
+            result
+                .problems
+                .push(problem(format!("the file has {found} records, the manifest says {wanted}")));
+        }
+    }
+}
+
+/// Size and SHA-256 of a file.
+fn digest(path: &Path) -> std::io::Result<(u64, String)> {
+    let mut file = File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut size = 0;
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        size += read as u64;
+        hash.update(&buffer[..read]);
+    }
+    let text = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((size, text))
+}

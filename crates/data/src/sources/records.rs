@@ -1,0 +1,271 @@
+//! TFRecord shards of encoded images: what `prepare` writes, and what others write alike.
+//!
+//! Any example is found through the shard's index, so that a full shuffle needs no buffer; both
+//! checksums of a record are verified whenever it is read. With a `manifest.json` the set opens
+//! without touching the records; without one, one pass over all records finds the classes.
+
+mod layout;
+mod scan;
+mod shard;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
+use paceline_photo::{Colour, DecodeOptions, Fit};
+
+use crate::{
+    DataError,
+    manifest::Manifest,
+    source::{OpenOptions, Scratch, Source, Split},
+    sources::Entry,
+    store::LocalStore,
+};
+use layout::Layout;
+pub(crate) use shard::Shard;
+
+/// This kind of data set.
+pub const ENTRY: Entry = Entry {
+    name: "records",
+    about: "TFRecord shards of encoded images, with or without a manifest",
+    looks_for: "records: a folder with manifest.json, or *.tfrecord files with `image/encoded` and `image/class/label`",
+    recognises: |path| match path.is_dir() {
+        true => path.join(crate::manifest::MANIFEST).is_file() || !list(path).is_empty(),
+        false => path.is_file() && is_record_file(path),
+    },
+    opens: |path, split, options| Ok(Arc::new(Records::open(path, split, options)?)),
+};
+
+/// Shards of records.
+#[derive(Debug)]
+pub struct Records {
+    schema: Schema,
+    shards: Vec<Shard>,
+    /// Number of the first example of each shard, and the number of all.
+    starts: Vec<u64>,
+    layout: &'static Layout,
+    first_label: i64,
+    decode: DecodeOptions,
+    size: (u32, u32),
+    fit: Fit,
+    remarks: Vec<String>,
+}
+
+/// The files of a set, before they are opened.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) manifest: Option<Manifest>,
+    /// Of all splits, in order.
+    pub(crate) shards: Vec<(Split, PathBuf)>,
+}
+
+impl Files {
+    /// Finds the shards at `path`, a folder or one file.
+    pub(crate) fn find(path: &Path) -> Result<Self, DataError> {
+        if path.is_file() {
+            return Ok(Self { manifest: None, shards: vec![(Split::Train, path.to_owned())] });
+        }
+        if let Some(manifest) = Manifest::read(&LocalStore::new(path))? {
+            let mut shards = Vec::new();
+            for split in &manifest.splits {
+                let name = split.name.parse().unwrap_or(Split::Train);
+                // A shard whose photos were all rejected holds nothing.
+                let full = split.shards.iter().filter(|shard| shard.records > 0);
+                shards.extend(full.map(|shard| (name, path.join(&shard.name))));
+            }
+            return Ok(Self { manifest: Some(manifest), shards });
+        }
+        Ok(Self { manifest: None, shards: list(path) })
+    }
+}
+
+impl Records {
+    /// Opens a folder or a file.
+    ///
+    /// # Errors
+    /// Missing or damaged shards, records without the features of an image, labels that name no class.
+    pub fn open(
+        path: &Path,
+        split: Option<Split>,
+        options: &OpenOptions,
+    ) -> Result<Self, DataError> {
+        let files = Files::find(path)?;
+        let mut shards = Vec::new();
+        for (this, file) in &files.shards {
+            if split.is_none_or(|wanted| wanted == *this) {
+                shards.push(Shard::open(file)?);
+            }
+        }
+        if let Some(wanted) = split
+            && shards.is_empty()
+            && !files.shards.is_empty()
+        {
+            let mut names: Vec<&str> = files.shards.iter().map(|(split, _)| split.name()).collect();
+            names.dedup();
+            let found = names.join(", ");
+            return Err(DataError::NoSplit { path: path.to_owned(), wanted, found });
+        }
+        Self::from_shards(shards, &files, options)
+    }
+
+    /// A set of shards that are open already; `files` says what else belongs to the set.
+    pub(crate) fn from_shards(
+        shards: Vec<Shard>,
+        files: &Files,
+        options: &OpenOptions,
+    ) -> Result<Self, DataError> {
+        let mut starts = vec![0];
+        for shard in &shards {
+            starts.push(starts[starts.len() - 1] + shard.len());
+        }
+        let Some(first) = shards.iter().find(|shard| shard.len() > 0) else {
+            return Err(DataError::NoExamples);
+        };
+        let mut bytes = Vec::new();
+        let range = first.read(0, &mut bytes)?;
+        let (layout, stored) = layout::recognise(&bytes[range], &first.place(0))?;
+        let mut remarks = Vec::new();
+        let (names, first_label) = match (&files.manifest, options.classes) {
+            (Some(manifest), _) => (manifest.classes.clone(), manifest.first_label),
+            (None, Some(classes)) => ((0..classes).map(|class| class.to_string()).collect(), 0),
+            (None, None) => {
+                // All splits, so that they agree on what a label means.
+                let paths: Vec<&Path> =
+                    files.shards.iter().map(|(_, path)| path.as_path()).collect();
+                let scan = scan::labels(&paths, layout)?;
+                let start = scan.first_label;
+                remarks.push(format!(
+                    "no manifest: {} classes found in {} records, labels start at {start}",
+                    scan.names.len(),
+                    scan.records
+                ));
+                (scan.names, start)
+            }
+        };
+        let size = match (options.size, &files.manifest) {
+            (Some(size), _) => size,
+            (None, Some(manifest)) => (manifest.settings.width, manifest.settings.height),
+            (None, None) => (stored.width as u32, stored.height as u32),
+        };
+        let shape = ImageShape {
+            height: size.1 as usize,
+            width: size.0 as usize,
+            channels: stored.channels,
+        };
+        if shape.is_empty() {
+            return Err(DataError::NoSize);
+        }
+        let colour = if shape.channels == 1 { Colour::Grey } else { Colour::Rgb };
+        let schema =
+            Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } };
+        let decode = DecodeOptions { colour, ..DecodeOptions::default() };
+        let fit = options.fit;
+        Ok(Self { schema, shards, starts, layout, first_label, decode, size, fit, remarks })
+    }
+
+    /// The shard of an example, and its number there.
+    pub(crate) fn find(&self, index: u64) -> (&Shard, u64) {
+        // The last start that is not beyond the example; empty shards have none.
+        let shard = self.starts.partition_point(|&start| start <= index) - 1;
+        (&self.shards[shard], index - self.starts[shard])
+    }
+
+    fn class(&self, label: i64, shard: &Shard, record: u64) -> Result<u32, DataError> {
+        let classes = self.schema.labels.classes();
+        label
+            .checked_sub(self.first_label)
+            .and_then(|class| u32::try_from(class).ok())
+            .filter(|&class| (class as usize) < classes)
+            .ok_or_else(|| DataError::RecordLabel {
+                place: shard.place(record),
+                label,
+                first: self.first_label,
+                classes,
+            })
+    }
+}
+
+impl Source for Records {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn len(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    fn read(&self, index: u64, scratch: &mut Scratch, pixels: &mut [u8]) -> Result<u32, DataError> {
+        let (shard, record) = self.find(index);
+        let place = || shard.place(record);
+        let payload = shard.read(record, &mut scratch.bytes)?;
+        let found = self.layout.find(&scratch.bytes[payload.clone()], &place)?;
+        let label = self.class(found.label, shard, record)?;
+        let image = payload.start + found.image.start..payload.start + found.image.end;
+        if found.raw {
+            let stored = &scratch.bytes[image];
+            if stored.len() != pixels.len() {
+                let (found, wanted) = (stored.len(), pixels.len());
+                return Err(DataError::RawLength { place: place(), found, wanted });
+            }
+            pixels.copy_from_slice(stored);
+        } else {
+            super::photos::decode(scratch, Some(image), &self.decode, self.size, self.fit, pixels)
+                .map_err(|source| DataError::RecordPhoto { place: place(), source })?;
+        }
+        Ok(label)
+    }
+
+    fn label(&self, index: u64, scratch: &mut Scratch) -> Result<u32, DataError> {
+        let (shard, record) = self.find(index);
+        let payload = shard.read(record, &mut scratch.bytes)?;
+        let found = self.layout.find(&scratch.bytes[payload], &|| shard.place(record))?;
+        self.class(found.label, shard, record)
+    }
+
+    fn origin(&self, index: u64) -> String {
+        let (shard, record) = self.find(index);
+        shard.place(record).to_string()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.remarks.clone();
+        let held = self.shards.iter().filter(|shard| shard.in_memory()).count();
+        if held > 0 {
+            remarks.push(format!("{held} compressed shards are held in memory, unpacked"));
+        }
+        remarks
+    }
+}
+
+/// `x.tfrecord`, `x.tfrecords`, `x.tfrecord-00001-of-00008`, `x.tfrecord.gz`; not an index beside it.
+fn is_record_file(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.is_some_and(|name| {
+        !name.starts_with('.')
+            && name.contains(".tfrecord")
+            && !name.ends_with(".index")
+            && !name.ends_with(".tmp")
+    })
+}
+
+/// The record files of a folder with the split each name tells; without any it is training.
+fn list(folder: &Path) -> Vec<(Split, PathBuf)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_file() && is_record_file(path))
+        .collect();
+    paths.sort();
+    let split_of = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let mut words = name.split(['-', '.', '_']);
+        words.find_map(|word| word.parse().ok()).unwrap_or(Split::Train)
+    };
+    paths.into_iter().map(|path| (split_of(&path), path)).collect()
+}
+
+#[cfg(test)]
+mod tests;

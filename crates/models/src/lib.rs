@@ -6,6 +6,7 @@
 
 pub mod kernels;
 pub mod layout;
+pub mod mobilenet_v2;
 pub mod model;
 pub mod optimizer;
 pub mod schedule;

@@ -133,6 +133,9 @@ pub enum ModelError {
         /// Classes of the model.
         classes: usize,
     },
+    /// The instruction set asked for cannot be used.
+    #[error(transparent)]
+    Isa(#[from] crate::kernels::IsaError),
     /// An option is out of range.
     #[error("model `{model}`: {option} is {found}, must be {wanted}")]
     Option {

@@ -4,7 +4,11 @@
 //! [`simd::Simd`], run on the instruction set in [`isa`], and share the threads and the scratch
 //! memory of one [`Compute`].
 
+pub(crate) mod activation;
+pub mod batch_norm;
 pub mod buffer;
+pub mod depthwise;
+pub(crate) mod depthwise_backward;
 pub mod gemm;
 pub mod isa;
 pub mod peak;

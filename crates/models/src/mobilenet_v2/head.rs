@@ -1,0 +1,304 @@
+//! Global average pooling, dropout, classifier and loss.
+
+#![allow(unsafe_code)] // kernels on the planned buffer: the plan keeps the pieces apart
+
+use super::{
+    passes::Passes,
+    pointwise::{Above, Behind, Source},
+    tile::padded,
+};
+use crate::{
+    kernels::{
+        Kernel,
+        activation::{Affine, load_some, relu6, relu6_mask, store_some},
+        simd::Simd,
+    },
+    model::{Score, StepContext, StepLoss},
+};
+
+/// Mean of the activations over one image's pixels.
+struct Pool {
+    raw: *const f32,
+    affine: Affine,
+    area: usize,
+    channels: usize,
+    out: *mut f32,
+}
+
+impl Kernel for Pool {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        unsafe {
+            let share = S::splat(1.0 / self.area as f32);
+            for c in (0..self.channels).step_by(S::LANES) {
+                let left = self.channels - c;
+                let scale = load_some::<S>(self.affine.scale.add(c), left);
+                let shift = load_some::<S>(self.affine.shift.add(c), left);
+                let mut sum = S::zero();
+                for pixel in 0..self.area {
+                    let raw = load_some::<S>(self.raw.add(pixel * self.channels + c), left);
+                    sum = S::add(sum, relu6::<S>(S::fma(raw, scale, shift)));
+                }
+                store_some::<S>(self.out.add(c), S::mul(sum, share), left);
+            }
+        }
+    }
+}
+
+/// Spreads the gradient of one image's means over its pixels, masked by relu6, and sums it for the
+/// last batch norm.
+struct Spread {
+    raw: *const f32,
+    affine: Affine,
+    mean: *const f32,
+    area: usize,
+    channels: usize,
+    gradient: *const f32,
+    out: *mut f32,
+    sums: *mut f64,
+    /// `2 * padded(channels)` floats.
+    near: *mut f32,
+}
+
+impl Kernel for Spread {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        unsafe {
+            let share = S::splat(1.0 / self.area as f32);
+            for c in (0..self.channels).step_by(S::LANES) {
+                let left = self.channels - c;
+                let part = |base: *const f32| load_some::<S>(base.add(c), left);
+                let (scale, shift, mean) =
+                    (part(self.affine.scale), part(self.affine.shift), part(self.mean));
+                let gradient = S::mul(part(self.gradient), share);
+                let (mut sum, mut product) = (S::zero(), S::zero());
+                for pixel in 0..self.area {
+                    let at = pixel * self.channels + c;
+                    let raw = load_some::<S>(self.raw.add(at), left);
+                    let masked = relu6_mask::<S>(S::fma(raw, scale, shift), gradient);
+                    sum = S::add(sum, masked);
+                    product = S::fma(masked, S::sub(raw, mean), product);
+                    store_some::<S>(self.out.add(at), masked, left);
+                }
+                S::store(self.near.add(c), sum);
+                S::store(self.near.add(padded(self.channels) + c), product);
+            }
+            for c in 0..self.channels {
+                *self.sums.add(c) = f64::from(*self.near.add(c));
+                let product = *self.near.add(padded(self.channels) + c);
+                *self.sums.add(self.channels + c) = f64::from(product);
+            }
+        }
+    }
+}
+
+/// Which units dropout keeps: a function of seed, step and position in the global batch, so that
+/// the number of workers does not change it.
+pub(super) struct Dropout {
+    pub(super) rate: f32,
+    pub(super) seed: u64,
+    pub(super) step: u64,
+    pub(super) first_example: u64,
+}
+
+impl Dropout {
+    pub(super) fn of(rate: f32, context: &StepContext) -> Self {
+        let StepContext { seed, step, first_example, .. } = *context;
+        Self { rate, seed, step, first_example }
+    }
+
+    /// Scales `row`, the features of the batch's example `example`: kept units by 1 / (1 - rate),
+    /// the others by 0.
+    fn apply(&self, example: usize, row: &mut [f32]) {
+        if self.rate <= 0.0 {
+            return;
+        }
+        let keep = 1.0 / (1.0 - self.rate);
+        let limit = (f64::from(self.rate) * 2f64.powi(32)) as u64;
+        let position = self.first_example + example as u64;
+        let start = mix(mix(mix(self.seed) ^ self.step) ^ position);
+        for (unit, value) in row.iter_mut().enumerate() {
+            let draw = mix(start.wrapping_add(unit as u64)) >> 32;
+            *value *= if draw < limit { 0.0 } else { keep };
+        }
+    }
+}
+
+/// splitmix64's output function: a bijection that spreads every bit.
+fn mix(value: u64) -> u64 {
+    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Loss of one example; `logits` become the gradient, times `scale`. Answers loss and prediction.
+fn cross_entropy(logits: &mut [f32], label: usize, scale: f32) -> (f64, usize) {
+    let mut best = 0;
+    for (class, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = class;
+        }
+    }
+    let largest = logits[best];
+    let own = logits[label];
+    let mut sum = 0.0f64;
+    for logit in logits.iter_mut() {
+        *logit = (*logit - largest).exp();
+        sum += f64::from(*logit);
+    }
+    let share = (f64::from(scale) / sum) as f32;
+    logits.iter_mut().for_each(|value| *value *= share);
+    logits[label] -= scale;
+    (sum.ln() - f64::from(own - largest), best)
+}
+
+impl Passes<'_> {
+    /// A planned piece of memory.
+    ///
+    /// # Safety
+    /// `len` floats are planned there; no kernel runs and no other slice of them exists.
+    unsafe fn piece<'a>(&self, offset: usize, len: usize) -> &'a mut [f32] {
+        unsafe { std::slice::from_raw_parts_mut(self.memory.at(offset), len) }
+    }
+
+    /// From the last raw output to the loss; the logits' gradient stays behind.
+    pub(super) fn classify(
+        &self,
+        params: &[f32],
+        labels: &[u32],
+        scale: f32,
+        dropout: Option<&Dropout>,
+        mut score: Option<&mut Score>,
+    ) -> StepLoss {
+        let (shape, plan) = (self.shape, self.plan);
+        let (features, classes) = (shape.features(), shape.classes);
+        let last = shape.layers.len() - 1;
+        let area = shape.layers[last].out_area();
+        self.compute.pool().run(self.count, &|image, _| {
+            let norm = self.norm(last);
+            // SAFETY: each task reads its image and writes its row.
+            unsafe {
+                let out = self.memory.at(plan.pooled).add(image * features);
+                self.compute.isa().run(Pool {
+                    raw: self.raw(last).add(image * area * features),
+                    affine: Affine { scale: norm.array(0), shift: norm.array(1) },
+                    area,
+                    channels: features,
+                    out,
+                });
+                if let Some(dropout) = dropout {
+                    dropout.apply(image, std::slice::from_raw_parts_mut(out, features));
+                }
+            }
+        });
+        let weights = &params[shape.classifier_weight.clone()];
+        let packed = self.pack(weights, (1, features), (features, classes));
+        let pooled = || Source::Plain { rows: self.memory.at(plan.pooled) };
+        self.multiply(self.count, &pooled, packed, plan.logits);
+        let bias = &params[shape.classifier_bias.clone()];
+        let mut loss = StepLoss { examples: self.count as u64, ..StepLoss::default() };
+        // SAFETY: planned for every row of the batch; the pass above has ended.
+        let rows = unsafe { self.piece(plan.logits, self.count * classes) };
+        for (row, &label) in rows.chunks_exact_mut(classes).zip(labels) {
+            row.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+            let (nats, best) = cross_entropy(row, label as usize, scale);
+            loss.loss_sum += nats;
+            loss.correct += u64::from(best == label as usize);
+            if let Some(score) = &mut score
+                && !score.confusion.is_empty()
+            {
+                score.confusion[label as usize * classes + best] += 1;
+            }
+        }
+        loss
+    }
+
+    /// Backward through the classifier: gradients of its weights and bias, and of the means.
+    pub(super) fn classifier_back(&self, params: &[f32], grad: &mut [f32]) {
+        let (shape, plan) = (self.shape, self.plan);
+        let (features, classes) = (shape.features(), shape.classes);
+        let weights = &params[shape.classifier_weight.clone()];
+        let packed = self.pack(weights, (features, 1), (classes, features));
+        let tasks = self.multiply_back(
+            self.count,
+            &|| Source::Plain { rows: self.memory.at(plan.pooled) },
+            &|| Above::Plain { rows: self.memory.at(plan.logits) },
+            packed,
+            &|| Behind::Plain { out: self.memory.at(plan.pooled_grad) },
+            false,
+        );
+        let stride = padded(features);
+        let weight_grad = &mut grad[shape.classifier_weight.clone()];
+        self.reduce(tasks, plan.weight_sums_stride, weight_grad, |at| {
+            at / features * stride + at % features
+        });
+        let bias_grad = &mut grad[shape.classifier_bias.clone()];
+        bias_grad.fill(0.0);
+        // SAFETY: planned for every row of the batch; the pass above has ended.
+        let rows = unsafe { self.piece(plan.logits, self.count * classes) };
+        for row in rows.chunks_exact(classes) {
+            bias_grad.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        }
+    }
+
+    /// Backward through dropout, pooling and the last relu6. Answers the number of partial sums.
+    pub(super) fn pool_back(&self, dropout: &Dropout) -> usize {
+        let (shape, plan) = (self.shape, self.plan);
+        let features = shape.features();
+        let last = shape.layers.len() - 1;
+        let area = shape.layers[last].out_area();
+        self.compute.pool().run(self.count, &|image, thread| {
+            let norm = self.norm(last);
+            // SAFETY: each task works on its own image and sums; near sums are the thread's own.
+            unsafe {
+                let gradient = self.memory.at(plan.pooled_grad).add(image * features);
+                dropout.apply(image, std::slice::from_raw_parts_mut(gradient, features));
+                self.compute.isa().run(Spread {
+                    raw: self.raw(last).add(image * area * features),
+                    affine: Affine { scale: norm.array(0), shift: norm.array(1) },
+                    mean: norm.array(2),
+                    area,
+                    channels: features,
+                    gradient,
+                    out: self.memory.at(plan.wide[0]).add(image * area * features),
+                    sums: self.memory.sums(image, 2 * features),
+                    near: self.memory.at(plan.near + thread * plan.near_stride),
+                });
+            }
+        });
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropout_does_not_notice_how_the_batch_is_cut() {
+        let dropout = |first_example| Dropout { rate: 0.3, seed: 5, step: 9, first_example };
+        let mut whole = vec![1.0; 4000];
+        for (example, row) in whole.chunks_mut(1000).enumerate() {
+            dropout(16).apply(example, row);
+        }
+        let mut cut = vec![1.0; 1000];
+        dropout(18).apply(1, &mut cut);
+        assert_eq!(whole[3000..], cut);
+        let dropped = whole.iter().filter(|&&value| value == 0.0).count();
+        assert!((1100..1300).contains(&dropped), "{dropped} of 4000");
+        assert!(whole.iter().all(|&v| v == 0.0 || (v - 1.0 / 0.7).abs() < 1e-6));
+    }
+
+    #[test]
+    fn loss_of_large_logits_is_finite_and_nan_shows() {
+        let mut logits = [1000.0, 0.0, -1000.0];
+        let (loss, best) = cross_entropy(&mut logits, 1, 0.5);
+        assert!((loss - 1000.0).abs() < 1e-9);
+        assert_eq!(best, 0);
+        assert_eq!(logits, [0.5, -0.5, 0.0]);
+        assert!(cross_entropy(&mut [0.0, f32::NAN], 0, 1.0).0.is_nan());
+    }
+}

@@ -136,8 +136,9 @@ impl Doubt {
             }
             Doubt::Drift { change, p } => {
                 format!(
-                    "measurements drifted by {} while the test ran ({})",
-                    percent(*change),
+                    "measurements {} by {} while the test ran ({})",
+                    if *change < 0.0 { "fell" } else { "rose" },
+                    percent(change.abs()),
                     p_equals(*p)
                 )
             }

@@ -187,15 +187,29 @@ pub fn number(value: f64) -> String {
     }
     let whole_digits = size.log10().floor() as i32 + 1;
     let decimals = usize::try_from(3 - whole_digits).unwrap_or(0);
-    let text = format!("{value:.decimals$}");
-    let (whole, fraction) = text
-        .split_once('.')
-        .map_or((text.as_str(), None), |(whole, fraction)| (whole, Some(fraction)));
-    let grouped = group_thousands(whole);
-    minus(match fraction {
-        Some(fraction) => format!("{grouped}.{fraction}"),
-        None => grouped,
-    })
+    grouped(value, decimals)
+}
+
+/// A number with fixed decimals, grouped thousands and a real minus sign.
+pub fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let mut out = String::with_capacity(text.len() + 4);
+    // A value that rounds to zero has no sign.
+    if value < 0.0 && text.bytes().any(|byte| (b'1'..=b'9').contains(&byte)) {
+        out.push('\u{2212}');
+    }
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    out
 }
 
 /// [`number`] with its sign always shown.
@@ -218,19 +232,6 @@ pub fn percent(share: f64) -> String {
 /// A factor: `1.42 times`.
 pub fn times(factor: f64) -> String {
     format!("{} times", number(factor))
-}
-
-fn group_thousands(whole: &str) -> String {
-    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
-    let mut grouped = String::with_capacity(whole.len() + whole.len() / 3);
-    grouped.push_str(sign);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 /// A real minus sign in place of the hyphen, except in an exponent.
@@ -264,6 +265,8 @@ mod tests {
         assert_eq!(number(0.0), "0");
         assert_eq!(number(3.2e-12), "3.20e-12");
         assert_eq!(signed(5.0), "+5.00");
+        assert_eq!(grouped(-1_234_567.891, 2), "\u{2212}1,234,567.89");
+        assert_eq!(grouped(-0.001, 1), "0.0");
     }
 
     #[test]

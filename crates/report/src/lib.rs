@@ -1,1 +1,18 @@
 //! Charts, HTML, Markdown and CSV.
+//!
+//! What a measurement says, made visible: [`chart`] draws SVG, [`page`] builds one self-contained HTML page (no script, no
+//! network, light, dark and print), [`table`] writes the same rows as HTML, Markdown or aligned text, [`csv`] keeps the raw
+//! numbers. [`experiment`] turns the findings of an analysis into such a page.
+//!
+//! Output is a pure function of its input: the same findings give the same bytes. All text from outside is escaped.
+
+pub mod chart;
+pub mod csv;
+mod escape;
+pub mod experiment;
+mod number;
+pub mod page;
+pub mod table;
+pub mod theme;
+
+pub use escape::Escaped;

@@ -1,0 +1,249 @@
+//! Charts as SVG: points, lines, bands, bars and averages with intervals.
+//!
+//! One description, drawn the same way everywhere: a speed test's scatter, a training curve, a comparison of strategies. A chart
+//! needs no script and no fonts of its own, names its series beside their last point rather than in a legend, takes its colours
+//! from the page (light, dark or print; see [`crate::theme`]), and tells a screen reader its title and description. The same
+//! chart always gives the same bytes.
+//!
+//! ```
+//! use paceline_report::chart::{Axis, Chart, Series};
+//!
+//! let chart = Chart::new("Loss while training", Axis::new("step"), Axis::new("loss"))
+//!     .with(Series::line("1 worker", [(0.0, 2.3), (100.0, 0.9), (200.0, 0.4)]))
+//!     .with(Series::line("4 workers", [(0.0, 2.3), (100.0, 0.6), (200.0, 0.3)]));
+//! assert!(chart.svg().starts_with("<svg"));
+//! ```
+
+mod axis;
+mod frame;
+mod labels;
+mod marks;
+
+pub use axis::{Axis, Scale};
+
+use crate::escape::Escaped;
+use crate::theme;
+use frame::Frame;
+
+/// A chart, ready to be drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// What it shows; read out by screen readers, drawn only by [`Chart::standalone`].
+    pub title: String,
+    /// What it says, in a sentence, for those who do not see it.
+    pub description: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// What is drawn, later ones over earlier ones (bands always below).
+    pub series: Vec<Series>,
+    /// Width and height in units of the drawing; text is 13 units high. The page scales the whole.
+    pub size: (f64, f64),
+}
+
+/// Some data drawn in one colour.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Its name, written beside it.
+    pub name: String,
+    /// How it is drawn, with its data.
+    pub kind: SeriesKind,
+    /// Place in the palette; by default the order of different names.
+    pub colour: Option<usize>,
+    /// Whether the name is written; a line through points should not repeat their name.
+    pub labelled: bool,
+}
+
+/// How a series is drawn. Points that are not finite are left out; in a line they leave a gap.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum SeriesKind {
+    /// Single measurements.
+    Points(Vec<(f64, f64)>),
+    /// A line through its points in the given order.
+    Line(Vec<(f64, f64)>),
+    /// An area between two heights, as an interval around a line.
+    Band(Vec<Span>),
+    /// Averages with an interval: a marker and a whisker.
+    Averages(Vec<Span>),
+    /// Bars from zero, with a whisker where `low` and `high` differ; several series stand side by side.
+    Bars(Vec<Span>),
+}
+
+/// A value with an interval at one place of the horizontal axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// Place; on an axis of categories the index of the category.
+    pub x: f64,
+    /// The value.
+    pub y: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl Span {
+    /// A value without an interval.
+    pub fn exact(x: f64, y: f64) -> Span {
+        Span { x, y, low: y, high: y }
+    }
+
+    fn is_finite(&self) -> bool {
+        [self.x, self.y, self.low, self.high].iter().all(|part| part.is_finite())
+    }
+}
+
+impl Series {
+    fn new(name: impl Into<String>, kind: SeriesKind) -> Series {
+        Series { name: name.into(), kind, colour: None, labelled: true }
+    }
+
+    /// Single measurements.
+    pub fn points(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+        Series::new(name, SeriesKind::Points(points.into_iter().collect()))
+    }
+
+    /// A line.
+    pub fn line(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+        Series::new(name, SeriesKind::Line(points.into_iter().collect()))
+    }
+
+    /// An interval around a line.
+    pub fn band(name: impl Into<String>, spans: impl IntoIterator<Item = Span>) -> Series {
+        Series::new(name, SeriesKind::Band(spans.into_iter().collect())).unlabelled()
+    }
+
+    /// Averages with intervals.
+    pub fn averages(name: impl Into<String>, spans: impl IntoIterator<Item = Span>) -> Series {
+        Series::new(name, SeriesKind::Averages(spans.into_iter().collect()))
+    }
+
+    /// Bars.
+    pub fn bars(name: impl Into<String>, spans: impl IntoIterator<Item = Span>) -> Series {
+        Series::new(name, SeriesKind::Bars(spans.into_iter().collect()))
+    }
+
+    fn is_empty(&self) -> bool {
+        match &self.kind {
+            SeriesKind::Points(points) | SeriesKind::Line(points) => points.is_empty(),
+            SeriesKind::Band(spans) | SeriesKind::Averages(spans) | SeriesKind::Bars(spans) => {
+                spans.is_empty()
+            }
+        }
+    }
+
+    /// Without its name beside it.
+    #[must_use]
+    pub fn unlabelled(mut self) -> Series {
+        self.labelled = false;
+        self
+    }
+
+    /// In the given colour of the palette.
+    #[must_use]
+    pub fn colour(mut self, place: usize) -> Series {
+        self.colour = Some(place);
+        self
+    }
+}
+
+impl Chart {
+    /// An empty chart of the usual size.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Chart {
+        Chart {
+            title: title.into(),
+            description: String::new(),
+            x,
+            y,
+            series: Vec::new(),
+            size: (460.0, 300.0),
+        }
+    }
+
+    /// Adds a series.
+    #[must_use]
+    pub fn with(mut self, series: Series) -> Chart {
+        self.series.push(series);
+        self
+    }
+
+    /// Says in a sentence what the chart shows.
+    #[must_use]
+    pub fn described(mut self, description: impl Into<String>) -> Chart {
+        self.description = description.into();
+        self
+    }
+
+    /// Sets width and height.
+    #[must_use]
+    pub fn sized(mut self, width: f64, height: f64) -> Chart {
+        self.size = (width, height);
+        self
+    }
+
+    /// The drawing for a page that carries [`theme::CHART_CSS`].
+    pub fn svg(&self) -> String {
+        self.draw("", 0.0)
+    }
+
+    /// The drawing as a file of its own: with its style inside and the title drawn above.
+    pub fn standalone(&self) -> String {
+        let style = format!("<style>{}{}</style>", theme::TOKENS_CSS, theme::CHART_CSS);
+        self.draw(&style, 26.0)
+    }
+
+    fn draw(&self, style: &str, headroom: f64) -> String {
+        let (width, height) = (self.size.0, self.size.1 + headroom);
+        let mut out = String::with_capacity(4096);
+        let namespace = if headroom > 0.0 { " xmlns=\"http://www.w3.org/2000/svg\"" } else { "" };
+        out.push_str(&format!(
+            "<svg class=\"chart\"{namespace} viewBox=\"0 0 {width} {height}\" role=\"img\">"
+        ));
+        out.push_str(&format!("<title>{}</title>", Escaped(&self.title)));
+        if !self.description.is_empty() {
+            out.push_str(&format!("<desc>{}</desc>", Escaped(&self.description)));
+        }
+        out.push_str(style);
+        if headroom > 0.0 {
+            out.push_str("<rect class=\"paper\" width=\"100%\" height=\"100%\"/>");
+            out.push_str(&format!(
+                "<text class=\"title\" x=\"4\" y=\"18\">{}</text>",
+                Escaped(&self.title)
+            ));
+        }
+        let colours = self.colours();
+        let frame = Frame::of(self, headroom);
+        frame.draw_axes(self, &mut out);
+        marks::draw(self, &frame, &colours, &mut out);
+        labels::draw(self, &frame, &colours, &mut out);
+        out.push_str("</svg>");
+        out
+    }
+
+    /// A palette place per series: equal names share one.
+    fn colours(&self) -> Vec<usize> {
+        let mut names: Vec<&str> = Vec::new();
+        self.series
+            .iter()
+            .map(|series| {
+                let place =
+                    names.iter().position(|name| *name == series.name).unwrap_or_else(|| {
+                        names.push(&series.name);
+                        names.len() - 1
+                    });
+                series.colour.unwrap_or(place) % theme::COLOURS
+            })
+            .collect()
+    }
+}
+
+/// A coordinate with one decimal, without a trailing zero: short and the same on every machine.
+fn at(value: f64) -> String {
+    // Far outside of any drawing nothing is seen, but browsers would still choke on the digits.
+    let value = value.clamp(-1e5, 1e5);
+    // Adding zero turns -0 into 0.
+    let text = format!("{:.1}", (value * 10.0).round() / 10.0 + 0.0);
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}

@@ -1,0 +1,498 @@
+//! The findings of an experiment as a page, as tables, as CSV.
+//!
+//! At a glance first (verdict, key figures), then one row of charts per parameter with the groups side by side, then the numbers
+//! behind them. Whoever prints it or reads it without colours loses nothing.
+
+use paceline_analysis::experiment::{
+    Experiment, Findings, Group, GroupFindings, Parameter, ParameterFinding,
+};
+use paceline_analysis::words::{Evidence, grouped, number, p_equals, p_value, signed};
+use paceline_analysis::{Doubt, Estimate, Interval, WordedDoubt};
+
+use crate::chart::{Axis, Chart, Series, Span};
+use crate::csv::Csv;
+use crate::page::{Card, Figure, Page, Tone, capitalised};
+use crate::table::{Column, Table};
+
+/// What the page says around the findings.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    /// Title of the page.
+    pub title: String,
+    /// One line below it: how much was measured, under which conditions.
+    pub lead: String,
+    /// Key figures beside those of the groups.
+    pub cards: Vec<Card>,
+    /// How it was measured, in sentences.
+    pub method: Vec<String>,
+    /// Settings, as (name, value).
+    pub settings: Vec<(String, String)>,
+    /// Last line of the page.
+    pub footer: String,
+}
+
+/// The whole page.
+pub fn page(experiment: &Experiment, findings: &Findings, context: &Context) -> String {
+    let mut page = Page::new(&context.title, &context.lead);
+    let (sentence, points) = verdict(findings);
+    page.verdict(tone(findings), &sentence, &points);
+    let mut cards: Vec<Card> = findings
+        .groups
+        .iter()
+        .enumerate()
+        .map(|(place, group)| group_card(group, place, &findings.unit))
+        .collect();
+    cards.extend(findings.ratios.iter().filter_map(|finding| {
+        let ratio = finding.ratio.known()?;
+        Some(Card {
+            what: capitalised(&format!("{} against {}", finding.first, finding.second)),
+            value: format!("{}×", number(ratio.value)),
+            unit: String::new(),
+            more: format!("95 % interval {}", range(ratio.interval)),
+            colour: None,
+        })
+    }));
+    cards.extend(context.cards.iter().cloned());
+    page.cards(&cards);
+    page.notes(&notes(&findings.doubts));
+    for group in &findings.groups {
+        let named: Vec<(String, String)> = notes(&group.doubts)
+            .into_iter()
+            .map(|(what, advice)| (format!("{}: {what}", group.name), advice))
+            .collect();
+        page.notes(&named);
+    }
+    for (index, parameter) in findings.parameters.iter().enumerate() {
+        page.section(&format!("Speed by {}", parameter.name));
+        let figures: Vec<Figure> = figures(experiment, findings, index, parameter);
+        page.figures(&figures);
+        page.table(&averages_table(findings, index));
+    }
+    page.section("All slopes");
+    page.remark(
+        "One straight line per parameter. p says how often chance alone would give a slope at least this steep if the parameter \
+         had no influence: a small p speaks against chance, a large one is missing evidence and no proof of no influence.",
+    );
+    page.table(&regression_table(findings));
+    page.section("All parameters at once");
+    page.remark(
+        "One regression on all parameters: what each does while the others are held fixed.",
+    );
+    for group in &findings.groups {
+        page.subsection(&capitalised(&group.name));
+        page.list(&group.multiple_words.iter().map(|words| capitalised(words)).collect::<Vec<_>>());
+        if let Some(table) = multiple_table(group) {
+            page.table(&table);
+        }
+    }
+    page.section("How it was measured");
+    page.list(&context.method);
+    let mut settings = Table::new([Column::words("setting"), Column::words("value")]);
+    context.settings.iter().for_each(|(name, value)| settings.row([name, value]));
+    page.table(&settings);
+    page.footer(&context.footer);
+    page.html()
+}
+
+/// The finding in one sentence, and what each group adds to it.
+pub fn verdict(findings: &Findings) -> (String, Vec<String>) {
+    let sentence = match findings.ratios.first() {
+        Some(finding) => capitalised(&finding.words),
+        None => findings.groups.first().map_or_else(String::new, |group| match &group.summary {
+            Estimate::Known(summary) => format!(
+                "{}: {} {} in the median of {} measurements",
+                capitalised(&group.name),
+                number(summary.median),
+                findings.unit,
+                summary.n
+            ),
+            Estimate::Unknown { not_estimable } => {
+                format!("{}: {not_estimable}", capitalised(&group.name))
+            }
+        }),
+    };
+    (
+        sentence,
+        findings.groups.iter().map(|group| group_verdict(group, &findings.parameters)).collect(),
+    )
+}
+
+/// Which parameters move a group, in a sentence. Parameters made of others are left to their own section.
+fn group_verdict(group: &GroupFindings, parameters: &[Parameter]) -> String {
+    let derived = |finding: &ParameterFinding| {
+        finding.doubts.iter().any(|worded| matches!(worded.doubt, Doubt::Product { .. }))
+    };
+    let mut moves = Vec::new();
+    let mut silent = Vec::new();
+    for (finding, parameter) in
+        group.parameters.iter().zip(parameters).filter(|(finding, _)| !derived(finding))
+    {
+        let Some(fit) = finding.line.known() else { continue };
+        if Evidence::of(fit.p) >= Evidence::Some {
+            let way = if fit.slope.value > 0.0 { "rises" } else { "falls" };
+            moves.push(format!("{way} with {} ({})", parameter.name, p_equals(fit.p)));
+        } else {
+            silent.push(parameter.name.clone());
+        }
+    }
+    let name = capitalised(&group.name);
+    match (moves.is_empty(), silent.is_empty()) {
+        (true, true) => format!("{name}: no parameter was varied"),
+        (true, false) => format!("{name}: no evidence that {} matters", or_list(&silent)),
+        (false, true) => format!("{name}: speed {}", moves.join(", ")),
+        (false, false) => format!(
+            "{name}: speed {}; no evidence that {} matters",
+            moves.join(", "),
+            or_list(&silent)
+        ),
+    }
+}
+
+fn or_list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [rest @ .., last] => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+fn tone(findings: &Findings) -> Tone {
+    let decided = findings
+        .ratios
+        .iter()
+        .all(|finding| finding.ratio.known().is_some_and(|ratio| !ratio.interval.contains(1.0)));
+    let quiet = findings.groups.iter().all(|group| {
+        !group.doubts.iter().any(|worded| {
+            matches!(
+                worded.doubt,
+                Doubt::Drift { .. } | Doubt::Outliers { .. } | Doubt::FewRepeats { .. }
+            )
+        })
+    });
+    if decided && quiet { Tone::Good } else { Tone::Doubtful }
+}
+
+fn group_card(group: &GroupFindings, place: usize, unit: &str) -> Card {
+    let (value, more) = match &group.summary {
+        Estimate::Known(summary) => (
+            number(summary.median),
+            format!("median of {}; {} to {}", summary.n, number(summary.min), number(summary.max)),
+        ),
+        Estimate::Unknown { not_estimable } => ("–".to_owned(), not_estimable.to_string()),
+    };
+    Card { what: capitalised(&group.name), value, unit: unit.to_owned(), more, colour: Some(place) }
+}
+
+fn notes(doubts: &[WordedDoubt]) -> Vec<(String, String)> {
+    doubts.iter().map(|worded| (worded.message.clone(), worded.advice.clone())).collect()
+}
+
+fn figures(
+    experiment: &Experiment,
+    findings: &Findings,
+    index: usize,
+    parameter: &Parameter,
+) -> Vec<Figure> {
+    let tops: Vec<f64> = experiment
+        .groups
+        .iter()
+        .map(|group| {
+            group.observations.iter().map(|observation| observation.response).fold(0.0, f64::max)
+        })
+        .collect();
+    let (least, most) = tops
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), &top| (least.min(top), most.max(top)));
+    // Groups of like size share their vertical scale, so that the eye may compare; a far slower one would be a flat line.
+    let shared = (most < 3.0 * least).then_some(most * 1.06);
+    experiment
+        .groups
+        .iter()
+        .zip(&findings.groups)
+        .enumerate()
+        .map(|(place, (group, found))| {
+            let finding = &found.parameters[index];
+            let mut chart_notes = notes(&finding.doubts);
+            if shared.is_none() && place > 0 {
+                let note = "the vertical scale differs from its neighbour's".to_owned();
+                chart_notes.push((note, "compare the numbers, not the heights".to_owned()));
+            }
+            Figure {
+                title: capitalised(&group.name),
+                colour: Some(place),
+                key: key_numbers(finding, &findings.unit),
+                svg: scatter(group, finding, (index, parameter), place, &findings.unit, shared)
+                    .svg(),
+                words: format!("{}.", capitalised(&finding.words)),
+                notes: chart_notes,
+            }
+        })
+        .collect()
+}
+
+fn key_numbers(finding: &ParameterFinding, unit: &str) -> Vec<(String, String)> {
+    let Some(fit) = finding.line.known() else { return Vec::new() };
+    vec![
+        ("slope".to_owned(), format!("{} {unit}", signed(fit.slope.value))),
+        ("R".to_owned(), signed_two(fit.r)),
+        ("p".to_owned(), p_value(fit.p)),
+        ("n".to_owned(), fit.n.to_string()),
+    ]
+}
+
+/// Measurements, their averages with intervals, and the fitted line with its band.
+fn scatter(
+    group: &Group,
+    finding: &ParameterFinding,
+    (index, parameter): (usize, &Parameter),
+    colour: usize,
+    unit: &str,
+    top: Option<f64>,
+) -> Chart {
+    let values: Vec<f64> = finding.levels.iter().map(|level| level.value).collect();
+    let span = values.last().copied().unwrap_or(1.0) - values.first().copied().unwrap_or(0.0);
+    let points = group.observations.iter().enumerate().map(|(place, observation)| {
+        (observation.values[index] + sideways(place) * span, observation.response)
+    });
+    let mut y = Axis::new("").unit(unit).from_zero();
+    y.range = top.map(|top| (0.0, top));
+    let mut chart = Chart::new(
+        format!("{} by {}", capitalised(&group.name), parameter.name),
+        Axis::new(&parameter.name).ticks_at(values.clone()),
+        y,
+    )
+    .described(&finding.words)
+    .with(Series::points(&group.name, points).colour(colour).unlabelled());
+    if let Some(fit) = finding.line.known() {
+        let places = (0..=24).map(|step| {
+            fit.range_x.low + (fit.range_x.high - fit.range_x.low) * f64::from(step) / 24.0
+        });
+        let band = places.map(|x| {
+            let Interval { low, high } = fit.band_at(x);
+            Span { x, y: fit.at(x), low, high }
+        });
+        let ends = [fit.range_x.low, fit.range_x.high].map(|x| (x, fit.at(x)));
+        chart = chart.with(Series::band(&group.name, band).colour(colour));
+        chart = chart.with(Series::line(&group.name, ends).colour(colour).unlabelled());
+    }
+    let averages = finding.levels.iter().map(|level| match level.interval.known() {
+        Some(interval) => {
+            Span { x: level.value, y: level.mean, low: interval.low, high: interval.high }
+        }
+        None => Span::exact(level.value, level.mean),
+    });
+    chart.with(Series::averages(&group.name, averages).colour(colour).unlabelled())
+}
+
+/// A small deterministic step aside (within ±1.5 % of the range), so that equal settings do not hide each other.
+fn sideways(place: usize) -> f64 {
+    let golden = (place as f64 * 0.618_033_988_749_895).fract();
+    (golden - 0.5) * 0.03
+}
+
+fn range(interval: Interval) -> String {
+    format!("{} to {}", number(interval.low), number(interval.high))
+}
+
+fn signed_two(value: f64) -> String {
+    grouped(value, 2)
+}
+
+/// Slope, intercept, R, p and interval of every line.
+pub fn regression_table(findings: &Findings) -> Table {
+    let unit = &findings.unit;
+    let mut table = Table::new([
+        Column::words("source"),
+        Column::words("parameter"),
+        Column::numbers("slope").unit(format!("{unit} per step")),
+        Column::numbers("95 % interval"),
+        Column::numbers("intercept").unit(unit),
+        Column::numbers("R"),
+        Column::numbers("p"),
+        Column::numbers("n"),
+        Column::words("evidence of a slope"),
+    ]);
+    for group in &findings.groups {
+        for (finding, parameter) in group.parameters.iter().zip(&findings.parameters) {
+            let start = [group.name.clone(), parameter.name.clone()];
+            let rest = match &finding.line {
+                Estimate::Known(fit) => [
+                    signed(fit.slope.value),
+                    format!(
+                        "{} to {}",
+                        signed(fit.slope.interval.low),
+                        signed(fit.slope.interval.high)
+                    ),
+                    number(fit.intercept.value),
+                    signed_two(fit.r),
+                    p_value(fit.p),
+                    fit.n.to_string(),
+                    Evidence::of(fit.p).label().to_owned(),
+                ],
+                Estimate::Unknown { not_estimable } => {
+                    let dash = || "–".to_owned();
+                    [dash(), dash(), dash(), dash(), dash(), dash(), not_estimable.to_string()]
+                }
+            };
+            table.row(start.into_iter().chain(rest));
+        }
+    }
+    table
+}
+
+/// Averages per value of one parameter, groups side by side.
+pub fn averages_table(findings: &Findings, parameter: usize) -> Table {
+    let mut columns = vec![Column::words(capitalised(&findings.parameters[parameter].name))];
+    for group in &findings.groups {
+        columns.push(Column::numbers(format!("{}, mean", group.name)).unit(&findings.unit));
+        columns.push(Column::numbers("95 % interval"));
+        columns.push(Column::numbers("median"));
+        columns.push(Column::numbers("n"));
+    }
+    let mut values: Vec<f64> = findings
+        .groups
+        .iter()
+        .flat_map(|group| &group.parameters[parameter].levels)
+        .map(|level| level.value)
+        .collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let mut table = Table::new(columns);
+    for value in values {
+        let mut row = vec![plain(value)];
+        for group in &findings.groups {
+            match group.parameters[parameter].levels.iter().find(|level| level.value == value) {
+                Some(level) => row.extend([
+                    number(level.mean),
+                    level
+                        .interval
+                        .known()
+                        .map_or_else(|| "–".to_owned(), |interval| range(*interval)),
+                    number(level.median),
+                    level.n.to_string(),
+                ]),
+                None => row.extend((0..4).map(|_| "–".to_owned())),
+            }
+        }
+        table.row(row);
+    }
+    table
+}
+
+/// The terms of a group's multiple regression, if it has one.
+pub fn multiple_table(group: &GroupFindings) -> Option<Table> {
+    let fit = group.multiple.known()?;
+    let mut table = Table::new([
+        Column::words("parameter"),
+        Column::numbers("coefficient"),
+        Column::numbers("95 % interval"),
+        Column::numbers("standard error"),
+        Column::numbers("t"),
+        Column::numbers("p"),
+        Column::numbers("variance inflation"),
+    ]);
+    let row = |name: &str, term: &paceline_analysis::Term| {
+        [
+            name.to_owned(),
+            signed(term.coefficient.value),
+            format!(
+                "{} to {}",
+                signed(term.coefficient.interval.low),
+                signed(term.coefficient.interval.high)
+            ),
+            number(term.coefficient.standard_error),
+            term.t.map_or_else(|| "–".to_owned(), number),
+            p_value(term.p),
+            number(term.variance_inflation),
+        ]
+    };
+    for named in &fit.terms {
+        match &named.estimate {
+            Estimate::Known(term) => table.row(row(&named.name, term)),
+            Estimate::Unknown { not_estimable } => {
+                table.row([named.name.clone(), not_estimable.to_string()]);
+            }
+        }
+    }
+    table.row(row("intercept", &fit.intercept));
+    let f = fit.f.map_or_else(String::new, |f| format!(", F = {}", number(f)));
+    Some(table.captioned(format!(
+        "n = {}, R² = {:.3}, adjusted {:.3}{f}, {}; residual standard error {}",
+        fit.n,
+        fit.r_squared,
+        fit.adjusted_r_squared,
+        p_equals(fit.f_p),
+        number(fit.residual_standard_error)
+    )))
+}
+
+/// The findings for a README or a mail.
+pub fn markdown(findings: &Findings, context: &Context) -> String {
+    let (sentence, points) = verdict(findings);
+    let mut out = format!("# {}\n\n{}\n\n**{sentence}**\n\n", context.title, context.lead);
+    points.iter().for_each(|point| out.push_str(&format!("- {point}\n")));
+    out.push_str(&format!("\n## All slopes\n\n{}", regression_table(findings).markdown()));
+    for group in &findings.groups {
+        if let Some(table) = multiple_table(group) {
+            out.push_str(&format!(
+                "\n## All parameters at once: {}\n\n{}",
+                group.name,
+                table.markdown()
+            ));
+        }
+    }
+    out.push_str("\n## How it was measured\n\n");
+    context.method.iter().for_each(|line| out.push_str(&format!("- {line}\n")));
+    out
+}
+
+/// Every line's numbers at full precision, for other programs; empty cells where nothing can be estimated.
+pub fn regression_csv(findings: &Findings) -> String {
+    let mut csv = Csv::new(&[
+        "source",
+        "parameter",
+        "n",
+        "slope",
+        "slope_standard_error",
+        "slope_low",
+        "slope_high",
+        "intercept",
+        "intercept_standard_error",
+        "intercept_low",
+        "intercept_high",
+        "r",
+        "p",
+        "residual_standard_error",
+    ]);
+    for group in &findings.groups {
+        for finding in &group.parameters {
+            let numbers: Vec<String> = match finding.line.known() {
+                Some(fit) => {
+                    let of = |c: &paceline_analysis::Coefficient| {
+                        [c.value, c.standard_error, c.interval.low, c.interval.high]
+                    };
+                    let (slope, intercept) = (of(&fit.slope), of(&fit.intercept));
+                    let rest = [fit.r, fit.p, fit.residual_standard_error];
+                    let all = slope
+                        .iter()
+                        .chain(&intercept)
+                        .chain(&rest)
+                        .map(|value| format!("{value:e}"));
+                    std::iter::once(fit.n.to_string()).chain(all).collect()
+                }
+                None => vec![String::new(); 12],
+            };
+            let row: Vec<String> = [group.name.clone(), finding.parameter.clone()]
+                .into_iter()
+                .chain(numbers)
+                .collect();
+            csv.row(&row);
+        }
+    }
+    csv.finish()
+}
+
+/// A parameter's value as it was typed.
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value:.0}") } else { number(value) }
+}

@@ -1,0 +1,216 @@
+//! One HTML page that needs nothing but itself: no script, no network, readable on a phone and on paper.
+
+use crate::escape::Escaped;
+use crate::table::Table;
+use crate::theme;
+
+/// A page under construction.
+#[derive(Debug, Clone)]
+pub struct Page {
+    title: String,
+    lead: String,
+    body: String,
+    footer: String,
+}
+
+/// How a verdict is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// A clear finding.
+    Good,
+    /// A finding with doubts.
+    Doubtful,
+    /// A failure.
+    Bad,
+}
+
+/// One figure that stands for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// What it measures.
+    pub what: String,
+    /// The number.
+    pub value: String,
+    /// Its unit.
+    pub unit: String,
+    /// A line below: interval, count, comparison.
+    pub more: String,
+    /// Palette place of the series it belongs to.
+    pub colour: Option<usize>,
+}
+
+/// A chart with its caption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figure {
+    /// Heading.
+    pub title: String,
+    /// Palette place of the series it shows, for the mark before the heading.
+    pub colour: Option<usize>,
+    /// Key numbers below the heading, as (name, value).
+    pub key: Vec<(String, String)>,
+    /// The drawing, from [`crate::chart::Chart::svg`].
+    pub svg: String,
+    /// What it says, in words.
+    pub words: String,
+    /// Doubts: what, and what to do.
+    pub notes: Vec<(String, String)>,
+}
+
+impl Page {
+    /// A page with a title and a line below it.
+    pub fn new(title: impl Into<String>, lead: impl Into<String>) -> Page {
+        Page { title: title.into(), lead: lead.into(), body: String::new(), footer: String::new() }
+    }
+
+    /// The finding first: one sentence, then what it rests on.
+    pub fn verdict(&mut self, tone: Tone, sentence: &str, points: &[String]) {
+        let class = match tone {
+            Tone::Good => "",
+            Tone::Doubtful => " doubtful",
+            Tone::Bad => " bad",
+        };
+        self.body.push_str(&format!(
+            "<div class=\"verdict{class}\"><strong>{}</strong>",
+            Escaped(sentence)
+        ));
+        self.list_items(points);
+        self.body.push_str("</div>");
+    }
+
+    /// A row of figures that stand for themselves.
+    pub fn cards(&mut self, cards: &[Card]) {
+        self.body.push_str("<div class=\"cards\">");
+        for card in cards {
+            self.body.push_str(&format!(
+                "<div class=\"card\"><div class=\"what\">{}{}</div><div class=\"value\">{} <span>{}</span></div><div class=\"more\">{}</div></div>",
+                tag(card.colour),
+                Escaped(&card.what),
+                Escaped(&card.value),
+                Escaped(&card.unit),
+                Escaped(&card.more)
+            ));
+        }
+        self.body.push_str("</div>");
+    }
+
+    /// A heading.
+    pub fn section(&mut self, heading: &str) {
+        self.body.push_str(&format!("<h2>{}</h2>", Escaped(heading)));
+    }
+
+    /// A heading below a section's.
+    pub fn subsection(&mut self, heading: &str) {
+        self.body.push_str(&format!("<h3>{}</h3>", Escaped(heading)));
+    }
+
+    /// A paragraph.
+    pub fn paragraph(&mut self, text: &str) {
+        self.body.push_str(&format!("<p>{}</p>", Escaped(text)));
+    }
+
+    /// A paragraph of lesser weight.
+    pub fn remark(&mut self, text: &str) {
+        self.body.push_str(&format!("<p class=\"soft small\">{}</p>", Escaped(text)));
+    }
+
+    /// A list of sentences.
+    pub fn list(&mut self, points: &[String]) {
+        self.list_items(points);
+    }
+
+    fn list_items(&mut self, points: &[String]) {
+        if points.is_empty() {
+            return;
+        }
+        self.body.push_str("<ul>");
+        for point in points {
+            self.body.push_str(&format!("<li>{}</li>", Escaped(point)));
+        }
+        self.body.push_str("</ul>");
+    }
+
+    /// Figures side by side, below each other on a narrow screen.
+    pub fn figures(&mut self, figures: &[Figure]) {
+        self.body.push_str("<div class=\"figures\">");
+        for figure in figures {
+            let key: Vec<String> = figure
+                .key
+                .iter()
+                .map(|(name, value)| format!("{} <b>{}</b>", Escaped(name), Escaped(value)))
+                .collect();
+            self.body.push_str(&format!(
+                "<figure><figcaption><h3>{}{}</h3><div class=\"key\">{}</div></figcaption>{}",
+                tag(figure.colour),
+                Escaped(&figure.title),
+                key.join(" · "),
+                figure.svg
+            ));
+            if !figure.words.is_empty() {
+                self.body.push_str(&format!("<p class=\"words\">{}</p>", Escaped(&figure.words)));
+            }
+            self.notes(&figure.notes);
+            self.body.push_str("</figure>");
+        }
+        self.body.push_str("</div>");
+    }
+
+    /// Doubts, each with what to do about it.
+    pub fn notes(&mut self, notes: &[(String, String)]) {
+        if notes.is_empty() {
+            return;
+        }
+        self.body.push_str("<ul class=\"notes\">");
+        for (what, advice) in notes {
+            self.body.push_str(&format!(
+                "<li><b>Mind:</b> {}. <span class=\"advice\">{}.</span></li>",
+                Escaped(what),
+                Escaped(&capitalised(advice))
+            ));
+        }
+        self.body.push_str("</ul>");
+    }
+
+    /// A table.
+    pub fn table(&mut self, table: &Table) {
+        self.body.push_str(&table.html());
+    }
+
+    /// Last words of the page.
+    pub fn footer(&mut self, text: &str) {
+        self.footer = text.to_owned();
+    }
+
+    /// The page as one file.
+    pub fn html(&self) -> String {
+        let title = Escaped(&self.title);
+        // The policy allows the page its own style and nothing else: a hostile name that slipped through could not run.
+        format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title>\
+             <style>{}{}{}</style></head>\n<body><header class=\"top\"><h1>{title}</h1><p class=\"lead\">{}</p></header>\n\
+             <main>{}</main>\n<footer>{}</footer></body></html>\n",
+            theme::TOKENS_CSS,
+            theme::PAGE_CSS,
+            theme::CHART_CSS,
+            Escaped(&self.lead),
+            self.body,
+            Escaped(&self.footer)
+        )
+    }
+}
+
+fn tag(colour: Option<usize>) -> String {
+    colour
+        .map(|place| format!("<span class=\"tag c{}\"></span>", place % theme::COLOURS))
+        .unwrap_or_default()
+}
+
+/// The text with its first letter as a capital: sentences of the analysis start small, as they also stand after a colon.
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,213 @@
+//! Rows and columns, once; written as HTML or Markdown.
+
+use crate::escape::Escaped;
+
+/// How a column is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// One column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Heading.
+    pub name: String,
+    /// Unit, under the heading.
+    pub unit: Option<String>,
+    /// Words or numbers.
+    pub align: Align,
+}
+
+impl Column {
+    /// A column of words.
+    pub fn words(name: impl Into<String>) -> Column {
+        Column { name: name.into(), unit: None, align: Align::Left }
+    }
+
+    /// A column of numbers.
+    pub fn numbers(name: impl Into<String>) -> Column {
+        Column { name: name.into(), unit: None, align: Align::Right }
+    }
+
+    /// With a unit.
+    #[must_use]
+    pub fn unit(mut self, unit: impl Into<String>) -> Column {
+        self.unit = Some(unit.into());
+        self
+    }
+}
+
+/// A table of text cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// What it shows; may be empty.
+    pub caption: String,
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// The rows; missing cells stay empty, surplus ones are not shown.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Table {
+        Table { caption: String::new(), columns: columns.into_iter().collect(), rows: Vec::new() }
+    }
+
+    /// With a caption.
+    #[must_use]
+    pub fn captioned(mut self, caption: impl Into<String>) -> Table {
+        self.caption = caption.into();
+        self
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// As HTML, inside a box that scrolls sideways on narrow screens.
+    pub fn html(&self) -> String {
+        let mut out = String::from("<div class=\"scroll\"><table>");
+        if !self.caption.is_empty() {
+            out.push_str(&format!("<caption>{}</caption>", Escaped(&self.caption)));
+        }
+        out.push_str("<thead><tr>");
+        for column in &self.columns {
+            let unit = column
+                .unit
+                .as_ref()
+                .map(|unit| format!("<small>{}</small>", Escaped(unit)))
+                .unwrap_or_default();
+            out.push_str(&format!(
+                "<th scope=\"col\"{}>{}{unit}</th>",
+                class(column.align),
+                Escaped(&column.name)
+            ));
+        }
+        out.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            out.push_str("<tr>");
+            for (index, column) in self.columns.iter().enumerate() {
+                let cell = row.get(index).map_or("", String::as_str);
+                let (open, close) =
+                    if index == 0 { ("th scope=\"row\"", "th") } else { ("td", "td") };
+                out.push_str(&format!(
+                    "<{open}{}>{}</{close}>",
+                    class(column.align),
+                    Escaped(cell)
+                ));
+            }
+            out.push_str("</tr>");
+        }
+        out.push_str("</tbody></table></div>");
+        out
+    }
+
+    /// As a Markdown table, columns padded so that the source reads well too.
+    pub fn markdown(&self) -> String {
+        let headings: Vec<String> = self
+            .columns
+            .iter()
+            .map(|column| match &column.unit {
+                Some(unit) => markdown_cell(&format!("{} ({unit})", column.name)),
+                None => markdown_cell(&column.name),
+            })
+            .collect();
+        let cells: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| {
+                (0..self.columns.len())
+                    .map(|index| markdown_cell(row.get(index).map_or("", String::as_str)))
+                    .collect()
+            })
+            .collect();
+        let widths: Vec<usize> = headings
+            .iter()
+            .enumerate()
+            .map(|(index, heading)| {
+                cells
+                    .iter()
+                    .map(|row| row[index].chars().count())
+                    .fold(heading.chars().count().max(3), usize::max)
+            })
+            .collect();
+        let line = |row: &[String]| {
+            let padded: Vec<String> = row
+                .iter()
+                .zip(&self.columns)
+                .zip(&widths)
+                .map(|((cell, column), &width)| match column.align {
+                    Align::Left => format!("{cell:<width$}"),
+                    Align::Right => format!("{cell:>width$}"),
+                })
+                .collect();
+            format!("| {} |\n", padded.join(" | "))
+        };
+        let rules: Vec<String> = self
+            .columns
+            .iter()
+            .zip(&widths)
+            .map(|(column, &width)| match column.align {
+                Align::Left => "-".repeat(width),
+                Align::Right => format!("{}:", "-".repeat(width - 1)),
+            })
+            .collect();
+        let mut out = String::new();
+        if !self.caption.is_empty() {
+            out.push_str(&format!("{}\n\n", self.caption));
+        }
+        out.push_str(&line(&headings));
+        out.push_str(&format!("| {} |\n", rules.join(" | ")));
+        cells.iter().for_each(|row| out.push_str(&line(row)));
+        out
+    }
+}
+
+fn class(align: Align) -> &'static str {
+    match align {
+        Align::Left => "",
+        Align::Right => " class=\"num\"",
+    }
+}
+
+/// A cell that cannot break out of its row.
+fn markdown_cell(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table =
+            Table::new([Column::words("source"), Column::numbers("speed").unit("images/s")]);
+        table.row(["image | files", "1,204"]);
+        table.row(["<records>"]);
+        table
+    }
+
+    #[test]
+    fn markdown_is_aligned_and_cells_stay_in_their_row() {
+        let wanted = "\
+| source         | speed (images/s) |
+| -------------- | ---------------: |
+| image \\| files |            1,204 |
+| &lt;records>   |                  |
+";
+        assert_eq!(table().markdown(), wanted);
+    }
+
+    #[test]
+    fn html_escapes_cells_and_fills_missing_ones() {
+        let html = table().captioned("a < b").html();
+        assert!(html.contains("<caption>a &lt; b</caption>"));
+        assert!(html.contains("<th scope=\"row\">&lt;records&gt;</th><td class=\"num\"></td>"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Colours and type of every page and chart: one set of CSS custom properties, three media.
+//!
+//! Series take Okabe and Ito's colours, which readers with any kind of colour blindness tell apart; the dark set uses their
+//! lighter members for the same hues. Print gets the light set without shadows or backgrounds.
+
+/// Series colours there are; charts start over beyond.
+pub const COLOURS: usize = 7;
+
+/// The custom properties: light by default, dark where the reader's system is, always light on paper.
+pub const TOKENS_CSS: &str = "\
+:root{color-scheme:light dark;\
+--paper:#fff;--card:#fff;--sunk:#f5f6f8;--ink:#16191d;--soft:#5a6370;--line:#e3e6ea;--rule:#9aa3ad;\
+--good:#00734f;--good-bg:#e8f5f0;--warn:#8a5a00;--warn-bg:#fdf4e0;--bad:#a33c00;--bad-bg:#fcece4;\
+--series-0:#0072b2;--series-1:#d55e00;--series-2:#009e73;--series-3:#b5568c;--series-4:#b98000;--series-5:#3d96c9;--series-6:#3b4048}\
+@media(prefers-color-scheme:dark){:root{\
+--paper:#101317;--card:#171b20;--sunk:#1d2228;--ink:#e8ebef;--soft:#a3adb8;--line:#2a3038;--rule:#6b7682;\
+--good:#4fd3a5;--good-bg:#12281f;--warn:#f0b94a;--warn-bg:#2b2312;--bad:#ff9a66;--bad-bg:#2f1c12;\
+--series-0:#56b4e9;--series-1:#ff8a3d;--series-2:#2cc495;--series-3:#e094c0;--series-4:#f0c94a;--series-5:#9ad4f5;--series-6:#d5dae0}}\
+@media print{:root{color-scheme:light;\
+--paper:#fff;--card:#fff;--sunk:#fff;--ink:#000;--soft:#444;--line:#d0d0d0;--rule:#666;\
+--good:#00583c;--good-bg:#fff;--warn:#6b4600;--warn-bg:#fff;--bad:#8a3200;--bad-bg:#fff;\
+--series-0:#0072b2;--series-1:#d55e00;--series-2:#009e73;--series-3:#b5568c;--series-4:#b98000;--series-5:#3d96c9;--series-6:#3b4048}}";
+
+/// Style of the charts; needs [`TOKENS_CSS`].
+pub const CHART_CSS: &str = "\
+.chart{display:block;width:100%;height:auto;overflow:visible;font:13px/1 system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",sans-serif;font-variant-numeric:tabular-nums}\
+.chart .paper{fill:var(--paper)}\
+.chart text{fill:var(--soft)}\
+.chart text.mid{text-anchor:middle}.chart text.end{text-anchor:end}\
+.chart text.title{fill:var(--ink);font-size:15px;font-weight:600}\
+.chart text.name{fill:var(--ink)}\
+.chart text.value{fill:var(--ink);font-size:12px}\
+.chart text.label,.chart .label{fill:var(--c);font-weight:600}\
+.chart .grid path{stroke:var(--line);stroke-width:1;fill:none}\
+.chart .axis path{stroke:var(--rule);stroke-width:1;fill:none}\
+.chart .dot{fill:var(--c);fill-opacity:.38;stroke:none}\
+.chart .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
+@media print{.chart .d1{stroke-dasharray:7 3}.chart .d2{stroke-dasharray:2 4}.chart .d3{stroke-dasharray:9 3 2 3}}\
+.chart .band{fill:var(--c);fill-opacity:.16;stroke:none}\
+.chart .bar{fill:var(--c)}\
+.chart .whisker{fill:none;stroke:var(--ink);stroke-width:1.4}\
+.chart .mean{fill:var(--card);stroke:var(--c);stroke-width:2}\
+.c0{--c:var(--series-0)}.c1{--c:var(--series-1)}.c2{--c:var(--series-2)}.c3{--c:var(--series-3)}.c4{--c:var(--series-4)}.c5{--c:var(--series-5)}.c6{--c:var(--series-6)}";
+
+/// Style of the pages; needs [`TOKENS_CSS`].
+pub const PAGE_CSS: &str = "\
+*{box-sizing:border-box}\
+html{-webkit-text-size-adjust:100%}\
+body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",sans-serif}\
+main,header.top,footer{max-width:1160px;margin:0 auto;padding:0 24px}\
+header.top{padding-top:36px}\
+h1{font-size:30px;line-height:1.2;letter-spacing:-.015em;margin:0 0 6px}\
+h2{font-size:21px;line-height:1.3;letter-spacing:-.01em;margin:48px 0 12px}\
+h3{font-size:16px;margin:0 0 2px}\
+p{margin:0 0 12px;max-width:76ch}\
+.lead,.soft{color:var(--soft)}.small{font-size:14px}\
+.verdict{border-left:4px solid var(--good);background:var(--good-bg);border-radius:0 10px 10px 0;padding:16px 20px;margin:22px 0}\
+.verdict.doubtful{border-color:var(--warn);background:var(--warn-bg)}.verdict.bad{border-color:var(--bad);background:var(--bad-bg)}\
+.verdict strong{display:block;font-size:20px;line-height:1.35}\
+.verdict ul{margin:10px 0 0;padding-left:20px}.verdict li{margin:4px 0}\
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(200px,1fr));gap:14px;margin:18px 0}\
+.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px}\
+.card .what{color:var(--soft);font-size:14px}\
+.card .value{font-size:27px;font-weight:650;line-height:1.25;letter-spacing:-.01em;font-variant-numeric:tabular-nums}\
+.card .value span{font-size:15px;font-weight:400;color:var(--soft);letter-spacing:0}\
+.card .more{color:var(--soft);font-size:13.5px}\
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:18px;margin:14px 0}\
+figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px 14px;break-inside:avoid}\
+figcaption{margin-bottom:8px}\
+figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\
+figcaption .key b{color:var(--ink);font-weight:600}\
+figure .words{margin:10px 0 0;font-size:14.5px}\
+.tag{display:inline-block;width:10px;height:10px;border-radius:50%;background:var(--c);margin-right:8px}\
+.c1 .tag,.tag.c1{border-radius:2px}\
+.notes{list-style:none;margin:8px 0 0;padding:0}\
+.notes li{font-size:14px;margin:6px 0;padding:7px 12px;border-radius:7px;background:var(--warn-bg)}\
+.notes li b{color:var(--warn);font-weight:600}\
+.notes .advice{color:var(--soft)}\
+.scroll{overflow-x:auto;margin:12px 0}\
+table{border-collapse:collapse;width:100%;font-size:14.5px;font-variant-numeric:tabular-nums}\
+caption{text-align:left;color:var(--soft);padding:0 0 6px}\
+th,td{padding:7px 12px 7px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}\
+th{font-weight:600;white-space:nowrap}thead th{border-bottom:1px solid var(--rule)}\
+th small{font-weight:400;color:var(--soft);display:block}\
+.num{text-align:right;white-space:nowrap}\
+details{margin:14px 0;border:1px solid var(--line);border-radius:10px;padding:10px 16px}\
+summary{cursor:pointer;font-weight:600}\
+code{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--sunk);border-radius:4px;padding:1px 5px;overflow-wrap:anywhere}\
+footer{color:var(--soft);font-size:14px;padding-top:40px;padding-bottom:40px}\
+@media(max-width:520px){main,header.top,footer{padding-left:16px;padding-right:16px}header.top{padding-top:24px}h1{font-size:25px}\
+h2{margin-top:36px}figure{padding:14px 12px 12px}.verdict{padding:14px 16px}.verdict strong{font-size:18px}\
+.cards{grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}.card .value{font-size:23px}}\
+@media print{body{font-size:11pt}main,header.top,footer{max-width:none;padding:0}figure,.card,.verdict,tr{break-inside:avoid}h2,h3{break-after:avoid}\
+.figures{grid-template-columns:1fr 1fr}.verdict{border:1px solid var(--rule);border-left-width:4px}\
+.scroll{overflow:visible}.notes li{border:1px solid var(--line)}\
+details::details-content{content-visibility:visible;block-size:auto}}";

@@ -57,10 +57,9 @@ pub struct Feature {
 }
 
 /// Features by name.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Features {
     /// The features, sorted by name.
-    #[prost(btree_map = "string, message", tag = "1")]
     pub feature: BTreeMap<String, Feature>,
 }
 
@@ -73,10 +72,9 @@ pub struct FeatureList {
 }
 
 /// Feature lists by name.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct FeatureLists {
     /// The lists, sorted by name.
-    #[prost(btree_map = "string, message", tag = "1")]
     pub feature_list: BTreeMap<String, FeatureList>,
 }
 

@@ -24,6 +24,7 @@ pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
+mod map;
 mod parallel;
 mod random;
 pub mod reader;

@@ -134,6 +134,14 @@ fn hostile_messages_are_refused_by_both_decoders() {
     }
 }
 
+/// Found by fuzzing: prost's derived maps take an entry of any wire type, here an "end of group".
+#[test]
+fn map_entries_of_another_wire_type_are_refused_by_both_decoders() {
+    let bytes = [0x0a, 4, 0x0a, 0, 0x0c, 0, 0x0a, 0];
+    assert!(Example::from_bytes(&bytes).is_err());
+    assert!(ExampleView::new(&bytes).feature("").is_err());
+}
+
 fn any_feature() -> impl Strategy<Value = Feature> {
     prop_oneof![
         Just(Feature { kind: None }),

@@ -21,12 +21,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("analysis", &[]),
     ("probes", &[]),
     ("cluster", &[]),
-    ("report", &["analysis"]),
+    ("report", &["analysis", "runs"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),
     ("strategies", &["batch", "models"]),
     ("runs", &["batch", "tfrecord"]),
-    ("trainer", &["batch", "data", "models", "runs", "strategies"]),
+    ("trainer", &["analysis", "batch", "data", "models", "runs", "strategies"]),
     ("advisor", &["analysis"]),
 ];
 

@@ -1,5 +1,7 @@
 //! `paceline monitor` on real processes.
 
+#![allow(clippy::unwrap_used)]
+
 use std::process::{Command, Output};
 
 fn monitor(args: &[&str]) -> Output {

@@ -1,5 +1,7 @@
 //! The contract of the command line, through the real binary: streams, exit codes, colour.
 
+#![allow(clippy::unwrap_used)]
+
 use std::process::{Command, Output, Stdio};
 
 fn paceline(args: &[&str]) -> Output {

@@ -14,5 +14,6 @@ mod number;
 pub mod page;
 pub mod table;
 pub mod theme;
+pub mod training;
 
 pub use escape::Escaped;

@@ -1,8 +1,8 @@
 //! `paceline data synth`: data drawn by the program itself, so that nothing need be downloaded.
 
-use crate::failure::Exit;
+use crate::failure::{Exit, usage};
 use crate::terminal::{Terminal, Unit};
-use paceline_data::synth::{DigitsOptions, write_digits};
+use paceline_data::synth::{DigitsOptions, PhotosOptions, write_digits, write_photos};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,6 +18,8 @@ pub struct Args {
 enum Kind {
     /// Handwritten-looking digits in MNIST's own four files
     Digits(Digits),
+    /// Flowers of five kinds as JPEG photos of many sizes, in class folders
+    Photos(Photos),
 }
 
 #[derive(Debug, clap::Args)]
@@ -41,10 +43,38 @@ struct Digits {
     threads: Option<usize>,
 }
 
+#[derive(Debug, clap::Args)]
+struct Photos {
+    /// Folder to write into
+    out: PathBuf,
+    /// Photos of each class
+    #[arg(long, default_value_t = 100)]
+    per_class: u32,
+    /// Shorter side of the smallest photos, in pixels
+    #[arg(long, default_value_t = 180)]
+    least_side: u32,
+    /// Longer side of the largest photos, in pixels
+    #[arg(long, default_value_t = 500)]
+    most_side: u32,
+    /// Decides every pixel
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Extra photos of odd shapes: panoramas, strips, a few pixels
+    #[arg(long, default_value_t = 0)]
+    odd: u32,
+    /// Extra files that only look like photos: cut short, empty, text
+    #[arg(long, default_value_t = 0)]
+    bad: u32,
+    /// Threads to draw on [default: all cores this process may use]
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
 /// Draws what was asked for.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match &args.kind {
         Kind::Digits(args) => digits(args, terminal),
+        Kind::Photos(args) => photos(args, terminal),
     }
 }
 
@@ -63,6 +93,30 @@ fn digits(args: &Digits, terminal: &Terminal) -> anyhow::Result<Exit> {
     write_digits(&args.out, &options, &|done| bar.set(done))?;
     drop(bar);
     done(terminal, &args.out, "digits", total, start)
+}
+
+fn photos(args: &Photos, terminal: &Terminal) -> anyhow::Result<Exit> {
+    if args.least_side == 0 || args.least_side > args.most_side {
+        return Err(usage(
+            format!("sides from {} to {} make no photo", args.least_side, args.most_side),
+            "--least-side must be at least 1 and at most --most-side",
+        ));
+    }
+    let defaults = PhotosOptions::default();
+    let options = PhotosOptions {
+        per_class: args.per_class,
+        least_side: args.least_side,
+        most_side: args.most_side,
+        seed: args.seed,
+        odd: args.odd,
+        bad: args.bad,
+        threads: args.threads.unwrap_or(defaults.threads),
+    };
+    let start = Instant::now();
+    let bar = terminal.progress("drawing", None, Unit::Items("photos"));
+    let count = write_photos(&args.out, &options, &|done| bar.set(done))?;
+    drop(bar);
+    done(terminal, &args.out, "photos", count, start)
 }
 
 fn done(

@@ -1,0 +1,414 @@
+//! Training runs as one page: what limits them first, then curves, time, resources, workers.
+
+use crate::chart::{Axis, Chart, Series, Span};
+use crate::page::{Card, Figure, Page, Tone};
+use crate::table::{Column, Table};
+use paceline_runs::{Event, Machine, Record, Resources, RunState, Status, Summary};
+
+/// One run, read from its folder.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    /// How it is called in tables and beside curves.
+    pub name: String,
+    /// How it ended, or as far as it came.
+    pub summary: Summary,
+    /// Where it ran.
+    pub machine: Option<Machine>,
+    /// What happened.
+    pub records: Vec<Record>,
+    /// What the machine did meanwhile, per task.
+    pub resources: Vec<(String, Resources)>,
+}
+
+impl RunView {
+    /// Reads a run folder; a run without a summary is shown as far as it came.
+    ///
+    /// # Errors
+    /// When the folder holds no run or its events cannot be read.
+    pub fn read(path: &std::path::Path) -> Result<Self, paceline_runs::RunsError> {
+        let folder = paceline_runs::RunFolder::open(path)?;
+        let (records, _) = folder.events()?;
+        let summary = match folder.state() {
+            RunState::Ended(summary) => *summary,
+            _ => unfinished(&folder.name(), &records),
+        };
+        let tasks: std::collections::BTreeSet<&str> =
+            records.iter().map(|record| record.task.as_str()).collect();
+        let resources = tasks
+            .into_iter()
+            .filter_map(|task| {
+                let recording = Resources::read(&folder.resources_path(task)).ok()?;
+                Some((task.to_owned(), recording))
+            })
+            .collect();
+        let name = format!("{} {}", summary.model, summary.strategy);
+        Ok(Self { name, summary, machine: folder.machine().ok(), records, resources })
+    }
+
+    fn start(&self) -> f64 {
+        self.records.first().map_or(0.0, |record| record.time)
+    }
+}
+
+/// What the events alone tell.
+fn unfinished(run: &str, records: &[Record]) -> Summary {
+    let mut summary = Summary { run: run.to_owned(), ..Summary::default() };
+    for record in records {
+        match &record.event {
+            Some(Event::RunStarted(started)) => {
+                summary.model.clone_from(&started.model);
+                summary.strategy.clone_from(&started.strategy);
+                summary.seed = started.seed;
+                summary.global_batch = started.global_batch;
+            }
+            Some(Event::Step(step)) => {
+                summary.global_steps = step.step;
+                summary.examples += step.examples;
+                summary.seconds += step.seconds;
+                summary.last.train_loss = step.loss;
+            }
+            Some(Event::Evaluation(evaluation)) => {
+                summary.last.test_loss = evaluation.loss;
+                summary.last.test_accuracy = evaluation.accuracy;
+            }
+            _ => {}
+        }
+    }
+    if summary.seconds > 0.0 {
+        summary.examples_per_second = summary.examples as f64 / summary.seconds;
+    }
+    summary.verdict = "the run has not ended, or ended without a word".to_owned();
+    summary
+}
+
+/// Gives runs of the same name different ones, by what tells them apart.
+fn distinct(runs: &[RunView]) -> Vec<String> {
+    let repeats = |name: &str| runs.iter().filter(|run| run.name == name).count() > 1;
+    runs.iter()
+        .map(|run| {
+            if !repeats(&run.name) {
+                return run.name.clone();
+            }
+            let batches: std::collections::BTreeSet<u64> = runs
+                .iter()
+                .filter(|other| other.name == run.name)
+                .map(|other| other.summary.global_batch)
+                .collect();
+            if batches.len() > 1 {
+                format!("{} b{}", run.name, run.summary.global_batch)
+            } else {
+                run.summary.run.clone()
+            }
+        })
+        .collect()
+}
+
+/// Adds everything about some runs to a page.
+pub fn describe(page: &mut Page, runs: &[RunView]) {
+    let names = distinct(runs);
+    verdicts(page, runs, &names);
+    cards(page, runs, &names);
+    page.section("What was run");
+    page.table(&overview(runs, &names));
+    page.section("Learning");
+    page.figures(&curves(runs, &names));
+    page.section("Where the time went");
+    page.figures(&time(runs, &names));
+    let figures = resources(runs, &names);
+    if !figures.is_empty() {
+        page.section("What the machine did");
+        page.figures(&figures);
+    }
+    if runs.iter().any(|run| run.summary.workers.len() > 1) {
+        page.section("Workers");
+        page.table(&workers(runs, &names));
+    }
+    let warnings: Vec<String> = runs
+        .iter()
+        .zip(&names)
+        .flat_map(|(run, name)| run.summary.warnings.iter().map(move |w| format!("{name}: {w}")))
+        .collect();
+    if !warnings.is_empty() {
+        page.section("What to know");
+        page.list(&warnings);
+    }
+    if let Some(machine) = runs.iter().find_map(|run| run.machine.as_ref()) {
+        page.remark(&format!(
+            "Measured on {}: {}, {} cores ({}), {:.1} GiB of memory, {}, Linux {}, Paceline {}. One machine, one measurement each unless \
+             repeated: small differences may be noise.",
+            machine.host,
+            machine.cpu,
+            machine.cores,
+            machine.cores_decided_by,
+            machine.memory_bytes as f64 / f64::from(1u32 << 30),
+            machine.isa,
+            machine.kernel,
+            machine.version
+        ));
+    }
+}
+
+fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
+    let points: Vec<String> = runs
+        .iter()
+        .zip(names)
+        .map(|(run, name)| format!("{name}: {}", run.summary.verdict))
+        .collect();
+    let failed = runs.iter().filter(|run| run.summary.status == Status::Failed).count();
+    let sentence =
+        if runs.len() == 1 { "Where the time went" } else { "Where the time went, run by run" };
+    let tone = if failed > 0 { Tone::Bad } else { Tone::Good };
+    page.verdict(tone, sentence, &points);
+}
+
+fn fastest(runs: &[RunView]) -> Option<usize> {
+    (0..runs.len()).max_by(|a, b| {
+        let rate = |index: &usize| runs[*index].summary.examples_per_second;
+        rate(a).total_cmp(&rate(b))
+    })
+}
+
+fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
+    let mut cards = Vec::new();
+    if let Some(index) = fastest(runs) {
+        cards.push(Card {
+            what: "Fastest".to_owned(),
+            value: grouped(runs[index].summary.examples_per_second),
+            unit: "examples/s".to_owned(),
+            more: names[index].clone(),
+            colour: Some(index),
+        });
+    }
+    let accurate = (0..runs.len())
+        .filter(|index| runs[*index].summary.last.test_accuracy.is_finite())
+        .max_by(|a, b| {
+            let accuracy = |index: &usize| runs[*index].summary.last.test_accuracy;
+            accuracy(a).total_cmp(&accuracy(b))
+        });
+    if let Some(index) = accurate {
+        cards.push(Card {
+            what: "Most accurate".to_owned(),
+            value: format!("{:.2}", 100.0 * runs[index].summary.last.test_accuracy),
+            unit: "% of held-out examples".to_owned(),
+            more: names[index].clone(),
+            colour: Some(index),
+        });
+    }
+    let seconds: f64 = runs.iter().map(|run| run.summary.seconds).sum();
+    cards.push(Card {
+        what: "Trained for".to_owned(),
+        value: format!("{seconds:.1}"),
+        unit: "s in all".to_owned(),
+        more: format!("{} runs", runs.len()),
+        colour: None,
+    });
+    page.cards(&cards);
+}
+
+/// A rate as people read it.
+fn grouped(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) && digit.is_ascii_digit() {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn decimal(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$}") } else { "–".to_owned() }
+}
+
+fn overview(runs: &[RunView], names: &[String]) -> Table {
+    let mut table = Table::new([
+        Column::words("run"),
+        Column::words("ended"),
+        Column::numbers("workers"),
+        Column::numbers("global batch"),
+        Column::numbers("steps"),
+        Column::numbers("time").unit("s"),
+        Column::numbers("rate").unit("examples/s"),
+        Column::numbers("against the first"),
+        Column::numbers("training loss"),
+        Column::numbers("test loss"),
+        Column::numbers("test accuracy").unit("%"),
+    ]);
+    let first = runs.first().map_or(f64::NAN, |run| run.summary.examples_per_second);
+    for (run, name) in runs.iter().zip(names) {
+        let summary = &run.summary;
+        table.rows.push(vec![
+            name.clone(),
+            format!("{:?}", summary.status).to_lowercase(),
+            summary.workers.len().max(1).to_string(),
+            summary.global_batch.to_string(),
+            summary.global_steps.to_string(),
+            decimal(summary.seconds, 2),
+            grouped(summary.examples_per_second),
+            format!("{} x", decimal(summary.examples_per_second / first, 2)),
+            decimal(summary.last.train_loss, 4),
+            decimal(summary.last.test_loss, 4),
+            decimal(100.0 * summary.last.test_accuracy, 2),
+        ]);
+    }
+    table
+}
+
+/// One curve per run; `point` picks the coordinates out of an event, given seconds since the start.
+fn curve(
+    runs: &[RunView],
+    names: &[String],
+    (title, x, y): (&str, Axis, Axis),
+    point: impl Fn(&Event, f64) -> Option<(f64, f64)>,
+) -> Option<Figure> {
+    let mut chart = Chart::new(title, x, y);
+    for (index, (run, name)) in runs.iter().zip(names).enumerate() {
+        let points: Vec<(f64, f64)> = run
+            .records
+            .iter()
+            .filter_map(|record| point(record.event.as_ref()?, record.time - run.start()))
+            .collect();
+        if points.len() > 1 {
+            chart = chart.with(Series::line(name, points).colour(index));
+        }
+    }
+    if chart.series.is_empty() {
+        return None;
+    }
+    Some(figure(title, &chart, String::new()))
+}
+
+fn figure(title: &str, chart: &Chart, words: String) -> Figure {
+    Figure {
+        title: title.to_owned(),
+        colour: None,
+        key: Vec::new(),
+        svg: chart.svg(),
+        words,
+        notes: Vec::new(),
+    }
+}
+
+fn curves(runs: &[RunView], names: &[String]) -> Vec<Figure> {
+    let steps = || Axis::new("global step");
+    let seconds = || Axis::new("time").unit("s");
+    let loss = || Axis::new("loss").unit("nats");
+    let percent = || Axis::new("accuracy").unit("%");
+    // Step, loss and accuracy of an evaluation.
+    let test = |event: &Event| match event {
+        Event::Evaluation(it) => Some((it.step as f64, it.loss, it.accuracy)),
+        _ => None,
+    };
+    [
+        curve(runs, names, ("Training loss by step", steps(), loss()), |event, _| match event {
+            Event::Step(step) => Some((step.step as f64, step.loss)),
+            _ => None,
+        }),
+        curve(runs, names, ("Test loss by step", steps(), loss()), |event, _| {
+            test(event).map(|(step, loss, _)| (step, loss))
+        }),
+        curve(runs, names, ("Test accuracy by step", steps(), percent()), |event, _| {
+            test(event).map(|(step, _, accuracy)| (step, 100.0 * accuracy))
+        }),
+        curve(runs, names, ("Test accuracy by time", seconds(), percent()), |event, time| {
+            test(event).map(|(_, _, accuracy)| (time, 100.0 * accuracy))
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
+    let mut chart = Chart::new(
+        "Share of each step",
+        Axis::categories("run", names.to_vec()),
+        Axis::new("share of the step").unit("%").from_zero(),
+    )
+    .sized(460.0, 300.0);
+    for (place, phase) in ["input", "compute", "exchange", "wait"].into_iter().enumerate() {
+        let spans = runs.iter().enumerate().map(|(index, run)| {
+            let shares = &run.summary.phases;
+            let share = [shares.input, shares.compute, shares.exchange, shares.wait][place];
+            Span::exact(index as f64, 100.0 * share)
+        });
+        chart = chart.with(Series::bars(phase, spans).colour(place));
+    }
+    let words = "Input: waiting for data. Compute: the model. Exchange: moving gradients. Wait: for other workers.";
+    let mut figures = vec![figure("Share of each step", &chart, words.to_owned())];
+    figures.extend(curve(
+        runs,
+        names,
+        (
+            "Examples per second",
+            Axis::new("time").unit("s"),
+            Axis::new("rate").unit("examples/s").from_zero(),
+        ),
+        |event, time| match event {
+            Event::Step(step) if step.seconds > 0.0 => {
+                Some((time, step.examples as f64 / step.seconds))
+            }
+            _ => None,
+        },
+    ));
+    figures
+}
+
+fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
+    let wanted = [
+        ("CPU of the process", "process_cpu_percent", "of one core, %", 1.0),
+        ("Memory of the process", "process_rss_bytes", "MB", 1e6),
+        ("Read from disks", "disk_read_bytes_per_second", "MB/s", 1e6),
+        ("Loopback traffic", "loopback_bytes_per_second", "MB/s", 1e6),
+    ];
+    let mut figures = Vec::new();
+    for (title, column, unit, divisor) in wanted {
+        let mut chart =
+            Chart::new(title, Axis::new("time").unit("s"), Axis::new(title).unit(unit).from_zero());
+        for (index, (run, name)) in runs.iter().zip(names).enumerate() {
+            for (task, recording) in &run.resources {
+                let points: Vec<(f64, f64)> = recording
+                    .series(column)
+                    .into_iter()
+                    .map(|(time, value)| (time, value / divisor))
+                    .collect();
+                let label =
+                    if run.resources.len() > 1 { format!("{name} {task}") } else { name.clone() };
+                if points.len() > 1 {
+                    chart = chart.with(Series::line(label, points).colour(index));
+                }
+            }
+        }
+        if !chart.series.is_empty() {
+            figures.push(figure(title, &chart, String::new()));
+        }
+    }
+    figures
+}
+
+fn workers(runs: &[RunView], names: &[String]) -> Table {
+    let mut table = Table::new([
+        Column::words("run"),
+        Column::words("task"),
+        Column::numbers("iterations"),
+        Column::numbers("examples"),
+        Column::numbers("busy").unit("s"),
+    ]);
+    for (run, name) in runs.iter().zip(names) {
+        for worker in &run.summary.workers {
+            table.rows.push(vec![
+                name.clone(),
+                worker.task.clone(),
+                worker.iterations.to_string(),
+                worker.examples.to_string(),
+                decimal(worker.seconds, 2),
+            ]);
+        }
+    }
+    table
+}

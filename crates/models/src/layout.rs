@@ -76,6 +76,15 @@ impl Layout {
         self.len
     }
 
+    /// Stops a caller whose buffers belong to another model.
+    ///
+    /// # Panics
+    /// If a buffer's length is not the layout's.
+    pub fn check(&self, params: &[f32], grad: &[f32]) {
+        assert_eq!(params.len(), self.len, "parameters of another layout");
+        assert_eq!(grad.len(), self.len, "gradient of another layout");
+    }
+
     /// Whether there are no parameters.
     #[must_use]
     pub fn is_empty(&self) -> bool {

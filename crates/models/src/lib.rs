@@ -4,12 +4,17 @@
 //! gradients are the caller's, one flat buffer each, described by a [`Layout`]. A model knows no
 //! clock, no network and no other worker.
 
+mod input;
 pub mod kernels;
 pub mod layout;
+pub mod lenet;
 pub mod mobilenet_v2;
 pub mod model;
 pub mod optimizer;
+pub mod random;
+pub mod registry;
 pub mod schedule;
+pub mod softmax;
 pub mod threads;
 
 pub use layout::{Entry, Layout};

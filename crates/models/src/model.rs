@@ -1,6 +1,6 @@
 //! What every model can do.
 
-use crate::layout::Layout;
+use crate::{layout::Layout, threads::Pool};
 use paceline_batch::{Batch, Schema};
 use std::ops::Range;
 
@@ -34,6 +34,12 @@ pub trait Model: Send {
     /// Forward pass only (no dropout, running statistics), added to `score`.
     fn score(&mut self, params: &[f32], batch: &Batch, score: &mut Score)
     -> Result<(), ModelError>;
+
+    /// The threads of its kernels, idle whenever the model is not computing, and in particular
+    /// while it calls `ready`: the callee may use them for the update.
+    fn pool(&self) -> Option<&Pool> {
+        None
+    }
 
     /// Which parameters this batch needs.
     fn touched(&self, _batch: &Batch) -> Touched {
@@ -136,6 +142,19 @@ pub enum ModelError {
     /// The instruction set asked for cannot be used.
     #[error(transparent)]
     Isa(#[from] crate::kernels::IsaError),
+    /// No model of that name.
+    #[error(
+        "unknown model `{asked}`{}; known: {known}",
+        .nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
+    )]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+        /// All names.
+        known: String,
+        /// The name that looks most like it.
+        nearest: Option<&'static str>,
+    },
     /// An option is out of range.
     #[error("model `{model}`: {option} is {found}, must be {wanted}")]
     Option {

@@ -7,16 +7,27 @@
 pub(crate) mod activation;
 pub mod batch_norm;
 pub mod buffer;
+pub mod conv;
+mod conv_weights;
+mod convert;
+pub mod dense;
 pub mod depthwise;
 pub(crate) mod depthwise_backward;
 pub mod gemm;
 pub mod isa;
+pub(crate) mod linear;
+pub mod loss;
 pub mod peak;
+pub mod pooling;
+mod reduce;
 pub mod simd;
 
 pub use buffer::Buffer;
+pub use conv::ConvShape;
+pub use dense::DenseShape;
 pub use gemm::{Finish, Matrix};
 pub use isa::{Isa, IsaError, Kernel};
+pub use pooling::PoolShape;
 
 use crate::threads::Pool;
 
@@ -31,6 +42,8 @@ pub struct Compute {
     shared: Buffer,
     /// One buffer per thread.
     scratch: Vec<Buffer>,
+    /// Convolution weights in another order.
+    weights: Buffer,
 }
 
 impl Compute {
@@ -44,7 +57,7 @@ impl Compute {
     pub fn with_isa(isa: Isa, threads: usize) -> Self {
         let pool = Pool::new(threads);
         let scratch = (0..pool.threads()).map(|_| Buffer::default()).collect();
-        Self { isa, pool, shared: Buffer::default(), scratch }
+        Self { isa, pool, shared: Buffer::default(), scratch, weights: Buffer::default() }
     }
 
     /// The instruction set.

@@ -22,6 +22,7 @@ use crate::{
     kernels::{Buffer, Compute},
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
+    registry::Entry,
     threads::SendPtr,
 };
 use head::Dropout;
@@ -33,6 +34,12 @@ use std::ops::Range;
 
 /// The name users type.
 pub const NAME: &str = "mobilenet_v2";
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: NAME,
+    about: "MobileNet-v2 with batch normalisation, images from 32x32, --width scales it",
+    build,
+};
 /// Dropout rate before the classifier, unless asked otherwise.
 pub const DROPOUT: f32 = 0.2;
 /// Images of a batch in evaluation, when no training has planned for more.

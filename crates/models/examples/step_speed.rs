@@ -1,0 +1,82 @@
+//! Training steps per second on random pixels: `step_speed MODEL BATCH [THREADS] [ROUNDS]`.
+//!
+//! A step is forward, backward and plain SGD, applied range by range as gradients become final.
+
+#![allow(clippy::print_stdout, clippy::cast_precision_loss)] // a tool for the terminal
+
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_models::{ModelOptions, StepContext, kernels::Buffer, registry};
+use std::time::Instant;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, or: usize| args.get(at).and_then(|arg| arg.parse().ok()).unwrap_or(or);
+    let name = args.first().map_or("softmax", String::as_str);
+    let (examples, threads, rounds) = (number(1, 100), number(2, 2), number(3, 7));
+    let (side, channels, classes) = match name {
+        "softmax" | "lenet" => (28, 1, 10),
+        "mobilenet_v2" => (224, 3, 5),
+        _ => (224, 3, 1000),
+    };
+    let image = ImageShape { height: side, width: side, channels };
+    let names = (0..classes).map(|class| class.to_string()).collect();
+    let schema =
+        Schema { features: FeatureKind::Image(image), labels: LabelKind::Classes { names } };
+    let options = ModelOptions { threads, dropout: 0.0, ..ModelOptions::default() };
+    let entry = registry::find(name).expect("a model of the registry");
+    let mut model = (entry.build)(&schema, &options).expect("the schema fits");
+    let batch = Batch {
+        features: Features::Pixels {
+            values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
+            width: image.len(),
+        },
+        labels: (0..examples).map(|at| (at % classes) as u32).collect(),
+    };
+    let mut params = Buffer::zeroed(model.layout().len());
+    let mut grad = Buffer::zeroed(model.layout().len());
+    model.init(1, &mut params);
+    let pool = model.pool().cloned();
+    let mut step = |number: u64| {
+        let scale = 1.0 / examples as f32;
+        let context = StepContext { seed: 1, step: number, first_example: 0, scale };
+        let mut update = |_, params: &mut [f32], grad: &mut [f32]| {
+            let apply = |params: &mut [f32], grad: &[f32]| {
+                params.iter_mut().zip(grad).for_each(|(p, g)| *p -= 0.01 * g);
+            };
+            match &pool {
+                Some(pool) if params.len() > 1 << 16 => {
+                    let share = params.len().div_ceil(pool.threads());
+                    pool.for_chunks(params, share, |number, piece| {
+                        apply(piece, &grad[number * share..][..piece.len()]);
+                    });
+                }
+                _ => apply(params, grad),
+            }
+        };
+        model.loss_and_grad(&mut params, &batch, &context, &mut grad, &mut update)
+    };
+    let start = Instant::now();
+    let loss = step(0).expect("the batch fits");
+    let once = start.elapsed().as_secs_f64();
+    // Rounds of about a fifth of a second, after a warm-up of the same length.
+    let steps = (0.2 / once).clamp(1.0, 2000.0) as u64;
+    let mut rates: Vec<f64> = (0..=rounds)
+        .map(|_| {
+            let start = Instant::now();
+            for number in 0..steps {
+                step(number).expect("the batch fits");
+            }
+            steps as f64 / start.elapsed().as_secs_f64()
+        })
+        .skip(1)
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    let median = rates[rates.len() / 2];
+    println!(
+        "{name} b{examples}, {threads} threads: {median:.1} steps/s, {:.1} images/s ({:.1}-{:.1}), first loss {:.4}",
+        median * examples as f64,
+        rates[0] * examples as f64,
+        rates[rates.len() - 1] * examples as f64,
+        loss.loss_sum / examples as f64,
+    );
+}

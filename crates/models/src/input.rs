@@ -1,0 +1,103 @@
+//! Checks a batch against what a model was built for, before anything is computed.
+
+use crate::model::ModelError;
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
+
+/// The values of a batch of images.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pixels<'a> {
+    /// One byte a value, worth `byte / 255`.
+    Bytes(&'a [u8]),
+    /// As they are.
+    Floats(&'a [f32]),
+}
+
+/// What a byte counts: 1/255.
+pub(crate) const BYTE: f32 = 1.0 / 255.0;
+
+/// The image shape and number of classes a schema describes.
+pub(crate) fn image_and_classes(
+    model: &'static str,
+    schema: &Schema,
+) -> Result<(ImageShape, usize), ModelError> {
+    let mismatch = |needs: &str, has: String| {
+        Err(ModelError::Mismatch { model, needs: needs.to_owned(), has })
+    };
+    let image = match schema.features {
+        FeatureKind::Image(image) if image.is_empty() => {
+            return mismatch("images with pixels", format!("images of {image}"));
+        }
+        FeatureKind::Image(image) => image,
+        FeatureKind::Sparse { width } => {
+            return mismatch("images", format!("sparse rows of {width} features"));
+        }
+    };
+    match schema.labels.classes() {
+        classes @ 0..2 => mismatch("at least 2 classes", format!("{classes}")),
+        classes => Ok((image, classes)),
+    }
+}
+
+/// The pixels of a batch whose examples have `width` values and whose labels are below `classes`.
+pub(crate) fn pixels<'a>(
+    model: &'static str,
+    batch: &'a Batch,
+    width: usize,
+    classes: usize,
+) -> Result<Pixels<'a>, ModelError> {
+    let mismatch = |has| {
+        let needs = format!("{width} values per example");
+        ModelError::Mismatch { model, needs, has }
+    };
+    let (found, len, pixels) = match &batch.features {
+        Features::Dense { values, width } => (*width, values.len(), Pixels::Floats(values)),
+        Features::Pixels { values, width } => (*width, values.len(), Pixels::Bytes(values)),
+        Features::Sparse { .. } => return Err(mismatch("sparse rows".to_owned())),
+    };
+    if found != width || len != width * batch.len() {
+        let examples = batch.len();
+        return Err(mismatch(format!("{len} values for {examples} examples of {found}")));
+    }
+    match batch.labels.iter().position(|&label| label as usize >= classes) {
+        Some(example) => Err(ModelError::Label { example, label: batch.labels[example], classes }),
+        None => Ok(pixels),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_batch::LabelKind;
+
+    #[test]
+    fn batches_that_do_not_fit_are_named() {
+        let mut batch = Batch::dense(4, 1);
+        batch.labels.push(1);
+        let error = pixels("softmax", &batch, 4, 2).unwrap_err();
+        assert!(error.to_string().contains("0 values for 1 examples of 4"), "{error}");
+        let Features::Dense { values, .. } = &mut batch.features else { unreachable!() };
+        values.extend([0.0; 4]);
+        assert!(pixels("softmax", &batch, 4, 2).is_ok());
+        assert!(pixels("softmax", &batch, 5, 2).is_err());
+        batch.labels[0] = 2;
+        let error = pixels("softmax", &batch, 4, 2).unwrap_err();
+        assert_eq!(error, ModelError::Label { example: 0, label: 2, classes: 2 });
+        assert!(pixels("softmax", &Batch::sparse(), 4, 2).is_err());
+    }
+
+    #[test]
+    fn schemas_without_images_or_classes_are_refused() {
+        let image = FeatureKind::Image(ImageShape { height: 2, width: 2, channels: 1 });
+        let classes = |names: &[&str]| LabelKind::Classes {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let check = |features, labels| image_and_classes("lenet", &Schema { features, labels });
+        assert!(check(image, classes(&["a", "b"])).is_ok());
+        assert!(check(image, classes(&[])).is_err());
+        let error = check(FeatureKind::Sparse { width: 9 }, LabelKind::Binary).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "model `lenet` needs images, but the data has sparse rows of 9 features"
+        );
+    }
+}

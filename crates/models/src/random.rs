@@ -1,0 +1,59 @@
+//! Random numbers as a function of their place, not of the order in which they are drawn.
+//!
+//! Initial weights and dropped units must not depend on threads, workers or batch sizes.
+
+use crate::layout::Layout;
+
+/// Mixes a word so that neighbouring inputs give unrelated outputs.
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Fills with values even between `-bound` and `bound`; `stream` tells tensors apart.
+#[allow(clippy::cast_precision_loss)]
+pub fn fill_uniform(seed: u64, stream: u64, bound: f32, values: &mut [f32]) {
+    let key = mix(mix(seed) ^ stream);
+    for (at, value) in values.iter_mut().enumerate() {
+        let unit = (mix(key ^ at as u64) >> 40) as f32 / (1u32 << 24) as f32;
+        *value = (2.0 * unit - 1.0) * bound;
+    }
+}
+
+/// PyTorch's default for dense and convolution layers: weights and bias even between
+/// -1 / sqrt(inputs of one output) and the opposite. Each `.bias` follows its `.weight`.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn init_layers(seed: u64, layout: &Layout, params: &mut [f32]) {
+    let mut bound = 0.0;
+    for (number, entry) in layout.entries().iter().enumerate() {
+        if entry.shape.len() > 1 {
+            bound = 1.0 / (entry.shape[1..].iter().product::<usize>() as f32).sqrt();
+        }
+        fill_uniform(seed, number as u64, bound, &mut params[entry.range()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_values_fill_their_range_and_differ_by_seed_and_stream() {
+        let draw = |seed, stream| {
+            let mut values = vec![0.0; 10_000];
+            fill_uniform(seed, stream, 0.5, &mut values);
+            values
+        };
+        let values = draw(1, 2);
+        assert_eq!(values, draw(1, 2));
+        assert_ne!(values, draw(1, 3));
+        assert_ne!(values, draw(2, 2));
+        let mean = values.iter().sum::<f32>() / 10_000.0;
+        let square = values.iter().map(|value| value * value).sum::<f32>() / 10_000.0;
+        assert!(mean.abs() < 0.01 && (square - 1.0 / 12.0).abs() < 0.005, "{mean} {square}");
+        assert!(values.iter().all(|value| value.abs() <= 0.5));
+    }
+}

@@ -1,0 +1,209 @@
+//! What every model of the registry owes its callers: true gradients, the same result for any
+//! split of a batch, any number of threads and either form of pixels, and errors for bad batches.
+
+#![allow(clippy::unwrap_used)] // a test
+
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_models::{
+    Model, ModelError, ModelOptions, Score, StepContext, StepLoss,
+    registry::{self, Entry},
+};
+
+/// The smallest images a model takes, so that the tests stay fast.
+fn schema(entry: &Entry) -> Schema {
+    let side = match entry.name {
+        "softmax" => 9,
+        "lenet" => 28,
+        "alexnet" => 63,
+        _ => 32,
+    };
+    let channels = if matches!(entry.name, "softmax" | "lenet") { 1 } else { 3 };
+    let names = (0..7).map(|class| format!("class {class}")).collect();
+    Schema {
+        features: FeatureKind::Image(ImageShape { height: side, width: side, channels }),
+        labels: LabelKind::Classes { names },
+    }
+}
+
+fn build(entry: &Entry, threads: usize) -> Box<dyn Model> {
+    let options = ModelOptions { threads, dropout: 0.0, ..ModelOptions::default() };
+    (entry.build)(&schema(entry), &options).unwrap()
+}
+
+fn bytes(entry: &Entry, examples: usize) -> Batch {
+    let FeatureKind::Image(image) = schema(entry).features else { unreachable!() };
+    let mut state = 7u32;
+    let values = (0..image.len() * examples)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect();
+    Batch {
+        features: Features::Pixels { values, width: image.len() },
+        labels: (0..examples as u32).map(|example| example * 5 % 7).collect(),
+    }
+}
+
+fn slice(batch: &Batch, from: usize, to: usize) -> Batch {
+    let Features::Pixels { values, width } = &batch.features else { unreachable!() };
+    Batch {
+        features: Features::Pixels {
+            values: values[from * width..to * width].to_vec(),
+            width: *width,
+        },
+        labels: batch.labels[from..to].to_vec(),
+    }
+}
+
+fn floats(batch: &Batch) -> Batch {
+    let Features::Pixels { values, width } = &batch.features else { unreachable!() };
+    Batch {
+        features: Features::Dense {
+            values: values.iter().map(|&byte| f32::from(byte) / 255.0).collect(),
+            width: *width,
+        },
+        labels: batch.labels.clone(),
+    }
+}
+
+fn step(model: &mut dyn Model, params: &[f32], batch: &Batch, scale: f32) -> (Vec<f32>, StepLoss) {
+    let mut params = params.to_vec();
+    let mut grad = vec![f32::NAN; params.len()];
+    let context = StepContext { seed: 1, step: 0, first_example: 0, scale };
+    let mut covered = vec![false; params.len()];
+    let mut last_start = usize::MAX;
+    let loss = model
+        .loss_and_grad(&mut params, batch, &context, &mut grad, &mut |range, params, grad| {
+            assert_eq!((params.len(), grad.len()), (range.len(), range.len()));
+            assert!(grad.iter().all(|value| value.is_finite()), "reported before it was final");
+            assert!(covered[range.clone()].iter().all(|&seen| !seen), "reported twice");
+            covered[range.clone()].fill(true);
+            last_start = range.start;
+        })
+        .unwrap();
+    assert!(covered.iter().all(|&seen| seen), "part of the gradient was never reported");
+    (grad, loss)
+}
+
+/// Models without batch statistics, whose examples do not see each other.
+fn models() -> impl Iterator<Item = &'static &'static Entry> {
+    registry::ALL.iter().filter(|entry| entry.name != "mobilenet_v2")
+}
+
+fn assert_close(found: &[f32], wanted: &[f32], tolerance: f32, what: &str) {
+    let size = wanted.iter().fold(0f32, |size, value| size.max(value.abs()));
+    for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let error = (found - wanted).abs();
+        assert!(error <= tolerance * size, "{what}: element {at} is {found}, not {wanted}");
+    }
+}
+
+#[test]
+fn gradients_agree_with_differences_of_the_loss() {
+    for entry in models() {
+        let mut model = build(entry, 2);
+        let batch = bytes(entry, 3);
+        let mut params = vec![0.0; model.layout().len()];
+        model.init(3, &mut params);
+        let (grad, _) = step(&mut *model, &params, &batch, 1.0);
+        for parameter in model.layout().clone().entries() {
+            let range = parameter.range();
+            // Along the gradient itself: the derivative is its squared norm.
+            let slope: f64 = grad[range.clone()].iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+            let reach = (4e-4 / slope.sqrt()) as f32; // small against the kinks of relu
+            let mut loss_at = |sign: f32| {
+                let mut moved = params.clone();
+                for at in range.clone() {
+                    moved[at] += sign * reach * grad[at] / slope.sqrt().max(1e-9) as f32;
+                }
+                let mut score = Score::default();
+                model.score(&moved, &batch, &mut score).unwrap();
+                score.total.loss_sum
+            };
+            let found = (loss_at(1.0) - loss_at(-1.0)) / f64::from(2.0 * reach);
+            let wanted = slope.sqrt();
+            assert!(
+                (found - wanted).abs() <= 0.06 * wanted + 1e-4,
+                "{} {}: differences say {found}, the gradient {wanted}",
+                entry.name,
+                parameter.name
+            );
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_batch_add_up_to_the_whole() {
+    for entry in models() {
+        let mut model = build(entry, 2);
+        let batch = bytes(entry, 5);
+        let mut params = vec![0.0; model.layout().len()];
+        model.init(4, &mut params);
+        let (whole, loss) = step(&mut *model, &params, &batch, 0.2);
+        let (mut sum, first) = step(&mut *model, &params, &slice(&batch, 0, 2), 0.2);
+        let (rest, second) = step(&mut *model, &params, &slice(&batch, 2, 5), 0.2);
+        sum.iter_mut().zip(&rest).for_each(|(sum, rest)| *sum += rest);
+        assert_close(&sum, &whole, 1e-5, entry.name);
+        assert!((first.loss_sum + second.loss_sum - loss.loss_sum).abs() < 1e-4, "{}", entry.name);
+        assert_eq!(loss.examples, 5);
+    }
+}
+
+#[test]
+fn threads_and_form_of_pixels_change_rounding_only_and_repeats_nothing() {
+    for entry in models() {
+        let batch = bytes(entry, 4);
+        let mut model = build(entry, 1);
+        let mut params = vec![0.0; model.layout().len()];
+        model.init(5, &mut params);
+        let (alone, _) = step(&mut *model, &params, &batch, 0.25);
+        let mut two = build(entry, 2);
+        let (shared, _) = step(&mut *two, &params, &batch, 0.25);
+        let (again, _) = step(&mut *two, &params, &batch, 0.25);
+        assert!(
+            shared.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()),
+            "{}",
+            entry.name
+        );
+        assert_close(&shared, &alone, 1e-5, entry.name);
+        let (from_floats, _) = step(&mut *two, &params, &floats(&batch), 0.25);
+        assert_close(&from_floats, &alone, 1e-5, entry.name);
+    }
+}
+
+#[test]
+fn initial_weights_follow_from_the_seed() {
+    for entry in models() {
+        let model = build(entry, 1);
+        let draw = |seed| {
+            let mut params = vec![f32::NAN; model.layout().len()];
+            model.init(seed, &mut params);
+            params
+        };
+        let params = draw(1);
+        assert!(params.iter().all(|value| value.is_finite()));
+        assert_eq!(params, draw(1));
+        assert_ne!(params, draw(2));
+    }
+}
+
+#[test]
+fn bad_batches_and_schemas_are_refused() {
+    for entry in registry::ALL {
+        let mut model = build(entry, 1);
+        let mut params = vec![0.0; model.layout().len()];
+        model.init(1, &mut params);
+        let mut batch = bytes(entry, 2);
+        batch.labels[1] = 7;
+        let error = model.score(&params, &batch, &mut Score::default()).unwrap_err();
+        assert_eq!(error, ModelError::Label { example: 1, label: 7, classes: 7 });
+        let error = model.score(&params, &Batch::sparse(), &mut Score::default()).unwrap_err();
+        assert!(matches!(error, ModelError::Mismatch { .. }), "{error}");
+        let sparse =
+            Schema { features: FeatureKind::Sparse { width: 9 }, labels: LabelKind::Binary };
+        assert!((entry.build)(&sparse, &ModelOptions::default()).is_err(), "{}", entry.name);
+        let none = Schema { labels: LabelKind::Classes { names: vec![] }, ..schema(entry) };
+        assert!((entry.build)(&none, &ModelOptions::default()).is_err(), "{}", entry.name);
+    }
+}

@@ -1,6 +1,7 @@
 //! Training runs as one page: what limits them first, then curves, time, resources, workers.
 
 use crate::chart::{Axis, Chart, Series, Span};
+use crate::csv::Csv;
 use crate::page::{Card, Figure, Page, Tone};
 use crate::table::{Column, Table};
 use paceline_runs::{Event, Machine, Record, Resources, RunState, Status, Summary};
@@ -146,6 +147,71 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
             machine.version
         ));
     }
+}
+
+/// Verdicts and the table of runs, for a README or a mail.
+#[must_use]
+pub fn markdown(runs: &[RunView]) -> String {
+    let names = distinct(runs);
+    let mut text = String::new();
+    for (run, name) in runs.iter().zip(&names) {
+        text.push_str(&format!("- {name}: {}\n", run.summary.verdict));
+    }
+    text.push('\n');
+    text.push_str(&overview(runs, &names).markdown());
+    text
+}
+
+/// One line per run at full precision, for other programs; empty cells where nothing is known.
+#[must_use]
+pub fn csv(runs: &[RunView]) -> String {
+    let mut csv = Csv::new(&[
+        "run",
+        "model",
+        "strategy",
+        "workers",
+        "global_batch",
+        "seed",
+        "global_steps",
+        "examples",
+        "seconds",
+        "examples_per_second",
+        "train_loss",
+        "test_loss",
+        "test_accuracy",
+        "share_input",
+        "share_compute",
+        "share_exchange",
+        "share_wait",
+        "sent_bytes",
+        "received_bytes",
+    ]);
+    let number = |value: f64| if value.is_finite() { value.to_string() } else { String::new() };
+    for run in runs {
+        let summary = &run.summary;
+        csv.row(&[
+            summary.run.clone(),
+            summary.model.clone(),
+            summary.strategy.clone(),
+            summary.workers.len().max(1).to_string(),
+            summary.global_batch.to_string(),
+            summary.seed.to_string(),
+            summary.global_steps.to_string(),
+            summary.examples.to_string(),
+            number(summary.seconds),
+            number(summary.examples_per_second),
+            number(summary.last.train_loss),
+            number(summary.last.test_loss),
+            number(summary.last.test_accuracy),
+            number(summary.phases.input),
+            number(summary.phases.compute),
+            number(summary.phases.exchange),
+            number(summary.phases.wait),
+            summary.traffic.sent_bytes.to_string(),
+            summary.traffic.received_bytes.to_string(),
+        ]);
+    }
+    csv.finish()
 }
 
 fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {

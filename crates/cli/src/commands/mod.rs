@@ -4,6 +4,7 @@ mod completions;
 mod data;
 mod man;
 mod monitor;
+mod report;
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
@@ -15,6 +16,8 @@ pub enum Command {
     Data(data::Args),
     /// Record CPU, memory, disk and network of this machine, or of one command
     Monitor(monitor::Args),
+    /// Put runs on one page: verdict, curves, time, resources
+    Report(report::Args),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -27,6 +30,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Data(args) => data::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
+        Command::Report(args) => report::exec(args, terminal),
         Command::Man(args) => man::exec(args, terminal),
     }
 }

@@ -1,0 +1,97 @@
+//! `paceline report`: runs as one page, or as a table for other programs.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::Terminal;
+use anyhow::Context;
+use paceline_report::page::Page;
+use paceline_report::training::{self, RunView};
+use paceline_runs::write_atomically;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `paceline report`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  paceline report runs/*\n  paceline report runs/a runs/b --format markdown --out -"
+)]
+pub struct Args {
+    /// Run folders, or folders of runs; the first run is what the others are compared with
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
+    /// What to write
+    #[arg(long, default_value = "html")]
+    format: Format,
+    /// File to write, `-` for standard output [default: report.html in the first folder]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// One self-contained page
+    Html,
+    /// Verdicts and a table
+    Markdown,
+    /// One line per run
+    Csv,
+}
+
+/// Reads the runs and writes the report.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let runs = read(&args.runs)?;
+    let text = match args.format {
+        Format::Html => html(&runs),
+        Format::Markdown => training::markdown(&runs),
+        Format::Csv => training::csv(&runs),
+    };
+    let to_stdout = args.out.as_deref() == Some(Path::new("-"));
+    if to_stdout && terminal.wants_json() {
+        return Err(usage("--out - and --json both want standard output", "leave one of them out"));
+    }
+    if to_stdout {
+        terminal.data(&text)?;
+        return Ok(Exit::Done);
+    }
+    let ending = match args.format {
+        Format::Html => "html",
+        Format::Markdown => "md",
+        Format::Csv => "csv",
+    };
+    let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(format!("report.{ending}")));
+    write_atomically(&out, text.as_bytes())
+        .with_context(|| format!("cannot write `{}`", out.display()))?;
+    terminal.data(format!("{} runs in `{}`", runs.len(), out.display()))?;
+    terminal.json(
+        &json!({ "out": out, "runs": runs.iter().map(|run| &run.summary).collect::<Vec<_>>() }),
+    )?;
+    Ok(Exit::Done)
+}
+
+/// A folder is a run, or holds runs.
+pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
+    let mut runs = Vec::new();
+    for folder in folders {
+        if paceline_runs::RunFolder::open(folder).is_ok() {
+            runs.push(RunView::read(folder)?);
+            continue;
+        }
+        for run in paceline_runs::list(folder)? {
+            runs.push(RunView::read(run.path())?);
+        }
+    }
+    if runs.is_empty() {
+        let names: Vec<String> = folders.iter().map(|path| path.display().to_string()).collect();
+        return Err(anyhow::anyhow!("no run in {}", names.join(", ")))
+            .hint("a run folder holds plan.json; `paceline train` makes one under runs/");
+    }
+    Ok(runs)
+}
+
+fn html(runs: &[RunView]) -> String {
+    let what = if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) };
+    let mut page =
+        Page::new("Training report", format!("What {what} did, how fast, and what held it up"));
+    training::describe(&mut page, runs);
+    page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
+    page.html()
+}

@@ -31,12 +31,14 @@ pub const PIXELS: usize = SIDE * SIDE;
 /// Line pieces per pair of neighbouring points of a stroke; at 28 pixels nobody sees more.
 const PIECES: usize = 4;
 
-/// How unsteady the hand is. Units are pixels or fractions of the digit's box; tuned, see the module.
-const WOBBLE: f32 = 0.048;
-const SLANT: f32 = 0.24;
-const TURN: f32 = 0.1;
-const SHIFT: f32 = 1.3;
-const BEND: f32 = 1.3;
+/// How unsteady the hand is, as standard deviations: `WOBBLE` in fractions of the digit's box, `SLANT`
+/// as a tangent, `TURN` in radians, `SHIFT` and `BEND` in pixels. Ten epochs of softmax regression at
+/// batch 100 and rate 0.01 end at 89 %, eight at rate 0.2 at 93 %; MNIST gives 90 and 92.
+const WOBBLE: f32 = 0.036;
+const SLANT: f32 = 0.18;
+const TURN: f32 = 0.08;
+const SHIFT: f32 = 0.85;
+const BEND: f32 = 1.0;
 
 /// Draws digit number `example` of `seed` into `pixels` (28 rows of 28 bytes, ink is white) and
 /// returns which digit it is.
@@ -116,7 +118,7 @@ struct Hand {
 impl Hand {
     fn new(random: &mut Random) -> Self {
         // 20 pixels is the box MNIST's digits were fitted into.
-        let size = [random.between(13.0, 21.0), random.between(17.0, 22.0)];
+        let size = [random.between(14.0, 20.5), random.between(17.0, 21.5)];
         let slant = random.normal() * SLANT;
         // Rotation from the tangent of the half angle: exact and without sine.
         let half = random.normal() * TURN * 0.5;
@@ -137,7 +139,7 @@ impl Hand {
         Self {
             matrix,
             centre,
-            radius: random.between(0.5, 1.5),
+            radius: random.between(0.6, 1.5),
             soft: random.between(0.5, 0.9),
             bends,
         }

@@ -11,6 +11,7 @@ pub mod lenet;
 pub mod mobilenet_v2;
 pub mod model;
 pub mod optimizer;
+pub mod pretrained;
 pub mod random;
 pub mod registry;
 pub mod schedule;

@@ -13,6 +13,8 @@ mod convert;
 pub mod dense;
 pub mod depthwise;
 pub(crate) mod depthwise_backward;
+#[cfg(test)]
+mod depthwise_tests;
 pub mod gemm;
 pub mod isa;
 pub(crate) mod linear;

@@ -13,7 +13,8 @@ use crate::{
         activation::{Affine, load_some, relu6, relu6_mask, store_some},
         simd::Simd,
     },
-    model::{Score, StepContext, StepLoss},
+    model::StepContext,
+    random::mix,
 };
 
 /// Mean of the activations over one image's pixels.
@@ -126,35 +127,6 @@ impl Dropout {
     }
 }
 
-/// splitmix64's output function: a bijection that spreads every bit.
-fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Loss of one example; `logits` become the gradient, times `scale`. Answers loss and prediction.
-fn cross_entropy(logits: &mut [f32], label: usize, scale: f32) -> (f64, usize) {
-    let mut best = 0;
-    for (class, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
-            best = class;
-        }
-    }
-    let largest = logits[best];
-    let own = logits[label];
-    let mut sum = 0.0f64;
-    for logit in logits.iter_mut() {
-        *logit = (*logit - largest).exp();
-        sum += f64::from(*logit);
-    }
-    let share = (f64::from(scale) / sum) as f32;
-    logits.iter_mut().for_each(|value| *value *= share);
-    logits[label] -= scale;
-    (sum.ln() - f64::from(own - largest), best)
-}
-
 impl Passes<'_> {
     /// A planned piece of memory.
     ///
@@ -164,15 +136,9 @@ impl Passes<'_> {
         unsafe { std::slice::from_raw_parts_mut(self.memory.at(offset), len) }
     }
 
-    /// From the last raw output to the loss; the logits' gradient stays behind.
-    pub(super) fn classify(
-        &self,
-        params: &[f32],
-        labels: &[u32],
-        scale: f32,
-        dropout: Option<&Dropout>,
-        mut score: Option<&mut Score>,
-    ) -> StepLoss {
+    /// From the last raw output to the logits, one row an image, where their gradient is expected
+    /// afterwards.
+    pub(super) fn logits<'a>(&self, params: &[f32], dropout: Option<&Dropout>) -> &'a mut [f32] {
         let (shape, plan) = (self.shape, self.plan);
         let (features, classes) = (shape.features(), shape.classes);
         let last = shape.layers.len() - 1;
@@ -199,21 +165,12 @@ impl Passes<'_> {
         let pooled = || Source::Plain { rows: self.memory.at(plan.pooled) };
         self.multiply(self.count, &pooled, packed, plan.logits);
         let bias = &params[shape.classifier_bias.clone()];
-        let mut loss = StepLoss { examples: self.count as u64, ..StepLoss::default() };
         // SAFETY: planned for every row of the batch; the pass above has ended.
-        let rows = unsafe { self.piece(plan.logits, self.count * classes) };
-        for (row, &label) in rows.chunks_exact_mut(classes).zip(labels) {
+        let logits = unsafe { self.piece(plan.logits, self.count * classes) };
+        for row in logits.chunks_exact_mut(classes) {
             row.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
-            let (nats, best) = cross_entropy(row, label as usize, scale);
-            loss.loss_sum += nats;
-            loss.correct += u64::from(best == label as usize);
-            if let Some(score) = &mut score
-                && !score.confusion.is_empty()
-            {
-                score.confusion[label as usize * classes + best] += 1;
-            }
         }
-        loss
+        logits
     }
 
     /// Backward through the classifier: gradients of its weights and bias, and of the means.
@@ -290,15 +247,5 @@ mod tests {
         let dropped = whole.iter().filter(|&&value| value == 0.0).count();
         assert!((1100..1300).contains(&dropped), "{dropped} of 4000");
         assert!(whole.iter().all(|&v| v == 0.0 || (v - 1.0 / 0.7).abs() < 1e-6));
-    }
-
-    #[test]
-    fn loss_of_large_logits_is_finite_and_nan_shows() {
-        let mut logits = [1000.0, 0.0, -1000.0];
-        let (loss, best) = cross_entropy(&mut logits, 1, 0.5);
-        assert!((loss - 1000.0).abs() < 1e-9);
-        assert_eq!(best, 0);
-        assert_eq!(logits, [0.5, -0.5, 0.0]);
-        assert!(cross_entropy(&mut [0.0, f32::NAN], 0, 1.0).0.is_nan());
     }
 }

@@ -19,14 +19,16 @@ mod shape;
 mod tile;
 
 use crate::{
-    kernels::{Buffer, Compute},
+    input::{self, BYTE, Pixels},
+    kernels::{Buffer, Compute, loss},
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
+    random::mix,
     registry::Entry,
-    threads::SendPtr,
+    threads::{Pool, SendPtr},
 };
 use head::Dropout;
-use paceline_batch::{Batch, FeatureKind, Features, Schema};
+use paceline_batch::{Batch, Schema};
 use passes::{Memory, Passes};
 use plan::Plan;
 use shape::{Role, Shape};
@@ -62,23 +64,13 @@ pub struct MobileNetV2 {
 /// [`ModelError::Mismatch`] when the data has no such images or too few classes,
 /// [`ModelError::Option`] when an option is out of range.
 pub fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
-    let mismatch = |needs: &str, has: String| ModelError::Mismatch {
-        model: NAME,
-        needs: needs.to_owned(),
-        has,
-    };
-    let image = match schema.features {
-        FeatureKind::Image(image) => image,
-        FeatureKind::Sparse { width } => {
-            return Err(mismatch("images", format!("sparse rows of {width} features")));
-        }
-    };
-    if image.height < 32 || image.width < 32 || image.channels == 0 {
-        return Err(mismatch("images of at least 32x32", format!("images of {image}")));
-    }
-    let classes = schema.labels.classes();
-    if classes < 2 {
-        return Err(mismatch("at least 2 classes", format!("{classes}")));
+    let (image, classes) = input::image_and_classes(NAME, schema)?;
+    if image.height < 32 || image.width < 32 {
+        return Err(ModelError::Mismatch {
+            model: NAME,
+            needs: "images of at least 32x32".to_owned(),
+            has: format!("images of {image}"),
+        });
     }
     let wrong =
         |option, found: String, wanted| ModelError::Option { model: NAME, option, found, wanted };
@@ -110,33 +102,6 @@ impl MobileNetV2 {
         }
     }
 
-    /// Checks labels and features of a batch before anything is computed.
-    fn check(&self, batch: &Batch) -> Result<(), ModelError> {
-        let wanted = self.shape.image.len();
-        let mismatch = |has: String| ModelError::Mismatch {
-            model: NAME,
-            needs: format!("{wanted} values per example"),
-            has,
-        };
-        let (width, values) = match &batch.features {
-            Features::Dense { values, width } => (*width, values.len()),
-            Features::Pixels { values, width } => (*width, values.len()),
-            Features::Sparse { .. } => return Err(mismatch("sparse rows".to_owned())),
-        };
-        if width != wanted || values != wanted * batch.len() {
-            let examples = batch.len();
-            let has = format!("{values} values for {examples} examples of {width}");
-            return Err(mismatch(has));
-        }
-        let classes = self.shape.classes;
-        match batch.labels.iter().position(|&label| label as usize >= classes) {
-            Some(example) => {
-                Err(ModelError::Label { example, label: batch.labels[example], classes })
-            }
-            None => Ok(()),
-        }
-    }
-
     fn passes(&mut self, count: usize) -> Passes<'_> {
         Passes {
             shape: &self.shape,
@@ -149,7 +114,7 @@ impl MobileNetV2 {
 }
 
 /// Copies images into the model's buffer, as floats inside a border of zeros.
-fn load(passes: &Passes<'_>, features: &Features, examples: Range<usize>) {
+fn load(passes: &Passes<'_>, pixels: Pixels<'_>, examples: Range<usize>) {
     let image = passes.shape.image;
     let line = image.width * image.channels;
     let stride = line + 2 * image.channels;
@@ -162,14 +127,13 @@ fn load(passes: &Passes<'_>, features: &Features, examples: Range<usize>) {
             // SAFETY: the plan has room for every image with its border; tasks write different ones.
             #[allow(unsafe_code)]
             let to = unsafe { std::slice::from_raw_parts_mut(start.get().add(to), line) };
-            match features {
-                Features::Dense { values, .. } => to.copy_from_slice(&values[from..from + line]),
-                Features::Pixels { values, .. } => {
+            match pixels {
+                Pixels::Floats(values) => to.copy_from_slice(&values[from..from + line]),
+                Pixels::Bytes(values) => {
                     for (to, &byte) in to.iter_mut().zip(&values[from..from + line]) {
-                        *to = f32::from(byte) / 255.0;
+                        *to = f32::from(byte) * BYTE;
                     }
                 }
-                Features::Sparse { .. } => unreachable!("checked before the pass"),
             }
         }
     });
@@ -206,7 +170,7 @@ impl Model for MobileNetV2 {
         grad: &mut [f32],
         ready: &mut Ready<'_>,
     ) -> Result<StepLoss, ModelError> {
-        self.check(batch)?;
+        let pixels = input::pixels(NAME, batch, self.shape.image.len(), self.shape.classes)?;
         let all = self.shape.layout.len();
         if batch.is_empty() {
             grad.fill(0.0);
@@ -217,13 +181,16 @@ impl Model for MobileNetV2 {
         let dropout = Dropout::of(self.dropout, context);
         let layers = self.shape.layers.len();
         let passes = self.passes(batch.len());
-        load(&passes, &batch.features, 0..batch.len());
+        load(&passes, pixels, 0..batch.len());
         // Workers' changes of the running statistics add up to their average by examples.
         let weight = batch.len() as f32 * context.scale;
         for index in 0..layers {
             passes.forward(index, params, Some((&mut *grad, weight)));
         }
-        let loss = passes.classify(params, &batch.labels, context.scale, Some(&dropout), None);
+        let logits = passes.logits(params, Some(&dropout));
+        let classes = passes.shape.classes;
+        let isa = passes.compute.isa();
+        let loss = loss::cross_entropy(isa, logits, classes, &batch.labels, context.scale);
         passes.classifier_back(params, grad);
         let mut hand_over = |range: Range<usize>, params: &mut [f32], grad: &mut [f32]| {
             ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
@@ -242,48 +209,49 @@ impl Model for MobileNetV2 {
         Ok(loss)
     }
 
+    fn pool(&self) -> Option<&Pool> {
+        Some(self.compute.pool())
+    }
+
     fn score(
         &mut self,
         params: &[f32],
         batch: &Batch,
         score: &mut Score,
     ) -> Result<(), ModelError> {
-        self.check(batch)?;
+        let pixels = input::pixels(NAME, batch, self.shape.image.len(), self.shape.classes)?;
         self.reserve(batch.len().min(SCORE_IMAGES));
         let capacity = self.plan.capacity.max(1);
         for start in (0..batch.len()).step_by(capacity) {
             let examples = start..(start + capacity).min(batch.len());
             let passes = self.passes(examples.len());
-            load(&passes, &batch.features, examples.clone());
+            load(&passes, pixels, examples.clone());
             for index in 0..passes.shape.layers.len() {
                 passes.forward(index, params, None);
             }
-            let labels = &batch.labels[examples];
-            let loss = passes.classify(params, labels, 0.0, None, Some(&mut *score));
-            score.total.loss_sum += loss.loss_sum;
-            score.total.correct += loss.correct;
-            score.total.examples += loss.examples;
+            let logits = passes.logits(params, None);
+            let (isa, classes) = (passes.compute.isa(), passes.shape.classes);
+            loss::score(isa, logits, classes, &batch.labels[examples], score);
         }
         Ok(())
     }
 }
 
-/// Normally distributed numbers by Box and Muller, from a splitmix64 stream.
+/// Normally distributed numbers by Box and Muller.
 struct Normals {
-    state: u64,
+    key: u64,
+    drawn: u64,
 }
 
 impl Normals {
     fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { key: mix(seed), drawn: 0 }
     }
 
     fn unit(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.drawn += 1;
         // Above 0, so that its logarithm is finite.
-        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / 2f64.powi(53)
+        ((mix(self.key ^ self.drawn) >> 11) as f64 + 0.5) / 2f64.powi(53)
     }
 
     fn fill(&mut self, to: &mut [f32], deviation: f64) {
@@ -296,3 +264,6 @@ impl Normals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

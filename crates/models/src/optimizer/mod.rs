@@ -13,10 +13,13 @@ mod momentum;
 mod nesterov;
 mod sgd;
 
-use crate::layout::Layout;
+use crate::{
+    layout::Layout,
+    threads::{Pool, SendPtr},
+};
 pub use mask::Mask;
 use mask::Treatment;
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 /// Every optimiser, in the order help texts show them.
 pub const ALL: &[&Entry] =
@@ -211,21 +214,55 @@ impl Optimizer {
     ) {
         assert_eq!(params.len(), range.len(), "one parameter per element of the range");
         assert_eq!(grad.len(), range.len(), "one gradient per element of the range");
+        let slices = Slices::new(range.start, params, grad, state);
+        self.apply_to(range, &slices, self.pass(rate, step));
+    }
+
+    /// Like [`Optimizer::update`], on several threads where the range is long enough. Elements do not
+    /// depend on each other, so the result is the same to the bit.
+    ///
+    /// # Panics
+    /// As [`Optimizer::update`].
+    #[allow(clippy::too_many_arguments)] // `update` and where to run it
+    pub fn update_on(
+        &self,
+        pool: &Pool,
+        range: Range<usize>,
+        params: &mut [f32],
+        grad: &[f32],
+        state: &mut State,
+        rate: f32,
+        step: u64,
+    ) {
+        let tasks = (range.len() / TASK_LEN).min(4 * pool.threads());
+        if pool.threads() == 1 || tasks <= 1 {
+            return self.update(range, params, grad, state, rate, step);
+        }
+        assert_eq!(params.len(), range.len(), "one parameter per element of the range");
+        assert_eq!(grad.len(), range.len(), "one gradient per element of the range");
+        let slices = Slices::new(range.start, params, grad, state);
+        let pass = self.pass(rate, step);
+        // Whole cache lines, so that no two threads write to the same one.
+        let each = range.len().div_ceil(tasks).next_multiple_of(16);
+        pool.run(tasks, &|task, _| {
+            let start = (range.start + task * each).min(range.end);
+            let end = (start + each).min(range.end);
+            self.apply_to(start..end, &slices, pass);
+        });
+    }
+
+    fn pass(&self, rate: f32, step: u64) -> Pass {
         let count = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
-        let pass = Pass { rate, settings: self.settings, count };
-        let slots = self.entry.slots.len();
-        for (part, treatment) in self.mask.parts(range.clone()) {
-            let local = part.start - range.start..part.end - range.start;
-            let (params, grad) = (&mut params[local.clone()], &grad[local]);
+        Pass { rate, settings: self.settings, count }
+    }
+
+    fn apply_to(&self, range: Range<usize>, slices: &Slices<'_>, pass: Pass) {
+        for (part, treatment) in self.mask.parts(range) {
+            // SAFETY: parts of one range, and ranges of different tasks, do not overlap.
+            #[allow(unsafe_code)]
+            let (params, grad, slots) = unsafe { slices.part(part, self.entry.slots.len()) };
             match treatment {
-                Treatment::Train => {
-                    let mut slot = 0;
-                    let buffers = state.buffers.each_mut().map(|buffer| {
-                        slot += 1;
-                        if slot <= slots { &mut buffer[part.clone()] } else { &mut [][..] }
-                    });
-                    (self.entry.apply)(&pass, params, grad, buffers);
-                }
+                Treatment::Train => (self.entry.apply)(&pass, params, grad, slots),
                 Treatment::Add => {
                     for (value, change) in params.iter_mut().zip(grad) {
                         *value += change;
@@ -234,6 +271,58 @@ impl Optimizer {
                 Treatment::Freeze => {}
             }
         }
+    }
+}
+
+/// Elements that are worth a task: below, handing work to another thread costs more than it saves.
+const TASK_LEN: usize = 32 * 1024;
+
+/// The slices of one update, to be cut up among threads.
+struct Slices<'a> {
+    /// Position of the first parameter in the whole buffer.
+    start: usize,
+    params: SendPtr<f32>,
+    grad: &'a [f32],
+    /// Start and length of each state buffer; whole, unlike the parameters.
+    slots: [(SendPtr<f32>, usize); MAX_SLOTS],
+    borrowed: PhantomData<&'a mut f32>,
+}
+
+impl<'a> Slices<'a> {
+    fn new(start: usize, params: &'a mut [f32], grad: &'a [f32], state: &'a mut State) -> Self {
+        let slots =
+            state.buffers.each_mut().map(|buffer| (SendPtr(buffer.as_mut_ptr()), buffer.len()));
+        let params = SendPtr(params.as_mut_ptr());
+        Self { start, params, grad, slots, borrowed: PhantomData }
+    }
+
+    /// The slices of `part`, which is within the range of the update.
+    ///
+    /// # Safety
+    /// No two parts in use at the same time overlap.
+    #[allow(unsafe_code)]
+    unsafe fn part(
+        &self,
+        part: Range<usize>,
+        used: usize,
+    ) -> (&'a mut [f32], &'a [f32], [&'a mut [f32]; MAX_SLOTS]) {
+        let at = part.start - self.start;
+        let grad = &self.grad[at..at + part.len()];
+        // SAFETY: as long as the gradient, whose slice was just checked; not overlapping, as the
+        // caller promises.
+        let params =
+            unsafe { std::slice::from_raw_parts_mut(self.params.get().add(at), part.len()) };
+        let mut slot = 0;
+        let slots = self.slots.map(|(start, len)| {
+            slot += 1;
+            if slot > used {
+                return &mut [][..];
+            }
+            assert!(part.end <= len, "optimiser state of {len} elements is for another layout");
+            // SAFETY: within the buffer, as just checked; not overlapping, as the caller promises.
+            unsafe { std::slice::from_raw_parts_mut(start.get().add(part.start), part.len()) }
+        });
+        (params, grad, slots)
     }
 }
 

@@ -90,3 +90,28 @@ proptest! {
         prop_assert_eq!(whole_state, piece_state);
     }
 }
+
+#[test]
+fn several_threads_give_the_same_bits() {
+    let mut layout = Layout::default();
+    layout.push("a", &[100_003], true);
+    layout.push("statistics", &[70_001], false);
+    layout.push("b", &[90_007], true);
+    let pool = Pool::new(3);
+    let range = 5..layout.len() - 3;
+    for entry in ALL {
+        let optimizer = Optimizer::new(entry, entry.defaults, &layout).unwrap();
+        let (mut alone, mut shared) = (wave(layout.len(), 0.1), wave(layout.len(), 0.1));
+        let (mut alone_state, mut shared_state) = (optimizer.state(), optimizer.state());
+        for step in 0..2 {
+            let grad = wave(layout.len(), step as f32);
+            let grad = &grad[range.clone()];
+            let params = &mut alone[range.clone()];
+            optimizer.update(range.clone(), params, grad, &mut alone_state, 0.1, step);
+            let params = &mut shared[range.clone()];
+            optimizer.update_on(&pool, range.clone(), params, grad, &mut shared_state, 0.1, step);
+        }
+        assert_eq!(alone, shared, "{}", entry.name);
+        assert_eq!(alone_state, shared_state, "{}", entry.name);
+    }
+}

@@ -3,7 +3,7 @@
   TORCH make_reference.py --mnist DATA/mnist      writes models.json, optimizers.json and curves.json beside this file
 
 Weights are not stored: element i of the tensor called `name` is `scale * u(name, i) + shift`, with u from splitmix64 (see
-`fill` below and its twin in tests/reference/mod.rs). Element order is PyTorch's (OIHW); inputs are in NHWC order.
+`fill` below and its twin in formula.rs). Element order is PyTorch's (OIHW); inputs are in NHWC order.
 Of each gradient we store the sum, the norm and the product with a fixed random vector: a few hundred numbers in all.
 """
 import argparse, gzip, json, math, os, struct
@@ -120,10 +120,10 @@ class MobileNetV2(nn.Module):
 class Softmax(nn.Module):
     def __init__(self, inputs=784, classes=10):
         super().__init__()
-        self.linear = nn.Linear(inputs, classes)
+        self.weight, self.bias = nn.Parameter(torch.zeros(classes, inputs)), nn.Parameter(torch.zeros(classes))
 
     def forward(self, x):
-        return self.linear(x.permute(0, 2, 3, 1).flatten(1))
+        return F.linear(x.permute(0, 2, 3, 1).flatten(1), self.weight, self.bias)
 
 
 def summary(name, tensor):

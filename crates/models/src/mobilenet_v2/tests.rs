@@ -1,0 +1,159 @@
+use super::*;
+use crate::kernels::{Isa, noise};
+use paceline_batch::{FeatureKind, Features, ImageShape, LabelKind};
+
+fn schema(side: usize, channels: usize, classes: usize) -> Schema {
+    Schema {
+        features: FeatureKind::Image(ImageShape { height: side, width: side + 5, channels }),
+        labels: LabelKind::Classes { names: (0..classes).map(|i| i.to_string()).collect() },
+    }
+}
+
+fn model(isa: Isa, threads: usize, width: f32, dropout: f32) -> MobileNetV2 {
+    let image = ImageShape { height: 41, width: 46, channels: 3 };
+    MobileNetV2 {
+        shape: Shape::new(image, 3, width),
+        dropout,
+        compute: Compute::with_isa(isa, threads),
+        plan: Plan::default(),
+        floats: Buffer::default(),
+        sums: Vec::new(),
+    }
+}
+
+fn batch(examples: usize) -> Batch {
+    let width = 41 * 46 * 3;
+    let values = noise(3, examples * width).iter().map(|value| value * 0.5 + 0.5).collect();
+    Batch {
+        features: Features::Dense { values, width },
+        labels: (0..examples as u32).map(|i| i % 3).collect(),
+    }
+}
+
+/// Loss and gradient of a model with initial weights.
+fn step(model: &mut MobileNetV2, batch: &Batch, scale: f32) -> (StepLoss, Vec<f32>) {
+    let mut params = vec![0.0; model.layout().len()];
+    model.init(11, &mut params);
+    let mut grad = vec![f32::NAN; params.len()];
+    let context = StepContext { seed: 4, step: 7, first_example: 0, scale };
+    let loss =
+        model.loss_and_grad(&mut params, batch, &context, &mut grad, &mut |_, _, _| {}).unwrap();
+    (loss, grad)
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let square = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
+    square(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)))
+        / square(&mut b.iter().map(|&b| f64::from(b)))
+}
+
+#[test]
+fn instruction_sets_agree_to_rounding() {
+    // 0.75 makes channels that end inside a vector.
+    for width in [0.35, 0.75] {
+        let batch = batch(3);
+        let (wanted, grad) =
+            step(&mut model(Isa::named("portable").unwrap(), 1, width, 0.2), &batch, 0.3);
+        for isa in Isa::available() {
+            for threads in [1, 3] {
+                let (loss, found) = step(&mut model(isa, threads, width, 0.2), &batch, 0.3);
+                let name = format!("{} {threads} {width}", isa.name());
+                assert!((loss.loss_sum - wanted.loss_sum).abs() < 1e-4, "{name}");
+                // Kinks of relu6 let rounding grow; a wrong remainder would be far larger.
+                let error = distance(&found, &grad);
+                assert!(error < 0.02, "{name}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_threads_give_the_same_bits() {
+    let isa = *Isa::available().last().unwrap();
+    let mut first = model(isa, 2, 0.35, 0.2);
+    let wanted = step(&mut first, &batch(5), 0.2);
+    for _ in 0..3 {
+        assert_eq!(step(&mut first, &batch(5), 0.2), wanted);
+    }
+    // Another batch size in between leaves nothing behind.
+    step(&mut first, &batch(2), 0.5);
+    assert_eq!(step(&mut first, &batch(5), 0.2), wanted);
+    assert_eq!(step(&mut model(isa, 2, 0.35, 0.2), &batch(5), 0.2), wanted);
+}
+
+#[test]
+fn changes_of_statistics_are_weighted_by_examples() {
+    let isa = *Isa::available().last().unwrap();
+    let mut model = model(isa, 1, 0.35, 0.0);
+    let (_, alone) = step(&mut model, &batch(2), 1.0 / 2.0);
+    let (_, of_eight) = step(&mut model, &batch(2), 1.0 / 8.0);
+    let entry = model.layout().get("features.0.1.running_var").unwrap().range();
+    for at in entry {
+        assert!((alone[at] * 0.25 - of_eight[at]).abs() <= 1e-6 * alone[at].abs(), "{at}");
+    }
+}
+
+#[test]
+fn evaluation_in_pieces_equals_evaluation_at_once() {
+    let isa = *Isa::available().last().unwrap();
+    let mut model = model(isa, 2, 0.35, 0.5);
+    let mut params = vec![0.0; model.layout().len()];
+    model.init(2, &mut params);
+    let examples = SCORE_IMAGES + 3;
+    let mut whole = Score { confusion: vec![0; 9], ..Score::default() };
+    model.score(&params, &batch(examples), &mut whole).unwrap();
+    assert_eq!(whole.total.examples, examples as u64);
+    assert_eq!(whole.confusion.iter().sum::<u64>(), examples as u64);
+    model.reserve(examples);
+    let mut again = Score::default();
+    model.score(&params, &batch(examples), &mut again).unwrap();
+    assert!((whole.total.loss_sum - again.total.loss_sum).abs() < 1e-5);
+}
+
+#[test]
+fn bytes_and_floats_are_the_same_images() {
+    let isa = *Isa::available().last().unwrap();
+    let width = 41 * 46 * 3;
+    let bytes: Vec<u8> = (0..2 * width).map(|i| (i * 37 % 256) as u8).collect();
+    let floats = bytes.iter().map(|&byte| f32::from(byte) * BYTE).collect();
+    let labels = vec![1, 2];
+    let pixels =
+        Batch { features: Features::Pixels { values: bytes, width }, labels: labels.clone() };
+    let dense = Batch { features: Features::Dense { values: floats, width }, labels };
+    let mut model = model(isa, 1, 0.35, 0.0);
+    assert_eq!(step(&mut model, &pixels, 0.5), step(&mut model, &dense, 0.5));
+}
+
+#[test]
+fn a_diverged_run_shows_in_the_loss() {
+    let isa = *Isa::available().last().unwrap();
+    let mut model = model(isa, 1, 0.35, 0.0);
+    let mut bad = batch(2);
+    let Features::Dense { values, .. } = &mut bad.features else { unreachable!() };
+    values[100] = f32::NAN;
+    assert!(step(&mut model, &bad, 0.5).0.loss_sum.is_nan());
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let options = ModelOptions { dropout: 0.2, ..ModelOptions::default() };
+    let error =
+        |schema: &Schema, options: &ModelOptions| build(schema, options).err().unwrap().to_string();
+    assert!(error(&schema(28, 1, 10), &options).contains("28x33x1"));
+    assert!(error(&schema(32, 3, 0), &options).contains("at least 2 classes"));
+    let sparse = Schema { features: FeatureKind::Sparse { width: 9 }, labels: LabelKind::Binary };
+    assert!(error(&sparse, &options).contains("sparse"));
+    let wide = ModelOptions { width: f32::NAN, ..options.clone() };
+    assert!(error(&schema(32, 3, 2), &wide).contains("width"));
+    let dropped = ModelOptions { dropout: 1.0, ..options };
+    assert!(error(&schema(32, 3, 2), &dropped).contains("dropout"));
+
+    let isa = *Isa::available().last().unwrap();
+    let mut model = model(isa, 1, 0.35, 0.0);
+    let mut bad = batch(2);
+    bad.labels[1] = 3;
+    let error = model.score(&vec![0.0; model.layout().len()], &bad, &mut Score::default());
+    assert_eq!(error, Err(ModelError::Label { example: 1, label: 3, classes: 3 }));
+    bad.labels.pop();
+    assert!(model.score(&vec![0.0; model.layout().len()], &bad, &mut Score::default()).is_err());
+}

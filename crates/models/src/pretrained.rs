@@ -1,0 +1,335 @@
+//! Weights of other programs: safetensors files with torchvision's or timm's names, in and out.
+//!
+//! Our layouts keep torchvision's names, shapes and element order, so that reading is copying and a
+//! round trip is exact to the bit. A head for another number of classes keeps its fresh values.
+//!
+//! Files come from strangers: the header is checked by the `safetensors` crate before any tensor is
+//! looked at, and nothing is taken unless every name and shape fits.
+
+mod timm;
+
+use crate::{
+    layout::{Entry, Layout},
+    optimizer::Mask,
+};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Models whose weights can be exchanged, and the prefix of their heads.
+const HEADS: &[(&str, &str)] = &[("alexnet", "classifier.6."), ("mobilenet_v2", "classifier.1.")];
+
+/// PyTorch counts batches in a batch norm and never uses the count.
+const IGNORED: &str = ".num_batches_tracked";
+
+/// Names shown of a long list.
+const SHOWN: usize = 4;
+
+/// Why weights cannot be taken over.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PretrainedError {
+    /// The file cannot be read.
+    #[error("cannot read weights `{}`", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write weights `{}`", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The bytes are no safetensors file.
+    #[error("weights `{}` are no safetensors file", .path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What the parser found.
+        source: safetensors::SafeTensorError,
+    },
+    /// The model has no known names.
+    #[error("model `{model}` has no pretrained form; there are {known}")]
+    Model {
+        /// The model.
+        model: String,
+        /// The models that have one.
+        known: String,
+    },
+    /// Names on one side have no counterpart on the other.
+    #[error(
+        "weights `{}` do not fit model `{model}`: the model has {} that the file lacks{}, the file has {} that the model lacks{}",
+        .path.display(), .missing.len(), listed(.missing), .unexpected.len(), listed(.unexpected)
+    )]
+    Names {
+        /// The file.
+        path: PathBuf,
+        /// The model.
+        model: String,
+        /// Names only the model has, in the file's convention.
+        missing: Vec<String>,
+        /// Names only the file has.
+        unexpected: Vec<String>,
+    },
+    /// A tensor has another shape.
+    #[error("weights `{}`, tensor `{name}`: shape {found:?}, the model has {wanted:?}", .path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its shape in the file.
+        found: Vec<usize>,
+        /// Its shape in the model.
+        wanted: Vec<usize>,
+    },
+    /// A tensor holds other numbers than floats.
+    #[error("weights `{}`, tensor `{name}`: {found:?} values, must be F32, F16 or BF16", .path.display())]
+    Values {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// What it holds.
+        found: Dtype,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    format!(" ({}{more})", names[..names.len().min(SHOWN)].join(", "))
+}
+
+/// What was taken from a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// Whose names the file uses.
+    pub convention: Convention,
+    /// Tensors taken.
+    pub tensors: usize,
+    /// Classes of the file's head, where it was left out because the model has another number.
+    pub other_head: Option<usize>,
+}
+
+/// Whose names a file uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Convention {
+    /// `features.0.0.weight`, also PyTorch's own checkpoints of torchvision models.
+    Torchvision,
+    /// `conv_stem.weight`.
+    Timm,
+}
+
+impl Convention {
+    fn name(self, ours: &str) -> String {
+        match self {
+            Self::Torchvision => ours.to_owned(),
+            Self::Timm => timm::name(ours).unwrap_or_else(|| ours.to_owned()),
+        }
+    }
+}
+
+/// The prefix of a model's head.
+fn head(model: &str) -> Result<&'static str, PretrainedError> {
+    HEADS.iter().find(|(name, _)| *name == model).map(|(_, head)| *head).ok_or_else(|| {
+        let known = HEADS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        PretrainedError::Model { model: model.to_owned(), known }
+    })
+}
+
+/// A mask that trains only the head: `--freeze`.
+///
+/// # Errors
+/// [`PretrainedError::Model`] for models without a known head.
+pub fn freeze_all_but_head(model: &str, layout: &Layout) -> Result<Mask, PretrainedError> {
+    let head = head(model)?;
+    Ok(Mask::freezing(layout, |name| !name.starts_with(head)))
+}
+
+/// Takes the weights of a file into `params`, which already holds initial values. On an error
+/// `params` is as before.
+///
+/// # Errors
+/// Any [`PretrainedError`] but those of writing.
+pub fn load(
+    model: &str,
+    layout: &Layout,
+    path: &Path,
+    params: &mut [f32],
+) -> Result<Loaded, PretrainedError> {
+    let bytes =
+        fs::read(path).map_err(|source| PretrainedError::Read { path: path.to_owned(), source })?;
+    load_bytes(model, layout, path, &bytes, params)
+}
+
+/// Like [`load`], from bytes; `path` only names them in errors.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_bytes(
+    model: &str,
+    layout: &Layout,
+    path: &Path,
+    bytes: &[u8],
+    params: &mut [f32],
+) -> Result<Loaded, PretrainedError> {
+    let head = head(model)?;
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
+    let found: BTreeSet<&str> =
+        file.names().into_iter().filter(|name| !name.ends_with(IGNORED)).collect();
+    let convention = if model == "mobilenet_v2" && found.contains("conv_stem.weight") {
+        Convention::Timm
+    } else {
+        Convention::Torchvision
+    };
+    let wanted: Vec<(String, &Entry)> =
+        layout.entries().iter().map(|entry| (convention.name(&entry.name), entry)).collect();
+    check_names(model, path, &found, &wanted)?;
+
+    // Everything is checked before anything is copied.
+    let mut other_head = None;
+    let mut taken: Vec<(&Entry, TensorView<'_>)> = Vec::with_capacity(wanted.len());
+    for (name, entry) in wanted {
+        let tensor = file
+            .tensor(&name)
+            .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
+        let shape = tensor.shape();
+        if shape != entry.shape {
+            let only_classes = shape.len() == entry.shape.len() && shape[1..] == entry.shape[1..];
+            if entry.name.starts_with(head) && only_classes && !shape.is_empty() {
+                other_head = Some(shape[0]);
+                continue;
+            }
+            let (found, wanted) = (shape.to_vec(), entry.shape.clone());
+            return Err(PretrainedError::Shape { path: path.to_owned(), name, found, wanted });
+        }
+        if !matches!(tensor.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            let found = tensor.dtype();
+            return Err(PretrainedError::Values { path: path.to_owned(), name, found });
+        }
+        taken.push((entry, tensor));
+    }
+    if other_head.is_some() {
+        // A head is taken whole or not at all.
+        taken.retain(|(entry, _)| !entry.name.starts_with(head));
+    }
+    for (entry, tensor) in &taken {
+        copy(tensor, &mut params[entry.range()]);
+    }
+    Ok(Loaded { convention, tensors: taken.len(), other_head })
+}
+
+fn check_names(
+    model: &str,
+    path: &Path,
+    found: &BTreeSet<&str>,
+    wanted: &[(String, &Entry)],
+) -> Result<(), PretrainedError> {
+    let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
+    let only = |a: &BTreeSet<&str>, b: &BTreeSet<&str>| -> Vec<String> {
+        a.difference(b).map(|&name| name.to_owned()).collect()
+    };
+    let (missing, unexpected) = (only(&known, found), only(found, &known));
+    if missing.is_empty() && unexpected.is_empty() {
+        return Ok(());
+    }
+    Err(PretrainedError::Names {
+        path: path.to_owned(),
+        model: model.to_owned(),
+        missing,
+        unexpected,
+    })
+}
+
+/// Copies a tensor of as many elements, widening half precision.
+fn copy(tensor: &TensorView<'_>, to: &mut [f32]) {
+    let bytes = tensor.data();
+    match tensor.dtype() {
+        Dtype::F16 | Dtype::BF16 => {
+            let widen = if tensor.dtype() == Dtype::F16 { from_f16 } else { from_bf16 };
+            for (to, from) in to.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *to = widen(u16::from_le_bytes(*from));
+            }
+        }
+        _ => {
+            for (to, from) in to.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *to = f32::from_le_bytes(*from);
+            }
+        }
+    }
+}
+
+fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+fn from_f16(bits: u16) -> f32 {
+    let (exponent, fraction) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x3ff));
+    let magnitude = match exponent {
+        // Subnormal: a whole number of 2^-24.
+        0 => fraction as f32 * 2f32.powi(-24),
+        0x1f => f32::from_bits(0x7f80_0000 | fraction << 13),
+        _ => f32::from_bits((exponent + 112) << 23 | fraction << 13),
+    };
+    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
+}
+
+/// Writes a model's weights with torchvision's names; PyTorch loads them as they are.
+///
+/// # Errors
+/// [`PretrainedError::Model`] for models without a known form, [`PretrainedError::Write`] when the
+/// disk refuses; nothing half-written stays behind.
+pub fn export(
+    model: &str,
+    layout: &Layout,
+    params: &[f32],
+    path: &Path,
+) -> Result<(), PretrainedError> {
+    head(model)?;
+    let bytes = to_bytes(layout, params)
+        .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
+    let failed = |source| PretrainedError::Write { path: path.to_owned(), source };
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(name);
+    let written = fs::File::create(&partial)
+        .and_then(|mut file| {
+            io::Write::write_all(&mut file, &bytes)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&partial, path));
+    written.map_err(|source| {
+        // The error of writing is worth more than that of cleaning up.
+        let _ = fs::remove_file(&partial);
+        failed(source)
+    })
+}
+
+fn to_bytes(layout: &Layout, params: &[f32]) -> Result<Vec<u8>, safetensors::SafeTensorError> {
+    let bytes: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let tensors = layout
+        .entries()
+        .iter()
+        .map(|entry| {
+            let range = entry.range();
+            let data = &bytes[4 * range.start..4 * range.end];
+            Ok((&entry.name, TensorView::new(Dtype::F32, entry.shape.clone(), data)?))
+        })
+        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
+    safetensors::serialize(tensors, None)
+}
+
+#[cfg(test)]
+mod tests;

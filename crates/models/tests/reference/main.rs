@@ -1,0 +1,12 @@
+//! Models, optimisers and loss curves against PyTorch, and gradients against finite differences.
+//!
+//! The stored numbers are small: `make_reference.py` makes them from inputs and weights that both
+//! sides compute by the same formula.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a failed test says what it saw
+
+mod curves;
+mod formula;
+mod gradients;
+mod models;
+mod optimizers;

@@ -1,8 +1,10 @@
 //! From the bytes of a file to upright pixels.
 
+use crate::fit::{self, Plan};
 use crate::header::{self, Format, Header, Limits};
+use crate::jpeg::{self, JpegDecoder, View};
 use crate::pixels::orient;
-use crate::{Colour, Fit, Orientation, PhotoError, Pixels, Resizer, jpeg, png};
+use crate::{Colour, Fit, Orientation, PhotoError, Pixels, Resizer, Simd, png};
 
 /// How a photo is to be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +15,8 @@ pub struct DecodeOptions {
     pub colour: Colour,
     /// Whether EXIF orientation is applied.
     pub orient: bool,
-    /// If given, the decoder may return a smaller version of the photo, as long as neither side
-    /// falls below these (width, height, after orientation). Scaling while decoding is cheap.
+    /// If given, the decoder may return a smaller version of the photo (a half, a quarter or an
+    /// eighth), as long as neither side falls below these (width, height, after orientation).
     pub at_least: Option<(u32, u32)>,
 }
 
@@ -24,9 +26,14 @@ impl Default for DecodeOptions {
     }
 }
 
+/// How much larger than its target a photo must stay when it is scaled while decoding. The rest is
+/// left to the resizer, whose filter is the better one.
+const KEPT_FOR_RESIZING: f64 = 2.0;
+
 /// Decodes photos, reusing its scratch memory: make one per thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
+    jpeg: JpegDecoder,
     resizer: Resizer,
     /// Pixels as stored, before they are turned or resized.
     stored: Pixels,
@@ -35,11 +42,51 @@ pub struct Decoder {
     samples: Vec<u8>,
 }
 
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::with_simd(Simd::best())
+    }
+}
+
+/// A photo whose header was read and found acceptable.
+struct Examined {
+    header: Header,
+    /// What the JPEG decoder needs to go on; `None` for a PNG.
+    jpeg: Option<jpeg::Opened>,
+}
+
+impl Examined {
+    fn stored_size(&self) -> (u32, u32) {
+        (self.header.width, self.header.height)
+    }
+
+    /// Width and height when decoded at `side` samples per block (8 is full size).
+    fn scaled_size(&self, side: usize) -> (u32, u32) {
+        self.jpeg.map_or(self.stored_size(), |opened| {
+            let (width, height) = View::scaled_size(&opened.frame, side);
+            (width as u32, height as u32)
+        })
+    }
+}
+
 impl Decoder {
     /// A decoder without scratch memory yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A decoder held to an instruction set (the portable one if the machine lacks it). The pixels
+    /// are the same with every set.
+    #[must_use]
+    pub fn with_simd(simd: Simd) -> Self {
+        Self {
+            jpeg: JpegDecoder::new(simd.or_portable()),
+            resizer: Resizer::with_simd(simd),
+            stored: Pixels::new(),
+            resized: Pixels::new(),
+            samples: Vec::new(),
+        }
     }
 
     /// Decodes into `out`, whose buffer is reused.
@@ -52,15 +99,26 @@ impl Decoder {
         options: &DecodeOptions,
         out: &mut Pixels,
     ) -> Result<(), PhotoError> {
-        let header = self.examine(bytes, options)?;
-        let (width, height) = header.upright_size();
-        if header.orientation == Orientation::Upright {
+        let photo = self.examine(bytes, options)?;
+        let orientation = photo.header.orientation;
+        let side = options.at_least.map_or(8, |least| {
+            let least = if orientation.swaps_sides() { (least.1, least.0) } else { least };
+            let fits = |side: &usize| {
+                let (width, height) = photo.scaled_size(*side);
+                photo.jpeg.is_some() && width >= least.0 && height >= least.1
+            };
+            [1, 2, 4].into_iter().find(fits).unwrap_or(8)
+        });
+        let (width, height) = photo.scaled_size(side);
+        let view = View { side, columns: (0, width as usize), rows: (0, height as usize) };
+        if orientation == Orientation::Upright {
             let data = out.reshape(width, height, options.colour);
-            return decode_stored(bytes, &header, options.colour, &mut self.samples, data);
+            return self.decode_view(bytes, &photo, options, view, data);
         }
-        let data = self.stored.reshape(header.width, header.height, options.colour);
-        decode_stored(bytes, &header, options.colour, &mut self.samples, data)?;
-        turn(&self.stored, header.orientation, out.reshape(width, height, options.colour));
+        self.decode_stored(bytes, &photo, options, view)?;
+        let (width, height) =
+            if orientation.swaps_sides() { (height, width) } else { (width, height) };
+        turn(&self.stored, orientation, out.reshape(width, height, options.colour));
         Ok(())
     }
 
@@ -77,8 +135,8 @@ impl Decoder {
         height: u32,
         out: &mut [u8],
     ) -> Result<(), PhotoError> {
-        let header = self.examine(bytes, options)?;
-        let (found_width, found_height) = header.upright_size();
+        let photo = self.examine(bytes, options)?;
+        let (found_width, found_height) = photo.header.upright_size();
         if (found_width, found_height) != (width, height) {
             return Err(PhotoError::WrongSize { found_width, found_height, width, height });
         }
@@ -86,16 +144,18 @@ impl Decoder {
         if out.len() != wanted {
             return Err(PhotoError::WrongOutput { found: out.len(), wanted });
         }
-        if header.orientation == Orientation::Upright {
-            return decode_stored(bytes, &header, options.colour, &mut self.samples, out);
+        let (across, down) = photo.stored_size();
+        let view = View { side: 8, columns: (0, across as usize), rows: (0, down as usize) };
+        if photo.header.orientation == Orientation::Upright {
+            return self.decode_view(bytes, &photo, options, view, out);
         }
-        let data = self.stored.reshape(header.width, header.height, options.colour);
-        decode_stored(bytes, &header, options.colour, &mut self.samples, data)?;
-        turn(&self.stored, header.orientation, out);
+        self.decode_stored(bytes, &photo, options, view)?;
+        turn(&self.stored, photo.header.orientation, out);
         Ok(())
     }
 
-    /// Decodes, turns and resizes in one go, without computing pixels that the result does not show.
+    /// Decodes, turns and resizes in one go, without computing pixels that the result does not show,
+    /// and at a lower resolution where the target is much smaller than the photo.
     /// `options.at_least` is ignored: the target decides.
     ///
     /// # Errors
@@ -108,41 +168,106 @@ impl Decoder {
         fit: Fit,
         out: &mut Pixels,
     ) -> Result<(), PhotoError> {
-        let header = self.examine(bytes, options)?;
-        let data = self.stored.reshape(header.width, header.height, options.colour);
-        decode_stored(bytes, &header, options.colour, &mut self.samples, data)?;
-        if header.orientation == Orientation::Upright {
-            return self.resizer.resize_into(&self.stored, width, height, fit, out);
+        let photo = self.examine(bytes, options)?;
+        if width.min(height) == 0 || width.max(height) > Resizer::MAX_SIDE {
+            return Err(PhotoError::BadTarget { width, height });
         }
         // Turning the small picture is cheaper than turning the large one.
-        let (across, down) =
-            if header.orientation.swaps_sides() { (height, width) } else { (width, height) };
-        self.resizer.resize_into(&self.stored, across, down, fit, &mut self.resized)?;
-        turn(&self.resized, header.orientation, out.reshape(width, height, options.colour));
+        let orientation = photo.header.orientation;
+        let target = if orientation.swaps_sides() { (height, width) } else { (width, height) };
+        let mut plan = fit::plan(fit, photo.stored_size(), target);
+        let mut side = 8;
+        let step = (plan.region.width / f64::from(plan.inside[2]))
+            .min(plan.region.height / f64::from(plan.inside[3]));
+        while photo.jpeg.is_some() && side > 1 && step * side as f64 / 16.0 >= KEPT_FOR_RESIZING {
+            side /= 2;
+        }
+        plan.region = plan.region.scaled(side as f64 / 8.0);
+        let view = visible(&photo, &plan, side);
+        plan.region.left -= view.columns.0 as f64;
+        plan.region.top -= view.rows.0 as f64;
+        self.decode_stored(bytes, &photo, options, view)?;
+        if orientation == Orientation::Upright {
+            self.resizer.resize_planned(&self.stored, &plan, target, out);
+            return Ok(());
+        }
+        self.resizer.resize_planned(&self.stored, &plan, target, &mut self.resized);
+        turn(&self.resized, orientation, out.reshape(width, height, options.colour));
         Ok(())
     }
 
-    /// Reads the header and refuses what is too large, before anything is allocated.
-    fn examine(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Header, PhotoError> {
-        let mut header = header::probe(bytes)?;
+    /// Reads the header and refuses what is too large or too short, before anything is allocated.
+    fn examine(&mut self, bytes: &[u8], options: &DecodeOptions) -> Result<Examined, PhotoError> {
+        let (mut header, jpeg) = match header::format(bytes)? {
+            Format::Jpeg => {
+                let opened = self.jpeg.open(bytes)?;
+                (opened.header, Some(opened))
+            }
+            Format::Png => (png::probe(bytes)?, None),
+        };
         options.limits.check(header.width, header.height)?;
+        match &jpeg {
+            Some(opened) => JpegDecoder::check_length(bytes, opened)?,
+            None => png::check_length(bytes, &header)?,
+        }
         if !options.orient {
             header.orientation = Orientation::Upright;
         }
-        Ok(header)
+        Ok(Examined { header, jpeg })
+    }
+
+    /// Decodes a view as stored into `self.stored`.
+    fn decode_stored(
+        &mut self,
+        bytes: &[u8],
+        photo: &Examined,
+        options: &DecodeOptions,
+        view: View,
+    ) -> Result<(), PhotoError> {
+        let mut stored = std::mem::take(&mut self.stored);
+        let (width, height) = (view.columns.1 - view.columns.0, view.rows.1 - view.rows.0);
+        let data = stored.reshape(width as u32, height as u32, options.colour);
+        let result = self.decode_view(bytes, photo, options, view, data);
+        self.stored = stored;
+        result
+    }
+
+    fn decode_view(
+        &mut self,
+        bytes: &[u8],
+        photo: &Examined,
+        options: &DecodeOptions,
+        view: View,
+        out: &mut [u8],
+    ) -> Result<(), PhotoError> {
+        match &photo.jpeg {
+            Some(opened) => {
+                let limits = &options.limits;
+                self.jpeg.decode(bytes, opened, limits, view, options.colour, out)
+            }
+            // A PNG is always decoded whole.
+            None => png::decode(bytes, &photo.header, options.colour, &mut self.samples, out),
+        }
     }
 }
 
-fn decode_stored(
-    bytes: &[u8],
-    header: &Header,
-    colour: Colour,
-    samples: &mut Vec<u8>,
-    out: &mut [u8],
-) -> Result<(), PhotoError> {
-    match header.format {
-        Format::Jpeg => jpeg::decode(bytes, header, colour, out),
-        Format::Png => png::decode(bytes, header, colour, samples, out),
+/// The part of the photo that a plan's filter looks at, at `side` samples per block.
+fn visible(photo: &Examined, plan: &Plan, side: usize) -> View {
+    let (width, height) = photo.scaled_size(side);
+    if photo.jpeg.is_none() {
+        return View { side, columns: (0, width as usize), rows: (0, height as usize) };
+    }
+    let range = |start: f64, length: f64, target: u32, size: u32| {
+        // The triangle reaches half a step beyond the outermost pixel, or half a pixel if enlarging.
+        let reach = (length / f64::from(target)).max(1.0);
+        let end = ((start + length + reach).ceil() as usize).min(size as usize);
+        (((start - reach).floor().max(0.0) as usize).min(end - 1), end)
+    };
+    let region = &plan.region;
+    View {
+        side,
+        columns: range(region.left, region.width, plan.inside[2], width),
+        rows: range(region.top, region.height, plan.inside[3], height),
     }
 }
 

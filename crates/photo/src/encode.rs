@@ -1,7 +1,7 @@
 //! From pixels to the bytes of a file.
 
-use crate::{Colour, PhotoError, Pixels};
-use jpeg_encoder::{ColorType, SamplingFactor};
+use crate::jpeg::JpegEncoder;
+use crate::{Colour, PhotoError, Pixels, Simd};
 
 /// How pixels are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +18,29 @@ pub enum Encoding {
 }
 
 /// Encodes pictures, reusing its scratch memory: make one per thread.
-#[derive(Debug, Default)]
-pub struct Encoder {}
+#[derive(Debug)]
+pub struct Encoder {
+    jpeg: JpegEncoder,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::with_simd(Simd::best())
+    }
+}
 
 impl Encoder {
     /// An encoder without scratch memory yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An encoder held to an instruction set (the portable one if the machine lacks it). The bytes
+    /// are the same with every set.
+    #[must_use]
+    pub fn with_simd(simd: Simd) -> Self {
+        Self { jpeg: JpegEncoder::new(simd.or_portable()) }
     }
 
     /// Replaces the contents of `out` by the encoded picture.
@@ -51,13 +66,7 @@ impl Encoder {
                 else {
                     return Err(bad);
                 };
-                let kind = match pixels.colour() {
-                    Colour::Grey => ColorType::Luma,
-                    Colour::Rgb => ColorType::Rgb,
-                };
-                let mut encoder = jpeg_encoder::Encoder::new(out, quality.clamp(1, 100));
-                encoder.set_sampling_factor(SamplingFactor::R_4_2_0);
-                encoder.encode(pixels.data(), width, height, kind).map_err(|_| bad)?;
+                self.jpeg.encode(pixels, (width, height), quality.clamp(1, 100), out);
             }
             Encoding::Png => {
                 let mut encoder = ::png::Encoder::new(out, pixels.width(), pixels.height());

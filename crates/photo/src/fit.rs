@@ -21,6 +21,18 @@ pub(crate) struct Region {
     pub(crate) height: f64,
 }
 
+impl Region {
+    /// The same part of a source scaled by `factor`.
+    pub(crate) fn scaled(self, factor: f64) -> Self {
+        Self {
+            left: self.left * factor,
+            top: self.top * factor,
+            width: self.width * factor,
+            height: self.height * factor,
+        }
+    }
+}
+
 /// Which region of the source fills which rectangle of the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Plan {

@@ -26,6 +26,7 @@ mod jpeg;
 mod pixels;
 mod png;
 mod resize;
+mod simd;
 
 pub use decode::{DecodeOptions, Decoder};
 pub use encode::{Encoder, Encoding};
@@ -35,3 +36,4 @@ pub use fit::Fit;
 pub use header::{Format, Header, Limits, probe};
 pub use pixels::{Colour, Pixels};
 pub use resize::Resizer;
+pub use simd::Simd;

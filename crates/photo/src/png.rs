@@ -76,7 +76,6 @@ pub(crate) fn decode(
     scratch: &mut Vec<u8>,
     out: &mut [u8],
 ) -> Result<(), PhotoError> {
-    check_size(bytes, header)?;
     let refused = |error: DecodingError| refuse(&error, bytes.len());
     let mut reader = open(bytes).read_info().map_err(refused)?;
     let (stored, _) = reader.output_color_type();
@@ -105,7 +104,7 @@ pub(crate) fn decode(
 }
 
 /// Refuses files too short for the picture they promise, before anything is allocated for it.
-pub(crate) fn check_size(bytes: &[u8], header: &Header) -> Result<(), PhotoError> {
+pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<(), PhotoError> {
     // One bit per pixel is the least that a PNG may store.
     let least = u64::from(header.width).div_ceil(8) * u64::from(header.height);
     if least > bytes.len() as u64 * MAX_EXPANSION {

@@ -1,5 +1,7 @@
 //! What is encoded comes back, whatever the shape, colour and fit.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use paceline_photo::{
     Colour, DecodeOptions, Decoder, Encoder, Encoding, Fit, PhotoError, Pixels, probe,
 };

@@ -1,0 +1,204 @@
+//! The hot loop: Huffman codes to the coefficients of sequential photos.
+
+use super::bits::{Bits, ScanData};
+use super::huffman::{Table, WHOLE, extend};
+use super::segments::ZIGZAG;
+use crate::simd::for_each_simd;
+use crate::{Defect, PhotoError};
+
+/// One component of a scan, as the loop needs it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) dc: &'a Table,
+    pub(super) ac: &'a Table,
+    /// Blocks per unit, across and down.
+    pub(super) h: usize,
+    pub(super) v: usize,
+    /// Blocks in a row of the coefficient buffer, and where this component starts in it.
+    pub(super) across: usize,
+    pub(super) start: usize,
+    /// Which predictor.
+    pub(super) index: usize,
+}
+
+/// Where in the scan's data the decoding stands.
+#[derive(Debug)]
+pub(super) struct Cursor<'a> {
+    data: &'a ScanData,
+    bits: Bits<'a>,
+    /// Units per restart interval (0 for none), units left in it, and its number.
+    interval: usize,
+    left: usize,
+    number: usize,
+    previous: [i32; 4],
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(data: &'a ScanData, interval: usize) -> Result<Self, PhotoError> {
+        let bits = data.interval(0)?;
+        Ok(Self { data, bits, interval, left: interval, number: 0, previous: [0; 4] })
+    }
+
+    /// Moves to the next restart interval.
+    #[cold]
+    fn restart(&mut self) -> Result<(), PhotoError> {
+        self.check()?;
+        self.number += 1;
+        self.bits = self.data.interval(self.number)?;
+        self.left = self.interval;
+        self.previous = [0; 4];
+        Ok(())
+    }
+
+    /// Whether the bits so far really were in the file.
+    fn check(&self) -> Result<(), PhotoError> {
+        if self.bits.overrun() { Err(self.data.short()) } else { Ok(()) }
+    }
+}
+
+for_each_simd! {
+    /// Decodes one row of `units` units into `coefficients` (zeroed before) and the zigzag index of
+    /// each block's last coefficient into `ends`.
+    pub(super) fn row = row_body(
+        cursor: &mut Cursor<'_>,
+        parts: &[Part<'_>],
+        units: usize,
+        coefficients: &mut [i16],
+        ends: &mut [u8],
+    ) -> Result<(), PhotoError>
+}
+
+#[inline(always)]
+fn row_body(
+    cursor: &mut Cursor<'_>,
+    parts: &[Part<'_>],
+    units: usize,
+    coefficients: &mut [i16],
+    ends: &mut [u8],
+) -> Result<(), PhotoError> {
+    let (blocks, _) = coefficients.as_chunks_mut::<64>();
+    for unit in 0..units {
+        if cursor.interval != 0 {
+            if cursor.left == 0 {
+                cursor.restart()?;
+            }
+            cursor.left -= 1;
+        }
+        for part in parts {
+            let previous = &mut cursor.previous[part.index & 3];
+            for down in 0..part.v {
+                let first = part.start + down * part.across + unit * part.h;
+                let places = blocks[first..first + part.h].iter_mut();
+                for (block, end) in places.zip(&mut ends[first..first + part.h]) {
+                    match one_block(&mut cursor.bits, part, previous, block) {
+                        Ok(last) => *end = last,
+                        Err(defect) => {
+                            // Beyond the end of the data, wrong codes are only a consequence.
+                            cursor.check()?;
+                            return Err(cursor.data.damaged(defect));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    cursor.check()
+}
+
+/// Decodes a block; returns the zigzag index of its last coefficient.
+#[inline(always)]
+fn one_block(
+    bits: &mut Bits<'_>,
+    part: &Part<'_>,
+    previous: &mut i32,
+    block: &mut [i16; 64],
+) -> Result<u8, Defect> {
+    // A local copy stays in registers.
+    let mut local = *bits;
+    local.refill();
+    *previous = previous.wrapping_add(difference(&mut local, part.dc)?);
+    block[0] = *previous as i16;
+    let result = rest(&mut local, part.ac, block);
+    *bits = local;
+    result
+}
+
+/// The difference of a block's mean to its predecessor's; needs 31 bits.
+#[inline(always)]
+pub(super) fn difference(bits: &mut Bits<'_>, table: &Table) -> Result<i32, Defect> {
+    let entry = table.look(bits.bits);
+    if entry & WHOLE != 0 {
+        bits.consume(entry & 0x7f);
+        return Ok(i32::from((entry >> 16) as i16));
+    }
+    let (symbol, length) = if entry & 0xff != 0 {
+        ((entry >> 8) as u8, entry & 0xff)
+    } else {
+        table.long_code(bits.bits).ok_or(Defect::HuffmanCode)?
+    };
+    bits.consume(length);
+    let size = u32::from(symbol);
+    Ok(extend(bits.take(size), size))
+}
+
+/// The other 63 coefficients.
+#[inline(always)]
+fn rest(bits: &mut Bits<'_>, table: &Table, block: &mut [i16; 64]) -> Result<u8, Defect> {
+    let mut k = 1usize;
+    loop {
+        bits.refill();
+        // 56 bits are enough for four coefficients of 11 bits each, code and value together.
+        for _ in 0..4 {
+            let entry = table.look(bits.bits);
+            let value = (entry >> 16) as i16;
+            if value == 0 {
+                if !slow(bits, table, entry, &mut k, block)? {
+                    return Ok((k - 1) as u8);
+                }
+                break;
+            }
+            bits.consume(entry & 0xff);
+            k += ((entry >> 8) & 0xff) as usize;
+            block[usize::from(ZIGZAG[k & 127]) & 63] = value;
+            k += 1;
+            if k >= 64 {
+                return if k == 64 { Ok(63) } else { Err(Defect::Coefficient) };
+            }
+        }
+    }
+}
+
+/// A code without its value in the table; `false` at the end of the block.
+#[inline(always)]
+fn slow(
+    bits: &mut Bits<'_>,
+    table: &Table,
+    entry: u32,
+    k: &mut usize,
+    block: &mut [i16; 64],
+) -> Result<bool, Defect> {
+    let (symbol, length) = if entry & 0xff != 0 {
+        ((entry >> 8) as u8, entry & 0xff)
+    } else {
+        bits.refill();
+        table.long_code(bits.bits).ok_or(Defect::HuffmanCode)?
+    };
+    bits.consume(length);
+    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+    if size == 0 {
+        if run != 15 {
+            return Ok(false);
+        }
+        // Sixteen zeros.
+        *k += 16;
+    } else {
+        bits.refill();
+        *k += run;
+        block[usize::from(ZIGZAG[*k & 127]) & 63] = extend(bits.take(size), size) as i16;
+        *k += 1;
+    }
+    if *k > 64 {
+        return Err(Defect::Coefficient);
+    }
+    Ok(*k < 64)
+}

@@ -1,3 +1,5 @@
+//! What `info` and `verify` say about whole and damaged sets.
+
 use std::fs;
 
 use paceline_tfrecord::{Compression, Example, Feature, Writer};

@@ -1,3 +1,5 @@
+//! The loader: order, budgets, errors in place, clean ends.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};

@@ -1,3 +1,5 @@
+//! The whole network: shapes, gradients, statistics.
+
 use super::*;
 use crate::kernels::{Isa, noise};
 use paceline_batch::{FeatureKind, Features, ImageShape, LabelKind};

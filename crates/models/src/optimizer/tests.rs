@@ -1,3 +1,5 @@
+//! Every optimiser: ranges, masks, untrained entries.
+
 use super::*;
 use proptest::prelude::*;
 

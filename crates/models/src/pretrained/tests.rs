@@ -1,3 +1,5 @@
+//! Weights in and out, and files that do not fit.
+
 use super::*;
 use crate::mobilenet_v2;
 use crate::model::{Model, ModelOptions};

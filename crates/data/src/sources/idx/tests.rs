@@ -1,3 +1,5 @@
+//! IDX files as they are, and the ways they go wrong.
+
 use std::io::Write;
 
 use proptest::prelude::*;

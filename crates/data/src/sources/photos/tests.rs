@@ -1,3 +1,5 @@
+//! Class folders, splits and photos that are none.
+
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Our shards, TensorFlow's files, and records that do not fit.
+
 use paceline_photo::{Encoder, Encoding, Pixels};
 use paceline_tfrecord::{Compression, Example, Feature, Writer};
 

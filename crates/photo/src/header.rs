@@ -5,7 +5,8 @@ use crate::{Colour, Orientation, PhotoError, jpeg, png};
 /// How large a photo may be; checked on the header, before pixels are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest width times height.
+    /// Largest width times height. For JPEGs in several scans (progressive ones), whose coefficients are
+    /// all held at once at two bytes each, this also bounds the samples of all components together.
     pub max_pixels: u64,
     /// Largest width, and largest height.
     pub max_side: u32,

@@ -4,6 +4,7 @@
 //! reads them on several threads and hands out batches.
 
 mod error;
+pub mod fetch;
 pub mod inspect;
 pub mod loader;
 pub mod manifest;

@@ -19,6 +19,7 @@ mod plan;
 mod progress;
 mod shard;
 
+pub(crate) use catalogue::hex;
 pub use error::{Difference, PrepareError};
 pub use options::{Options, RejectLimit, SplitShare};
 pub use paceline_photo::{Encoding, Fit};

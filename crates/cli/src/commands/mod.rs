@@ -4,6 +4,7 @@ mod completions;
 mod data;
 mod man;
 mod monitor;
+mod prepare;
 mod report;
 
 use crate::failure::Exit;
@@ -14,6 +15,8 @@ use crate::terminal::Terminal;
 pub enum Command {
     /// Make, download, describe and check data
     Data(data::Args),
+    /// Turn photos in class folders into shards of records
+    Prepare(prepare::Args),
     /// Record CPU, memory, disk and network of this machine, or of one command
     Monitor(monitor::Args),
     /// Put runs on one page: verdict, curves, time, resources
@@ -28,6 +31,7 @@ pub enum Command {
 pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match command {
         Command::Data(args) => data::exec(args, terminal),
+        Command::Prepare(args) => prepare::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),

@@ -1,5 +1,6 @@
 //! `paceline data`: make, download, describe and check data.
 
+mod fetch;
 mod info;
 mod synth;
 mod verify;
@@ -19,6 +20,8 @@ pub struct Args {
 enum Action {
     /// Make data to try things with: digits or photos, drawn by the program
     Synth(synth::Args),
+    /// Download a known data set, verified
+    Fetch(fetch::Args),
     /// Describe a data set: counts, classes, sizes, a sample
     Info(info::Args),
     /// Read all of a data set, compare every checksum, list every problem
@@ -59,6 +62,7 @@ fn parse_size(text: &str) -> anyhow::Result<(u32, u32)> {
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match &args.action {
         Action::Synth(args) => synth::exec(args, terminal),
+        Action::Fetch(args) => fetch::exec(args, terminal),
         Action::Info(args) => info::exec(args, terminal),
         Action::Verify(args) => verify::exec(args, terminal),
     }

@@ -1,0 +1,101 @@
+//! `paceline data fetch`: known data sets, downloaded once, by one process, verified.
+
+use crate::failure::{Exit, FailureExt};
+use crate::terminal::{Terminal, Unit};
+use clap::builder::PossibleValuesParser;
+use paceline_data::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `paceline data fetch`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Any number of processes may fetch into one folder at once: one downloads, the others wait.\n\
+                  Interrupted, run the same command again: it goes on where it was."
+)]
+pub struct Args {
+    /// The data set
+    #[arg(value_parser = known_names())]
+    name: String,
+    /// Folder for it [default: data/NAME]
+    out: Option<PathBuf>,
+    /// Take the files from this address or path, of the file itself or of its folder
+    #[arg(long, value_name = "URL|PATH")]
+    from: Option<String>,
+    /// Give a connection up that delivers nothing for so many seconds
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    stall: u64,
+}
+
+fn known_names() -> PossibleValuesParser {
+    datasets::ALL
+        .iter()
+        .map(|dataset| clap::builder::PossibleValue::new(dataset.name).help(dataset.about))
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// Fetches.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let dataset = datasets::find(&args.name).expect("the parser knows the registered names only");
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("data").join(dataset.name));
+    let options = Options {
+        from: args.from.clone(),
+        stall: Duration::from_secs(args.stall),
+        ..Options::default()
+    };
+    let cancel = terminal.interrupt()?;
+    let mut bar = None;
+    let mut shown = String::new();
+    let outcome = fetch(dataset, &out, &options, &cancel, &mut |event| match event {
+        Event::Waiting { pid } => {
+            let who = pid.map_or_else(String::new, |pid| format!(" ({pid})"));
+            terminal.note(format!("waiting for another process{who} that fetches the same"));
+        }
+        Event::Progress { file, bytes, total } => {
+            if shown != file {
+                file.clone_into(&mut shown);
+                bar = Some(terminal.progress(file, Some(total), Unit::Bytes));
+            }
+            if let Some(bar) = &bar {
+                bar.set(bytes);
+            }
+        }
+        Event::Retry { error, wait } => {
+            terminal.warn(format!("{error}; again in {:.1} s", wait.as_secs_f64()));
+        }
+        Event::Unpacking { files } => {
+            if shown != "unpacking" {
+                shown = "unpacking".into();
+                let total = dataset.archive.as_ref().map(|archive| archive.files);
+                bar = Some(terminal.progress("unpacking", total, Unit::Items("files")));
+            }
+            if let Some(bar) = &bar {
+                bar.set(files);
+            }
+        }
+        _ => {}
+    });
+    drop(bar);
+    let fetched = outcome.or_else(dress)?;
+    let state = if fetched.was_complete { "was complete already" } else { "complete, verified" };
+    terminal.note(format!("{}: {state}; {}", dataset.name, dataset.licence));
+    terminal.data(fetched.folder.display())?;
+    terminal.json(&fetched)?;
+    Ok(Exit::Done)
+}
+
+/// Gives an error its hint and exit code.
+fn dress(error: FetchError) -> anyhow::Result<Fetched> {
+    let exit = match &error {
+        FetchError::Cancelled => Exit::Interrupted,
+        error if error.may_pass() => Exit::Retry,
+        _ => Exit::Failed,
+    };
+    let hint = error.hint();
+    let failed = Err(error).exit(exit);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}

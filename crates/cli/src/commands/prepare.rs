@@ -1,0 +1,229 @@
+//! `paceline prepare`: photos in class folders → shards of records.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Table, Terminal, Unit};
+use paceline_data::prepare::{
+    Encoding, Event, Fit, Options, PrepareError, Progress, RejectLimit, SplitShare, Summary,
+    prepare,
+};
+use paceline_data::store::LocalStore;
+use std::path::PathBuf;
+
+/// Arguments of `paceline prepare`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Interrupted, killed or out of disk: run the same command again, and it goes on where it was.\n\
+                  Photos that cannot be used are listed with their reasons in DST/rejects.jsonl.\n\n\
+                  Example: paceline prepare flowers shards --size 192 --shards 16 --split validation=0.1"
+)]
+pub struct Args {
+    /// Folder with one folder of photos (JPEG, PNG) per class
+    src: PathBuf,
+    /// Folder for the shards
+    dst: PathBuf,
+    /// Size of every photo in pixels: a side, or WIDTHxHEIGHT
+    #[arg(long, default_value = "192", value_parser = parse_size, value_name = "SIZE")]
+    size: Size,
+    /// How a photo of another shape is made to fit
+    #[arg(long, default_value = "crop")]
+    fit: FitArg,
+    /// How pixels are stored
+    #[arg(long, default_value = "jpeg")]
+    encode: EncodeArg,
+    /// JPEG quality, 1 to 100
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "Q")]
+    quality: Option<u8>,
+    /// Shards for training; other splits get as many in proportion
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=99_999))]
+    shards: u32,
+    /// Put a share of the photos apart, such as validation=0.1; may be given several times
+    #[arg(long = "split", value_parser = parse_split, value_name = "NAME=SHARE")]
+    splits: Vec<SplitShare>,
+    /// Decides which photo goes to which shard, and where
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Threads that convert [default: all cores this process may use]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// Stop after more than so many rejected photos, a number or a percentage such as 5%
+    #[arg(long, value_parser = parse_limit, value_name = "N|P%")]
+    max_rejects: Option<RejectLimit>,
+    /// Remove what an earlier run left in DST, and begin again
+    #[arg(long, conflicts_with = "retry_failed")]
+    fresh: bool,
+    /// Try the photos again that an earlier run rejected
+    #[arg(long)]
+    retry_failed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    width: u32,
+    height: u32,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum FitArg {
+    /// Fill the size, cutting both ends of the longer side
+    Crop,
+    /// Keep everything, with black bars
+    Pad,
+    /// Keep everything, distorted
+    Stretch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
+enum EncodeArg {
+    /// JPEG, small
+    Jpeg,
+    /// PNG, without loss
+    Png,
+    /// Plain RGB bytes, fastest to read
+    Raw,
+}
+
+/// Prepares.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let options = args.options()?;
+    let cancel = terminal.interrupt()?;
+    let (src, dst) = (LocalStore::new(&args.src), LocalStore::new(&args.dst));
+    let bar = terminal.progress("preparing", None, Unit::Items("photos"));
+    let outcome = prepare(&src, &dst, &options, &cancel, &mut |event| match event {
+        Event::Progress(progress) => {
+            bar.set_total(progress.total);
+            bar.set(progress.photos);
+            bar.message(behind_the_bar(&progress));
+        }
+        Event::Warning(warning) => terminal.warn(warning),
+        _ => {}
+    });
+    drop(bar);
+    let summary = outcome.or_else(dress)?;
+    report(args, &summary, terminal)?;
+    Ok(Exit::Done)
+}
+
+impl Args {
+    fn options(&self) -> anyhow::Result<Options> {
+        let encoding = match (self.encode, self.quality) {
+            (EncodeArg::Jpeg, quality) => Encoding::Jpeg { quality: quality.unwrap_or(90) },
+            (EncodeArg::Png, None) => Encoding::Png,
+            (EncodeArg::Raw, None) => Encoding::Raw,
+            (_, Some(_)) => {
+                return Err(usage("--quality has no meaning without loss", "use --encode jpeg"));
+            }
+        };
+        Ok(Options {
+            width: self.size.width,
+            height: self.size.height,
+            fit: match self.fit {
+                FitArg::Crop => Fit::Crop,
+                FitArg::Pad => Fit::Pad,
+                FitArg::Stretch => Fit::Stretch,
+            },
+            encoding,
+            shards: self.shards,
+            splits: self.splits.clone(),
+            seed: self.seed,
+            threads: self.threads.map(|threads| threads as usize),
+            max_rejects: self.max_rejects,
+            fresh: self.fresh,
+            retry_rejects: self.retry_failed,
+        })
+    }
+}
+
+/// Gives an error its hint and exit code.
+fn dress(error: PrepareError) -> anyhow::Result<Summary> {
+    let exit = match &error {
+        PrepareError::BadSize { .. }
+        | PrepareError::BadQuality { .. }
+        | PrepareError::BadShards { .. }
+        | PrepareError::BadSplitName { .. }
+        | PrepareError::BadShares { .. } => Exit::Usage,
+        PrepareError::Cancelled { .. } => Exit::Interrupted,
+        PrepareError::Busy { .. } => Exit::Retry,
+        _ => Exit::Failed,
+    };
+    let hint = error.hint();
+    let failed = Err(error).exit(exit);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}
+
+fn behind_the_bar(progress: &Progress) -> String {
+    let Progress { shards, total_shards, rejects, .. } = progress;
+    match rejects {
+        0 => format!("shard {shards}/{total_shards}"),
+        _ => format!("shard {shards}/{total_shards}, {rejects} rejected"),
+    }
+}
+
+fn report(args: &Args, summary: &Summary, terminal: &Terminal) -> anyhow::Result<()> {
+    let mut table = Table::new(["split", "shards", "records", "MB"]);
+    for split in &summary.splits {
+        table.row([
+            split.name.clone(),
+            split.shards.to_string(),
+            split.records.to_string(),
+            format!("{:.1}", split.bytes as f64 / 1e6),
+        ]);
+    }
+    terminal.data(table)?;
+    if summary.converted == 0 {
+        terminal.note(format!("`{}` was finished already", args.dst.display()));
+    } else {
+        terminal.note(format!(
+            "{} photos in {:.1} s on {} threads: {:.0} photos/s",
+            summary.converted, summary.seconds, summary.threads, summary.photos_per_second
+        ));
+    }
+    if summary.ignored > 0 {
+        terminal.note(format!("{} files are no photos by their names", summary.ignored));
+    }
+    if summary.rejects > 0 {
+        let list = args.dst.join("rejects.jsonl");
+        terminal.warn(format!(
+            "{} of {} photos were rejected; reasons in `{}`",
+            summary.rejects,
+            summary.photos,
+            list.display()
+        ));
+    }
+    terminal.json(summary)
+}
+
+fn parse_size(text: &str) -> Result<Size, String> {
+    let side = |text: &str| match text.parse::<u32>() {
+        Ok(side @ 1..=4096) => Ok(side),
+        _ => Err("expected pixels from 1 to 4096, such as 192 or 320x240".to_owned()),
+    };
+    let (width, height) = text.split_once(['x', 'X']).unwrap_or((text, text));
+    Ok(Size { width: side(width)?, height: side(height)? })
+}
+
+fn parse_split(text: &str) -> Result<SplitShare, String> {
+    let bad = || "expected a name and a share, such as validation=0.1".to_owned();
+    let (name, share) = text.split_once('=').ok_or_else(bad)?;
+    let share = match share.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map_err(|_| bad())? / 100.0,
+        None => share.parse().map_err(|_| bad())?,
+    };
+    if !(share > 0.0 && share < 1.0) {
+        return Err("the share must lie between 0 and 1".into());
+    }
+    Ok(SplitShare { name: name.into(), share })
+}
+
+fn parse_limit(text: &str) -> Result<RejectLimit, String> {
+    let bad = || "expected a number such as 10, or a percentage such as 5%".to_owned();
+    match text.strip_suffix('%') {
+        Some(percent) => match percent.parse::<f64>() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(RejectLimit::Percent(percent)),
+            _ => Err(bad()),
+        },
+        None => text.parse().map(RejectLimit::Count).map_err(|_| bad()),
+    }
+}

@@ -393,10 +393,10 @@ fn local_files_and_folders_serve_as_well() {
 
 #[test]
 fn same_contents_packed_again_are_accepted() {
-    let Some(mnist) = mnist() else { return };
+    let Some(mnist) = paceline_testing::real_data("mnist") else { return };
     let dir = tempfile::tempdir().unwrap();
     let dataset = paceline_data::fetch::datasets::find("mnist").unwrap();
-    let options = Options { from: Some(mnist), ..quick() };
+    let options = Options { from: Some(mnist.to_str().unwrap().into()), ..quick() };
     let fetched = get(dataset, dir.path(), &options).unwrap();
     assert_eq!(fetched.files.len(), 4);
     assert!(get(dataset, dir.path(), &quick()).unwrap().was_complete);
@@ -409,15 +409,10 @@ fn same_contents_packed_again_are_accepted() {
     get(dataset, dir.path(), &options).unwrap();
 }
 
-fn mnist() -> Option<String> {
-    let root = std::env::var("PACELINE_DATA")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into());
-    let path = format!("{root}/mnist");
-    Path::new(&path).is_dir().then_some(path)
-}
+/// Name, contents and kind of an entry in an archive.
+type Entry = (&'static str, &'static [u8], tar::EntryType);
 
-/// A `.tgz` with these entries: name, contents, kind.
-fn archive(entries: &[(&str, &[u8], tar::EntryType)]) -> Vec<u8> {
+fn archive(entries: &[Entry]) -> Vec<u8> {
     let gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut builder = tar::Builder::new(gz);
     for (name, contents, kind) in entries {
@@ -439,12 +434,12 @@ fn archive(entries: &[(&str, &[u8], tar::EntryType)]) -> Vec<u8> {
 #[test]
 fn archives_are_unpacked_whole_or_refused() {
     use tar::EntryType::{Directory, Regular, Symlink};
-    let good: &[(&str, &[u8], _)] = &[
+    let good: &[Entry] = &[
         ("set/", b"", Directory),
         ("set/rose/1.jpg", b"one", Regular),
         ("set/daisy/2.jpg", b"two", Regular),
     ];
-    let cases: &[(&[(&str, &[u8], tar::EntryType)], &str)] = &[
+    let cases: &[(&[Entry], &str)] = &[
         (good, ""),
         (&[("set/a", b"", Regular), ("../evil", b"x", Regular)], "outside"),
         (&[("set/a", b"", Regular), ("/tmp/evil", b"x", Regular)], "outside"),

@@ -15,7 +15,7 @@ use paceline_data::{
     store::LocalStore,
 };
 use paceline_tfrecord::{Example, Reader};
-use support::{FailingStore, Fault, assert_same, options, photos, real_data, run, snapshot};
+use support::{FailingStore, Fault, assert_same, options, photos, run, snapshot};
 
 /// Paths of all records and of all rejects.
 fn accounted(dst: &Path) -> (Vec<String>, Vec<String>) {
@@ -344,7 +344,7 @@ fn progress_counts_to_the_end_and_doubts_are_voiced() {
 /// Broken, truncated and odd JPEGs: a record or a reject each, the same on every run.
 #[test]
 fn hostile_photos_are_records_or_rejects() {
-    let Some(hostile) = real_data("jpeg-hostile") else { return };
+    let Some(hostile) = paceline_testing::real_data("jpeg-hostile") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     for (name, bytes) in snapshot(&hostile) {

@@ -1,12 +1,12 @@
 //! What the tests of `prepare` share: photos, snapshots of folders, and a store that fails on demand.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part of it
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // test code outside of `#[test]` functions
+#![allow(clippy::unwrap_used)] // test code outside of `#[test]` functions
 
 use std::{
     collections::BTreeMap,
     io::{self, Write},
     ops::Range,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,20 +18,6 @@ use paceline_data::{
     store::{IfExists, Listing, LocalStore, Lock, Result, Store, Upload},
 };
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
-
-/// Shared real data, if it is there.
-pub fn real_data(name: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("PACELINE_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
-        PathBuf::from,
-    );
-    let path = root.join(name);
-    if !path.is_dir() {
-        println!("skipped: no data ({})", path.display());
-        return None;
-    }
-    Some(path)
-}
 
 /// A photo that no other number gives: a tilted wave with noise, so that it neither vanishes nor takes long.
 pub fn photo(number: u32, width: u32, height: u32) -> Vec<u8> {

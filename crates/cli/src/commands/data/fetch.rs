@@ -25,6 +25,9 @@ pub struct Args {
     /// Give a connection up that delivers nothing for so many seconds
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     stall: u64,
+    /// Give a mirror up after so many attempts in a row without a new byte
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
 }
 
 fn known_names() -> PossibleValuesParser {
@@ -42,6 +45,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let options = Options {
         from: args.from.clone(),
         stall: Duration::from_secs(args.stall),
+        attempts: args.attempts,
         ..Options::default()
     };
     let cancel = terminal.interrupt()?;

@@ -1,0 +1,134 @@
+//! `paceline prepare` and `paceline data fetch` as people call them.
+#![allow(clippy::unwrap_used)] // also in functions that tests share
+
+use paceline_photo::{Colour, Encoder, Encoding, Pixels};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn paceline(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).expect("stdout holds one JSON document")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Two classes of `count` equal photos, and one file that is none.
+fn photos(root: &Path, count: usize, side: u32) -> (String, String) {
+    let data = (0..side * side * 3).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let pixels = Pixels::from_data(side, side, Colour::Rgb, data).unwrap();
+    let mut jpeg = Vec::new();
+    Encoder::new().encode_into(&pixels, Encoding::Jpeg { quality: 90 }, &mut jpeg).unwrap();
+    let first = root.join("first.bin");
+    std::fs::write(&first, jpeg).unwrap();
+    let src = root.join("src");
+    for class in ["cat", "dog"] {
+        std::fs::create_dir_all(src.join(class)).unwrap();
+        for number in 0..count {
+            // Links, so that thousands of photos cost nothing.
+            std::fs::hard_link(&first, src.join(format!("{class}/{number}.jpg"))).unwrap();
+        }
+    }
+    std::fs::write(src.join("dog/broken.jpg"), b"not a photo").unwrap();
+    (text(src), text(root.join("dst")))
+}
+
+fn text(path: PathBuf) -> String {
+    path.into_os_string().into_string().unwrap()
+}
+
+#[test]
+fn summary_is_one_json_document_and_a_second_run_finds_all_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = photos(dir.path(), 20, 50);
+    let call = ["--json", "prepare", &src, &dst, "--size", "40x30", "--split", "validation=25%"];
+    let output = paceline(&call);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary = json(&output);
+    assert_eq!(summary["photos"], 41);
+    assert_eq!((&summary["records"], &summary["rejects"]), (&40.into(), &1.into()));
+    assert_eq!(summary["classes"], serde_json::json!(["cat", "dog"]));
+    assert!(stderr(&output).contains("1 of 41 photos were rejected"), "{}", stderr(&output));
+    let again = paceline(&call);
+    assert_eq!((again.status.code(), &json(&again)["converted"]), (Some(0), &0.into()));
+    let table = paceline(&["prepare", &src, &dst, "--size", "40x30", "--split", "validation=0.25"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.starts_with("split") && table.contains("validation"), "{table}");
+}
+
+#[test]
+fn errors_have_their_exit_code_and_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = photos(dir.path(), 4, 50);
+    let flat = text(dir.path().join("src/cat"));
+    for (code, wanted, args) in [
+        (2, "from 1 to 4096", vec![&*src, &dst, "--size", "0"]),
+        (2, "invalid value", vec![&src, &dst, "--split", "validation"]),
+        (2, "split name", vec![&src, &dst, "--split", "train=0.5"]),
+        (2, "--encode jpeg", vec![&src, &dst, "--encode", "png", "--quality", "5"]),
+        (1, "class folders", vec![&flat, &dst]),
+        (1, "cannot list `/nowhere`", vec!["/nowhere", &dst]),
+        (1, "hint: choose a target outside", vec![&src, &src]),
+        (1, "broken.jpg: neither JPEG nor PNG", vec![&src, &dst, "--max-rejects", "0"]),
+        (1, "hint: use the earlier settings", vec![&src, &dst, "--size", "77"]),
+    ] {
+        let output = paceline(&[&["prepare"], &args[..]].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(wanted), "{args:?}: {said}");
+    }
+    let output = paceline(&["prepare", &src, &dst, "--size", "77", "--fresh"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn interrupt_ends_cleanly_and_the_next_run_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = photos(dir.path(), 1500, 600);
+    let call = ["--json", "prepare", &src, &dst, "--shards", "50", "--size", "24"];
+    let child = Command::new(env!("CARGO_BIN_EXE_paceline"))
+        .args(call)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let first = Path::new(&dst).join("train-00000-of-00050.tfrecord");
+    while !first.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(json(&output)["hint"].as_str().unwrap().contains("same command"));
+    let again = json(&paceline(&call));
+    assert!(again["resumed_shards"].as_u64().unwrap() >= 1, "{again}");
+    assert_eq!(again["records"], 3000);
+}
+
+#[test]
+fn known_data_is_fetched_from_a_folder() {
+    let Some(mnist) = paceline_testing::real_data("mnist") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (from, out) = (text(mnist), text(dir.path().join("mnist")));
+    let output = paceline(&["data", "fetch", "mnist", &out, "--from", &from]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), out);
+    let again = paceline(&["--json", "data", "fetch", "mnist", &out]);
+    assert_eq!(json(&again)["was_complete"], true);
+    let unknown = paceline(&["data", "fetch", "imagenet", &out]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("fashion-mnist"), "{}", stderr(&unknown));
+    let nobody = "http://127.0.0.1:9/";
+    let away = text(dir.path().join("away"));
+    let call = ["-q", "data", "fetch", "fashion-mnist", &away, "--from", nobody, "--attempts", "1"];
+    let refused = paceline(&call);
+    assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("hint: run the same command again"), "{}", stderr(&refused));
+}

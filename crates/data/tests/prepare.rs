@@ -122,6 +122,8 @@ fn failing_writes_are_named_and_survived() {
     let dir = tempfile::tempdir().unwrap();
     let (src, clean) = (dir.path().join("src"), dir.path().join("clean"));
     photos(&src, 40, 9);
+    // Two shards: every kind of write comes, and the disk is not asked to sync thousands of times.
+    let options = || Options { shards: 2, splits: Vec::new(), ..options() };
     run(&src, &clean, &options()).unwrap();
     let wanted = snapshot(&clean);
     let source = LocalStore::new(&src);
@@ -144,8 +146,8 @@ fn failing_writes_are_named_and_survived() {
         assert_same(&wanted, &snapshot(&dst), &format!("after failing at {at}"));
         failures += 1;
     }
-    // Each shard alone has a create, a write and a commit.
-    assert!(failures > 30, "{failures}");
+    // Each of plan, shards, indices, reports, rejects and manifest has a create, a write and a commit.
+    assert!(failures >= 9 * 3, "{failures}");
 }
 
 #[test]

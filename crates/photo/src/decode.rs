@@ -169,23 +169,8 @@ impl Decoder {
         out: &mut Pixels,
     ) -> Result<(), PhotoError> {
         let photo = self.examine(bytes, options)?;
-        if width.min(height) == 0 || width.max(height) > Resizer::MAX_SIDE {
-            return Err(PhotoError::BadTarget { width, height });
-        }
-        // Turning the small picture is cheaper than turning the large one.
+        let (plan, view, target) = fitted(&photo, (width, height), fit)?;
         let orientation = photo.header.orientation;
-        let target = if orientation.swaps_sides() { (height, width) } else { (width, height) };
-        let mut plan = fit::plan(fit, photo.stored_size(), target);
-        let mut side = 8;
-        let step = (plan.region.width / f64::from(plan.inside[2]))
-            .min(plan.region.height / f64::from(plan.inside[3]));
-        while photo.jpeg.is_some() && side > 1 && step * side as f64 / 16.0 >= KEPT_FOR_RESIZING {
-            side /= 2;
-        }
-        plan.region = plan.region.scaled(side as f64 / 8.0);
-        let view = visible(&photo, &plan, side);
-        plan.region.left -= view.columns.0 as f64;
-        plan.region.top -= view.rows.0 as f64;
         self.decode_stored(bytes, &photo, options, view)?;
         if orientation == Orientation::Upright {
             self.resizer.resize_planned(&self.stored, &plan, target, out);
@@ -194,6 +179,31 @@ impl Decoder {
         self.resizer.resize_planned(&self.stored, &plan, target, &mut self.resized);
         turn(&self.resized, orientation, out.reshape(width, height, options.colour));
         Ok(())
+    }
+
+    /// Bytes that [`Decoder::decode_fitted`] would hold for this photo, so that whoever decodes many
+    /// at once can keep their sum within bounds. Reads the header only.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode_fitted`], as far as the header shows.
+    pub fn fitted_memory(
+        &mut self,
+        bytes: &[u8],
+        options: &DecodeOptions,
+        (width, height): (u32, u32),
+        fit: Fit,
+    ) -> Result<u64, PhotoError> {
+        let photo = self.examine(bytes, options)?;
+        let (_, view, _) = fitted(&photo, (width, height), fit)?;
+        let shown = (view.columns.1 - view.columns.0) as u64 * (view.rows.1 - view.rows.0) as u64;
+        let held = match &photo.jpeg {
+            Some(opened) => opened.held_bytes(),
+            // Samples as stored, before they become pixels.
+            None => shown * u64::from(photo.header.components),
+        };
+        let result = u64::from(width) * u64::from(height);
+        // The result is counted twice: it may be turned.
+        Ok(held + (shown + 2 * result) * options.colour.channels() as u64)
     }
 
     /// Reads the header and refuses what is too large or too short, before anything is allocated.
@@ -249,6 +259,32 @@ impl Decoder {
             None => png::decode(bytes, &photo.header, options.colour, &mut self.samples, out),
         }
     }
+}
+
+/// What is decoded and how it is resized; the size of the result before it is turned.
+fn fitted(
+    photo: &Examined,
+    (width, height): (u32, u32),
+    fit: Fit,
+) -> Result<(Plan, View, (u32, u32)), PhotoError> {
+    if width.min(height) == 0 || width.max(height) > Resizer::MAX_SIDE {
+        return Err(PhotoError::BadTarget { width, height });
+    }
+    // Turning the small picture is cheaper than turning the large one.
+    let swapped = photo.header.orientation.swaps_sides();
+    let target = if swapped { (height, width) } else { (width, height) };
+    let mut plan = fit::plan(fit, photo.stored_size(), target);
+    let mut side = 8;
+    let step = (plan.region.width / f64::from(plan.inside[2]))
+        .min(plan.region.height / f64::from(plan.inside[3]));
+    while photo.jpeg.is_some() && side > 1 && step * side as f64 / 16.0 >= KEPT_FOR_RESIZING {
+        side /= 2;
+    }
+    plan.region = plan.region.scaled(side as f64 / 8.0);
+    let view = visible(photo, &plan, side);
+    plan.region.left -= view.columns.0 as f64;
+    plan.region.top -= view.rows.0 as f64;
+    Ok((plan, view, target))
 }
 
 /// The part of the photo that a plan's filter looks at, at `side` samples per block.

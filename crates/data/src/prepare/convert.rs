@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use paceline_photo::{DecodeOptions, Decoder, Encoder, Encoding, PhotoError, Pixels, probe};
+use paceline_photo::{DecodeOptions, Decoder, Encoder, Encoding, PhotoError, Pixels};
 use paceline_tfrecord::{Example, Feature};
 
 use super::{
@@ -47,6 +47,7 @@ struct Scratch {
 enum Reason {
     Read(StoreError),
     Photo(PhotoError),
+    Memory { needed: u64, limit: u64 },
     Panic,
 }
 
@@ -72,6 +73,9 @@ impl<'a> Converter<'a> {
             self.scratch = Scratch::default(); // may be half-changed
             Err(Reason::Panic)
         });
+        if self.scratch.file.capacity() as u64 > KEEP {
+            self.scratch.file = Vec::new();
+        }
         Photo { bytes, outcome: outcome.map_err(|reason| Reject { path, reason: words(&reason) }) }
     }
 
@@ -87,11 +91,14 @@ impl<'a> Converter<'a> {
         let Scratch { file, decoder, pixels, encoder, encoded } = &mut self.scratch;
         file.clear();
         self.src.read_into(path, self.files.total(), file).map_err(Reason::Read)?;
-        let header = probe(file).map_err(Reason::Photo)?;
-        let area = u64::from(header.width) * u64::from(header.height);
-        let needed = 3 * area;
-        let share = self.pixels.take(needed);
         let target = (self.options.width, self.options.height);
+        let needed = decoder.fitted_memory(file, &self.decode, target, self.options.fit);
+        let needed = needed.map_err(Reason::Photo)?;
+        let limit = self.pixels.total();
+        if needed > limit {
+            return Err(Reason::Memory { needed, limit });
+        }
+        let share = self.pixels.take(needed);
         let decoded = decoder.decode_fitted(file, &self.decode, target, self.options.fit, pixels);
         encoded.clear();
         let result =
@@ -100,11 +107,7 @@ impl<'a> Converter<'a> {
             (*decoder, *pixels) = Default::default();
         }
         drop(share);
-        let result = result.map_err(Reason::Photo).map(|()| self.example(path, label, class));
-        if size > KEEP {
-            self.scratch.file = Vec::new();
-        }
-        result
+        result.map_err(Reason::Photo).map(|()| self.example(path, label, class))
     }
 
     /// The fields that TensorFlow's own image pipelines agree on.
@@ -140,6 +143,9 @@ fn words(reason: &Reason) -> String {
         }
         Reason::Read(other) => other.to_string(),
         Reason::Photo(error) => error.to_string(),
+        Reason::Memory { needed, limit } => {
+            format!("decoding takes {needed} bytes of memory, more than the limit of {limit}")
+        }
         Reason::Panic => "the decoder failed on it; please report this photo".into(),
     }
 }

@@ -1,8 +1,8 @@
 //! Memory that all threads share.
 //!
-//! One photo of 60 megapixels takes 180 MB as pixels; one on every core of a large machine would take
-//! gigabytes. So a thread asks for what the header says before it decodes, and large photos wait for
-//! each other while small ones pass.
+//! One photo of 60 megapixels can take 180 MB as pixels; one on every core of a large machine would
+//! take gigabytes. So a thread asks for what decoding will take before it decodes, and large photos
+//! wait for each other while small ones pass.
 
 use std::sync::{Condvar, Mutex};
 
@@ -22,7 +22,7 @@ impl Budget {
 
     /// For pixels being decoded.
     pub(super) fn pixels() -> Self {
-        Self::new(256 << 20)
+        Self::new(288 << 20)
     }
 
     pub(super) fn new(total: u64) -> Self {

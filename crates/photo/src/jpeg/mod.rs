@@ -52,6 +52,18 @@ pub(crate) struct Opened {
     at: usize,
 }
 
+impl Opened {
+    /// Whether each row of pixels follows from the bits of that row.
+    fn streams(&self) -> bool {
+        !self.frame.progressive && self.scan.count == self.frame.count
+    }
+
+    /// Bytes of the coefficients that must be held until the last scan.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        if self.streams() { 0 } else { self.frame.blocks() * 128 }
+    }
+}
+
 /// Reads the header only.
 pub(crate) fn probe(bytes: &[u8]) -> Result<Header, PhotoError> {
     JpegDecoder::new(Simd::Portable).open(bytes).map(|opened| opened.header)
@@ -103,7 +115,7 @@ impl JpegDecoder {
     ) -> Result<(), PhotoError> {
         let frame = &opened.frame;
         let damaged = |defect| PhotoError::Jpeg { defect, offset: opened.at };
-        let streams = !frame.progressive && opened.scan.count == frame.count;
+        let streams = opened.streams();
         if !streams {
             self.collect(bytes, opened, limits)?;
         }

@@ -114,7 +114,7 @@ pub struct Loader {
 
 #[derive(Debug)]
 enum Mode {
-    Inline { indices: Vec<u64>, scratch: Scratch },
+    Inline { indices: Vec<u64>, scratch: Box<Scratch> },
     Ahead(Ahead),
 }
 
@@ -155,7 +155,7 @@ impl Loader {
         let order = Order::new(examples, options.seed, options.shuffle);
         let width = image_shape(source.schema()).len();
         let mode = if source.resident() {
-            Mode::Inline { indices: Vec::new(), scratch: Scratch::default() }
+            Mode::Inline { indices: Vec::new(), scratch: Box::default() }
         } else {
             Mode::Ahead(Ahead {
                 flying: VecDeque::new(),

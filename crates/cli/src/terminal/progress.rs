@@ -48,11 +48,6 @@ impl Progress {
     pub fn message(&self, text: impl Into<String>) {
         self.bar.set_message(text.into());
     }
-
-    /// Whether nobody sees this bar.
-    pub fn is_hidden(&self) -> bool {
-        self.bar.is_hidden()
-    }
 }
 
 impl Drop for Progress {

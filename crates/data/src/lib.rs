@@ -12,6 +12,7 @@ pub mod order;
 pub mod prepare;
 pub mod source;
 pub mod sources;
+pub mod speedtest;
 pub mod store;
 pub mod synth;
 

@@ -71,7 +71,7 @@ impl Page {
         };
         self.body.push_str(&format!(
             "<div class=\"verdict{class}\"><strong>{}</strong>",
-            Escaped(sentence)
+            prose(sentence)
         ));
         self.list_items(points);
         self.body.push_str("</div>");
@@ -105,7 +105,7 @@ impl Page {
 
     /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
-        self.body.push_str(&format!("<p>{}</p>", Escaped(text)));
+        self.body.push_str(&format!("<p>{}</p>", prose(text)));
     }
 
     /// A paragraph of lesser weight.
@@ -124,7 +124,7 @@ impl Page {
         }
         self.body.push_str("<ul>");
         for point in points {
-            self.body.push_str(&format!("<li>{}</li>", Escaped(point)));
+            self.body.push_str(&format!("<li>{}</li>", prose(point)));
         }
         self.body.push_str("</ul>");
     }
@@ -136,7 +136,7 @@ impl Page {
             let key: Vec<String> = figure
                 .key
                 .iter()
-                .map(|(name, value)| format!("{} <b>{}</b>", Escaped(name), Escaped(value)))
+                .map(|(name, value)| format!("<span>{} <b>{}</b></span>", Escaped(name), Escaped(value)))
                 .collect();
             self.body.push_str(&format!(
                 "<figure><figcaption><h3>{}{}</h3><div class=\"key\">{}</div></figcaption>{}",
@@ -146,7 +146,7 @@ impl Page {
                 figure.svg
             ));
             if !figure.words.is_empty() {
-                self.body.push_str(&format!("<p class=\"words\">{}</p>", Escaped(&figure.words)));
+                self.body.push_str(&format!("<p class=\"words\">{}</p>", prose(&figure.words)));
             }
             self.notes(&figure.notes);
             self.body.push_str("</figure>");
@@ -163,8 +163,8 @@ impl Page {
         for (what, advice) in notes {
             self.body.push_str(&format!(
                 "<li><b>Mind:</b> {}. <span class=\"advice\">{}.</span></li>",
-                Escaped(what),
-                Escaped(&capitalised(advice))
+                prose(what),
+                prose(&capitalised(advice))
             ));
         }
         self.body.push_str("</ul>");
@@ -198,6 +198,19 @@ impl Page {
             Escaped(&self.footer)
         )
     }
+}
+
+/// Text for a line that may break: not before a percent sign, nor inside a number such as 4.1e-21.
+fn prose(text: &str) -> String {
+    let escaped = Escaped(text).to_string().replace(" %", "\u{a0}%").replace("p = ", "p\u{a0}=\u{a0}");
+    let mut out = String::with_capacity(escaped.len());
+    let mut before = [' '; 2];
+    for c in escaped.chars() {
+        let exponent = c == '-' && before[1] == 'e' && before[0].is_ascii_digit();
+        out.push(if exponent { '\u{2011}' } else { c });
+        before = [before[1], c];
+    }
+    out
 }
 
 fn tag(colour: Option<usize>) -> String {

@@ -68,6 +68,7 @@ p{margin:0 0 12px;max-width:76ch}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px 14px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\
 figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\
+figcaption .key span{white-space:nowrap}\
 figcaption .key b{color:var(--ink);font-weight:600}\
 figure .words{margin:10px 0 0;font-size:14.5px}\
 .tag{display:inline-block;width:10px;height:10px;border-radius:50%;background:var(--c);margin-right:8px}\

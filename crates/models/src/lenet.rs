@@ -1,26 +1,37 @@
-//! LeNet-5 with relu and average pooling, for 28 x 28 images.
+//! LeNet-5 with relu and average pooling, for grey 28 x 28 images.
+//!
+//! Convolutions run image by image in [`crate::kernels::lenet`], the dense layers as products over
+//! the whole batch. Gradients of convolution weights are summed per task and then in task order, so
+//! that equal threads give equal bits.
 
 use crate::{
-    input::{self, Pixels},
-    kernels::{Buffer, Compute, ConvShape, DenseShape, Finish, PoolShape, loss},
+    input::{self, BYTE, Pixels},
+    kernels::{
+        Buffer, Compute, DenseShape, Finish,
+        lenet::{self as kernel, Backward, Forward},
+        loss,
+    },
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     random,
     registry::Entry,
-    threads::Pool,
+    threads::{Pool, SendPtr},
 };
 use paceline_batch::{Batch, Schema};
 use std::ops::Range;
 
 /// The registry's entry.
-pub const ENTRY: Entry =
-    Entry { name: "lenet", about: "LeNet-5 with relu and average pooling, 28x28 images", build };
+pub const ENTRY: Entry = Entry {
+    name: "lenet",
+    about: "LeNet-5 with relu and average pooling, grey 28x28 images",
+    build,
+};
 
 const SIDE: usize = 28;
-const FLAT: usize = 16 * 5 * 5;
+const FLAT: usize = kernel::FLAT;
+const LAYERS: [&str; 5] = ["conv1", "conv2", "fc1", "fc2", "fc3"];
 
 struct LeNet {
-    channels: usize,
     classes: usize,
     layout: Layout,
     /// Where weights and bias of each layer lie, first layer first.
@@ -33,11 +44,10 @@ struct LeNet {
 #[derive(Default)]
 struct Memory {
     batch: usize,
-    input: Buffer,
+    image: Buffer,
     conv1: Buffer,
     pool1: Buffer,
     conv2: Buffer,
-    pool2: Buffer,
     flat: Buffer,
     fc1: Buffer,
     fc2: Buffer,
@@ -45,129 +55,137 @@ struct Memory {
     d_fc2: Buffer,
     d_fc1: Buffer,
     d_flat: Buffer,
-    d_pool2: Buffer,
-    d_conv2: Buffer,
-    d_pool1: Buffer,
-    d_conv1: Buffer,
+    weights2: Buffer,
+    weights2_back: Buffer,
+    /// One set of sums per task, one scratch buffer per thread.
+    sums: Buffer,
+    scratch: Buffer,
 }
 
 impl Memory {
-    fn reserve(&mut self, batch: usize, channels: usize, classes: usize) {
+    fn reserve(&mut self, batch: usize, classes: usize, threads: usize) {
         if batch <= self.batch {
             return;
         }
         self.batch = batch;
-        let (conv1, pool1, conv2) = (28 * 28 * 6, 14 * 14 * 6, 10 * 10 * 16);
         for (buffer, len) in [
-            (&mut self.input, SIDE * SIDE * channels),
-            (&mut self.conv1, conv1),
-            (&mut self.pool1, pool1),
-            (&mut self.conv2, conv2),
-            (&mut self.pool2, FLAT),
-            (&mut self.flat, FLAT),
-            (&mut self.fc1, 120),
-            (&mut self.fc2, 84),
-            (&mut self.logits, classes),
-            (&mut self.d_fc2, 84),
-            (&mut self.d_fc1, 120),
-            (&mut self.d_flat, FLAT),
-            (&mut self.d_pool2, FLAT),
-            (&mut self.d_conv2, conv2),
-            (&mut self.d_pool1, pool1),
-            (&mut self.d_conv1, conv1),
+            (&mut self.image, batch * kernel::IMAGE),
+            (&mut self.conv1, batch * kernel::CONV1),
+            (&mut self.pool1, batch * kernel::POOL1),
+            (&mut self.conv2, batch * kernel::CONV2),
+            (&mut self.flat, batch * FLAT),
+            (&mut self.fc1, batch * 120),
+            (&mut self.fc2, batch * 84),
+            (&mut self.logits, batch * classes),
+            (&mut self.d_fc2, batch * 84),
+            (&mut self.d_fc1, batch * 120),
+            (&mut self.d_flat, batch * FLAT),
+            (&mut self.weights2, kernel::WEIGHTS2),
+            (&mut self.weights2_back, kernel::WEIGHTS2_BACK),
+            (&mut self.sums, tasks(threads) * kernel::SUMS),
+            (&mut self.scratch, threads * kernel::SCRATCH),
         ] {
-            *buffer = Buffer::zeroed(0);
-            *buffer = Buffer::zeroed(batch * len);
+            *buffer = Buffer::default();
+            *buffer = Buffer::zeroed(len);
         }
     }
 }
 
-/// Builds the model for 28 x 28 images.
+/// Groups of images: enough for threads to even out, few enough to add up their sums.
+fn tasks(threads: usize) -> usize {
+    if threads == 1 { 1 } else { 4 * threads }
+}
+
+/// Builds the model for grey 28 x 28 images.
 fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
     let (image, classes) = input::image_and_classes(ENTRY.name, schema)?;
-    if (image.height, image.width) != (SIDE, SIDE) {
+    if (image.height, image.width, image.channels) != (SIDE, SIDE, 1) {
         return Err(ModelError::Mismatch {
             model: ENTRY.name,
-            needs: format!("images of {SIDE}x{SIDE}"),
+            needs: format!("images of {SIDE}x{SIDE}x1"),
             has: format!("images of {image}"),
         });
     }
+    let shapes: [&[usize]; 5] =
+        [&[6, 1, 5, 5], &[16, 6, 5, 5], &[120, FLAT], &[84, 120], &[classes, 84]];
     let mut layout = Layout::default();
-    let at = [
-        ("conv1", vec![6, image.channels, 5, 5]),
-        ("conv2", vec![16, 6, 5, 5]),
-        ("fc1", vec![120, FLAT]),
-        ("fc2", vec![84, 120]),
-        ("fc3", vec![classes, 84]),
-    ]
-    .map(|(name, shape)| {
-        let weight = layout.push(format!("{name}.weight"), &shape, true);
+    let mut number = 0;
+    let at = LAYERS.map(|name| {
+        let shape = shapes[number];
+        number += 1;
+        let weight = layout.push(format!("{name}.weight"), shape, true);
         (weight, layout.push(format!("{name}.bias"), &shape[..1], true))
     });
     let compute = Compute::new(options.threads)?;
-    let channels = image.channels;
-    Ok(Box::new(LeNet { channels, classes, layout, at, compute, memory: Memory::default() }))
-}
-
-/// The layers' shapes at a batch size.
-struct Shapes {
-    conv1: ConvShape,
-    pool1: PoolShape,
-    conv2: ConvShape,
-    pool2: PoolShape,
-    fc1: DenseShape,
-    fc2: DenseShape,
-    fc3: DenseShape,
+    Ok(Box::new(LeNet { classes, layout, at, compute, memory: Memory::default() }))
 }
 
 impl LeNet {
-    fn shapes(&self, batch: usize) -> Shapes {
-        let conv1 = ConvShape {
+    fn dense(&self, batch: usize) -> [DenseShape; 3] {
+        [(FLAT, 120), (120, 84), (84, self.classes)].map(|(inputs, outputs)| DenseShape {
             batch,
-            height: SIDE,
-            width: SIDE,
-            inputs: self.channels,
-            outputs: 6,
-            kernel: 5,
-            stride: 1,
-            pad: 2,
-        };
-        let pool1 =
-            PoolShape { batch, height: SIDE, width: SIDE, channels: 6, window: 2, stride: 2 };
-        Shapes {
-            conv1,
-            pool1,
-            conv2: ConvShape { height: 14, width: 14, inputs: 6, outputs: 16, pad: 0, ..conv1 },
-            pool2: PoolShape { height: 10, width: 10, channels: 16, ..pool1 },
-            fc1: DenseShape { batch, inputs: FLAT, outputs: 120 },
-            fc2: DenseShape { batch, inputs: 120, outputs: 84 },
-            fc3: DenseShape { batch, inputs: 84, outputs: self.classes },
-        }
+            inputs,
+            outputs,
+        })
     }
 
     /// Leaves the logits in memory.
     fn forward(&mut self, params: &[f32], pixels: Pixels<'_>, batch: usize) {
-        self.memory.reserve(batch, self.channels, self.classes);
-        let shapes = self.shapes(batch);
+        self.memory.reserve(batch, self.classes, self.compute.pool().threads());
+        let dense = self.dense(batch);
         let Self { memory, compute, at, .. } = self;
         let weights = |layer: usize| &params[at[layer].0.clone()];
-        let relu = |layer: usize| Finish {
-            bias: Some(&params[at[layer].1.clone()]),
-            relu: true,
-            ..Finish::default()
-        };
-        compute.widen(pixels, &mut memory.input);
-        let conv1 = &mut memory.conv1;
-        compute.conv_forward(&shapes.conv1, &memory.input, weights(0), conv1, &relu(0));
-        compute.average_pool(&shapes.pool1, conv1, &mut memory.pool1);
-        let conv2 = &mut memory.conv2;
-        compute.conv_forward(&shapes.conv2, &memory.pool1, weights(1), conv2, &relu(1));
-        compute.average_pool(&shapes.pool2, conv2, &mut memory.pool2);
-        compute.swap_channels(batch, 25, 16, &memory.pool2, &mut memory.flat);
-        compute.dense_forward(&shapes.fc1, &memory.flat, weights(2), &mut memory.fc1, &relu(2));
-        compute.dense_forward(&shapes.fc2, &memory.fc1, weights(3), &mut memory.fc2, &relu(3));
-        let bias = Finish { relu: false, ..relu(4) };
-        compute.dense_forward(&shapes.fc3, &memory.fc2, weights(4), &mut memory.logits, &bias);
+        let bias = |layer: usize| &params[at[layer].1.clone()];
+        kernel::order_weights(weights(1), &mut memory.weights2, &mut memory.weights2_back);
+        let isa = compute.isa();
+        let weights2 = &memory.weights2;
+        let [image, conv1, pool1, conv2, flat] = [
+            &mut memory.image,
+            &mut memory.conv1,
+            &mut memory.pool1,
+            &mut memory.conv2,
+            &mut memory.flat,
+        ]
+        .map(|buffer| SendPtr(buffer.as_mut_ptr()));
+        let groups = tasks(compute.pool().threads()).min(batch);
+        compute.pool().run(groups, &|group, _| {
+            for number in group * batch / groups..(group + 1) * batch / groups {
+                // SAFETY: every buffer has room for the batch; groups hold different images.
+                #[allow(unsafe_code)]
+                unsafe {
+                    let part = |start: &SendPtr<f32>, len: usize| {
+                        std::slice::from_raw_parts_mut(start.get().add(number * len), len)
+                    };
+                    let framed = part(&image, kernel::IMAGE);
+                    let range = number * SIDE * SIDE..(number + 1) * SIDE * SIDE;
+                    match pixels {
+                        Pixels::Bytes(bytes) => kernel::frame(
+                            bytes[range].iter().map(|&byte| f32::from(byte) * BYTE),
+                            framed,
+                        ),
+                        Pixels::Floats(floats) => {
+                            kernel::frame(floats[range].iter().copied(), framed);
+                        }
+                    }
+                    isa.run(Forward {
+                        image: framed,
+                        weights1: weights(0),
+                        bias1: bias(0),
+                        weights2,
+                        bias2: bias(1),
+                        conv1: part(&conv1, kernel::CONV1),
+                        pool1: part(&pool1, kernel::POOL1),
+                        conv2: part(&conv2, kernel::CONV2),
+                        flat: part(&flat, FLAT),
+                    });
+                }
+            }
+        });
+        let finish =
+            |layer: usize| Finish { bias: Some(bias(layer)), relu: layer < 4, ..Finish::default() };
+        compute.dense_forward(&dense[0], &memory.flat, weights(2), &mut memory.fc1, &finish(2));
+        compute.dense_forward(&dense[1], &memory.fc1, weights(3), &mut memory.fc2, &finish(3));
+        compute.dense_forward(&dense[2], &memory.fc2, weights(4), &mut memory.logits, &finish(4));
     }
 
     /// From the gradient of the logits to those of the parameters.
@@ -178,54 +196,86 @@ impl LeNet {
         grad: &mut [f32],
         ready: &mut Ready<'_>,
     ) {
-        let shapes = self.shapes(batch);
+        let dense = self.dense(batch);
         let Self { memory, compute, at, .. } = self;
-        let masked = |mask| Finish { mask: Some(mask), ..Finish::default() };
-        let mut done = |layer: usize, params: &mut [f32], grad: &mut [f32]| {
-            let range = at[layer].0.start..at[layer].1.end;
+        for layer in (0..3).rev() {
+            let (input, d_output, d_input) = match layer {
+                2 => (&memory.fc2, &memory.logits, &mut memory.d_fc2),
+                1 => (&memory.fc1, &memory.d_fc2, &mut memory.d_fc1),
+                _ => (&memory.flat, &memory.d_fc1, &mut memory.d_flat),
+            };
+            let (weights, end) = (at[layer + 2].0.clone(), at[layer + 2].1.end);
+            let shape = &dense[layer];
+            let mask = (layer > 0).then_some(&input[..batch * shape.inputs]);
+            let finish = Finish { mask, ..Finish::default() };
+            let from = &params[weights.clone()];
+            compute.dense_backward_input(shape, d_output, from, d_input, &finish);
+            let (d_weights, d_bias) = grad[weights.start..end].split_at_mut(weights.len());
+            compute.dense_backward_weights(shape, input, d_output, d_weights, d_bias);
+            let range = weights.start..end;
             ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
-        };
-        let parts = |layer: usize| (at[layer].0.clone(), at[layer].1.start);
+        }
+        self.backward_convs(batch, grad);
+        // The second layer first, as everywhere: last layer first.
+        for layer in [1, 0] {
+            let range = self.at[layer].0.start..self.at[layer].1.end;
+            ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
+        }
+    }
 
-        let (weight, split) = parts(4);
-        let (d_w, d_b) = grad[weight.start..at[4].1.end].split_at_mut(split - weight.start);
-        let (fc2, fc1) = (&memory.fc2, &memory.fc1);
-        compute.dense_backward_weights(&shapes.fc3, fc2, &memory.logits, d_w, d_b);
-        let d_fc2 = &mut memory.d_fc2;
-        let finish = masked(fc2);
-        compute.dense_backward_input(&shapes.fc3, &memory.logits, &params[weight], d_fc2, &finish);
-        done(4, params, grad);
-
-        let (weight, split) = parts(3);
-        let (d_w, d_b) = grad[weight.start..at[3].1.end].split_at_mut(split - weight.start);
-        compute.dense_backward_weights(&shapes.fc2, fc1, d_fc2, d_w, d_b);
-        let d_fc1 = &mut memory.d_fc1;
-        compute.dense_backward_input(&shapes.fc2, d_fc2, &params[weight], d_fc1, &masked(fc1));
-        done(3, params, grad);
-
-        let (weight, split) = parts(2);
-        let (d_w, d_b) = grad[weight.start..at[2].1.end].split_at_mut(split - weight.start);
-        compute.dense_backward_weights(&shapes.fc1, &memory.flat, d_fc1, d_w, d_b);
-        let (d_flat, finish) = (&mut memory.d_flat, Finish::default());
-        compute.dense_backward_input(&shapes.fc1, d_fc1, &params[weight], d_flat, &finish);
-        done(2, params, grad);
-
-        compute.swap_channels(batch, 16, 25, d_flat, &mut memory.d_pool2);
-        let (conv2, d_conv2) = (&memory.conv2, &mut memory.d_conv2);
-        compute.average_pool_relu_backward(&shapes.pool2, conv2, &memory.d_pool2, d_conv2);
-        let (weight, split) = parts(1);
-        let (d_w, d_b) = grad[weight.start..at[1].1.end].split_at_mut(split - weight.start);
-        compute.conv_backward_weights(&shapes.conv2, &memory.pool1, d_conv2, d_w, d_b);
-        let d_pool1 = &mut memory.d_pool1;
-        compute.conv_backward_input(&shapes.conv2, d_conv2, &params[weight], d_pool1, &finish);
-        done(1, params, grad);
-
-        let (conv1, d_conv1) = (&memory.conv1, &mut memory.d_conv1);
-        compute.average_pool_relu_backward(&shapes.pool1, conv1, d_pool1, d_conv1);
-        let (weight, split) = parts(0);
-        let (d_w, d_b) = grad[weight.start..at[0].1.end].split_at_mut(split - weight.start);
-        compute.conv_backward_weights(&shapes.conv1, &memory.input, d_conv1, d_w, d_b);
-        done(0, params, grad);
+    fn backward_convs(&mut self, batch: usize, grad: &mut [f32]) {
+        let Self { memory, compute, at, .. } = self;
+        let isa = compute.isa();
+        let groups = tasks(compute.pool().threads()).min(batch);
+        memory.sums[..groups * kernel::SUMS].fill(0.0);
+        let sums = SendPtr(memory.sums.as_mut_ptr());
+        let scratch = SendPtr(memory.scratch.as_mut_ptr());
+        let memory = &*memory;
+        compute.pool().run(groups, &|group, thread| {
+            // SAFETY: a group owns its sums, a thread its scratch.
+            #[allow(unsafe_code)]
+            let (sums, scratch) = unsafe {
+                let own = |start: &SendPtr<f32>, number: usize, len: usize| {
+                    std::slice::from_raw_parts_mut(start.get().add(number * len), len)
+                };
+                (own(&sums, group, kernel::SUMS), own(&scratch, thread, kernel::SCRATCH))
+            };
+            for number in group * batch / groups..(group + 1) * batch / groups {
+                let backward = Backward {
+                    image: &memory.image[number * kernel::IMAGE..][..kernel::IMAGE],
+                    conv1: &memory.conv1[number * kernel::CONV1..][..kernel::CONV1],
+                    pool1: &memory.pool1[number * kernel::POOL1..][..kernel::POOL1],
+                    conv2: &memory.conv2[number * kernel::CONV2..][..kernel::CONV2],
+                    d_flat: &memory.d_flat[number * FLAT..][..FLAT],
+                    weights2: &memory.weights2_back,
+                    scratch: &mut *scratch,
+                    sums: &mut *sums,
+                };
+                // SAFETY: the kernel checks the sizes of its slices.
+                #[allow(unsafe_code)]
+                unsafe {
+                    isa.run(backward);
+                }
+            }
+        });
+        let range = at[0].0.start..at[1].1.end;
+        grad[range].fill(0.0);
+        let (d_weights1, d_bias1) = (at[0].0.start, at[0].1.start);
+        let (d_weights2, d_bias2) = (at[1].0.start, at[1].1.start);
+        for sums in memory.sums.chunks_exact(kernel::SUMS).take(groups) {
+            let (second, first) = sums.split_at(kernel::WEIGHTS2 + 16);
+            for (at, sums) in second.chunks_exact(16).enumerate() {
+                let tap = at < kernel::WEIGHTS2 / 16;
+                for (output, sum) in sums.iter().enumerate() {
+                    let to = if tap { d_weights2 + output * 150 + at } else { d_bias2 + output };
+                    grad[to] += sum;
+                }
+            }
+            for (at, sum) in first.iter().enumerate() {
+                let to = if at < 150 { d_weights1 + at } else { d_bias1 + at - 150 };
+                grad[to] += sum;
+            }
+        }
     }
 }
 
@@ -251,8 +301,7 @@ impl Model for LeNet {
         ready: &mut Ready<'_>,
     ) -> Result<StepLoss, ModelError> {
         self.layout.check(params, grad);
-        let width = SIDE * SIDE * self.channels;
-        let pixels = input::pixels(ENTRY.name, batch, width, self.classes)?;
+        let pixels = input::pixels(ENTRY.name, batch, SIDE * SIDE, self.classes)?;
         let examples = batch.len();
         self.forward(params, pixels, examples);
         let logits = &mut self.memory.logits[..examples * self.classes];
@@ -268,8 +317,7 @@ impl Model for LeNet {
         batch: &Batch,
         score: &mut Score,
     ) -> Result<(), ModelError> {
-        let width = SIDE * SIDE * self.channels;
-        let pixels = input::pixels(ENTRY.name, batch, width, self.classes)?;
+        let pixels = input::pixels(ENTRY.name, batch, SIDE * SIDE, self.classes)?;
         self.forward(params, pixels, batch.len());
         let logits = &mut self.memory.logits[..batch.len() * self.classes];
         loss::score(self.compute.isa(), logits, self.classes, &batch.labels, score);

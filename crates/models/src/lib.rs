@@ -4,6 +4,7 @@
 //! gradients are the caller's, one flat buffer each, described by a [`Layout`]. A model knows no
 //! clock, no network and no other worker.
 
+pub mod alexnet;
 mod input;
 pub mod kernels;
 pub mod layout;
@@ -12,6 +13,7 @@ pub mod mobilenet_v2;
 pub mod model;
 pub mod optimizer;
 pub mod pretrained;
+pub mod profile;
 pub mod random;
 pub mod registry;
 pub mod schedule;

@@ -1,6 +1,6 @@
 //! What every model can do.
 
-use crate::{layout::Layout, threads::Pool};
+use crate::{layout::Layout, profile::Profile, threads::Pool};
 use paceline_batch::{Batch, Schema};
 use std::ops::Range;
 
@@ -38,6 +38,11 @@ pub trait Model: Send {
     /// The threads of its kernels, idle whenever the model is not computing, and in particular
     /// while it calls `ready`: the callee may use them for the update.
     fn pool(&self) -> Option<&Pool> {
+        None
+    }
+
+    /// Layer times, for models that collect them.
+    fn profile(&mut self) -> Option<&mut Profile> {
         None
     }
 

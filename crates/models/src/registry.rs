@@ -14,8 +14,12 @@ pub struct Entry {
 }
 
 /// Every model, simplest first.
-pub const ALL: &[&Entry] =
-    &[&crate::softmax::ENTRY, &crate::lenet::ENTRY, &crate::mobilenet_v2::ENTRY];
+pub const ALL: &[&Entry] = &[
+    &crate::softmax::ENTRY,
+    &crate::lenet::ENTRY,
+    &crate::alexnet::ENTRY,
+    &crate::mobilenet_v2::ENTRY,
+];
 
 /// The model of that name.
 ///

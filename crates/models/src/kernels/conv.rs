@@ -15,6 +15,7 @@ use super::{
         pack::{Left, Right},
     },
     simd::{self, Simd},
+    winograd,
 };
 use crate::threads::SendPtr;
 
@@ -282,7 +283,13 @@ impl Compute {
         let left = PatchRows(shape.patches(input));
         let c = SendPtr(output.as_mut_ptr());
         // SAFETY: sizes were checked; `output` is borrowed mutably.
-        unsafe { gemm::problem(m, n, k, left, right, c, n, finish).solve(self) };
+        unsafe {
+            if winograd::suits(shape) && !finish.accumulate {
+                self.winograd(shape, input, &ordered, output, finish);
+            } else {
+                gemm::problem(m, n, k, left, right, c, n, finish).solve(self);
+            }
+        }
         self.weights = ordered;
     }
 
@@ -321,7 +328,13 @@ impl Compute {
         let left = PatchRows(turned.patches(d_output));
         let c = SendPtr(d_input.as_mut_ptr());
         // SAFETY: sizes were checked; `d_input` is borrowed mutably.
-        unsafe { gemm::problem(m, n, k, left, right, c, n, finish).solve(self) };
+        unsafe {
+            if winograd::suits(&turned) && !finish.accumulate {
+                self.winograd(&turned, d_output, &ordered, d_input, finish);
+            } else {
+                gemm::problem(m, n, k, left, right, c, n, finish).solve(self);
+            }
+        }
         self.weights = ordered;
     }
 
@@ -348,8 +361,12 @@ impl Compute {
         let c = SendPtr(ordered.as_mut_ptr());
         // SAFETY: sizes were checked; `ordered` is ours.
         unsafe {
-            gemm::problem(m, n, k, left, right, c, n, &Finish::default()).solve(self);
-        };
+            if winograd::suits(shape) {
+                self.winograd_backward_weights(shape, input, d_output, &mut ordered);
+            } else {
+                gemm::problem(m, n, k, left, right, c, n, &Finish::default()).solve(self);
+            }
+        }
         self.disorder_weights(shape, &ordered, d_weights);
         self.weights = ordered;
         self.column_sums(&d_output[..k * n], n, d_bias);

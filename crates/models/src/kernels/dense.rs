@@ -1,6 +1,7 @@
 //! Dense layers: weights as in PyTorch, a row of inputs for each output.
 
 use super::{Compute, Finish, Matrix};
+use crate::model::Ready;
 
 /// The shape of a dense layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,5 +80,43 @@ impl Compute {
         let d_output_t = Matrix::new(d_output, shape.batch, shape.outputs).t();
         self.gemm(d_output_t, input, d_weights, shape.inputs, &Finish::default());
         self.column_sums(&d_output[..shape.batch * shape.outputs], shape.outputs, d_bias);
+    }
+}
+
+/// Floats of a piece of gradient that is reported while it is still in the second-level caches.
+const PIECE: usize = 1 << 20;
+
+impl Compute {
+    /// Like [`Compute::dense_backward_weights`], for a layer whose weights start at `start` of the
+    /// flat buffers and whose bias follows them; reports the gradient piece by piece, so that the
+    /// callee can use it while it is hot.
+    ///
+    /// # Panics
+    /// If a slice does not fit the shape.
+    #[allow(clippy::too_many_arguments)]
+    pub fn dense_backward_weights_ready(
+        &mut self,
+        shape: &DenseShape,
+        input: &[f32],
+        d_output: &[f32],
+        start: usize,
+        params: &mut [f32],
+        grad: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) {
+        let DenseShape { batch, inputs, outputs } = *shape;
+        let bias = start + shape.weights_len();
+        let range = bias..bias + outputs;
+        self.column_sums(&d_output[..batch * outputs], outputs, &mut grad[range.clone()]);
+        ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
+        let rows = (PIECE / inputs.max(1)).clamp(1, outputs);
+        let input = Matrix::new(input, batch, inputs);
+        for first in (0..outputs).step_by(rows) {
+            let last = (first + rows).min(outputs);
+            let d_output = Matrix::strided(&d_output[first..], batch, last - first, outputs).t();
+            let range = start + first * inputs..start + last * inputs;
+            self.gemm(d_output, input, &mut grad[range.clone()], inputs, &Finish::default());
+            ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
+        }
     }
 }

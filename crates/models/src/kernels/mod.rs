@@ -5,6 +5,7 @@
 //! memory of one [`Compute`].
 
 pub(crate) mod activation;
+pub mod adaptive;
 pub mod batch_norm;
 pub mod buffer;
 pub mod conv;
@@ -15,14 +16,18 @@ pub mod depthwise;
 pub(crate) mod depthwise_backward;
 #[cfg(test)]
 mod depthwise_tests;
+pub mod dropout;
 pub mod gemm;
 pub mod isa;
+pub(crate) mod lenet;
 pub(crate) mod linear;
 pub mod loss;
 pub mod peak;
 pub mod pooling;
 mod reduce;
+mod response;
 pub mod simd;
+mod winograd;
 
 pub use buffer::Buffer;
 pub use conv::ConvShape;
@@ -46,6 +51,8 @@ pub struct Compute {
     scratch: Vec<Buffer>,
     /// Convolution weights in another order.
     weights: Buffer,
+    /// Tiles of 3 x 3 convolutions.
+    frequencies: winograd::Frequencies,
 }
 
 impl Compute {
@@ -59,7 +66,14 @@ impl Compute {
     pub fn with_isa(isa: Isa, threads: usize) -> Self {
         let pool = Pool::new(threads);
         let scratch = (0..pool.threads()).map(|_| Buffer::default()).collect();
-        Self { isa, pool, shared: Buffer::default(), scratch, weights: Buffer::default() }
+        Self {
+            isa,
+            pool,
+            shared: Buffer::default(),
+            scratch,
+            weights: Buffer::default(),
+            frequencies: winograd::Frequencies::default(),
+        }
     }
 
     /// The instruction set.

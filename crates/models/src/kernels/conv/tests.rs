@@ -115,6 +115,19 @@ proptest! {
 }
 
 #[test]
+fn tiled_convolutions_match_on_ragged_tiles_and_several_rounds_of_images() {
+    for (batch, height, width, inputs, outputs, pad) in
+        [(4, 13, 13, 64, 70, 1), (35, 6, 8, 66, 64, 0), (3, 16, 15, 64, 64, 1)]
+    {
+        let shape = ConvShape { batch, height, width, inputs, outputs, kernel: 3, stride: 1, pad };
+        assert!(winograd::suits(&shape), "{shape:?} does not test the tiles");
+        for isa in Isa::available() {
+            check(&shape, isa, 2);
+        }
+    }
+}
+
+#[test]
 fn shapes_of_the_models_match() {
     let shape = ConvShape {
         batch: 2,

@@ -2,7 +2,7 @@
 //!
 //! The right operand is packed once, shared by all threads; a task owns some rows and up to
 //! [`COLUMN_BLOCK`] columns of the result, and walks `k` block by block: the right block stays in
-//! its second-level cache, the left panel is packed just before use and stays in the first.
+//! its second-level cache with the task's left panels, and one right panel at a time in the first.
 //! Where rows and columns give too few tasks (gradients of small weights over millions of pixels),
 //! `k` is split among tasks instead, and their sums are added in task order.
 
@@ -21,6 +21,10 @@ const COLUMN_BLOCK: usize = 1024;
 const PACKED: usize = 8 << 20;
 /// Panels of rows in a task.
 const ROW_PANELS: usize = 8;
+/// Rows, in panels, few enough to be packed by every task.
+const FEW_PANELS: usize = 16;
+/// Columns enough to be shared out among tasks.
+const MANY_COLUMNS: usize = 512;
 /// Products below this many multiplications are not worth waking a thread for.
 const ALONE: usize = 1 << 18;
 
@@ -112,12 +116,16 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
                 let accumulate = self.tail.accumulate || block > 0;
                 for panel in self.first_panel..self.last_panel {
                     let (row, rows) = self.panels.get(panel);
-                    self.problem.left.pack::<S>(row, rows, self.k + from, count, self.scratch);
-                    let mut column = 0;
-                    while column < self.columns {
-                        let columns = (self.columns - column).min(wide);
-                        let width = if columns <= S::LANES { S::LANES } else { wide };
-                        let right = self.packed.add(column * self.panel_k + from * width);
+                    let to = self.scratch.add((panel - self.first_panel) * LEFT_PANEL);
+                    self.problem.left.pack::<S>(row, rows, self.k + from, count, to);
+                }
+                let mut column = 0;
+                while column < self.columns {
+                    let columns = (self.columns - column).min(wide);
+                    let width = if columns <= S::LANES { S::LANES } else { wide };
+                    let right = self.packed.add(column * self.panel_k + from * width);
+                    for panel in self.first_panel..self.last_panel {
+                        let (row, rows) = self.panels.get(panel);
                         let at = row * self.stride + column;
                         let tail = if last {
                             Tail {
@@ -129,12 +137,11 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
                         } else {
                             Tail::plain(accumulate)
                         };
-                        let c = self.c.add(at);
                         let tile = Tile {
                             k: count,
-                            left: self.scratch,
+                            left: self.scratch.add((panel - self.first_panel) * LEFT_PANEL),
                             right,
-                            c,
+                            c: self.c.add(at),
                             stride: self.stride,
                             columns,
                             tail,
@@ -144,8 +151,8 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
                         } else {
                             run_tile::<S, false>(rows, width == wide, tile);
                         }
-                        column += wide;
                     }
+                    column += wide;
                 }
             }
         }
@@ -174,7 +181,10 @@ impl<L: Left> Problem<'_, L> {
         let alone = threads == 1 || self.m * self.n * self.k.max(1) < ALONE;
         // SAFETY: passed on.
         unsafe {
-            if !alone && panels.count * column_blocks < 3 * threads && self.k >= 8 * K_BLOCK {
+            if !alone && panels.count <= FEW_PANELS && self.n >= MANY_COLUMNS {
+                self.split_columns(compute, panels, lanes);
+            } else if !alone && panels.count * column_blocks < 3 * threads && self.k >= 8 * K_BLOCK
+            {
                 self.split_k(compute, panels, lanes);
             } else {
                 self.split_rows(compute, panels, lanes, alone);
@@ -190,7 +200,7 @@ impl<L: Left> Problem<'_, L> {
         compute.shared.reserve(k_packed * columns_packed);
         let threads = if alone { 1 } else { compute.pool.threads() };
         for scratch in &mut compute.scratch {
-            scratch.reserve(LEFT_PANEL);
+            scratch.reserve(ROW_PANELS * LEFT_PANEL);
         }
         let isa = compute.isa;
         let shared = SendPtr(compute.shared.as_mut_ptr());
@@ -275,6 +285,58 @@ impl<L: Left> Problem<'_, L> {
         }
     }
 
+    /// Few rows, many columns (a dense layer on a small batch): each task packs its own columns, so
+    /// that the right operand, too large for any cache, is read from memory once and written never.
+    unsafe fn split_columns(&self, compute: &mut Compute, panels: Panels, lanes: usize) {
+        let threads = compute.pool.threads();
+        let width = self.n.div_ceil(8 * threads).next_multiple_of(2 * lanes).clamp(128, 512);
+        for scratch in &mut compute.scratch {
+            scratch.reserve(panels.count * LEFT_PANEL + K_BLOCK * width);
+        }
+        let isa = compute.isa;
+        let scratch = Scratch::new(&mut compute.scratch);
+        let blocks = self.k.div_ceil(K_BLOCK).max(1);
+        compute.pool.run(self.n.div_ceil(width), &|task, thread| {
+            let column = task * width;
+            let columns = width.min(self.n - column);
+            // SAFETY: a task owns its columns of the result, a thread its scratch.
+            unsafe {
+                let left = scratch.get(thread);
+                let right = left.add(panels.count * LEFT_PANEL);
+                for block in 0..blocks {
+                    let k = block * self.k / blocks;
+                    let count = (block + 1) * self.k / blocks - k;
+                    isa.run(PackRight {
+                        right: self.right,
+                        k,
+                        count,
+                        column,
+                        columns,
+                        panel_k: count,
+                        to: right,
+                        at: 0,
+                    });
+                    isa.run(Block {
+                        problem: self,
+                        panels,
+                        first_panel: 0,
+                        last_panel: panels.count,
+                        columns,
+                        k,
+                        count,
+                        packed: right,
+                        panel_k: count,
+                        c: self.c.get().add(column),
+                        stride: self.stride,
+                        tail: self.tail(self.accumulate || block > 0, column),
+                        more: block + 1 < blocks,
+                        scratch: left,
+                    });
+                }
+            }
+        });
+    }
+
     unsafe fn split_k(&self, compute: &mut Compute, panels: Panels, lanes: usize) {
         let threads = compute.pool.threads();
         let tasks = (4 * threads).min(self.k / K_BLOCK);
@@ -282,7 +344,7 @@ impl<L: Left> Problem<'_, L> {
         let size = self.m * width;
         compute.shared.reserve(tasks * size);
         for scratch in &mut compute.scratch {
-            scratch.reserve(LEFT_PANEL + K_BLOCK * width);
+            scratch.reserve(panels.count * LEFT_PANEL + K_BLOCK * width);
         }
         let isa = compute.isa;
         let partial = SendPtr(compute.shared.as_mut_ptr());
@@ -293,7 +355,7 @@ impl<L: Left> Problem<'_, L> {
             // SAFETY: a task owns its partial result, a thread its scratch.
             unsafe {
                 let left = scratch.get(thread);
-                let right = left.add(LEFT_PANEL);
+                let right = left.add(panels.count * LEFT_PANEL);
                 for block in 0..blocks {
                     let k = start + block * (end - start) / blocks;
                     let count = start + (block + 1) * (end - start) / blocks - k;

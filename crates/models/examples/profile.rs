@@ -1,0 +1,65 @@
+//! Where a training step's time goes: `profile MODEL BATCH [THREADS]`.
+
+#![allow(clippy::print_stdout, clippy::cast_precision_loss)] // a tool for the terminal
+
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_models::{
+    ModelOptions, StepContext,
+    kernels::{Buffer, Compute, peak::peak_flops},
+    registry,
+};
+use std::time::Instant;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, or: usize| args.get(at).and_then(|arg| arg.parse().ok()).unwrap_or(or);
+    let name = args.first().map_or("alexnet", String::as_str);
+    let (examples, threads) = (number(1, 32), number(2, 2));
+    let (side, channels, classes) = if name == "lenet" { (28, 1, 10) } else { (224, 3, 1000) };
+    let image = ImageShape { height: side, width: side, channels };
+    let names = (0..classes).map(|class| class.to_string()).collect();
+    let schema =
+        Schema { features: FeatureKind::Image(image), labels: LabelKind::Classes { names } };
+    let options = ModelOptions { threads, dropout: 0.0, ..ModelOptions::default() };
+    let entry = registry::find(name).expect("a model of the registry");
+    let mut model = (entry.build)(&schema, &options).expect("the schema fits");
+    let batch = Batch {
+        features: Features::Pixels {
+            values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
+            width: image.len(),
+        },
+        labels: (0..examples).map(|at| (at % classes) as u32).collect(),
+    };
+    let mut params = Buffer::zeroed(model.layout().len());
+    let mut grad = Buffer::zeroed(model.layout().len());
+    model.init(1, &mut params);
+    let context = StepContext { seed: 1, step: 0, first_example: 0, scale: 1e-3 };
+    let peak = peak_flops(&Compute::new(threads).expect("an instruction set")) / 1e9;
+    let mut steps = |count: usize, on: bool| {
+        if let Some(profile) = model.profile() {
+            profile.set(on);
+        }
+        let start = Instant::now();
+        for _ in 0..count {
+            model
+                .loss_and_grad(&mut params, &batch, &context, &mut grad, &mut |_, _, _| ())
+                .expect("the batch fits");
+        }
+        start.elapsed().as_secs_f64() / count as f64
+    };
+    steps(1, false);
+    let rounds = 3;
+    let seconds = steps(rounds, true);
+    println!("{name} b{examples}: {:.1} ms a step, peak {peak:.0} GFLOP/s", 1e3 * seconds);
+    for time in model.profile().expect("the model collects").layers() {
+        let rate = time.flops / time.seconds / 1e9;
+        println!(
+            "{:14} {:16} {:8.2} ms {:4.1} % {rate:7.1} GFLOP/s {:.2} of peak",
+            time.layer,
+            time.pass.name(),
+            1e3 * time.seconds / rounds as f64,
+            100.0 * time.seconds / rounds as f64 / seconds,
+            rate / peak
+        );
+    }
+}

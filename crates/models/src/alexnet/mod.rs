@@ -1,0 +1,154 @@
+//! AlexNet, one tower, as torchvision has it: five convolutions and three dense layers.
+//!
+//! Names, shapes and element order of the parameters are torchvision's. Activations lie in height,
+//! width, channel order; only the 6 x 6 x 256 values before the dense layers are put into channel
+//! order, so that their weights need no reordering.
+
+mod passes;
+mod plan;
+
+use crate::{
+    input,
+    kernels::{Compute, loss},
+    layout::Layout,
+    model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
+    profile::Profile,
+    random,
+    registry::Entry,
+    threads::Pool,
+};
+use paceline_batch::{Batch, Schema};
+use passes::Dropout;
+use plan::{Memory, Shapes};
+use std::ops::Range;
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "alexnet",
+    about: "AlexNet, one tower, 61 million weights, images from 63x63 (made for 224x224)",
+    build,
+};
+
+/// Below this the last pooling has nothing left to pool.
+const LEAST_SIDE: usize = 63;
+
+/// Layers with parameters, as torchvision numbers them.
+const LAYERS: [&str; 8] = [
+    "features.0",
+    "features.3",
+    "features.6",
+    "features.8",
+    "features.10",
+    "classifier.1",
+    "classifier.4",
+    "classifier.6",
+];
+
+struct AlexNet {
+    classes: usize,
+    width: usize,
+    /// Shapes for one example; passes set the batch.
+    shapes: Shapes,
+    layout: Layout,
+    /// Where weights and bias of each layer lie.
+    at: [(Range<usize>, Range<usize>); 8],
+    dropout: f32,
+    lrn: bool,
+    compute: Compute,
+    memory: Memory,
+    profile: Profile,
+}
+
+/// Builds the model for images from 63 x 63.
+fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
+    let (image, classes) = input::image_and_classes(ENTRY.name, schema)?;
+    if image.height < LEAST_SIDE || image.width < LEAST_SIDE {
+        return Err(ModelError::Mismatch {
+            model: ENTRY.name,
+            needs: format!("images of at least {LEAST_SIDE}x{LEAST_SIDE}"),
+            has: format!("images of {image}"),
+        });
+    }
+    if !(0.0..1.0).contains(&options.dropout) {
+        return Err(ModelError::Option {
+            model: ENTRY.name,
+            option: "dropout",
+            found: options.dropout.to_string(),
+            wanted: "at least 0 and below 1",
+        });
+    }
+    let shapes = Shapes::new(image, classes);
+    let mut layout = Layout::default();
+    let mut number = 0;
+    let at = LAYERS.map(|name| {
+        let shape = shapes.weights(number);
+        number += 1;
+        let weight = layout.push(format!("{name}.weight"), &shape, true);
+        (weight, layout.push(format!("{name}.bias"), &shape[..1], true))
+    });
+    Ok(Box::new(AlexNet {
+        classes,
+        width: image.len(),
+        shapes,
+        layout,
+        at,
+        dropout: options.dropout,
+        lrn: options.lrn,
+        compute: Compute::new(options.threads)?,
+        memory: Memory::default(),
+        profile: Profile::default(),
+    }))
+}
+
+impl Model for AlexNet {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn pool(&self) -> Option<&Pool> {
+        Some(self.compute.pool())
+    }
+
+    fn profile(&mut self) -> Option<&mut Profile> {
+        Some(&mut self.profile)
+    }
+
+    fn init(&self, seed: u64, params: &mut [f32]) {
+        random::init_layers(seed, &self.layout, params);
+    }
+
+    fn loss_and_grad(
+        &mut self,
+        params: &mut [f32],
+        batch: &Batch,
+        context: &StepContext,
+        grad: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> Result<StepLoss, ModelError> {
+        self.layout.check(params, grad);
+        let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
+        let examples = batch.len();
+        self.memory.reserve(&self.shapes, examples, true);
+        let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, context });
+        self.forward(params, pixels, examples, dropout);
+        let logits = &mut self.memory.logits[..examples * self.classes];
+        let isa = self.compute.isa();
+        let loss = loss::cross_entropy(isa, logits, self.classes, &batch.labels, context.scale);
+        self.backward(params, examples, grad, ready);
+        Ok(loss)
+    }
+
+    fn score(
+        &mut self,
+        params: &[f32],
+        batch: &Batch,
+        score: &mut Score,
+    ) -> Result<(), ModelError> {
+        let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
+        self.memory.reserve(&self.shapes, batch.len(), false);
+        self.forward(params, pixels, batch.len(), None);
+        let logits = &mut self.memory.logits[..batch.len() * self.classes];
+        loss::score(self.compute.isa(), logits, self.classes, &batch.labels, score);
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Shapes of all layers, and the memory a batch needs.
+
+use crate::kernels::{Buffer, ConvShape, DenseShape, PoolShape, adaptive::AdaptiveShape};
+use paceline_batch::ImageShape;
+
+/// Values per example of the two hidden dense layers.
+const HIDDEN: usize = 4096;
+/// Rows and columns of what the dense layers see.
+const SIDE: usize = 6;
+
+/// The layers' shapes for one example.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shapes {
+    pub(super) convs: [ConvShape; 5],
+    /// After the first, second and last convolution.
+    pub(super) pools: [PoolShape; 3],
+    pub(super) adaptive: AdaptiveShape,
+    pub(super) dense: [DenseShape; 3],
+}
+
+impl Shapes {
+    pub(super) fn new(image: ImageShape, classes: usize) -> Self {
+        let conv = |height, width, inputs, outputs, kernel, stride, pad| ConvShape {
+            batch: 1,
+            height,
+            width,
+            inputs,
+            outputs,
+            kernel,
+            stride,
+            pad,
+        };
+        let pool = |conv: &ConvShape| PoolShape {
+            batch: 1,
+            height: conv.out_height(),
+            width: conv.out_width(),
+            channels: conv.outputs,
+            window: 3,
+            stride: 2,
+        };
+        let conv1 = conv(image.height, image.width, image.channels, 64, 11, 4, 2);
+        let pool1 = pool(&conv1);
+        let conv2 = conv(pool1.out_height(), pool1.out_width(), 64, 192, 5, 1, 2);
+        let pool2 = pool(&conv2);
+        let (height, width) = (pool2.out_height(), pool2.out_width());
+        let conv3 = conv(height, width, 192, 384, 3, 1, 1);
+        let conv4 = conv(height, width, 384, 256, 3, 1, 1);
+        let conv5 = conv(height, width, 256, 256, 3, 1, 1);
+        let pool5 = pool(&conv5);
+        let adaptive = AdaptiveShape {
+            height: pool5.out_height(),
+            width: pool5.out_width(),
+            channels: 256,
+            side: SIDE,
+        };
+        let dense = |inputs, outputs| DenseShape { batch: 1, inputs, outputs };
+        Self {
+            convs: [conv1, conv2, conv3, conv4, conv5],
+            pools: [pool1, pool2, pool5],
+            adaptive,
+            dense: [
+                dense(SIDE * SIDE * 256, HIDDEN),
+                dense(HIDDEN, HIDDEN),
+                dense(HIDDEN, classes),
+            ],
+        }
+    }
+
+    /// The same layers for a whole batch.
+    pub(super) fn with_batch(mut self, batch: usize) -> Self {
+        self.convs.iter_mut().for_each(|shape| shape.batch = batch);
+        self.pools.iter_mut().for_each(|shape| shape.batch = batch);
+        self.dense.iter_mut().for_each(|shape| shape.batch = batch);
+        self
+    }
+
+    /// PyTorch's shape of a layer's weights.
+    pub(super) fn weights(&self, layer: usize) -> Vec<usize> {
+        match self.convs.get(layer) {
+            Some(conv) => vec![conv.outputs, conv.inputs, conv.kernel, conv.kernel],
+            None => {
+                let dense = &self.dense[layer - self.convs.len()];
+                vec![dense.outputs, dense.inputs]
+            }
+        }
+    }
+}
+
+/// Activations and gradients for the largest batch so far.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    batch: usize,
+    training: bool,
+    pub(super) input: Buffer,
+    /// Outputs of the convolutions, after relu.
+    pub(super) convs: [Buffer; 5],
+    /// Outputs of the first two convolutions after response normalisation, if it is on.
+    pub(super) normed: [Buffer; 2],
+    pub(super) pools: [Buffer; 3],
+    /// 6 x 6 pixels, in pixel order and in channel order.
+    pub(super) pooled: Buffer,
+    pub(super) flat: Buffer,
+    pub(super) hidden: [Buffer; 2],
+    pub(super) logits: Buffer,
+    /// Gradients of dense layers' inputs.
+    pub(super) d_dense: [Buffer; 3],
+    /// Gradients of convolutions' outputs live in the first or second, and each is made from the
+    /// other: never more than two are alive.
+    pub(super) d_first: Buffer,
+    pub(super) d_second: Buffer,
+}
+
+impl Memory {
+    /// Plans memory for a batch; evaluation alone needs no gradients.
+    pub(super) fn reserve(&mut self, shapes: &Shapes, batch: usize, training: bool) {
+        if batch <= self.batch && (self.training || !training) {
+            return;
+        }
+        let batch = batch.max(self.batch);
+        let training = training || self.training;
+        // Gives everything back first: old and new plan together might not fit.
+        *self = Self { batch, training, ..Self::default() };
+        let floats = |per_example: usize| Buffer::zeroed(batch * per_example);
+        self.input = floats(shapes.convs[0].input_len());
+        self.convs = shapes.convs.map(|conv| floats(conv.output_len()));
+        self.pools = shapes.pools.map(|pool| floats(pool.output_image()));
+        self.pooled = floats(shapes.dense[0].inputs);
+        self.flat = floats(shapes.dense[0].inputs);
+        self.hidden = [floats(HIDDEN), floats(HIDDEN)];
+        self.logits = floats(shapes.dense[2].outputs);
+        if training {
+            self.d_dense = shapes.dense.map(|dense| floats(dense.inputs));
+            // The first holds gradients of the outputs of convolutions 5, 3, 2 and 1, the second
+            // those of 4, and of the inputs of the third and second convolution.
+            let [conv1, conv2, conv3, conv4, conv5] = shapes.convs.map(|conv| conv.output_len());
+            self.d_first = floats(conv1.max(conv2).max(conv3).max(conv5));
+            let pooled = shapes.pools[0].output_image().max(shapes.pools[1].output_image());
+            self.d_second = floats(conv4.max(pooled).max(shapes.pools[2].output_image()));
+        }
+    }
+
+    /// Room for normalised activations, which few ask for.
+    pub(super) fn reserve_normed(&mut self, shapes: &Shapes) {
+        for (normed, conv) in self.normed.iter_mut().zip(&shapes.convs) {
+            normed.reserve(self.batch * conv.output_len());
+        }
+    }
+}

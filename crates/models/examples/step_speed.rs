@@ -1,6 +1,8 @@
 //! Training steps per second on random pixels: `step_speed MODEL BATCH [THREADS] [ROUNDS]`.
 //!
 //! A step is forward, backward and plain SGD, applied range by range as gradients become final.
+//! With `--serve STEPS` at the end it measures once for every line `go` on standard input, in
+//! images per second: our side of `cargo xtask versus models` (see `xtask/peers/contest.py`).
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss)] // a tool for the terminal
 
@@ -55,6 +57,23 @@ fn main() {
         };
         model.loss_and_grad(&mut params, &batch, &context, &mut grad, &mut update)
     };
+    if let Some(at) = args.iter().position(|arg| arg == "--serve") {
+        let steps = number(at + 1, 1) as u64;
+        step(0).expect("the batch fits");
+        println!("{{\"ready\": \"Paceline\"}}");
+        for line in std::io::stdin().lines() {
+            if line.map_or(true, |line| line.trim() != "go") {
+                break;
+            }
+            let start = Instant::now();
+            for number in 0..steps {
+                step(number).expect("the batch fits");
+            }
+            let rate = steps as f64 * examples as f64 / start.elapsed().as_secs_f64();
+            println!("{{\"value\": {rate}}}");
+        }
+        return;
+    }
     let start = Instant::now();
     let loss = step(0).expect("the batch fits");
     let once = start.elapsed().as_secs_f64();

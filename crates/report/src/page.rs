@@ -136,7 +136,9 @@ impl Page {
             let key: Vec<String> = figure
                 .key
                 .iter()
-                .map(|(name, value)| format!("<span>{} <b>{}</b></span>", Escaped(name), Escaped(value)))
+                .map(|(name, value)| {
+                    format!("<span>{} <b>{}</b></span>", Escaped(name), Escaped(value))
+                })
                 .collect();
             self.body.push_str(&format!(
                 "<figure><figcaption><h3>{}{}</h3><div class=\"key\">{}</div></figcaption>{}",
@@ -202,7 +204,8 @@ impl Page {
 
 /// Text for a line that may break: not before a percent sign, nor inside a number such as 4.1e-21.
 fn prose(text: &str) -> String {
-    let escaped = Escaped(text).to_string().replace(" %", "\u{a0}%").replace("p = ", "p\u{a0}=\u{a0}");
+    let escaped =
+        Escaped(text).to_string().replace(" %", "\u{a0}%").replace("p = ", "p\u{a0}=\u{a0}");
     let mut out = String::with_capacity(escaped.len());
     let mut before = [' '; 2];
     for c in escaped.chars() {

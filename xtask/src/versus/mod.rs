@@ -7,6 +7,7 @@
 mod benchmarks;
 mod contest;
 mod data;
+mod models;
 
 use crate::environment::Environment;
 use anyhow::bail;
@@ -15,6 +16,10 @@ use std::path::Path;
 /// TensorFlow.
 const TENSORFLOW: Environment =
     Environment { folder: "peers/tf", packages: &["tensorflow-cpu==2.21.0", "pillow==13.0.0"] };
+
+/// PyTorch.
+const TORCH: Environment =
+    Environment { folder: "peers/torch", packages: &["torch==2.15.0", "numpy==2.4.6"] };
 
 /// The smaller peers.
 const MISC: Environment = Environment {
@@ -30,11 +35,12 @@ const MISC: Environment = Environment {
 
 /// Runs the comparisons of one area, or of all.
 pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    let areas = if areas.is_empty() { &["data"][..] } else { areas };
+    let areas = if areas.is_empty() { &["data", "models"][..] } else { areas };
     for area in areas {
         match *area {
             "data" => data::run(root)?,
-            other => bail!("no such area: {other}; there is: data"),
+            "models" => models::run(root)?,
+            other => bail!("no such area: {other}; there are: data, models"),
         }
     }
     Ok(())

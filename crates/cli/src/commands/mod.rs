@@ -6,6 +6,7 @@ mod man;
 mod monitor;
 mod prepare;
 mod report;
+mod speedtest;
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
@@ -21,6 +22,8 @@ pub enum Command {
     Monitor(monitor::Args),
     /// Put runs on one page: verdict, curves, time, resources
     Report(report::Args),
+    /// Measure how fast image files and records can be read, and what that depends on
+    Speedtest(speedtest::Args),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -35,6 +38,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),
+        Command::Speedtest(args) => speedtest::exec(args, terminal),
         Command::Man(args) => man::exec(args, terminal),
     }
 }

@@ -22,7 +22,7 @@ impl Table {
 }
 
 fn looks_numeric(cell: &str) -> bool {
-    let digits = cell.trim_start_matches(['-', '+', '~', '<', '≤']);
+    let digits = cell.trim_start_matches(['-', '+', '~', '<', '≤', '\u{2212}']);
     cell.is_empty() || cell == "–" || digits.starts_with(|c: char| c.is_ascii_digit())
 }
 

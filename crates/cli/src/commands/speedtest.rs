@@ -1,0 +1,419 @@
+//! `paceline speedtest`: how fast image files and records can be read, and what that depends on.
+//!
+//! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
+//! meet. All results are written into one folder, so that a test can be stopped and continued.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Table, Terminal, Unit};
+use anyhow::Context as _;
+use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
+use paceline_analysis::words::number;
+use paceline_data::speedtest::{
+    self, ColdMethod, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings, SpeedTestError,
+    Target,
+};
+use paceline_report::csv::Csv;
+use paceline_report::experiment::{self as page, Context};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `paceline speedtest`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  paceline speedtest --images flowers --records shards --batch-size 2,4,8 --batches 3,6,9 --repeat 3
+
+The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching
+on all threads. Opening the data is reported separately. The same call continues an interrupted test.")]
+pub struct Args {
+    /// Folder of photos in class folders
+    #[arg(long, value_name = "DIR")]
+    images: Option<PathBuf>,
+    /// Folder of TFRecord shards
+    #[arg(long, value_name = "DIR")]
+    records: Option<PathBuf>,
+    /// Images per batch
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_values_t = [2, 4, 8])]
+    batch_size: Vec<u64>,
+    /// Batches per measurement
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_values_t = [3, 6, 9])]
+    batches: Vec<u64>,
+    /// Measurements of every setting
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    repeat: u64,
+    /// Drop the page cache before every measurement (whole with root, else file by file)
+    #[arg(long)]
+    cold: bool,
+    /// Keep decoded images from one repetition to the next
+    #[arg(long)]
+    cache: bool,
+    /// Decides the order of measurements and the choice of images
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads that decode [default: all cores this process may use]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Side in pixels to which all images are resized [default: the records' own, else 224]
+    #[arg(long, value_name = "PIXELS")]
+    size: Option<u32>,
+    /// Folder for results
+    #[arg(long, value_name = "DIR", default_value = "speedtest")]
+    out: PathBuf,
+    /// Forget an earlier test in that folder and begin again
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// Measures, analyses, writes the results.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let settings = settings(args)?;
+    if args.fresh {
+        let journal = args.out.join(JOURNAL);
+        if journal.exists() {
+            fs::remove_file(&journal)
+                .with_context(|| format!("cannot remove `{}`", journal.display()))?;
+        }
+    }
+    let outcome = measure(&settings, args, terminal)?;
+    if outcome.resumed > 0 {
+        terminal.note(format!("{} measurements were there already", outcome.resumed));
+    }
+    for opened in &outcome.sources {
+        for remark in &opened.remarks {
+            terminal.note(format!("{}: {remark}", opened.source.name()));
+        }
+    }
+    if !outcome.complete {
+        terminal.note(format!(
+            "stopped after {} measurements; the same call goes on from there",
+            outcome.samples.len()
+        ));
+        terminal.json(&json!({
+            "complete": false, "settings": settings, "samples": outcome.samples, "out": args.out,
+        }))?;
+        return Ok(Exit::Interrupted);
+    }
+    let experiment = experiment(&settings, &outcome.samples);
+    let findings = analyse(&experiment);
+    let context = context(&settings, &outcome);
+    let files = write(&args.out, &settings, &outcome, &experiment, &findings, &context)?;
+    show(&findings, terminal)?;
+    terminal.json(&document(&settings, &outcome, &findings, &files))?;
+    terminal.note(format!("page: {}", args.out.join(PAGE).display()));
+    Ok(Exit::Done)
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    let mut targets = Vec::new();
+    for (kind, path) in [(Kind::ImageFiles, &args.images), (Kind::Records, &args.records)] {
+        if let Some(path) = path {
+            // Absolute, so that a test continues from whatever folder the call is repeated in.
+            let path = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            targets.push(Target { kind, path });
+        }
+    }
+    if targets.is_empty() {
+        return Err(usage(
+            "neither `--images` nor `--records` is given",
+            "`paceline data synth photos DIR` draws photos, `paceline prepare` makes records of them",
+        ));
+    }
+    let distinct = |values: &[u64]| {
+        let mut values = values.to_vec();
+        values.sort_unstable();
+        values.dedup();
+        values
+    };
+    Ok(Settings {
+        targets,
+        batch_sizes: distinct(&args.batch_size),
+        batches: distinct(&args.batches),
+        repeats: args.repeat,
+        cold: args.cold,
+        cache: args.cache,
+        seed: args.seed,
+        threads: args.threads.unwrap_or_else(|| paceline_data::LoaderOptions::default().threads),
+        size: args.size.map(|side| (side, side)),
+    })
+}
+
+fn measure(settings: &Settings, args: &Args, terminal: &mut Terminal) -> anyhow::Result<Outcome> {
+    let stop = terminal.interrupt()?;
+    let bar = terminal.progress("measuring", None, Unit::Items("measurements"));
+    let mut tell = |progress: speedtest::Progress<'_>| {
+        bar.set_total(progress.total);
+        bar.set(progress.done);
+        let latest = progress.last.map(|sample| {
+            let speed = number(sample.images_per_second);
+            format!("{}: {speed} images/s", sample.source.name())
+        });
+        let left = progress.left.map(|left| format!("{:.0} s left", left.as_secs_f64()));
+        bar.message(latest.into_iter().chain(left).collect::<Vec<_>>().join(", "));
+    };
+    let result = speedtest::run(settings, &args.out, &PageCache::default(), &stop, &mut tell);
+    drop(bar);
+    match result {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => {
+            let (hint, exit) = advice(&error);
+            let result = Err(error).exit(exit);
+            match hint {
+                Some(hint) => result.hint(hint),
+                None => result,
+            }
+        }
+    }
+}
+
+/// What to do about an error, and how to exit.
+fn advice(error: &SpeedTestError) -> (Option<&'static str>, Exit) {
+    match error {
+        SpeedTestError::SettingsChanged { .. } => {
+            (Some("choose another `--out`, or begin again with `--fresh`"), Exit::Usage)
+        }
+        SpeedTestError::Damaged { .. } => {
+            (Some("begin again with `--fresh`, or choose another `--out`"), Exit::Failed)
+        }
+        SpeedTestError::Cold { .. } => (Some("run as root, or leave out `--cold`"), Exit::Failed),
+        SpeedTestError::NotPositive { .. }
+        | SpeedTestError::NothingToRead
+        | SpeedTestError::TooLarge { .. } => (None, Exit::Usage),
+        SpeedTestError::OtherKind { .. } | SpeedTestError::Missing { .. } => {
+            (Some("`paceline data info PATH` says what a folder holds"), Exit::Failed)
+        }
+        _ => (None, Exit::Failed),
+    }
+}
+
+/// The measurements as an experiment.
+fn experiment(settings: &Settings, samples: &[Sample]) -> Experiment {
+    let parameter = |key: &str, name: &str, step: &str, setting| Parameter {
+        key: key.to_owned(),
+        name: name.to_owned(),
+        step: step.to_owned(),
+        setting,
+    };
+    let group = |target: &Target| Group {
+        name: target.kind.name().to_owned(),
+        observations: samples.iter().filter(|s| s.source == target.kind).map(observation).collect(),
+    };
+    Experiment {
+        verb: "are read".to_owned(),
+        unit: "images/s".to_owned(),
+        parameters: vec![
+            parameter("batch_size", "batch size", "each further image per batch", true),
+            parameter("batches", "batch count", "each further batch", true),
+            parameter("repetition", "repetition", "each further repetition", false),
+            parameter("images", "data set size", "each further image of the set", true),
+        ],
+        groups: settings.targets.iter().map(group).collect(),
+    }
+}
+
+fn observation(sample: &Sample) -> Observation {
+    let values = [sample.batch_size, sample.batches, sample.repetition, sample.images];
+    Observation {
+        values: values.iter().map(|&value| value as f64).collect(),
+        response: sample.images_per_second,
+        order: sample.order,
+    }
+}
+
+/// What the page says around the findings.
+fn context(settings: &Settings, outcome: &Outcome) -> Context {
+    let cells = settings.batch_sizes.len() * settings.batches.len();
+    let conditions = match (settings.cold, settings.cache) {
+        (true, true) => "cold page cache, decoded images kept",
+        (true, false) => "cold page cache",
+        (false, true) => "warm page cache, decoded images kept",
+        (false, false) => "warm page cache",
+    };
+    let list =
+        |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut method = vec![
+        "The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching on all \
+         threads. Opening the data and starting threads are not timed."
+            .to_owned(),
+        "Every repetition measures all settings once, sources mixed, in a random order of its own. A warm-up before the first \
+         measurement is dropped."
+            .to_owned(),
+    ];
+    method.extend(outcome.cold.map(|cold| match cold {
+        ColdMethod::Whole => "The page cache was dropped as a whole before every measurement.".to_owned(),
+        ColdMethod::PerFile => "The page cache was dropped file by file before every measurement; pages in use may have \
+                                stayed."
+            .to_owned(),
+    }));
+    if settings.cache {
+        method.push(
+            "Decoded images stay in memory from the first repetition of a setting on.".to_owned(),
+        );
+    }
+    let mut rows = vec![
+        ("batch sizes".to_owned(), list(&settings.batch_sizes)),
+        ("batches".to_owned(), list(&settings.batches)),
+        ("repetitions".to_owned(), settings.repeats.to_string()),
+        ("threads".to_owned(), settings.threads.to_string()),
+        ("seed".to_owned(), settings.seed.to_string()),
+    ];
+    for opened in &outcome.sources {
+        rows.push((opened.source.name().to_owned(), about(opened)));
+        method.extend(
+            opened.remarks.iter().map(|remark| format!("{}: {remark}.", opened.source.name())),
+        );
+    }
+    Context {
+        title: "Reading speed test".to_owned(),
+        lead: format!(
+            "{} · {cells} settings × {} repetitions · {} measurements · {conditions} · {} threads",
+            settings
+                .targets
+                .iter()
+                .map(|target| target.kind.name())
+                .collect::<Vec<_>>()
+                .join(" and "),
+            settings.repeats,
+            outcome.samples.len(),
+            settings.threads,
+        ),
+        cards: Vec::new(),
+        method,
+        settings: rows,
+        footer: format!(
+            "Written by paceline {}. Raw measurements: {CSV}, {JOURNAL}.",
+            env!("CARGO_PKG_VERSION")
+        ),
+    }
+}
+
+fn about(opened: &Opened) -> String {
+    format!(
+        "{} · {} images, read as {} × {} · opened in {} s",
+        opened.path.display(),
+        opened.examples,
+        opened.size.0,
+        opened.size.1,
+        number(opened.open_seconds)
+    )
+}
+
+const PAGE: &str = "speedtest.html";
+const CSV: &str = "speedtest.csv";
+
+/// Writes page, tables and numbers; returns their names.
+fn write(
+    out: &Path,
+    settings: &Settings,
+    outcome: &Outcome,
+    experiment: &Experiment,
+    findings: &Findings,
+    context: &Context,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let results = serde_json::to_string_pretty(&document(settings, outcome, findings, &[]))?;
+    let files = [
+        (PAGE, page::page(experiment, findings, context)),
+        (CSV, samples_csv(&outcome.samples)),
+        ("regressions.csv", page::regression_csv(findings)),
+        ("speedtest.md", page::markdown(findings, context)),
+        ("speedtest.json", results + "\n"),
+    ];
+    let mut written = vec![out.join(JOURNAL)];
+    for (name, text) in files {
+        let path = out.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+fn document(
+    settings: &Settings,
+    outcome: &Outcome,
+    findings: &Findings,
+    files: &[PathBuf],
+) -> serde_json::Value {
+    json!({
+        "complete": true,
+        "settings": settings,
+        "sources": outcome.sources,
+        "cold_method": outcome.cold,
+        "resumed": outcome.resumed,
+        "samples": outcome.samples,
+        "findings": findings,
+        "files": files,
+    })
+}
+
+fn samples_csv(samples: &[Sample]) -> String {
+    let mut csv = Csv::new(&[
+        "order",
+        "source",
+        "batch_size",
+        "batches",
+        "repetition",
+        "images",
+        "seconds",
+        "images_per_second",
+        "bytes",
+        "storage_bytes",
+        "cached",
+        "setup_seconds",
+    ]);
+    for s in samples {
+        csv.row(&[
+            s.order.to_string(),
+            s.source.name().to_owned(),
+            s.batch_size.to_string(),
+            s.batches.to_string(),
+            s.repetition.to_string(),
+            s.images.to_string(),
+            s.seconds.to_string(),
+            s.images_per_second.to_string(),
+            s.bytes.to_string(),
+            s.storage_bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
+            s.cached.to_string(),
+            s.setup_seconds.to_string(),
+        ]);
+    }
+    csv.finish()
+}
+
+/// The findings on the terminal: verdict, speeds, slopes in words, doubts.
+fn show(findings: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
+    let (sentence, points) = page::verdict(findings);
+    let mut text = format!("{sentence}\n");
+    points.iter().for_each(|point| text.push_str(&format!("  {point}\n")));
+    let mut speeds =
+        Table::new(["source", "median images/s", "mean", "95 % interval", "least", "most", "n"]);
+    for group in &findings.groups {
+        if let Some(summary) = group.summary.known() {
+            let interval = summary.interval.known();
+            speeds.row([
+                group.name.clone(),
+                number(summary.median),
+                number(summary.mean),
+                interval.map_or_else(
+                    || "–".to_owned(),
+                    |interval| format!("{} to {}", number(interval.low), number(interval.high)),
+                ),
+                number(summary.min),
+                number(summary.max),
+                summary.n.to_string(),
+            ]);
+        }
+    }
+    let slopes = page::regression_table(findings);
+    let mut table = Table::new(slopes.columns.iter().map(|column| column.name.clone()));
+    slopes.rows.iter().for_each(|row| table.row(row.iter().cloned()));
+    text.push_str(&format!("\n{speeds}\n{table}"));
+    terminal.data(text)?;
+    let general = findings.doubts.iter().map(|doubt| (String::new(), doubt));
+    let of_groups = findings.groups.iter().flat_map(|group| {
+        group.doubts.iter().map(move |doubt| (format!("{}: ", group.name), doubt))
+    });
+    for (whose, doubt) in general.chain(of_groups) {
+        terminal.warn(format!("{whose}{} ({})", doubt.message, doubt.advice));
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! `paceline speedtest` through the real binary: results on disk, resumed after a kill, refused when settings change.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+fn paceline(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    command.args(args);
+    command
+}
+
+fn photos(folder: &Path) -> String {
+    let photos = folder.join("photos").to_str().unwrap().to_owned();
+    let args = ["data", "synth", "photos", &photos, "--per-class", "3", "--threads", "1"];
+    let output = paceline(&args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    photos
+}
+
+fn talk(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_small_test_leaves_page_tables_and_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = photos(folder.path());
+    let out = folder.path().join("out");
+    let out_text = out.to_str().unwrap();
+    let args = [
+        "speedtest",
+        "--images",
+        &photos,
+        "--batch-size",
+        "1,2",
+        "--batches",
+        "1,2,3",
+        "--repeat",
+        "3",
+        "--size",
+        "32",
+        "--out",
+        out_text,
+        "--json",
+    ];
+    let output = paceline(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["complete"], true);
+    assert_eq!(document["samples"].as_array().unwrap().len(), 18);
+    let group = &document["findings"]["groups"][0];
+    assert_eq!(group["name"], "image files");
+    assert_eq!(group["parameters"].as_array().unwrap().len(), 4);
+    assert!(group["parameters"][0]["line"]["p"].is_number());
+    assert!(group["parameters"][0]["words"].as_str().unwrap().contains("p = "));
+    assert_eq!(group["parameters"][3]["doubts"][0]["kind"], "product");
+    let page = std::fs::read_to_string(out.join("speedtest.html")).unwrap();
+    assert!(!page.contains("<script") && page.matches("<svg").count() == 4);
+    let csv = std::fs::read_to_string(out.join("speedtest.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 19);
+    for name in ["speedtest.json", "speedtest.md", "regressions.csv", "speedtest.jsonl"] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+
+    let mut changed = args;
+    changed[8] = "4";
+    let output = paceline(&changed).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        talk(&output).contains("another repeats") && talk(&output).contains("hint:"),
+        "{}",
+        talk(&output)
+    );
+}
+
+#[test]
+fn a_killed_test_goes_on_and_measures_nothing_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = photos(folder.path());
+    let out = folder.path().join("out");
+    let args = [
+        "speedtest",
+        "--images",
+        &photos,
+        "--batch-size",
+        "2,4,8",
+        "--batches",
+        "3,6,9",
+        "--repeat",
+        "4",
+        "--size",
+        "32",
+        "--out",
+        out.to_str().unwrap(),
+        "--json",
+    ];
+    let mut child = paceline(&args).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let journal = out.join("speedtest.jsonl");
+    let lines = || std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+    let begun = std::time::Instant::now();
+    while lines() < 4 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = std::fs::read_to_string(&journal).unwrap();
+    let whole = kept.rfind('\n').map_or(0, |end| end + 1);
+    let output = paceline(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["samples"].as_array().unwrap().len(), 36);
+    assert!(document["resumed"].as_u64().unwrap() >= 3);
+    assert!(std::fs::read_to_string(&journal).unwrap().starts_with(&kept[..whole]));
+}
+
+#[test]
+fn nothing_to_read_is_wrong_usage() {
+    let output = paceline(&["speedtest"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(talk(&output).contains("hint:"), "{}", talk(&output));
+    let output = paceline(&["speedtest", "--records", "/no/such/folder"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(talk(&output).contains("/no/such/folder"), "{}", talk(&output));
+}

@@ -1,1 +1,32 @@
 //! Which configuration should the job run on.
+//!
+//! A [`Catalogue`] says what can be rented, [`Measurements`] what past jobs took on it. A [`Search`]
+//! holds the runs made for the job in question; an [`Advisor`] proposes the next one, and recommends a
+//! configuration with its expected time and cost, an interval and the runner-up. Methods are in
+//! [`methods`], one file each; [`evaluate`] replays recorded runs to say how good each of them is.
+
+mod catalogue;
+mod completion;
+mod error;
+pub mod evaluate;
+mod forest;
+mod gp;
+mod history;
+mod linear;
+mod measurements;
+pub mod methods;
+mod nnls;
+mod normal;
+mod random;
+mod search;
+mod state;
+mod table;
+mod transfer;
+
+pub use catalogue::{Catalogue, Configuration, Machine};
+pub use error::{AdvisorError, Place, Row};
+pub use measurements::{Measurement, Measurements, Outcome};
+pub use search::{
+    Advisor, Estimate, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search,
+};
+pub use state::{State, StateRun};

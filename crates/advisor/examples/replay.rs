@@ -1,0 +1,58 @@
+//! Replays one method on the Scout set and prints its regret: `replay METHOD [multi|single] [SEEDS] [STEPS]`.
+
+#![allow(clippy::print_stdout)] // an example prints
+
+use paceline_advisor::evaluate::{Half, Prices, RecordedSet, Settings, Summary, replay};
+use paceline_advisor::{Objective, methods};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let text = |at: usize, default: &'static str| {
+        arguments.get(at).map_or_else(|| default.to_owned(), Clone::clone)
+    };
+    let single = text(1, "multi") == "single";
+    let half = if single { Half::SingleNode } else { Half::MultiNode };
+    let folder = std::env::var("PACELINE_DATA").unwrap_or_else(|_| "../shared/data".to_owned());
+    let set =
+        RecordedSet::read(&std::path::Path::new(&folder).join("scout"), half, Prices::OnDemand)?;
+    let objective = if text(4, "cost") == "time" { Objective::Time } else { Objective::Cost };
+    let settings = Settings {
+        seeds: text(2, "10").parse()?,
+        steps: text(3, if single { "12" } else { "30" }).parse()?,
+        threads: 2,
+        objective,
+        complete_jobs_only: single,
+    };
+    let begin = std::time::Instant::now();
+    let traces = replay(&set, methods::find(&text(0, "random"))?, &settings, &|| {})?;
+    let summary = Summary::of(&text(0, "random"), &traces);
+    println!("{:.1} s", begin.elapsed().as_secs_f64());
+    for (runs, spread) in &summary.regret {
+        let found = summary.found.iter().find(|(at, _)| at == runs).map_or(0.0, |found| found.1);
+        println!(
+            "n={runs:2} mean {:.3} median {:.3} p90 {:.3} max {:.2} optimum {:.2}",
+            spread.mean, spread.median, spread.p90, spread.max, found
+        );
+    }
+    println!(
+        "steps {:.1} {:.1} {:.1}; failing {:.3}; own stop {:.2} runs {:.3} ({:.2}); total {:?}",
+        summary.steps[0],
+        summary.steps[1],
+        summary.steps[2],
+        summary.failing,
+        summary.own_stop[0],
+        summary.own_stop[1],
+        summary.stopped,
+        summary.total
+    );
+    for job in &traces {
+        let at = |n: usize| {
+            let all = job.traces.iter().map(|t| t.regret[(n - 1).min(t.regret.len() - 1)]);
+            all.sum::<f64>() / job.traces.len() as f64
+        };
+        if !single {
+            println!("  {:32} {:.2} {:.2} {:.2} {:.2}", job.workload, at(1), at(3), at(6), at(15));
+        }
+    }
+    Ok(())
+}

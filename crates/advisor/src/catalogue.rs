@@ -1,0 +1,385 @@
+//! What can be rented: machine types, how many of each, what they cost.
+//!
+//! The order of the file is kept; a configuration is named by its index everywhere inside the crate.
+
+use crate::error::{AdvisorError, Place, Row};
+use crate::table::{Table, parse};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// One machine type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The provider's name.
+    pub name: String,
+    /// Virtual cores.
+    pub cores: f64,
+    /// Memory in GiB.
+    pub memory_gib: f64,
+    /// Dollars per hour for one of them.
+    pub usd_per_hour: f64,
+    /// Clock or relative speed of a core, in any unit the whole catalogue shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// Disk throughput in MB/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mb_per_s: Option<f64>,
+    /// Network in Gbit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_gbit: Option<f64>,
+}
+
+/// Some number of one machine type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Configuration {
+    /// Index of the machine in the catalogue.
+    pub machine: usize,
+    /// How many.
+    pub count: u32,
+}
+
+/// The candidates of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalogue {
+    machines: Vec<Machine>,
+    configurations: Vec<Configuration>,
+    index: HashMap<Configuration, usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TomlCatalogue {
+    #[serde(default)]
+    machine: Vec<TomlMachine>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TomlMachine {
+    name: String,
+    cores: f64,
+    memory_gib: f64,
+    usd_per_hour: Option<f64>,
+    counts: Vec<u32>,
+    speed: Option<f64>,
+    disk_mb_per_s: Option<f64>,
+    network_gbit: Option<f64>,
+}
+
+const COLUMNS: &[&str] = &[
+    "machine",
+    "count",
+    "cores",
+    "memory_gib",
+    "usd_per_hour",
+    "speed",
+    "disk_mb_per_s",
+    "network_gbit",
+];
+
+impl Catalogue {
+    /// Reads `*.csv` (one row per machine type; `count` is one number or several, as `4;8;16`) or
+    /// `*.toml` (`[[machine]]` with `counts = [4, 8, 16]`).
+    pub fn read(path: &Path) -> Result<Self, AdvisorError> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+        let catalogue = match ending {
+            "csv" => Self::from_csv(path)?,
+            "toml" => Self::from_toml(path)?,
+            _ => {
+                return Err(AdvisorError::Ending {
+                    path: path.to_path_buf(),
+                    expected: ".csv, .toml",
+                });
+            }
+        };
+        if catalogue.is_empty() {
+            return Err(AdvisorError::EmptyCatalogue { path: path.to_path_buf() });
+        }
+        Ok(catalogue)
+    }
+
+    fn from_csv(path: &Path) -> Result<Self, AdvisorError> {
+        let mut table = Table::open(path)?;
+        if let Some(column) = table.header().iter().find(|name| !COLUMNS.contains(&name.as_str())) {
+            let column = column.clone();
+            return Err(AdvisorError::UnknownColumn { path: path.to_path_buf(), column });
+        }
+        let [machine, count, cores, memory] = [
+            table.column("machine")?,
+            table.column("count")?,
+            table.column("cores")?,
+            table.column("memory_gib")?,
+        ];
+        let price = table.column("usd_per_hour")?;
+        let extra = ["speed", "disk_mb_per_s", "network_gbit"].map(|name| (name, table.find(name)));
+        let mut builder = Builder::default();
+        while let Some(row) = table.next()? {
+            let name = row.text(machine).to_owned();
+            if row.text(price).is_empty() {
+                return Err(AdvisorError::NoPrice { place: row.place, machine: name });
+            }
+            let above = |value: f64| value > 0.0;
+            let mut optional = [None; 3];
+            for (slot, (name, column)) in optional.iter_mut().zip(extra) {
+                if let Some(text) = row.optional(column) {
+                    *slot = Some(parse(&row.place, name, text, "a number above zero", above)?);
+                }
+            }
+            let counts = row
+                .text(count)
+                .split([';', ' '])
+                .filter(|text| !text.is_empty())
+                .map(|text| count_of(&row.place, text))
+                .collect::<Result<Vec<_>, _>>()?;
+            let [speed, disk_mb_per_s, network_gbit] = optional;
+            let found = Machine {
+                cores: row.number(cores, "cores", "a number above zero", above)?,
+                memory_gib: row.number(memory, "memory_gib", "a number above zero", above)?,
+                usd_per_hour: row.number(price, "usd_per_hour", "a price above zero", above)?,
+                name,
+                speed,
+                disk_mb_per_s,
+                network_gbit,
+            };
+            builder.add(found, &counts, row.place)?;
+        }
+        Ok(builder.finish())
+    }
+
+    fn from_toml(path: &Path) -> Result<Self, AdvisorError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| AdvisorError::Read { path: path.to_path_buf(), source })?;
+        let parsed: TomlCatalogue = toml::from_str(&text)
+            .map_err(|source| AdvisorError::Toml { path: path.to_path_buf(), source })?;
+        let mut builder = Builder::default();
+        for (entry, machine) in parsed.machine.into_iter().enumerate() {
+            let place = Place::new(path, Row::Entry(entry + 1));
+            let TomlMachine { name, cores, memory_gib, usd_per_hour, counts, .. } = machine;
+            let Some(usd_per_hour) = usd_per_hour else {
+                return Err(AdvisorError::NoPrice { place, machine: name });
+            };
+            let checked = [
+                ("cores", Some(cores)),
+                ("memory_gib", Some(memory_gib)),
+                ("usd_per_hour", Some(usd_per_hour)),
+                ("speed", machine.speed),
+                ("disk_mb_per_s", machine.disk_mb_per_s),
+                ("network_gbit", machine.network_gbit),
+            ];
+            for (column, value) in checked {
+                if let Some(value) = value {
+                    parse(&place, column, &value.to_string(), "a number above zero", |v| v > 0.0)?;
+                }
+            }
+            if counts.contains(&0) {
+                count_of(&place, "0")?;
+            }
+            let found = Machine {
+                name,
+                cores,
+                memory_gib,
+                usd_per_hour,
+                speed: machine.speed,
+                disk_mb_per_s: machine.disk_mb_per_s,
+                network_gbit: machine.network_gbit,
+            };
+            builder.add(found, &counts, place)?;
+        }
+        Ok(builder.finish())
+    }
+
+    /// A catalogue from parts that are known to be sound; a repeated configuration is kept once.
+    #[must_use]
+    pub fn from_parts(parts: impl IntoIterator<Item = (Machine, Vec<u32>)>) -> Self {
+        let mut catalogue =
+            Self { machines: Vec::new(), configurations: Vec::new(), index: HashMap::new() };
+        for (machine, counts) in parts {
+            let at = catalogue.machines.len();
+            catalogue.machines.push(machine);
+            for count in counts {
+                let configuration = Configuration { machine: at, count };
+                if !catalogue.index.contains_key(&configuration) {
+                    catalogue.index.insert(configuration, catalogue.configurations.len());
+                    catalogue.configurations.push(configuration);
+                }
+            }
+        }
+        catalogue
+    }
+
+    /// How many configurations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.configurations.len()
+    }
+
+    /// Whether there is nothing to choose from.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.configurations.is_empty()
+    }
+
+    /// The machine types.
+    #[must_use]
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+
+    /// All configurations; their positions are their names.
+    #[must_use]
+    pub fn configurations(&self) -> &[Configuration] {
+        &self.configurations
+    }
+
+    /// The machine type of a configuration.
+    #[must_use]
+    pub fn machine(&self, configuration: usize) -> &Machine {
+        &self.machines[self.configurations[configuration].machine]
+    }
+
+    /// How many machines a configuration has.
+    #[must_use]
+    pub fn count(&self, configuration: usize) -> u32 {
+        self.configurations[configuration].count
+    }
+
+    /// Dollars per hour of the whole configuration.
+    #[must_use]
+    pub fn usd_per_hour(&self, configuration: usize) -> f64 {
+        self.machine(configuration).usd_per_hour * f64::from(self.count(configuration))
+    }
+
+    /// Dollars for `seconds` on a configuration.
+    #[must_use]
+    pub fn cost(&self, configuration: usize, seconds: f64) -> f64 {
+        self.usd_per_hour(configuration) * seconds / 3600.0
+    }
+
+    /// Memory of the whole configuration in GiB.
+    #[must_use]
+    pub fn memory_gib(&self, configuration: usize) -> f64 {
+        self.machine(configuration).memory_gib * f64::from(self.count(configuration))
+    }
+
+    /// Such as `4 x m4.large`.
+    #[must_use]
+    pub fn name(&self, configuration: usize) -> String {
+        format!("{} x {}", self.count(configuration), self.machine(configuration).name)
+    }
+
+    /// The index of a configuration.
+    #[must_use]
+    pub fn find(&self, machine: &str, count: u32) -> Option<usize> {
+        let machine = self.machines.iter().position(|found| found.name == machine)?;
+        self.index.get(&Configuration { machine, count }).copied()
+    }
+
+    /// Finds a configuration named in a file.
+    pub(crate) fn locate(
+        &self,
+        place: &Place,
+        machine: &str,
+        count: u32,
+    ) -> Result<usize, AdvisorError> {
+        self.find(machine, count).ok_or_else(|| {
+            let (place, machine) = (place.clone(), machine.to_owned());
+            if self.machines.iter().any(|found| found.name == machine) {
+                AdvisorError::UnknownCount { place, machine, count }
+            } else {
+                AdvisorError::UnknownMachine { place, machine }
+            }
+        })
+    }
+
+    /// Coordinates in the unit cube, one row per configuration: number of machines, cores, memory per
+    /// core, speed, disk, network. Amounts that multiply are taken as logarithms; columns that
+    /// do not vary, or that some machine lacks, are left out.
+    #[must_use]
+    pub fn features(&self) -> Vec<Vec<f64>> {
+        type Column = fn(&Machine, f64) -> Option<f64>;
+        let columns: [Column; 6] = [
+            |_, count| Some(count.ln()),
+            |machine, _| Some(machine.cores.ln()),
+            |machine, _| Some((machine.memory_gib / machine.cores).ln()),
+            |machine, _| machine.speed,
+            |machine, _| machine.disk_mb_per_s.map(f64::ln),
+            |machine, _| machine.network_gbit.map(f64::ln),
+        ];
+        let mut rows = vec![Vec::new(); self.len()];
+        for column in columns {
+            let values: Option<Vec<f64>> = (0..self.len())
+                .map(|at| column(self.machine(at), f64::from(self.count(at))))
+                .collect();
+            let Some(values) = values else { continue };
+            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            if high - low > 1e-9 {
+                for (row, value) in rows.iter_mut().zip(values) {
+                    row.push((value - low) / (high - low));
+                }
+            }
+        }
+        rows
+    }
+}
+
+fn count_of(place: &Place, text: &str) -> Result<u32, AdvisorError> {
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| AdvisorError::Value {
+        place: place.clone(),
+        column: "count".to_owned(),
+        text: text.to_owned(),
+        expected: "a whole number of machines above zero",
+    })
+}
+
+/// Collects machines and refuses repetitions.
+#[derive(Default)]
+struct Builder {
+    parts: Vec<(Machine, Vec<u32>)>,
+    seen: HashMap<(String, u32), Row>,
+}
+
+impl Builder {
+    fn add(&mut self, machine: Machine, counts: &[u32], place: Place) -> Result<(), AdvisorError> {
+        if machine.name.is_empty() {
+            return Err(AdvisorError::Value {
+                place,
+                column: "machine".to_owned(),
+                text: String::new(),
+                expected: "a name",
+            });
+        }
+        if counts.is_empty() {
+            count_of(&place, "")?;
+        }
+        for &count in counts {
+            if let Some(&first) = self.seen.get(&(machine.name.clone(), count)) {
+                let machine = machine.name;
+                return Err(AdvisorError::DuplicateConfiguration { place, machine, count, first });
+            }
+            self.seen.insert((machine.name.clone(), count), place.row);
+        }
+        // One machine type may be spread over several rows, one count each.
+        match self.parts.iter_mut().find(|(known, _)| known.name == machine.name) {
+            Some((known, all)) => {
+                if *known != machine {
+                    return Err(AdvisorError::Value {
+                        place,
+                        column: "machine".to_owned(),
+                        text: machine.name,
+                        expected: "the same machine as in an earlier row, with the same properties",
+                    });
+                }
+                all.extend_from_slice(counts);
+            }
+            None => self.parts.push((machine, counts.to_vec())),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Catalogue {
+        Catalogue::from_parts(self.parts)
+    }
+}

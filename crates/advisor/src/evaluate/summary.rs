@@ -1,0 +1,204 @@
+//! The figures of an evaluation.
+
+use super::replay::JobTraces;
+use super::statistics::{cliffs_delta, group_bootstrap, holm, wilcoxon};
+use serde::Serialize;
+
+/// Numbers of runs after which the regret is reported.
+pub const CHECKPOINTS: [usize; 8] = [1, 3, 6, 10, 12, 15, 20, 30];
+
+/// A distribution in four numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// Average over seeds, then jobs.
+    pub mean: f64,
+    /// Middle of all searches.
+    pub median: f64,
+    /// Nine of ten searches are below.
+    pub p90: f64,
+    /// The worst search.
+    pub max: f64,
+}
+
+/// How one method did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The method.
+    pub method: String,
+    /// Jobs.
+    pub jobs: usize,
+    /// Searches per job.
+    pub seeds: usize,
+    /// Regret after so many runs.
+    pub regret: Vec<(usize, Spread)>,
+    /// Nine-in-ten interval of the mean regret, resampling whole applications.
+    pub interval: Vec<(usize, [f64; 2])>,
+    /// Share of searches within 0, 5, 10, 20 % of the optimum after so many runs.
+    pub within: Vec<(usize, [f64; 4])>,
+    /// Share of searches that had run the optimal configuration after so many runs.
+    pub found: Vec<(usize, f64)>,
+    /// Mean runs until within 20 %, within 10 % and optimal; a search that never was counts as one
+    /// more than it made.
+    pub steps: [f64; 3],
+    /// Dollars spent after so many runs, failed ones included, in units of the optimum.
+    pub spent: Vec<(usize, f64)>,
+    /// Share of recommendations that do not complete.
+    pub failing: f64,
+    /// Mean runs and mean regret at the method's own stop; searches that never stopped count at their end.
+    pub own_stop: [f64; 2],
+    /// Root mean square relative error of predictions at the own stop, where the method predicts: mean.
+    pub prediction_error: Option<f64>,
+    /// Share of searches that stopped by themselves.
+    pub stopped: f64,
+    /// Cost of the search to its own stop plus 1, 10, 100 runs of the choice, in units of the optimum,
+    /// divided by 1, 10, 100.
+    pub total: [f64; 3],
+}
+
+impl Summary {
+    /// Sums up all searches of a method.
+    #[must_use]
+    pub fn of(method: &str, jobs: &[JobTraces]) -> Self {
+        let per_job = |value: &dyn Fn(&super::Trace) -> f64| -> Vec<f64> {
+            jobs.iter()
+                .map(|job| mean(job.traces.iter().map(value)))
+                .filter(|value| value.is_finite())
+                .collect()
+        };
+        let overall = |value: &dyn Fn(&super::Trace) -> f64| mean(per_job(value).into_iter());
+        let longest = jobs.iter().flat_map(|job| &job.traces).map(|trace| trace.regret.len()).max();
+        let longest = longest.unwrap_or(0);
+        let points: Vec<usize> =
+            CHECKPOINTS.into_iter().filter(|&point| point <= longest).collect();
+        // A search that ran out of candidates keeps its last value.
+        let after = |values: &[f64], point: usize| -> f64 {
+            values.get(point.min(values.len()).saturating_sub(1)).copied().unwrap_or(f64::NAN)
+        };
+        let mut regret = Vec::new();
+        let mut interval = Vec::new();
+        let mut within = Vec::new();
+        let mut found = Vec::new();
+        let mut spent = Vec::new();
+        let groups: Vec<&str> = jobs.iter().map(|job| job.application.as_str()).collect();
+        for &point in &points {
+            let mut all: Vec<f64> = jobs
+                .iter()
+                .flat_map(|job| &job.traces)
+                .map(|trace| after(&trace.regret, point))
+                .filter(|value| value.is_finite())
+                .collect();
+            all.sort_by(f64::total_cmp);
+            let at = |share: f64| quantile(&all, share);
+            let spread = Spread {
+                mean: overall(&|trace| after(&trace.regret, point)),
+                median: at(0.5),
+                p90: at(0.9),
+                max: at(1.0),
+            };
+            regret.push((point, spread));
+            let means = per_job(&|trace| after(&trace.regret, point));
+            interval.push((point, group_bootstrap(&means, &groups, 2000)));
+            let share = |limit: f64| {
+                overall(&|trace| f64::from(after(&trace.regret, point) <= limit + 1e-9))
+            };
+            within.push((point, [share(1.0), share(1.05), share(1.1), share(1.2)]));
+            let had = |trace: &super::Trace| trace.optimum_at.is_some_and(|at| at <= point);
+            found.push((point, overall(&|trace| f64::from(had(trace)))));
+            spent.push((point, overall(&|trace| after(&trace.spent, point))));
+        }
+        let steps_to = |limit: f64| {
+            overall(&|trace| {
+                let first = trace.regret.iter().position(|&regret| regret <= limit + 1e-9);
+                first.unwrap_or(trace.regret.len()) as f64 + 1.0
+            })
+        };
+        let steps_to_optimum = overall(&|trace| {
+            trace.optimum_at.map_or(trace.regret.len() as f64 + 1.0, |at| at as f64)
+        });
+        let stop = |trace: &super::Trace| -> (usize, f64) {
+            let end = trace.regret.len();
+            trace.stop.unwrap_or((end, trace.regret.last().copied().unwrap_or(f64::NAN)))
+        };
+        let total = |uses: f64| {
+            overall(&|trace| {
+                let (runs, regret) = stop(trace);
+                let search = if runs == 0 { 0.0 } else { after(&trace.spent, runs) };
+                (search + uses * regret) / uses
+            })
+        };
+        let (asked, failing) = jobs
+            .iter()
+            .flat_map(|job| &job.traces)
+            .fold((0, 0), |sum, t| (sum.0 + t.recommendations, sum.1 + t.failing));
+        Self {
+            method: method.to_owned(),
+            jobs: jobs.len(),
+            seeds: jobs.first().map_or(0, |job| job.traces.len()),
+            regret,
+            interval,
+            within,
+            found,
+            steps: [steps_to(1.2), steps_to(1.1), steps_to_optimum],
+            spent,
+            failing: failing as f64 / f64::from(asked.max(1) as u32),
+            own_stop: [overall(&|t| stop(t).0 as f64), overall(&|t| stop(t).1)],
+            prediction_error: {
+                let errors: Vec<f64> = jobs
+                    .iter()
+                    .flat_map(|job| &job.traces)
+                    .filter_map(|trace| trace.prediction_error)
+                    .collect();
+                (!errors.is_empty()).then(|| mean(errors.into_iter()))
+            },
+            stopped: overall(&|trace| f64::from(trace.stop.is_some())),
+            total: [total(1.0), total(10.0), total(100.0)],
+        }
+    }
+
+    /// The mean regret after so many runs.
+    #[must_use]
+    pub fn mean_regret(&self, runs: usize) -> Option<f64> {
+        self.regret.iter().find(|(point, _)| *point == runs).map(|(_, spread)| spread.mean)
+    }
+}
+
+/// How each of several methods differs from the first one after `runs` runs, job by job: name, Wilcoxon's p
+/// after Holm's correction, Cliff's delta (negative: smaller regret than the first).
+#[must_use]
+pub fn compare(all: &[(&str, &[JobTraces])], runs: usize) -> Vec<(String, f64, f64)> {
+    let per_job = |jobs: &[JobTraces]| -> Vec<f64> {
+        jobs.iter()
+            .map(|job| {
+                mean(job.traces.iter().map(|trace| {
+                    let at = runs.min(trace.regret.len()).saturating_sub(1);
+                    trace.regret.get(at).copied().unwrap_or(f64::NAN)
+                }))
+            })
+            .collect()
+    };
+    let Some(((_, first), others)) = all.split_first() else { return Vec::new() };
+    let base = per_job(first);
+    let values: Vec<Vec<f64>> = others.iter().map(|(_, jobs)| per_job(jobs)).collect();
+    let raw: Vec<f64> = values.iter().map(|values| wilcoxon(values, &base)).collect();
+    others
+        .iter()
+        .zip(holm(&raw))
+        .zip(&values)
+        .map(|(((name, _), p), values)| ((*name).to_owned(), p, cliffs_delta(values, &base)))
+        .collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}
+
+/// Linear between the sorted values.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    if sorted.is_empty() {
+        return f64::NAN;
+    }
+    let at = share * (sorted.len() - 1) as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    sorted[low] + (sorted[high] - sorted[low]) * at.fract()
+}

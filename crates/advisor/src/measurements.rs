@@ -1,0 +1,326 @@
+//! What past runs took: the history an advisor may learn from.
+
+use crate::catalogue::Catalogue;
+use crate::error::{AdvisorError, Place, Row};
+use crate::table::Table;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// How a run ended. A run that did not complete was paid for all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It finished.
+    Completed {
+        /// Wall time.
+        seconds: f64,
+    },
+    /// It broke off by itself: out of memory, a lost machine.
+    Failed {
+        /// Wall time until then, 0 where nobody knows.
+        seconds: f64,
+    },
+    /// It was stopped because it took too long.
+    TimedOut {
+        /// Wall time until then.
+        seconds: f64,
+    },
+}
+
+impl Outcome {
+    /// Wall time that was paid for.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        match self {
+            Self::Completed { seconds } | Self::Failed { seconds } | Self::TimedOut { seconds } => {
+                seconds
+            }
+        }
+    }
+
+    /// The time, if the run completed.
+    #[must_use]
+    pub fn completed(self) -> Option<f64> {
+        if let Self::Completed { seconds } = self { Some(seconds) } else { None }
+    }
+}
+
+/// One run of one workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measurement {
+    /// The job, with its input.
+    pub workload: String,
+    /// What the job computes, whatever the input and framework: what is left out together.
+    pub application: String,
+    /// Index into the catalogue.
+    pub configuration: usize,
+    /// Which repetition.
+    pub run: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Resource metrics, in the order of [`Measurements::metric_names`]; empty where none were taken.
+    pub metrics: Vec<f64>,
+}
+
+/// A history of runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Measurements {
+    metric_names: Vec<String>,
+    rows: Vec<Measurement>,
+}
+
+/// One entry of a JSON history.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonRow {
+    workload: String,
+    application: Option<String>,
+    machine: String,
+    count: u32,
+    #[serde(default = "first_run")]
+    run: u32,
+    seconds: Option<f64>,
+    #[serde(default = "yes")]
+    completed: bool,
+    #[serde(default)]
+    timed_out: bool,
+    #[serde(default)]
+    metrics: BTreeMap<String, f64>,
+}
+
+fn first_run() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+const METRIC: &str = "metric.";
+const COLUMNS: &[&str] =
+    &["workload", "application", "machine", "count", "run", "seconds", "completed", "timed_out"];
+
+impl Measurements {
+    /// Reads `*.csv`, `*.csv.gz` (`workload,machine,count,seconds,completed`, and where there are any
+    /// `application`, `run`, `timed_out`, `metric.NAME`) or `*.json` (a list of the same).
+    pub fn read(path: &Path, catalogue: &Catalogue) -> Result<Self, AdvisorError> {
+        let name = path.to_string_lossy();
+        let measurements = if name.ends_with(".csv") || name.ends_with(".csv.gz") {
+            Self::from_csv(path, catalogue)?
+        } else if name.ends_with(".json") {
+            Self::from_json(path, catalogue)?
+        } else {
+            let expected = ".csv, .csv.gz, .json";
+            return Err(AdvisorError::Ending { path: path.to_path_buf(), expected });
+        };
+        if measurements.rows.is_empty() {
+            return Err(AdvisorError::EmptyHistory { path: path.to_path_buf() });
+        }
+        Ok(measurements)
+    }
+
+    fn from_csv(path: &Path, catalogue: &Catalogue) -> Result<Self, AdvisorError> {
+        let mut table = Table::open(path)?;
+        let known = |name: &str| COLUMNS.contains(&name) || name.starts_with(METRIC);
+        if let Some(column) = table.header().iter().find(|name| !known(name)) {
+            let column = column.clone();
+            return Err(AdvisorError::UnknownColumn { path: path.to_path_buf(), column });
+        }
+        let workload = table.column("workload")?;
+        let machine = table.column("machine")?;
+        let count = table.column("count")?;
+        let seconds = table.column("seconds")?;
+        let [application, run, completed, timed_out] =
+            ["application", "run", "completed", "timed_out"].map(|name| table.find(name));
+        let metric_columns: Vec<usize> = (0..table.header().len())
+            .filter(|&column| table.header()[column].starts_with(METRIC))
+            .collect();
+        let names = metric_columns.iter().map(|&at| table.header()[at][METRIC.len()..].to_owned());
+        let mut builder = Builder::new(names.collect());
+        while let Some(row) = table.next()? {
+            let whole = |value: f64| value >= 1.0 && value.fract() == 0.0 && value < 1e9;
+            let machines = row.number(count, "count", "a whole number above zero", whole)? as u32;
+            let configuration = catalogue.locate(&row.place, row.text(machine), machines)?;
+            let run = match (run, row.optional(run)) {
+                (Some(at), Some(_)) => row.number(at, "run", "a whole number above zero", whole)?,
+                _ => 1.0,
+            };
+            let flag = |column: Option<usize>, name: &str, default: bool| {
+                row.optional(column).map_or(Ok(default), |text| boolean(&row.place, name, text))
+            };
+            let taken = row
+                .optional(Some(seconds))
+                .map(|_| row.number(seconds, "seconds", "a time in seconds", |_| true))
+                .transpose()?;
+            let outcome = outcome(
+                &row.place,
+                taken,
+                flag(completed, "completed", true)?,
+                flag(timed_out, "timed_out", false)?,
+            )?;
+            let mut metrics = Vec::new();
+            // All or nothing: a half-filled fingerprint cannot be compared.
+            if metric_columns.iter().all(|&at| !row.text(at).is_empty()) {
+                for (&at, name) in metric_columns.iter().zip(&builder.metric_names) {
+                    metrics.push(row.number(at, name, "a number", |_| true)?);
+                }
+            }
+            let workload = row.text(workload).to_owned();
+            let application = row.optional(application).unwrap_or(&workload).to_owned();
+            let run = run as u32;
+            let found = Measurement { workload, application, configuration, run, outcome, metrics };
+            builder.add(found, &row.place)?;
+        }
+        Ok(builder.finish())
+    }
+
+    fn from_json(path: &Path, catalogue: &Catalogue) -> Result<Self, AdvisorError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| AdvisorError::Read { path: path.to_path_buf(), source })?;
+        let rows: Vec<JsonRow> = serde_json::from_str(&text)
+            .map_err(|source| AdvisorError::Json { path: path.to_path_buf(), source })?;
+        // Only metrics that every run with metrics has can be compared.
+        let mut with_metrics = rows.iter().filter(|row| !row.metrics.is_empty());
+        let mut names: Vec<String> = with_metrics
+            .next()
+            .map(|row| row.metrics.keys().cloned().collect())
+            .unwrap_or_default();
+        for row in with_metrics {
+            names.retain(|name| row.metrics.contains_key(name));
+        }
+        let mut builder = Builder::new(names);
+        for (entry, row) in rows.into_iter().enumerate() {
+            let place = Place::new(path, Row::Entry(entry + 1));
+            let configuration = catalogue.locate(&place, &row.machine, row.count)?;
+            let outcome = outcome(&place, row.seconds, row.completed, row.timed_out)?;
+            let metrics = builder
+                .metric_names
+                .iter()
+                .filter_map(|name| row.metrics.get(name).copied())
+                .collect();
+            let application = row.application.unwrap_or_else(|| row.workload.clone());
+            let (workload, run) = (row.workload, row.run);
+            let found = Measurement { workload, application, configuration, run, outcome, metrics };
+            builder.add(found, &place)?;
+        }
+        Ok(builder.finish())
+    }
+
+    /// A history from parts known to be sound.
+    #[must_use]
+    pub fn from_parts(metric_names: Vec<String>, rows: Vec<Measurement>) -> Self {
+        Self { metric_names, rows }
+    }
+
+    /// Every run.
+    #[must_use]
+    pub fn rows(&self) -> &[Measurement] {
+        &self.rows
+    }
+
+    /// What the metrics are called.
+    #[must_use]
+    pub fn metric_names(&self) -> &[String] {
+        &self.metric_names
+    }
+
+    /// The names of all workloads, sorted.
+    #[must_use]
+    pub fn workloads(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.rows.iter().map(|row| row.workload.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The history without one application: what may be known before its first run.
+    #[must_use]
+    pub fn without_application(&self, application: &str) -> Self {
+        let rows = self.rows.iter().filter(|row| row.application != application).cloned().collect();
+        Self { metric_names: self.metric_names.clone(), rows }
+    }
+}
+
+fn boolean(place: &Place, column: &str, text: &str) -> Result<bool, AdvisorError> {
+    match text {
+        "true" | "True" | "1" | "yes" => Ok(true),
+        "false" | "False" | "0" | "no" => Ok(false),
+        _ => Err(AdvisorError::Value {
+            place: place.clone(),
+            column: column.to_owned(),
+            text: text.to_owned(),
+            expected: "true or false",
+        }),
+    }
+}
+
+fn outcome(
+    place: &Place,
+    seconds: Option<f64>,
+    completed: bool,
+    timed_out: bool,
+) -> Result<Outcome, AdvisorError> {
+    let time = |seconds: f64| {
+        if seconds.is_finite() && seconds > 0.0 {
+            Ok(seconds)
+        } else {
+            Err(AdvisorError::BadTime { place: place.clone(), seconds })
+        }
+    };
+    match (completed, seconds) {
+        (true, Some(_)) if timed_out => Err(AdvisorError::Value {
+            place: place.clone(),
+            column: "timed_out".to_owned(),
+            text: "true".to_owned(),
+            expected: "false for a completed run",
+        }),
+        (true, Some(seconds)) => Ok(Outcome::Completed { seconds: time(seconds)? }),
+        (true, None) => Err(AdvisorError::NoTime { place: place.clone() }),
+        (false, Some(seconds)) if timed_out => Ok(Outcome::TimedOut { seconds: time(seconds)? }),
+        (false, Some(seconds)) => Ok(Outcome::Failed { seconds: time(seconds)? }),
+        (false, None) => Ok(Outcome::Failed { seconds: 0.0 }),
+    }
+}
+
+/// Collects rows and refuses repetitions.
+struct Builder {
+    metric_names: Vec<String>,
+    rows: Vec<(Measurement, Row)>,
+    seen: HashMap<(String, usize, u32), usize>,
+}
+
+impl Builder {
+    fn new(metric_names: Vec<String>) -> Self {
+        Self { metric_names, rows: Vec::new(), seen: HashMap::new() }
+    }
+
+    fn add(&mut self, row: Measurement, place: &Place) -> Result<(), AdvisorError> {
+        if row.workload.is_empty() {
+            return Err(AdvisorError::Value {
+                place: place.clone(),
+                column: "workload".to_owned(),
+                text: String::new(),
+                expected: "a name",
+            });
+        }
+        let key = (row.workload.clone(), row.configuration, row.run);
+        if let Some(&at) = self.seen.get(&key) {
+            let (known, first) = &self.rows[at];
+            let (place, first) = (place.clone(), *first);
+            return Err(if known.outcome == row.outcome {
+                AdvisorError::DuplicateMeasurement { place, first }
+            } else {
+                AdvisorError::Contradiction { place, first }
+            });
+        }
+        self.seen.insert(key, self.rows.len());
+        self.rows.push((row, place.row));
+        Ok(())
+    }
+
+    fn finish(self) -> Measurements {
+        let rows = self.rows.into_iter().map(|(row, _)| row).collect();
+        Measurements { metric_names: self.metric_names, rows }
+    }
+}

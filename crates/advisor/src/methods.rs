@@ -1,0 +1,69 @@
+//! The registry of methods: one file each.
+
+mod arrow;
+mod cherrypick;
+mod ernest;
+mod exhaustive;
+mod micky;
+mod paceline;
+mod paris;
+mod random;
+mod scout;
+
+use crate::error::AdvisorError;
+use crate::search::{Advisor, Problem};
+
+pub(crate) use ernest::sizes_to_run;
+pub use ernest::{Scaling, ScalingRun, design as scaling_design};
+pub use micky::{Batch, BatchChoice};
+
+/// One method.
+pub struct Entry {
+    /// What it is called.
+    pub name: &'static str,
+    /// One line on what it does.
+    pub about: &'static str,
+    /// Whether it learns from runs of other jobs and cannot work without.
+    pub needs_history: bool,
+    /// Prepares it for a question; everything that depends on the history alone happens here, once.
+    pub build: fn(&Problem) -> Result<Box<dyn Advisor>, AdvisorError>,
+}
+
+/// Every method there is, ours first.
+pub const ALL: &[&Entry] = &[
+    &paceline::ENTRY,
+    &cherrypick::ENTRY,
+    &arrow::ENTRY,
+    &scout::ENTRY,
+    &paris::ENTRY,
+    &ernest::ENTRY,
+    &micky::ENTRY,
+    &random::ENTRY,
+    &exhaustive::ENTRY,
+];
+
+/// Finds a method by name.
+pub fn find(name: &str) -> Result<&'static Entry, AdvisorError> {
+    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        AdvisorError::UnknownMethod { name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_registered() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/methods");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        let mut names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert_eq!(files, names);
+    }
+}

@@ -1,0 +1,154 @@
+//! Our own: transfer from past jobs, aware of failures, without leaks.
+//!
+//! The first run goes where other jobs did best. After that, the model of [`crate::transfer`] gives every
+//! configuration an expected value and its uncertainty, [`crate::completion`] the chance that the run
+//! completes; the next run is where the expected improvement, times that chance, is largest.
+//! Without any history it is plain Bayesian optimisation. Only completed runs are recommended.
+
+use super::Entry;
+use super::cherrypick::in_time;
+use crate::completion::Completion;
+use crate::history::History;
+use crate::measurements::Outcome;
+use crate::normal;
+use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use crate::transfer::{Expectation, Transfer};
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "paceline",
+    about: "learns from past jobs which configurations go together, and which fail; our own",
+    needs_history: false,
+    build: |problem| Ok(Box::new(Paceline::new(problem))),
+};
+
+/// Runs before the search may stop.
+const FEWEST: usize = 3;
+/// Expected improvement, in `ln` of the objective, below which it stops.
+const ENOUGH: f64 = 0.03;
+
+/// A run cut short would have taken half as long again, as far as anybody knows: `ln 1.5`.
+const CUT_SHORT: f64 = 0.405;
+
+struct Paceline {
+    transfer: Transfer,
+    completion: Completion,
+    /// Mean `ln` distance of other jobs to their best.
+    distances: Vec<Option<f64>>,
+}
+
+impl Paceline {
+    fn new(problem: &Problem) -> Self {
+        let features = problem.catalogue.features();
+        let history = History::new(problem);
+        Self {
+            transfer: Transfer::new(features.clone(), &history),
+            distances: history.mean_distances(),
+            completion: Completion::new(features, &history),
+        }
+    }
+
+    /// The model after the job's own runs; `None` before any of them says something.
+    fn expect(&self, search: &Search) -> Option<Expectation> {
+        let problem = search.problem();
+        let mut at = Vec::new();
+        let mut values = Vec::new();
+        let mut noisier = Vec::new();
+        for (configuration, seconds) in search.completed() {
+            at.push(configuration);
+            values.push(problem.value(configuration, seconds).ln());
+            noisier.push(1.0);
+        }
+        let worst = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for run in search.runs() {
+            // A run cut short would have cost more than was paid, and is no better than the worst that
+            // completed; a failed one says nothing of its value.
+            if let Outcome::TimedOut { seconds } = run.outcome
+                && !at.contains(&run.configuration)
+            {
+                at.push(run.configuration);
+                values
+                    .push((problem.value(run.configuration, seconds).ln() + CUT_SHORT).max(worst));
+                noisier.push(4.0);
+            }
+        }
+        (!at.is_empty()).then(|| self.transfer.condition(&at, &values, &noisier))
+    }
+
+    /// Where other jobs did best; the middle of the catalogue's prices where there are none.
+    fn first(&self, search: &Search, completes: &[f64]) -> Option<usize> {
+        let known = search
+            .untried()
+            .filter_map(|at| {
+                let distance = self.distances.get(at).copied().flatten()?;
+                // A failure teaches little and must be followed by another try.
+                Some((at, distance - completes[at].max(1e-3).ln()))
+            })
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(at, _)| at);
+        known.or_else(|| {
+            let catalogue = &search.problem().catalogue;
+            let mut untried: Vec<usize> = search.untried().collect();
+            untried
+                .sort_by(|&a, &b| catalogue.usd_per_hour(a).total_cmp(&catalogue.usd_per_hour(b)));
+            untried.get(untried.len() / 2).copied()
+        })
+    }
+}
+
+impl Advisor for Paceline {
+    fn propose(&self, search: &Search) -> Option<Proposal> {
+        let problem = search.problem();
+        let completes = self.completion.probabilities(search);
+        let Some(expected) = self.expect(search) else {
+            return self.first(search, &completes).map(|configuration| Proposal {
+                configuration,
+                stop: None,
+                reason: "other jobs did best here".to_owned(),
+            });
+        };
+        let best = search.best().map_or_else(
+            // Nothing counts yet: whatever counts improves on the worst expectation.
+            || expected.means.iter().copied().fold(f64::MIN, f64::max),
+            |(_, value)| value.ln(),
+        );
+        let gain = |at: usize| -> f64 {
+            let improvement: f64 = expected
+                .members
+                .iter()
+                .map(|(weight, all)| {
+                    let (mean, sd) = all[at];
+                    let gain = normal::expected_improvement(mean, sd, best);
+                    weight * gain * in_time(problem, at, mean, sd)
+                })
+                .sum();
+            improvement * completes[at]
+        };
+        let (configuration, gain) =
+            search.untried().map(|at| (at, gain(at))).max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let done = gain < ENOUGH && search.runs().len() >= FEWEST && search.best().is_some();
+        let percent = gain.exp_m1() * 100.0;
+        Some(Proposal {
+            configuration,
+            stop: done.then(|| {
+                format!("no untried configuration is expected to save more than {percent:.1} %")
+            }),
+            reason: format!(
+                "largest expected improvement: {percent:.1} %, completes with {:.0} %",
+                completes[configuration] * 100.0
+            ),
+        })
+    }
+
+    fn predict(&self, search: &Search) -> Vec<Option<Prediction>> {
+        let count = search.problem().catalogue.len();
+        let Some(expected) = self.expect(search) else { return vec![None; count] };
+        let completes = self.completion.probabilities(search);
+        (0..count)
+            .map(|at| {
+                let (mean, sd) = (expected.means[at], expected.sds[at]);
+                Some(Prediction { mean, sd, completes: completes[at] })
+            })
+            .collect()
+    }
+}

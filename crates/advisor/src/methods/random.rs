@@ -1,0 +1,30 @@
+//! Random order: what every method must beat.
+
+use super::Entry;
+use crate::random::Random;
+use crate::search::{Advisor, Proposal, Search};
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "random",
+    about: "tries configurations in random order; the baseline",
+    needs_history: false,
+    build: |_| Ok(Box::new(RandomOrder)),
+};
+
+struct RandomOrder;
+
+impl Advisor for RandomOrder {
+    fn propose(&self, search: &Search) -> Option<Proposal> {
+        let untried: Vec<usize> = search.untried().collect();
+        if untried.is_empty() {
+            return None;
+        }
+        let pick = Random::new(search.seed(), search.runs().len() as u64).below(untried.len());
+        Some(Proposal {
+            configuration: untried[pick],
+            stop: None,
+            reason: "drawn at random".to_owned(),
+        })
+    }
+}

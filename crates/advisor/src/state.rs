@@ -1,0 +1,129 @@
+//! A search in one file, so that it can be asked and told from anywhere and survives any interruption.
+//!
+//! The file holds the question's outline and the runs, by machine name and count: a catalogue may be
+//! reordered or extended between two calls. It is replaced as a whole, never edited in place.
+
+use crate::catalogue::Catalogue;
+use crate::error::AdvisorError;
+use crate::measurements::Outcome;
+use crate::search::{Objective, Problem, Run, Search};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// What a state file holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Of this layout.
+    pub version: u32,
+    /// The method that asks.
+    pub method: String,
+    /// What is to be small.
+    pub objective: Objective,
+    /// Of every random choice.
+    pub seed: u64,
+    /// The runs so far, in order.
+    pub runs: Vec<StateRun>,
+}
+
+/// One run in a state file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateRun {
+    /// Machine type.
+    pub machine: String,
+    /// How many.
+    pub count: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Resource metrics by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+const VERSION: u32 = 1;
+
+impl State {
+    /// A search that has not begun.
+    #[must_use]
+    pub fn new(method: &str, objective: Objective, seed: u64) -> Self {
+        Self { version: VERSION, method: method.to_owned(), objective, seed, runs: Vec::new() }
+    }
+
+    /// Reads a state file; `None` if there is none yet.
+    pub fn read(path: &Path) -> Result<Option<Self>, AdvisorError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(AdvisorError::Read { path: path.to_path_buf(), source }),
+        };
+        let state: Self = serde_json::from_str(&text)
+            .map_err(|source| AdvisorError::Json { path: path.to_path_buf(), source })?;
+        if state.version != VERSION {
+            let path = path.to_path_buf();
+            return Err(AdvisorError::StateMismatch { path, what: "version of this program" });
+        }
+        Ok(Some(state))
+    }
+
+    /// Replaces the file: readers, and the next start after a power cut, see the old or the new one.
+    pub fn write(&self, path: &Path) -> Result<(), AdvisorError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|source| AdvisorError::Json { path: path.to_path_buf(), source })?;
+        text.push('\n');
+        let written = File::create(&temporary)
+            .and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&temporary, path))
+            .and_then(|()| {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+            });
+        written.map_err(|source| {
+            // Best effort: the caller learns of the first failure, not of the clean-up.
+            let _ = fs::remove_file(&temporary);
+            AdvisorError::Write { path: path.to_path_buf(), source }
+        })
+    }
+
+    /// Adds a run.
+    pub fn tell(
+        &mut self,
+        catalogue: &Catalogue,
+        configuration: usize,
+        outcome: Outcome,
+        metrics: BTreeMap<String, f64>,
+    ) {
+        let machine = catalogue.machine(configuration).name.clone();
+        let count = catalogue.count(configuration);
+        self.runs.push(StateRun { machine, count, outcome, metrics });
+    }
+
+    /// The search as an advisor sees it.
+    pub fn search(&self, problem: &Problem) -> Result<Search, AdvisorError> {
+        let mut search = Search::new(problem.clone(), self.seed);
+        for run in &self.runs {
+            let configuration =
+                problem.catalogue.find(&run.machine, run.count).ok_or_else(|| {
+                    AdvisorError::NotInCatalogue { machine: run.machine.clone(), count: run.count }
+                })?;
+            // A fingerprint counts only if it has every metric of the history.
+            let metrics: Option<Vec<f64>> = problem
+                .history
+                .metric_names()
+                .iter()
+                .map(|name| run.metrics.get(name).copied())
+                .collect();
+            let metrics = metrics.unwrap_or_default();
+            search.tell(Run { configuration, outcome: run.outcome, metrics })?;
+        }
+        Ok(search)
+    }
+}

@@ -1,0 +1,372 @@
+//! What past jobs tell about a new one.
+//!
+//! A job's `ln` values over the catalogue are one draw from a Gaussian: an unknown level, a profile shared by
+//! all jobs, and deviations whose covariance mixes what past jobs showed (which configurations
+//! rise and fall together) with closeness of the machines (Matérn 5/2). How strong each part is
+//! cannot be known beforehand; every combination of a small grid is a *view*. Views are weighted by how well
+//! they predict past jobs of applications they were not shown, and by how well they explain the new
+//! job's own runs.
+//!
+//! Jobs come in kinds, and an average of kinds is no kind. So a second family of views takes the profile of
+//! one past job each. And the job may be like nothing seen before: a third family knows closeness of
+//! machines alone, and takes over where the past misleads.
+
+use crate::gp::{Kernels, Posterior, ScalePrior};
+use crate::history::{History, PastJob};
+use std::collections::BTreeMap;
+
+/// Weight of each of the three families before any run.
+const FAMILY: f64 = 1.0 / 3.0;
+/// Past jobs with a view of their own at most; more cost time and add little.
+const MOST_JOBS: usize = 48;
+/// Kernels per view of a past job.
+const JOB_KERNELS: usize = 4;
+/// Shares of the past jobs' covariance in the whole.
+const SHARES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
+/// How far the shared profile is believed.
+const PROFILES: [f64; 3] = [0.0, 0.5, 1.0];
+/// Sets of kernel hyper-parameters.
+const KERNELS: usize = 16;
+/// Further sets for the views without any past.
+const PLAIN_KERNELS: usize = 64;
+/// Catalogues above this size get a coarser grid: memory grows with its square.
+const LARGE: usize = 256;
+/// The past's judgement of a view counts as much as this many runs of the job itself.
+const PAST_RUNS: f64 = 8.0;
+/// Past jobs' scales are worth this many half-observations.
+const SCALE_SHAPE: f64 = 2.0;
+/// Squared scale where there are no past jobs, as in a plain process.
+const PLAIN_SCALE: f64 = 0.25;
+
+/// The model of a catalogue after a history.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    kernels: Kernels,
+    /// What a view takes for the job's shape: first the profile shared by past jobs, then that of
+    /// each past job.
+    profiles: Vec<Vec<f64>>,
+    /// Covariances, one per (share, kernel).
+    covariances: Vec<Vec<f64>>,
+    views: Vec<View>,
+    scale: f64,
+    count: usize,
+}
+
+/// One combination of strengths.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    covariance: usize,
+    kernel: usize,
+    profile: usize,
+    /// How far the profile is believed.
+    strength: f64,
+    /// `ln` of its weight before the job's own runs.
+    prior: f64,
+}
+
+/// A summary of some past jobs.
+struct Past {
+    profile: Vec<f64>,
+    covariance: Vec<f64>,
+    scale: f64,
+}
+
+impl Transfer {
+    pub(crate) fn new(features: Vec<Vec<f64>>, history: &History) -> Self {
+        let count = features.len();
+        let (shares, profiles, kernel_count): (&[f64], &[f64], usize) = if history.is_empty() {
+            (&SHARES[..1], &PROFILES[..1], 64)
+        } else if count > LARGE {
+            (&SHARES[1..3], &PROFILES[1..], 4)
+        } else {
+            (&SHARES, &PROFILES, KERNELS)
+        };
+        let extra = if history.is_empty() || count > LARGE { 0 } else { PLAIN_KERNELS };
+        let kernels = Kernels::new(features, kernel_count + extra);
+        let all: Vec<&PastJob> = history.jobs.iter().collect();
+        let past = summarise(&all, count);
+        let mut covariances = Vec::new();
+        let mut views = Vec::new();
+        for &share in shares {
+            for kernel in 0..kernel_count {
+                for &strength in profiles {
+                    let covariance = covariances.len();
+                    views.push(View { covariance, kernel, profile: 0, strength, prior: 0.0 });
+                }
+                covariances.push(mix(&past, &kernels, kernel, share));
+            }
+        }
+        let mut transfer = Self {
+            kernels,
+            profiles: vec![past.profile],
+            covariances,
+            views,
+            scale: past.scale,
+            count,
+        };
+        if !history.is_empty() && count <= LARGE {
+            transfer.judge(history, shares, kernel_count);
+            transfer.add_families(history, kernel_count);
+        }
+        transfer
+    }
+
+    /// Adds the views of single past jobs, on the kernels that explained past jobs best, and those
+    /// without a past.
+    fn add_families(&mut self, history: &History, kernel_count: usize) {
+        // The first `kernel_count` covariances have no share of the past's: closeness alone.
+        let best = |kernel: usize| {
+            let views = self.views.iter().filter(|view| view.covariance == kernel);
+            views.map(|view| view.prior).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let mut kernels: Vec<(usize, f64)> =
+            (0..kernel_count).map(|kernel| (kernel, best(kernel))).collect();
+        kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
+        kernels.truncate(JOB_KERNELS);
+        let every = history.jobs.len().div_ceil(MOST_JOBS).max(1);
+        let mut added = Vec::new();
+        for job in history.jobs.iter().step_by(every) {
+            let values = self.filled(job);
+            let profile = self.profiles.len();
+            self.profiles.push(values);
+            for &(kernel, prior) in &kernels {
+                let covariance = kernel;
+                added.push(View { covariance, kernel, profile, strength: 1.0, prior });
+            }
+        }
+        rescale(&mut self.views, FAMILY);
+        rescale(&mut added, FAMILY);
+        self.views.extend(added);
+        let mut added = Vec::new();
+        for kernel in kernel_count..self.kernels.len() {
+            let covariance = self.covariances.len();
+            added.push(View { covariance, kernel, profile: 0, strength: 0.0, prior: 0.0 });
+            let n = self.count;
+            let pair = |at: usize| self.kernels.correlation(kernel, at / n, at % n);
+            self.covariances.push((0..n * n).map(pair).collect());
+        }
+        rescale(&mut added, FAMILY);
+        self.views.extend(added);
+    }
+
+    /// A past job's values everywhere. Where it failed, its worst stands: that must not look attractive;
+    /// where nobody tried, the shared profile at the job's level.
+    fn filled(&self, job: &PastJob) -> Vec<f64> {
+        let (_, worst) = job.range();
+        let shared = &self.profiles[0];
+        let (mut sum, mut n) = (0.0, 0.0);
+        for (value, shared) in job.values.iter().zip(shared) {
+            if let Some(value) = value {
+                sum += value - shared;
+                n += 1.0;
+            }
+        }
+        (0..self.count)
+            .map(|c| match (job.values[c], job.completed[c]) {
+                (Some(value), _) => value,
+                (None, Some(_)) => worst,
+                (None, None) => sum / n + shared[c],
+            })
+            .collect()
+    }
+
+    /// Weighs the views by past jobs, each predicted from the jobs of other applications.
+    fn judge(&mut self, history: &History, shares: &[f64], kernel_count: usize) {
+        let mut applications: Vec<&str> =
+            history.jobs.iter().map(|job| job.application.as_str()).collect();
+        applications.sort_unstable();
+        applications.dedup();
+        if applications.len() < 2 {
+            return;
+        }
+        let mut evidence = vec![0.0; self.views.len()];
+        let mut points = 0.0;
+        for held_out in &applications {
+            let (inside, outside): (Vec<&PastJob>, Vec<&PastJob>) =
+                history.jobs.iter().partition(|job| job.application == *held_out);
+            let past = summarise(&outside, self.count);
+            for (index, (share, kernel)) in shares
+                .iter()
+                .flat_map(|&share| (0..kernel_count).map(move |kernel| (share, kernel)))
+                .enumerate()
+            {
+                let covariance = mix(&past, &self.kernels, kernel, share);
+                for job in &inside {
+                    let at: Vec<usize> =
+                        (0..self.count).filter(|&at| job.values[at].is_some()).collect();
+                    if index == 0 {
+                        points += at.len() as f64;
+                    }
+                    for (view, sum) in self.views.iter().zip(&mut evidence) {
+                        if view.covariance == index {
+                            let y: Vec<f64> = at
+                                .iter()
+                                .map(|&c| {
+                                    job.values[c].unwrap_or(0.0) - view.strength * past.profile[c]
+                                })
+                                .collect();
+                            let noise = vec![self.kernels.noise(kernel); at.len()];
+                            let prior = scale_prior(past.scale);
+                            let posterior = Posterior::condition(
+                                gather(&covariance, self.count, &at),
+                                &noise,
+                                &y,
+                                prior,
+                            );
+                            *sum += posterior.map_or(-1e6, |found| found.log_evidence());
+                        }
+                    }
+                }
+            }
+        }
+        let best = evidence.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for (view, evidence) in self.views.iter_mut().zip(&evidence) {
+            view.prior = (evidence - best) / points * PAST_RUNS;
+        }
+    }
+
+    /// Conditions every view on the job's own runs: configurations, `ln` values, noise factors.
+    pub(crate) fn condition(&self, at: &[usize], y: &[f64], noisier: &[f64]) -> Expectation {
+        let mut means = vec![0.0; self.count];
+        let mut squares = vec![0.0; self.count];
+        let mut members: Vec<(f64, Vec<(f64, f64)>)> = Vec::new();
+        let mut fitted = Vec::new();
+        for view in &self.views {
+            let covariance = &self.covariances[view.covariance];
+            let noise: Vec<f64> =
+                noisier.iter().map(|factor| factor * self.kernels.noise(view.kernel)).collect();
+            let rest: Vec<f64> = at
+                .iter()
+                .zip(y)
+                .map(|(&at, y)| y - view.strength * self.profiles[view.profile][at])
+                .collect();
+            let matrix = gather(covariance, self.count, at);
+            let prior = scale_prior(self.scale);
+            if let Some(posterior) = Posterior::condition(matrix, &noise, &rest, prior) {
+                fitted.push((view, posterior.log_evidence() + view.prior, posterior));
+            }
+        }
+        let best = fitted.iter().map(|fit| fit.1).fold(f64::NEG_INFINITY, f64::max);
+        fitted.retain(|fit| fit.1 > best - 5.0); // the rest weighs less than one per cent
+        let total: f64 = fitted.iter().map(|fit| (fit.1 - best).exp()).sum();
+        for (view, evidence, posterior) in &fitted {
+            let weight = (evidence - best).exp() / total;
+            let covariance = &self.covariances[view.covariance];
+            let predictions: Vec<(f64, f64)> = (0..self.count)
+                .map(|c| {
+                    let row = &covariance[c * self.count..(c + 1) * self.count];
+                    let cross: Vec<f64> = at.iter().map(|&at| row[at]).collect();
+                    let (mean, variance) = posterior.predict(&cross, row[c]);
+                    (mean + view.strength * self.profiles[view.profile][c], variance.sqrt())
+                })
+                .collect();
+            for (c, &(mean, sd)) in predictions.iter().enumerate() {
+                means[c] += weight * mean;
+                squares[c] += weight * (mean * mean + sd * sd);
+            }
+            members.push((weight, predictions));
+        }
+        let sds = means.iter().zip(&squares).map(|(m, s)| (s - m * m).max(0.0).sqrt()).collect();
+        Expectation { members, means, sds }
+    }
+}
+
+/// What the views expect of every configuration.
+#[derive(Debug)]
+pub(crate) struct Expectation {
+    /// Weight, then mean and standard deviation per configuration.
+    pub(crate) members: Vec<(f64, Vec<(f64, f64)>)>,
+    pub(crate) means: Vec<f64>,
+    pub(crate) sds: Vec<f64>,
+}
+
+/// Makes the weights of some views add up to `total`.
+fn rescale(views: &mut [View], total: f64) {
+    let top = views.iter().map(|view| view.prior).fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = views.iter().map(|view| (view.prior - top).exp()).sum();
+    for view in views {
+        view.prior += total.ln() - top - sum.ln();
+    }
+}
+
+fn scale_prior(scale: f64) -> ScalePrior {
+    ScalePrior { shape: SCALE_SHAPE, scale: SCALE_SHAPE * scale }
+}
+
+fn gather(matrix: &[f64], count: usize, at: &[usize]) -> Vec<f64> {
+    at.iter().flat_map(|&a| at.iter().map(move |&b| matrix[a * count + b])).collect()
+}
+
+/// Profile, covariance of deviations (per unit of scale) and scale of some past jobs. Applications
+/// weigh the same, however many jobs each has.
+fn summarise(jobs: &[&PastJob], count: usize) -> Past {
+    let nothing = Past {
+        profile: vec![0.0; count],
+        covariance: vec![0.0; count * count],
+        scale: PLAIN_SCALE,
+    };
+    if jobs.is_empty() {
+        return nothing;
+    }
+    let mut sizes: BTreeMap<&str, f64> = BTreeMap::new();
+    for job in jobs {
+        *sizes.entry(&job.application).or_default() += 1.0;
+    }
+    let applications = sizes.len() as f64;
+    let weights: Vec<f64> =
+        jobs.iter().map(|job| 1.0 / (sizes[job.application.as_str()] * applications)).collect();
+    // Two rounds: levels from the values alone, then from what the profile leaves.
+    let mut profile = vec![0.0; count];
+    let mut levels = vec![0.0; jobs.len()];
+    for _ in 0..4 {
+        for (level, job) in levels.iter_mut().zip(jobs) {
+            let (mut sum, mut n) = (0.0, 0.0);
+            for (value, shared) in job.values.iter().zip(&profile) {
+                if let Some(value) = value {
+                    sum += value - shared;
+                    n += 1.0;
+                }
+            }
+            *level = sum / n;
+        }
+        for (c, shared) in profile.iter_mut().enumerate() {
+            let (mut sum, mut n) = (0.0, 0.0);
+            for ((job, level), weight) in jobs.iter().zip(&levels).zip(&weights) {
+                if let Some(value) = job.values[c] {
+                    sum += weight * (value - level);
+                    n += weight;
+                }
+            }
+            *shared = if n > 0.0 { sum / n } else { 0.0 };
+        }
+    }
+    let mut covariance = vec![0.0; count * count];
+    for ((job, level), weight) in jobs.iter().zip(&levels).zip(&weights) {
+        // A configuration the job did not complete on shows no deviation: nothing is made up.
+        let rest: Vec<f64> = (0..count)
+            .map(|c| job.values[c].map_or(0.0, |value| value - level - profile[c]))
+            .collect();
+        for a in 0..count {
+            for b in 0..count {
+                covariance[a * count + b] += weight * rest[a] * rest[b];
+            }
+        }
+    }
+    let scale = (0..count).map(|c| covariance[c * count + c]).sum::<f64>() / count as f64;
+    if scale < 1e-9 {
+        return Past { profile, ..nothing };
+    }
+    covariance.iter_mut().for_each(|value| *value /= scale);
+    Past { profile, covariance, scale }
+}
+
+/// `share` of what past jobs showed, the rest closeness of the machines.
+fn mix(past: &Past, kernels: &Kernels, kernel: usize, share: f64) -> Vec<f64> {
+    let count = past.profile.len();
+    (0..count * count)
+        .map(|at| {
+            let near = kernels.correlation(kernel, at / count, at % count);
+            share * past.covariance[at] + (1.0 - share) * near
+        })
+        .collect()
+}

@@ -1,0 +1,180 @@
+//! Bad catalogues, histories and states: a clear error that names the row.
+
+#![allow(clippy::unwrap_used)] // a test may
+
+use paceline_advisor::{Catalogue, Measurements, Objective, Outcome, Problem, State, methods};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const CATALOGUE: &str =
+    "machine,count,cores,memory_gib,usd_per_hour\nsmall,2;4,2,4,0.1\nlarge,2;4,8,32,0.4\n";
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn catalogue(&self) -> Catalogue {
+        Catalogue::read(&self.file("good.csv", CATALOGUE)).unwrap()
+    }
+
+    fn catalogue_error(&self, name: &str, text: &str) -> String {
+        Catalogue::read(&self.file(name, text)).unwrap_err().to_string()
+    }
+
+    fn history_error(&self, name: &str, text: &str) -> String {
+        Measurements::read(&self.file(name, text), &self.catalogue()).unwrap_err().to_string()
+    }
+}
+
+fn holds(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+#[test]
+fn catalogue_errors_name_the_row() {
+    let folder = Folder::new();
+    let head = "machine,count,cores,memory_gib,usd_per_hour\n";
+    let error = |rows: &str| folder.catalogue_error("c.csv", &format!("{head}{rows}"));
+    holds(&error("a,2,2,4,0.1\nb,2,2,4,\n"), &["line 3", "`b` has no price"]);
+    holds(&error("a,2,2,4,0.1\na,2,2,4,0.1\n"), &["line 3", "already", "line 2"]);
+    holds(&error("a,2,two,4,0.1\n"), &["line 2", "`cores` is `two`"]);
+    holds(&error("a,2,2,4,-1\n"), &["line 2", "`usd_per_hour` is `-1`"]);
+    holds(&error("a,0,2,4,0.1\n"), &["line 2", "`count` is `0`"]);
+    holds(&error("a,2,2,4,inf\n"), &["line 2", "`usd_per_hour`"]);
+    holds(&error(""), &["holds no configuration"]);
+    holds(&folder.catalogue_error("c.csv", "machine,cores\n"), &["no column `count`"]);
+    holds(&folder.catalogue_error("c.csv", "machine,prize\n"), &["`prize`"]);
+    holds(&folder.catalogue_error("c.txt", ""), &[".csv, .toml"]);
+    let toml = "[[machine]]\nname = \"a\"\ncores = 2\nmemory_gib = 4\ncounts = [1]\n";
+    holds(&folder.catalogue_error("c.toml", toml), &["entry 1", "`a` has no price"]);
+}
+
+#[test]
+fn both_forms_of_a_catalogue_say_the_same() {
+    let folder = Folder::new();
+    let toml = "[[machine]]\nname = \"small\"\ncores = 2\nmemory_gib = 4\nusd_per_hour = 0.1\ncounts = [2, 4]\n\
+                [[machine]]\nname = \"large\"\ncores = 8\nmemory_gib = 32\nusd_per_hour = 0.4\ncounts = [2, 4]\n";
+    let read = Catalogue::read(&folder.file("c.toml", toml)).unwrap();
+    assert_eq!(read, folder.catalogue());
+    assert_eq!(read.len(), 4);
+    assert!((read.cost(read.find("large", 4).unwrap(), 1800.0) - 0.8).abs() < 1e-12);
+}
+
+#[test]
+fn history_errors_name_the_row() {
+    let folder = Folder::new();
+    let head = "workload,machine,count,seconds,completed\n";
+    let error = |rows: &str| folder.history_error("h.csv", &format!("{head}{rows}"));
+    holds(&error("w,tiny,2,10,true\n"), &["line 2", "`tiny` is not in the catalogue"]);
+    holds(&error("w,small,3,10,true\n"), &["line 2", "not 3 of them"]);
+    holds(&error("w,small,2,-5,true\n"), &["line 2", "-5 s"]);
+    holds(&error("w,small,2,0,true\n"), &["line 2", "0 s"]);
+    holds(&error("w,small,2,,true\n"), &["line 2", "needs its `seconds`"]);
+    holds(&error("w,small,2,5,maybe\n"), &["line 2", "`maybe`"]);
+    holds(&error("w,small,2,5,true\nw,small,2,5,true\n"), &["line 3", "repeats line 2"]);
+    holds(&error("w,small,2,5,true\nw,small,2,6,true\n"), &["line 3", "contradicts line 2"]);
+    holds(&error("w,small,2,5,true\nw,small,2,5,false\n"), &["line 3", "contradicts line 2"]);
+    holds(&error(""), &["holds no measurement"]);
+    holds(&error("w,small,2,5\n"), &["no table"]);
+    let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":5},
+                   {"workload":"w","machine":"huge","count":2,"seconds":5}]"#;
+    holds(&folder.history_error("h.json", json), &["entry 2", "`huge`"]);
+}
+
+#[test]
+fn numbered_repeats_and_failures_without_a_time_are_welcome() {
+    let folder = Folder::new();
+    let text = "workload,machine,count,run,seconds,completed\nw,small,2,1,5,true\nw,small,2,2,6,true\nw,large,2,1,,false\n";
+    let read = Measurements::read(&folder.file("h.csv", text), &folder.catalogue()).unwrap();
+    assert_eq!(read.rows().len(), 3);
+    assert_eq!(read.rows()[2].outcome, Outcome::Failed { seconds: 0.0 });
+}
+
+#[test]
+fn methods_that_learn_from_history_refuse_to_go_without() {
+    let folder = Folder::new();
+    let problem = Problem {
+        catalogue: Arc::new(folder.catalogue()),
+        history: Arc::new(Measurements::default()),
+        objective: Objective::Cost,
+    };
+    for entry in methods::ALL {
+        let built = (entry.build)(&problem);
+        assert_eq!(built.is_err(), entry.needs_history, "{}", entry.name);
+        if let Err(error) = built {
+            holds(&error.to_string(), &[entry.name, "history"]);
+        }
+    }
+}
+
+/// Whatever happens to the runs, a method proposes untried configurations until there are none, and
+/// recommends one that completed.
+#[test]
+fn every_method_survives_failures_and_runs_out_of_candidates() {
+    let folder = Folder::new();
+    let history = "workload,machine,count,seconds,completed\nv,small,2,90,true\nv,small,4,50,true\nv,large,2,20,true\nv,large,4,15,true\n\
+                   w,small,2,,false\nw,small,4,60,true\nw,large,2,40,true\nw,large,4,30,true\n";
+    let catalogue = folder.catalogue();
+    let history = Measurements::read(&folder.file("h.csv", history), &catalogue).unwrap();
+    for objective in
+        [Objective::Cost, Objective::Time, Objective::CostUnderDeadline { deadline: 45.0 }]
+    {
+        let problem = Problem {
+            catalogue: Arc::new(catalogue.clone()),
+            history: Arc::new(history.clone()),
+            objective,
+        };
+        for entry in methods::ALL {
+            let advisor = (entry.build)(&problem).unwrap();
+            let mut state = State::new(entry.name, objective, 1);
+            for step in 0..4 {
+                let search = state.search(&problem).unwrap();
+                let proposal = advisor.propose(&search).unwrap();
+                let outcome = match step {
+                    0 => Outcome::Failed { seconds: 0.0 },
+                    1 => Outcome::TimedOut { seconds: 7200.0 },
+                    _ => Outcome::Completed { seconds: 40.0 },
+                };
+                let known = |at: usize| search.runs().iter().any(|run| run.configuration == at);
+                assert!(!known(proposal.configuration), "{} repeats itself", entry.name);
+                state.tell(&catalogue, proposal.configuration, outcome, BTreeMap::new());
+            }
+            let search = state.search(&problem).unwrap();
+            assert!(advisor.propose(&search).is_none(), "{}", entry.name);
+            let found = advisor.recommend(&search).unwrap();
+            assert!(found.measured, "{}", entry.name);
+            let run = search.runs().iter().find(|run| run.configuration == found.configuration);
+            assert!(run.unwrap().outcome.completed().is_some(), "{}", entry.name);
+            assert!(found.seconds.low <= 40.0 && found.seconds.high >= 40.0);
+            assert_eq!(found.failed_runs, 2);
+        }
+    }
+}
+
+#[test]
+fn state_survives_a_round_trip_and_refuses_what_it_does_not_know() {
+    let folder = Folder::new();
+    let catalogue = folder.catalogue();
+    let path = folder.0.path().join("state.json");
+    assert!(State::read(&path).unwrap().is_none());
+    let mut state = State::new("cherrypick", Objective::CostUnderDeadline { deadline: 60.0 }, 7);
+    state.tell(&catalogue, 1, Outcome::Completed { seconds: 12.5 }, BTreeMap::new());
+    state.write(&path).unwrap();
+    assert_eq!(State::read(&path).unwrap(), Some(state));
+    let names: Vec<_> = std::fs::read_dir(folder.0.path()).unwrap().collect();
+    assert_eq!(names.len(), 2, "no temporary file is left: {names:?}");
+    folder.file("state.json", "{\"version\": 1, \"surprise\": true}");
+    holds(&State::read(&path).unwrap_err().to_string(), &["state.json"]);
+}

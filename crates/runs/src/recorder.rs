@@ -201,10 +201,13 @@ impl Sink {
                 queue.samples = 0;
                 queue.closed
             };
+            // Whoever follows the run wants to see a change at once; samples can wait.
+            let mut change = false;
             for (time, message) in batch.drain(..) {
+                change |= matches!(&message, Message::Event(event) if !event.is_sample());
                 self.write(time, &message);
             }
-            if closed || flushed.elapsed() >= FLUSH_EVERY {
+            if closed || change || flushed.elapsed() >= FLUSH_EVERY {
                 self.flush();
                 flushed = Instant::now();
             }

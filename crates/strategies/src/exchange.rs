@@ -1,7 +1,7 @@
 //! What a worker needs from a strategy.
 
 use crate::StrategyError;
-use paceline_models::{StepLoss, Touched, optimizer::State};
+use paceline_models::{StepLoss, Touched, kernels::Buffer, optimizer::State};
 use std::ops::Range;
 
 /// Updates done so far on the parameters a worker holds: one global step is one update.
@@ -90,7 +90,7 @@ pub trait Exchange: Send {
         &mut self,
         vote: Vote,
         params: &mut [f32],
-        grad: &mut Vec<f32>,
+        grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError>;
 
     /// Adds up `values` over all workers; everybody gets the sums.

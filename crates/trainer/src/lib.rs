@@ -1,1 +1,31 @@
 //! The step loop: the one place where model, data and strategy meet.
+//!
+//! A [`RunSpec`] says what was asked for; [`RunPlan`] is the same after every check, with all that
+//! was decided filled in; [`train`] carries it out and leaves a run folder behind. Steps, evaluations
+//! and checkpoints follow from seed and position alone, so a resumed run continues to the bit, and
+//! every replica reaches the same decisions without asking.
+
+pub mod checkpoint;
+mod checkpoint_keeper;
+mod error;
+mod evaluate;
+mod input;
+mod meter;
+mod observer;
+mod pace;
+mod parts;
+mod plan;
+mod poison;
+mod spec;
+mod stop;
+mod train;
+mod weights;
+mod worker;
+
+pub use error::TrainError;
+pub use observer::{Observer, Progress, Silent};
+pub use parts::{HeldOut, Parts};
+pub use plan::RunPlan;
+pub use spec::{RunSpec, Stop};
+pub use train::{Control, Start, train};
+pub use weights::{Exported, Which, export};

@@ -2,11 +2,15 @@
 
 mod completions;
 mod data;
+mod export;
 mod man;
+mod models;
 mod monitor;
 mod prepare;
 mod report;
+mod runs;
 mod speedtest;
+mod train;
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
@@ -18,6 +22,14 @@ pub enum Command {
     Data(data::Args),
     /// Turn photos in class folders into shards of records
     Prepare(prepare::Args),
+    /// Train a model and leave a run folder behind
+    Train(Box<train::Args>),
+    /// List runs, or compare those named
+    Runs(runs::Args),
+    /// Write a run's weights as one safetensors file
+    Export(export::Args),
+    /// List the models
+    Models(models::Args),
     /// Record CPU, memory, disk and network of this machine, or of one command
     Monitor(monitor::Args),
     /// Put runs on one page: verdict, curves, time, resources
@@ -35,6 +47,10 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
     match command {
         Command::Data(args) => data::exec(args, terminal),
         Command::Prepare(args) => prepare::exec(args, terminal),
+        Command::Train(args) => train::exec(args, terminal),
+        Command::Runs(args) => runs::exec(args, terminal),
+        Command::Export(args) => export::exec(args, terminal),
+        Command::Models(args) => models::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),

@@ -32,7 +32,8 @@ pub fn layer_chain<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) ->
     let mut open: Option<(String, usize)> = None;
     let mut before = "input".to_string();
     for (name, shape) in tensors {
-        let (layer, tensor) = name.rsplit_once('.').unwrap_or((name, "weight"));
+        // A model of one layer needs no layer names.
+        let (layer, tensor) = name.rsplit_once('.').unwrap_or(("layer", name));
         let layer = layer.replace('.', "/");
         let output = format!("{layer}/output");
         let at = match &open {
@@ -143,9 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_dots_is_a_layer_of_its_own() {
-        let nodes = layer_chain([("bias", &[3usize][..])].into_iter());
-        assert_eq!(nodes[1].name, "bias/output");
-        assert_eq!(nodes.last().unwrap().inputs, ["bias/output"]);
+    fn names_without_dots_are_one_layer() {
+        let tensors: [(&str, &[usize]); 2] = [("weight", &[10, 784]), ("bias", &[10])];
+        let nodes = layer_chain(tensors.into_iter());
+        assert_eq!((nodes[1].name.as_str(), nodes[1].op.as_str()), ("layer/output", "MatMul"));
+        assert_eq!(nodes[1].inputs, ["input", "layer/weight", "layer/bias"]);
+        assert_eq!(nodes.last().unwrap().inputs, ["layer/output"]);
     }
 }

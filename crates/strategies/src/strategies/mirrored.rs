@@ -16,6 +16,7 @@ use crate::{
 };
 use paceline_models::{
     Touched,
+    kernels::Buffer,
     optimizer::{Optimizer, State},
 };
 use std::{
@@ -53,7 +54,7 @@ struct Group {
 struct Member {
     /// The part of the weights this replica updates.
     part: Range<usize>,
-    gradient: RwLock<Vec<f32>>,
+    gradient: RwLock<Buffer>,
     vote: Mutex<Vote>,
     values: Mutex<Vec<f64>>,
     /// New weights of `part`.
@@ -93,7 +94,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 }
             }
             Member {
-                gradient: RwLock::new(vec![0.0; length]),
+                gradient: RwLock::new(Buffer::zeroed(length)),
                 vote: Mutex::default(),
                 values: Mutex::default(),
                 weights: RwLock::new(vec![0.0; part.len()]),
@@ -225,14 +226,14 @@ impl Exchange for Replica {
         &mut self,
         mut vote: Vote,
         params: &mut [f32],
-        grad: &mut Vec<f32>,
+        grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         let begun = Instant::now();
         let group = Arc::clone(&self.group);
         let own = &group.members[self.rank];
         vote.poisoned |= self.poisoned;
         *locked(&own.vote) = vote;
-        let swap = |grad: &mut Vec<f32>| {
+        let swap = |grad: &mut Buffer| {
             let mut shown = own.gradient.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::swap(grad, &mut *shown);
         };
@@ -342,7 +343,13 @@ mod tests {
     fn train(strategy: &str, replicas: usize, steps: u64) -> (Vec<f32>, State) {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup { replicas, layout: &layout, optimizer: &optimizer, state: None };
+        let setup = Setup {
+            replicas,
+            layout: &layout,
+            optimizer: &optimizer,
+            state: None,
+            pools: Vec::new(),
+        };
         let exchanges = (find(strategy).unwrap().connect)(&setup).unwrap();
         let mut results: Vec<(Vec<f32>, Option<State>)> = std::thread::scope(|scope| {
             let workers: Vec<_> = exchanges
@@ -351,7 +358,7 @@ mod tests {
                     scope.spawn(move || {
                         let (rank, of) = exchange.place();
                         let mut params = vec![0.5f32; 5_000];
-                        let mut grad = vec![0.0f32; 5_000];
+                        let mut grad = Buffer::zeroed(5_000);
                         for step in 0..steps {
                             exchange
                                 .pull(StepInfo { step, rate: 0.05 }, &Touched::All, &mut params)
@@ -412,13 +419,20 @@ mod tests {
     fn a_poisoned_gradient_leaves_all_weights_alone() {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup { replicas: 2, layout: &layout, optimizer: &optimizer, state: None };
+        let setup = Setup {
+            replicas: 2,
+            layout: &layout,
+            optimizer: &optimizer,
+            state: None,
+            pools: Vec::new(),
+        };
         let exchanges = connect(&setup).unwrap();
         std::thread::scope(|scope| {
             for (rank, mut exchange) in exchanges.into_iter().enumerate() {
                 scope.spawn(move || {
                     let mut params = vec![1.0f32; 5_000];
-                    let mut grad = vec![if rank == 1 { f32::NAN } else { 1.0 }; 5_000];
+                    let mut grad = Buffer::zeroed(5_000);
+                    grad.fill(if rank == 1 { f32::NAN } else { 1.0 });
                     let step = StepInfo { step: 0, rate: 0.1 };
                     exchange.pull(step, &Touched::All, &mut params).unwrap();
                     exchange.ready(0..5_000, &mut params, &mut grad);
@@ -435,11 +449,17 @@ mod tests {
     fn a_replica_that_leaves_does_not_hang_the_others() {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup { replicas: 2, layout: &layout, optimizer: &optimizer, state: None };
+        let setup = Setup {
+            replicas: 2,
+            layout: &layout,
+            optimizer: &optimizer,
+            state: None,
+            pools: Vec::new(),
+        };
         let mut exchanges = connect(&setup).unwrap();
         drop(exchanges.pop());
         let mut alone = exchanges.pop().unwrap();
-        let (mut params, mut grad) = (vec![0.0; 5_000], vec![0.0; 5_000]);
+        let (mut params, mut grad) = (vec![0.0; 5_000], Buffer::zeroed(5_000));
         let error = alone.push(Vote::default(), &mut params, &mut grad).unwrap_err();
         assert!(matches!(error, StrategyError::ReplicaLost { replica: 0, replicas: 2, .. }));
     }
@@ -448,7 +468,13 @@ mod tests {
     fn sums_reach_everybody() {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup { replicas: 3, layout: &layout, optimizer: &optimizer, state: None };
+        let setup = Setup {
+            replicas: 3,
+            layout: &layout,
+            optimizer: &optimizer,
+            state: None,
+            pools: Vec::new(),
+        };
         std::thread::scope(|scope| {
             for (rank, mut exchange) in connect(&setup).unwrap().into_iter().enumerate() {
                 scope.spawn(move || {

@@ -7,6 +7,7 @@ use crate::{Exchange, StrategyError};
 use paceline_models::{
     Layout,
     optimizer::{Optimizer, State},
+    threads::Pool,
 };
 
 /// Every strategy, in the order help texts show them.
@@ -46,6 +47,8 @@ pub struct Setup<'a> {
     pub optimizer: &'a Optimizer,
     /// Its state, where a run goes on from a checkpoint.
     pub state: Option<&'a State>,
+    /// The kernels' threads of each replica, idle while gradients are exchanged; may be empty.
+    pub pools: Vec<Pool>,
 }
 
 /// Finds a strategy by name; `_` and `-` are the same.

@@ -7,7 +7,9 @@ use super::{Entry, Setup};
 use crate::{Exchange, Pushed, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned};
 use paceline_models::{
     Touched,
+    kernels::Buffer,
     optimizer::{Optimizer, State},
+    threads::Pool,
 };
 use std::ops::Range;
 
@@ -33,6 +35,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     Ok(vec![Box::new(OneDevice {
         optimizer: setup.optimizer.clone(),
         state,
+        pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
         step: StepInfo { step: 0, rate: 0.0 },
         begun: false,
         poisoned: false,
@@ -42,6 +45,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
 struct OneDevice {
     optimizer: Optimizer,
     state: State,
+    pool: Pool,
     step: StepInfo,
     /// Whether a range of this step has been seen.
     begun: bool,
@@ -72,7 +76,8 @@ impl Exchange for OneDevice {
         }
         if !self.poisoned {
             let StepInfo { step, rate } = self.step;
-            self.optimizer.update(range, params, grad, &mut self.state, rate, step);
+            let Self { optimizer, state, pool, .. } = self;
+            optimizer.update_on(pool, range, params, grad, state, rate, step);
         }
     }
 
@@ -80,7 +85,7 @@ impl Exchange for OneDevice {
         &mut self,
         mut vote: Vote,
         _params: &mut [f32],
-        _grad: &mut Vec<f32>,
+        _grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         vote.poisoned |= self.poisoned;
         let version = Version(self.step.step + 1);

@@ -1,0 +1,189 @@
+//! `paceline runs`: lists runs, and compares those that are named.
+
+use super::train::find_run;
+use crate::{
+    failure::Exit,
+    terminal::{Table, Terminal},
+};
+use paceline_runs::{RunFolder, RunState, Summary, format_utc, list};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Arguments of `paceline runs`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Runs to compare, by folder or name; the first is the baseline. Without any, all are listed
+    runs: Vec<String>,
+    /// Folder of run folders
+    #[arg(long, default_value = "runs")]
+    out: PathBuf,
+}
+
+/// Lists or compares.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    if args.runs.is_empty() {
+        let runs: Vec<Row> = list(&args.out)?.iter().map(Row::read).collect();
+        terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
+        if runs.is_empty() {
+            terminal.note(format!("no runs in `{}`", args.out.display()));
+        } else {
+            terminal.data(listing(&runs))?;
+        }
+        return Ok(Exit::Done);
+    }
+    let runs = args
+        .runs
+        .iter()
+        .map(|name| find_run(&args.out, name).map(|run| Row::read(&run)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
+    terminal.data(comparison(&runs))?;
+    Ok(Exit::Done)
+}
+
+/// A run as far as its files tell.
+struct Row {
+    name: String,
+    plan: Value,
+    state: RunState,
+}
+
+impl Row {
+    fn read(run: &RunFolder) -> Self {
+        Self {
+            name: run.name(),
+            // A plan of another version may lack fields; what is there is shown.
+            plan: run.plan().unwrap_or(Value::Null),
+            state: run.state(),
+        }
+    }
+
+    fn summary(&self) -> Option<&Summary> {
+        match &self.state {
+            RunState::Ended(summary) => Some(summary),
+            _ => None,
+        }
+    }
+
+    fn status(&self) -> String {
+        match &self.state {
+            RunState::Ended(summary) => summary.status.to_string(),
+            RunState::Running => "running".to_string(),
+            RunState::Died => "died".to_string(),
+            RunState::Broken(_) => "broken".to_string(),
+        }
+    }
+
+    fn asked(&self, name: &str) -> String {
+        match self.plan.get("spec").and_then(|spec| spec.get(name)) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => "–".to_string(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let reason = match &self.state {
+            RunState::Broken(reason) => Some(reason),
+            _ => None,
+        };
+        json!({
+            "run": self.name,
+            "status": self.status(),
+            "reason": reason,
+            "plan": self.plan,
+            "summary": self.summary(),
+        })
+    }
+}
+
+/// A number, or a dash where there is none.
+fn number(value: f64, decimals: usize) -> String {
+    if value.is_finite() { format!("{value:.decimals$}") } else { "–".to_string() }
+}
+
+fn listing(runs: &[Row]) -> String {
+    let mut table = Table::new([
+        "run",
+        "status",
+        "batch",
+        "steps",
+        "test loss",
+        "accuracy %",
+        "examples/s",
+        "seconds",
+        "started (UTC)",
+    ]);
+    for run in runs {
+        let mut cells = vec![run.name.clone(), run.status(), run.asked("batch_size")];
+        if let Some(summary) = run.summary() {
+            cells.extend([
+                summary.global_steps.to_string(),
+                number(summary.last.test_loss, 4),
+                number(100.0 * summary.last.test_accuracy, 2),
+                number(summary.examples_per_second, 0),
+                number(summary.seconds, 2),
+                format_utc(summary.started),
+            ]);
+        }
+        table.row(cells);
+    }
+    table.to_string()
+}
+
+/// One column per run; numbers also as a ratio to the first.
+fn comparison(runs: &[Row]) -> String {
+    let mut table =
+        Table::new(std::iter::once(String::new()).chain(runs.iter().map(|run| run.name.clone())));
+    let mut row = |name: &str, cells: Vec<String>| {
+        table.row(std::iter::once(name.to_string()).chain(cells));
+    };
+    row("status", runs.iter().map(Row::status).collect());
+    for name in [
+        "model",
+        "data",
+        "strategy",
+        "batch_size",
+        "optimizer",
+        "learning_rate",
+        "schedule",
+        "seed",
+    ] {
+        row(&name.replace('_', " "), runs.iter().map(|run| run.asked(name)).collect());
+    }
+    type Measure = (&'static str, usize, fn(&Summary) -> f64);
+    let measures: [Measure; 9] = [
+        ("steps", 0, |summary| summary.global_steps as f64),
+        ("seconds", 3, |summary| summary.seconds),
+        ("examples/s", 0, |summary| summary.examples_per_second),
+        ("train loss", 4, |summary| summary.last.train_loss),
+        ("test loss", 4, |summary| summary.last.test_loss),
+        ("test accuracy %", 2, |summary| 100.0 * summary.last.test_accuracy),
+        ("input %", 1, |summary| 100.0 * summary.phases.input),
+        ("compute %", 1, |summary| 100.0 * summary.phases.compute),
+        ("exchange and wait %", 1, |summary| {
+            100.0 * (summary.phases.exchange + summary.phases.wait)
+        }),
+    ];
+    for (name, decimals, measure) in measures {
+        let values: Vec<f64> =
+            runs.iter().map(|run| run.summary().map_or(f64::NAN, measure)).collect();
+        let cells = values.iter().enumerate().map(|(at, value)| {
+            let ratio = value / values[0];
+            let text = number(*value, decimals);
+            if at > 0 && ratio.is_finite() && !name.ends_with('%') {
+                format!("{text} ({ratio:.2}x)")
+            } else {
+                text
+            }
+        });
+        row(name, cells.collect());
+    }
+    row(
+        "verdict",
+        runs.iter()
+            .map(|run| run.summary().map_or_else(String::new, |s| s.verdict.clone()))
+            .collect(),
+    );
+    table.to_string()
+}

@@ -1,0 +1,64 @@
+//! Adds up what steps took and gave; no allocation, a few additions per step.
+
+use paceline_models::StepLoss;
+use paceline_runs::PhaseSeconds;
+use paceline_strategies::Traffic;
+
+/// One step, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StepTimes {
+    pub(crate) input: u64,
+    pub(crate) compute: u64,
+    pub(crate) exchange: u64,
+    pub(crate) wait: u64,
+}
+
+/// Sums over some steps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Meter {
+    pub(crate) steps: u64,
+    /// Loss and hits of all replicas.
+    pub(crate) loss: StepLoss,
+    times: StepTimes,
+    pub(crate) traffic: Traffic,
+}
+
+impl Meter {
+    pub(crate) fn add(&mut self, loss: &StepLoss, times: &StepTimes, traffic: Traffic) {
+        self.steps += 1;
+        self.loss.loss_sum += loss.loss_sum;
+        self.loss.correct += loss.correct;
+        self.loss.examples += loss.examples;
+        self.times.input += times.input;
+        self.times.compute += times.compute;
+        self.times.exchange += times.exchange;
+        self.times.wait += times.wait;
+        self.traffic.sent += traffic.sent;
+        self.traffic.received += traffic.received;
+    }
+
+    /// Adds another meter's sums.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        let steps = self.steps + other.steps;
+        self.add(&other.loss, &other.times, other.traffic);
+        self.steps = steps;
+    }
+
+    pub(crate) fn mean_loss(&self) -> f64 {
+        self.loss.loss_sum / self.loss.examples as f64
+    }
+
+    pub(crate) fn accuracy(&self) -> f64 {
+        self.loss.correct as f64 / self.loss.examples as f64
+    }
+
+    pub(crate) fn phases(&self) -> PhaseSeconds {
+        let seconds = |nanoseconds: u64| nanoseconds as f64 * 1e-9;
+        PhaseSeconds {
+            input: seconds(self.times.input),
+            compute: seconds(self.times.compute),
+            exchange: seconds(self.times.exchange),
+            wait: seconds(self.times.wait),
+        }
+    }
+}

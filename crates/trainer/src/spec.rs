@@ -1,0 +1,170 @@
+//! What was asked for.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A run as asked for. Unknown keys are errors: a typo must not become a default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    /// Model's name.
+    pub model: String,
+    /// A data set: a path, or `generated:…`.
+    pub data: String,
+    /// Strategy's name.
+    #[serde(default = "one_device")]
+    pub strategy: String,
+    /// Examples of one update, over all replicas.
+    #[serde(default = "batch_size")]
+    pub batch_size: u64,
+    /// When to stop.
+    #[serde(default)]
+    pub stop: Stop,
+    /// Learning rate; the optimiser's own default where absent.
+    #[serde(default)]
+    pub learning_rate: Option<f32>,
+    /// Optimiser's name.
+    #[serde(default = "sgd")]
+    pub optimizer: String,
+    /// Momentum, for the optimisers that have it.
+    #[serde(default)]
+    pub momentum: Option<f32>,
+    /// L2 penalty.
+    #[serde(default)]
+    pub weight_decay: Option<f32>,
+    /// Learning-rate schedule, such as `warmup:5+cosine`.
+    #[serde(default = "constant")]
+    pub schedule: String,
+    /// Grow the batch where the schedule would lower the rate.
+    #[serde(default)]
+    pub grow_batch: bool,
+    /// Seed of everything random.
+    #[serde(default)]
+    pub seed: u64,
+    /// Threads of all replicas together; the cores this process may use where absent.
+    #[serde(default)]
+    pub threads: Option<usize>,
+    /// Replicas in this process; 1 for one device, else one per thread where absent.
+    #[serde(default)]
+    pub replicas: Option<usize>,
+    /// Steps between evaluations; once per epoch where absent.
+    #[serde(default)]
+    pub eval_every: Option<u64>,
+    /// Steps between checkpoints; by time where absent.
+    #[serde(default)]
+    pub checkpoint_every: Option<u64>,
+    /// How many of the latest checkpoints to keep, besides the best.
+    #[serde(default = "keep")]
+    pub keep: usize,
+    /// Weights to start from, a safetensors file.
+    #[serde(default)]
+    pub init: Option<PathBuf>,
+    /// Train the last layer only.
+    #[serde(default)]
+    pub freeze: bool,
+    /// Width multiplier of MobileNet-v2.
+    #[serde(default = "width")]
+    pub width: f32,
+    /// Dropout rate, for the models that have it; their own default where absent.
+    #[serde(default)]
+    pub dropout: Option<f32>,
+    /// Local response normalisation in AlexNet.
+    #[serde(default)]
+    pub lrn: bool,
+    /// Write TensorBoard files.
+    #[serde(default = "yes")]
+    pub tensorboard: bool,
+}
+
+/// When to stop; whatever is met first. At least one must be given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// After so many passes over the training data.
+    #[serde(default)]
+    pub epochs: Option<f64>,
+    /// After so many updates.
+    #[serde(default)]
+    pub steps: Option<u64>,
+    /// When the loss on the test set falls to this, in nats.
+    #[serde(default)]
+    pub until_loss: Option<f64>,
+}
+
+impl RunSpec {
+    /// A run of `model` on `data`, everything else as it is by default.
+    #[must_use]
+    pub fn new(model: &str, data: &str) -> Self {
+        Self {
+            model: model.to_string(),
+            data: data.to_string(),
+            strategy: one_device(),
+            batch_size: batch_size(),
+            stop: Stop::default(),
+            learning_rate: None,
+            optimizer: sgd(),
+            momentum: None,
+            weight_decay: None,
+            schedule: constant(),
+            grow_batch: false,
+            seed: 0,
+            threads: None,
+            replicas: None,
+            eval_every: None,
+            checkpoint_every: None,
+            keep: keep(),
+            init: None,
+            freeze: false,
+            width: width(),
+            dropout: None,
+            lrn: false,
+            tensorboard: true,
+        }
+    }
+}
+
+fn one_device() -> String {
+    "one-device".to_string()
+}
+
+fn sgd() -> String {
+    "sgd".to_string()
+}
+
+fn constant() -> String {
+    "constant".to_string()
+}
+
+const fn batch_size() -> u64 {
+    64
+}
+
+const fn keep() -> usize {
+    2
+}
+
+const fn width() -> f32 {
+    1.0
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typo_is_an_error_and_defaults_are_the_same_everywhere() {
+        let spec: RunSpec = serde_json::from_str(r#"{"model":"m","data":"d"}"#).unwrap();
+        assert_eq!(spec, RunSpec::new("m", "d"));
+        let typo = serde_json::from_str::<RunSpec>(r#"{"model":"m","data":"d","batchsize":7}"#);
+        assert!(typo.unwrap_err().to_string().contains("batchsize"));
+        let typo =
+            serde_json::from_str::<RunSpec>(r#"{"model":"m","data":"d","stop":{"epoch":7}}"#);
+        assert!(typo.is_err());
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<RunSpec>(&text).unwrap(), spec);
+    }
+}

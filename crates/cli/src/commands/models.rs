@@ -1,27 +1,170 @@
-//! `paceline models`: what can be trained.
+//! `paceline models`: what can be trained, and where a training step's time goes.
 
 use crate::{
-    failure::Exit,
+    failure::{Exit, FailureExt, usage},
     terminal::{Table, Terminal},
 };
-use paceline_models::registry;
-use serde_json::json;
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_models::{
+    Model, ModelOptions, StepContext,
+    kernels::{Buffer, Compute, peak::peak_flops},
+    profile::LayerTime,
+    registry,
+};
+use serde_json::{Value, json};
+use std::time::Instant;
 
 /// Arguments of `paceline models`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Time a training step of this model, layer by layer, against the peak of this machine
+    #[arg(long, value_name = "MODEL")]
+    profile: Option<String>,
+    /// Examples in the profiled batch
+    #[arg(long, default_value_t = 32, requires = "profile")]
+    batch_size: usize,
+    /// Side of the images, in pixels [default: 28 for softmax and lenet, else 224]
+    #[arg(long, value_name = "PIXELS", requires = "profile")]
+    size: Option<usize>,
+    /// Classes [default: 10 for softmax and lenet, else 1000]
+    #[arg(long, requires = "profile")]
+    classes: Option<usize>,
+    /// Steps to time, after one to warm up
+    #[arg(long, default_value_t = 3, requires = "profile")]
+    steps: u32,
+    /// Threads of the kernels [default: all cores this process may use]
+    #[arg(long, requires = "profile")]
+    threads: Option<usize>,
+}
 
-/// Lists the models.
-pub fn exec(_args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let mut table = Table::new(["model", "about"]);
+/// Lists the models, or profiles one.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    match &args.profile {
+        Some(name) => profile(name, args, terminal),
+        None => listing(terminal),
+    }
+}
+
+fn listing(terminal: &Terminal) -> anyhow::Result<Exit> {
+    let mut table = Table::new(["model", "parameters", "about"]);
+    let mut models = Vec::new();
     for entry in registry::ALL {
-        table.row([entry.name, entry.about]);
+        let schema = schema_for(entry.name, None, None);
+        // The number for the images and classes a model is known for.
+        let parameters = (entry.build)(&schema, &ModelOptions::default())?.layout().len();
+        table.row([entry.name.to_string(), parameters.to_string(), entry.about.to_string()]);
+        models.push(json!({
+            "name": entry.name,
+            "about": entry.about,
+            "parameters": parameters,
+            "schema": schema.features,
+        }));
     }
     terminal.data(table)?;
-    let models: Vec<_> = registry::ALL
-        .iter()
-        .map(|entry| json!({ "name": entry.name, "about": entry.about }))
-        .collect();
     terminal.json(&models)?;
     Ok(Exit::Done)
+}
+
+/// Digits for the small models, ImageNet's shape for the others, unless said otherwise.
+fn schema_for(name: &str, size: Option<usize>, classes: Option<usize>) -> Schema {
+    let digits = matches!(name, "softmax" | "lenet");
+    let side = size.unwrap_or(if digits { 28 } else { 224 });
+    let classes = classes.unwrap_or(if digits { 10 } else { 1000 });
+    let shape = ImageShape { height: side, width: side, channels: if digits { 1 } else { 3 } };
+    let names = (0..classes).map(|class| class.to_string()).collect();
+    Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } }
+}
+
+fn profile(name: &str, args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
+    if args.batch_size == 0 || args.steps == 0 {
+        return Err(usage("nothing to time", "give at least one example and one step"));
+    }
+    let entry = registry::find(name).hint("`paceline models` lists the models")?;
+    let schema = schema_for(name, args.size, args.classes);
+    let threads = args.threads.unwrap_or_else(|| paceline_batch::cores().count);
+    let options = ModelOptions { threads, ..ModelOptions::default() };
+    let mut model = (entry.build)(&schema, &options)?;
+    if model.profile().is_none() {
+        return Err(usage(
+            format!("model `{name}` does not time its layers"),
+            "try another model: `paceline models` lists them",
+        ));
+    }
+    let peak = peak_flops(&Compute::new(threads)?);
+    let seconds = time_steps(&mut *model, &schema, args)?;
+    let layers = model.profile().map(|profile| profile.layers().to_vec()).unwrap_or_default();
+    let steps = f64::from(args.steps);
+    let rate = args.batch_size as f64 / seconds;
+    terminal.note(format!(
+        "{name}, batch {}, {threads} threads: {:.2} ms a step, {rate:.1} examples/s; this machine's peak is {:.0} GFLOP/s",
+        args.batch_size,
+        1e3 * seconds,
+        peak / 1e9
+    ));
+    let mut table = Table::new(["layer", "pass", "ms", "% of step", "GFLOP/s", "of peak"]);
+    let mut rows = Vec::new();
+    for layer in &layers {
+        let each = layer.seconds / steps;
+        let flops = layer.flops / layer.seconds.max(1e-12);
+        table.row([
+            layer.layer.to_string(),
+            layer.pass.name().to_string(),
+            format!("{:.3}", 1e3 * each),
+            format!("{:.1}", 100.0 * each / seconds),
+            format!("{:.0}", flops / 1e9),
+            format!("{:.2}", flops / peak),
+        ]);
+        rows.push(row(layer, each, flops, peak));
+    }
+    terminal.data(table)?;
+    terminal.json(&json!({
+        "model": name,
+        "batch_size": args.batch_size,
+        "threads": threads,
+        "step_seconds": seconds,
+        "examples_per_second": rate,
+        "peak_flops": peak,
+        "layers": rows,
+    }))?;
+    Ok(Exit::Done)
+}
+
+fn row(layer: &LayerTime, seconds: f64, flops: f64, peak: f64) -> Value {
+    json!({
+        "layer": layer.layer,
+        "pass": layer.pass.name(),
+        "seconds": seconds,
+        "flops_per_second": flops,
+        "share_of_peak": flops / peak,
+    })
+}
+
+/// Seconds of a training step without the update, on a batch of made-up pixels.
+fn time_steps(model: &mut dyn Model, schema: &Schema, args: &Args) -> anyhow::Result<f64> {
+    let FeatureKind::Image(shape) = schema.features else { unreachable!("made above") };
+    let (width, classes) = (shape.len(), schema.labels.classes());
+    let batch = Batch {
+        features: Features::Pixels {
+            values: (0..width * args.batch_size).map(|at| (at * 7 % 251) as u8).collect(),
+            width,
+        },
+        labels: (0..args.batch_size).map(|at| (at % classes) as u32).collect(),
+    };
+    let mut params = Buffer::zeroed(model.layout().len());
+    let mut grad = Buffer::zeroed(model.layout().len());
+    model.init(1, &mut params);
+    let scale = 1.0 / args.batch_size as f32;
+    let mut step = |model: &mut dyn Model, step: u64| {
+        let context = StepContext { seed: 1, step, first_example: 0, scale };
+        model.loss_and_grad(&mut params, &batch, &context, &mut grad, &mut |_, _, _| ())
+    };
+    step(model, 0)?;
+    if let Some(profile) = model.profile() {
+        profile.set(true);
+    }
+    let begun = Instant::now();
+    for number in 1..=args.steps {
+        step(model, u64::from(number))?;
+    }
+    Ok(begun.elapsed().as_secs_f64() / f64::from(args.steps))
 }

@@ -35,14 +35,18 @@ impl Resources {
         Self { header, rows }
     }
 
-    /// Pairs of (seconds since the recording began, value), where both are known.
+    /// Pairs of (seconds since the recording began, value), where both are known. A run that was
+    /// resumed has its header again in the middle; its clock goes on.
     #[must_use]
     pub fn series(&self, column: &str) -> Vec<(f64, f64)> {
         let at = |name: &str| self.header.iter().position(|known| known == name);
-        let (Some(time), Some(value)) = (at("elapsed_seconds"), at(column)) else {
+        let (Some(time), Some(elapsed), Some(value)) =
+            (at("time_seconds"), at("elapsed_seconds"), at(column))
+        else {
             return Vec::new();
         };
-        self.rows.iter().filter_map(|row| Some((row[time]?, row[value]?))).collect()
+        let begin = self.rows.iter().find_map(|row| Some(row[time]? - row[elapsed]?));
+        self.rows.iter().filter_map(|row| Some((row[time]? - begin?, row[value]?))).collect()
     }
 
     /// The mean of a column, if it was ever known.
@@ -66,7 +70,7 @@ mod tests {
 
     #[test]
     fn columns_are_found_by_name_and_torn_lines_are_left_out() {
-        let text = "time_seconds,elapsed_seconds,cpu\n1,0.5,10\n2,1.5,\n3,2.5,30\n4,3.5,9";
+        let text = "time_seconds,elapsed_seconds,cpu\n1,0.5,10\n2,1.5,\ntime_seconds,elapsed_seconds,cpu\n3,0.5,30\n4,3.5,9";
         let resources = Resources::parse(text);
         assert_eq!(resources.series("cpu"), [(0.5, 10.0), (2.5, 30.0)]);
         assert_eq!(resources.mean("cpu"), Some(20.0));

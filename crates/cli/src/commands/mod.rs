@@ -7,6 +7,7 @@ mod man;
 mod models;
 mod monitor;
 mod prepare;
+mod quickstart;
 mod report;
 mod runs;
 mod speedtest;
@@ -18,6 +19,8 @@ use crate::terminal::Terminal;
 /// Every command there is. `--help`, completions, man pages and `docs/commands.md` derive from this.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// See everything in miniature: data, shards, speed test, training, a report
+    Quickstart(quickstart::Args),
     /// Make, download, describe and check data
     Data(data::Args),
     /// Turn photos in class folders into shards of records
@@ -45,6 +48,7 @@ pub enum Command {
 /// Runs the chosen command.
 pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match command {
+        Command::Quickstart(args) => quickstart::exec(args, terminal),
         Command::Data(args) => data::exec(args, terminal),
         Command::Prepare(args) => prepare::exec(args, terminal),
         Command::Train(args) => train::exec(args, terminal),

@@ -5,13 +5,17 @@ use crate::{
     terminal::{Progress as Bar, Table, Terminal, Unit},
 };
 use anyhow::Context;
+use paceline_probes::{Layout, Roots, Sampler, Target, Writer};
 use paceline_runs::{Evaluation, RunFolder, Status, Summary, list};
 use paceline_trainer::{
     Control, Observer, Parts, Progress, RunPlan, RunSpec, Start, Stop, TrainError, train,
 };
 use std::{
+    fs::OpenOptions,
+    io::BufWriter,
     path::{Path, PathBuf},
     sync::{Mutex, atomic::Ordering},
+    time::Duration,
 };
 
 /// Arguments of `paceline train`.
@@ -114,7 +118,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     for remark in parts.train.remarks() {
         terminal.note(format!("{}: {remark}", spec.data));
     }
-    let watcher = Watcher { terminal, bar: Mutex::new(None) };
+    let watcher = Watcher { terminal, bar: Mutex::new(None), sampler: Mutex::new(None) };
     let control = Control { cancel: &cancel, observer: &watcher };
     let result = train(&spec, &parts, &start, &control);
     watcher.done();
@@ -233,6 +237,8 @@ pub(super) fn find_run(out: &Path, name: &str) -> anyhow::Result<RunFolder> {
 struct Watcher<'a> {
     terminal: &'a Terminal,
     bar: Mutex<Option<Bar>>,
+    /// Records what the machine does, beside the run's own records.
+    sampler: Mutex<Option<Sampler>>,
 }
 
 impl Watcher<'_> {
@@ -240,7 +246,24 @@ impl Watcher<'_> {
         if let Ok(mut bar) = self.bar.lock() {
             bar.take();
         }
+        if let Ok(mut sampler) = self.sampler.lock() {
+            sampler.take();
+        }
     }
+}
+
+/// Seconds between two readings of the machine.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+
+/// Records the machine's resources until dropped; a resumed run goes on with its file.
+fn record_resources(path: &Path) -> anyhow::Result<Sampler> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let mut writer = Writer::new(BufWriter::new(file), Layout::Full)?;
+    let sampler = Sampler::start(&Roots::default(), Target::own(), SAMPLE_EVERY, move |reading| {
+        // A full disk must not end a run; the gap in the recording shows it.
+        let _ = writer.write(&reading);
+    })?;
+    Ok(sampler)
 }
 
 impl Observer for Watcher<'_> {
@@ -251,6 +274,14 @@ impl Observer for Watcher<'_> {
         bar.set(first_step);
         if let Ok(mut slot) = self.bar.lock() {
             *slot = Some(bar);
+        }
+        let path = run.resources_path("worker/0");
+        match (record_resources(&path), self.sampler.lock()) {
+            (Ok(sampler), Ok(mut slot)) => *slot = Some(sampler),
+            (Err(error), _) => {
+                self.terminal.warn(format!("no resources are recorded: {error:#}"));
+            }
+            (Ok(_), Err(_)) => {}
         }
     }
 

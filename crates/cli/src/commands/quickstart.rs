@@ -1,0 +1,317 @@
+//! `paceline quickstart`: everything in miniature, with nothing but this program.
+//!
+//! Each step is a real command run as a process of its own and shown as it would be typed, so that
+//! the tour doubles as a cheat sheet, and what it shows is what users get.
+
+use super::report;
+use crate::failure::{Exit, FailureExt};
+use crate::terminal::Terminal;
+use anyhow::Context;
+use paceline_report::chart::{Axis, Chart, Series, Span};
+use paceline_report::page::{Figure, Page, Tone};
+use paceline_report::training;
+use paceline_runs::write_atomically;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Arguments of `paceline quickstart`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Folder for everything the tour makes; a second tour starts over
+    #[arg(long, default_value = "quickstart")]
+    out: PathBuf,
+}
+
+/// A training run of the tour.
+struct Run {
+    model: &'static str,
+    strategy: &'static str,
+    data: &'static str,
+    flags: &'static [&'static str],
+}
+
+const RUNS: &[Run] = &[
+    Run {
+        model: "softmax",
+        strategy: "one-device",
+        data: "digits",
+        flags: &["--batch-size", "100", "--epochs", "10", "--lr", "0.1"],
+    },
+    Run {
+        model: "softmax",
+        strategy: "mirrored",
+        data: "digits",
+        flags: &["--batch-size", "100", "--epochs", "10", "--lr", "0.1"],
+    },
+    Run {
+        model: "lenet",
+        strategy: "one-device",
+        data: "digits",
+        flags: &["--batch-size", "64", "--epochs", "3", "--lr", "0.02", "--optimizer", "momentum"],
+    },
+    Run {
+        model: "lenet",
+        strategy: "mirrored",
+        data: "digits",
+        flags: &["--batch-size", "64", "--epochs", "3", "--lr", "0.02", "--optimizer", "momentum"],
+    },
+    Run {
+        model: "mobilenet_v2",
+        strategy: "one-device",
+        data: "shards",
+        flags: &[
+            "--batch-size",
+            "20",
+            "--epochs",
+            "8",
+            "--lr",
+            "0.05",
+            "--optimizer",
+            "momentum",
+            "--width",
+            "0.35",
+        ],
+    },
+];
+
+/// Names of what the tour makes inside its folder.
+const MADE: &[&str] = &["digits", "photos", "shards", "speedtest", "runs", "report.html"];
+
+/// Runs the tour.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let start = Instant::now();
+    let interrupt = terminal.interrupt()?;
+    clear(&args.out)?;
+    let tour = Tour { out: &args.out, terminal, interrupt: &interrupt };
+    let at = |name: &str| args.out.join(name).display().to_string();
+
+    tour.say("1. Data: digits in MNIST's layout, and photos of five kinds of flowers");
+    tour.step(&["data", "synth", "digits", &at("digits")])?;
+    tour.step(&["data", "synth", "photos", &at("photos"), "--per-class", "60"])?;
+
+    tour.say(
+        "2. Photos to TFRecord shards: decoded, cropped, resized, encoded again, on all cores",
+    );
+    let prepared = tour.step(&[
+        "prepare",
+        &at("photos"),
+        &at("shards"),
+        "--size",
+        "96",
+        "--shards",
+        "4",
+        "--split",
+        "validation=0.2",
+    ])?;
+
+    tour.say("3. How fast can they be read: files against records");
+    let speed = tour.step(&[
+        "speedtest",
+        "--images",
+        &at("photos"),
+        "--records",
+        &at("shards"),
+        "--batch-size",
+        "4,8,16,32",
+        "--batches",
+        "2,4",
+        "--repeat",
+        "3",
+        "--size",
+        "96",
+        "--out",
+        &at("speedtest"),
+    ])?;
+
+    tour.say("4. Train: three models, two strategies, the same order of examples");
+    let mut summaries = Vec::new();
+    for run in RUNS {
+        let (data, runs) = (at(run.data), at("runs"));
+        let mut words =
+            vec!["train", "--model", run.model, "--data", &data, "--strategy", run.strategy];
+        words.extend(run.flags);
+        words.extend(["--out", &runs]);
+        summaries.push(tour.step(&words)?);
+    }
+
+    tour.say("5. The report");
+    let findings = findings(&speed, &summaries);
+    let path = args.out.join("report.html");
+    write_atomically(&path, page(&args.out, &speed, &prepared, &findings)?.as_bytes())?;
+    terminal.data(findings.join("\n"))?;
+    terminal.data(format!(
+        "\nreport: {} ({:.0} s)",
+        std::fs::canonicalize(&path).unwrap_or(path.clone()).display(),
+        start.elapsed().as_secs_f64()
+    ))?;
+    terminal.json(&json!({
+        "report": path, "findings": findings, "seconds": start.elapsed().as_secs_f64(), "runs": summaries,
+    }))?;
+    Ok(Exit::Done)
+}
+
+/// Removes what an earlier tour made; anything else in the folder stays.
+fn clear(out: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot create `{}`", out.display()))?;
+    for name in MADE {
+        let path = out.join(name);
+        let removed = if path.is_dir() {
+            std::fs::remove_dir_all(&path)
+        } else if path.exists() {
+            std::fs::remove_file(&path)
+        } else {
+            Ok(())
+        };
+        removed.with_context(|| format!("cannot remove `{}`", path.display()))?;
+    }
+    Ok(())
+}
+
+struct Tour<'a> {
+    out: &'a Path,
+    terminal: &'a Terminal,
+    interrupt: &'a AtomicBool,
+}
+
+impl Tour<'_> {
+    fn say(&self, text: &str) {
+        self.terminal.note(format!("\n{text}"));
+    }
+
+    /// Runs one command of this program and returns its JSON document.
+    fn step(&self, words: &[&str]) -> anyhow::Result<Value> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(anyhow::anyhow!("the tour was interrupted")).exit(Exit::Interrupted);
+        }
+        let line = format!("paceline {}", words.join(" "));
+        self.terminal.note(format!("  $ {line}"));
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let output = Command::new(program)
+            .args(words)
+            .arg("--json")
+            .args(if self.terminal.watched() { &[][..] } else { &["--quiet"][..] })
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot start `{line}`"))?;
+        if !output.status.success() {
+            return Err(anyhow::anyhow!("`{line}` failed: {}", output.status))
+                .hint(format!("what it made so far is in `{}`", self.out.display()));
+        }
+        serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("`{line}` printed no JSON document"))
+    }
+}
+
+/// Mean images per second of one source over all samples.
+fn mean_rate(speed: &Value, source: &str) -> Option<f64> {
+    let samples = speed["samples"].as_array()?;
+    let rates: Vec<f64> = samples
+        .iter()
+        .filter(|sample| sample["source"] == source)
+        .filter_map(|sample| sample["images_per_second"].as_f64())
+        .collect();
+    (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+}
+
+/// What the tour showed, in three sentences.
+fn findings(speed: &Value, runs: &[Value]) -> Vec<String> {
+    let mut found = Vec::new();
+    if let (Some(files), Some(records)) =
+        (mean_rate(speed, "image_files"), mean_rate(speed, "records"))
+    {
+        found.push(format!(
+            "Reading: {records:.0} photos a second from prepared records against {files:.0} from the original files, {:.1} times as fast.",
+            records / files
+        ));
+    }
+    let of = |model: &str, strategy: &str| {
+        runs.iter().find(|run| run["model"] == model && run["strategy"] == strategy)
+    };
+    let rate = |run: Option<&Value>| run.and_then(|run| run["examples_per_second"].as_f64());
+    if let (Some(one), Some(many)) =
+        (rate(of("lenet", "one-device")), rate(of("lenet", "mirrored")))
+    {
+        found.push(format!(
+            "Strategy: LeNet trains on {one:.0} examples a second on one device and {many:.0} mirrored ({:.2} times); both saw the same examples in the same order.",
+            many / one
+        ));
+    }
+    let accuracy =
+        |model| of(model, "one-device").and_then(|run| run["final"]["test_accuracy"].as_f64());
+    if let (Some(plain), Some(deep)) = (accuracy("softmax"), accuracy("lenet")) {
+        found.push(format!(
+            "Model: softmax regression gets {:.1} % of the held-out digits right, LeNet {:.1} %.",
+            100.0 * plain,
+            100.0 * deep
+        ));
+    }
+    found
+}
+
+fn page(
+    out: &Path,
+    speed: &Value,
+    prepared: &Value,
+    findings: &[String],
+) -> anyhow::Result<String> {
+    let mut page = Page::new(
+        "Paceline quickstart",
+        "Data made, prepared, read and trained on, on this machine; every figure was measured just now",
+    );
+    page.verdict(Tone::Good, "What the tour found", findings);
+    page.section("Reading: files against records");
+    if let (Some(photos), Some(rate)) =
+        (prepared["photos"].as_u64(), prepared["photos_per_second"].as_f64())
+    {
+        page.paragraph(&format!(
+            "{photos} photos were prepared into shards of 96 x 96 pixels, {rate:.0} a second."
+        ));
+    }
+    page.figures(&[reading(speed)]);
+    page.remark("Regressions with intervals and what their p-values mean: speedtest/speedtest.html, beside this file.");
+    training::describe(&mut page, &report::read(&[out.join("runs")])?);
+    page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
+    Ok(page.html())
+}
+
+/// Mean rate by batch size, both sources.
+fn reading(speed: &Value) -> Figure {
+    let mut chart = Chart::new(
+        "Photos read, decoded and batched per second",
+        Axis::new("batch size").unit("photos"),
+        Axis::new("rate").unit("photos/s").from_zero(),
+    );
+    let samples = speed["samples"].as_array().cloned().unwrap_or_default();
+    for (colour, (source, name)) in
+        [("image_files", "files"), ("records", "records")].into_iter().enumerate()
+    {
+        let mut by_size: std::collections::BTreeMap<u64, Vec<f64>> =
+            std::collections::BTreeMap::new();
+        for sample in samples.iter().filter(|sample| sample["source"] == source) {
+            if let (Some(size), Some(rate)) =
+                (sample["batch_size"].as_u64(), sample["images_per_second"].as_f64())
+            {
+                by_size.entry(size).or_default().push(rate);
+            }
+        }
+        let spans = by_size.into_iter().map(|(size, rates)| Span {
+            x: size as f64,
+            y: rates.iter().sum::<f64>() / rates.len() as f64,
+            low: rates.iter().copied().fold(f64::INFINITY, f64::min),
+            high: rates.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        });
+        chart = chart.with(Series::averages(name, spans).colour(colour));
+    }
+    Figure {
+        title: "Photos read, decoded and batched per second".to_owned(),
+        colour: None,
+        key: Vec::new(),
+        svg: chart.svg(),
+        words: "Mean of the repetitions; whiskers from the slowest to the fastest.".to_owned(),
+        notes: Vec::new(),
+    }
+}

@@ -160,7 +160,11 @@ fn dead_paths(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// Folders of alternatives, and the file that lists them all.
-const REGISTRIES: &[(&str, &str)] = &[];
+const REGISTRIES: &[(&str, &str)] = &[
+    ("crates/data/src/sources", "crates/data/src/sources.rs"),
+    ("crates/strategies/src/strategies", "crates/strategies/src/strategies/mod.rs"),
+    ("crates/probes/src/probes", "crates/probes/src/probes/mod.rs"),
+];
 
 /// Every file of a folder of alternatives is named in its registry.
 fn registries(root: &Path) -> anyhow::Result<Vec<String>> {

@@ -1,5 +1,7 @@
 //! `paceline speedtest` through the real binary: results on disk, resumed after a kill, refused when settings change.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -24,7 +24,7 @@ fn main() {
     let names = (0..classes).map(|class| class.to_string()).collect();
     let schema =
         Schema { features: FeatureKind::Image(image), labels: LabelKind::Classes { names } };
-    let options = ModelOptions { threads, dropout: 0.0, ..ModelOptions::default() };
+    let options = ModelOptions { threads, dropout: Some(0.0), ..ModelOptions::default() };
     let entry = registry::find(name).expect("a model of the registry");
     let mut model = (entry.build)(&schema, &options).expect("the schema fits");
     let batch = Batch {

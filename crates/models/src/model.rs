@@ -106,15 +106,15 @@ pub struct ModelOptions {
     pub threads: usize,
     /// Width multiplier of MobileNet-v2.
     pub width: f32,
-    /// Dropout rate of the models that have it; 0 turns it off.
-    pub dropout: f32,
+    /// Dropout rate of the models that have it; their own default without, 0 turns it off.
+    pub dropout: Option<f32>,
     /// Local response normalisation in AlexNet.
     pub lrn: bool,
 }
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { threads: 1, width: 1.0, dropout: 0.5, lrn: false }
+        Self { threads: 1, width: 1.0, dropout: None, lrn: false }
     }
 }
 

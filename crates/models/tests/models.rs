@@ -26,7 +26,7 @@ fn schema(entry: &Entry) -> Schema {
 }
 
 fn build(entry: &Entry, threads: usize) -> Box<dyn Model> {
-    let options = ModelOptions { threads, dropout: 0.0, ..ModelOptions::default() };
+    let options = ModelOptions { threads, dropout: Some(0.0), ..ModelOptions::default() };
     (entry.build)(&schema(entry), &options).unwrap()
 }
 

@@ -64,7 +64,7 @@ p{margin:0 0 12px;max-width:76ch}\
 .card .value{font-size:27px;font-weight:650;line-height:1.25;letter-spacing:-.01em;font-variant-numeric:tabular-nums}\
 .card .value span{font-size:15px;font-weight:400;color:var(--soft);letter-spacing:0}\
 .card .more{color:var(--soft);font-size:13.5px}\
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:18px;margin:14px 0}\
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr));gap:18px;margin:14px 0}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px 14px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\
 figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\

@@ -363,7 +363,7 @@ fn figure(title: &str, chart: &Chart, words: String) -> Figure {
 fn curves(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     let steps = || Axis::new("global step");
     let seconds = || Axis::new("time").unit("s");
-    let loss = || Axis::new("loss").unit("nats");
+    let loss = || Axis::new("loss").unit("nats").logarithmic();
     let percent = || Axis::new("accuracy").unit("%");
     // Step, loss and accuracy of an evaluation.
     let test = |event: &Event| match event {

@@ -114,13 +114,7 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
 
 /// What a specification says about the model itself.
 pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
-    let defaults = ModelOptions::default();
-    ModelOptions {
-        threads,
-        width: spec.width,
-        dropout: spec.dropout.unwrap_or(defaults.dropout),
-        lrn: spec.lrn,
-    }
+    ModelOptions { threads, width: spec.width, dropout: spec.dropout, lrn: spec.lrn }
 }
 
 impl RunPlan {

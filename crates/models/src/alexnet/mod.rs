@@ -22,6 +22,9 @@ use passes::Dropout;
 use plan::{Memory, Shapes};
 use std::ops::Range;
 
+/// Share of the dense layers' units that drop in a step, unless asked otherwise.
+const DROPOUT: f32 = 0.5;
+
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
     name: "alexnet",
@@ -69,11 +72,12 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
             has: format!("images of {image}"),
         });
     }
-    if !(0.0..1.0).contains(&options.dropout) {
+    let dropout = options.dropout.unwrap_or(DROPOUT);
+    if !(0.0..1.0).contains(&dropout) {
         return Err(ModelError::Option {
             model: ENTRY.name,
             option: "dropout",
-            found: options.dropout.to_string(),
+            found: dropout.to_string(),
             wanted: "at least 0 and below 1",
         });
     }
@@ -92,7 +96,7 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
         shapes,
         layout,
         at,
-        dropout: options.dropout,
+        dropout,
         lrn: options.lrn,
         compute: Compute::new(options.threads)?,
         memory: Memory::default(),

@@ -78,13 +78,14 @@ pub fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, 
     if !(0.35..=4.0).contains(&options.width) {
         return Err(wrong("width", options.width.to_string(), "between 0.35 and 4"));
     }
-    if !(0.0..1.0).contains(&options.dropout) {
-        return Err(wrong("dropout", options.dropout.to_string(), "at least 0 and below 1"));
+    let dropout = options.dropout.unwrap_or(DROPOUT);
+    if !(0.0..1.0).contains(&dropout) {
+        return Err(wrong("dropout", dropout.to_string(), "at least 0 and below 1"));
     }
     let compute = Compute::new(options.threads)?;
     Ok(Box::new(MobileNetV2 {
         shape: Shape::new(image, classes, options.width),
-        dropout: options.dropout,
+        dropout,
         compute,
         plan: Plan::default(),
         floats: Buffer::default(),

@@ -138,7 +138,7 @@ fn a_diverged_run_shows_in_the_loss() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let options = ModelOptions { dropout: 0.2, ..ModelOptions::default() };
+    let options = ModelOptions { dropout: Some(0.2), ..ModelOptions::default() };
     let error =
         |schema: &Schema, options: &ModelOptions| build(schema, options).err().unwrap().to_string();
     assert!(error(&schema(28, 1, 10), &options).contains("28x33x1"));
@@ -147,7 +147,7 @@ fn what_does_not_fit_is_named() {
     assert!(error(&sparse, &options).contains("sparse"));
     let wide = ModelOptions { width: f32::NAN, ..options.clone() };
     assert!(error(&schema(32, 3, 2), &wide).contains("width"));
-    let dropped = ModelOptions { dropout: 1.0, ..options };
+    let dropped = ModelOptions { dropout: Some(1.0), ..options };
     assert!(error(&schema(32, 3, 2), &dropped).contains("dropout"));
 
     let isa = *Isa::available().last().unwrap();

@@ -11,7 +11,7 @@ fn model(classes: usize) -> Box<dyn Model> {
         features: FeatureKind::Image(ImageShape { height: 32, width: 32, channels: 3 }),
         labels: LabelKind::Classes { names: (0..classes).map(|i| i.to_string()).collect() },
     };
-    let options = ModelOptions { width: 0.35, dropout: 0.0, ..ModelOptions::default() };
+    let options = ModelOptions { width: 0.35, dropout: Some(0.0), ..ModelOptions::default() };
     mobilenet_v2::build(&schema, &options).unwrap()
 }
 

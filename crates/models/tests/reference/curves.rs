@@ -38,7 +38,7 @@ fn curves_on_mnist_match_pytorch() {
     for curve in stored("curves") {
         let name = curve["model"].as_str().unwrap();
         let case = stored("models").into_iter().find(|case| case["label"] == name).unwrap();
-        let options = ModelOptions { threads: 2, dropout: 0.0, ..ModelOptions::default() };
+        let options = ModelOptions { threads: 2, dropout: Some(0.0), ..ModelOptions::default() };
         let mut model = (registry::find(name).unwrap().build)(&schema, &options).unwrap();
         let mut params = Case(case).fill(model.layout());
         let momentum = curve["momentum"].as_f64().unwrap() as f32;

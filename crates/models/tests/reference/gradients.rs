@@ -82,7 +82,7 @@ fn gradients_match_finite_differences() {
     for entry in registry::ALL.iter().filter(|entry| entry.name != "sparse_logistic") {
         let schema = schema(entry.name);
         let options =
-            ModelOptions { threads: 2, width: 0.35, dropout: 0.2, ..ModelOptions::default() };
+            ModelOptions { threads: 2, width: 0.35, dropout: Some(0.2), ..ModelOptions::default() };
         let mut model = (entry.build)(&schema, &options)
             .unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         let FeatureKind::Image(image) = schema.features else { unreachable!() };

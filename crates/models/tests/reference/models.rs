@@ -6,7 +6,7 @@ use paceline_models::{Model, ModelOptions, Score, StepContext, registry};
 /// The model of a case, without dropout.
 fn build(case: &Case, threads: usize) -> Box<dyn Model> {
     let width = case.0["options"]["width"].as_f64().unwrap_or(1.0) as f32;
-    let options = ModelOptions { threads, width, dropout: 0.0, ..ModelOptions::default() };
+    let options = ModelOptions { threads, width, dropout: Some(0.0), ..ModelOptions::default() };
     let entry = registry::find(case.0["model"].as_str().unwrap()).unwrap();
     (entry.build)(&case.schema(), &options).unwrap()
 }

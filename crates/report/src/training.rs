@@ -398,10 +398,11 @@ fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     )
     .sized(460.0, 300.0);
     for (place, phase) in ["input", "compute", "exchange", "wait"].into_iter().enumerate() {
-        let spans = runs.iter().enumerate().map(|(index, run)| {
+        // A phase that took next to nothing is left out: its label would only be in the way.
+        let spans = runs.iter().enumerate().filter_map(|(index, run)| {
             let shares = &run.summary.phases;
             let share = [shares.input, shares.compute, shares.exchange, shares.wait][place];
-            Span::exact(index as f64, 100.0 * share)
+            (share >= 0.005).then(|| Span::exact(index as f64, (100.0 * share).round()))
         });
         chart = chart.with(Series::bars(phase, spans).colour(place));
     }
@@ -445,7 +446,8 @@ fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
                     .collect();
                 let label =
                     if run.resources.len() > 1 { format!("{name} {task}") } else { name.clone() };
-                if points.len() > 1 {
+                // A resource nobody touched is no chart.
+                if points.len() > 1 && points.iter().any(|(_, value)| *value > 0.0) {
                     chart = chart.with(Series::line(label, points).colour(index));
                 }
             }

@@ -75,9 +75,13 @@ pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
             runs.push(RunView::read(folder)?);
             continue;
         }
+        let mut found = Vec::new();
         for run in paceline_runs::list(folder)? {
-            runs.push(RunView::read(run.path())?);
+            found.push(RunView::read(run.path())?);
         }
+        // Names only tell the second; the first run is what the others are compared with.
+        found.sort_by(|a, b| a.summary.started.total_cmp(&b.summary.started));
+        runs.append(&mut found);
     }
     if runs.is_empty() {
         let names: Vec<String> = folders.iter().map(|path| path.display().to_string()).collect();

@@ -164,6 +164,7 @@ const REGISTRIES: &[(&str, &str)] = &[
     ("crates/data/src/sources", "crates/data/src/sources.rs"),
     ("crates/strategies/src/strategies", "crates/strategies/src/strategies/mod.rs"),
     ("crates/probes/src/probes", "crates/probes/src/probes/mod.rs"),
+    ("crates/advisor/src/methods", "crates/advisor/src/methods.rs"),
 ];
 
 /// Every file of a folder of alternatives is named in its registry.

@@ -1,4 +1,5 @@
-//! Replays one method on the Scout set and prints its regret: `replay METHOD [multi|single] [SEEDS] [STEPS]`.
+//! Replays one method on the Scout set and prints its regret: `replay METHOD [multi|single] [SEEDS] [STEPS] [cost|time]
+//! [repeat|medians]`.
 
 #![allow(clippy::print_stdout)] // an example prints
 
@@ -21,12 +22,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         steps: text(3, if single { "12" } else { "30" }).parse()?,
         threads: 2,
         objective,
+        medians: text(5, "repeat") == "medians",
         complete_jobs_only: single,
     };
     let begin = std::time::Instant::now();
     let traces = replay(&set, methods::find(&text(0, "random"))?, &settings, &|| {})?;
     let summary = Summary::of(&text(0, "random"), &traces);
     println!("{:.1} s", begin.elapsed().as_secs_f64());
+    println!("prediction error {:?}", summary.prediction_error);
     for (runs, spread) in &summary.regret {
         let found = summary.found.iter().find(|(at, _)| at == runs).map_or(0.0, |found| found.1);
         println!(

@@ -7,7 +7,7 @@
 //! than any single best fit.
 
 use crate::linear::{Cholesky, dot};
-use crate::random::EvenPoints;
+use crate::random::{EvenPoints, Random};
 
 /// What is believed of the squared scale before any observation: inverse gamma.
 #[derive(Debug, Clone, Copy)]
@@ -120,11 +120,13 @@ const NEGLIGIBLE: f64 = 0.01;
 const SCALE: ScalePrior = ScalePrior { shape: 2.0, scale: 2.0 * 0.25 };
 
 impl Kernels {
-    /// Kernels over `points` with `count` sets of hyper-parameters.
-    pub(crate) fn new(points: Vec<Vec<f64>>, count: usize) -> Self {
+    /// Kernels over `points` with `count` sets of hyper-parameters; the seed shifts them all.
+    pub(crate) fn new(points: Vec<Vec<f64>>, count: usize, seed: u64) -> Self {
         let dimensions = points.first().map_or(0, Vec::len);
+        let mut random = Random::new(seed, 0x69);
+        let shift = (0..=dimensions).map(|_| random.uniform()).collect();
         let spread = |share: f64, (low, high): (f64, f64)| low * (high / low).powf(share);
-        let hypers: Vec<Hyper> = EvenPoints::new(vec![0.5; dimensions + 1])
+        let hypers: Vec<Hyper> = EvenPoints::new(shift)
             .take(count)
             .map(|shares| Hyper {
                 inverse_lengths: shares[1..].iter().map(|&s| 1.0 / spread(s, LENGTHS)).collect(),
@@ -326,7 +328,7 @@ mod tests {
     fn smooth_function_is_recovered_between_observations() {
         let points: Vec<Vec<f64>> = (0..21).map(|at| vec![f64::from(at) / 20.0]).collect();
         let truth = |at: usize| (3.0 * points[at][0]).sin();
-        let kernels = Kernels::new(points.clone(), 64);
+        let kernels = Kernels::new(points.clone(), 64, 0);
         let at: Vec<usize> = (0..21).step_by(4).collect();
         let y: Vec<f64> = at.iter().map(|&at| truth(at)).collect();
         let mixture = kernels.fit(&at, &y, &vec![1.0; at.len()]);
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn equal_observations_do_not_break_the_fit() {
-        let kernels = Kernels::new(vec![vec![0.0], vec![0.5], vec![1.0]], 16);
+        let kernels = Kernels::new(vec![vec![0.0], vec![0.5], vec![1.0]], 16, 0);
         let mixture = kernels.fit(&[0, 1, 1], &[2.0, 2.0, 2.0], &[1.0; 3]);
         let (mean, sd) = mixture.moments(2);
         assert!((mean - 2.0).abs() < 1e-9 && sd.is_finite());

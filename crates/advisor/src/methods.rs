@@ -17,6 +17,9 @@ pub(crate) use ernest::sizes_to_run;
 pub use ernest::{Scaling, ScalingRun, design as scaling_design};
 pub use micky::{Batch, BatchChoice};
 
+/// Prepares a method for a question, with a seed.
+pub type Build = fn(&Problem, u64) -> Result<Box<dyn Advisor>, AdvisorError>;
+
 /// One method.
 pub struct Entry {
     /// What it is called.
@@ -25,8 +28,9 @@ pub struct Entry {
     pub about: &'static str,
     /// Whether it learns from runs of other jobs and cannot work without.
     pub needs_history: bool,
-    /// Prepares it for a question; everything that depends on the history alone happens here, once.
-    pub build: fn(&Problem) -> Result<Box<dyn Advisor>, AdvisorError>,
+    /// Prepares it for a question; everything that depends on the history alone happens here, once. The
+    /// seed is that of forests and of the hyper-parameters averaged over.
+    pub build: Build,
 }
 
 /// Every method there is, ours first.

@@ -72,7 +72,7 @@ struct Past {
 }
 
 impl Transfer {
-    pub(crate) fn new(features: Vec<Vec<f64>>, history: &History) -> Self {
+    pub(crate) fn new(features: Vec<Vec<f64>>, history: &History, seed: u64) -> Self {
         let count = features.len();
         let (shares, profiles, kernel_count): (&[f64], &[f64], usize) = if history.is_empty() {
             (&SHARES[..1], &PROFILES[..1], 64)
@@ -82,7 +82,7 @@ impl Transfer {
             (&SHARES, &PROFILES, KERNELS)
         };
         let extra = if history.is_empty() || count > LARGE { 0 } else { PLAIN_KERNELS };
-        let kernels = Kernels::new(features, kernel_count + extra);
+        let kernels = Kernels::new(features, kernel_count + extra, seed);
         let all: Vec<&PastJob> = history.jobs.iter().collect();
         let past = summarise(&all, count);
         let mut covariances = Vec::new();

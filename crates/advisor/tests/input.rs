@@ -111,7 +111,7 @@ fn methods_that_learn_from_history_refuse_to_go_without() {
         objective: Objective::Cost,
     };
     for entry in methods::ALL {
-        let built = (entry.build)(&problem);
+        let built = (entry.build)(&problem, 0);
         assert_eq!(built.is_err(), entry.needs_history, "{}", entry.name);
         if let Err(error) = built {
             holds(&error.to_string(), &[entry.name, "history"]);
@@ -137,7 +137,7 @@ fn every_method_survives_failures_and_runs_out_of_candidates() {
             objective,
         };
         for entry in methods::ALL {
-            let advisor = (entry.build)(&problem).unwrap();
+            let advisor = (entry.build)(&problem, 0).unwrap();
             let mut state = State::new(entry.name, objective, 1);
             for step in 0..4 {
                 let search = state.search(&problem).unwrap();

@@ -22,6 +22,8 @@ pub struct Settings {
     pub threads: usize,
     /// What is to be small.
     pub objective: Objective,
+    /// A run shows the median of all repeats, as in the published studies, instead of one repeat.
+    pub medians: bool,
     /// Jobs that did not complete everywhere are left out: the published single-node studies do so.
     pub complete_jobs_only: bool,
 }
@@ -71,6 +73,10 @@ struct Job<'a> {
     unit: f64,
 }
 
+/// Preparations of a method per application; searches share them in turn. A method without random runs of its
+/// own still differs between them, so that no figure rests on one lucky path.
+const PREPARATIONS: u64 = 5;
+
 /// Replays `method` on every job of the set.
 pub fn replay(
     set: &RecordedSet,
@@ -98,13 +104,16 @@ pub fn replay(
                     let Some(application) = applications.get(at) else { break };
                     let history = Arc::new(problem.history.without_application(application));
                     let problem = Problem { history, ..problem.clone() };
-                    let advisor = (method.build)(&problem);
-                    let found: Vec<Result<JobTraces, AdvisorError>> = match advisor {
-                        Ok(advisor) => jobs
+                    let prepared: Result<Vec<Box<dyn Advisor>>, AdvisorError> =
+                        (0..settings.seeds.min(PREPARATIONS))
+                            .map(|seed| (method.build)(&problem, seed))
+                            .collect();
+                    let found: Vec<Result<JobTraces, AdvisorError>> = match prepared {
+                        Ok(prepared) => jobs
                             .iter()
                             .filter(|job| job.application == *application)
                             .map(|job| {
-                                let traces = one_job(&problem, &*advisor, settings, job);
+                                let traces = one_job(&problem, &prepared, settings, job);
                                 progress();
                                 traces
                             })
@@ -160,12 +169,13 @@ fn jobs<'a>(set: &'a RecordedSet, problem: &Problem, settings: &Settings) -> Vec
 
 fn one_job(
     problem: &Problem,
-    advisor: &dyn Advisor,
+    prepared: &[Box<dyn Advisor>],
     settings: &Settings,
     job: &Job<'_>,
 ) -> Result<JobTraces, AdvisorError> {
     let mut traces = Vec::new();
     for seed in 0..settings.seeds {
+        let advisor = &*prepared[seed as usize % prepared.len()];
         // Which repeat of each configuration will be seen: part of the world, not of the method.
         let mut world = Random::new(seed, 0x5eed);
         let drawn: Vec<usize> =
@@ -180,7 +190,9 @@ fn one_job(
             recommendations: 0,
             failing: 0,
         };
-        let score = |at: usize| score(problem, job, at, drawn[at]);
+        let score = |at: usize| {
+            if settings.medians { job.values[at] } else { score(problem, job, at, drawn[at]) }
+        };
         for step in 1..=settings.steps.min(problem.catalogue.len()) {
             let Some(proposal) = advisor.propose(&search) else { break };
             if proposal.stop.is_some() && trace.stop.is_none() {
@@ -189,20 +201,7 @@ fn one_job(
                 trace.prediction_error = prediction_error(advisor, &search, job);
             }
             let at = proposal.configuration;
-            let Some(row) = job.records[at].get(drawn[at]) else {
-                // Never recorded: as good as a failure that took no time.
-                search.tell(Run {
-                    configuration: at,
-                    outcome: Outcome::Failed { seconds: 0.0 },
-                    metrics: Vec::new(),
-                })?;
-                continue;
-            };
-            search.tell(Run {
-                configuration: at,
-                outcome: row.outcome,
-                metrics: row.metrics.clone(),
-            })?;
+            search.tell(result(problem, job, at, drawn[at], settings.medians))?;
             if job.values[at] == Some(job.optimum) {
                 trace.optimum_at = Some(step);
             }
@@ -218,6 +217,31 @@ fn one_job(
         application: job.application.to_owned(),
         traces,
     })
+}
+
+/// What a run on a configuration shows.
+fn result(problem: &Problem, job: &Job<'_>, at: usize, drawn: usize, medians: bool) -> Run {
+    let records = &job.records[at];
+    if let (true, Some(value)) = (medians, job.values[at]) {
+        let rows: Vec<&Vec<f64>> =
+            records.iter().map(|row| &row.metrics).filter(|row| !row.is_empty()).collect();
+        let width = rows.first().map_or(0, |row| row.len());
+        let mean = |at: usize| rows.iter().map(|row| row[at]).sum::<f64>() / rows.len() as f64;
+        return Run {
+            configuration: at,
+            outcome: Outcome::Completed { seconds: problem.seconds(at, value) },
+            metrics: (0..width).map(mean).collect(),
+        };
+    }
+    match records.get(drawn) {
+        Some(row) => Run { configuration: at, outcome: row.outcome, metrics: row.metrics.clone() },
+        // Never recorded: as good as a failure that took no time.
+        None => Run {
+            configuration: at,
+            outcome: Outcome::Failed { seconds: 0.0 },
+            metrics: Vec::new(),
+        },
+    }
 }
 
 /// Asks for a recommendation, notes whether it fails, and gives its regret.

@@ -15,7 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "arrow",
     about: "extra-trees over pairs of runs and their CPU, memory and disk metrics, no history",
     needs_history: false,
-    build: |problem| Ok(Box::new(Arrow::new(problem))),
+    build: |problem, _| Ok(Box::new(Arrow::new(problem))),
 };
 
 /// Random runs before the model is asked.

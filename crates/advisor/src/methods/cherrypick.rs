@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "cherrypick",
     about: "Bayesian optimisation: Gaussian process and expected improvement, no history",
     needs_history: false,
-    build: |problem| Ok(Box::new(CherryPick::new(problem))),
+    build: |problem, seed| Ok(Box::new(CherryPick::new(problem, seed))),
 };
 
 /// Evenly spread runs before the model is asked.
@@ -34,9 +34,9 @@ pub(super) struct CherryPick {
 }
 
 impl CherryPick {
-    pub(super) fn new(problem: &Problem) -> Self {
+    pub(super) fn new(problem: &Problem, seed: u64) -> Self {
         let features = problem.catalogue.features();
-        Self { kernels: Kernels::new(features.clone(), KERNELS), features }
+        Self { kernels: Kernels::new(features.clone(), KERNELS, seed), features }
     }
 
     fn fit(&self, search: &Search) -> Option<Mixture<'_>> {

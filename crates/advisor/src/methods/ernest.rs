@@ -10,13 +10,15 @@ use crate::error::AdvisorError;
 use crate::linear::{Cholesky, dot};
 use crate::nnls;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use crate::table::Table;
+use std::path::Path;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "ernest",
     about: "a scaling curve for each machine type, from runs chosen by optimal design",
     needs_history: false,
-    build: |problem| Ok(Box::new(Ernest::new(problem))),
+    build: |problem, _| Ok(Box::new(Ernest::new(problem))),
 };
 
 /// One run of a scaling study.
@@ -28,6 +30,30 @@ pub struct ScalingRun {
     pub machines: f64,
     /// Wall time.
     pub seconds: f64,
+}
+
+impl ScalingRun {
+    /// Reads runs from CSV: `machines`, `seconds`, and `fraction` where runs had part of the input.
+    pub fn read(path: &Path) -> Result<Vec<Self>, AdvisorError> {
+        let mut table = Table::open(path)?;
+        let machines = table.column("machines")?;
+        let seconds = table.column("seconds")?;
+        let fraction = table.find("fraction");
+        let mut runs = Vec::new();
+        while let Some(row) = table.next()? {
+            let above = |value: f64| value > 0.0;
+            let share = match fraction {
+                Some(at) => row.number(at, "fraction", "a share above 0, 1 being all", above)?,
+                None => 1.0,
+            };
+            runs.push(Self {
+                fraction: share,
+                machines: row.number(machines, "machines", "a number above zero", above)?,
+                seconds: row.number(seconds, "seconds", "a time above zero", above)?,
+            });
+        }
+        Ok(runs)
+    }
 }
 
 /// A fitted scaling curve.

@@ -8,7 +8,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "exhaustive",
     about: "tries every configuration, cheapest per hour first",
     needs_history: false,
-    build: |_| Ok(Box::new(Exhaustive)),
+    build: |_, _| Ok(Box::new(Exhaustive)),
 };
 
 struct Exhaustive;

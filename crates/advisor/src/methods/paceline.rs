@@ -19,7 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "paceline",
     about: "learns from past jobs which configurations go together, and which fail; our own",
     needs_history: false,
-    build: |problem| Ok(Box::new(Paceline::new(problem))),
+    build: |problem, seed| Ok(Box::new(Paceline::new(problem, seed))),
 };
 
 /// Runs before the search may stop.
@@ -38,11 +38,11 @@ struct Paceline {
 }
 
 impl Paceline {
-    fn new(problem: &Problem) -> Self {
+    fn new(problem: &Problem, seed: u64) -> Self {
         let features = problem.catalogue.features();
         let history = History::new(problem);
         Self {
-            transfer: Transfer::new(features.clone(), &history),
+            transfer: Transfer::new(features.clone(), &history, seed),
             distances: history.mean_distances(),
             completion: Completion::new(features, &history),
         }

@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "paris",
     about: "two reference runs as a fingerprint, random forests of past jobs for all others",
     needs_history: true,
-    build: |problem| Ok(Box::new(Paris::new(problem)?)),
+    build: |problem, seed| Ok(Box::new(Paris::new(problem, seed)?)),
 };
 
 const GROWTH: Growth = Growth { trees: 60, smallest: 4, tries: 5, kind: Kind::RandomForest };
@@ -31,7 +31,7 @@ struct Paris {
 }
 
 impl Paris {
-    fn new(problem: &Problem) -> Result<Self, AdvisorError> {
+    fn new(problem: &Problem, seed: u64) -> Result<Self, AdvisorError> {
         let history = History::new(problem);
         let features = problem.catalogue.features();
         let references = references(&history, features.len())
@@ -56,8 +56,8 @@ impl Paris {
         if means.len() == 0 {
             return Err(AdvisorError::NeedsHistory { method: ENTRY.name });
         }
-        let mean = Forest::grow(&means, GROWTH, 1);
-        let ninety = Forest::grow(&worsts, GROWTH, 2);
+        let mean = Forest::grow(&means, GROWTH, seed);
+        let ninety = Forest::grow(&worsts, GROWTH, seed + 1);
         Ok(Self { features, references, mean, ninety })
     }
 

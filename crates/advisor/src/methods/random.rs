@@ -9,7 +9,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "random",
     about: "tries configurations in random order; the baseline",
     needs_history: false,
-    build: |_| Ok(Box::new(RandomOrder)),
+    build: |_, _| Ok(Box::new(RandomOrder)),
 };
 
 struct RandomOrder;

@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "scout",
     about: "walks from run to run to what past jobs say is most probably better",
     needs_history: true,
-    build: |problem| Ok(Box::new(Scout::new(problem)?)),
+    build: |problem, seed| Ok(Box::new(Scout::new(problem, seed)?)),
 };
 
 /// A run is better than another below this share of its value.
@@ -38,7 +38,7 @@ struct Scout {
 }
 
 impl Scout {
-    fn new(problem: &Problem) -> Result<Self, AdvisorError> {
+    fn new(problem: &Problem, seed: u64) -> Result<Self, AdvisorError> {
         let history = History::new(problem);
         if history.is_empty() {
             return Err(AdvisorError::NeedsHistory { method: ENTRY.name });
@@ -54,7 +54,7 @@ impl Scout {
                 pairs.extend(others.map(|&to| (index, from, to)));
             }
         }
-        Random::new(1, 0x5c07).shuffle(&mut pairs);
+        Random::new(seed, 0x5c07).shuffle(&mut pairs);
         pairs.truncate(MOST_PAIRS);
         let mut rows = Rows::default();
         for (job, from, to) in pairs {
@@ -66,7 +66,7 @@ impl Scout {
                 rows.push(&row, f64::from(b < a + BETTER.ln()));
             }
         }
-        let forest = Forest::grow(&rows, GROWTH, 1);
+        let forest = Forest::grow(&rows, GROWTH, seed);
         Ok(Self { features, forest, distances: history.mean_distances(), usual })
     }
 }

@@ -1,5 +1,6 @@
 //! The commands: one file each, arguments and a thin `exec`.
 
+mod advise;
 mod completions;
 mod data;
 mod export;
@@ -39,6 +40,8 @@ pub enum Command {
     Report(report::Args),
     /// Measure how fast image files and records can be read, and what that depends on
     Speedtest(speedtest::Args),
+    /// Which machines to run on: advice from a few runs, with error bars
+    Advise(advise::Args),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -55,6 +58,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
         Command::Models(args) => models::exec(args, terminal),
+        Command::Advise(args) => advise::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),

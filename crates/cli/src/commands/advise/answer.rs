@@ -1,0 +1,69 @@
+//! The answer in words and as JSON.
+
+use crate::terminal::Terminal;
+use paceline_advisor::{Catalogue, Proposal, Recommendation};
+use serde_json::{Value, json};
+
+/// A recommendation as JSON; `null` while there is none.
+pub(super) fn recommendation_json(catalogue: &Catalogue, found: Option<&Recommendation>) -> Value {
+    let Some(found) = found else { return Value::Null };
+    json!({
+        "machine": catalogue.machine(found.configuration).name,
+        "count": catalogue.count(found.configuration),
+        "seconds": found.seconds,
+        "usd": found.usd,
+        "measured": found.measured,
+        "reason": found.reason,
+        "runner_up": found.runner_up.map(|(at, usd, seconds)| json!({
+            "machine": catalogue.machine(at).name,
+            "count": catalogue.count(at),
+            "usd": usd,
+            "seconds": seconds,
+        })),
+        "runs": found.runs,
+        "failed_runs": found.failed_runs,
+        "search_seconds": found.search_seconds,
+        "search_usd": found.search_usd,
+    })
+}
+
+/// A proposal as JSON; `null` when everything has been tried.
+pub(super) fn proposal_json(catalogue: &Catalogue, proposal: Option<&Proposal>) -> Value {
+    let Some(proposal) = proposal else { return Value::Null };
+    json!({
+        "machine": catalogue.machine(proposal.configuration).name,
+        "count": catalogue.count(proposal.configuration),
+        "reason": proposal.reason,
+        "stop": proposal.stop,
+    })
+}
+
+/// Prints the answer so far.
+pub(super) fn print(
+    terminal: &Terminal,
+    catalogue: &Catalogue,
+    found: Option<&Recommendation>,
+) -> anyhow::Result<()> {
+    let Some(found) = found else {
+        return terminal.data("no run has completed yet: nothing to recommend");
+    };
+    terminal.data(format!("recommended: {}", catalogue.name(found.configuration)))?;
+    let (usd, seconds) = (found.usd, found.seconds);
+    terminal.data(format!(
+        "expected:    ${:.4} a run ({:.4} to {:.4}), {:.0} s ({:.0} to {:.0}), nine times in ten",
+        usd.value, usd.low, usd.high, seconds.value, seconds.low, seconds.high
+    ))?;
+    terminal.data(format!("because:     {}", found.reason))?;
+    if let Some((at, usd, seconds)) = found.runner_up {
+        let name = catalogue.name(at);
+        terminal.data(format!("runner-up:   {name}, ${usd:.4} and {seconds:.0} s a run"))?;
+    }
+    let failed = match found.failed_runs {
+        0 => String::new(),
+        some => format!(", {some} of them without a result"),
+    };
+    terminal.data(format!(
+        "search:      {} runs{failed}, ${:.4}, {:.0} s",
+        found.runs, found.search_usd, found.search_seconds
+    ))
+}

@@ -1,0 +1,253 @@
+//! `paceline advise evaluate`: how good is the advice.
+
+use super::question::Goal;
+use crate::failure::{Exit, usage};
+use crate::terminal::{Table, Terminal, Unit};
+use paceline_advisor::evaluate::{
+    Check, Half, JobTraces, Prices, RecordedSet, Settings, Summary, acceptance, compare,
+    evaluate_batch, evaluate_scaling, replay,
+};
+use paceline_advisor::methods::{self, Entry};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Arguments of `paceline advise evaluate`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  paceline advise evaluate --set scout --data ../shared/data/scout --methods paceline,cherrypick,random"
+)]
+pub struct Args {
+    /// Which recorded set
+    #[arg(long, value_enum, default_value_t = Set::Scout)]
+    set: Set,
+    /// Its folder; else the set's name under `PACELINE_DATA`
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Clusters of many machines, or single machines
+    #[arg(long, value_enum, default_value_t = Nodes::Multi)]
+    nodes: Nodes,
+    /// Methods to replay; all that fit by default
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    methods: Vec<String>,
+    /// Searches per job and method
+    #[arg(long, default_value_t = 50)]
+    seeds: u64,
+    /// Runs per search
+    #[arg(long)]
+    steps: Option<usize>,
+    /// A run shows the median of all repeats, as in the published studies, instead of one repeat
+    #[arg(long)]
+    medians: bool,
+    /// What is to be small
+    #[arg(long, value_enum, default_value_t = Goal::Cost)]
+    objective: Goal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Set {
+    /// Hadoop and Spark jobs on AWS machines
+    Scout,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Nodes {
+    /// 18 workloads on 69 clusters
+    Multi,
+    /// 107 workloads on 18 machine types, with repeats
+    Single,
+}
+
+/// Checks the published figures first, then replays.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let folder = match (&args.data, std::env::var_os("PACELINE_DATA")) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(root)) => PathBuf::from(root).join("scout"),
+        (None, None) => {
+            return Err(usage(
+                "where is the recorded set?",
+                "add `--data DIR`, or set PACELINE_DATA",
+            ));
+        }
+    };
+    let objective = args.objective.objective(None)?;
+    let entries = entries(&args.methods)?;
+    let checks = acceptance(&folder)?;
+    let mut table = Table::new(["published figure", "published", "here"]);
+    for check in &checks {
+        let digits = if check.published.fract() == 0.0 { 0 } else { 6 };
+        table.row([
+            check.what.to_owned(),
+            format!("{:.digits$}", check.published),
+            format!("{:.digits$}", check.found),
+        ]);
+    }
+    terminal.data(table)?;
+    if !checks.iter().all(Check::holds) {
+        terminal.warn("a published figure is not met: nothing below can be believed");
+    }
+    let single = args.nodes == Nodes::Single;
+    let half = if single { Half::SingleNode } else { Half::MultiNode };
+    let set = RecordedSet::read(&folder, half, Prices::OnDemand)?;
+    let settings = Settings {
+        seeds: args.seeds.max(1),
+        steps: args.steps.unwrap_or(if single { 12 } else { 30 }).max(1),
+        threads: paceline_batch::cores().count,
+        objective,
+        medians: args.medians,
+        complete_jobs_only: single,
+    };
+    let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
+    for entry in entries {
+        let jobs = if single { 107 } else { 18 };
+        let bar = terminal.progress(entry.name, Some(jobs), Unit::Items("jobs"));
+        let done = AtomicU64::new(0);
+        let found = replay(&set, entry, &settings, &|| {
+            bar.set(done.fetch_add(1, Ordering::Relaxed) + 1);
+        })?;
+        traces.push((entry.name, found));
+    }
+    let summaries: Vec<Summary> =
+        traces.iter().map(|(name, jobs)| Summary::of(name, jobs)).collect();
+    regrets(terminal, &summaries)?;
+    searches(terminal, &summaries)?;
+    let differences = differences(terminal, &traces)?;
+    let extras = extras(terminal, &set, single, objective, settings.seeds)?;
+    let holds = checks.iter().all(Check::holds);
+    terminal.json(&json!({
+        "acceptance": checks, "methods": summaries, "differences": differences, "studies": extras,
+    }))?;
+    Ok(if holds { Exit::Done } else { Exit::Failed })
+}
+
+fn entries(names: &[String]) -> anyhow::Result<Vec<&'static Entry>> {
+    if names.is_empty() {
+        return Ok(methods::ALL
+            .iter()
+            .copied()
+            .filter(|entry| entry.name != "exhaustive")
+            .collect());
+    }
+    names.iter().map(|name| Ok(methods::find(name)?)).collect()
+}
+
+/// Mean regret after so many runs.
+fn regrets(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
+    let Some(first) = summaries.first() else { return Ok(()) };
+    let header = first.regret.iter().map(|(runs, _)| format!("n={runs}"));
+    terminal.data(format!(
+        "\nmean value over the optimum after n runs, {} jobs, {} seeds, leave-one-application-out",
+        first.jobs, first.seeds
+    ))?;
+    let mut table = Table::new(std::iter::once("method".to_owned()).chain(header.clone()));
+    for summary in summaries {
+        let cells = summary.regret.iter().map(|(_, spread)| format!("{:.3}", spread.mean));
+        table.row(std::iter::once(summary.method.clone()).chain(cells));
+    }
+    terminal.data(table)?;
+    terminal.data("median / nine in ten / worst")?;
+    let mut table = Table::new(std::iter::once("method".to_owned()).chain(header));
+    for summary in summaries {
+        let cells = summary
+            .regret
+            .iter()
+            .map(|(_, s)| format!("{:.2} / {:.2} / {:.2}", s.median, s.p90, s.max));
+        table.row(std::iter::once(summary.method.clone()).chain(cells));
+    }
+    terminal.data(table)
+}
+
+/// What the searches took.
+fn searches(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
+    terminal.data("steps and costs; costs in units of the optimum")?;
+    let mut table = Table::new([
+        "method",
+        "to 1.2",
+        "to 1.1",
+        "optimum",
+        "found",
+        "failing %",
+        "own stop",
+        "its regret",
+        "spent at 6",
+        "total 10",
+        "total 100",
+        "rmse %",
+    ]);
+    for summary in summaries {
+        let [near, nearer, optimum] = summary.steps;
+        let spent = summary.spent.iter().find(|(runs, _)| *runs == 6).map_or(f64::NAN, |s| s.1);
+        let found = summary.found.last().map_or(f64::NAN, |found| found.1);
+        let error = summary.prediction_error;
+        table.row([
+            summary.method.clone(),
+            format!("{near:.1}"),
+            format!("{nearer:.1}"),
+            format!("{optimum:.1}"),
+            format!("{:.0} %", found * 100.0),
+            format!("{:.1}", summary.failing * 100.0),
+            format!("{:.1}", summary.own_stop[0]),
+            format!("{:.3}", summary.own_stop[1]),
+            format!("{spent:.1}"),
+            format!("{:.2}", summary.total[1]),
+            format!("{:.2}", summary.total[2]),
+            error.map_or_else(|| "–".to_owned(), |error| format!("{:.0}", error * 100.0)),
+        ]);
+    }
+    terminal.data(table)
+}
+
+/// Each method against the first, job by job.
+fn differences(
+    terminal: &Terminal,
+    traces: &[(&str, Vec<JobTraces>)],
+) -> anyhow::Result<Vec<Value>> {
+    let all: Vec<(&str, &[JobTraces])> =
+        traces.iter().map(|(name, jobs)| (*name, jobs.as_slice())).collect();
+    if all.len() < 2 {
+        return Ok(Vec::new());
+    }
+    terminal.data(format!("against {}: Wilcoxon's p after Holm, Cliff's delta", all[0].0))?;
+    let mut table = Table::new(["method", "p, n=6", "delta", "p, n=15", "delta"]);
+    let mut rows = Vec::new();
+    for (six, fifteen) in compare(&all, 6).into_iter().zip(compare(&all, 15)) {
+        table.row([
+            six.0.clone(),
+            format!("{:.4}", six.1),
+            format!("{:+.2}", six.2),
+            format!("{:.4}", fifteen.1),
+            format!("{:+.2}", fifteen.2),
+        ]);
+        rows.push(json!({
+            "method": six.0, "p_6": six.1, "delta_6": six.2, "p_15": fifteen.1, "delta_15": fifteen.2,
+        }));
+    }
+    terminal.data(table)?;
+    Ok(rows)
+}
+
+/// Studies that do not fit the one-job search: scaling curves, one configuration for a batch.
+fn extras(
+    terminal: &Terminal,
+    set: &RecordedSet,
+    single: bool,
+    objective: paceline_advisor::Objective,
+    seeds: u64,
+) -> anyhow::Result<Value> {
+    if single {
+        let batch = evaluate_batch(set, objective, seeds);
+        terminal.data(format!(
+            "micky, one machine for {} jobs: {:.0} runs in all, mean {:.3}, median {:.3}, within 20 % {:.0} %, mostly {}; best possible {:.3}",
+            batch.jobs, batch.pulls, batch.mean, batch.median, batch.within_20 * 100.0, batch.choice, batch.ceiling
+        ))?;
+        return Ok(json!({ "batch": batch }));
+    }
+    let studies = [3, 4].map(|sizes| evaluate_scaling(set, sizes));
+    for study in &studies {
+        terminal.data(format!(
+            "ernest, curves on {} sizes: {} predictions, mean error {:.1} %, median {:.1} %, within 20 % {:.0} %",
+            study.fitted_on, study.predictions, study.mean_percent, study.median_percent, study.within_20 * 100.0
+        ))?;
+    }
+    Ok(json!({ "scaling": studies }))
+}

@@ -1,0 +1,44 @@
+//! `paceline advise`: which configuration should the job run on.
+
+mod answer;
+mod ask;
+mod cloud;
+mod evaluate;
+mod question;
+mod scale;
+mod tell;
+
+use crate::failure::Exit;
+use crate::terminal::Terminal;
+
+/// Arguments of `paceline advise`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Search by itself: run the job on one configuration after the other until more is not worth it
+    Cloud(cloud::Args),
+    /// Say what to run next; the search is kept in a file
+    Ask(ask::Args),
+    /// Say how a run went, and hear the answer so far
+    Tell(tell::Args),
+    /// How many machines: a scaling curve from a few runs
+    Scale(scale::Args),
+    /// Replay recorded runs and say how good each method's advice is
+    Evaluate(evaluate::Args),
+}
+
+/// Runs the chosen action.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    match &args.action {
+        Action::Cloud(args) => cloud::exec(args, terminal),
+        Action::Ask(args) => ask::exec(args, terminal),
+        Action::Tell(args) => tell::exec(args, terminal),
+        Action::Scale(args) => scale::exec(args, terminal),
+        Action::Evaluate(args) => evaluate::exec(args, terminal),
+    }
+}

@@ -59,6 +59,11 @@ impl Batch {
         let more = (self.beta * workloads as f64).round() as usize;
         let mut order: Vec<usize> = (0..arms).collect();
         random.shuffle(&mut order);
+        // A workload that runs once has nothing to be compared with. So the pulls go to a panel of
+        // workloads, few enough for each to meet every arm about once.
+        let mut panel: Vec<usize> = (0..workloads).collect();
+        random.shuffle(&mut panel);
+        panel.truncate((first + more).div_ceil(arms).max(1));
         for pull in 0..first + more {
             let arm = if pull < first {
                 order[pull % arms]
@@ -70,7 +75,13 @@ impl Batch {
                     })
                     .unwrap_or(0)
             };
-            let workload = random.below(workloads);
+            let seen = |workload: usize| {
+                pulls.iter().filter(|pull| pull.0 == workload && pull.1 == arm).count()
+            };
+            let Some(workload) = panel.iter().copied().min_by_key(|&workload| seen(workload))
+            else {
+                break;
+            };
             pulls.push((workload, arm, run(workload, arm)));
         }
         let rewards = rewards(&pulls, arms, workloads);

@@ -9,6 +9,7 @@ pub mod inspect;
 pub mod loader;
 pub mod manifest;
 pub mod order;
+mod path_hash;
 pub mod prepare;
 pub mod source;
 pub mod sources;

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::{Difference, Options, PrepareError, catalogue::Catalogue, options::program};
+use crate::path_hash::{hash, split_position};
 use crate::{
     manifest::{Manifest, Settings, SourceSummary, TRAIN},
     store::Store,
@@ -89,8 +89,7 @@ fn shard_count(photos: usize, train: usize, asked: usize) -> usize {
 
 /// 0 is training.
 fn split_of(path: &str, options: &Options) -> usize {
-    // 53 bits are what a double holds exactly.
-    let position = (hash(b"split", 0, path) >> 11) as f64 / (1u64 << 53) as f64;
+    let position = split_position(path);
     let mut end = 0.0;
     for (number, split) in options.splits.iter().enumerate() {
         end += split.share;
@@ -103,16 +102,6 @@ fn split_of(path: &str, options: &Options) -> usize {
 
 fn place(path: &str, seed: u64) -> u64 {
     hash(b"place", seed, path)
-}
-
-/// A cryptographic hash is no slower than listing the file was, and is the same everywhere for ever.
-fn hash(purpose: &[u8], seed: u64, path: &str) -> u64 {
-    let mut hash = Sha256::new();
-    hash.update(purpose);
-    hash.update(seed.to_le_bytes());
-    hash.update(path.as_bytes());
-    let digest = hash.finalize();
-    u64::from_le_bytes(*digest.first_chunk().expect("a SHA-256 digest has 32 bytes"))
 }
 
 /// All that decides the bytes of the output. Kept beside unfinished work and derivable from a manifest,

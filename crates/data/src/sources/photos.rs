@@ -8,10 +8,10 @@ use std::{path::Path, sync::Arc};
 
 use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
 use paceline_photo::{DecodeOptions, Fit, PhotoError};
-use sha2::{Digest, Sha256};
 
 use crate::{
     DataError,
+    path_hash::split_position,
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
     store::{LocalStore, Store, join_key},
@@ -255,11 +255,7 @@ impl Found {
 /// Whether a photo is in the held-out part; decided by its name alone, as in `prepare --split`, so
 /// that adding photos moves no other from one part to the other.
 fn held_out(key: &str, share: f64) -> bool {
-    let digest = Sha256::new().chain_update(b"split").chain_update(0_u64.to_le_bytes());
-    let digest = digest.chain_update(key).finalize();
-    let hash = u64::from_le_bytes(*digest.first_chunk().expect("a SHA-256 digest has 32 bytes"));
-    // 53 bits are what a double holds exactly.
-    ((hash >> 11) as f64 / (1_u64 << 53) as f64) < share
+    split_position(key) < share
 }
 
 fn is_photo(name: &str) -> bool {

@@ -19,7 +19,7 @@ def dense(units):
 
 def lenet():
     return K.Sequential([
-        K.Input((28, 28, 1)), conv(6, 5, padding="same"), L.AveragePooling2D(), conv(16, 5), L.AveragePooling2D(), L.Flatten(),
+        K.Input((28, 28, 1)), conv(6, 5, padding="same"), L.AveragePooling2D(2), conv(16, 5), L.AveragePooling2D(2), L.Flatten(),
         dense(120), dense(84), L.Dense(10),
     ])
 

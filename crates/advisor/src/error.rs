@@ -246,6 +246,32 @@ pub enum AdvisorError {
         /// What is there.
         found: usize,
     },
+    /// A network without layers cannot be projected.
+    #[error("network `{network}` has no layers")]
+    NoLayers {
+        /// The network.
+        network: String,
+    },
+    /// A layer's time is no time.
+    #[error("layer `{layer}`: its {what} time is {seconds} s; it must be zero or above and finite")]
+    LayerTime {
+        /// The layer.
+        layer: String,
+        /// Which time.
+        what: &'static str,
+        /// What was given.
+        seconds: f64,
+    },
+    /// A quantity that cannot be.
+    #[error("{what} is {found}; it must be {wanted}")]
+    OutOfRange {
+        /// Which quantity.
+        what: &'static str,
+        /// What was given.
+        found: f64,
+        /// What it may be.
+        wanted: &'static str,
+    },
     /// The recorded set lacks what the evaluation needs.
     #[error("`{}`: {what}", .path.display())]
     IncompleteSet {

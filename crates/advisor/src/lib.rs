@@ -17,6 +17,7 @@ mod measurements;
 pub mod methods;
 mod nnls;
 mod normal;
+pub mod oracle;
 mod random;
 mod search;
 mod state;

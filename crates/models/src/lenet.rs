@@ -15,6 +15,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     random,
     registry::Entry,
+    shapes::LayerShape,
     threads::{Pool, SendPtr},
 };
 use paceline_batch::{Batch, Schema};
@@ -286,6 +287,29 @@ impl Model for LeNet {
 
     fn pool(&self) -> Option<&Pool> {
         Some(self.compute.pool())
+    }
+
+    fn shapes(&self) -> Vec<LayerShape> {
+        let conv = |name: &str, input: [usize; 3], output: [usize; 3]| {
+            let weights = 25 * input[2] * output[2];
+            LayerShape {
+                name: name.to_owned(),
+                input,
+                output,
+                kernel: 5,
+                parameters: weights + output[2],
+                flops: 2 * output[0] * output[1] * weights,
+            }
+        };
+        let convs = [
+            conv(LAYERS[0], [SIDE, SIDE, 1], [SIDE, SIDE, 6]),
+            conv(LAYERS[1], [14, 14, 6], [10, 10, 16]),
+        ];
+        let dense = self.dense(1);
+        let dense = dense.iter().zip(&LAYERS[2..]);
+        let dense =
+            dense.map(|(dense, name)| LayerShape::dense(*name, dense.inputs, dense.outputs));
+        convs.into_iter().chain(dense).collect()
     }
 
     fn init(&self, seed: u64, params: &mut [f32]) {

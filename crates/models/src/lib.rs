@@ -17,6 +17,7 @@ pub mod profile;
 pub mod random;
 pub mod registry;
 pub mod schedule;
+pub mod shapes;
 pub mod softmax;
 pub mod threads;
 

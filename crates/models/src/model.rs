@@ -1,6 +1,6 @@
 //! What every model can do.
 
-use crate::{layout::Layout, profile::Profile, threads::Pool};
+use crate::{layout::Layout, profile::Profile, shapes::LayerShape, threads::Pool};
 use paceline_batch::{Batch, Schema};
 use std::ops::Range;
 
@@ -44,6 +44,11 @@ pub trait Model: Send {
     /// Layer times, for models that collect them.
     fn profile(&mut self) -> Option<&mut Profile> {
         None
+    }
+
+    /// The layers with parameters, first layer first; empty for models that are no chain of layers.
+    fn shapes(&self) -> Vec<LayerShape> {
+        Vec::new()
     }
 
     /// Which parameters this batch needs.

@@ -14,6 +14,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     random,
     registry::Entry,
+    shapes::LayerShape,
     threads::{Pool, SendPtr},
 };
 use paceline_batch::{Batch, Schema};
@@ -120,6 +121,10 @@ impl Model for Softmax {
 
     fn pool(&self) -> Option<&Pool> {
         Some(self.compute.pool())
+    }
+
+    fn shapes(&self) -> Vec<LayerShape> {
+        vec![LayerShape::dense("softmax", self.width, self.classes)]
     }
 
     #[allow(clippy::cast_precision_loss)]

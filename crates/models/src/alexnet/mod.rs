@@ -15,6 +15,7 @@ use crate::{
     profile::Profile,
     random,
     registry::Entry,
+    shapes::LayerShape,
     threads::Pool,
 };
 use paceline_batch::{Batch, Schema};
@@ -115,6 +116,25 @@ impl Model for AlexNet {
 
     fn profile(&mut self) -> Option<&mut Profile> {
         Some(&mut self.profile)
+    }
+
+    fn shapes(&self) -> Vec<LayerShape> {
+        let convs = self.shapes.convs.iter().map(|conv| {
+            let output = [conv.out_height(), conv.out_width(), conv.outputs];
+            let weights = conv.outputs * conv.inputs * conv.kernel * conv.kernel;
+            LayerShape {
+                name: String::new(),
+                input: [conv.height, conv.width, conv.inputs],
+                output,
+                kernel: conv.kernel,
+                parameters: weights + conv.outputs,
+                flops: 2 * output[0] * output[1] * weights,
+            }
+        });
+        let dense = self.shapes.dense.iter();
+        let dense = dense.map(|dense| LayerShape::dense("", dense.inputs, dense.outputs));
+        let names = LAYERS.iter().map(|name| (*name).to_owned());
+        convs.chain(dense).zip(names).map(|(shape, name)| LayerShape { name, ..shape }).collect()
     }
 
     fn init(&self, seed: u64, params: &mut [f32]) {

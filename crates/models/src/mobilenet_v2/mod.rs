@@ -25,6 +25,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     random::mix,
     registry::Entry,
+    shapes::LayerShape,
     threads::{Pool, SendPtr},
 };
 use head::Dropout;
@@ -143,6 +144,27 @@ fn load(passes: &Passes<'_>, pixels: Pixels<'_>, examples: Range<usize>) {
 impl Model for MobileNetV2 {
     fn layout(&self) -> &Layout {
         &self.shape.layout
+    }
+
+    fn shapes(&self) -> Vec<LayerShape> {
+        let layers = self.shape.layers.iter().map(|layer| {
+            let entries = self.shape.layout.entries();
+            let weight = entries.iter().find(|entry| entry.range() == layer.weight);
+            let name = weight.map_or("", |entry| entry.name.trim_end_matches(".weight"));
+            LayerShape {
+                name: name.to_owned(),
+                input: [layer.in_side.0, layer.in_side.1, layer.inputs],
+                output: [layer.out_side.0, layer.out_side.1, layer.outputs],
+                kernel: match layer.role {
+                    Role::Stem | Role::Depthwise { .. } => 3,
+                    Role::Expand | Role::Project { .. } => 1,
+                },
+                parameters: layer.weight.len() + 2 * layer.outputs,
+                flops: 2 * layer.out_area() * layer.weight.len(),
+            }
+        });
+        let last = LayerShape::dense("classifier.1", self.shape.features(), self.shape.classes);
+        layers.chain([last]).collect()
     }
 
     /// As torchvision: He-normal convolutions by fan-out, norms 1 and 0, a small classifier.

@@ -1,12 +1,22 @@
-//! Who takes part in a run, and where.
+//! Who takes part in a run, where, and how they talk to each other.
 //!
 //! Every launcher describes a cluster in its own words: `TF_CONFIG`, `CLUSTER_SPEC`, torchrun's
 //! variables, Open MPI's, Slurm's, or our own file. All of them become one [`Cluster`]: which task
 //! this process is, which tasks there are, and either the address of each or the one place where
 //! they meet and tell each other.
+//!
+//! Tasks talk over [links](link): ordered channels of messages between two tasks that have proved to
+//! each other that they hold the same cluster key, over TCP, TLS or memory they share. A
+//! [`LinkError`] names the task, its address and what was being waited for.
 
+mod error;
+mod frame;
+pub mod link;
 pub mod spec;
 mod task;
+mod transport;
 
+pub use error::{LinkError, Refusal};
+pub use link::{Closer, Head, Link, Receiver, Sender, Wait, pair};
 pub use spec::{Cluster, Members, SpecError};
 pub use task::{Role, TaskId};

@@ -32,4 +32,17 @@ pub enum StrategyError {
         /// The step it was in.
         step: u64,
     },
+    /// The group cannot be formed anew.
+    #[error("this strategy cannot go on without a lost member")]
+    NoReform,
+    /// A choice is out of range.
+    #[error("{option} is {found}, must be {wanted}")]
+    Option {
+        /// The choice.
+        option: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        wanted: String,
+    },
 }

@@ -17,6 +17,18 @@ pub struct StepInfo {
     pub rate: f32,
 }
 
+/// A piece of work: one share of one global batch.
+///
+/// Global batches are numbered in the order that seed and epoch fix, so a number says which examples
+/// are meant, whoever works on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Number of the global batch, from 0.
+    pub batch: u64,
+    /// Which share of it, and of how many.
+    pub share: (usize, usize),
+}
+
 /// What a worker contributes to a step besides its gradient; sums and "or"s over all workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Vote {
@@ -51,10 +63,15 @@ pub struct Traffic {
 /// How a step ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pushed {
-    /// Everybody's votes together.
+    /// Everybody's votes together. Where workers do not keep step: all votes that were counted
+    /// since this worker's last push, its own included, so that the sums over a run are complete.
     pub vote: Vote,
-    /// Global step after this update.
+    /// Updates made so far; one more than before where workers keep step.
     pub version: Version,
+    /// Updates that others made between this worker's pull and its own update.
+    pub staleness: u64,
+    /// The gradient came too late and was thrown away.
+    pub dropped: bool,
     /// What it cost the network.
     pub traffic: Traffic,
     /// Nanoseconds spent moving and adding gradients and weights.
@@ -63,13 +80,81 @@ pub struct Pushed {
     pub wait: u64,
 }
 
+/// Weights and optimiser state of one version, to be saved.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Updates in it.
+    pub version: Version,
+    /// The weights; nothing where they are the ones the worker holds.
+    pub params: Option<Buffer>,
+    /// The optimiser's state.
+    pub state: State,
+    /// Batches that were dealt but whose updates are not in the weights, ascending. A run that goes
+    /// on from here deals them first and then goes on with batch `version + outstanding.len()`.
+    pub outstanding: Vec<u64>,
+}
+
+/// Where a run starts from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Updates in the weights.
+    pub version: u64,
+    /// As in [`Snapshot::outstanding`].
+    pub outstanding: Vec<u64>,
+}
+
+/// What became of all gradients of a run; strategies without servers count nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Updates by staleness: how many others were made between its pull and itself.
+    pub staleness: Vec<u64>,
+    /// Gradients that came too late and were thrown away.
+    pub dropped: u64,
+    /// Examples in them.
+    pub dropped_examples: u64,
+    /// Examples whose gradients were used.
+    pub examples: u64,
+}
+
 /// A worker's side of a strategy.
 ///
-/// Collective calls (`push`, `sum`, `gather_state`) are made by every worker in the same order; a
-/// worker that drops its exchange in between makes the others fail instead of wait for ever.
+/// The step loop is the same for all of them:
+///
+/// ```text
+/// while let Some(ticket) = deal(step) {    which examples; nothing is left: the run is over
+///     pull(touched, params)                weights of the step
+///     … ready(range) …                     during the backward pass
+///     push(vote, params, grad)             ends the step
+/// }
+/// leave()                                  finished, not lost
+/// ```
+///
+/// Where workers keep step ([`Exchange::keeps_step`]), the collective calls (`push`, `sum`,
+/// `snapshot`) are made by every worker in the same order; a worker that drops its exchange in
+/// between makes the others fail instead of wait for ever. Where they do not, `push` concerns the
+/// caller alone, `snapshot` and `tally` are made by worker 0 whenever it likes, and only `sum` is a
+/// meeting of all that are still there.
 pub trait Exchange: Send {
-    /// Which worker this is, and of how many: its share of every global batch.
+    /// Which worker this is, and of how many.
     fn place(&self) -> (usize, usize);
+
+    /// Whether all workers do every step together, so that they come to the same decisions by
+    /// themselves.
+    fn keeps_step(&self) -> bool {
+        true
+    }
+
+    /// What to work on next, after `step` updates; nothing when the run is over. May wait: for the
+    /// next step to begin, or for a batch that somebody may have to do again.
+    fn deal(&mut self, step: u64) -> Result<Option<Ticket>, StrategyError> {
+        Ok(Some(Ticket { batch: step, share: self.place() }))
+    }
+
+    /// Batches that will be dealt to this worker after the present one, as far as is known, for a
+    /// loader that reads ahead. Empty where they follow one another.
+    fn upcoming(&self) -> &[u64] {
+        &[]
+    }
 
     /// Begins a step: brings `params` (at least those `touched`) up to date.
     fn pull(
@@ -96,8 +181,25 @@ pub trait Exchange: Send {
     /// Adds up `values` over all workers; everybody gets the sums.
     fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError>;
 
-    /// Collects the optimiser's state; worker 0 receives it.
-    fn gather_state(&mut self) -> Result<Option<State>, StrategyError>;
+    /// Collects the state of one version; worker 0 receives it.
+    fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError>;
+
+    /// What became of all gradients so far.
+    fn tally(&mut self) -> Result<Tally, StrategyError> {
+        Ok(Tally::default())
+    }
+
+    /// Forms the group anew after a member was lost, with those that are left: everybody ends up
+    /// with the weights of the last completed step, whose number is returned, and a new place.
+    fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
+        let _ = params;
+        Err(StrategyError::NoReform)
+    }
+
+    /// Says that this worker has finished, so that nobody takes it for lost.
+    fn leave(&mut self) -> Result<(), StrategyError> {
+        Ok(())
+    }
 }
 
 /// Looks for a value that is not finite at the end of the first range of a step.

@@ -15,8 +15,12 @@
 mod barrier;
 mod error;
 mod exchange;
+mod options;
 pub mod strategies;
 
 pub use error::StrategyError;
-pub use exchange::{Exchange, Pushed, StepInfo, Traffic, Version, Vote};
+pub use exchange::{
+    Exchange, Origin, Pushed, Snapshot, StepInfo, Tally, Ticket, Traffic, Version, Vote,
+};
+pub use options::{Combine, Options, Transfer};
 pub use strategies::{ALL, Connect, Entry, Setup, find};

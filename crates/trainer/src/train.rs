@@ -17,7 +17,7 @@ use paceline_runs::{
     CheckpointAction, Event, Final, Machine, PhaseShares, Recorder, RecorderSettings, RunEnded,
     RunFolder, RunStarted, Status, Summary, Traffic, unix_seconds, write_atomically,
 };
-use paceline_strategies::Setup;
+use paceline_strategies::{self as strategies, Setup};
 use std::{path::PathBuf, sync::atomic::AtomicBool, time::Instant};
 
 /// The one task of a run in a single process.
@@ -290,6 +290,9 @@ fn run_workers(
         optimizer: &prepared.optimizer,
         state,
         pools: models.iter().filter_map(|model| model.pool().cloned()).collect(),
+        origin: strategies::Origin { version: origin.step, ..strategies::Origin::default() },
+        steps: prepared.pace.total_steps,
+        options: strategies::Options::default(),
     };
     let exchanges = (prepared.strategy.connect)(&setup)?;
     let store = Store::new(&run.checkpoints_path());

@@ -18,7 +18,7 @@ use crate::{
 use paceline_data::order::Position;
 use paceline_models::{Model, StepContext, StepLoss, kernels::Buffer};
 use paceline_runs::{Evaluation, Event, Reached, Recorder, Step, tensorboard::Histogram};
-use paceline_strategies::{Exchange, StepInfo, Vote};
+use paceline_strategies::{Exchange, Snapshot, StepInfo, Vote};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -321,8 +321,8 @@ impl Worker<'_> {
     fn checkpoint(&mut self, course: &mut Course, moment: &Moment) -> Result<(), TrainError> {
         let policy = crate::train::policy(&self.prepared.plan.spec);
         let Some(action) = policy.decide(moment) else { return Ok(()) };
-        let state = self.exchange.gather_state()?;
-        if let (Some(chief), Some(state)) = (&mut self.chief, state) {
+        let snapshot = self.exchange.snapshot()?;
+        if let (Some(chief), Some(Snapshot { state, .. })) = (&mut self.chief, snapshot) {
             let spec = &self.prepared.plan.spec;
             let score = course.evaluated.as_ref().filter(|(step, _)| *step == course.step);
             let meta = Meta {

@@ -10,7 +10,7 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, StepInfo, StrategyError, Version, Vote,
+    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote,
     barrier::{Barrier, Broken},
     exchange::is_poisoned,
 };
@@ -67,6 +67,7 @@ struct Replica {
     rank: usize,
     optimizer: Optimizer,
     step: StepInfo,
+    version: Version,
     begun: bool,
     poisoned: bool,
     block: Vec<f32>,
@@ -118,6 +119,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 rank,
                 optimizer: setup.optimizer.clone(),
                 step: StepInfo { step: 0, rate: 0.0 },
+                version: Version(setup.origin.version),
                 begun: false,
                 poisoned: false,
                 block: vec![0.0; BLOCK],
@@ -255,11 +257,12 @@ impl Exchange for Replica {
             self.copy_others(params);
         }
         swap(grad);
+        self.version = Version(self.step.step + 1);
         let wait = (met - arrived) + (met_again - updated);
         let exchange = begun.elapsed().saturating_sub(wait);
         Ok(Pushed {
             vote: together,
-            version: Version(self.step.step + 1),
+            version: self.version,
             exchange: exchange.as_nanos() as u64,
             wait: wait.as_nanos() as u64,
             ..Pushed::default()
@@ -280,7 +283,7 @@ impl Exchange for Replica {
         self.meet()
     }
 
-    fn gather_state(&mut self) -> Result<Option<State>, StrategyError> {
+    fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
         self.meet()?;
         let gathered = (self.rank == 0).then(|| {
             let mut whole = self.optimizer.state();
@@ -292,7 +295,7 @@ impl Exchange for Replica {
                     }
                 }
             }
-            whole
+            Snapshot { version: self.version, params: None, state: whole, outstanding: Vec::new() }
         });
         self.meet()?;
         Ok(gathered)
@@ -343,13 +346,7 @@ mod tests {
     fn train(strategy: &str, replicas: usize, steps: u64) -> (Vec<f32>, State) {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup {
-            replicas,
-            layout: &layout,
-            optimizer: &optimizer,
-            state: None,
-            pools: Vec::new(),
-        };
+        let setup = Setup::alone(replicas, &layout, &optimizer);
         let exchanges = (find(strategy).unwrap().connect)(&setup).unwrap();
         let mut results: Vec<(Vec<f32>, Option<State>)> = std::thread::scope(|scope| {
             let workers: Vec<_> = exchanges
@@ -385,8 +382,8 @@ mod tests {
                             assert_eq!(pushed.vote.loss.examples, 12);
                             assert_eq!(pushed.version, Version(step + 1));
                         }
-                        let state = exchange.gather_state().unwrap();
-                        (params, state)
+                        let snapshot = exchange.snapshot().unwrap();
+                        (params, snapshot.map(|snapshot| snapshot.state))
                     })
                 })
                 .collect();
@@ -419,13 +416,7 @@ mod tests {
     fn a_poisoned_gradient_leaves_all_weights_alone() {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup {
-            replicas: 2,
-            layout: &layout,
-            optimizer: &optimizer,
-            state: None,
-            pools: Vec::new(),
-        };
+        let setup = Setup::alone(2, &layout, &optimizer);
         let exchanges = connect(&setup).unwrap();
         std::thread::scope(|scope| {
             for (rank, mut exchange) in exchanges.into_iter().enumerate() {
@@ -449,13 +440,7 @@ mod tests {
     fn a_replica_that_leaves_does_not_hang_the_others() {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup {
-            replicas: 2,
-            layout: &layout,
-            optimizer: &optimizer,
-            state: None,
-            pools: Vec::new(),
-        };
+        let setup = Setup::alone(2, &layout, &optimizer);
         let mut exchanges = connect(&setup).unwrap();
         drop(exchanges.pop());
         let mut alone = exchanges.pop().unwrap();
@@ -468,13 +453,7 @@ mod tests {
     fn sums_reach_everybody() {
         let layout = layout();
         let optimizer = optimizer(&layout);
-        let setup = Setup {
-            replicas: 3,
-            layout: &layout,
-            optimizer: &optimizer,
-            state: None,
-            pools: Vec::new(),
-        };
+        let setup = Setup::alone(3, &layout, &optimizer);
         std::thread::scope(|scope| {
             for (rank, mut exchange) in connect(&setup).unwrap().into_iter().enumerate() {
                 scope.spawn(move || {
@@ -484,7 +463,7 @@ mod tests {
                         assert_eq!(values, [3.0, 3.0, 3.0 * f64::from(round)]);
                     }
                     // Leave together: who goes first would break the last meeting of the others.
-                    exchange.gather_state().unwrap();
+                    exchange.snapshot().unwrap();
                 });
             }
         });

@@ -3,7 +3,7 @@
 mod mirrored;
 mod one_device;
 
-use crate::{Exchange, StrategyError};
+use crate::{Exchange, Options, Origin, StrategyError};
 use paceline_models::{
     Layout,
     optimizer::{Optimizer, State},
@@ -49,6 +49,29 @@ pub struct Setup<'a> {
     pub state: Option<&'a State>,
     /// The kernels' threads of each replica, idle while gradients are exchanged; may be empty.
     pub pools: Vec<Pool>,
+    /// Where the run starts from.
+    pub origin: Origin,
+    /// Updates of the whole run, where they are known: servers deal no more batches than that.
+    pub steps: Option<u64>,
+    /// Choices of the strategies that have them.
+    pub options: Options,
+}
+
+impl<'a> Setup<'a> {
+    /// A run from the start, in this process alone.
+    #[must_use]
+    pub fn alone(replicas: usize, layout: &'a Layout, optimizer: &'a Optimizer) -> Self {
+        Self {
+            replicas,
+            layout,
+            optimizer,
+            state: None,
+            pools: Vec::new(),
+            origin: Origin::default(),
+            steps: None,
+            options: Options::default(),
+        }
+    }
 }
 
 /// Finds a strategy by name; `_` and `-` are the same.

@@ -4,7 +4,9 @@
 //! separate pass over a large model's weights would cost as much memory traffic as a whole layer.
 
 use super::{Entry, Setup};
-use crate::{Exchange, Pushed, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned};
+use crate::{
+    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned,
+};
 use paceline_models::{
     Touched,
     kernels::Buffer,
@@ -37,6 +39,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         state,
         pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
         step: StepInfo { step: 0, rate: 0.0 },
+        version: Version(setup.origin.version),
         begun: false,
         poisoned: false,
     })])
@@ -47,6 +50,7 @@ struct OneDevice {
     state: State,
     pool: Pool,
     step: StepInfo,
+    version: Version,
     /// Whether a range of this step has been seen.
     begun: bool,
     poisoned: bool,
@@ -88,15 +92,20 @@ impl Exchange for OneDevice {
         _grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         vote.poisoned |= self.poisoned;
-        let version = Version(self.step.step + 1);
-        Ok(Pushed { vote, version, ..Pushed::default() })
+        self.version = Version(self.step.step + 1);
+        Ok(Pushed { vote, version: self.version, ..Pushed::default() })
     }
 
     fn sum(&mut self, _values: &mut [f64]) -> Result<(), StrategyError> {
         Ok(())
     }
 
-    fn gather_state(&mut self) -> Result<Option<State>, StrategyError> {
-        Ok(Some(self.state.clone()))
+    fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
+        Ok(Some(Snapshot {
+            version: self.version,
+            params: None,
+            state: self.state.clone(),
+            outstanding: Vec::new(),
+        }))
     }
 }

@@ -1,0 +1,146 @@
+//! What a user may choose about an exchange.
+
+use crate::StrategyError;
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// How the gradients of one global step become one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Combine {
+    /// Mean over the examples: the result does not depend on the number of workers.
+    #[default]
+    Mean,
+    /// Sum of the workers' means: the effective learning rate is that of the run times the number
+    /// of gradients taken.
+    Sum,
+}
+
+/// Which weights and gradients travel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transfer {
+    /// Only those a batch touches, where the model says which.
+    #[default]
+    Sparse,
+    /// All of them, always.
+    Dense,
+}
+
+/// Choices of the strategies that have them; the others ignore them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How the gradients of one global step become one (ps-sync).
+    pub combine: Combine,
+    /// Workers whose gradients a global step does not wait for (ps-sync).
+    pub backup_workers: usize,
+    /// No update is made from weights that are older than this many updates (ps-async).
+    pub max_staleness: Option<u64>,
+    /// Which weights and gradients travel (ps-sync, ps-async).
+    pub transfer: Transfer,
+    /// The longest wait for anybody. Peers that die are noticed long before; this is for those that
+    /// live and do nothing, so it must be longer than any step or evaluation.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            combine: Combine::Mean,
+            backup_workers: 0,
+            max_staleness: None,
+            transfer: Transfer::Sparse,
+            patience: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl Combine {
+    /// What users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Sum => "sum",
+        }
+    }
+
+    /// The learning rate that a plain mean would need for the same update of `gradients` gradients.
+    #[must_use]
+    pub fn effective_rate(self, rate: f32, gradients: usize) -> f32 {
+        match self {
+            Self::Mean => rate,
+            Self::Sum => rate * gradients as f32,
+        }
+    }
+}
+
+impl fmt::Display for Combine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Combine {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        match text {
+            "mean" => Ok(Self::Mean),
+            "sum" => Ok(Self::Sum),
+            _ => Err(unknown("combine", text, "`mean` or `sum`")),
+        }
+    }
+}
+
+impl Transfer {
+    /// What users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sparse => "sparse",
+            Self::Dense => "dense",
+        }
+    }
+}
+
+impl fmt::Display for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Transfer {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        match text {
+            "sparse" => Ok(Self::Sparse),
+            "dense" => Ok(Self::Dense),
+            _ => Err(unknown("transfer", text, "`sparse` or `dense`")),
+        }
+    }
+}
+
+fn unknown(option: &'static str, found: &str, wanted: &str) -> StrategyError {
+    StrategyError::Option { option, found: format!("`{found}`"), wanted: wanted.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for combine in [Combine::Mean, Combine::Sum] {
+            assert_eq!(combine.to_string().parse::<Combine>().unwrap(), combine);
+        }
+        for transfer in [Transfer::Sparse, Transfer::Dense] {
+            assert_eq!(transfer.to_string().parse::<Transfer>().unwrap(), transfer);
+        }
+        let error = "average".parse::<Combine>().unwrap_err().to_string();
+        assert!(error.contains("average") && error.contains("mean"), "{error}");
+        assert_eq!(Combine::Sum.effective_rate(0.1, 4), 0.4);
+        assert_eq!(Combine::Mean.effective_rate(0.1, 4), 0.1);
+    }
+}

@@ -12,6 +12,7 @@
 mod error;
 mod frame;
 pub mod link;
+pub mod session;
 pub mod spec;
 mod task;
 mod transport;

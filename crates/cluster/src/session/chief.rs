@@ -1,0 +1,357 @@
+//! The chief's threads around the [`Roster`]: one per connection that listens, and one that decides
+//! and speaks.
+
+use super::{
+    SessionError,
+    clock::{Offset, unix_seconds},
+    control,
+    message::{Hello, Loss, Stop, ToChief, ToMember},
+    notice::{RowState, Watcher},
+    roster::{Admission, Order, Roster, SILENCE},
+    shared::Shared,
+};
+use crate::{Closer, Link, LinkError, Sender, TaskId, Wait};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{TcpStream, ToSocketAddrs},
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+/// How often the chief looks at the clock when nothing happens.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a task may take to introduce itself.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+/// Questions asked to compare clocks.
+const QUESTIONS: u32 = 4;
+/// How long the chief stays for the others to close first: who closes with unread bytes resets the
+/// connection, and a reset may overtake the last message.
+const LINGER: Duration = Duration::from_secs(1);
+/// Time between two attempts to find out why a task is missing.
+const PROBE: Duration = Duration::from_secs(3);
+
+/// What the deciding thread hears.
+pub(super) enum Heard {
+    /// A task introduced itself.
+    Hello {
+        hello: Hello,
+        offset: Option<Offset>,
+        connection: u64,
+        sender: Box<dyn Sender>,
+        closer: Closer,
+    },
+    /// A task said something.
+    Said { task: TaskId, connection: u64, message: ToChief },
+    /// A connection broke.
+    Broken { task: TaskId, connection: u64, reason: String },
+    /// Why a task is not there.
+    Missed { task: TaskId, error: String },
+    /// The chief's own training says something.
+    Own(ToChief),
+}
+
+struct Connection {
+    number: u64,
+    incarnation: u64,
+    sender: Box<dyn Sender>,
+    closer: Closer,
+}
+
+/// The deciding thread's belongings.
+pub(super) struct Chief {
+    pub(super) me: TaskId,
+    pub(super) roster: Roster,
+    pub(super) shared: Arc<Shared>,
+    pub(super) watcher: Arc<dyn Watcher>,
+    pub(super) heard: mpsc::Receiver<Heard>,
+    pub(super) probes: mpsc::Sender<Heard>,
+}
+
+impl Chief {
+    /// Decides until the session ends.
+    pub(super) fn run(mut self) {
+        let mut connections: BTreeMap<TaskId, Connection> = BTreeMap::new();
+        let mut orders = Vec::new();
+        let mut shown: Option<Instant> = None;
+        let mut probed = Instant::now();
+        let mut leaving: Option<Instant> = None;
+        loop {
+            match self.heard.recv_timeout(TICK) {
+                Ok(heard) => {
+                    self.hear(heard, &mut connections, &mut orders);
+                    // Whatever else is there belongs to the same moment.
+                    while let Ok(more) = self.heard.try_recv() {
+                        self.hear(more, &mut connections, &mut orders);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            let own = self.shared.present_beat();
+            self.roster.beat(self.me, own, now);
+            self.roster.tick(now, &mut orders);
+            if !self.roster.is_running() {
+                if shown.is_none_or(|at| now - at >= 2 * TICK) {
+                    shown = Some(now);
+                    self.watcher.table(&self.roster.rows(now));
+                }
+                if now - probed >= PROBE {
+                    probed = now;
+                    self.probe(now);
+                }
+                if self.roster.is_overdue(now) {
+                    self.give_up(now, &mut orders);
+                }
+            } else if shown.take().is_some() {
+                self.watcher.table(&self.roster.rows(now)); // everybody is there: the last one
+            }
+            self.carry_out(&mut orders, &mut connections);
+            for notice in self.roster.take_notices() {
+                self.watcher.noticed(&notice);
+            }
+            if self.shared.closing.load(Ordering::Relaxed) {
+                let since = *leaving.get_or_insert(now);
+                if connections.is_empty() || now - since >= LINGER {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        heard: Heard,
+        connections: &mut BTreeMap<TaskId, Connection>,
+        orders: &mut Vec<Order>,
+    ) {
+        let now = Instant::now();
+        match heard {
+            Heard::Hello { hello, offset, connection, mut sender, closer } => {
+                match self.roster.hello(&hello, offset, now, orders) {
+                    Admission::Refused(reason) => {
+                        // It is told once; if that fails, it will see the connection close.
+                        let _ = control::send(&mut *sender, &ToMember::Refused { reason });
+                    }
+                    Admission::Joined | Admission::Resumed => {
+                        let old = connections.insert(
+                            hello.task,
+                            Connection {
+                                number: connection,
+                                incarnation: hello.incarnation,
+                                sender,
+                                closer,
+                            },
+                        );
+                        if let Some(old) = old {
+                            old.closer.close();
+                        }
+                    }
+                }
+            }
+            Heard::Said { task, connection, message } => {
+                if connections.get(&task).is_some_and(|known| known.number == connection) {
+                    self.said(task, message, orders);
+                }
+            }
+            Heard::Broken { task, connection, reason } => {
+                if let Some(known) = connections.get(&task)
+                    && known.number == connection
+                {
+                    self.roster.broken(task, known.incarnation, &reason, now);
+                    connections.remove(&task);
+                }
+            }
+            Heard::Missed { task, error } => self.roster.missed(task, error),
+            Heard::Own(message) => self.said(self.me, message, orders),
+        }
+    }
+
+    fn said(&mut self, task: TaskId, message: ToChief, orders: &mut Vec<Order>) {
+        let now = Instant::now();
+        match message {
+            ToChief::Beat(beat) => self.roster.beat(task, beat, now),
+            ToChief::Suspect { task: about, reason } => {
+                self.roster.suspect(task, about, &reason, now);
+            }
+            ToChief::Note { value } => {
+                self.roster.heard(task, now);
+                self.watcher.told(task, &value);
+            }
+            ToChief::Finished { report } => self.roster.finished(task, report, now),
+            ToChief::Failed { reason } => self.roster.failed(task, &reason, now, orders),
+            ToChief::Hello(_) | ToChief::Pong { .. } => self.roster.heard(task, now),
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        orders: &mut Vec<Order>,
+        connections: &mut BTreeMap<TaskId, Connection>,
+    ) {
+        for order in orders.drain(..) {
+            match order {
+                Order::To(task, message) if task == self.me => {
+                    if matches!(message, ToMember::Release) {
+                        let reports = self.roster.reports();
+                        self.shared.change(|state| state.reports = reports);
+                    }
+                    self.shared.apply(message, self.me, "");
+                }
+                Order::To(task, message) => {
+                    let Some(connection) = connections.get_mut(&task) else { continue };
+                    if let Err(error) = control::send(&mut *connection.sender, &message) {
+                        let incarnation = connection.incarnation;
+                        connection.closer.close();
+                        connections.remove(&task);
+                        let reason = reason(&error);
+                        self.roster.broken(task, incarnation, &reason, Instant::now());
+                    }
+                }
+                Order::Drop(task) => {
+                    // The other end is told first and closes by itself; if it cannot hear us, the
+                    // connection goes with its process.
+                    connections.remove(&task);
+                }
+            }
+        }
+    }
+
+    /// Not everybody came: says who is missing, here and to those that did come.
+    fn give_up(&mut self, now: Instant, orders: &mut Vec<Order>) {
+        let missing: Vec<Loss> = self
+            .roster
+            .rows(now)
+            .into_iter()
+            .filter(|row| row.state == RowState::Waiting)
+            .map(|row| Loss {
+                task: row.task,
+                address: row.address,
+                reason: row.error.unwrap_or_else(|| "nothing was heard of it".to_owned()),
+            })
+            .collect();
+        let error =
+            SessionError::NotStarted { seconds: self.roster.join_timeout().as_secs(), missing };
+        let reason = error.to_string();
+        self.shared.end(error);
+        self.roster.stop(Stop::Failed { task: self.me, reason }, orders);
+    }
+
+    /// Tries to find out why tasks with known addresses are missing, on a thread of its own.
+    fn probe(&self, now: Instant) {
+        let missing: Vec<(TaskId, String)> = self
+            .roster
+            .rows(now)
+            .into_iter()
+            .filter(|row| row.state == RowState::Waiting && !row.address.is_empty())
+            .map(|row| (row.task, row.address))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        let found = self.probes.clone();
+        let look = move || {
+            for (task, address) in missing {
+                let error = why_not(&address);
+                if found.send(Heard::Missed { task, error }).is_err() {
+                    return;
+                }
+            }
+        };
+        // Only a help for people: without a thread to spare there is no help.
+        let _ = std::thread::Builder::new().name("probe".into()).spawn(look);
+    }
+}
+
+/// What stands between us and an address.
+fn why_not(address: &str) -> String {
+    let resolved = match address.to_socket_addrs() {
+        Ok(mut all) => all.next(),
+        Err(error) => return format!("the name does not resolve: {error}"),
+    };
+    let Some(resolved) = resolved else { return "the name has no address".to_owned() };
+    match TcpStream::connect_timeout(&resolved, Duration::from_secs(1)) {
+        Ok(_) => "something listens there, but it has not joined".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            "connection refused: nothing listens there".to_owned()
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Listens to one task until its connection ends.
+pub(super) fn listen(link: Link, connection: u64, heard: &mpsc::Sender<Heard>, shared: &Shared) {
+    let Link { peer, address, mut sender, mut receiver, closer, .. } = link;
+    let from = (peer, address.as_str());
+    let mut buffer = Vec::new();
+    let mut introduce = || -> Result<(Hello, Option<Offset>), LinkError> {
+        let wait = Wait::within(INTRODUCTION, "waiting for its introduction");
+        let ToChief::Hello(hello) = control::receive(&mut *receiver, &wait, &mut buffer, from)?
+        else {
+            return Err(unexpected(from, "another message"));
+        };
+        if hello.task != peer {
+            return Err(unexpected(from, "the name of another task"));
+        }
+        let mut offset = None;
+        for number in 0..QUESTIONS {
+            let asked = unix_seconds();
+            control::send(&mut *sender, &ToMember::Ping { number })?;
+            let wait = Wait::within(INTRODUCTION, "comparing clocks");
+            let answer: ToChief = control::receive(&mut *receiver, &wait, &mut buffer, from)?;
+            if let ToChief::Pong { number: of, clock } = answer
+                && of == number
+            {
+                offset = Some(Offset::improve(offset, asked, unix_seconds(), clock));
+            }
+        }
+        Ok((hello, offset))
+    };
+    // A stranger to the protocol has proved the key, so it is one of us gone wrong: let it go.
+    let Ok((hello, offset)) = introduce() else { return };
+    if heard.send(Heard::Hello { hello, offset, connection, sender, closer }).is_err() {
+        return;
+    }
+    loop {
+        let wait = Wait::within(SILENCE, "listening to it").unless(&shared.closing);
+        let said = match control::receive(&mut *receiver, &wait, &mut buffer, from) {
+            Ok(message) => Heard::Said { task: peer, connection, message },
+            Err(LinkError::TimedOut { .. }) => continue, // the roster counts the silence
+            Err(LinkError::Cancelled { .. }) => {
+                // Leaving: only wait for the other side to close.
+                let wait = Wait::within(2 * LINGER, "waiting for it to leave");
+                while control::receive::<ToChief>(&mut *receiver, &wait, &mut buffer, from).is_ok()
+                {
+                }
+                Heard::Broken { task: peer, connection, reason: "left".to_owned() }
+            }
+            Err(error) => Heard::Broken { task: peer, connection, reason: reason(&error) },
+        };
+        let last = matches!(said, Heard::Broken { .. });
+        if heard.send(said).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn unexpected((task, address): (TaskId, &str), found: &str) -> LinkError {
+    LinkError::Protocol {
+        task,
+        address: address.to_owned(),
+        found: found.to_owned(),
+        expected: "its introduction".to_owned(),
+    }
+}
+
+/// What the system said, without task and address, which stand beside it anyway.
+pub(super) fn reason(error: &LinkError) -> String {
+    match error {
+        LinkError::Lost { cause, .. } | LinkError::Unreachable { cause, .. } => cause.to_string(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,496 @@
+//! Who is there, and what happens when somebody is not any more.
+//!
+//! Every task opens a control link to the chief (`chief/0`, else `worker/0`), which holds the list of
+//! tasks. A run starts when everybody is there, or fails by a deadline with the names of those that
+//! are not. From then on heartbeats flow both ways once a second; a task whose connection breaks is
+//! lost after a short grace, a silent one after eight seconds, and everybody learns its name. What
+//! follows is decided by [`Rules`]: the others form a new *generation* without it, wait until it is
+//! back, or stop. At the end everybody waits for everybody, so that a finished task is never taken
+//! for a failed one.
+//!
+//! Nobody trains alone: whoever loses the chief ends, and only the chief begins a generation.
+
+mod chief;
+mod clock;
+mod control;
+mod error;
+mod gate;
+mod member;
+mod message;
+mod notice;
+mod roster;
+mod shared;
+mod straggler;
+#[cfg(test)]
+mod tests;
+
+pub use clock::Offset;
+pub use error::SessionError;
+pub use gate::{Gate, Line, Purpose, Switchboard};
+pub use message::{Beat, Loss, Member, Stop, View};
+pub use notice::{Notice, Row, RowState, Unwatched, Watcher};
+pub use straggler::Straggler;
+
+use crate::{Link, LinkError, Role, TaskId, Wait};
+use chief::{Chief, Heard};
+use member::{Membership, Speaker};
+use message::{Hello, ToChief};
+use roster::Roster;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shared::Shared;
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// What happens when a worker is lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLoss {
+    /// The others go on without it.
+    #[default]
+    Continue,
+    /// The others wait until it is back.
+    Restart,
+    /// Everybody stops.
+    Stop,
+}
+
+impl OnLoss {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::Continue, Self::Restart, Self::Stop];
+
+    /// The word users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Restart => "restart",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// How a session deals with trouble.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// What happens when a worker is lost.
+    pub on_loss: OnLoss,
+    /// Whether workers are connected to each other, so that a change concerns them all and needs a
+    /// new generation. Workers that only talk to servers go on undisturbed.
+    pub regroup: bool,
+    /// How long everybody is waited for, at the start and after a loss.
+    pub join_timeout: Duration,
+}
+
+/// Who takes part and how.
+pub struct Settings {
+    /// This task.
+    pub me: TaskId,
+    /// All tasks with their addresses, empty where they are not known beforehand.
+    pub tasks: BTreeMap<TaskId, String>,
+    /// Where the chief is; not needed by the chief itself.
+    pub chief_address: String,
+    /// Name of the run; the chief's counts.
+    pub run: String,
+    /// Settings that all tasks must share.
+    pub plan: Value,
+    /// How to deal with trouble.
+    pub rules: Rules,
+    /// Name of this host, for people.
+    pub host: String,
+    /// Raised to give up waiting for others.
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Settings {
+    fn cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+}
+
+/// The task at which everybody joins: `chief/0` where there is one, else `worker/0`.
+#[must_use]
+pub fn chief_of(tasks: impl IntoIterator<Item = TaskId>) -> TaskId {
+    let chief = TaskId::new(Role::Chief, 0);
+    if tasks.into_iter().any(|task| task == chief) { chief } else { TaskId::new(Role::Worker, 0) }
+}
+
+/// How this task speaks to the chief.
+enum Voice {
+    /// It is the chief.
+    Own(mpsc::Sender<Heard>),
+    /// Over a link.
+    Far(Speaker),
+}
+
+/// A task's part in a run.
+pub struct Session {
+    chief: TaskId,
+    gate: Arc<dyn Gate>,
+    shared: Arc<Shared>,
+    voice: Voice,
+    rules: Rules,
+    cancel: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// How long a task stays in the exit barrier after the last sign of progress.
+const EXIT_BARRIER: Duration = Duration::from_secs(600);
+
+impl Session {
+    /// Takes part: returns when everybody is there.
+    ///
+    /// # Errors
+    /// [`SessionError::NotStarted`] and [`SessionError::NoChief`] name who is missing after the
+    /// deadline; [`SessionError::Refused`] says why the chief did not let this task in.
+    pub fn start(
+        gate: Arc<dyn Gate>,
+        settings: &Settings,
+        watcher: Arc<dyn Watcher>,
+    ) -> Result<Self, SessionError> {
+        let chief = chief_of(settings.tasks.keys().copied());
+        let shared = Arc::new(Shared::new(settings.me));
+        let hello = Hello {
+            task: settings.me,
+            address: gate.address(),
+            host: settings.host.clone(),
+            process: std::process::id(),
+            incarnation: incarnation(),
+            plan: settings.plan.clone(),
+        };
+        let mut threads = Vec::new();
+        let (to_chief, heard) = mpsc::channel();
+        let voice = if settings.me == chief {
+            let now = Instant::now();
+            let roster =
+                Roster::new(&hello, settings.run.clone(), settings.rules, &settings.tasks, now);
+            let core = Chief {
+                me: chief,
+                roster,
+                shared: Arc::clone(&shared),
+                watcher,
+                heard,
+                probes: to_chief.clone(),
+            };
+            threads.push(spawn("chief", move || core.run())?);
+            Voice::Own(to_chief.clone())
+        } else {
+            let membership = Membership {
+                gate: Arc::clone(&gate),
+                chief,
+                address: settings.chief_address.clone(),
+                hello,
+                shared: Arc::clone(&shared),
+            };
+            let (speaker, receiver) = member::join(&membership, settings, &*watcher)?;
+            let (ours, knows) = (Arc::clone(&speaker), Arc::clone(&shared));
+            threads.push(spawn("heartbeat", move || member::beat(&knows, &ours))?);
+            let ours = Arc::clone(&speaker);
+            threads.push(spawn("control", move || membership.listen(receiver, &ours))?);
+            Voice::Far(speaker)
+        };
+        let (door, knows) = (Arc::clone(&gate), Arc::clone(&shared));
+        let hear = matches!(voice, Voice::Own(_)).then_some(to_chief);
+        threads.push(spawn("door", move || doorkeeper(&*door, &knows, hear.as_ref()))?);
+        let session = Self {
+            chief,
+            gate,
+            shared,
+            voice,
+            rules: settings.rules,
+            cancel: Arc::clone(&settings.cancel),
+            threads,
+        };
+        session.wait_for_start()?;
+        Ok(session)
+    }
+
+    fn wait_for_start(&self) -> Result<(), SessionError> {
+        // The chief keeps the deadline and says who is missing; members wait a little longer.
+        let limit = self.rules.join_timeout + Duration::from_secs(5);
+        let started =
+            self.shared.wait_for(Instant::now() + limit, Some(&self.cancel), |state| match &state
+                .ended
+            {
+                Some(error) => Some(Err(error.clone())),
+                None => self.shared.adopt(state).map(|_| Ok(())),
+            });
+        started.unwrap_or_else(|| {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(SessionError::Cancelled { me: self.me(), phase: "joining the run" });
+            }
+            Err(SessionError::NotRegrouped {
+                me: self.me(),
+                seconds: limit.as_secs(),
+                reason: "joining".to_owned(),
+            })
+        })
+    }
+
+    /// This task.
+    #[must_use]
+    pub fn me(&self) -> TaskId {
+        self.shared.me
+    }
+
+    /// The task at which everybody joined.
+    #[must_use]
+    pub fn chief(&self) -> TaskId {
+        self.chief
+    }
+
+    /// Whether this task is the chief.
+    #[must_use]
+    pub fn is_chief(&self) -> bool {
+        self.me() == self.chief
+    }
+
+    /// Who takes part in the present generation.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.shared.lock().adopted.clone()
+    }
+
+    /// Raised when the present generation is over: the flag for every wait on other tasks.
+    #[must_use]
+    pub fn interrupted(&self) -> &AtomicBool {
+        self.shared.interrupted()
+    }
+
+    /// Why the run is over for this task, if it is.
+    pub fn check(&self) -> Result<(), SessionError> {
+        match &self.shared.lock().ended {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether everybody is done.
+    #[must_use]
+    pub fn released(&self) -> bool {
+        self.shared.lock().released
+    }
+
+    /// Says how far this task is; call it after every step.
+    pub fn progress(&self, beat: Beat) {
+        self.shared.progress(beat);
+    }
+
+    /// The exchange with another task failed: waits for the generation that follows.
+    ///
+    /// `suspect` is the task that could not be reached, if one is known. When the chief knows nothing
+    /// of any trouble, it lets everybody connect anew; a second failure is taken as a loss.
+    pub fn regroup(&self, suspect: Option<TaskId>, reason: &str) -> Result<View, SessionError> {
+        let known = {
+            let state = self.shared.lock();
+            state.latest.generation > state.adopted.generation || state.ended.is_some()
+        };
+        if let Some(task) = suspect
+            && !known
+            && task != self.me()
+        {
+            self.say(ToChief::Suspect { task, reason: reason.to_owned() });
+        }
+        let limit = self.rules.join_timeout + Duration::from_secs(15);
+        let next =
+            self.shared.wait_for(Instant::now() + limit, Some(&self.cancel), |state| match &state
+                .ended
+            {
+                Some(error) => Some(Err(error.clone())),
+                None => self.shared.adopt(state).map(Ok),
+            });
+        next.unwrap_or_else(|| {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(SessionError::Cancelled {
+                    me: self.me(),
+                    phase: "waiting for the others",
+                });
+            }
+            Err(SessionError::NotRegrouped {
+                me: self.me(),
+                seconds: limit.as_secs(),
+                reason: reason.to_owned(),
+            })
+        })
+    }
+
+    /// Tells the chief a result while the run goes on; its [`Watcher`] is told.
+    pub fn tell(&self, value: Value) {
+        self.say(ToChief::Note { value });
+    }
+
+    /// This task cannot go on. From the chief it ends the run for all.
+    pub fn fail(&self, reason: &str) {
+        self.say(ToChief::Failed { reason: reason.to_owned() });
+        if self.is_chief() {
+            // The others must hear it before this process is gone.
+            let deadline = Instant::now() + Duration::from_secs(1);
+            self.shared.wait_for(deadline, None, |state| state.ended.as_ref().map(|_| ()));
+        }
+    }
+
+    /// This task has done its part: waits until everybody has. The chief gets everybody's reports.
+    pub fn finish(&self, report: Value) -> Result<Vec<(TaskId, Value)>, SessionError> {
+        self.say(ToChief::Finished { report });
+        self.wait_for_release()
+    }
+
+    /// Waits until everybody is done, without having a part of its own: servers do.
+    pub fn wait_for_release(&self) -> Result<Vec<(TaskId, Value)>, SessionError> {
+        let deadline = Instant::now() + EXIT_BARRIER;
+        let end = self.shared.wait_for(deadline, None, |state| {
+            if state.released {
+                return Some(Ok(std::mem::take(&mut state.reports)));
+            }
+            state.ended.as_ref().map(|error| Err(error.clone()))
+        });
+        end.unwrap_or_else(|| {
+            Err(SessionError::NotRegrouped {
+                me: self.me(),
+                seconds: EXIT_BARRIER.as_secs(),
+                reason: "finishing".to_owned(),
+            })
+        })
+    }
+
+    fn say(&self, message: ToChief) {
+        match &self.voice {
+            // The deciding thread lives as long as the session.
+            Voice::Own(chief) => drop(chief.send(Heard::Own(message))),
+            // A broken link is noticed, mended or reported by the listening thread.
+            Voice::Far(speaker) => drop(member::say(speaker, &message)),
+        }
+    }
+
+    /// Connects to a task of the present generation.
+    pub fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+        let (generation, address) = {
+            let state = self.shared.lock();
+            let member = state.adopted.members.iter().find(|member| member.task == to);
+            (state.adopted.generation, member.map(|member| member.address.clone()))
+        };
+        let Some(address) = address else { return Err(self.gone(to, wait)) };
+        self.gate.dial(to, &address, Purpose::Data { generation, channel }, wait)
+    }
+
+    /// Waits for a task of the present generation to connect.
+    pub fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+        let begun = Instant::now();
+        let address = |state: &shared::State| {
+            let member = state.adopted.members.iter().find(|member| member.task == from);
+            member.map(|member| member.address.clone())
+        };
+        let found = self.shared.wait_for(wait.deadline, wait.cancel, |state| {
+            let key = (from, state.adopted.generation, channel);
+            match state.mailbox.remove(&key) {
+                Some(link) => Some(Some(link)),
+                None => address(state).is_none().then_some(None),
+            }
+        });
+        match found {
+            Some(Some(link)) => Ok(link),
+            Some(None) => Err(self.gone(from, wait)),
+            None => {
+                let address = address(&self.shared.lock()).unwrap_or_default();
+                let phase = wait.phase.to_owned();
+                Err(if wait.cancelled() {
+                    LinkError::Cancelled { task: from, address, phase }
+                } else {
+                    LinkError::TimedOut { task: from, address, phase, waited: begun.elapsed() }
+                })
+            }
+        }
+    }
+
+    /// Any connection of the present generation on that channel that nobody has taken yet.
+    #[must_use]
+    pub fn try_accept(&self, channel: u8) -> Option<Link> {
+        self.shared.change(|state| {
+            let generation = state.adopted.generation;
+            let key = state
+                .mailbox
+                .keys()
+                .find(|(_, of, on)| *of == generation && *on == channel)
+                .copied()?;
+            state.mailbox.remove(&key)
+        })
+    }
+
+    fn gone(&self, task: TaskId, wait: &Wait<'_>) -> LinkError {
+        let state = self.shared.lock();
+        let loss = state.adopted.lost.iter().find(|loss| loss.task == task);
+        LinkError::Lost {
+            task,
+            address: loss.map(|loss| loss.address.clone()).unwrap_or_default(),
+            phase: wait.phase.to_owned(),
+            cause: io::Error::other(
+                loss.map_or_else(|| "it does not take part".to_owned(), |loss| loss.reason.clone()),
+            ),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.close();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on stderr; there is nothing left to undo.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Takes connections: control links for the chief, data links for whoever asks for them.
+fn doorkeeper(gate: &dyn Gate, shared: &Arc<Shared>, chief: Option<&mpsc::Sender<Heard>>) {
+    let numbers = AtomicU64::new(1);
+    while !shared.closing.load(Ordering::Relaxed) {
+        let wait =
+            Wait::within(Duration::from_millis(500), "taking connections").unless(&shared.closing);
+        let (purpose, link) = match gate.accept(&wait) {
+            Ok(found) => found,
+            Err(error) if error.is_timeout() => continue,
+            Err(_) => {
+                // A listener that fails (no file descriptors left) must not spin.
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+        };
+        match purpose {
+            Purpose::Control => {
+                let Some(chief) = chief else { continue };
+                let (chief, knows) = (chief.clone(), Arc::clone(shared));
+                let number = numbers.fetch_add(1, Ordering::Relaxed);
+                // Without a thread the task tries again.
+                let _ = spawn("member", move || chief::listen(link, number, &chief, &knows));
+            }
+            Purpose::Data { generation, channel } => shared.change(|state| {
+                if generation >= state.adopted.generation {
+                    state.mailbox.insert((link.peer, generation, channel), link);
+                }
+            }),
+        }
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SessionError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(|error| SessionError::Thread(Arc::new(error)))
+}
+
+/// A number that no other process of this task has.
+fn incarnation() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let nanoseconds = (clock::unix_seconds() * 1e9) as u64;
+    nanoseconds ^ (u64::from(std::process::id()) << 40) ^ COUNT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,99 @@
+//! What a session tells whoever watches: a live table at the start, and whatever changes later.
+
+use super::{clock::Offset, message::Loss, straggler::Straggler};
+use crate::TaskId;
+
+/// Something changed.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A task took its place.
+    Joined {
+        /// Which one.
+        task: TaskId,
+        /// Where it takes data connections.
+        address: String,
+        /// Its host's name.
+        host: String,
+        /// Its process number.
+        process: u32,
+        /// Its clock against the chief's.
+        offset: Option<Offset>,
+        /// Whether it came back after it had been lost.
+        returned: bool,
+    },
+    /// A task wanted to take part and was not let in.
+    Refused {
+        /// Which one it said it was.
+        task: TaskId,
+        /// Why not.
+        reason: String,
+    },
+    /// A task does not answer any more.
+    Lost(Loss),
+    /// A worker holds the others up.
+    Straggler(Straggler),
+    /// Everybody is done.
+    Released,
+}
+
+/// How a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowState {
+    /// Not there yet, or waited for again.
+    Waiting,
+    /// Takes part.
+    Joined,
+    /// Has done its part.
+    Finished,
+    /// Gone.
+    Lost,
+}
+
+impl RowState {
+    /// One word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Joined => "joined",
+            Self::Finished => "finished",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// A line of the table of tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Which task.
+    pub task: TaskId,
+    /// Its address; empty where it is not known before the task is there.
+    pub address: String,
+    /// Its host's name.
+    pub host: String,
+    /// How it stands.
+    pub state: RowState,
+    /// Seconds since that is so.
+    pub seconds: f64,
+    /// Why it is not there, as far as is known.
+    pub error: Option<String>,
+    /// Its clock against the chief's.
+    pub offset: Option<Offset>,
+}
+
+/// Told what happens in a session. Called from the session's own threads; must not block for long.
+pub trait Watcher: Send + Sync {
+    /// The table of tasks, a few times a second until everybody is there.
+    fn table(&self, _rows: &[Row]) {}
+    /// Something changed.
+    fn noticed(&self, _notice: &Notice) {}
+    /// Another task sent the chief a result, such as an evaluation.
+    fn told(&self, _by: TaskId, _value: &serde_json::Value) {}
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unwatched;
+
+impl Watcher for Unwatched {}

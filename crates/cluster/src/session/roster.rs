@@ -1,0 +1,548 @@
+//! Who takes part, decided in one place: the chief's list of tasks as a state machine.
+//!
+//! Pure: messages and the time go in, orders come out, so that every race can be written down as a
+//! test. The threads around it are in `chief.rs`.
+
+mod admission;
+
+use super::{
+    OnLoss, Rules,
+    clock::Offset,
+    message::{Beat, Hello, Loss, Member, Stop, ToMember, View},
+    notice::{Notice, Row, RowState},
+    straggler::Watch,
+};
+use crate::{Role, TaskId};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// How long a broken connection may take to come back. A killed process's connections break at once,
+/// so this is most of the time until its loss is known.
+pub(super) const GRACE: Duration = Duration::from_millis(1500);
+/// How long a task may be silent. TCP sends again after 0.2, 0.6, 1.4, 3.0 and 6.2 seconds, so a cut of
+/// three seconds can silence a living task for more than six.
+pub(super) const SILENCE: Duration = Duration::from_secs(8);
+/// Time between two heartbeats.
+pub(super) const BEAT: Duration = Duration::from_secs(1);
+/// How long a suspicion waits for the suspect to be found dead by itself.
+const DOUBT: Duration = Duration::from_secs(3);
+
+/// What the chief shall do.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Order {
+    /// Tell a task, the own one included.
+    To(TaskId, ToMember),
+    /// Close the connection to a task.
+    Drop(TaskId),
+}
+
+/// Whether a task that introduced itself is let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It takes its place.
+    Joined,
+    /// The same process connected again.
+    Resumed,
+    /// Not let in.
+    Refused(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Presence {
+    /// Not there yet, or waited for again.
+    Expected,
+    /// Takes part.
+    Present,
+    /// Its connection broke a moment ago.
+    Broken(Instant, String),
+    /// Has done its part.
+    Finished,
+    /// Gone.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Entry {
+    presence: Presence,
+    since: Instant,
+    address: String,
+    host: String,
+    incarnation: u64,
+    process: u32,
+    heard: Instant,
+    /// Why it is not there, as far as is known.
+    error: Option<String>,
+    offset: Option<Offset>,
+    report: Option<Value>,
+}
+
+/// The chief's list.
+#[derive(Debug)]
+pub(super) struct Roster {
+    me: TaskId,
+    run: String,
+    plan: Value,
+    rules: Rules,
+    entries: BTreeMap<TaskId, Entry>,
+    generation: u32,
+    /// Generation since which servers hold the last checkpoint instead of what they had.
+    restored: u32,
+    processes: u32,
+    running: bool,
+    stopped: Option<Stop>,
+    released: bool,
+    began: Instant,
+    beat_at: Instant,
+    step: u64,
+    doubts: BTreeMap<(TaskId, TaskId), (Instant, String, u32)>,
+    watch: Watch,
+    notices: Vec<Notice>,
+}
+
+impl Roster {
+    /// `tasks` with the addresses that are known beforehand (empty where they are not).
+    pub(super) fn new(
+        me: &Hello,
+        run: String,
+        rules: Rules,
+        tasks: &BTreeMap<TaskId, String>,
+        now: Instant,
+    ) -> Self {
+        let expected = |address: &String| Entry {
+            presence: Presence::Expected,
+            since: now,
+            address: address.clone(),
+            host: String::new(),
+            incarnation: 0,
+            process: 0,
+            heard: now,
+            error: None,
+            offset: None,
+            report: None,
+        };
+        let mut roster = Self {
+            me: me.task,
+            run,
+            plan: me.plan.clone(),
+            rules,
+            entries: tasks.iter().map(|(task, address)| (*task, expected(address))).collect(),
+            generation: 0,
+            restored: 0,
+            processes: 0,
+            running: false,
+            stopped: None,
+            released: false,
+            began: now,
+            beat_at: now,
+            step: 0,
+            doubts: BTreeMap::new(),
+            watch: Watch::default(),
+            notices: Vec::new(),
+        };
+        roster.seat(me, None, now);
+        roster
+    }
+
+    fn seat(&mut self, hello: &Hello, offset: Option<Offset>, now: Instant) {
+        self.processes += 1;
+        let process = self.processes;
+        let Some(entry) = self.entries.get_mut(&hello.task) else { return };
+        *entry = Entry {
+            presence: Presence::Present,
+            since: now,
+            address: hello.address.clone(),
+            host: hello.host.clone(),
+            incarnation: hello.incarnation,
+            process,
+            heard: now,
+            error: None,
+            offset,
+            report: None,
+        };
+        self.notices.push(Notice::Joined {
+            task: hello.task,
+            address: hello.address.clone(),
+            host: hello.host.clone(),
+            process: hello.process,
+            offset,
+            returned: self.running,
+        });
+    }
+
+    /// A task introduces itself.
+    pub(super) fn hello(
+        &mut self,
+        hello: &Hello,
+        offset: Option<Offset>,
+        now: Instant,
+        orders: &mut Vec<Order>,
+    ) -> Admission {
+        let refused = self.objection(hello, now);
+        if let Some(reason) = refused {
+            if let Some(entry) = self.entries.get_mut(&hello.task)
+                && entry.presence == Presence::Expected
+            {
+                entry.error = Some(format!("refused: {reason}"));
+            }
+            self.notices.push(Notice::Refused { task: hello.task, reason: reason.clone() });
+            return Admission::Refused(reason);
+        }
+        let Some(entry) = self.entries.get_mut(&hello.task) else {
+            return Admission::Refused("unknown task".to_owned());
+        };
+        if matches!(entry.presence, Presence::Present | Presence::Broken(..))
+            && entry.incarnation == hello.incarnation
+        {
+            entry.presence = Presence::Present;
+            entry.heard = now;
+            return Admission::Resumed;
+        }
+        if matches!(entry.presence, Presence::Broken(..)) {
+            // The task was started again before anybody noticed that it had died.
+            self.lose(hello.task, "its process was replaced", now, orders);
+        }
+        self.seat(hello, offset, now);
+        if self.running {
+            match hello.task.role {
+                Role::Ps => {
+                    // What it held is gone; nobody may go on with a mixture.
+                    self.generation += 1;
+                    self.restored = self.generation;
+                }
+                Role::Worker | Role::Chief if self.rules.regroup => self.generation += 1,
+                _ => {}
+            }
+        } else if self.complete() {
+            self.running = true;
+            self.generation = 1;
+        }
+        if self.running {
+            self.show(orders);
+        }
+        Admission::Joined
+    }
+
+    /// Something was heard of a task.
+    pub(super) fn heard(&mut self, task: TaskId, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(&task) {
+            entry.heard = now;
+        }
+    }
+
+    /// A heartbeat with progress.
+    pub(super) fn beat(&mut self, task: TaskId, beat: Beat, now: Instant) {
+        self.heard(task, now);
+        self.step = self.step.max(beat.step);
+        let working =
+            self.entries.get(&task).is_some_and(|entry| entry.presence == Presence::Present);
+        if working
+            && beat.steps > 0
+            && let Some(straggler) = self.watch.note(task, beat)
+        {
+            self.notices.push(Notice::Straggler(straggler));
+        }
+    }
+
+    /// A task has done its part.
+    pub(super) fn finished(&mut self, task: TaskId, report: Value, now: Instant) {
+        self.heard(task, now);
+        if let Some(entry) = self.entries.get_mut(&task) {
+            entry.presence = Presence::Finished;
+            entry.report = Some(report);
+        }
+        self.watch.forget(task);
+    }
+
+    /// A task says that it cannot go on.
+    pub(super) fn failed(
+        &mut self,
+        task: TaskId,
+        reason: &str,
+        now: Instant,
+        orders: &mut Vec<Order>,
+    ) {
+        if task == self.me {
+            self.stop(Stop::Failed { task, reason: reason.to_owned() }, orders);
+        } else {
+            self.lose(task, reason, now, orders);
+        }
+    }
+
+    /// The connection to a task broke.
+    pub(super) fn broken(&mut self, task: TaskId, incarnation: u64, reason: &str, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(&task)
+            && entry.incarnation == incarnation
+            && entry.presence == Presence::Present
+        {
+            entry.presence = Presence::Broken(now, reason.to_owned());
+        }
+    }
+
+    /// A task cannot reach another one.
+    pub(super) fn suspect(&mut self, by: TaskId, about: TaskId, reason: &str, now: Instant) {
+        let doubt = self.doubts.entry((by, about)).or_insert((now, String::new(), 0));
+        *doubt = (now, reason.to_owned(), doubt.2 + 1);
+    }
+
+    /// Time passes.
+    pub(super) fn tick(&mut self, now: Instant, orders: &mut Vec<Order>) {
+        if self.stopped.is_some() || self.released {
+            return;
+        }
+        let lost: Vec<(TaskId, String)> = self
+            .entries
+            .iter()
+            .filter(|(task, _)| **task != self.me)
+            .filter_map(|(task, entry)| match &entry.presence {
+                Presence::Broken(since, reason) if now - *since >= GRACE => {
+                    Some((*task, reason.clone()))
+                }
+                Presence::Present if now - entry.heard >= SILENCE => {
+                    Some((*task, format!("silent for {} s", SILENCE.as_secs())))
+                }
+                _ => None,
+            })
+            .collect();
+        for (task, reason) in lost {
+            self.lose(task, &reason, now, orders);
+        }
+        self.settle_doubts(now, orders);
+        if self.stopped.is_some() {
+            return;
+        }
+        if self.running && !self.complete() {
+            let overdue = self.entries.iter().find(|(_, entry)| {
+                entry.presence == Presence::Expected && now - entry.since > self.rules.join_timeout
+            });
+            if let Some((task, entry)) = overdue {
+                let mut loss = loss(*task, entry);
+                loss.reason = format!(
+                    "{}; it did not come back within {} s",
+                    loss.reason,
+                    self.rules.join_timeout.as_secs()
+                );
+                self.stop(Stop::Lost(loss), orders);
+                return;
+            }
+        }
+        if now - self.beat_at >= BEAT {
+            self.beat_at = now;
+            let beat = ToMember::Beat { step: self.step };
+            orders.extend(self.others().map(|task| Order::To(task, beat.clone())));
+        }
+        if self.running && self.workers_done() {
+            self.released = true;
+            self.notices.push(Notice::Released);
+            orders.extend(self.present().map(|task| Order::To(task, ToMember::Release)));
+        }
+    }
+
+    fn settle_doubts(&mut self, now: Instant, orders: &mut Vec<Order>) {
+        let due: Vec<((TaskId, TaskId), String, u32)> = self
+            .doubts
+            .iter()
+            .filter(|(_, (since, ..))| now - *since >= DOUBT)
+            .map(|(pair, (_, reason, count))| (*pair, reason.clone(), *count))
+            .collect();
+        for ((by, about), reason, count) in due {
+            let there = |task: &TaskId| {
+                self.entries.get(task).is_some_and(|entry| entry.presence == Presence::Present)
+            };
+            if !there(&by) || !there(&about) {
+                self.doubts.remove(&(by, about));
+            } else if count == 1 {
+                // Both answer here: perhaps only a connection broke. New ones show whether it was.
+                if let Some(doubt) = self.doubts.get_mut(&(by, about)) {
+                    doubt.0 = now + Duration::from_secs(3600); // wait for a second complaint
+                }
+                self.generation += 1;
+                self.show(orders);
+            } else {
+                self.doubts.remove(&(by, about));
+                // Two tasks that both answer here cannot reach each other: one must go, and it is not
+                // the chief.
+                let (gone, other) = if about == self.me { (by, about) } else { (about, by) };
+                self.lose(gone, &format!("{other} cannot reach it: {reason}"), now, orders);
+            }
+        }
+    }
+
+    fn lose(&mut self, task: TaskId, reason: &str, now: Instant, orders: &mut Vec<Order>) {
+        let Some(entry) = self.entries.get_mut(&task) else { return };
+        if matches!(entry.presence, Presence::Lost | Presence::Finished | Presence::Expected) {
+            return;
+        }
+        entry.error = Some(reason.to_owned());
+        entry.since = now;
+        entry.presence = if self.running { Presence::Lost } else { Presence::Expected };
+        let loss = loss(task, entry);
+        self.watch.forget(task);
+        self.doubts.retain(|(by, about), _| *by != task && *about != task);
+        orders.push(Order::To(
+            task,
+            ToMember::Stop { cause: Stop::Expelled { reason: reason.to_owned() } },
+        ));
+        orders.push(Order::Drop(task));
+        self.notices.push(Notice::Lost(loss.clone()));
+        if !self.running {
+            return;
+        }
+        let wait = |roster: &mut Self| {
+            if let Some(entry) = roster.entries.get_mut(&task) {
+                entry.presence = Presence::Expected;
+            }
+            roster.generation += 1;
+        };
+        match (task.role, self.rules.on_loss) {
+            (Role::Evaluator, _) => {}
+            (_, OnLoss::Stop) => return self.stop(Stop::Lost(loss), orders),
+            (Role::Ps, _) => wait(self),
+            (_, OnLoss::Restart) if self.rules.regroup => wait(self),
+            (_, OnLoss::Continue) if self.rules.regroup => self.generation += 1,
+            (_, OnLoss::Restart | OnLoss::Continue) => {}
+        }
+        self.show(orders);
+    }
+
+    /// Ends the run for everybody.
+    pub(super) fn stop(&mut self, cause: Stop, orders: &mut Vec<Order>) {
+        if self.stopped.is_some() || self.released {
+            return;
+        }
+        self.stopped = Some(cause.clone());
+        let stop = ToMember::Stop { cause };
+        orders.extend(self.present().map(|task| Order::To(task, stop.clone())));
+    }
+
+    fn show(&self, orders: &mut Vec<Order>) {
+        let view = ToMember::View(self.view());
+        orders.extend(self.present().map(|task| Order::To(task, view.clone())));
+    }
+
+    fn present(&self) -> impl Iterator<Item = TaskId> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| {
+                matches!(
+                    entry.presence,
+                    Presence::Present | Presence::Broken(..) | Presence::Finished
+                )
+            })
+            .map(|(task, _)| *task)
+    }
+
+    fn others(&self) -> impl Iterator<Item = TaskId> {
+        self.present().filter(|task| *task != self.me)
+    }
+
+    fn complete(&self) -> bool {
+        self.entries.values().all(|entry| entry.presence != Presence::Expected)
+    }
+
+    fn workers_done(&self) -> bool {
+        let done = |entry: &Entry| matches!(entry.presence, Presence::Finished | Presence::Lost);
+        self.entries
+            .iter()
+            .filter(|(task, _)| matches!(task.role, Role::Chief | Role::Worker))
+            .all(|(_, entry)| done(entry))
+    }
+
+    fn view(&self) -> View {
+        let gone = |entry: &Entry| matches!(entry.presence, Presence::Lost | Presence::Expected);
+        View {
+            generation: self.generation,
+            complete: self.complete(),
+            restored: self.restored,
+            members: self
+                .entries
+                .iter()
+                .filter(|(_, entry)| !gone(entry))
+                .map(|(task, entry)| Member {
+                    task: *task,
+                    address: entry.address.clone(),
+                    process: entry.process,
+                })
+                .collect(),
+            lost: self
+                .entries
+                .iter()
+                .filter(|(_, entry)| gone(entry))
+                .map(|(task, entry)| loss(*task, entry))
+                .collect(),
+            run: self.run.clone(),
+        }
+    }
+
+    /// Whether everybody has been there once.
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// How long everybody is waited for.
+    pub(super) fn join_timeout(&self) -> Duration {
+        self.rules.join_timeout
+    }
+
+    /// Whether the time to join is over.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        !self.running && now - self.began >= self.rules.join_timeout
+    }
+
+    /// Says why a task is not there, where that could be found out.
+    pub(super) fn missed(&mut self, task: TaskId, error: String) {
+        if let Some(entry) = self.entries.get_mut(&task)
+            && entry.presence == Presence::Expected
+            && !entry.error.as_ref().is_some_and(|error| error.starts_with("refused"))
+        {
+            entry.error = Some(error);
+        }
+    }
+
+    /// Reports of those that finished.
+    pub(super) fn reports(&self) -> Vec<(TaskId, Value)> {
+        self.entries
+            .iter()
+            .filter_map(|(task, entry)| Some((*task, entry.report.clone()?)))
+            .collect()
+    }
+
+    /// What happened since the last call.
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// The list as people see it.
+    pub(super) fn rows(&self, now: Instant) -> Vec<Row> {
+        self.entries
+            .iter()
+            .map(|(task, entry)| Row {
+                task: *task,
+                address: entry.address.clone(),
+                host: entry.host.clone(),
+                state: match entry.presence {
+                    Presence::Expected => RowState::Waiting,
+                    Presence::Present | Presence::Broken(..) => RowState::Joined,
+                    Presence::Finished => RowState::Finished,
+                    Presence::Lost => RowState::Lost,
+                },
+                seconds: (now - entry.since).as_secs_f64(),
+                error: entry.error.clone(),
+                offset: entry.offset,
+            })
+            .collect()
+    }
+}
+
+fn loss(task: TaskId, entry: &Entry) -> Loss {
+    Loss {
+        task,
+        address: entry.address.clone(),
+        reason: entry.error.clone().unwrap_or_else(|| "not there".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

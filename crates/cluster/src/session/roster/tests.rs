@@ -1,0 +1,226 @@
+//! Races and losses, written down one after the other.
+
+use super::*;
+use serde_json::json;
+
+const WORKER: Role = Role::Worker;
+
+struct Play {
+    roster: Roster,
+    now: Instant,
+    orders: Vec<Order>,
+}
+
+fn hello(task: TaskId, incarnation: u64) -> Hello {
+    Hello {
+        task,
+        address: format!("10.0.0.{}:7000", task.index + 1),
+        host: format!("host{}", task.index),
+        process: 100 + task.index,
+        incarnation,
+        plan: json!({"batch_size": 64, "lr": 0.1}),
+    }
+}
+
+fn play(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play {
+    let tasks: BTreeMap<TaskId, String> = (0..workers)
+        .map(|index| TaskId::new(WORKER, index))
+        .chain((0..servers).map(|index| TaskId::new(Role::Ps, index)))
+        .map(|task| (task, String::new()))
+        .collect();
+    let rules = Rules { on_loss, regroup, join_timeout: Duration::from_secs(60) };
+    let now = Instant::now();
+    let me = hello(TaskId::new(WORKER, 0), 1);
+    let roster = Roster::new(&me, "run".to_owned(), rules, &tasks, now);
+    let mut play = Play { roster, now, orders: Vec::new() };
+    for task in tasks.keys().skip(1) {
+        assert_eq!(play.hello(*task, 1), Admission::Joined);
+    }
+    play.orders.clear();
+    play
+}
+
+impl Play {
+    fn hello(&mut self, task: TaskId, incarnation: u64) -> Admission {
+        self.roster.hello(&hello(task, incarnation), None, self.now, &mut self.orders)
+    }
+
+    /// Lets time pass; everybody but `silent` is heard.
+    fn pass(&mut self, seconds: f64, silent: &[TaskId]) {
+        let end = self.now + Duration::from_secs_f64(seconds);
+        while self.now < end {
+            self.now += Duration::from_millis(100);
+            let tasks: Vec<TaskId> = self.roster.entries.keys().copied().collect();
+            for task in tasks.iter().filter(|task| !silent.contains(task)) {
+                self.roster.heard(*task, self.now);
+            }
+            self.roster.tick(self.now, &mut self.orders);
+        }
+    }
+
+    fn views_to(&self, task: TaskId) -> Vec<View> {
+        self.orders
+            .iter()
+            .filter_map(|order| match order {
+                Order::To(to, ToMember::View(view)) if *to == task => Some(view.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn stop_to(&self, task: TaskId) -> Option<Stop> {
+        self.orders.iter().find_map(|order| match order {
+            Order::To(to, ToMember::Stop { cause }) if *to == task => Some(cause.clone()),
+            _ => None,
+        })
+    }
+}
+
+fn worker(index: u32) -> TaskId {
+    TaskId::new(WORKER, index)
+}
+
+#[test]
+fn a_killed_worker_is_named_within_two_seconds_and_the_rest_form_again() {
+    let mut play = play(3, 0, OnLoss::Continue, true);
+    play.roster.broken(worker(2), 1, "connection reset", play.now);
+    play.pass(2.0, &[]);
+    let view = play.views_to(worker(1)).pop().unwrap();
+    assert_eq!((view.generation, view.complete), (2, true));
+    assert_eq!(view.members.len(), 2);
+    assert_eq!(view.lost[0].to_string(), "worker/2 at 10.0.0.3:7000: connection reset");
+    assert!(
+        matches!(play.hello(worker(2), 2), Admission::Refused(reason) if reason.contains("went on without"))
+    );
+}
+
+#[test]
+fn a_cut_of_three_seconds_is_survived_and_one_of_thirty_is_a_death() {
+    let mut play = play(2, 0, OnLoss::Continue, true);
+    // Seven seconds of silence: three of cut and the wait for TCP's next attempt.
+    play.pass(7.0, &[worker(1)]);
+    play.pass(5.0, &[]);
+    assert!(play.views_to(worker(0)).is_empty());
+    play.pass(9.0, &[worker(1)]);
+    assert_eq!(play.views_to(worker(0)).len(), 1);
+    assert!(
+        matches!(play.stop_to(worker(1)), Some(Stop::Expelled { reason }) if reason.contains("silent for 8 s")),
+        "it must not train alone"
+    );
+}
+
+#[test]
+fn a_broken_connection_that_comes_back_is_no_loss() {
+    let mut play = play(2, 0, OnLoss::Stop, true);
+    play.roster.broken(worker(1), 1, "reset", play.now);
+    play.pass(0.5, &[]);
+    assert_eq!(play.hello(worker(1), 1), Admission::Resumed);
+    play.pass(5.0, &[]);
+    assert!(play.views_to(worker(0)).is_empty() && play.stop_to(worker(0)).is_none());
+}
+
+#[test]
+fn restart_waits_for_the_task_and_gives_up_at_the_deadline() {
+    let mut play = play(2, 0, OnLoss::Restart, true);
+    play.roster.broken(worker(1), 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    assert_eq!(play.views_to(worker(0)).last().map(|view| view.complete), Some(false));
+    assert_eq!(play.hello(worker(1), 2), Admission::Joined);
+    let view = play.views_to(worker(1)).pop().unwrap();
+    assert_eq!((view.generation, view.complete, view.members.len()), (3, true, 2));
+    play.roster.broken(worker(1), 2, "killed", play.now);
+    play.pass(70.0, &[]);
+    let Some(Stop::Lost(loss)) = play.stop_to(worker(0)) else { panic!("no stop") };
+    assert!(loss.to_string().contains("worker/1") && loss.reason.contains("within 60 s"));
+}
+
+#[test]
+fn a_process_that_is_replaced_before_its_death_was_noticed_is_both_lost_and_joined() {
+    let mut play = play(2, 0, OnLoss::Restart, true);
+    assert!(
+        matches!(play.hello(worker(1), 7), Admission::Refused(reason) if reason.contains("taken"))
+    );
+    play.roster.broken(worker(1), 1, "killed", play.now);
+    assert_eq!(play.hello(worker(1), 7), Admission::Joined);
+    let generations: Vec<u32> =
+        play.views_to(worker(0)).iter().map(|view| view.generation).collect();
+    assert_eq!(generations, [2, 3]);
+}
+
+#[test]
+fn workers_of_servers_are_not_disturbed_by_the_loss_of_another() {
+    let mut play = play(3, 1, OnLoss::Continue, false);
+    play.roster.broken(worker(2), 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    let view = play.views_to(worker(1)).pop().unwrap();
+    assert_eq!((view.generation, view.lost.len()), (1, 1), "the same generation goes on");
+    assert_eq!(play.hello(worker(2), 2), Admission::Joined, "and it may come back");
+    assert_eq!(play.views_to(worker(2)).pop().unwrap().generation, 1);
+}
+
+#[test]
+fn a_server_that_comes_back_takes_everybody_to_the_checkpoint() {
+    let server = TaskId::new(Role::Ps, 0);
+    let mut play = play(2, 2, OnLoss::Continue, false);
+    play.roster.broken(server, 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    assert!(!play.views_to(worker(1)).pop().unwrap().complete);
+    assert_eq!(play.hello(server, 2), Admission::Joined);
+    let view = play.views_to(TaskId::new(Role::Ps, 1)).pop().unwrap();
+    assert!(view.complete);
+    assert_eq!(view.restored, view.generation, "the other server goes back too: no mixed versions");
+}
+
+#[test]
+fn two_tasks_that_cannot_reach_each_other_try_again_and_then_one_goes() {
+    let mut play = play(3, 0, OnLoss::Continue, true);
+    play.roster.suspect(worker(1), worker(2), "timed out", play.now);
+    play.pass(4.0, &[]);
+    let view = play.views_to(worker(1)).pop().unwrap();
+    assert_eq!((view.generation, view.members.len()), (2, 3), "new connections first");
+    play.roster.suspect(worker(1), worker(2), "timed out", play.now);
+    play.pass(4.0, &[]);
+    let view = play.views_to(worker(1)).pop().unwrap();
+    assert_eq!((view.generation, view.members.len()), (3, 2));
+    assert!(play.stop_to(worker(2)).is_some());
+    // The chief itself is never the one to go.
+    play.roster.suspect(worker(1), worker(0), "timed out", play.now);
+    play.pass(4.0, &[]);
+    play.roster.suspect(worker(1), worker(0), "timed out", play.now);
+    play.pass(4.0, &[]);
+    assert!(play.stop_to(worker(1)).is_some() && play.stop_to(worker(0)).is_none());
+}
+
+#[test]
+fn the_exit_barrier_opens_when_all_are_done_and_finished_is_not_failed() {
+    let mut play = play(2, 1, OnLoss::Stop, true);
+    play.roster.finished(worker(1), json!({"examples": 10}), play.now);
+    play.roster.broken(worker(1), 1, "closed", play.now);
+    play.pass(20.0, &[worker(1)]);
+    assert_eq!(play.stop_to(worker(0)), None, "it had finished");
+    let released = |play: &Play| {
+        play.orders.iter().filter(|order| matches!(order, Order::To(_, ToMember::Release))).count()
+    };
+    assert_eq!(released(&play), 0);
+    play.roster.finished(worker(0), json!({}), play.now);
+    play.pass(0.2, &[]);
+    assert_eq!(released(&play), 3, "the server too");
+    assert_eq!(play.roster.reports().len(), 2);
+}
+
+#[test]
+fn different_settings_are_refused_and_both_named() {
+    let mut play = play(2, 0, OnLoss::Restart, true);
+    play.roster.broken(worker(1), 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    let mut other = hello(worker(1), 2);
+    other.plan = json!({"batch_size": 128, "lr": 0.1});
+    let admission = play.roster.hello(&other, None, play.now, &mut play.orders);
+    let Admission::Refused(reason) = admission else { panic!("let in") };
+    assert!(reason.contains("batch_size is 64 and 128"), "{reason}");
+    let row = play.roster.rows(play.now).into_iter().find(|row| row.task == worker(1)).unwrap();
+    assert!(row.error.unwrap().contains("batch_size"));
+    assert!(
+        matches!(play.hello(worker(9), 1), Admission::Refused(reason) if reason.contains("worker/9 is no task"))
+    );
+}

@@ -1,0 +1,206 @@
+//! What a task knows of the run, shared between the session's threads and the training.
+
+use super::{
+    SessionError,
+    message::{Beat, Stop, ToMember, View},
+};
+use crate::{Link, TaskId};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Fewest steps between two heartbeats that a worker asks for besides the regular ones.
+const STEPS_PER_BEAT: u64 = 8;
+/// Least time between two of them.
+const EARLY_BEAT: Duration = Duration::from_millis(100);
+
+/// What a task knows of the run.
+pub(super) struct Shared {
+    pub(super) me: TaskId,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Raised when the present generation is over: whoever waits for data should stop.
+    interrupted: AtomicBool,
+    /// Raised when the session ends: its threads leave.
+    pub(super) closing: AtomicBool,
+    beat: Mutex<Sent>,
+    beat_due: Condvar,
+}
+
+#[derive(Default)]
+struct Sent {
+    now: Beat,
+    /// Steps and time of the last heartbeat.
+    steps: u64,
+    at: Option<Instant>,
+    due: bool,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// The generation that the training works in.
+    pub(super) adopted: View,
+    /// The latest one heard of.
+    pub(super) latest: View,
+    pub(super) ended: Option<SessionError>,
+    pub(super) released: bool,
+    /// Everybody's reports, for the chief.
+    pub(super) reports: Vec<(TaskId, serde_json::Value)>,
+    /// Data connections that nobody has asked for yet.
+    pub(super) mailbox: BTreeMap<(TaskId, u32, u8), Link>,
+}
+
+impl Shared {
+    pub(super) fn new(me: TaskId) -> Self {
+        Self {
+            me,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            interrupted: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            beat: Mutex::default(),
+            beat_due: Condvar::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole at every point where a holder could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something and tells whoever waits.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.changed.notify_all();
+        result
+    }
+
+    /// Waits until `ready` has an answer or the deadline passes.
+    pub(super) fn wait_for<T>(
+        &self,
+        deadline: Instant,
+        cancel: Option<&AtomicBool>,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(answer) = ready(&mut state) {
+                return Some(answer);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+                return None;
+            }
+            // A flag cannot wake us, so we look at it now and then.
+            let most = if cancel.is_some() { left.min(Duration::from_millis(20)) } else { left };
+            (state, _) =
+                self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes note of what the chief says.
+    pub(super) fn apply(&self, message: ToMember, chief: TaskId, chief_address: &str) {
+        match message {
+            ToMember::View(view) => self.change(|state| {
+                if view.generation < state.latest.generation {
+                    return;
+                }
+                if view.generation == state.adopted.generation {
+                    state.adopted = view.clone();
+                } else if state.adopted.generation > 0 {
+                    self.interrupted.store(true, Ordering::Relaxed);
+                }
+                state.latest = view;
+            }),
+            ToMember::Stop { cause } => self.end(match cause {
+                Stop::Lost(loss) => SessionError::Lost(loss),
+                Stop::Failed { task, reason } => SessionError::Failed { task, reason },
+                Stop::Expelled { reason } => SessionError::Expelled { me: self.me, reason },
+            }),
+            ToMember::Refused { reason } => self.end(SessionError::Refused {
+                chief,
+                address: chief_address.to_owned(),
+                me: self.me,
+                reason,
+            }),
+            ToMember::Release => self.change(|state| state.released = true),
+            ToMember::Ping { .. } | ToMember::Beat { .. } => {}
+        }
+    }
+
+    /// The run is over for this task; the first reason counts.
+    pub(super) fn end(&self, error: SessionError) {
+        self.change(|state| {
+            if !state.released {
+                state.ended.get_or_insert(error);
+            }
+            self.interrupted.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Goes over to the latest generation, if it is complete and newer.
+    pub(super) fn adopt(&self, state: &mut State) -> Option<View> {
+        let newer = state.latest.generation > state.adopted.generation;
+        if !newer || !state.latest.complete {
+            return None;
+        }
+        state.adopted = state.latest.clone();
+        let generation = state.adopted.generation;
+        // Connections of the past are of no use to anybody.
+        state.mailbox.retain(|(_, of, _), _| *of >= generation);
+        self.interrupted.store(state.ended.is_some(), Ordering::Relaxed);
+        Some(state.adopted.clone())
+    }
+
+    pub(super) fn interrupted(&self) -> &AtomicBool {
+        &self.interrupted
+    }
+
+    /// What the training says about itself, after every step: cheap, no system call unless a
+    /// heartbeat is due early.
+    pub(super) fn progress(&self, now: Beat) {
+        let mut beat = self.beat.lock().unwrap_or_else(PoisonError::into_inner);
+        beat.now = now;
+        if now.steps >= beat.steps + STEPS_PER_BEAT
+            && !beat.due
+            && beat.at.is_none_or(|at| at.elapsed() >= EARLY_BEAT)
+        {
+            beat.due = true;
+            self.beat_due.notify_one();
+        }
+    }
+
+    /// Waits for the next heartbeat's time.
+    pub(super) fn next_beat(&self, every: Duration) -> Beat {
+        let mut beat = self.beat.lock().unwrap_or_else(PoisonError::into_inner);
+        let closing = || self.closing.load(Ordering::Relaxed);
+        (beat, _) = self
+            .beat_due
+            .wait_timeout_while(beat, every, |beat| !beat.due && !closing())
+            .unwrap_or_else(PoisonError::into_inner);
+        beat.due = false;
+        beat.steps = beat.now.steps;
+        // The first heartbeat with steps in it must not hold up the second.
+        if beat.now.steps > 0 {
+            beat.at = Some(Instant::now());
+        }
+        beat.now
+    }
+
+    /// The own progress at this moment.
+    pub(super) fn present_beat(&self) -> Beat {
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner).now
+    }
+
+    /// Ends the session's threads.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        self.beat_due.notify_all();
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,203 @@
+//! Sessions of several tasks in one process.
+
+use super::*;
+
+use serde_json::json;
+use std::{sync::Mutex, thread};
+
+fn worker(index: u32) -> TaskId {
+    TaskId::new(Role::Worker, index)
+}
+
+fn settings(me: TaskId, workers: u32, on_loss: OnLoss, seconds: u64) -> Settings {
+    Settings {
+        me,
+        tasks: (0..workers).map(|index| (worker(index), String::new())).collect(),
+        chief_address: "memory:worker/0".to_owned(),
+        run: "a run".to_owned(),
+        plan: json!({"batch_size": 64}),
+        rules: Rules { on_loss, regroup: true, join_timeout: Duration::from_secs(seconds) },
+        host: "here".to_owned(),
+        cancel: Arc::default(),
+    }
+}
+
+/// Starts a task on a thread of its own.
+fn task<T: Send + 'static>(
+    board: &Switchboard,
+    settings: Settings,
+    play: impl FnOnce(Result<Session, SessionError>) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let gate: Arc<dyn Gate> = Arc::new(board.line(settings.me));
+    thread::spawn(move || play(Session::start(gate, &settings, Arc::new(Unwatched))))
+}
+
+#[test]
+fn everybody_meets_talks_and_leaves_together() {
+    let board = Switchboard::default();
+    let handles: Vec<_> = (0..3)
+        .map(|index| {
+            task(&board, settings(worker(index), 3, OnLoss::Stop, 10), move |session| {
+                let session = session.unwrap();
+                assert_eq!(session.view().members.len(), 3);
+                assert_eq!(session.view().run, "a run");
+                let wait = Wait::within(Duration::from_secs(5), "testing");
+                if index == 1 {
+                    let mut link = session.connect(worker(2), 7, &wait).unwrap();
+                    link.sender.send(9, 1, &[b"hello"]).unwrap();
+                    link.receiver.receive(&wait).unwrap();
+                } else if index == 2 {
+                    let mut link = session.accept(worker(1), 7, &wait).unwrap();
+                    let mut buffer = Vec::new();
+                    link.receiver.receive_into(&wait, 100, &mut buffer).unwrap();
+                    assert_eq!(buffer, b"hello");
+                    link.sender.send(9, 2, &[]).unwrap();
+                }
+                session.finish(json!({"by": index})).unwrap()
+            })
+        })
+        .collect();
+    let reports: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
+    assert_eq!(reports[0].len(), 3, "the chief has everybody's report");
+    assert_eq!(reports[0][2], (worker(2), json!({"by": 2})));
+    assert!(reports[1].is_empty());
+}
+
+#[test]
+fn a_task_that_never_comes_is_named_with_its_address() {
+    let board = Switchboard::default();
+    let mut chief = settings(worker(0), 3, OnLoss::Stop, 1);
+    chief.tasks.insert(worker(2), "10.9.8.7:7000".to_owned());
+    let chief = task(&board, chief, |session| session.err().unwrap());
+    let other =
+        task(&board, settings(worker(1), 3, OnLoss::Stop, 1), |session| session.err().unwrap());
+    let error = chief.join().unwrap();
+    assert!(error.is_retryable());
+    let text = error.to_string();
+    assert!(text.contains("worker/2 at 10.9.8.7:7000 is missing"), "{text}");
+    assert!(!text.contains("worker/1"), "{text}");
+    let text = other.join().unwrap().to_string();
+    assert!(text.contains("worker/2 at 10.9.8.7:7000"), "the others learn it too: {text}");
+}
+
+#[test]
+fn without_a_chief_a_task_ends_with_its_name() {
+    let board = Switchboard::default();
+    let alone =
+        task(&board, settings(worker(1), 2, OnLoss::Stop, 1), |session| session.err().unwrap());
+    let error = alone.join().unwrap();
+    assert!(matches!(error, SessionError::NoChief { .. }), "{error}");
+    assert!(error.to_string().contains("worker/0 at memory:worker/0"), "{error}");
+}
+
+#[test]
+fn a_lost_task_is_named_to_all_and_the_rest_form_again() {
+    let board = Switchboard::default();
+    let handles: Vec<_> = (0..3)
+        .map(|index| {
+            task(&board, settings(worker(index), 3, OnLoss::Continue, 10), move |session| {
+                let session = session.unwrap();
+                if index == 2 {
+                    return Vec::new(); // gone without a word
+                }
+                let wait =
+                    Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
+                let error = session.accept(worker(2), 1, &wait).unwrap_err();
+                let view = session.regroup(Some(worker(2)), &error.to_string()).unwrap();
+                assert_eq!(view.members.len(), 2);
+                assert!(!session.interrupted().load(Ordering::Relaxed));
+                session.finish(Value::Null).unwrap();
+                view.lost
+            })
+        })
+        .collect();
+    for (index, handle) in handles.into_iter().enumerate().take(2) {
+        let lost = handle.join().unwrap();
+        assert_eq!(lost.len(), 1, "{index}");
+        assert_eq!(lost[0].task, worker(2));
+    }
+}
+
+#[test]
+fn when_the_chief_dies_the_others_end_with_its_name() {
+    let board = Switchboard::default();
+    let chief = task(&board, settings(worker(0), 2, OnLoss::Continue, 10), |session| {
+        drop(session.unwrap());
+    });
+    let other = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), |session| {
+        let session = session.unwrap();
+        let wait = Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
+        let _ = session.accept(worker(0), 1, &wait);
+        session.regroup(Some(worker(0)), "gone").unwrap_err()
+    });
+    chief.join().unwrap();
+    let error = other.join().unwrap();
+    assert!(
+        matches!(error, SessionError::ChiefLost { chief, .. } if chief == worker(0)),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_chief_that_fails_tells_why() {
+    let board = Switchboard::default();
+    let chief = task(&board, settings(worker(0), 2, OnLoss::Continue, 10), |session| {
+        session.unwrap().fail("the loss is not finite at step 7");
+    });
+    let other = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), |session| {
+        let session = session.unwrap();
+        session.finish(Value::Null).unwrap_err().to_string()
+    });
+    chief.join().unwrap();
+    assert_eq!(other.join().unwrap(), "worker/0 failed: the loss is not finite at step 7");
+}
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Notes(Mutex<Vec<Notice>>);
+
+impl Watcher for Notes {
+    fn noticed(&self, notice: &Notice) {
+        self.0.lock().unwrap().push(notice.clone());
+    }
+}
+
+#[test]
+fn a_slow_worker_is_named_within_twenty_steps() {
+    let board = Switchboard::default();
+    let notes = Arc::new(Notes::default());
+    let work = |index: u32, session: &Session| {
+        let mut beat = Beat::default();
+        for step in 1..=20 {
+            let busy: f64 = if index == 1 { 0.02 } else { 0.002 };
+            thread::sleep(Duration::from_millis(20));
+            beat = Beat {
+                step,
+                steps: step,
+                busy_seconds: beat.busy_seconds + busy,
+                wait_seconds: beat.wait_seconds + 0.02 - busy,
+                step_seconds: beat.step_seconds + 0.02,
+            };
+            session.progress(beat);
+        }
+    };
+    let other = task(&board, settings(worker(1), 2, OnLoss::Stop, 10), move |session| {
+        let session = session.unwrap();
+        work(1, &session);
+        session.finish(Value::Null).unwrap();
+    });
+    let gate: Arc<dyn Gate> = Arc::new(board.line(worker(0)));
+    let watcher: Arc<dyn Watcher> = Arc::clone(&notes) as Arc<dyn Watcher>;
+    let session = Session::start(gate, &settings(worker(0), 2, OnLoss::Stop, 10), watcher).unwrap();
+    work(0, &session);
+    session.finish(Value::Null).unwrap();
+    other.join().unwrap();
+    let notes = notes.0.lock().unwrap();
+    let slow = notes.iter().find_map(|notice| match notice {
+        Notice::Straggler(straggler) => Some(straggler.clone()),
+        _ => None,
+    });
+    let slow = slow.expect("nobody was named");
+    assert_eq!(slow.task, worker(1));
+    assert!((0.8..=1.0).contains(&slow.wait_share), "{slow}");
+}

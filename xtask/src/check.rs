@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("photo", &[]),
     ("analysis", &[]),
     ("probes", &[]),
-    ("cluster", &[]),
+    ("cluster", &["batch"]),
     ("report", &["analysis", "runs"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),

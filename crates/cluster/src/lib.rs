@@ -9,15 +9,23 @@
 //! each other that they hold the same cluster key, over TCP, TLS or memory they share. A
 //! [`LinkError`] names the task, its address and what was being waited for.
 
+pub mod endpoint;
 mod error;
 mod frame;
+mod handshake;
+pub mod key;
 pub mod link;
 pub mod session;
 pub mod spec;
+mod strangers;
 mod task;
 mod transport;
 
+pub use endpoint::{Endpoint, Identity};
 pub use error::{LinkError, Refusal};
+pub use handshake::{Purpose, Security};
+pub use key::{ClusterKey, KeyError};
 pub use link::{Closer, Head, Link, Receiver, Sender, Wait, pair};
 pub use spec::{Cluster, Members, SpecError};
+pub use strangers::Notice;
 pub use task::{Role, TaskId};

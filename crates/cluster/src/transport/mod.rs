@@ -4,6 +4,9 @@
 //! Everything else (messages, deadlines, errors) is the same for all of them: see `frame`.
 
 pub(crate) mod memory;
+pub(crate) mod patience;
+pub(crate) mod tcp;
+pub(crate) mod tls;
 
 use std::io;
 use std::os::fd::RawFd;

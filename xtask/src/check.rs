@@ -24,9 +24,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("report", &["analysis", "runs"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),
-    ("strategies", &["batch", "models"]),
+    ("strategies", &["batch", "cluster", "models"]),
     ("runs", &["batch", "tfrecord"]),
-    ("trainer", &["analysis", "batch", "data", "models", "runs", "strategies"]),
+    ("trainer", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),
     ("advisor", &["analysis"]),
 ];
 

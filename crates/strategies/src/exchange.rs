@@ -15,6 +15,13 @@ pub struct StepInfo {
     pub step: u64,
     /// Its learning rate.
     pub rate: f32,
+    /// Examples of the whole global batch.
+    pub examples: u64,
+}
+
+impl StepInfo {
+    /// Before the first step.
+    pub(crate) const NONE: Self = Self { step: 0, rate: 0.0, examples: 0 };
 }
 
 /// A piece of work: one share of one global batch.
@@ -194,6 +201,11 @@ pub trait Exchange: Send {
     fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
         let _ = params;
         Err(StrategyError::NoReform)
+    }
+
+    /// Asks everybody to stop after the present step. Where workers keep step, a vote does that.
+    fn stop(&mut self) -> Result<(), StrategyError> {
+        Ok(())
     }
 
     /// Says that this worker has finished, so that nobody takes it for lost.

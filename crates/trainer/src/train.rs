@@ -293,6 +293,7 @@ fn run_workers(
         origin: strategies::Origin { version: origin.step, ..strategies::Origin::default() },
         steps: prepared.pace.total_steps,
         options: strategies::Options::default(),
+        seat: None,
     };
     let exchanges = (prepared.strategy.connect)(&setup)?;
     let store = Store::new(&run.checkpoints_path());

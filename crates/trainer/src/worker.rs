@@ -188,7 +188,7 @@ impl Worker<'_> {
         let begun = Instant::now();
         let examples = feed.next(batch)?;
         let fed = Instant::now();
-        let info = StepInfo { step: course.step, rate };
+        let info = StepInfo { step: course.step, rate, examples: global.len() };
         exchange.pull(info, &model.touched(examples), params)?;
         let context = StepContext {
             seed: prepared.plan.spec.seed,

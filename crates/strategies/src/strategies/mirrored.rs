@@ -118,7 +118,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 group: Arc::clone(&group),
                 rank,
                 optimizer: setup.optimizer.clone(),
-                step: StepInfo { step: 0, rate: 0.0 },
+                step: StepInfo::NONE,
                 version: Version(setup.origin.version),
                 begun: false,
                 poisoned: false,
@@ -358,7 +358,11 @@ mod tests {
                         let mut grad = Buffer::zeroed(5_000);
                         for step in 0..steps {
                             exchange
-                                .pull(StepInfo { step, rate: 0.05 }, &Touched::All, &mut params)
+                                .pull(
+                                    StepInfo { step, rate: 0.05, examples: 12 },
+                                    &Touched::All,
+                                    &mut params,
+                                )
                                 .unwrap();
                             grad.fill(0.0);
                             for example in (rank * 12 / of)..((rank + 1) * 12 / of) {
@@ -424,7 +428,7 @@ mod tests {
                     let mut params = vec![1.0f32; 5_000];
                     let mut grad = Buffer::zeroed(5_000);
                     grad.fill(if rank == 1 { f32::NAN } else { 1.0 });
-                    let step = StepInfo { step: 0, rate: 0.1 };
+                    let step = StepInfo { rate: 0.1, ..StepInfo::NONE };
                     exchange.pull(step, &Touched::All, &mut params).unwrap();
                     exchange.ready(0..5_000, &mut params, &mut grad);
                     let pushed = exchange.push(Vote::default(), &mut params, &mut grad).unwrap();

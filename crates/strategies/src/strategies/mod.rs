@@ -4,11 +4,13 @@ mod mirrored;
 mod one_device;
 
 use crate::{Exchange, Options, Origin, StrategyError};
+use paceline_cluster::Seat;
 use paceline_models::{
     Layout,
     optimizer::{Optimizer, State},
     threads::Pool,
 };
+use std::sync::Arc;
 
 /// Every strategy, in the order help texts show them.
 pub const ALL: &[&Entry] = &[&one_device::ENTRY, &mirrored::ENTRY];
@@ -55,6 +57,8 @@ pub struct Setup<'a> {
     pub steps: Option<u64>,
     /// Choices of the strategies that have them.
     pub options: Options,
+    /// This task's seat in a job of several processes.
+    pub seat: Option<Arc<dyn Seat>>,
 }
 
 impl<'a> Setup<'a> {
@@ -70,6 +74,7 @@ impl<'a> Setup<'a> {
             origin: Origin::default(),
             steps: None,
             options: Options::default(),
+            seat: None,
         }
     }
 }

@@ -38,7 +38,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         optimizer: setup.optimizer.clone(),
         state,
         pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
-        step: StepInfo { step: 0, rate: 0.0 },
+        step: StepInfo::NONE,
         version: Version(setup.origin.version),
         begun: false,
         poisoned: false,
@@ -79,7 +79,7 @@ impl Exchange for OneDevice {
             self.poisoned = is_poisoned(grad);
         }
         if !self.poisoned {
-            let StepInfo { step, rate } = self.step;
+            let StepInfo { step, rate, .. } = self.step;
             let Self { optimizer, state, pool, .. } = self;
             optimizer.update_on(pool, range, params, grad, state, rate, step);
         }

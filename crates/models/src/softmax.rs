@@ -26,8 +26,9 @@ pub const ENTRY: Entry = Entry {
     build,
 };
 
-/// Multiplications of a pass below which a second thread costs more than it brings.
-const ALONE: usize = 300_000;
+/// Multiplications of a pass below which a second thread costs more than it brings: the other core has
+/// the next batches to gather.
+const ALONE: usize = 1_000_000;
 
 struct Softmax {
     width: usize,

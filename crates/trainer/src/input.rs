@@ -31,8 +31,8 @@ pub(crate) fn cached(source: &Arc<dyn Source>) -> Arc<dyn Source> {
 
 /// Batches gathered ahead of a fast model, per parcel handed over: waking a thread costs a
 /// microsecond or two, a batch of a small model a few tens.
-const PARCEL: usize = 4;
-/// Parcels on their way; all of them together should fit the second-level cache.
+const PARCEL: usize = 16;
+/// Parcels on their way: one being read, one full, one being filled.
 const PARCELS: usize = 3;
 /// Batches up to this size are gathered ahead; copying a larger one is little beside its model.
 const PARCEL_BYTES: u64 = 1 << 20;

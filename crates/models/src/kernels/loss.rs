@@ -50,69 +50,92 @@ fn rows(
     classes: usize,
     labels: &[u32],
     scale: f32,
-    mut each: impl FnMut(usize, usize, bool, f64),
+    each: impl FnMut(usize, usize, bool, f64),
 ) {
     assert!(classes > 0 && logits.len() >= classes * labels.len(), "one row of logits per label");
-    for (row, &label) in logits.chunks_exact_mut(classes).zip(labels) {
-        let label = label as usize;
-        assert!(label < classes, "label {label} of {classes} classes");
-        // SAFETY: the kernel stays within the row.
-        let (predicted, loss) = unsafe { isa.run(Row { row, label, scale }) };
-        each(label, predicted, predicted == label, loss);
+    // SAFETY: the kernel stays within the rows that the line above found to be there.
+    unsafe { isa.run(Rows { logits, classes, labels, scale, each }) }
+}
+
+/// All rows in one kernel: at ten classes a call per row would cost as much as the row.
+struct Rows<'a, F> {
+    logits: &'a mut [f32],
+    classes: usize,
+    labels: &'a [u32],
+    scale: f32,
+    each: F,
+}
+
+impl<F: FnMut(usize, usize, bool, f64)> Kernel for Rows<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(mut self) {
+        let len = self.classes;
+        // Lanes beyond the last class get minus infinity, so that they never count.
+        let tail = (len - 1) / S::LANES * S::LANES;
+        let mut beyond = [f32::NEG_INFINITY; 16];
+        beyond[..len - tail].fill(0.0);
+        for (row, &label) in self.logits.chunks_exact_mut(len).zip(self.labels) {
+            let label = label as usize;
+            assert!(label < len, "label {label} of {len} classes");
+            // SAFETY: row and label fit each other, as the two lines above make sure.
+            let (predicted, loss) = unsafe {
+                let beyond = S::load(beyond.as_ptr());
+                one_row::<S>(row, tail, beyond, label, self.scale)
+            };
+            (self.each)(label, predicted, predicted == label, loss);
+        }
     }
 }
 
-struct Row<'a> {
-    row: &'a mut [f32],
+/// The most likely class and the loss of one row, which becomes its gradient. `tail` is where the last,
+/// perhaps ragged, vector begins, and `beyond` what is added to it.
+#[inline(always)]
+unsafe fn one_row<S: Simd>(
+    values: &mut [f32],
+    tail: usize,
+    beyond: S::V,
     label: usize,
     scale: f32,
-}
-
-impl Kernel for Row<'_> {
-    /// The most likely class and the loss.
-    type Output = (usize, f64);
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> (usize, f64) {
-        let len = self.row.len();
-        let row = self.row.as_mut_ptr();
-        let tail = len / S::LANES * S::LANES;
-        // The ragged end, filled up with values that never count.
-        let mut end = [f32::NEG_INFINITY; 16];
-        end[..len - tail].copy_from_slice(&self.row[tail..]);
-        unsafe {
-            let mut top = S::load(end.as_ptr());
-            // Stays zero unless a logit is infinite or no number: then the loss must not look healthy.
-            let mut health = S::zero();
-            for at in (0..tail).step_by(S::LANES) {
-                let value = S::load(row.add(at));
-                top = S::max(value, top);
-                health = S::fma(value, S::zero(), health);
-            }
-            health = S::fma(S::load_partial(row.add(tail), len - tail), S::zero(), health);
-            let top = S::largest(top);
-            let predicted = self.row.iter().position(|&value| value == top).unwrap_or_default();
-            let at_label = self.row[self.label];
-            let shift = S::splat(top);
-            let mut sum = S::zero();
-            for at in (0..tail).step_by(S::LANES) {
-                let value = S::exp(S::sub(S::load(row.add(at)), shift));
-                S::store(row.add(at), value);
-                sum = S::add(sum, value);
-            }
-            let value = S::exp(S::sub(S::load(end.as_ptr()), shift));
-            S::store_partial(row.add(tail), value, len - tail);
-            sum = S::add(sum, value);
-            let sum = S::sum(sum);
-            let factor = S::splat(self.scale / sum);
-            for at in (0..len).step_by(S::LANES) {
-                let value = S::mul(S::load_partial(row.add(at), len - at), factor);
-                S::store_partial(row.add(at), value, len - at);
-            }
-            *row.add(self.label) -= self.scale;
-            let loss = f64::from(sum.ln()) + f64::from(top) - f64::from(at_label);
-            (predicted, loss + f64::from(S::sum(health)))
+) -> (usize, f64) {
+    let len = values.len();
+    let row = values.as_mut_ptr();
+    unsafe {
+        let end = S::load_partial(row.add(tail), len - tail);
+        // Stays zero unless a logit is infinite or no number: then the loss must not look healthy.
+        let mut health = S::mul(end, S::zero());
+        let end = S::add(end, beyond);
+        let mut top = end;
+        for at in (0..tail).step_by(S::LANES) {
+            let value = S::load(row.add(at));
+            top = S::max(value, top);
+            health = S::fma(value, S::zero(), health);
         }
+        let top = S::largest(top);
+        // Backwards and without a way out, so that the first of equals wins and no branch is guessed.
+        let mut predicted = 0;
+        for class in (0..len).rev() {
+            predicted = if *row.add(class) == top { class } else { predicted };
+        }
+        let at_label = *row.add(label);
+        let shift = S::splat(top);
+        let end = S::exp(S::sub(end, shift));
+        let mut sum = end;
+        for at in (0..tail).step_by(S::LANES) {
+            let value = S::exp(S::sub(S::load(row.add(at)), shift));
+            S::store(row.add(at), value);
+            sum = S::add(sum, value);
+        }
+        let sum = S::sum(sum);
+        let factor = S::splat(scale / sum);
+        for at in (0..tail).step_by(S::LANES) {
+            S::store(row.add(at), S::mul(S::load(row.add(at)), factor));
+        }
+        S::store_partial(row.add(tail), S::mul(end, factor), len - tail);
+        *row.add(label) -= scale;
+        let loss = f64::from(sum.ln()) + f64::from(top) - f64::from(at_label);
+        (predicted, loss + f64::from(S::sum(health)))
     }
 }
 

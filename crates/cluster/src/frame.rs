@@ -304,10 +304,7 @@ impl<I: Inlet> FramedReceiver<I> {
 
 impl<I: Inlet> Receiver for FramedReceiver<I> {
     fn receive(&mut self, wait: &Wait<'_>) -> Result<Head, LinkError> {
-        self.began = Instant::now();
-        self.deadline = wait.deadline;
-        self.phase.clear();
-        self.phase.push_str(wait.phase);
+        self.expect(wait);
         loop {
             if let Some(head) = self.poll()? {
                 return Ok(head);
@@ -333,6 +330,13 @@ impl<I: Inlet> Receiver for FramedReceiver<I> {
             }
         }
         Ok(())
+    }
+
+    fn expect(&mut self, wait: &Wait<'_>) {
+        self.began = Instant::now();
+        self.deadline = wait.deadline;
+        self.phase.clear();
+        self.phase.push_str(wait.phase);
     }
 
     fn poll(&mut self) -> Result<Option<Head>, LinkError> {

@@ -9,6 +9,7 @@
 //! each other that they hold the same cluster key, over TCP, TLS or memory they share. A
 //! [`LinkError`] names the task, its address and what was being waited for.
 
+pub mod collective;
 pub mod endpoint;
 mod error;
 mod frame;
@@ -22,6 +23,7 @@ mod strangers;
 mod task;
 mod transport;
 
+pub use collective::Group;
 pub use endpoint::{Endpoint, Identity};
 pub use error::{LinkError, Refusal};
 pub use handshake::{Purpose, Security};

@@ -100,6 +100,9 @@ pub trait Receiver: Send {
     /// holds for its payload too.
     fn read(&mut self, into: &mut [u8]) -> Result<(), LinkError>;
 
+    /// Says what the coming messages are waited for, for the errors of calls that do not wait.
+    fn expect(&mut self, wait: &Wait<'_>);
+
     /// The next message if its head is there. Never waits.
     fn poll(&mut self) -> Result<Option<Head>, LinkError>;
 

@@ -21,48 +21,60 @@ const ALONE: u32 = 5_000;
 pub(crate) struct Patience {
     /// Time to look before sleeping, in nanoseconds; 0 for never.
     budget: u32,
+    /// Since when nothing has moved.
+    since: Option<Instant>,
 }
 
 impl Patience {
     pub(crate) fn new() -> Self {
-        // On one core, looking only keeps the other side from running.
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = *CORES.get_or_init(|| paceline_batch::cores().count);
-        Self { budget: if cores > 1 { MOST } else { 0 } }
+        // On one core, looking only keeps the other side from running.
+        Self { budget: if cores > 1 { MOST } else { 0 }, since: None }
+    }
+
+    /// Nothing has moved: true if it pays to look again, false if it is time to sleep.
+    pub(crate) fn look_again(&mut self) -> bool {
+        if self.budget == 0 {
+            return false;
+        }
+        let spent = self.since.get_or_insert_with(Instant::now).elapsed();
+        if spent >= Duration::from_nanos(self.budget.into()) {
+            self.since = None;
+            self.budget = (self.budget / 2).max(LEAST);
+            return false;
+        }
+        if spent < Duration::from_nanos(ALONE.into()) {
+            std::hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+        true
+    }
+
+    /// Something has moved.
+    pub(crate) fn moved(&mut self) {
+        if self.since.take().is_some() {
+            self.budget = (self.budget * 2).min(MOST);
+        }
     }
 
     /// Looks until `ready` or until it no longer pays; tells whether it was ready.
     pub(crate) fn look(&mut self, mut ready: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
-        if ready()? {
-            return Ok(true);
-        }
-        if self.budget == 0 {
-            return Ok(false);
-        }
-        let began = Instant::now();
-        let (alone, budget) =
-            (Duration::from_nanos(ALONE.into()), Duration::from_nanos(self.budget.into()));
         loop {
             if ready()? {
-                self.budget = (self.budget * 2).min(MOST);
+                self.moved();
                 return Ok(true);
             }
-            let spent = began.elapsed();
-            if spent >= budget {
-                self.budget = (self.budget / 2).max(LEAST);
+            if !self.look_again() {
                 return Ok(false);
-            }
-            if spent < alone {
-                std::hint::spin_loop();
-            } else {
-                thread::yield_now();
             }
         }
     }
 
     /// Tells how long the sleep after a vain look was: a short one would have been worth looking for.
     pub(crate) fn slept(&mut self, time: Duration) {
-        if time < Duration::from_nanos(MOST.into()) {
+        if self.budget > 0 && time < Duration::from_nanos(MOST.into()) {
             self.budget = (self.budget * 4).min(MOST);
         }
     }

@@ -1,0 +1,230 @@
+//! One rank's side of every collective: links to all others and the choice of algorithm.
+
+use super::flow::{self, Ends, KIND, Room, Route, check};
+use super::number::{Number, add, bytes, bytes_mut};
+use crate::error::LinkError;
+use crate::frame::Peer;
+use crate::link::{Link, Wait};
+
+/// Up to this many bytes a tree beats a ring of more than two ranks: fewer steps, each cheap.
+const SMALL: usize = 64 << 10;
+/// A broadcast travels in pieces of this many bytes, so that all levels of the tree work at once.
+const PIECE: usize = 1 << 20;
+
+/// Links to all others, and what a call needs besides.
+pub(super) struct Core {
+    pub(super) rank: usize,
+    pub(super) links: Vec<Option<Link>>,
+    peers: Vec<Option<Peer>>,
+    /// Number of the next collective.
+    number: u64,
+    room: Room,
+}
+
+impl Core {
+    pub(super) fn new(rank: usize, links: Vec<Option<Link>>) -> Self {
+        let peer = |link: &Link| Peer { task: link.peer, address: link.address.clone() };
+        let peers = links.iter().map(|link| link.as_ref().map(peer)).collect();
+        Self { rank, links, peers, number: 0, room: Room::new() }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.links.len()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Bytes sent and received so far.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        let links = || self.links.iter().flatten();
+        (links().map(|l| l.sender.sent()).sum(), links().map(|l| l.receiver.received()).sum())
+    }
+
+    /// After a failure the ranks are out of step for good: ends all links, so that the others fail at
+    /// once and not at their deadlines.
+    pub(super) fn hang_up(&self) {
+        for link in self.links.iter().flatten() {
+            link.closer.close();
+        }
+    }
+
+    /// Link to another rank.
+    fn link(&mut self, to: usize) -> (&mut Link, &Peer) {
+        match (&mut self.links[to], &self.peers[to]) {
+            (Some(link), Some(peer)) => (link, peer),
+            _ => unreachable!("a group has links to all ranks but itself"),
+        }
+    }
+
+    pub(super) fn all_reduce<T: Number>(
+        &mut self,
+        data: &mut [T],
+        trailer: &mut [f64],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let size = self.size();
+        if size == 1 {
+            return Ok(());
+        }
+        let number = self.next();
+        if size == 2 {
+            let other = 1 - self.rank;
+            let (Some(link), Some(peer)) = (&mut self.links[other], &self.peers[other]) else {
+                unreachable!("a group has links to all ranks but itself")
+            };
+            let mut ends = Ends::of(link, peer);
+            let route = Route::both(data.len());
+            return flow::run(&mut ends, &route, number, data, trailer, &mut self.room, wait);
+        }
+        if size_of_val(data) <= SMALL {
+            self.tree(number, data, wait)?;
+        } else {
+            self.ring(number, data, wait)?;
+        }
+        if trailer.is_empty() {
+            return Ok(());
+        }
+        let number = self.next();
+        self.tree(number, trailer, wait)
+    }
+
+    fn ring<T: Number>(
+        &mut self,
+        number: u64,
+        data: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let (rank, size) = (self.rank, self.size());
+        let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+        let route = Route::ring(rank, size, data.len());
+        let [Some(from), Some(to)] = self
+            .links
+            .get_disjoint_mut([left, right])
+            .expect("left and right differ with three ranks or more")
+        else {
+            unreachable!("a group has links to all ranks but itself")
+        };
+        let (Some(from_peer), Some(to_peer)) = (&self.peers[left], &self.peers[right]) else {
+            unreachable!("a group has links to all ranks but itself")
+        };
+        let mut ends = Ends { to: &mut *to.sender, from: &mut *from.receiver, to_peer, from_peer };
+        flow::run(&mut ends, &route, number, data, &mut [], &mut self.room, wait)
+    }
+
+    /// Adds up along a binomial tree to rank 0 and sends the sums back the same way.
+    fn tree<T: Number>(
+        &mut self,
+        number: u64,
+        data: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let (rank, size) = (self.rank, self.size());
+        let mut other = vec![T::default(); data.len()];
+        let mut step = 1;
+        while step < size && rank & step == 0 {
+            if rank + step < size {
+                self.receive(rank + step, number, bytes_mut(&mut other), wait)?;
+                add(data, &other);
+            }
+            step *= 2;
+        }
+        if rank > 0 {
+            self.send(rank - step, number, bytes(data))?;
+            self.receive(rank - step, number, bytes_mut(data), wait)?;
+        }
+        while step > 1 {
+            step /= 2;
+            if rank + step < size {
+                self.send(rank + step, number, bytes(data))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn broadcast(
+        &mut self,
+        root: usize,
+        data: &mut [u8],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let size = self.size();
+        // Ranks as seen from the root, so that the tree hangs from it.
+        let place = (self.rank + size - root) % size;
+        let real = |place: usize| (place + root) % size;
+        // The lowest set bit tells the parent; below it are the children.
+        let top = if place == 0 { size.next_power_of_two() } else { place & place.wrapping_neg() };
+        for piece in pieces(data) {
+            let number = self.next();
+            if place > 0 {
+                self.receive(real(place - top), number, piece, wait)?;
+            }
+            let mut step = top / 2;
+            while step > 0 {
+                if place + step < size {
+                    self.send(real(place + step), number, piece)?;
+                }
+                step /= 2;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn gather(
+        &mut self,
+        root: usize,
+        data: &[u8],
+        most: u64,
+        wait: &Wait<'_>,
+    ) -> Result<Option<Vec<Vec<u8>>>, LinkError> {
+        let number = self.next();
+        if self.rank != root {
+            self.send(root, number, data)?;
+            return Ok(None);
+        }
+        let mut all = Vec::with_capacity(self.size());
+        for from in 0..self.size() {
+            let mut one = Vec::new();
+            if from == root {
+                one.extend_from_slice(data);
+            } else {
+                let (link, peer) = self.link(from);
+                let head = link.receiver.receive_into(wait, most, &mut one)?;
+                check(&head, number, head.length, peer)?;
+            }
+            all.push(one);
+        }
+        Ok(Some(all))
+    }
+
+    fn send(&mut self, to: usize, number: u64, data: &[u8]) -> Result<(), LinkError> {
+        self.link(to).0.sender.send(KIND, number, &[data])
+    }
+
+    fn receive(
+        &mut self,
+        from: usize,
+        number: u64,
+        into: &mut [u8],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let (link, peer) = self.link(from);
+        let head = link.receiver.receive(wait)?;
+        check(&head, number, into.len() as u64, peer)?;
+        link.receiver.read(into)
+    }
+}
+
+/// The pieces of a broadcast; an empty one is still a message, so that it also synchronises.
+fn pieces(data: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    let count = data.len().div_ceil(PIECE).max(1);
+    let mut rest = Some(data);
+    (0..count).map(move |_| {
+        let data = rest.take().unwrap_or_default();
+        let (piece, after) = data.split_at_mut(data.len().min(PIECE));
+        rest = Some(after);
+        piece
+    })
+}

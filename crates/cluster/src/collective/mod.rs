@@ -1,0 +1,166 @@
+//! Operations that all ranks of a group do together.
+//!
+//! Ranks call the same operations in the same order with the same lengths; a rank that does not is an
+//! error at the others, not a wrong sum. Results are the same on all ranks to the bit, and for the same
+//! group and the same numbers the same every time, whatever the timing. After an
+//! error a group is of no use any more: form another.
+
+mod buckets;
+mod core;
+mod flow;
+mod number;
+
+pub use number::Number;
+
+use self::buckets::Buckets;
+use self::core::Core;
+use crate::TaskId;
+use crate::error::LinkError;
+use crate::link::{Link, Wait};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One rank's membership in a group.
+pub struct Group {
+    rank: usize,
+    size: usize,
+    core: Arc<Mutex<Core>>,
+    buckets: Buckets,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Group: rank {} of {}", self.rank, self.size)
+    }
+}
+
+impl Group {
+    /// A group in which this is rank `rank`. `links` has one entry per rank, in the same order
+    /// everywhere: a link to each other rank, and `None` for this one.
+    ///
+    /// # Panics
+    /// If `links` is not of that form.
+    #[must_use]
+    pub fn new(rank: usize, links: Vec<Option<Link>>) -> Self {
+        let size = links.len();
+        assert!(rank < size, "rank {rank} in a group of {size}");
+        let fits = links.iter().enumerate().all(|(i, link)| link.is_none() == (i == rank));
+        assert!(fits, "a link to every rank but the own one");
+        let core = Arc::new(Mutex::new(Core::new(rank, links)));
+        Self { rank, size, buckets: Buckets::new(Arc::clone(&core)), core }
+    }
+
+    /// Which rank this is.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The tasks of the other ranks.
+    #[must_use]
+    pub fn others(&self) -> Vec<TaskId> {
+        lock(&self.core).links.iter().flatten().map(|link| link.peer).collect()
+    }
+
+    /// Bytes sent and received so far.
+    #[must_use]
+    pub fn traffic(&self) -> (u64, u64) {
+        lock(&self.core).traffic()
+    }
+
+    /// Adds up `data` over all ranks; every rank gets the sums.
+    pub fn all_reduce<T: Number>(
+        &mut self,
+        data: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        self.all_reduce_with(data, &mut [], wait)
+    }
+
+    /// The same, with a few numbers more that ride along: losses, counts, votes.
+    pub fn all_reduce_with<T: Number>(
+        &mut self,
+        data: &mut [T],
+        trailer: &mut [f64],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        self.run(|core| core.all_reduce(data, trailer, wait))
+    }
+
+    /// Gives rank `root`'s data to all.
+    pub fn broadcast<T: Number>(
+        &mut self,
+        root: usize,
+        data: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        self.run(|core| core.broadcast(root, number::bytes_mut(data), wait))
+    }
+
+    /// Returns when all ranks have called it.
+    pub fn barrier(&mut self, wait: &Wait<'_>) -> Result<(), LinkError> {
+        self.all_reduce::<f64>(&mut [], wait)
+    }
+
+    /// Collects bytes of any length from all ranks at `root`, in order of rank. One that sends more
+    /// than `most` bytes is an error.
+    pub fn gather(
+        &mut self,
+        root: usize,
+        data: &[u8],
+        most: u64,
+        wait: &Wait<'_>,
+    ) -> Result<Option<Vec<Vec<u8>>>, LinkError> {
+        self.run(|core| core.gather(root, data, most, wait))
+    }
+
+    /// Begins to add up a part of a larger buffer, of which `data` is the part at `range`. Never waits:
+    /// a large buffer travels while the caller computes the next part, failures surface in
+    /// [`finish`](Self::finish). All ranks begin the same ranges in the same order; ranges do not overlap.
+    ///
+    /// # Panics
+    /// If `data` is not as long as `range`.
+    pub fn begin(&mut self, range: Range<usize>, data: &[f32]) {
+        assert_eq!(range.len(), data.len(), "a range and its numbers");
+        self.buckets.begin(range, data);
+    }
+
+    /// Waits until everything begun is added up, and hands each range of sums to `each`, in the order
+    /// begun (neighbours may come as one). The trailer is summed too.
+    pub fn finish(
+        &mut self,
+        trailer: &mut [f64],
+        wait: &Wait<'_>,
+        each: impl FnMut(Range<usize>, &[f32]),
+    ) -> Result<(), LinkError> {
+        let done = self.buckets.finish(trailer, wait, each);
+        if done.is_err() {
+            lock(&self.core).hang_up();
+        }
+        done
+    }
+
+    fn run<R>(
+        &mut self,
+        work: impl FnOnce(&mut Core) -> Result<R, LinkError>,
+    ) -> Result<R, LinkError> {
+        debug_assert!(self.buckets.is_idle(), "a collective between `begin` and `finish`");
+        let mut core = lock(&self.core);
+        let done = work(&mut core);
+        if done.is_err() {
+            core.hang_up();
+        }
+        done
+    }
+}
+
+fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    // After a panic in the middle of a collective the links are out of step, which their next use tells.
+    core.lock().unwrap_or_else(PoisonError::into_inner)
+}

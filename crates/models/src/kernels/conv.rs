@@ -8,7 +8,7 @@
 #![allow(unsafe_code)] // patches are gathered through raw pointers; each block argues for itself
 
 use super::{
-    Compute,
+    Compute, direct,
     gemm::{
         self, Finish,
         micro::ROW_STRIDE,
@@ -286,6 +286,8 @@ impl Compute {
         unsafe {
             if winograd::suits(shape) && !finish.accumulate {
                 self.winograd(shape, input, &ordered, output, finish);
+            } else if direct::suits(shape) {
+                self.direct(shape, input, &ordered, output, finish);
             } else {
                 gemm::problem(m, n, k, left, right, c, n, finish).solve(self);
             }
@@ -363,6 +365,8 @@ impl Compute {
         unsafe {
             if winograd::suits(shape) {
                 self.winograd_backward_weights(shape, input, d_output, &mut ordered);
+            } else if direct::suits(shape) {
+                self.direct_backward_weights(shape, input, d_output, &mut ordered);
             } else {
                 gemm::problem(m, n, k, left, right, c, n, &Finish::default()).solve(self);
             }

@@ -16,6 +16,7 @@ pub mod depthwise;
 pub(crate) mod depthwise_backward;
 #[cfg(test)]
 mod depthwise_tests;
+mod direct;
 pub mod dropout;
 pub mod gemm;
 pub mod isa;

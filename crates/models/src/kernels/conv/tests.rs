@@ -116,11 +116,32 @@ proptest! {
 
 #[test]
 fn tiled_convolutions_match_on_ragged_tiles_and_several_rounds_of_images() {
-    for (batch, height, width, inputs, outputs, pad) in
-        [(4, 13, 13, 64, 70, 1), (35, 6, 8, 66, 64, 0), (3, 16, 15, 64, 64, 1)]
-    {
-        let shape = ConvShape { batch, height, width, inputs, outputs, kernel: 3, stride: 1, pad };
+    for (batch, height, width, inputs, outputs, kernel, pad) in [
+        (4, 13, 13, 64, 70, 3, 1),
+        (35, 6, 8, 66, 64, 3, 0),
+        (3, 16, 15, 64, 64, 3, 1),
+        (2, 19, 15, 64, 66, 5, 2),
+        (35, 8, 8, 64, 65, 5, 0),
+    ] {
+        let shape = ConvShape { batch, height, width, inputs, outputs, kernel, stride: 1, pad };
         assert!(winograd::suits(&shape), "{shape:?} does not test the tiles");
+        for isa in Isa::available() {
+            check(&shape, isa, 2);
+        }
+    }
+}
+
+#[test]
+fn first_layers_match_at_odd_sizes_and_when_images_are_cut_into_bands() {
+    for (batch, height, width, inputs, stride, kernel, pad) in [
+        (1, 31, 40, 3, 4, 11, 2),
+        (9, 12, 11, 3, 4, 11, 0),
+        (2, 17, 9, 6, 2, 3, 1),
+        (3, 13, 14, 12, 1, 5, 2),
+        (1, 3, 3, 3, 4, 7, 6),
+    ] {
+        let shape = ConvShape { batch, height, width, inputs, outputs: 64, kernel, stride, pad };
+        assert!(direct::suits(&shape) && !winograd::suits(&shape), "{shape:?} is not direct");
         for isa in Isa::available() {
             check(&shape, isa, 2);
         }

@@ -45,14 +45,14 @@ pub(crate) struct Problem<'a, L: Left> {
 
 /// Rows cut into panels: evenly, so that 32 rows become 11, 11 and 10 rather than 14, 14 and 4.
 #[derive(Clone, Copy)]
-struct Panels {
+pub(crate) struct Panels {
     group: usize,
     per_group: usize,
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl Panels {
-    fn new(m: usize, group: usize, tile_rows: usize) -> Self {
+    pub(crate) fn new(m: usize, group: usize, tile_rows: usize) -> Self {
         let group = if group == 0 || group >= m { m } else { group };
         debug_assert_eq!(m % group, 0, "groups of rows are complete");
         let per_group = group.div_ceil(tile_rows);
@@ -61,7 +61,7 @@ impl Panels {
 
     /// First row and number of rows.
     #[inline(always)]
-    fn get(&self, panel: usize) -> (usize, usize) {
+    pub(crate) fn get(&self, panel: usize) -> (usize, usize) {
         let (group, part) = (panel / self.per_group, panel % self.per_group);
         let start = part * self.group / self.per_group;
         let end = (part + 1) * self.group / self.per_group;
@@ -410,17 +410,17 @@ impl<L: Left> Problem<'_, L> {
 }
 
 /// Adds the partial results in task order.
-struct AddPartials {
-    partial: *const f32,
-    parts: usize,
-    size: usize,
-    width: usize,
-    first: usize,
-    last: usize,
-    n: usize,
-    c: *mut f32,
-    stride: usize,
-    tail: Tail,
+pub(crate) struct AddPartials {
+    pub(crate) partial: *const f32,
+    pub(crate) parts: usize,
+    pub(crate) size: usize,
+    pub(crate) width: usize,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    pub(crate) n: usize,
+    pub(crate) c: *mut f32,
+    pub(crate) stride: usize,
+    pub(crate) tail: Tail,
 }
 
 impl Kernel for AddPartials {

@@ -83,30 +83,44 @@ impl<const ROWS: usize, const NV: usize, const K_MAJOR: bool> Kernel for Micro<R
                 left = left.add(k_step);
                 right = right.add(NV * S::LANES);
             }
-            // The loops below must unroll fully, or the accumulators live in memory: short bodies only.
-            if tile.tail.is_plain() && tile.columns == NV * S::LANES {
-                if tile.tail.accumulate {
-                    for (row, acc) in acc.iter_mut().enumerate() {
-                        for (j, acc) in acc.iter_mut().enumerate() {
-                            let c = tile.c.add(row * tile.stride + j * S::LANES);
-                            *acc = S::add(S::load(c), *acc);
-                        }
+            write_tile::<S, ROWS, NV>(&tile, acc);
+        }
+    }
+}
+
+/// Adds accumulated products to the result as the tile's tail says.
+///
+/// # Safety
+/// The tile's result has `ROWS` rows of at least `tile.columns` floats.
+#[inline(always)]
+pub(crate) unsafe fn write_tile<S: Simd, const ROWS: usize, const NV: usize>(
+    tile: &Tile,
+    mut acc: [[S::V; NV]; ROWS],
+) {
+    unsafe {
+        // The loops below must unroll fully, or the accumulators live in memory: short bodies only.
+        if tile.tail.is_plain() && tile.columns == NV * S::LANES {
+            if tile.tail.accumulate {
+                for (row, acc) in acc.iter_mut().enumerate() {
+                    for (j, acc) in acc.iter_mut().enumerate() {
+                        let c = tile.c.add(row * tile.stride + j * S::LANES);
+                        *acc = S::add(S::load(c), *acc);
                     }
                 }
-                for (row, acc) in acc.iter().enumerate() {
-                    for (j, &value) in acc.iter().enumerate() {
-                        S::store(tile.c.add(row * tile.stride + j * S::LANES), value);
-                    }
-                }
-            } else {
-                let mut values = [[0f32; MAX_WIDTH]; ROWS];
-                for (row, acc) in acc.iter().enumerate() {
-                    for (j, &value) in acc.iter().enumerate() {
-                        S::store(values[row].as_mut_ptr().add(j * S::LANES), value);
-                    }
-                }
-                finish::<S, ROWS>(&tile, &values);
             }
+            for (row, acc) in acc.iter().enumerate() {
+                for (j, &value) in acc.iter().enumerate() {
+                    S::store(tile.c.add(row * tile.stride + j * S::LANES), value);
+                }
+            }
+        } else {
+            let mut values = [[0f32; MAX_WIDTH]; ROWS];
+            for (row, acc) in acc.iter().enumerate() {
+                for (j, &value) in acc.iter().enumerate() {
+                    S::store(values[row].as_mut_ptr().add(j * S::LANES), value);
+                }
+            }
+            finish::<S, ROWS>(tile, &values);
         }
     }
 }

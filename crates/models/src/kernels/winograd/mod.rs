@@ -1,0 +1,333 @@
+//! Convolutions with a fraction of the multiplications: Winograd's F(4 x 4, 3 x 3) and F(4 x 4, 5 x 5).
+//!
+//! Images are cut into tiles of 6 x 6 (8 x 8) that overlap by two (four); each tile and the kernel are
+//! taken to 36 (64) "frequencies", where convolution is a product of (tiles x inputs) and (inputs x
+//! outputs), and the result is taken back to 4 x 4 pixels. 2.25 products an output remain of 9, and 4
+//! of 25; ragged tiles cost some of it (a third at 13 x 13). Rounding errors grow about tenfold, to
+//! some 1e-6 (3 x 3) and 1e-5 (5 x 5) of the largest value.
+//!
+//! The gradient of the weights runs the same steps backwards, each matrix transposed.
+
+#![allow(unsafe_code)] // kernels on raw memory
+#![allow(clippy::needless_range_loop)] // rows and columns of tiles
+
+mod schemes;
+mod transforms;
+
+use super::{Buffer, Compute, Finish, Matrix, conv::ConvShape};
+use crate::threads::SendPtr;
+use schemes::{Five, Scheme, Three};
+use std::marker::PhantomData;
+use transforms::{Plane, ToFrequencies, ToPixels, Weights};
+
+/// Images at a time: bounds the memory, and keeps it within the last-level cache.
+const IMAGES: usize = 32;
+/// Between frequencies: without it all streams of a tile fall into the same cache set.
+const GAP: usize = 16;
+
+/// Tiles and buffers' strides of a convolution.
+#[derive(Debug, Clone, Copy)]
+struct Tiles {
+    rows: usize,
+    columns: usize,
+    /// Floats from frequency to frequency of input tiles, output tiles and weights.
+    inputs: usize,
+    outputs: usize,
+    weights: usize,
+}
+
+impl Tiles {
+    fn new(shape: &ConvShape, images: usize) -> Self {
+        let (rows, columns) = (shape.out_height().div_ceil(4), shape.out_width().div_ceil(4));
+        let stride = |floats: usize| floats.next_multiple_of(16) + GAP;
+        let tiles = images * rows * columns;
+        Self {
+            rows,
+            columns,
+            inputs: stride(tiles * shape.inputs),
+            outputs: stride(tiles * shape.outputs),
+            weights: stride(shape.inputs * shape.outputs),
+        }
+    }
+
+    fn per_image(&self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+/// Memory for the frequencies, kept from step to step.
+#[derive(Debug, Default)]
+pub(crate) struct Frequencies {
+    inputs: Buffer,
+    outputs: Buffer,
+    weights: Buffer,
+}
+
+impl Frequencies {
+    fn reserve(&mut self, tiles: &Tiles, frequencies: usize) {
+        self.inputs.reserve(frequencies * tiles.inputs);
+        self.outputs.reserve(frequencies * tiles.outputs);
+        self.weights.reserve(frequencies * tiles.weights);
+    }
+}
+
+/// Whether tiles pay: enough channels for efficient products, enough saved on ragged tiles.
+pub(crate) fn suits(shape: &ConvShape) -> bool {
+    let (height, width) = (shape.out_height(), shape.out_width());
+    let side = shape.kernel + 3;
+    let tiled = height.div_ceil(4) * width.div_ceil(4) * side * side;
+    matches!(shape.kernel, 3 | 5)
+        && shape.stride == 1
+        && shape.inputs.min(shape.outputs) >= 64
+        && 10 * height * width * shape.taps() >= 18 * tiled
+        && shape.batch * height * width >= 512
+}
+
+impl Compute {
+    /// A convolution whose weights are ordered (tap, input, output).
+    ///
+    /// # Safety
+    /// Slices fit the shape; bias and mask fit the output.
+    pub(crate) unsafe fn winograd(
+        &mut self,
+        shape: &ConvShape,
+        input: &[f32],
+        weights: &[f32],
+        output: &mut [f32],
+        finish: &Finish<'_>,
+    ) {
+        // SAFETY: passed on.
+        unsafe {
+            if shape.kernel == 3 {
+                self.tiled::<Three, 6, 3>(shape, input, weights, output, finish);
+            } else {
+                self.tiled::<Five, 8, 5>(shape, input, weights, output, finish);
+            }
+        }
+    }
+
+    /// The gradient of weights ordered (tap, input, output).
+    ///
+    /// # Safety
+    /// Slices fit the shape.
+    pub(crate) unsafe fn winograd_backward_weights(
+        &mut self,
+        shape: &ConvShape,
+        input: &[f32],
+        d_output: &[f32],
+        d_weights: &mut [f32],
+    ) {
+        // SAFETY: passed on.
+        unsafe {
+            if shape.kernel == 3 {
+                self.tiled_backward_weights::<Three, 6, 3>(shape, input, d_output, d_weights);
+            } else {
+                self.tiled_backward_weights::<Five, 8, 5>(shape, input, d_output, d_weights);
+            }
+        }
+    }
+
+    unsafe fn tiled<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize>(
+        &mut self,
+        shape: &ConvShape,
+        input: &[f32],
+        weights: &[f32],
+        output: &mut [f32],
+        finish: &Finish<'_>,
+    ) {
+        let images = IMAGES.min(shape.batch);
+        let tiles = Tiles::new(shape, images);
+        let mut memory = std::mem::take(&mut self.frequencies);
+        memory.reserve(&tiles, TILE * TILE);
+        self.transform_weights::<F, TILE, KERNEL, false>(
+            shape,
+            weights.as_ptr().cast_mut(),
+            memory.weights.as_mut_ptr(),
+            tiles.weights,
+        );
+        let image_out = shape.out_height() * shape.out_width() * shape.outputs;
+        for first in (0..shape.batch).step_by(images) {
+            let count = images.min(shape.batch - first);
+            self.input_tiles::<F, TILE, KERNEL>(
+                shape,
+                &tiles,
+                first,
+                count,
+                input,
+                &mut memory.inputs,
+            );
+            let rows = count * tiles.per_image();
+            for frequency in 0..TILE * TILE {
+                let left = &memory.inputs[frequency * tiles.inputs..];
+                let right = &memory.weights[frequency * tiles.weights..];
+                self.gemm(
+                    Matrix::new(left, rows, shape.inputs),
+                    Matrix::new(right, shape.inputs, shape.outputs),
+                    &mut memory.outputs[frequency * tiles.outputs..],
+                    shape.outputs,
+                    &Finish::default(),
+                );
+            }
+            let (isa, to) = (self.isa, SendPtr(output.as_mut_ptr()));
+            let from = SendPtr(memory.outputs.as_mut_ptr());
+            let start = |slice: Option<&[f32]>, at: usize| {
+                slice.map_or(std::ptr::null(), |slice| slice[at..].as_ptr())
+            };
+            self.pool.run(count, &|number, _| {
+                let at = (first + number) * image_out;
+                // SAFETY: tasks write different images; sizes are the caller's promise.
+                unsafe {
+                    isa.run(ToPixels::<F, TILE, KERNEL> {
+                        scheme: PhantomData,
+                        plane: Plane {
+                            height: shape.out_height(),
+                            width: shape.out_width(),
+                            channels: shape.outputs,
+                        },
+                        tiles,
+                        from: from.get().add(number * tiles.per_image() * shape.outputs),
+                        stride: tiles.outputs,
+                        image: to.get().add(at),
+                        bias: start(finish.bias, 0),
+                        mask: start(finish.mask, at),
+                        relu: finish.relu,
+                    });
+                }
+            });
+        }
+        self.frequencies = memory;
+    }
+
+    unsafe fn tiled_backward_weights<
+        F: Scheme<TILE, KERNEL>,
+        const TILE: usize,
+        const KERNEL: usize,
+    >(
+        &mut self,
+        shape: &ConvShape,
+        input: &[f32],
+        d_output: &[f32],
+        d_weights: &mut [f32],
+    ) {
+        let images = IMAGES.min(shape.batch);
+        let tiles = Tiles::new(shape, images);
+        let mut memory = std::mem::take(&mut self.frequencies);
+        memory.reserve(&tiles, TILE * TILE);
+        let image_out = shape.out_height() * shape.out_width() * shape.outputs;
+        for first in (0..shape.batch).step_by(images) {
+            let count = images.min(shape.batch - first);
+            self.input_tiles::<F, TILE, KERNEL>(
+                shape,
+                &tiles,
+                first,
+                count,
+                input,
+                &mut memory.inputs,
+            );
+            let (isa, to) = (self.isa, SendPtr(memory.outputs.as_mut_ptr()));
+            self.pool.run(count, &|number, _| {
+                let at = (first + number) * image_out;
+                // SAFETY: tasks write different tiles; sizes are the caller's promise.
+                unsafe {
+                    isa.run(ToFrequencies::<F, TILE, KERNEL, 4> {
+                        scheme: PhantomData,
+                        plane: Plane {
+                            height: shape.out_height(),
+                            width: shape.out_width(),
+                            channels: shape.outputs,
+                        },
+                        pad: 0,
+                        tiles,
+                        image: d_output[at..].as_ptr(),
+                        to: to.get().add(number * tiles.per_image() * shape.outputs),
+                        stride: tiles.outputs,
+                    });
+                }
+            });
+            let rows = count * tiles.per_image();
+            let finish = Finish { accumulate: first > 0, ..Finish::default() };
+            for frequency in 0..TILE * TILE {
+                let left = &memory.inputs[frequency * tiles.inputs..];
+                let right = &memory.outputs[frequency * tiles.outputs..];
+                self.gemm(
+                    Matrix::new(left, rows, shape.inputs).t(),
+                    Matrix::new(right, rows, shape.outputs),
+                    &mut memory.weights[frequency * tiles.weights..],
+                    shape.outputs,
+                    &finish,
+                );
+            }
+        }
+        self.transform_weights::<F, TILE, KERNEL, true>(
+            shape,
+            d_weights.as_mut_ptr(),
+            memory.weights.as_mut_ptr(),
+            tiles.weights,
+        );
+        self.frequencies = memory;
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn input_tiles<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize>(
+        &self,
+        shape: &ConvShape,
+        tiles: &Tiles,
+        first: usize,
+        count: usize,
+        input: &[f32],
+        to: &mut [f32],
+    ) {
+        let image = shape.height * shape.width * shape.inputs;
+        let (isa, to) = (self.isa, SendPtr(to.as_mut_ptr()));
+        self.pool.run(count, &|number, _| {
+            // SAFETY: the slice holds the image; the buffer was reserved for all tiles, and tasks
+            // write different ones.
+            unsafe {
+                isa.run(ToFrequencies::<F, TILE, KERNEL, TILE> {
+                    scheme: PhantomData,
+                    plane: Plane {
+                        height: shape.height,
+                        width: shape.width,
+                        channels: shape.inputs,
+                    },
+                    pad: shape.pad,
+                    tiles: *tiles,
+                    image: input[(first + number) * image..][..image].as_ptr(),
+                    to: to.get().add(number * tiles.per_image() * shape.inputs),
+                    stride: tiles.inputs,
+                });
+            }
+        });
+    }
+
+    fn transform_weights<
+        F: Scheme<TILE, KERNEL>,
+        const TILE: usize,
+        const KERNEL: usize,
+        const BACK: bool,
+    >(
+        &self,
+        shape: &ConvShape,
+        taps: *mut f32,
+        frequencies: *mut f32,
+        frequency_stride: usize,
+    ) {
+        const SHARE: usize = 4096;
+        let len = shape.inputs * shape.outputs;
+        let (isa, taps, frequencies) = (self.isa, SendPtr(taps), SendPtr(frequencies));
+        self.pool.run(len.div_ceil(SHARE), &|task, _| {
+            // SAFETY: both hold all weights (the callers see to it); tasks do different ones.
+            unsafe {
+                isa.run(Weights::<F, TILE, KERNEL, BACK> {
+                    scheme: PhantomData,
+                    taps: taps.get(),
+                    tap_stride: len,
+                    frequencies: frequencies.get(),
+                    frequency_stride,
+                    first: task * SHARE,
+                    last: ((task + 1) * SHARE).min(len),
+                });
+            }
+        });
+    }
+}

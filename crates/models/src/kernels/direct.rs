@@ -169,6 +169,7 @@ impl Kernel for Forward<'_> {
                             stride: shape.outputs,
                             columns: wide,
                             tail,
+                            next: std::ptr::null(),
                         };
                         let line = (y - self.first) * shape.stride;
                         let left = self.image.add(line * row + x * STEP);

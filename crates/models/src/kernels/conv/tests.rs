@@ -34,10 +34,14 @@ fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
     }
 }
 
+/// Within what `size` sums of values below 1 may lose, and, tiles included, within a fifth of the 1e-4
+/// promised for whole models.
 fn assert_near(found: &[f32], wanted: &[f64], size: f64, what: &str) {
+    let largest = wanted.iter().fold(1e-3, |largest: f64, value| largest.max(value.abs()));
     for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let error = (f64::from(*found) - wanted).abs();
-        assert!(error <= 2e-6 * size, "{what}, element {at}: {found} instead of {wanted}");
+        let bound = (2e-6 * size).min(2e-5 * largest);
+        assert!(error <= bound, "{what}, element {at}: {found} instead of {wanted}");
     }
 }
 

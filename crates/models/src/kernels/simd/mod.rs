@@ -79,6 +79,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `LANES` rows and columns.
     unsafe fn transpose(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
 
+    /// Asks for a cache line that will be used soon; any address will do.
+    #[inline(always)]
+    unsafe fn prefetch(_from: *const f32) {}
+
+    /// Asks for a cache line that will be used later: into the second-level cache.
+    #[inline(always)]
+    unsafe fn prefetch_later(_from: *const f32) {}
+
     /// All lanes zero.
     #[inline(always)]
     unsafe fn zero() -> Self::V {

@@ -8,11 +8,12 @@
 use crate::TaskId;
 use crate::error::{LinkError, Refusal};
 use crate::frame::Peer;
-use crate::handshake::{self, Deadlined, Hello, Purpose, Security, ShakeError};
+use crate::handshake::{self, Deadlined, Hello, Purpose, Security, ShakeError, Wire};
 use crate::key::ClusterKey;
 use crate::link::{Link, Wait};
 use crate::strangers::{Notice, Strangers};
-use crate::transport::{tcp, tls};
+use crate::transport::shared::region::{Owned, Region, machine};
+use crate::transport::{shared, tcp, tls};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -250,6 +251,8 @@ fn listen(door: &TcpListener, shared: &Arc<Shared>) {
 /// What a successful examination leaves to do.
 struct Examined {
     client: Hello,
+    /// Memory that the client has mapped too.
+    memory: Option<Region>,
     tls: Option<rustls::Connection>,
 }
 
@@ -268,7 +271,7 @@ impl Shared {
             version: identity.version.clone(),
             plan: identity.plan,
             purpose,
-            machine: None,
+            machine: if identity.shared_memory { machine() } else { None },
             memory: None,
         }
     }
@@ -292,18 +295,32 @@ impl Shared {
             }
             Ok(())
         };
-        let Some(configs) = &self.tls else {
-            let theirs = handshake::prove(&mut wire, key, &nonce, &[0; 32], &mine)?;
-            agree(&theirs).map_err(ShakeError::Refused)?;
-            handshake::confirm(&mut wire, handshake::ACCEPT)?;
-            return Ok(tcp::link(stream, peer.clone())?);
+        // Maps what the server offers, if it can, and tells it.
+        let settle = |theirs: &Hello, wire: &mut dyn Wire| {
+            agree(theirs).map_err(ShakeError::Refused)?;
+            let memory = theirs.memory.as_ref();
+            let memory = memory.and_then(|offer| Region::open(offer, shared::BYTES).ok());
+            let word = if memory.is_some() { handshake::MAPPED } else { handshake::ACCEPT };
+            handshake::confirm(wire, word)?;
+            Ok::<_, ShakeError>(memory)
         };
-        let (mut connection, exporter) = tls::shake(configs, false, &mut wire)?;
-        let mut sealed = tls::Sealed { connection: &mut connection, stream: &mut wire };
-        let theirs = handshake::prove(&mut sealed, key, &nonce, &exporter, &mine)?;
-        agree(&theirs).map_err(ShakeError::Refused)?;
-        handshake::confirm(&mut sealed, handshake::ACCEPT)?;
-        Ok(tls::link(connection, stream, peer.clone())?)
+        let (memory, connection) = match &self.tls {
+            None => {
+                let theirs = handshake::prove(&mut wire, key, &nonce, &[0; 32], &mine)?;
+                (settle(&theirs, &mut wire)?, None)
+            }
+            Some(configs) => {
+                let (mut connection, exporter) = tls::shake(configs, false, &mut wire)?;
+                let mut sealed = tls::Sealed { connection: &mut connection, stream: &mut wire };
+                let theirs = handshake::prove(&mut sealed, key, &nonce, &exporter, &mine)?;
+                (settle(&theirs, &mut sealed)?, Some(connection))
+            }
+        };
+        Ok(match (memory, connection) {
+            (Some(memory), _) => shared::link(memory, stream, 0, peer.clone())?,
+            (None, None) => tcp::link(stream, peer.clone())?,
+            (None, Some(connection)) => tls::link(connection, stream, peer.clone())?,
+        })
     }
 
     /// The server's side of a new connection.
@@ -320,24 +337,31 @@ impl Shared {
             }
             Ok(())
         };
-        let answer = |client: &Hello| self.hello(client.task, client.purpose);
-        let (client, tls) = match &self.tls {
+        let mut owned: Option<Owned> = None;
+        let answer = |client: &Hello| {
+            let mut mine = self.hello(client.task, client.purpose);
+            if mine.machine.is_some() && mine.machine == client.machine && agree(client).is_ok() {
+                owned = Region::create(shared::BYTES).ok();
+                mine.memory = owned.as_ref().map(Owned::offer);
+            }
+            mine
+        };
+        let (client, word, tls) = match &self.tls {
             None => {
                 let client = handshake::examine(&mut wire, key, &nonce, &[0; 32], answer)?;
                 agree(&client).map_err(ShakeError::Refused)?;
-                handshake::confirmed(&mut wire)?;
-                (client, None)
+                (client, handshake::confirmed(&mut wire)?, None)
             }
             Some(configs) => {
                 let (mut connection, exporter) = tls::shake(configs, true, &mut wire)?;
                 let mut sealed = tls::Sealed { connection: &mut connection, stream: &mut wire };
                 let client = handshake::examine(&mut sealed, key, &nonce, &exporter, answer)?;
                 agree(&client).map_err(ShakeError::Refused)?;
-                handshake::confirmed(&mut sealed)?;
-                (client, Some(connection))
+                (client, handshake::confirmed(&mut sealed)?, Some(connection))
             }
         };
-        Ok(Examined { client, tls })
+        let memory = owned.map(|owned| owned.region).filter(|_| word == handshake::MAPPED);
+        Ok(Examined { client, memory, tls })
     }
 
     /// Makes a link of a connection that proved itself, or a notice of one that did not.
@@ -360,9 +384,10 @@ impl Shared {
         let peer = Peer { task: examined.client.task, address: from.to_string() };
         // The list of strangers let go of its handle, so this one is the last.
         let Ok(stream) = Arc::try_unwrap(stream) else { return };
-        let link = match examined.tls {
-            None => tcp::link(stream, peer),
-            Some(connection) => tls::link(connection, stream, peer),
+        let link = match (examined.memory, examined.tls) {
+            (Some(memory), _) => shared::link(memory, stream, 1, peer),
+            (None, None) => tcp::link(stream, peer),
+            (None, Some(connection)) => tls::link(connection, stream, peer),
         };
         let Ok(link) = link else { return };
         let mut arrivals = self.lock();

@@ -7,7 +7,7 @@
 //!   (TLS, if both want it)
 //!   nonce, hello, proof                  →   the proof is checked before the hello is parsed
 //!                                        ← 'A', hello, proof; or 'K': the proof does not hold
-//!   'A'                                  →   both now know whom they talk to
+//!   'A', or 'M': I mapped your memory    →   both now know whom they talk to
 //! ```
 //! A proof is an HMAC-SHA256, keyed from the cluster key, over a label of the direction, both nonces,
 //! the hellos exchanged so far and the TLS exporter. Fresh nonces make a recording useless, the label
@@ -31,6 +31,8 @@ const PREAMBLE: [u8; 7] = *b"PLNK\x00\x01\x00";
 const LONGEST_HELLO: usize = 2048;
 
 pub(crate) const ACCEPT: u8 = b'A';
+/// The client has mapped the memory that the server offers.
+pub(crate) const MAPPED: u8 = b'M';
 const WRONG_SECURITY: u8 = b'S';
 const WRONG_KEY: u8 = b'K';
 
@@ -145,7 +147,10 @@ impl Write for Deadlined<'_> {
 }
 
 /// First step of the client: tells how it wants to talk.
-pub(crate) fn greet(stream: &mut impl Wire, security: Security) -> Result<[u8; 32], ShakeError> {
+pub(crate) fn greet(
+    stream: &mut (impl Wire + ?Sized),
+    security: Security,
+) -> Result<[u8; 32], ShakeError> {
     let mut preamble = [0; 8];
     preamble[..7].copy_from_slice(&PREAMBLE);
     preamble[7] = security_byte(security);
@@ -158,7 +163,10 @@ pub(crate) fn greet(stream: &mut impl Wire, security: Security) -> Result<[u8; 3
 }
 
 /// First step of the server: a stranger that does not speak our language ends here.
-pub(crate) fn welcome(stream: &mut impl Wire, security: Security) -> Result<[u8; 32], ShakeError> {
+pub(crate) fn welcome(
+    stream: &mut (impl Wire + ?Sized),
+    security: Security,
+) -> Result<[u8; 32], ShakeError> {
     let preamble: [u8; 8] = get(stream)?;
     if preamble[..7] != PREAMBLE {
         return Err(ShakeError::Garbage("bytes that no Paceline task sends"));
@@ -231,12 +239,12 @@ pub(crate) fn examine(
 }
 
 /// Last word of the client, which the server waits for: one byte of the caller's choice.
-pub(crate) fn confirm(stream: &mut impl Wire, word: u8) -> Result<(), ShakeError> {
+pub(crate) fn confirm(stream: &mut (impl Wire + ?Sized), word: u8) -> Result<(), ShakeError> {
     put(stream, &[word])
 }
 
 /// Receives the client's last word.
-pub(crate) fn confirmed(stream: &mut impl Wire) -> Result<u8, ShakeError> {
+pub(crate) fn confirmed(stream: &mut (impl Wire + ?Sized)) -> Result<u8, ShakeError> {
     Ok(get::<1>(stream)?[0])
 }
 
@@ -257,7 +265,7 @@ pub(crate) fn compare(ours: &Hello, theirs: &Hello) -> Result<(), Refusal> {
 
 /// A stream to shake hands over.
 pub(crate) trait Wire: Read + Write {}
-impl<T: Read + Write> Wire for T {}
+impl<T: Read + Write + ?Sized> Wire for T {}
 
 fn secret(key: &ClusterKey) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &key.derive("link handshake", &[]))
@@ -302,7 +310,7 @@ fn send_proven(
     put(stream, &message)
 }
 
-fn receive_proven(stream: &mut impl Wire) -> Result<(Vec<u8>, [u8; 32]), ShakeError> {
+fn receive_proven(stream: &mut (impl Wire + ?Sized)) -> Result<(Vec<u8>, [u8; 32]), ShakeError> {
     let length = usize::from(u16::from_le_bytes(get(stream)?));
     if length > LONGEST_HELLO {
         return Err(ShakeError::Garbage("a hello longer than any"));
@@ -312,11 +320,11 @@ fn receive_proven(stream: &mut impl Wire) -> Result<(Vec<u8>, [u8; 32]), ShakeEr
     Ok((hello, get(stream)?))
 }
 
-fn put(stream: &mut impl Wire, bytes: &[u8]) -> Result<(), ShakeError> {
+fn put(stream: &mut (impl Wire + ?Sized), bytes: &[u8]) -> Result<(), ShakeError> {
     stream.write_all(bytes).and_then(|()| stream.flush()).map_err(ShakeError::from_io)
 }
 
-fn get<const N: usize>(stream: &mut impl Wire) -> Result<[u8; N], ShakeError> {
+fn get<const N: usize>(stream: &mut (impl Wire + ?Sized)) -> Result<[u8; N], ShakeError> {
     let mut bytes = [0; N];
     stream.read_exact(&mut bytes).map_err(ShakeError::from_io)?;
     Ok(bytes)

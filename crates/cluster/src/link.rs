@@ -7,6 +7,7 @@
 
 use crate::TaskId;
 use crate::error::LinkError;
+use crate::transport::shared::Pair;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,6 +152,16 @@ pub struct Link {
     pub closer: Closer,
     /// What carries it: "memory", "shared memory", "tcp", "tls".
     pub carrier: &'static str,
+    /// The memory both ends map, where they do.
+    pub(crate) pair: Option<Arc<Pair>>,
+}
+
+impl Link {
+    /// Whether both ends are processes of one machine that map the same memory.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        self.pair.is_some()
+    }
 }
 
 impl std::fmt::Debug for Link {

@@ -12,6 +12,14 @@ use std::time::Duration;
 
 const ALL: [Security; 2] = [Security::Plain, Security::Tls];
 
+/// All that a link can run over: encrypted or not, shared memory or not.
+const CARRIERS: [(Security, bool, &str); 4] = [
+    (Security::Plain, false, "tcp"),
+    (Security::Tls, false, "tls"),
+    (Security::Plain, true, "shared memory"),
+    (Security::Tls, true, "shared memory"),
+];
+
 fn worker(index: u32) -> TaskId {
     TaskId::new(Role::Worker, index)
 }
@@ -40,9 +48,10 @@ fn bind(identity: Identity) -> (Endpoint, Arc<Mutex<Vec<Notice>>>) {
 }
 
 /// Two endpoints that know the same key.
-fn two(security: Security) -> (Endpoint, Endpoint) {
+fn two(security: Security, shared_memory: bool) -> (Endpoint, Endpoint) {
     let key = ClusterKey::generate().unwrap();
-    (bind(identity(0, &key, security)).0, bind(identity(1, &key, security)).0)
+    let one = |index| bind(Identity { shared_memory, ..identity(index, &key, security) }).0;
+    (one(0), one(1))
 }
 
 fn join(a: &Endpoint, b: &Endpoint, purpose: Purpose) -> (Link, Link) {
@@ -56,9 +65,10 @@ fn join(a: &Endpoint, b: &Endpoint, purpose: Purpose) -> (Link, Link) {
 
 #[test]
 fn peers_with_the_same_key_talk_both_ways() {
-    for security in ALL {
-        let (a, b) = two(security);
+    for (security, shared, carrier) in CARRIERS {
+        let (a, b) = two(security, shared);
         let (mut near, mut far) = join(&a, &b, Purpose::Data { generation: 3, channel: 1 });
+        assert_eq!((near.carrier, far.carrier), (carrier, carrier));
         let large: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7).to_le_bytes()[1]).collect();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -82,8 +92,8 @@ fn peers_with_the_same_key_talk_both_ways() {
 
 #[test]
 fn many_small_messages_in_a_row_keep_their_order() {
-    for security in ALL {
-        let (a, b) = two(security);
+    for (security, shared, _) in CARRIERS {
+        let (a, b) = two(security, shared);
         let (mut near, mut far) = join(&a, &b, Purpose::Control);
         for number in 0..500u64 {
             near.sender.send(1, number, &[&number.to_le_bytes()]).unwrap();
@@ -99,8 +109,8 @@ fn many_small_messages_in_a_row_keep_their_order() {
 
 #[test]
 fn a_closed_link_is_lost_at_the_other_end_with_its_name() {
-    for security in ALL {
-        let (a, b) = two(security);
+    for (security, shared, _) in CARRIERS {
+        let (a, b) = two(security, shared);
         let (near, mut far) = join(&a, &b, Purpose::Control);
         drop(near);
         let error = far.receiver.receive(&soon("waiting for a heartbeat")).unwrap_err();
@@ -115,8 +125,8 @@ fn a_closed_link_is_lost_at_the_other_end_with_its_name() {
 
 #[test]
 fn a_silent_peer_times_out_with_its_name() {
-    for security in ALL {
-        let (a, b) = two(security);
+    for (security, shared, _) in CARRIERS {
+        let (a, b) = two(security, shared);
         let (_near, mut far) = join(&a, &b, Purpose::Control);
         let wait = Wait::within(Duration::from_millis(60), "waiting for the gradient of step 17");
         let error = far.receiver.receive(&wait).unwrap_err();
@@ -185,7 +195,7 @@ fn another_plan_run_or_security_is_refused() {
 
 #[test]
 fn dialling_the_wrong_task_is_noticed() {
-    let (a, b) = two(Security::Plain);
+    let (a, b) = two(Security::Plain, false);
     let address = b.address().to_string();
     let error = a.dial(worker(5), &address, Purpose::Control, &soon("joining")).unwrap_err();
     let wanted = Refusal::Task { found: worker(1), wanted: worker(5) };
@@ -194,7 +204,7 @@ fn dialling_the_wrong_task_is_noticed() {
 
 #[test]
 fn nobody_there_is_said_at_once_and_a_silent_door_at_the_deadline() {
-    let (a, b) = two(Security::Plain);
+    let (a, b) = two(Security::Plain, false);
     let address = b.address().to_string();
     drop(b);
     let error = a.dial(worker(1), &address, Purpose::Control, &soon("joining")).unwrap_err();
@@ -206,6 +216,15 @@ fn nobody_there_is_said_at_once_and_a_silent_door_at_the_deadline() {
     let error = a.dial(worker(1), &address, Purpose::Control, &wait).unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert!(error.to_string().ends_with("while joining the run"), "{error}");
+}
+
+#[test]
+fn memory_is_shared_only_if_both_are_willing() {
+    let key = ClusterKey::generate().unwrap();
+    let a = bind(Identity { shared_memory: true, ..identity(0, &key, Security::Plain) }).0;
+    let b = bind(identity(1, &key, Security::Plain)).0;
+    assert_eq!(join(&a, &b, Purpose::Control).0.carrier, "tcp");
+    assert_eq!(join(&b, &a, Purpose::Control).0.carrier, "tcp");
 }
 
 #[test]

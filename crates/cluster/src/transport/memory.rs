@@ -125,6 +125,7 @@ pub(crate) fn pair(a: TaskId, b: TaskId) -> (Link, Link) {
                 both.1.close();
             }),
             carrier: "memory",
+            pair: None,
         }
     };
     (link(b, &there, &back), link(a, &back, &there))

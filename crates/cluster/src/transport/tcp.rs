@@ -169,6 +169,7 @@ pub(crate) fn link(stream: TcpStream, peer: Peer) -> io::Result<Link> {
         receiver: Box::new(FramedReceiver::new(inlet, peer)),
         closer: closer(&stream),
         carrier: "tcp",
+        pair: None,
     })
 }
 

@@ -335,5 +335,6 @@ pub(crate) fn link(connection: Connection, stream: TcpStream, peer: Peer) -> io:
         receiver: Box::new(FramedReceiver::new(inlet, peer)),
         closer: tcp::closer(&stream),
         carrier: "tls",
+        pair: None,
     })
 }

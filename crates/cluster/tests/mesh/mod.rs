@@ -10,12 +10,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Carrier {
     Memory,
+    Shared,
     Tcp,
     Tls,
 }
 
 impl Carrier {
-    pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Tcp, Self::Tls];
+    pub(crate) const ALL: [Self; 4] = [Self::Memory, Self::Shared, Self::Tcp, Self::Tls];
 }
 
 pub(crate) fn worker(index: usize) -> TaskId {
@@ -35,7 +36,7 @@ fn endpoint(index: usize, key: &ClusterKey, carrier: Carrier) -> Endpoint {
         plan: [0; 32],
         key: key.clone(),
         security,
-        shared_memory: false,
+        shared_memory: carrier == Carrier::Shared,
     };
     Endpoint::bind(identity, "127.0.0.1:0").unwrap()
 }
@@ -58,6 +59,8 @@ pub(crate) fn links(size: usize, carrier: Carrier) -> Vec<Vec<Option<Link>>> {
                 let address = doors[b].address().to_string();
                 let purpose = Purpose::Data { generation: 0, channel: 0 };
                 let near = doors[a].dial(worker(b), &address, purpose, &soon("joining")).unwrap();
+                let wanted = if carrier == Carrier::Shared { "shared memory" } else { "tcp tls" };
+                assert!(wanted.contains(near.carrier), "{} instead of {wanted}", near.carrier);
                 (near, doors[b].accept(&soon("joining")).unwrap().1)
             };
             mesh[a][b] = Some(near);

@@ -111,7 +111,7 @@ fn parts_begun_while_others_are_computed_add_up_too() {
             let results = run(size, carrier, |mut group| {
                 let grad = numbers(group.rank(), length, 11);
                 let mut sums = vec![0.0; length];
-                for round in 0..3 {
+                for round in 0..5 {
                     // Last part first, as a backward pass does.
                     for index in (0..7).rev() {
                         let range = index * part..(index + 1) * part;
@@ -129,6 +129,58 @@ fn parts_begun_while_others_are_computed_add_up_too() {
             });
             assert_sums(&results, size, length, 11);
         }
+    }
+}
+
+#[test]
+fn shared_buffers_and_parts_of_them_add_up_in_any_mixture() {
+    for carrier in Carrier::ALL {
+        for size in 1..=4 {
+            let length = 150_001;
+            let results = run(size, carrier, |mut group| {
+                let rank = group.rank();
+                let own = numbers(rank, length, 5);
+                let mut buffer = group.buffer(length, &soon("sharing")).unwrap();
+                assert_eq!(buffer.is_shared(), carrier == Carrier::Shared && size > 1);
+                assert_eq!(buffer.len(), length);
+                // Several rounds, so that a rank that ran ahead would show.
+                for part in [0..length, 0..1024, 77..78, 1000..140_000, 3..20_000] {
+                    buffer.copy_from_slice(&own);
+                    let mut trailer = [rank as f64];
+                    let slice = &mut buffer[part.clone()];
+                    group.all_reduce_with(slice, &mut trailer, &soon("adding up")).unwrap();
+                    assert_eq!(trailer, [(size * (size - 1) / 2) as f64]);
+                    assert!(bits(&buffer[..part.start]) == bits(&own[..part.start]));
+                    assert!(bits(&buffer[part.end..]) == bits(&own[part.end..]));
+                }
+                // One rank's numbers lie elsewhere; the sum must not care.
+                for length in [500, length] {
+                    let mut elsewhere = own[..length].to_vec();
+                    buffer.copy_from_slice(&own);
+                    let data = if rank == 0 { &mut elsewhere } else { &mut buffer[..length] };
+                    group.all_reduce(data, &soon("adding up")).unwrap();
+                    if rank == 0 {
+                        buffer[..length].copy_from_slice(&elsewhere);
+                    }
+                }
+                buffer.to_vec()
+            });
+            assert_sums(&results, size, length, 5);
+        }
+    }
+}
+
+#[test]
+fn trailers_longer_than_fit_in_a_note_add_up() {
+    for carrier in Carrier::ALL {
+        run(3, carrier, |mut group| {
+            let mut data = [1.0f32; 10];
+            let mut trailer: Vec<f64> = (0..40).map(f64::from).collect();
+            group.all_reduce_with(&mut data, &mut trailer, &soon("adding up")).unwrap();
+            group.begin(0..10, &data);
+            group.finish(&mut trailer, &soon("finishing"), |_, _| ()).unwrap();
+            assert!(trailer.iter().enumerate().all(|(i, sum)| *sum == 9.0 * i as f64));
+        });
     }
 }
 

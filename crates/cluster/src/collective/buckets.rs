@@ -4,9 +4,11 @@
 //! to a thread that adds it up with the other ranks while the caller computes on; what is left at
 //! the end is done by the caller itself, so that a small model never pays for waking a thread. The caller's numbers
 //! are copied (they are in its cache at that moment), so nobody reads memory that the caller may write.
+//! Within one machine adding up is work for the very cores that compute, so there is no thread: see `packed`.
 
 use super::core::Core;
 use super::lock;
+use super::packed::Packed;
 use crate::error::LinkError;
 use crate::link::Wait;
 use std::ops::Range;
@@ -44,19 +46,28 @@ pub(super) struct Buckets {
     /// Finished buckets whose memory serves again.
     spare: Vec<Bucket>,
     worker: Option<Worker>,
+    packed: Packed,
 }
 
 impl Buckets {
     pub(super) fn new(core: Arc<Mutex<Core>>) -> Self {
         let open = Bucket { ranges: Vec::new(), numbers: Vec::new() };
-        Self { core, open, away: 0, spare: Vec::new(), worker: None }
+        Self { core, open, away: 0, spare: Vec::new(), worker: None, packed: Packed::new() }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.away == 0 && self.open.ranges.is_empty()
+        self.away == 0 && self.open.ranges.is_empty() && self.packed.is_idle()
     }
 
     pub(super) fn begin(&mut self, range: Range<usize>, data: &[f32]) {
+        // The thread may hold the core for long, but only where nothing is packed.
+        let together = self.away == 0
+            && lock(&self.core)
+                .local_now()
+                .is_some_and(|local| self.packed.pack(local, &range, data));
+        if together {
+            return;
+        }
         self.open.numbers.extend_from_slice(data);
         match self.open.ranges.last_mut() {
             // Backward passes go from the last range to the first, so neighbours often come in reverse;
@@ -64,7 +75,7 @@ impl Buckets {
             Some(last) if last.end == range.start => last.end = range.end,
             _ => self.open.ranges.push(range),
         }
-        if self.open.numbers.len() >= FULL {
+        if self.open.numbers.len() >= FULL && !self.packed.has_missed() {
             self.hand_over();
         }
     }
@@ -93,13 +104,6 @@ impl Buckets {
         mut each: impl FnMut(Range<usize>, &[f32]),
     ) -> Result<(), LinkError> {
         let began = Instant::now();
-        let mut give = |bucket: &Bucket| {
-            let mut at = 0;
-            for range in &bucket.ranges {
-                each(range.clone(), &bucket.numbers[at..at + range.len()]);
-                at += range.len();
-            }
-        };
         while self.away > 0 {
             let Some(worker) = &self.worker else { break };
             let (bucket, result) = worker.next(wait, began);
@@ -109,14 +113,35 @@ impl Buckets {
                 (self.away, self.worker) = (0, None);
                 return Err(error);
             }
-            give(&bucket);
+            give(&bucket, &mut each);
             self.spare.push(bucket);
         }
-        lock(&self.core).all_reduce(&mut self.open.numbers, trailer, wait)?;
-        give(&self.open);
+        let mut core = lock(&self.core);
+        let rest = !self.open.ranges.is_empty();
+        match core.local_now() {
+            Some(local) if !self.packed.is_idle() => {
+                self.packed.finish(local, trailer, wait, &mut each)?;
+                if rest {
+                    core.all_reduce(&mut self.open.numbers, &mut [], wait)?;
+                }
+            }
+            _ => core.all_reduce(&mut self.open.numbers, trailer, wait)?,
+        }
+        self.packed.grow(&mut core, wait)?;
+        drop(core);
+        give(&self.open, &mut each);
         self.open.ranges.clear();
         self.open.numbers.clear();
         Ok(())
+    }
+}
+
+/// Hands out the sums of a bucket.
+fn give(bucket: &Bucket, each: &mut impl FnMut(Range<usize>, &[f32])) {
+    let mut at = 0;
+    for range in &bucket.ranges {
+        each(range.clone(), &bucket.numbers[at..at + range.len()]);
+        at += range.len();
     }
 }
 

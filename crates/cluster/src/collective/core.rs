@@ -1,10 +1,16 @@
 //! One rank's side of every collective: links to all others and the choice of algorithm.
 
+use super::arena::{self, Arena};
+use super::buffer::SharedBuffer;
 use super::flow::{self, Ends, KIND, Room, Route, check};
+use super::local::{Local, Other};
 use super::number::{Number, add, bytes, bytes_mut};
 use crate::error::LinkError;
 use crate::frame::Peer;
+use crate::handshake::Offer;
 use crate::link::{Link, Wait};
+use crate::transport::shared::region::{Owned, Region};
+use std::sync::Arc;
 
 /// Up to this many bytes a tree beats a ring of more than two ranks: fewer steps, each cheap.
 const SMALL: usize = 64 << 10;
@@ -19,13 +25,22 @@ pub(super) struct Core {
     /// Number of the next collective.
     number: u64,
     room: Room,
+    local: Place,
+}
+
+/// Whether all ranks are on one machine and share memory.
+enum Place {
+    /// Nobody has asked yet.
+    Unknown,
+    Apart,
+    Together(Box<Local>),
 }
 
 impl Core {
     pub(super) fn new(rank: usize, links: Vec<Option<Link>>) -> Self {
         let peer = |link: &Link| Peer { task: link.peer, address: link.address.clone() };
         let peers = links.iter().map(|link| link.as_ref().map(peer)).collect();
-        Self { rank, links, peers, number: 0, room: Room::new() }
+        Self { rank, links, peers, number: 0, room: Room::new(), local: Place::Unknown }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -40,7 +55,10 @@ impl Core {
     /// Bytes sent and received so far.
     pub(super) fn traffic(&self) -> (u64, u64) {
         let links = || self.links.iter().flatten();
-        (links().map(|l| l.sender.sent()).sum(), links().map(|l| l.receiver.received()).sum())
+        let moved = if let Place::Together(local) = &self.local { local.moved } else { 0 };
+        let sent: u64 = links().map(|link| link.sender.sent()).sum();
+        let received: u64 = links().map(|link| link.receiver.received()).sum();
+        (sent + moved, received + moved)
     }
 
     /// After a failure the ranks are out of step for good: ends all links, so that the others fail at
@@ -69,6 +87,9 @@ impl Core {
         if size == 1 {
             return Ok(());
         }
+        if let Some(local) = self.local(wait)? {
+            return local.all_reduce(data, trailer, wait);
+        }
         let number = self.next();
         if size == 2 {
             let other = 1 - self.rank;
@@ -89,6 +110,101 @@ impl Core {
         }
         let number = self.next();
         self.tree(number, trailer, wait)
+    }
+
+    /// The group within one machine, if that is what it is. The first call sets it up, together with all
+    /// others.
+    pub(super) fn local(&mut self, wait: &Wait<'_>) -> Result<Option<&mut Local>, LinkError> {
+        if matches!(self.local, Place::Unknown) {
+            self.local = self.settle(wait)?;
+        }
+        match &mut self.local {
+            Place::Together(local) => Ok(Some(local)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The same without waiting: nothing before the first collective.
+    pub(super) fn local_now(&mut self) -> Option<&mut Local> {
+        if let Place::Together(local) = &mut self.local { Some(local) } else { None }
+    }
+
+    fn settle(&mut self, wait: &Wait<'_>) -> Result<Place, LinkError> {
+        let together = self.size() > 1 && self.links.iter().flatten().all(Link::shares_memory);
+        if !together {
+            return Ok(Place::Apart);
+        }
+        let Some(mut regions) = self.share(arena::BYTES, wait)? else {
+            return Ok(Place::Apart);
+        };
+        let own = Arena(regions.remove(self.rank));
+        let me = self.rank;
+        let ranks = (0..self.size()).filter(|rank| *rank != me);
+        let mut others = Vec::new();
+        for (rank, region) in ranks.zip(regions) {
+            let (link, peer) = self.link(rank);
+            let Some(pair) = link.pair.clone() else { return Ok(Place::Apart) };
+            others.push(Other { rank, peer: peer.clone(), pair, arena: Arena(region) });
+        }
+        Ok(Place::Together(Box::new(Local::new(self.rank, own, others))))
+    }
+
+    /// Makes memory of that many bytes at every rank and maps everybody's; in order of rank. Nothing if
+    /// any rank could not.
+    fn share(&mut self, bytes: usize, wait: &Wait<'_>) -> Result<Option<Vec<Region>>, LinkError> {
+        let number = self.next();
+        let own = Region::create(bytes).ok();
+        let offer = serde_json::to_vec(&own.as_ref().map(Owned::offer));
+        let offer = offer.expect("an offer is plain data");
+        let ranks: Vec<usize> = (0..self.size()).filter(|rank| *rank != self.rank).collect();
+        for rank in &ranks {
+            self.send(*rank, number, &offer)?;
+        }
+        let mut regions = Vec::new();
+        for rank in &ranks {
+            let mut theirs = Vec::new();
+            let (link, peer) = self.link(*rank);
+            let head = link.receiver.receive_into(wait, 1024, &mut theirs)?;
+            check(&head, number, head.length, peer)?;
+            let offer: Option<Offer> = serde_json::from_slice(&theirs)
+                .map_err(|_| peer.protocol("something else", "an offer of memory"))?;
+            regions.push(offer.and_then(|offer| Region::open(&offer, bytes).ok()));
+        }
+        // Only if everybody has everybody's: else all go without.
+        let number = self.next();
+        let mut fine = own.is_some() && regions.iter().all(Option::is_some);
+        for rank in &ranks {
+            self.send(*rank, number, &[u8::from(fine)])?;
+        }
+        for rank in &ranks {
+            let mut word = [0];
+            self.receive(*rank, number, &mut word, wait)?;
+            fine &= word[0] == 1;
+        }
+        let (Some(own), true) = (own, fine) else { return Ok(None) };
+        let mut regions: Vec<Region> = regions.into_iter().flatten().collect();
+        regions.insert(self.rank, own.region);
+        Ok(Some(regions))
+    }
+
+    /// A buffer that the other ranks of the machine can see; ordinary memory where they cannot.
+    pub(super) fn buffer(
+        &mut self,
+        length: usize,
+        wait: &Wait<'_>,
+    ) -> Result<SharedBuffer, LinkError> {
+        if length == 0 || self.size() == 1 || self.local(wait)?.is_none() {
+            return Ok(SharedBuffer::own(length));
+        }
+        let Some(regions) = self.share(length * 4, wait)? else {
+            return Ok(SharedBuffer::own(length));
+        };
+        let regions: Vec<Arc<Region>> = regions.into_iter().map(Arc::new).collect();
+        let buffer = SharedBuffer::shared(Arc::clone(&regions[self.rank]), length);
+        if let Some(local) = self.local_now() {
+            local.register(regions, length * 4);
+        }
+        Ok(buffer)
     }
 
     fn ring<T: Number>(

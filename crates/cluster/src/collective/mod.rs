@@ -5,11 +5,16 @@
 //! group and the same numbers the same every time, whatever the timing. After an
 //! error a group is of no use any more: form another.
 
+mod arena;
 mod buckets;
+mod buffer;
 mod core;
 mod flow;
+mod local;
 mod number;
+mod packed;
 
+pub use buffer::SharedBuffer;
 pub use number::Number;
 
 use self::buckets::Buckets;
@@ -91,6 +96,18 @@ impl Group {
         wait: &Wait<'_>,
     ) -> Result<(), LinkError> {
         self.run(|core| core.all_reduce(data, trailer, wait))
+    }
+
+    /// A buffer of zeros that the other ranks of this machine can see, where there are such: sums over it, or parts of it, copy
+    /// nothing. All ranks call it together, with the same length.
+    pub fn buffer(&mut self, length: usize, wait: &Wait<'_>) -> Result<SharedBuffer, LinkError> {
+        self.run(|core| core.buffer(length, wait))
+    }
+
+    /// Whether all ranks are on this machine and share memory. Known after the first collective.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        lock(&self.core).local_now().is_some()
     }
 
     /// Gives rank `root`'s data to all.

@@ -33,9 +33,54 @@ pub(crate) fn bytes_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
 }
 
 /// Adds `other` to `sums`, which is as long.
+#[allow(unsafe_code)]
 pub(crate) fn add<T: Number>(sums: &mut [T], other: &[T]) {
     debug_assert_eq!(sums.len(), other.len());
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions.
+        return unsafe { add_avx2(sums, other) };
+    }
+    add_plain(sums, other);
+}
+
+#[inline(always)]
+fn add_plain<T: Number>(sums: &mut [T], other: &[T]) {
     for (sum, value) in sums.iter_mut().zip(other) {
         *sum += *value;
     }
+}
+
+/// The same loop for wider registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_avx2<T: Number>(sums: &mut [T], other: &[T]) {
+    add_plain(sums, other);
+}
+
+/// Puts `a + b` into both.
+#[allow(unsafe_code)]
+pub(crate) fn add_both(a: &mut [f32], b: &mut [f32]) {
+    debug_assert_eq!(a.len(), b.len());
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions.
+        return unsafe { add_both_avx2(a, b) };
+    }
+    add_both_plain(a, b);
+}
+
+#[inline(always)]
+fn add_both_plain(a: &mut [f32], b: &mut [f32]) {
+    for (x, y) in a.iter_mut().zip(b) {
+        let sum = *x + *y;
+        (*x, *y) = (sum, sum);
+    }
+}
+
+/// The same loop for wider registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_both_avx2(a: &mut [f32], b: &mut [f32]) {
+    add_both_plain(a, b);
 }

@@ -1,7 +1,9 @@
 //! Why an exchange could not be set up or went wrong.
 
+use paceline_cluster::{LinkError, TaskId};
+
 /// Why an exchange could not be set up or went wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StrategyError {
     /// No strategy has that name.
@@ -32,6 +34,41 @@ pub enum StrategyError {
         /// The step it was in.
         step: u64,
     },
+    /// The strategy needs other tasks, and this process is alone.
+    #[error("this strategy needs several processes: there is no seat in a job")]
+    NoSeat,
+    /// A task that is no server was asked to serve.
+    #[error("{task} is no server of this job")]
+    NoServer {
+        /// The task.
+        task: TaskId,
+    },
+    /// A strategy with servers and none in the job.
+    #[error("strategy `{strategy}` needs at least one server (ps) and the job has none")]
+    NoServers {
+        /// The strategy.
+        strategy: &'static str,
+    },
+    /// A task that does not train was asked to.
+    #[error("{task} is no worker of this job")]
+    NoWorker {
+        /// The task.
+        task: TaskId,
+    },
+    /// A conversation with another task failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The others cannot go on without a task.
+    #[error(
+        "step {step} could not be finished: {}",
+        .task.map_or_else(|| "the job was told to stop".to_owned(), |task| format!("{task} was lost"))
+    )]
+    PeerLost {
+        /// Who is missing, where that is known.
+        task: Option<TaskId>,
+        /// The step.
+        step: u64,
+    },
     /// The group cannot be formed anew.
     #[error("this strategy cannot go on without a lost member")]
     NoReform,
@@ -45,4 +82,16 @@ pub enum StrategyError {
         /// What it may be.
         wanted: String,
     },
+}
+
+impl StrategyError {
+    /// The task whose loss caused it, where one did.
+    #[must_use]
+    pub fn lost(&self) -> Option<TaskId> {
+        match self {
+            Self::Link(error) if error.is_lost() || error.is_timeout() => error.task(),
+            Self::PeerLost { task, .. } => *task,
+            _ => None,
+        }
+    }
 }

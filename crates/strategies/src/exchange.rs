@@ -152,7 +152,8 @@ pub trait Exchange: Send {
     }
 
     /// What to work on next, after `step` updates; nothing when the run is over. May wait: for the
-    /// next step to begin, or for a batch that somebody may have to do again.
+    /// next step to begin, or for a batch that somebody may have to do again. After the run is over,
+    /// a last `pull` of everything brings the final weights where servers hold them.
     fn deal(&mut self, step: u64) -> Result<Option<Ticket>, StrategyError> {
         Ok(Some(Ticket { batch: step, share: self.place() }))
     }

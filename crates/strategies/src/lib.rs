@@ -13,9 +13,12 @@
 //! [`strategies`] and one line in [`ALL`].
 
 mod barrier;
+mod bytes;
+mod client;
 mod error;
 mod exchange;
 mod options;
+pub mod server;
 pub mod strategies;
 
 pub use error::StrategyError;
@@ -23,4 +26,5 @@ pub use exchange::{
     Exchange, Origin, Pushed, Snapshot, StepInfo, Tally, Ticket, Traffic, Version, Vote,
 };
 pub use options::{Combine, Options, Transfer};
+pub use server::Server;
 pub use strategies::{ALL, Connect, Entry, Setup, find};

@@ -12,6 +12,7 @@ mod mask;
 mod momentum;
 mod nesterov;
 mod sgd;
+mod sparse;
 
 use crate::{
     layout::Layout,

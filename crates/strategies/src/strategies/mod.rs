@@ -2,6 +2,8 @@
 
 mod mirrored;
 mod one_device;
+mod ps_async;
+mod ps_sync;
 
 use crate::{Exchange, Options, Origin, StrategyError};
 use paceline_cluster::Seat;
@@ -13,7 +15,8 @@ use paceline_models::{
 use std::sync::Arc;
 
 /// Every strategy, in the order help texts show them.
-pub const ALL: &[&Entry] = &[&one_device::ENTRY, &mirrored::ENTRY];
+pub const ALL: &[&Entry] =
+    &[&one_device::ENTRY, &mirrored::ENTRY, &ps_sync::ENTRY, &ps_async::ENTRY];
 
 /// One strategy of the registry.
 #[derive(Debug)]
@@ -77,6 +80,18 @@ impl<'a> Setup<'a> {
             seat: None,
         }
     }
+}
+
+/// A task of a job is one replica.
+fn one_replica(entry: &Entry, setup: &Setup<'_>) -> Result<(), StrategyError> {
+    if setup.replicas == 1 {
+        return Ok(());
+    }
+    Err(StrategyError::Replicas {
+        strategy: entry.name,
+        found: setup.replicas,
+        wanted: "exactly 1 in each process",
+    })
 }
 
 /// Finds a strategy by name; `_` and `-` are the same.

@@ -1,0 +1,546 @@
+//! A worker's side of the servers: one link to each, all requests on their way before the first answer
+//! is awaited.
+
+use crate::{
+    Options, Pushed, Setup, Snapshot, StepInfo, StrategyError, Tally, Traffic, Transfer, Version,
+    Vote, bytes,
+    exchange::is_poisoned,
+    server::{
+        indices,
+        message::{self, Form, GrantHead, PushHead},
+        parts,
+        tickets::Done,
+    },
+};
+use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_models::{
+    Touched,
+    kernels::Buffer,
+    optimizer::{Optimizer, State},
+};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long a server may take to be there.
+const CONNECT: Duration = Duration::from_secs(60);
+
+/// One server.
+struct Remote {
+    link: Link,
+    part: Range<usize>,
+    /// Of the weights it gave us last.
+    version: u64,
+}
+
+/// A worker's links to all servers.
+pub(crate) struct Client {
+    seat: Arc<dyn Seat>,
+    options: Options,
+    optimizer: Optimizer,
+    length: usize,
+    pub(crate) rank: usize,
+    pub(crate) workers: usize,
+    remotes: Vec<Remote>,
+    step: StepInfo,
+    begun: bool,
+    poisoned: bool,
+    /// Whether the weights at hand are the latest this worker was given.
+    fresh: bool,
+    /// Weights older than this are of no use.
+    least: u64,
+    /// What the present step touches, where it is not everything.
+    touched: Option<Vec<u32>>,
+    /// Batches dealt to this worker and not begun.
+    pub(crate) dealt: VecDeque<u64>,
+    /// Nothing is left to do.
+    pub(crate) over: bool,
+    /// Votes told outside of a push.
+    window: Vote,
+    encoded: Vec<u8>,
+    values: Vec<f32>,
+    /// Since the last push, in nanoseconds.
+    exchange: u64,
+    wait: u64,
+    told: Traffic,
+}
+
+impl Client {
+    /// Connects to all servers.
+    pub(crate) fn new(setup: &Setup<'_>, strategy: &'static str) -> Result<Self, StrategyError> {
+        let seat = setup.seat.clone().ok_or(StrategyError::NoSeat)?;
+        let mut client = Self {
+            options: setup.options,
+            optimizer: setup.optimizer.clone(),
+            length: setup.layout.len(),
+            rank: 0,
+            workers: 0,
+            remotes: Vec::new(),
+            step: StepInfo::NONE,
+            begun: false,
+            poisoned: false,
+            fresh: false,
+            least: 0,
+            touched: None,
+            dealt: VecDeque::new(),
+            over: false,
+            window: Vote::default(),
+            encoded: Vec::new(),
+            values: Vec::new(),
+            exchange: 0,
+            wait: 0,
+            told: Traffic::default(),
+            seat,
+        };
+        if client.seat.servers().is_empty() {
+            return Err(StrategyError::NoServers { strategy });
+        }
+        client.connect()?;
+        Ok(client)
+    }
+
+    fn connect(&mut self) -> Result<(), StrategyError> {
+        let workers = self.seat.workers();
+        let me = self.seat.me();
+        let rank = workers.iter().position(|worker| *worker == me);
+        self.rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
+        self.workers = workers.len();
+        let servers = self.seat.servers();
+        // What went over links that are gone stays counted.
+        let before = self.traffic();
+        self.remotes.clear();
+        let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
+        for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
+            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait)?;
+            self.remotes.push(Remote { link, part, version: 0 });
+        }
+        self.told = Traffic {
+            sent: self.told.sent.wrapping_sub(before.sent),
+            received: self.told.received.wrapping_sub(before.received),
+        };
+        Ok(())
+    }
+
+    fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic::default();
+        for remote in &self.remotes {
+            traffic.sent += remote.link.sender.sent();
+            traffic.received += remote.link.receiver.received();
+        }
+        traffic
+    }
+
+    /// Asks the first server what to do; it answers when there is something, or never will be.
+    pub(crate) fn ask(&mut self) -> Result<u64, StrategyError> {
+        self.remotes[0].link.sender.send(message::ASK, 0, &[])?;
+        let head = self.receive(0, message::GRANT, "waiting for work")?;
+        let (grant, rest) = self.grant(0, head)?;
+        self.nothing_more(0, rest)?;
+        self.take_tickets(&grant);
+        self.window.add(&grant.vote);
+        if grant.over {
+            // The last updates of others are not in the weights at hand.
+            self.over = true;
+            self.fresh = false;
+            self.least = grant.version;
+        }
+        Ok(grant.version)
+    }
+
+    fn take_tickets(&mut self, grant: &GrantHead) {
+        if grant.vote.stop || grant.vote.poisoned {
+            self.dealt.clear(); // the server has taken them back
+        }
+        self.dealt.extend(&grant.tickets[..grant.count as usize]);
+        self.over |= grant.over;
+    }
+
+    /// Brings the weights of a step.
+    pub(crate) fn pull(
+        &mut self,
+        step: StepInfo,
+        touched: &Touched,
+        params: &mut [f32],
+    ) -> Result<Version, StrategyError> {
+        let begun = Instant::now();
+        self.step = step;
+        self.begun = false;
+        self.poisoned = false;
+        match touched {
+            Touched::Sparse(indices) if self.options.transfer == Transfer::Sparse => {
+                self.pull_some(indices, params)?;
+                self.touched = Some(indices.clone());
+                self.fresh = false;
+            }
+            _ => {
+                self.touched = None;
+                if !self.fresh {
+                    self.fetch(params)?;
+                }
+            }
+        }
+        self.exchange += nanoseconds(begun);
+        Ok(Version(self.remotes[0].version))
+    }
+
+    /// All weights.
+    pub(crate) fn fetch(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
+        for remote in &mut self.remotes {
+            remote.link.sender.send(message::FETCH, self.least, &[])?;
+        }
+        for server in 0..self.remotes.len() {
+            let head = self.receive(server, message::GRANT, "waiting for the weights")?;
+            let (grant, rest) = self.grant(server, head)?;
+            self.weights(server, &grant, rest, params)?;
+            self.wait += grant.held;
+        }
+        self.fresh = true;
+        Ok(())
+    }
+
+    fn pull_some(&mut self, indices: &[u32], params: &mut [f32]) -> Result<(), StrategyError> {
+        for remote in &mut self.remotes {
+            let inside = within(indices, &remote.part);
+            self.encoded.clear();
+            indices::encode(inside, first_of(&remote.part), &mut self.encoded);
+            remote.link.sender.send(message::PULL, inside.len() as u64, &[&self.encoded])?;
+        }
+        for server in 0..self.remotes.len() {
+            let head = self.receive(server, message::VALUES, "waiting for some weights")?;
+            let remote = &mut self.remotes[server];
+            let inside = within(indices, &remote.part);
+            if head.length != 4 * inside.len() as u64 {
+                return Err(self.odd(server, head));
+            }
+            self.values.resize(inside.len(), 0.0);
+            remote.link.receiver.read(bytes::of_mut(&mut self.values))?;
+            remote.version = head.number;
+            for (index, value) in inside.iter().zip(&self.values) {
+                params[*index as usize] = *value;
+            }
+        }
+        Ok(())
+    }
+
+    /// A range of the gradient is final.
+    pub(crate) fn ready(&mut self, grad: &[f32]) {
+        if !self.begun {
+            self.begun = true;
+            self.poisoned = is_poisoned(grad);
+        }
+    }
+
+    /// Sends the gradient of batch `number` and takes the answers.
+    pub(crate) fn push(
+        &mut self,
+        number: u64,
+        mut vote: Vote,
+        params: &mut [f32],
+        grad: &[f32],
+    ) -> Result<Pushed, StrategyError> {
+        let begun = Instant::now();
+        vote.poisoned |= self.poisoned;
+        let touched = self.touched.take();
+        let none = vote.poisoned || vote.loss.examples == 0;
+        let wants_weights = touched.is_none() && !vote.poisoned;
+        for remote in &mut self.remotes {
+            let mut head = PushHead {
+                pulled: remote.version,
+                rate: self.step.rate,
+                form: Form::None,
+                wants_weights,
+                global: self.step.examples,
+                vote,
+            };
+            let sender = &mut remote.link.sender;
+            match &touched {
+                _ if none => sender.send(message::PUSH, number, &[&head.write()])?,
+                None => {
+                    head.form = Form::Dense;
+                    let body = bytes::of(&grad[remote.part.clone()]);
+                    sender.send(message::PUSH, number, &[&head.write(), body])?;
+                }
+                Some(indices) => {
+                    let inside = within(indices, &remote.part);
+                    self.encoded.clear();
+                    indices::encode(inside, first_of(&remote.part), &mut self.encoded);
+                    self.values.clear();
+                    self.values.extend(inside.iter().map(|index| grad[*index as usize]));
+                    head.form = Form::Sparse {
+                        count: u32::try_from(inside.len()).expect("indices are u32"),
+                        bytes: u32::try_from(self.encoded.len()).expect("5 bytes at most each"),
+                    };
+                    let body = [&head.write()[..], &self.encoded, bytes::of(&self.values)];
+                    sender.send(message::PUSH, number, &body)?;
+                }
+            }
+        }
+        let mut first = GrantHead::default();
+        let mut held = 0;
+        for server in 0..self.remotes.len() {
+            let head = self.receive(server, message::GRANT, "waiting for the update")?;
+            let (grant, rest) = self.grant(server, head)?;
+            if grant.weights {
+                self.weights(server, &grant, rest, params)?;
+            } else {
+                self.nothing_more(server, rest)?;
+            }
+            held = held.max(grant.held);
+            if server == 0 {
+                first = grant;
+            }
+        }
+        self.fresh = wants_weights;
+        self.take_tickets(&first);
+        let mut together = std::mem::take(&mut self.window);
+        together.add(&first.vote);
+        let total = self.traffic();
+        let traffic = Traffic {
+            sent: total.sent.wrapping_sub(self.told.sent),
+            received: total.received.wrapping_sub(self.told.received),
+        };
+        self.told = total;
+        let wait = std::mem::take(&mut self.wait) + held;
+        let exchange = std::mem::take(&mut self.exchange) + nanoseconds(begun);
+        Ok(Pushed {
+            vote: together,
+            version: Version(first.version),
+            staleness: first.staleness,
+            dropped: first.dropped,
+            traffic,
+            exchange: exchange.saturating_sub(wait),
+            wait,
+        })
+    }
+
+    /// Adds up numbers over all workers, at the first server.
+    pub(crate) fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
+        let sent: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.remotes[0].link.sender.send(message::SUM, 0, &[&sent])?;
+        let head = self.receive(0, message::SUMS, "adding up with the other workers")?;
+        if head.length != sent.len() as u64 {
+            return Err(self.odd(0, head));
+        }
+        let mut sums = sent;
+        self.remotes[0].link.receiver.read(&mut sums)?;
+        let (words, _) = sums.as_chunks::<8>();
+        for (value, word) in values.iter_mut().zip(words) {
+            *value = f64::from_le_bytes(*word);
+        }
+        Ok(())
+    }
+
+    /// Weights and state of one version, from all servers; only for worker 0.
+    pub(crate) fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
+        if self.rank != 0 {
+            return Ok(None);
+        }
+        let mut wanted = Done::default();
+        for remote in &mut self.remotes[1..] {
+            remote.link.sender.send(message::HOLD, 0, &[])?;
+        }
+        for server in 1..self.remotes.len() {
+            let head = self.receive(server, message::HELD, "asking it to hold")?;
+            let done = self.small(server, head)?;
+            let done = Done::read(&done).map_err(|_| self.odd(server, head))?;
+            wanted.add(&done);
+        }
+        let mut params = Buffer::zeroed(self.length);
+        let mut state = self.optimizer.state();
+        self.remotes[0].link.sender.send(message::CUT, 0, &[&wanted.write()])?;
+        let (version, outstanding, done) = self.state(0, &mut params, &mut state)?;
+        for remote in &mut self.remotes[1..] {
+            remote.link.sender.send(message::CUT, 0, &[&done.write()])?;
+        }
+        for server in 1..self.remotes.len() {
+            self.state(server, &mut params, &mut state)?;
+        }
+        Ok(Some(Snapshot { version: Version(version), params: Some(params), state, outstanding }))
+    }
+
+    /// Receives one server's part of a snapshot.
+    fn state(
+        &mut self,
+        server: usize,
+        params: &mut [f32],
+        state: &mut State,
+    ) -> Result<(u64, Vec<u64>, Done), StrategyError> {
+        let head = self.receive(server, message::STATE, "waiting for a copy of its weights")?;
+        let part = self.remotes[server].part.clone();
+        let slots = self.optimizer.entry().slots.len();
+        let floats = 4 * (part.len() * (1 + slots)) as u64;
+        let mut sizes = [0; 16];
+        if head.length < floats + 16 || head.length > floats + 2 * message::MOST_SET {
+            return Err(self.odd(server, head));
+        }
+        let receiver = &mut self.remotes[server].link.receiver;
+        receiver.read(&mut sizes)?;
+        let (first, second) = (bytes::u64_at(&sizes, 0), bytes::u64_at(&sizes, 8));
+        if first.checked_add(second) != Some(head.length - floats - 16) {
+            return Err(self.odd(server, head));
+        }
+        let mut lists = vec![0; usize::try_from(first + second).expect("checked above")];
+        receiver.read(&mut lists)?;
+        receiver.read(bytes::of_mut(&mut params[part.clone()]))?;
+        for buffer in state.buffers_mut().iter_mut().take(slots) {
+            receiver.read(bytes::of_mut(&mut buffer[part.clone()]))?;
+        }
+        let (outstanding, done) = lists.split_at(usize::try_from(first).expect("checked above"));
+        match (message::read_numbers(outstanding), Done::read(done)) {
+            (Ok(outstanding), Ok(done)) => Ok((head.number, outstanding, done)),
+            _ => Err(self.odd(server, head)),
+        }
+    }
+
+    pub(crate) fn tally(&mut self) -> Result<Tally, StrategyError> {
+        self.remotes[0].link.sender.send(message::TALLY, 0, &[])?;
+        let head = self.receive(0, message::COUNTS, "waiting for its counts")?;
+        let counts = self.small(0, head)?;
+        Tally::read(&counts).map_err(|_| self.odd(0, head))
+    }
+
+    pub(crate) fn stop(&mut self) -> Result<(), StrategyError> {
+        for remote in &mut self.remotes {
+            remote.link.sender.send(message::STOP, 0, &[])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self) -> Result<(), StrategyError> {
+        for remote in &mut self.remotes {
+            remote.link.sender.send(message::LEAVE, 0, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Connects to the servers of the seat's present generation and takes their weights.
+    pub(crate) fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
+        self.dealt.clear();
+        self.over = false;
+        self.connect()?;
+        // Where workers keep step, one server may have finished a step that another has not.
+        let mut latest = 0;
+        let mut versions = Vec::with_capacity(self.remotes.len());
+        for server in 0..self.remotes.len() {
+            self.remotes[server].link.sender.send(message::ASK, 0, &[])?;
+            let head = self.receive(server, message::GRANT, "forming the group anew")?;
+            let (grant, rest) = self.grant(server, head)?;
+            self.nothing_more(server, rest)?;
+            if server == 0 {
+                self.take_tickets(&grant);
+            }
+            versions.push(grant.version);
+            latest = latest.max(grant.version);
+        }
+        if self.rank == 0 {
+            for (remote, version) in self.remotes.iter_mut().zip(&versions) {
+                if *version < latest {
+                    remote.link.sender.send(message::SETTLE, latest, &[])?;
+                }
+            }
+        }
+        self.least = latest;
+        self.fetch(params)?;
+        Ok(Version(self.remotes[0].version))
+    }
+
+    /// Waits for an answer of one server.
+    fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
+        let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
+        let head = match self.remotes[server].link.receiver.receive(&wait) {
+            Ok(head) => head,
+            Err(LinkError::Cancelled { .. }) => {
+                let task = self.seat.lost().last().copied();
+                return Err(StrategyError::PeerLost { task, step: self.step.step });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if head.kind == message::REFUSED {
+            let name = self.small(server, head)?;
+            let task = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
+            return Err(StrategyError::PeerLost { task, step: self.step.step });
+        }
+        if head.kind != kind {
+            return Err(self.odd(server, head));
+        }
+        Ok(head)
+    }
+
+    /// Reads the fixed part of a grant; says how many bytes follow.
+    fn grant(&mut self, server: usize, head: Head) -> Result<(GrantHead, u64), StrategyError> {
+        let mut fixed = [0; GrantHead::BYTES];
+        let Some(rest) = head.length.checked_sub(GrantHead::BYTES as u64) else {
+            return Err(self.odd(server, head));
+        };
+        self.remotes[server].link.receiver.read(&mut fixed)?;
+        let grant = GrantHead::read(&fixed).map_err(|_| self.odd(server, head))?;
+        Ok((grant, rest))
+    }
+
+    fn weights(
+        &mut self,
+        server: usize,
+        grant: &GrantHead,
+        rest: u64,
+        params: &mut [f32],
+    ) -> Result<(), StrategyError> {
+        let part = self.remotes[server].part.clone();
+        if !grant.weights || rest != 4 * part.len() as u64 {
+            return self.nothing_more(server, rest.max(1));
+        }
+        let remote = &mut self.remotes[server];
+        remote.link.receiver.read(bytes::of_mut(&mut params[part]))?;
+        remote.version = grant.version;
+        Ok(())
+    }
+
+    fn nothing_more(&self, server: usize, rest: u64) -> Result<(), StrategyError> {
+        if rest == 0 {
+            return Ok(());
+        }
+        let head = Head { kind: message::GRANT, number: 0, length: rest };
+        Err(self.odd(server, head))
+    }
+
+    /// A payload that is small by its nature.
+    fn small(&mut self, server: usize, head: Head) -> Result<Vec<u8>, StrategyError> {
+        let receiver = &mut self.remotes[server].link.receiver;
+        if head.length > message::MOST_SET {
+            return Err(receiver.too_long(head.length, message::MOST_SET).into());
+        }
+        let mut payload = vec![0; usize::try_from(head.length).expect("checked above")];
+        receiver.read(&mut payload)?;
+        Ok(payload)
+    }
+
+    fn odd(&self, server: usize, head: Head) -> StrategyError {
+        let Link { peer, address, .. } = &self.remotes[server].link;
+        let (task, address): (TaskId, _) = (*peer, address.clone());
+        LinkError::Protocol {
+            task,
+            address,
+            found: format!("a message of kind {} and {} bytes", head.kind, head.length),
+            expected: "an answer that fits its weights".to_owned(),
+        }
+        .into()
+    }
+}
+
+/// Those of ascending `indices` that lie in `part`.
+fn within<'i>(indices: &'i [u32], part: &Range<usize>) -> &'i [u32] {
+    let from = indices.partition_point(|index| (*index as usize) < part.start);
+    let to = indices.partition_point(|index| (*index as usize) < part.end);
+    &indices[from..to]
+}
+
+/// The number of the first weight of a part.
+fn first_of(part: &Range<usize>) -> u32 {
+    u32::try_from(part.start).unwrap_or(u32::MAX)
+}
+
+fn nanoseconds(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

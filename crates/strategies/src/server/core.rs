@@ -1,0 +1,187 @@
+//! What the threads of a server share: weights, counters, who is there, who waits for what.
+
+use super::{
+    message::MOST_HELD,
+    part::Part,
+    tickets::{Done, Pulls, Tickets},
+};
+use crate::{Tally, Vote};
+use paceline_cluster::TaskId;
+
+/// Stalenesses from here on are counted together.
+const MOST_STALENESS: usize = 4096;
+
+/// Where a worker is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// On its way.
+    Expected,
+    Here,
+    /// Lost; may come back where workers do not keep step.
+    Gone,
+    /// Has finished.
+    Left,
+}
+
+/// No updates but those of the batches wanted, until a copy is made.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) by: usize,
+    pub(super) target: Option<Done>,
+}
+
+/// Sums over all workers.
+#[derive(Debug, Default)]
+pub(super) struct Meeting {
+    pub(super) round: u64,
+    pub(super) brought: Vec<Option<Vec<f64>>>,
+    /// Of the round before.
+    pub(super) sums: Vec<f64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) part: Part,
+    /// Updates made.
+    pub(super) version: u64,
+    pub(super) done: Done,
+    pub(super) tickets: Tickets,
+    pub(super) pulls: Pulls,
+    pub(super) tally: Tally,
+    /// Votes that each worker has not been told of.
+    pub(super) windows: Vec<Vote>,
+    pub(super) presence: Vec<Presence>,
+    /// Whose gradients of the present step are there.
+    pub(super) given: Vec<bool>,
+    /// Whether these are of a generation that is over.
+    pub(super) given_before: bool,
+    pub(super) hold: Option<Hold>,
+    pub(super) meeting: Meeting,
+    /// Somebody asked to stop, or sent a poisoned gradient.
+    pub(super) stop: bool,
+    pub(super) poisoned: bool,
+    /// Without this one the generation cannot go on.
+    pub(super) lost: Option<TaskId>,
+    /// Threads that wait for a change.
+    pub(super) waiting: usize,
+}
+
+impl Core {
+    /// Begins a generation of `workers`; weights and counters stay.
+    pub(super) fn seat(&mut self, workers: usize, max_staleness: Option<u64>) {
+        for worker in 0..self.presence.len() {
+            self.tickets.give_back(worker);
+        }
+        self.pulls = Pulls::new(max_staleness);
+        self.windows = vec![Vote::default(); workers];
+        self.presence = vec![Presence::Expected; workers];
+        self.given_before = true;
+        self.given.resize(workers.max(self.given.len()), false);
+        self.hold = None;
+        self.meeting = Meeting { brought: vec![None; workers], ..Meeting::default() };
+        self.lost = None;
+    }
+
+    /// Whether the update of a batch may be made now.
+    pub(super) fn may_update(&self, batch: u64) -> bool {
+        self.hold
+            .as_ref()
+            .is_none_or(|hold| hold.target.as_ref().is_some_and(|target| target.contains(batch)))
+    }
+
+    /// Counts an update that has just been made.
+    pub(super) fn count(&mut self, batch: u64, staleness: u64) {
+        self.version += 1;
+        self.done.insert(batch);
+        let place = usize::try_from(staleness).unwrap_or(usize::MAX).min(MOST_STALENESS);
+        if self.tally.staleness.len() <= place {
+            self.tally.staleness.resize(place + 1, 0);
+        }
+        self.tally.staleness[place] += 1;
+    }
+
+    /// Counts a vote whose gradient was used, and lets everybody know.
+    pub(super) fn count_vote(&mut self, vote: &Vote) {
+        self.tally.examples += vote.loss.examples;
+        self.stop |= vote.stop;
+        self.poisoned |= vote.poisoned;
+        for window in &mut self.windows {
+            window.add(vote);
+        }
+    }
+
+    /// Counts a gradient that came too late; a wish to stop counts in any case.
+    pub(super) fn drop_vote(&mut self, vote: &Vote) {
+        self.tally.dropped += 1;
+        self.tally.dropped_examples += vote.loss.examples;
+        self.stop |= vote.stop;
+    }
+
+    /// What a worker has not been told yet.
+    pub(super) fn take_window(&mut self, worker: usize) -> Vote {
+        let mut vote = std::mem::take(&mut self.windows[worker]);
+        vote.stop |= self.stop;
+        vote.poisoned |= self.poisoned;
+        vote
+    }
+
+    /// Deals batches until a worker has enough; returns the new ones.
+    pub(super) fn top_up(&mut self, worker: usize) -> ([u64; MOST_HELD], u32) {
+        let (mut batches, mut count) = ([0; MOST_HELD], 0);
+        if self.stop || self.poisoned {
+            self.tickets.stop();
+        }
+        if self.tickets.is_stopping() {
+            // It has nothing in progress while it asks, so what it read ahead is nobody's now.
+            self.tickets.give_back(worker);
+        }
+        while self.tickets.held(worker) < MOST_HELD {
+            let Some(batch) = self.tickets.deal(worker) else { break };
+            batches[count as usize] = batch;
+            count += 1;
+        }
+        (batches, count)
+    }
+
+    /// A worker is there, gone, or has finished.
+    pub(super) fn note(&mut self, worker: usize, presence: Presence) {
+        self.presence[worker] = presence;
+        if presence != Presence::Here {
+            self.tickets.give_back(worker);
+            self.pulls.forget(worker);
+            if self.hold.as_ref().is_some_and(|hold| hold.by == worker) {
+                self.hold = None;
+            }
+            self.meeting.brought[worker] = None;
+            self.close_meeting();
+        }
+    }
+
+    /// Adds up if everybody has brought their numbers.
+    pub(super) fn close_meeting(&mut self) {
+        let missing = self.presence.iter().zip(&self.meeting.brought).any(|(presence, brought)| {
+            matches!(presence, Presence::Expected | Presence::Here) && brought.is_none()
+        });
+        let brought: Vec<Vec<f64>> = if missing {
+            return;
+        } else {
+            self.meeting.brought.iter_mut().filter_map(Option::take).collect()
+        };
+        let Some(longest) = brought.iter().map(Vec::len).max() else { return };
+        let mut sums = vec![0.0; longest];
+        for values in &brought {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += value;
+            }
+        }
+        self.meeting.sums = sums;
+        self.meeting.round += 1;
+    }
+
+    /// Whether nobody needs this server any more.
+    pub(super) fn is_deserted(&self, synchronous: bool) -> bool {
+        let nobody = |presence: &Presence| matches!(presence, Presence::Gone | Presence::Left);
+        self.presence.iter().all(nobody)
+            && (self.presence.contains(&Presence::Left) || (!synchronous && self.tickets.is_over()))
+    }
+}

@@ -1,0 +1,566 @@
+//! One worker's thread of a server: listens, answers, and notices when the worker is gone.
+
+use super::{
+    Interrupted, Server,
+    core::{Core, Hold, Presence},
+    indices,
+    message::{self, Form, GrantHead, PushHead},
+    part::Inbox,
+    tickets::Done,
+};
+use crate::bytes;
+use paceline_cluster::{Head, Link, LinkError, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_models::kernels::Buffer;
+use std::{
+    sync::{Arc, MutexGuard, PoisonError, RwLock, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// How long a server waits for updates that other servers have and it has not.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+pub(super) struct Desk<'a> {
+    server: &'a Server,
+    rank: usize,
+    task: TaskId,
+    inboxes: &'a [Arc<RwLock<Inbox>>],
+    /// A copy of the weights, so that nothing is locked while they are sent.
+    copy: Buffer,
+    bytes: Vec<u8>,
+    touched: Vec<u32>,
+    values: Vec<f32>,
+    length: usize,
+}
+
+/// How a conversation ended.
+enum Ending {
+    Left,
+    Closing,
+    Lost,
+}
+
+/// Why one did.
+enum Failure {
+    Link(LinkError),
+    Interrupted(Interrupted),
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<Interrupted> for Failure {
+    fn from(reason: Interrupted) -> Self {
+        Self::Interrupted(reason)
+    }
+}
+
+impl<'a> Desk<'a> {
+    pub(super) fn new(
+        server: &'a Server,
+        rank: usize,
+        task: TaskId,
+        inboxes: &'a [Arc<RwLock<Inbox>>],
+        length: usize,
+    ) -> Self {
+        Self {
+            server,
+            rank,
+            task,
+            inboxes,
+            copy: Buffer::default(),
+            bytes: Vec::new(),
+            touched: Vec::new(),
+            values: Vec::new(),
+            length,
+        }
+    }
+
+    /// Serves the worker, and whoever takes its place, until the server closes.
+    pub(super) fn run(mut self) {
+        self.serve();
+        // Nobody listens to this worker any more, whatever the reason.
+        self.server.desks.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn serve(&mut self) {
+        let server = self.server;
+        while !server.closing.load(Ordering::Acquire) {
+            let wait = Wait::within(Duration::from_millis(500), "waiting for it to connect");
+            let wait = wait.unless(&server.closing);
+            let link = match server.seat.accept(self.task, SERVER_CHANNEL, &wait) {
+                Ok(link) => link,
+                Err(_) if server.seat.expects(self.task) => {
+                    std::thread::sleep(Duration::from_millis(2)); // an error may come at once
+                    continue;
+                }
+                Err(_) => {
+                    // Lost before it ever came, or after; the seat knows.
+                    self.gone();
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+            };
+            self.note(Presence::Here);
+            match self.converse(link) {
+                Ending::Left => {
+                    self.note(Presence::Left);
+                    return;
+                }
+                Ending::Closing => return,
+                Ending::Lost => self.gone(),
+            }
+        }
+    }
+
+    fn note(&self, presence: Presence) {
+        let mut core = self.server.locked();
+        if core.presence[self.rank] != presence {
+            core.note(self.rank, presence);
+        }
+        drop(core);
+        self.server.wake();
+    }
+
+    fn gone(&self) {
+        self.note(Presence::Gone);
+        if self.server.synchronous {
+            let mut core = self.server.locked();
+            core.lost.get_or_insert(self.task);
+            drop(core);
+            self.server.wake();
+        }
+    }
+
+    fn converse(&mut self, mut link: Link) -> Ending {
+        loop {
+            let failure = match self.answer(&mut link) {
+                Ok(true) => continue,
+                Ok(false) => return Ending::Left,
+                Err(failure) => failure,
+            };
+            let refuse = |link: &mut Link, name: &str| {
+                // Whoever cannot hear it any more learns it from its own session.
+                let _ = link.sender.send(message::REFUSED, 0, &[name.as_bytes()]);
+            };
+            match failure {
+                Failure::Interrupted(Interrupted::Lost(task)) => {
+                    refuse(&mut link, &task.to_string());
+                    return Ending::Closing;
+                }
+                Failure::Interrupted(Interrupted::Closing | Interrupted::Late) => {
+                    let lost = self.server.seat.lost().last().map(ToString::to_string);
+                    refuse(&mut link, &lost.unwrap_or_default());
+                    return Ending::Closing;
+                }
+                Failure::Link(LinkError::Cancelled { .. }) => {
+                    let lost =
+                        self.server.locked().lost.or(self.server.seat.lost().last().copied());
+                    refuse(&mut link, &lost.map(|task| task.to_string()).unwrap_or_default());
+                    return Ending::Closing;
+                }
+                Failure::Link(_) => return Ending::Lost,
+            }
+        }
+    }
+
+    /// Receives and answers one message; `false` when the worker has left.
+    fn answer(&mut self, link: &mut Link) -> Result<bool, Failure> {
+        let wait = Wait::within(self.server.options.patience, "waiting for its next request");
+        let wait = wait.unless(&self.server.closing);
+        let head = link.receiver.receive(&wait)?;
+        match head.kind {
+            message::ASK => self.ask(link)?,
+            message::FETCH => self.fetch(link, head.number)?,
+            message::PULL => self.pull(link, head)?,
+            message::PUSH => self.push(link, head)?,
+            message::SUM => self.sum(link, head)?,
+            message::HOLD => self.hold(link)?,
+            message::CUT => self.cut(link, head)?,
+            message::TALLY => {
+                let counts = self.server.locked().tally.write();
+                link.sender.send(message::COUNTS, 0, &[&counts])?;
+            }
+            message::STOP => {
+                self.server.locked().stop = true;
+                self.server.wake();
+            }
+            message::SETTLE => self.settle(head.number),
+            message::LEAVE => return Ok(false),
+            other => return Err(self.odd(link, format!("a message of kind {other}")).into()),
+        }
+        Ok(true)
+    }
+
+    fn odd(&self, link: &Link, found: String) -> LinkError {
+        LinkError::Protocol {
+            task: self.task,
+            address: link.address.clone(),
+            found,
+            expected: "a request that fits this server's weights".to_owned(),
+        }
+    }
+
+    fn ask(&mut self, link: &mut Link) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let server = self.server;
+        let mut core = server.locked();
+        let mut head = GrantHead::default();
+        if server.first && !server.synchronous {
+            loop {
+                (head.tickets, head.count) = core.top_up(self.rank);
+                head.over = core.tickets.is_over();
+                if head.count > 0 || head.over {
+                    break;
+                }
+                if core.waiting > 0 {
+                    server.changed.notify_all(); // what was just given back may be all that is left
+                }
+                let (outstanding, stop) = (core.tickets.outstanding().len(), core.stop);
+                core = server.wait_while(core, server.options.patience, |core| {
+                    core.tickets.outstanding().len() == outstanding
+                        && core.stop == stop
+                        && !core.tickets.has_returned()
+                        && !core.tickets.is_over()
+                })?;
+            }
+            if head.over && core.waiting > 0 {
+                server.changed.notify_all();
+            }
+        } else if server.synchronous {
+            head.over = server.is_finished(&core);
+        }
+        head.version = core.version;
+        head.vote = core.take_window(self.rank);
+        drop(core);
+        head.held = elapsed(begun);
+        link.sender.send(message::GRANT, head.version, &[&head.write()])?;
+        Ok(())
+    }
+
+    fn fetch(&mut self, link: &mut Link, least: u64) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let server = self.server;
+        let core = server
+            .wait_while(server.locked(), server.options.patience, |core| core.version < least)?;
+        let (core, held) = self.copy_weights(core, begun)?;
+        let head = GrantHead { version: core.version, held, weights: true, ..GrantHead::default() };
+        drop(core);
+        let weights = bytes::of(&self.copy);
+        link.sender.send(message::GRANT, head.version, &[&head.write(), weights])?;
+        Ok(())
+    }
+
+    /// Copies the weights for the worker, as soon as it may have them; says how long it waited.
+    fn copy_weights<'g>(
+        &mut self,
+        core: MutexGuard<'g, Core>,
+        begun: Instant,
+    ) -> Result<(MutexGuard<'g, Core>, u64), Failure>
+    where
+        'a: 'g,
+    {
+        let (rank, server) = (self.rank, self.server);
+        let works = !server.first || core.tickets.held(rank) > 0;
+        let mut core = if works {
+            server.wait_while(core, server.options.patience, |core| !core.pulls.may_pull(rank))?
+        } else {
+            core
+        };
+        let held = elapsed(begun);
+        if works {
+            let version = core.version;
+            core.pulls.pulled(rank, version);
+        }
+        self.copy.reserve(self.length);
+        self.copy.copy_from_slice(&core.part.params);
+        Ok((core, held))
+    }
+
+    fn pull(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
+        let count = usize::try_from(head.number).unwrap_or(usize::MAX);
+        self.read_bytes(link, head.length)?;
+        if indices::decode(&self.bytes, count, self.length, &mut self.touched).is_err() {
+            return Err(self.odd(link, "indices that are none".to_owned()).into());
+        }
+        let server = self.server;
+        let rank = self.rank;
+        let mut core = server.wait_while(server.locked(), server.options.patience, |core| {
+            !core.pulls.may_pull(rank)
+        })?;
+        let version = core.version;
+        core.pulls.pulled(rank, version);
+        self.values.clear();
+        self.values.extend(self.touched.iter().map(|index| core.part.params[*index as usize]));
+        drop(core);
+        link.sender.send(message::VALUES, version, &[bytes::of(&self.values)])?;
+        Ok(())
+    }
+
+    fn read_bytes(&mut self, link: &mut Link, length: u64) -> Result<(), Failure> {
+        // Five bytes are the most an index takes.
+        let most = 5 * self.length as u64;
+        if length > most {
+            return Err(link.receiver.too_long(length, most).into());
+        }
+        self.bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+        link.receiver.read(&mut self.bytes)?;
+        Ok(())
+    }
+
+    /// Reads a gradient into this worker's inbox.
+    fn receive_gradient(&mut self, link: &mut Link, head: Head) -> Result<PushHead, Failure> {
+        let mut fixed = [0; PushHead::BYTES];
+        if head.length < PushHead::BYTES as u64 {
+            return Err(self.odd(link, format!("a push of {} bytes", head.length)).into());
+        }
+        link.receiver.read(&mut fixed)?;
+        let push = PushHead::read(&fixed);
+        let body = match push.form {
+            Form::None => 0,
+            Form::Dense => 4 * self.length as u64,
+            Form::Sparse { count, bytes } => 4 * u64::from(count) + u64::from(bytes),
+        };
+        if head.length != body + PushHead::BYTES as u64 {
+            return Err(self.odd(link, format!("a push of {} bytes", head.length)).into());
+        }
+        let inbox = Arc::clone(&self.inboxes[self.rank]);
+        let mut inbox = inbox.write().unwrap_or_else(PoisonError::into_inner);
+        inbox.head = push;
+        match push.form {
+            Form::None => {}
+            Form::Dense => {
+                inbox.dense.reserve(self.length);
+                link.receiver.read(bytes::of_mut(&mut inbox.dense))?;
+            }
+            Form::Sparse { count, bytes } => {
+                self.read_bytes(link, u64::from(bytes))?;
+                let (count, length) = (count as usize, self.length);
+                if indices::decode(&self.bytes, count, length, &mut inbox.indices).is_err() {
+                    return Err(self.odd(link, "indices that are none".to_owned()).into());
+                }
+                inbox.values.resize(count, 0.0);
+                link.receiver.read(bytes::of_mut(&mut inbox.values))?;
+            }
+        }
+        Ok(push)
+    }
+
+    fn push(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
+        let push = self.receive_gradient(link, head)?;
+        let begun = Instant::now();
+        let server = self.server;
+        let mut grant = GrantHead::default();
+        let mut core = if server.synchronous {
+            self.join_step(&push, head.number, &mut grant)?
+        } else {
+            self.update_at_once(&push, head.number, &mut grant)?
+        };
+        grant.held = elapsed(begun);
+        grant.vote = core.take_window(self.rank);
+        if push.wants_weights {
+            let held;
+            (core, held) = self.copy_weights(core, Instant::now())?;
+            grant.held += held;
+            grant.weights = true;
+        }
+        grant.version = core.version;
+        let waiting = core.waiting > 0;
+        drop(core);
+        if waiting {
+            server.changed.notify_all();
+        }
+        let weights = if grant.weights { bytes::of(&self.copy) } else { &[] };
+        link.sender.send(message::GRANT, grant.version, &[&grant.write(), weights])?;
+        Ok(())
+    }
+
+    /// Not in step: the gradient becomes an update now, or as soon as nobody else suffers.
+    fn update_at_once(
+        &mut self,
+        push: &PushHead,
+        batch: u64,
+        grant: &mut GrantHead,
+    ) -> Result<MutexGuard<'a, Core>, Failure> {
+        let (server, rank) = (self.server, self.rank);
+        let mut core = server.wait_while(server.locked(), server.options.patience, |core| {
+            !core.may_update(batch) || (server.first && !core.pulls.may_push(rank, core.version))
+        })?;
+        core.pulls.forget(rank);
+        let own = !server.first || core.tickets.complete(batch, rank);
+        if push.vote.poisoned {
+            core.count_vote(&push.vote);
+        } else if own && !core.done.contains(batch) {
+            let inbox = Arc::clone(&self.inboxes[rank]);
+            let inbox = inbox.read().unwrap_or_else(PoisonError::into_inner);
+            let version = core.version;
+            core.part.apply(&inbox, version);
+            grant.staleness = version.saturating_sub(push.pulled);
+            core.count(batch, grant.staleness);
+            core.count_vote(&push.vote);
+        } else {
+            grant.dropped = true;
+            core.drop_vote(&push.vote);
+        }
+        if server.first {
+            (grant.tickets, grant.count) = core.top_up(rank);
+            grant.over = core.tickets.is_over();
+        }
+        Ok(core)
+    }
+
+    /// In step: the gradient waits for the others'; the last one to come makes the update.
+    fn join_step(
+        &mut self,
+        push: &PushHead,
+        step: u64,
+        grant: &mut GrantHead,
+    ) -> Result<MutexGuard<'a, Core>, Failure> {
+        let (server, rank) = (self.server, self.rank);
+        let mut core = server.locked();
+        if let Some(task) = core.lost {
+            return Err(Interrupted::Lost(task).into());
+        }
+        if core.given_before {
+            core.given_before = false;
+            core.given.fill(false);
+        }
+        if push.pulled != core.version || step != core.version {
+            grant.dropped = true;
+            core.drop_vote(&push.vote);
+            grant.over = server.is_finished(&core);
+            return Ok(core);
+        }
+        core.given[rank] = true;
+        let workers = self.inboxes.len();
+        let needed = workers - server.options.backup_workers;
+        let here = core.given[..workers].iter().filter(|given| **given).count();
+        if here == needed {
+            core = server.wait_while(core, server.options.patience, |core| {
+                core.version == step && !core.may_update(step)
+            })?;
+            if core.version == step {
+                self.finish_step(&mut core);
+                server.changed.notify_all();
+            }
+        } else {
+            core = server.wait_while(core, server.options.patience, |core| core.version == step)?;
+        }
+        grant.over = server.is_finished(&core);
+        Ok(core)
+    }
+
+    /// Makes one update of all gradients that are there.
+    fn finish_step(&self, core: &mut Core) {
+        let guards: Vec<_> = self
+            .inboxes
+            .iter()
+            .zip(&core.given)
+            .filter(|(_, given)| **given)
+            .map(|(inbox, _)| inbox.read().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        let inboxes: Vec<&Inbox> = guards.iter().map(|guard| &**guard).collect();
+        let poisoned = inboxes.iter().any(|inbox| inbox.head.vote.poisoned);
+        let step = core.version;
+        if !poisoned {
+            core.part.apply_together(&inboxes, self.server.options.combine, step);
+        }
+        core.count(step, 0);
+        for inbox in inboxes {
+            core.count_vote(&inbox.head.vote);
+        }
+        core.given.fill(false);
+    }
+
+    /// After a loss: catches up with servers that had all gradients of a step, from those that are here.
+    fn settle(&mut self, version: u64) {
+        let mut core = self.server.locked();
+        if self.server.synchronous && core.given_before && core.version < version {
+            self.finish_step(&mut core);
+            core.given_before = false;
+        }
+        drop(core);
+        self.server.wake();
+    }
+
+    fn sum(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
+        if head.length > message::MOST_SUMS || !head.length.is_multiple_of(8) {
+            return Err(link.receiver.too_long(head.length, message::MOST_SUMS).into());
+        }
+        self.bytes.resize(usize::try_from(head.length).unwrap_or(0), 0);
+        link.receiver.read(&mut self.bytes)?;
+        let (words, _) = self.bytes.as_chunks::<8>();
+        let values: Vec<f64> = words.iter().map(|word| f64::from_le_bytes(*word)).collect();
+        let server = self.server;
+        let mut core = server.locked();
+        let round = core.meeting.round;
+        core.meeting.brought[self.rank] = Some(values);
+        core.close_meeting();
+        if core.meeting.round != round && core.waiting > 0 {
+            server.changed.notify_all();
+        }
+        let core =
+            server.wait_while(core, server.options.patience, |core| core.meeting.round == round)?;
+        let sums: Vec<u8> = core.meeting.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        drop(core);
+        link.sender.send(message::SUMS, 0, &[&sums])?;
+        Ok(())
+    }
+
+    fn hold(&mut self, link: &mut Link) -> Result<(), Failure> {
+        let mut core = self.server.locked();
+        core.hold = Some(Hold { by: self.rank, target: None });
+        let done = core.done.write();
+        drop(core);
+        link.sender.send(message::HELD, 0, &[&done])?;
+        Ok(())
+    }
+
+    fn cut(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
+        if head.length > message::MOST_SET {
+            return Err(link.receiver.too_long(head.length, message::MOST_SET).into());
+        }
+        self.bytes.resize(usize::try_from(head.length).unwrap_or(0), 0);
+        link.receiver.read(&mut self.bytes)?;
+        let Ok(target) = Done::read(&self.bytes) else {
+            return Err(self.odd(link, "a set of batches that is none".to_owned()).into());
+        };
+        let server = self.server;
+        let mut core = server.locked();
+        if let Some(hold) = &mut core.hold {
+            hold.target = Some(target.clone());
+            server.changed.notify_all();
+        }
+        let missing = |core: &Core| !core.done.covers(&target);
+        let mut core = match server.wait_while(core, CATCH_UP, missing) {
+            Ok(core) => core,
+            Err(Interrupted::Late) => {
+                // Their worker died in the middle of sending: this part goes without them.
+                let mut core = server.locked();
+                core.done.add(&target);
+                core.version = core.done.below + core.done.beyond.len() as u64;
+                core
+            }
+            Err(reason) => return Err(reason.into()),
+        };
+        let params = core.part.params.clone();
+        let slots: Vec<Vec<f32>> = core.part.slots().map(<[f32]>::to_vec).collect();
+        let (version, done) = (core.version, core.done.write());
+        let outstanding = if server.synchronous { Vec::new() } else { core.tickets.outstanding() };
+        core.hold = None;
+        drop(core);
+        server.wake();
+        let outstanding = message::write_numbers(outstanding);
+        let sizes = message::write_numbers([outstanding.len() as u64, done.len() as u64]);
+        let mut payload: Vec<&[u8]> = vec![&sizes, &outstanding, &done, bytes::of(&params)];
+        payload.extend(slots.iter().map(|slot| bytes::of(slot)));
+        link.sender.send(message::STATE, version, &payload)?;
+        Ok(())
+    }
+}
+
+fn elapsed(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

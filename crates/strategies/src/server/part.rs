@@ -1,0 +1,241 @@
+//! The weights of one server: its part of the flat buffer, the optimiser's state for it, and how a
+//! gradient becomes an update.
+
+use super::message::{Form, PushHead};
+use crate::{Combine, Setup};
+use paceline_models::{
+    kernels::Buffer,
+    optimizer::{Optimizer, State},
+    threads::Pool,
+};
+use std::ops::Range;
+
+/// Parts begin on a cache line.
+const LINE: usize = 16;
+/// Values added up at a time; sums, weights and state of a block stay in the first-level cache.
+const BLOCK: usize = 2048;
+
+/// Cuts `length` weights into one part per server, equal to a cache line; a large tensor may be cut.
+#[must_use]
+pub fn parts(length: usize, servers: usize) -> Vec<Range<usize>> {
+    let cut = |at: usize| {
+        if at == servers {
+            length
+        } else {
+            (length * at / servers).next_multiple_of(LINE).min(length)
+        }
+    };
+    (0..servers).map(|server| cut(server)..cut(server + 1)).collect()
+}
+
+/// A gradient as it came.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) head: PushHead,
+    pub(super) dense: Buffer,
+    /// Positions within the part.
+    pub(super) indices: Vec<u32>,
+    pub(super) values: Vec<f32>,
+}
+
+/// One server's weights.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) range: Range<usize>,
+    pub(super) params: Buffer,
+    /// As long as the whole layout; memory that is never touched costs nothing.
+    pub(super) state: State,
+    optimizer: Optimizer,
+    pool: Pool,
+    /// Running statistics, which are averaged and not summed.
+    averaged: Vec<Range<usize>>,
+    block: Vec<f32>,
+}
+
+impl Part {
+    pub(super) fn new(setup: &Setup<'_>, range: Range<usize>, params: &[f32]) -> Self {
+        let mut own = Buffer::zeroed(range.len());
+        own.copy_from_slice(&params[range.clone()]);
+        let mut state = setup.optimizer.state();
+        if let Some(old) = setup.state {
+            for (new, old) in state.buffers_mut().iter_mut().zip(old.buffers()) {
+                if !new.is_empty() {
+                    new[range.clone()].copy_from_slice(&old[range.clone()]);
+                }
+            }
+        }
+        let untrained = setup.layout.entries().iter().filter(|entry| !entry.trained);
+        Self {
+            range,
+            params: own,
+            state,
+            optimizer: setup.optimizer.clone(),
+            pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
+            averaged: untrained.map(paceline_models::Entry::range).collect(),
+            block: vec![0.0; BLOCK],
+        }
+    }
+
+    /// State buffers of this part, in the order of the optimiser's slots.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &[f32]> {
+        let used = self.state.buffers().iter().filter(|buffer| !buffer.is_empty());
+        used.map(|buffer| &buffer[self.range.clone()])
+    }
+
+    /// One gradient, one update; `step` counts from 0.
+    pub(super) fn apply(&mut self, inbox: &Inbox, step: u64) {
+        let rate = inbox.head.rate;
+        let Self { range, params, state, optimizer, pool, .. } = self;
+        match inbox.head.form {
+            Form::None => {}
+            Form::Dense => {
+                optimizer.update_on(pool, range.clone(), params, &inbox.dense, state, rate, step);
+            }
+            Form::Sparse { .. } => optimizer.update_sparse(
+                range.start,
+                &inbox.indices,
+                &inbox.values,
+                params,
+                state,
+                rate,
+                step,
+            ),
+        }
+    }
+
+    /// Several gradients, in the order given, one update.
+    pub(super) fn apply_together(&mut self, inboxes: &[&Inbox], combine: Combine, step: u64) {
+        let Some(first) = inboxes.first() else { return };
+        let rate = first.head.rate;
+        let factor = factor(inboxes, combine);
+        let with_gradient: Vec<&Inbox> =
+            inboxes.iter().copied().filter(|inbox| inbox.head.form != Form::None).collect();
+        if with_gradient.is_empty() {
+            return;
+        }
+        if with_gradient.iter().all(|inbox| inbox.head.form == Form::Dense) {
+            self.apply_dense(&with_gradient, factor, rate, step);
+        } else {
+            let (indices, mut values) = merge(&with_gradient, factor);
+            let Self { range, params, state, optimizer, averaged, .. } = self;
+            for entry in averaged.iter() {
+                let place = |at: usize| {
+                    indices.partition_point(|index| range.start + (*index as usize) < at)
+                };
+                for value in &mut values[place(entry.start)..place(entry.end)] {
+                    *value /= with_gradient.len() as f32 * factor;
+                }
+            }
+            optimizer.update_sparse(range.start, &indices, &values, params, state, rate, step);
+        }
+    }
+
+    fn apply_dense(&mut self, inboxes: &[&Inbox], factor: f32, rate: f32, step: u64) {
+        let Self { range, params, state, optimizer, averaged, block, .. } = self;
+        let length = range.len();
+        for start in (0..length).step_by(BLOCK) {
+            let end = (start + BLOCK).min(length);
+            let sums = &mut block[..end - start];
+            sums.copy_from_slice(&inboxes[0].dense[start..end]);
+            for inbox in &inboxes[1..] {
+                for (sum, value) in sums.iter_mut().zip(&inbox.dense[start..end]) {
+                    *sum += value;
+                }
+            }
+            if factor != 1.0 {
+                sums.iter_mut().for_each(|sum| *sum *= factor);
+            }
+            let global = range.start + start..range.start + end;
+            average(sums, &global, averaged, inboxes.len() as f32 * factor);
+            let params = &mut params[start..end];
+            optimizer.update(global, params, sums, state, rate, step);
+        }
+    }
+}
+
+/// What the sum of the gradients is multiplied with. Gradients are scaled by one over the global
+/// batch, so they add up to the mean if all are there; if some are missing, the mean is over the
+/// examples of those that came.
+fn factor(inboxes: &[&Inbox], combine: Combine) -> f32 {
+    let came: u64 = inboxes.iter().map(|inbox| inbox.head.vote.loss.examples).sum();
+    let global = inboxes[0].head.global;
+    let mean = if came == 0 || came == global { 1.0 } else { global as f32 / came as f32 };
+    match combine {
+        Combine::Mean => mean,
+        Combine::Sum => mean * inboxes.len() as f32,
+    }
+}
+
+/// Divides those of `sums` (which stand at `range`) that are averaged.
+fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], by: f32) {
+    let first = averaged.partition_point(|entry| entry.end <= range.start);
+    for entry in averaged[first..].iter().take_while(|entry| entry.start < range.end) {
+        let inside =
+            entry.start.max(range.start) - range.start..entry.end.min(range.end) - range.start;
+        for value in &mut sums[inside] {
+            *value /= by;
+        }
+    }
+}
+
+/// Adds up sparse gradients (a dense one among them counts as touching everything).
+fn merge(inboxes: &[&Inbox], factor: f32) -> (Vec<u32>, Vec<f32>) {
+    let mut all: Vec<(u32, f32)> = Vec::new();
+    for inbox in inboxes {
+        if inbox.head.form == Form::Dense {
+            all.extend((0u32..).zip(inbox.dense.iter().copied()));
+        } else {
+            all.extend(inbox.indices.iter().copied().zip(inbox.values.iter().copied()));
+        }
+    }
+    // Stable: equal indices stay in the order of the workers, so that sums have the same bits.
+    all.sort_by_key(|(index, _)| *index);
+    let (mut indices, mut values) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+    for (index, value) in all {
+        if indices.last() == Some(&index) {
+            *values.last_mut().expect("as long as the indices") += value;
+        } else {
+            indices.push(index);
+            values.push(value);
+        }
+    }
+    if factor != 1.0 {
+        values.iter_mut().for_each(|value| *value *= factor);
+    }
+    (indices, values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_cover_everything_once(length in 0usize..100_000, servers in 1usize..9) {
+            let parts = parts(length, servers);
+            prop_assert_eq!(parts.len(), servers);
+            prop_assert_eq!((parts[0].start, parts[servers - 1].end), (0, length));
+            for pair in parts.windows(2) {
+                prop_assert_eq!(pair[0].end, pair[1].start);
+                prop_assert!(pair[0].end % LINE == 0 || pair[0].end == length);
+            }
+            let most = parts.iter().map(Range::len).max().unwrap_or(0);
+            prop_assert!(most <= length / servers + 2 * LINE);
+        }
+    }
+
+    #[test]
+    fn sparse_gradients_add_up_where_they_meet() {
+        let inbox = |indices: &[u32], values: &[f32]| Inbox {
+            head: PushHead { form: Form::Sparse { count: 0, bytes: 0 }, ..PushHead::default() },
+            indices: indices.to_vec(),
+            values: values.to_vec(),
+            ..Inbox::default()
+        };
+        let (one, two) = (inbox(&[1, 5, 9], &[1.0, 2.0, 3.0]), inbox(&[0, 5], &[4.0, 0.5]));
+        let (indices, values) = merge(&[&one, &two], 2.0);
+        assert_eq!(indices, [0, 1, 5, 9]);
+        assert_eq!(values, [8.0, 2.0, 5.0, 6.0]);
+    }
+}

@@ -1,0 +1,267 @@
+//! A job of threads over in-process links, on a problem whose answer is known.
+//!
+//! Weight `i` of example `e` wants to be `target(e, i)`; the best weights are the mean over all
+//! examples. Batches are 12 examples of 48, in order.
+
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // every test file uses a part of it
+
+use paceline_cluster::{
+    Role, Seat, TaskId,
+    seat::{Table, TableSeat},
+};
+use paceline_models::{
+    Layout, StepLoss, Touched,
+    kernels::Buffer,
+    optimizer::{self, Mask, Optimizer, State},
+};
+use paceline_strategies::{
+    Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StrategyError, Tally, Ticket,
+    Vote, find,
+};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+pub const WEIGHTS: usize = 2_100;
+pub const BATCH: u64 = 12;
+pub const EXAMPLES: u64 = 48;
+pub const RATE: f32 = 0.2;
+
+pub fn layout() -> Layout {
+    let mut layout = Layout::default();
+    layout.push("a.weight", &[1_000], true);
+    layout.push("a.running_mean", &[100], false);
+    layout.push("b.weight", &[1_000], true);
+    layout
+}
+
+pub fn target(example: u64, weight: usize) -> f32 {
+    (((weight as u64 * 31 + example * 17) % 97) as f32 - 48.0) * 0.05
+}
+
+/// What all examples together want.
+pub fn best(weight: usize) -> f32 {
+    (0..EXAMPLES).map(|example| target(example, weight)).sum::<f32>() / EXAMPLES as f32
+}
+
+pub fn worker(index: u32) -> TaskId {
+    TaskId::new(Role::Worker, index)
+}
+
+pub fn server(index: u32) -> TaskId {
+    TaskId::new(Role::Ps, index)
+}
+
+/// What one worker is to do.
+#[derive(Clone)]
+pub struct Job {
+    pub strategy: &'static str,
+    pub optimizer: &'static str,
+    pub workers: u32,
+    pub servers: u32,
+    pub steps: u64,
+    pub options: Options,
+    pub origin: Origin,
+    pub start: Vec<f32>,
+    pub state: Option<State>,
+    /// Touches a tenth of the weights per batch.
+    pub sparse: bool,
+    pub table: Arc<Table>,
+    /// Batches that made an update, by whoever.
+    pub served: Arc<Mutex<Vec<(u64, usize)>>>,
+}
+
+/// How a worker fared.
+pub struct Outcome {
+    pub params: Vec<f32>,
+    pub step: u64,
+    pub examples: u64,
+    pub counted: u64,
+    pub snapshot: Option<Snapshot>,
+    pub tally: Tally,
+    pub most_stale: u64,
+}
+
+impl Job {
+    pub fn new(strategy: &'static str, workers: u32, servers: u32, steps: u64) -> Self {
+        Self {
+            strategy,
+            optimizer: "momentum",
+            workers,
+            servers,
+            steps,
+            options: Options { patience: Duration::from_secs(20), ..Options::default() },
+            origin: Origin::default(),
+            start: vec![0.5; WEIGHTS],
+            state: None,
+            sparse: false,
+            table: Table::new(workers, servers),
+            served: Arc::default(),
+        }
+    }
+
+    pub fn optimizer(&self) -> Optimizer {
+        let entry = optimizer::find(self.optimizer).unwrap();
+        Optimizer::with_mask(entry, entry.defaults, Mask::of(&layout())).unwrap()
+    }
+
+    pub fn with_setup<T>(
+        &self,
+        seat: Option<Arc<TableSeat>>,
+        then: impl FnOnce(&Setup<'_>) -> T,
+    ) -> T {
+        let (layout, optimizer) = (layout(), self.optimizer());
+        let mut setup = Setup::alone(1, &layout, &optimizer);
+        setup.seat = seat.map(|seat| seat as Arc<dyn Seat>);
+        setup.options = self.options;
+        setup.origin = self.origin.clone();
+        setup.steps = Some(self.steps);
+        setup.state = self.state.as_ref();
+        then(&setup)
+    }
+
+    pub fn server(&self, index: u32) -> Server {
+        let synchronous = find(self.strategy).unwrap().synchronous;
+        self.with_setup(Some(self.table.seat(server(index))), |setup| {
+            Server::new(setup, synchronous, &self.start).unwrap()
+        })
+    }
+
+    pub fn exchange(
+        &self,
+        seat: Option<Arc<TableSeat>>,
+    ) -> Result<Box<dyn Exchange>, StrategyError> {
+        self.with_setup(seat, |setup| {
+            Ok((find(self.strategy).unwrap().connect)(setup)?.swap_remove(0))
+        })
+    }
+
+    pub fn touched(&self, batch: u64) -> Touched {
+        if !self.sparse {
+            return Touched::All;
+        }
+        let trained = (0..1_000u32).chain(1_100..WEIGHTS as u32);
+        Touched::Sparse(trained.filter(|i| (u64::from(*i) + batch) % 10 == 0).collect())
+    }
+
+    /// The gradient of a share; only what is touched where the job is sparse.
+    pub fn gradient(&self, ticket: Ticket, params: &[f32], grad: &mut [f32]) -> StepLoss {
+        let (rank, of) = (ticket.share.0 as u64, ticket.share.1 as u64);
+        let examples = rank * BATCH / of..(rank + 1) * BATCH / of;
+        grad.fill(0.0);
+        let touched = match self.touched(ticket.batch) {
+            Touched::All => (0..WEIGHTS).collect::<Vec<_>>(),
+            Touched::Sparse(indices) => indices.iter().map(|index| *index as usize).collect(),
+        };
+        for place in examples.clone() {
+            let example = (ticket.batch * BATCH + place) % EXAMPLES;
+            for &weight in &touched {
+                grad[weight] += (params[weight] - target(example, weight)) / BATCH as f32;
+            }
+        }
+        if !self.sparse {
+            // Statistics are a change per worker, not a sum over examples.
+            grad[1_000..1_100].fill(0.25);
+        }
+        let count = examples.end - examples.start;
+        StepLoss { loss_sum: count as f64, correct: 0, examples: count }
+    }
+
+    /// One step; says how it ended.
+    pub fn step(
+        &self,
+        exchange: &mut dyn Exchange,
+        ticket: Ticket,
+        params: &mut [f32],
+        grad: &mut Buffer,
+    ) -> Result<paceline_strategies::Pushed, StrategyError> {
+        let info = StepInfo { step: ticket.batch, rate: RATE / 4.0, examples: BATCH };
+        exchange.pull(info, &self.touched(ticket.batch), params)?;
+        let loss = self.gradient(ticket, params, grad);
+        exchange.ready(0..WEIGHTS, params, grad);
+        exchange.push(Vote { loss, ..Vote::default() }, params, grad)
+    }
+
+    /// Trains as the trainer does. `pause` is called before each push.
+    pub fn work(
+        &self,
+        mut exchange: Box<dyn Exchange>,
+        mut each: impl FnMut(u64),
+    ) -> Result<Outcome, StrategyError> {
+        let mut params = self.start.clone();
+        let mut grad = Buffer::zeroed(WEIGHTS);
+        let mut step = self.origin.version;
+        let (mut examples, mut counted, mut most_stale) = (0, 0, 0);
+        while step < self.steps || !exchange.keeps_step() {
+            let Some(ticket) = exchange.deal(step)? else { break };
+            each(ticket.batch);
+            let pushed = self.step(&mut *exchange, ticket, &mut params, &mut grad)?;
+            let (rank, of) = (ticket.share.0 as u64, ticket.share.1 as u64);
+            examples += (rank + 1) * BATCH / of - rank * BATCH / of;
+            counted += pushed.vote.loss.examples;
+            most_stale = most_stale.max(pushed.staleness);
+            if !pushed.dropped {
+                self.served.lock().unwrap().push((ticket.batch, exchange.place().0));
+            }
+            step = pushed.version.0;
+        }
+        let last = StepInfo { step, rate: 0.0, examples: BATCH };
+        exchange.pull(last, &Touched::All, &mut params)?;
+        exchange.sum(&mut [1.0])?;
+        let snapshot = exchange.snapshot()?;
+        let tally = exchange.tally()?;
+        exchange.leave()?;
+        if let Some(snapshot) = &snapshot {
+            step = snapshot.version.0;
+        }
+        Ok(Outcome { params, step, examples, counted, snapshot, tally, most_stale })
+    }
+
+    /// Runs all tasks; every worker sleeps by `pace(rank, batch)` before each step.
+    pub fn run(&self, pace: impl Fn(u32, u64) -> Duration + Sync) -> Vec<Outcome> {
+        std::thread::scope(|scope| {
+            let servers: Vec<_> = (0..self.servers)
+                .map(|index| {
+                    let server = self.server(index);
+                    scope.spawn(move || server.serve())
+                })
+                .collect();
+            let workers: Vec<_> = (0..self.workers)
+                .map(|index| {
+                    let seat = self.table.seat(worker(index));
+                    let pace = &pace;
+                    scope.spawn(move || {
+                        let exchange = self.exchange(Some(seat)).unwrap();
+                        self.work(exchange, |batch| std::thread::sleep(pace(index, batch))).unwrap()
+                    })
+                })
+                .collect();
+            let outcomes = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+            for server in servers {
+                server.join().unwrap().unwrap();
+            }
+            outcomes
+        })
+    }
+
+    /// The same on one device.
+    pub fn alone(&self) -> Outcome {
+        let job = Self { strategy: "one-device", ..self.clone() };
+        job.work(job.exchange(None).unwrap(), |_| ()).unwrap()
+    }
+}
+
+pub fn no_pause(_: u32, _: u64) -> Duration {
+    Duration::ZERO
+}
+
+pub fn assert_close(a: &[f32], b: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(a.len(), b.len());
+    for (at, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!(
+            (a - b).abs() <= tolerance * a.abs().max(1.0),
+            "{what}: weight {at}: {a} against {b}"
+        );
+    }
+}

@@ -114,7 +114,8 @@ impl Client {
         self.remotes.clear();
         let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
         for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
-            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait)?;
+            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
+            let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
             self.remotes.push(Remote { link, part, version: 0 });
         }
         self.told = Traffic {
@@ -141,12 +142,6 @@ impl Client {
         self.nothing_more(0, rest)?;
         self.take_tickets(&grant);
         self.window.add(&grant.vote);
-        if grant.over {
-            // The last updates of others are not in the weights at hand.
-            self.over = true;
-            self.fresh = false;
-            self.least = grant.version;
-        }
         Ok(grant.version)
     }
 
@@ -155,7 +150,12 @@ impl Client {
             self.dealt.clear(); // the server has taken them back
         }
         self.dealt.extend(&grant.tickets[..grant.count as usize]);
-        self.over |= grant.over;
+        if grant.over {
+            // The last updates of others may not be in the weights at hand.
+            self.over = true;
+            self.fresh = false;
+            self.least = grant.version;
+        }
     }
 
     /// Brings the weights of a step.
@@ -450,14 +450,12 @@ impl Client {
     /// Waits for an answer of one server.
     fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
         let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
-        let head = match self.remotes[server].link.receiver.receive(&wait) {
-            Ok(head) => head,
-            Err(LinkError::Cancelled { .. }) => {
-                let task = self.seat.lost().last().copied();
-                return Err(StrategyError::PeerLost { task, step: self.step.step });
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let head = self.remotes[server].link.receiver.receive(&wait);
+        let head = head.map_err(|error| match error {
+            // A server that hangs up is gone itself.
+            LinkError::Lost { .. } => error.into(),
+            error => StrategyError::explain(error, &*self.seat, self.step.step),
+        })?;
         if head.kind == message::REFUSED {
             let name = self.small(server, head)?;
             let task = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());

@@ -1,6 +1,6 @@
 //! Why an exchange could not be set up or went wrong.
 
-use paceline_cluster::{LinkError, TaskId};
+use paceline_cluster::{LinkError, Seat, TaskId};
 
 /// Why an exchange could not be set up or went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,17 @@ pub enum StrategyError {
 }
 
 impl StrategyError {
+    /// What a failed conversation means. Whoever notices a loss first hangs up, so that nobody waits:
+    /// the task that a link names may be well. The seat knows who is gone, if anybody does yet.
+    pub(crate) fn explain(error: LinkError, seat: &dyn Seat, step: u64) -> Self {
+        let alarmed = matches!(error, LinkError::Cancelled { .. } | LinkError::Stopped { .. });
+        match seat.lost().last() {
+            Some(task) if alarmed || error.is_lost() => Self::PeerLost { task: Some(*task), step },
+            None if alarmed => Self::PeerLost { task: None, step },
+            _ => error.into(),
+        }
+    }
+
     /// The task whose loss caused it, where one did.
     #[must_use]
     pub fn lost(&self) -> Option<TaskId> {

@@ -158,13 +158,12 @@ impl Server {
         std::thread::scope(|scope| {
             for (rank, task) in workers.iter().enumerate() {
                 let inboxes = &inboxes;
-                // A thread that cannot be started is a worker that nobody listens to: its own
-                // deadline says so.
-                let _ = std::thread::Builder::new()
-                    .name(format!("serve-{task}"))
-                    .spawn_scoped(scope, move || {
-                        desk::Desk::new(self, rank, *task, inboxes, length).run()
-                    });
+                let desk = desk::Desk::new(self, rank, *task, inboxes, length);
+                let thread = std::thread::Builder::new().name(format!("serve-{task}"));
+                // Without a thread nobody listens to the worker: its own deadline says so.
+                if thread.spawn_scoped(scope, || desk.run()).is_err() {
+                    self.desks.fetch_sub(1, Ordering::AcqRel);
+                }
             }
             loop {
                 std::thread::sleep(LOOK);

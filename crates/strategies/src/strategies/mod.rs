@@ -1,6 +1,7 @@
 //! The strategies, and how one is found by name.
 
 mod mirrored;
+mod multi_worker;
 mod one_device;
 mod ps_async;
 mod ps_sync;
@@ -15,8 +16,13 @@ use paceline_models::{
 use std::sync::Arc;
 
 /// Every strategy, in the order help texts show them.
-pub const ALL: &[&Entry] =
-    &[&one_device::ENTRY, &mirrored::ENTRY, &ps_sync::ENTRY, &ps_async::ENTRY];
+pub const ALL: &[&Entry] = &[
+    &one_device::ENTRY,
+    &mirrored::ENTRY,
+    &multi_worker::ENTRY,
+    &ps_sync::ENTRY,
+    &ps_async::ENTRY,
+];
 
 /// One strategy of the registry.
 #[derive(Debug)]

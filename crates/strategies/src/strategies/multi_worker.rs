@@ -1,0 +1,340 @@
+//! A copy of the model in every process, gradients added up by all-reduce.
+//!
+//! Each worker works on its share of the global batch. Ranges of the gradient go on their way as the
+//! backward pass completes them; when all sums are there, everybody makes the same update from the
+//! same bits, so the copies stay equal without being sent. Votes ride along with the sums.
+//!
+//! Weights move only after the last sum has arrived. A worker that is lost in the middle of a step
+//! therefore leaves everybody with the weights of this step or of the next, never in between, and
+//! [`Exchange::reform`] brings those behind up to the others.
+//!
+//! Running statistics are averaged over the workers: each sees only its own share of the batch.
+
+use super::{Entry, Setup};
+use crate::{
+    Exchange, Options, Pushed, Snapshot, StepInfo, StrategyError, Traffic, Version, Vote,
+    exchange::is_poisoned,
+};
+use paceline_cluster::{LinkError, Seat, Wait, collective::Group, seat::WORKERS_CHANNEL};
+use paceline_models::{
+    StepLoss, Touched,
+    kernels::Buffer,
+    optimizer::{Optimizer, State},
+    threads::Pool,
+};
+use std::{
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "multi-worker",
+    about: "a copy of the model in every process, gradients added up by all-reduce",
+    synchronous: true,
+    needs_servers: false,
+    in_process: false,
+    most_replicas: Some(1),
+    connect,
+};
+
+/// How long the other workers may take to be there.
+const CONNECT: Duration = Duration::from_secs(60);
+/// Gradients of fewer values go in one piece at the end: nothing is gained by cutting 1 MiB.
+const WORTH_CUTTING: usize = 256 << 10;
+/// Values averaged at a time, where some must be.
+const BLOCK: usize = 2048;
+
+struct Worker {
+    seat: Arc<dyn Seat>,
+    options: Options,
+    group: Group,
+    optimizer: Optimizer,
+    state: State,
+    pool: Pool,
+    /// Running statistics.
+    averaged: Vec<Range<usize>>,
+    step: StepInfo,
+    version: Version,
+    /// The ranges of the gradient in the order in which the model completes them, once everybody
+    /// knows it: then they go on their way one by one. Before, and where the gradient is small,
+    /// it goes in one piece at the end.
+    order: Option<Vec<Range<usize>>>,
+    /// Ranges completed in this step.
+    seen: Vec<Range<usize>>,
+    poisoned: bool,
+    block: Vec<f32>,
+    told: (u64, u64),
+    /// When the last step ended: from then on this worker was busy by itself.
+    free: Instant,
+}
+
+fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
+    super::one_replica(&ENTRY, setup)?;
+    let seat = setup.seat.clone().ok_or(StrategyError::NoSeat)?;
+    let group = join(&*seat)?;
+    let untrained = setup.layout.entries().iter().filter(|entry| !entry.trained);
+    Ok(vec![Box::new(Worker {
+        options: setup.options,
+        group,
+        optimizer: setup.optimizer.clone(),
+        state: setup.state.cloned().unwrap_or_else(|| setup.optimizer.state()),
+        pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
+        averaged: untrained.map(paceline_models::Entry::range).collect(),
+        step: StepInfo::NONE,
+        version: Version(setup.origin.version),
+        order: None,
+        seen: Vec::new(),
+        poisoned: false,
+        block: vec![0.0; BLOCK],
+        told: (0, 0),
+        free: Instant::now(),
+        seat,
+    })])
+}
+
+/// Links to all workers of the present generation: the lower rank listens.
+fn join(seat: &dyn Seat) -> Result<Group, StrategyError> {
+    let workers = seat.workers();
+    let me = seat.me();
+    let rank = workers.iter().position(|worker| *worker == me);
+    let rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
+    let wait = Wait::within(CONNECT, "connecting to the other workers").unless(seat.alarm());
+    let failed = |error| StrategyError::explain(error, seat, 0);
+    let mut links = Vec::with_capacity(workers.len());
+    for worker in &workers[..rank] {
+        links.push(Some(seat.connect(*worker, WORKERS_CHANNEL, &wait).map_err(failed)?));
+    }
+    links.push(None);
+    for worker in &workers[rank + 1..] {
+        links.push(Some(seat.accept(*worker, WORKERS_CHANNEL, &wait).map_err(failed)?));
+    }
+    Ok(Group::new(rank, links))
+}
+
+impl Worker {
+    fn failed(&self, error: LinkError) -> StrategyError {
+        StrategyError::explain(error, &*self.seat, self.step.step)
+    }
+
+    /// Adds up the gradient and `numbers` over all workers and makes the update, unless the gradient
+    /// is poisoned. Weights move only when nothing can fail any more.
+    fn reduce_and_update(
+        &mut self,
+        numbers: &mut [f64],
+        params: &mut [f32],
+        grad: &mut [f32],
+    ) -> Result<(), LinkError> {
+        let Self { seat, options, group, optimizer, state, pool, averaged, step, .. } = self;
+        let workers = group.size() as f32;
+        let update =
+            Update { optimizer, pool, averaged, workers, rate: step.rate, step: step.step };
+        let block = &mut self.block;
+        let wait = Wait::within(options.patience, "adding up gradients").unless(seat.alarm());
+        let length = grad.len();
+        let Some(order) = &self.order else {
+            group.all_reduce_with(grad, numbers, &wait)?;
+            if numbers[POISONED] == 0.0 {
+                update.apply(0..length, params, grad, state, block);
+            }
+            return Ok(());
+        };
+        if self.seen.is_empty() {
+            // The share was empty, so the model completed nothing.
+            for range in order {
+                group.begin(range.clone(), &grad[range.clone()]);
+            }
+        }
+        if group.shares_memory() {
+            // All sums are there before the first is handed out. A value that is not finite in one
+            // worker's gradient is one in the sum, so everybody sees it in the first range.
+            let mut poisoned = None;
+            return group.finish(numbers, &wait, |range, sums| {
+                if !*poisoned.get_or_insert_with(|| is_poisoned(sums)) {
+                    update.apply(range.clone(), &mut params[range], sums, state, block);
+                }
+            });
+        }
+        group.finish(numbers, &wait, |range, sums| grad[range].copy_from_slice(sums))?;
+        if numbers[POISONED] == 0.0 {
+            update.apply(0..length, params, grad, state, block);
+        }
+        Ok(())
+    }
+}
+
+/// One update, as far as it is the same for all ranges.
+struct Update<'a> {
+    optimizer: &'a Optimizer,
+    pool: &'a Pool,
+    averaged: &'a [Range<usize>],
+    workers: f32,
+    rate: f32,
+    step: u64,
+}
+
+impl Update<'_> {
+    /// `params` and `sums` are those of `range`.
+    fn apply(
+        &self,
+        range: Range<usize>,
+        params: &mut [f32],
+        sums: &[f32],
+        state: &mut State,
+        block: &mut [f32],
+    ) {
+        let first = self.averaged.partition_point(|entry| entry.end <= range.start);
+        if self.averaged.get(first).is_none_or(|entry| entry.start >= range.end) {
+            let (rate, step) = (self.rate, self.step);
+            return self.optimizer.update_on(self.pool, range, params, sums, state, rate, step);
+        }
+        for at in (0..range.len()).step_by(BLOCK) {
+            let end = (at + BLOCK).min(range.len());
+            let block = &mut block[..end - at];
+            block.copy_from_slice(&sums[at..end]);
+            let place = range.start + at..range.start + end;
+            for entry in self.averaged[first..].iter().take_while(|entry| entry.start < place.end) {
+                let inside = entry.start.max(place.start).min(place.end)
+                    ..entry.end.min(place.end).max(place.start);
+                for value in &mut block[inside.start - place.start..inside.end - place.start] {
+                    *value /= self.workers;
+                }
+            }
+            self.optimizer.update(place, &mut params[at..end], block, state, self.rate, self.step);
+        }
+    }
+}
+
+/// Numbers that ride along: the vote, whether the order of ranges is known, and how long each worker
+/// was busy.
+const POISONED: usize = 4;
+const KNOWS: usize = 5;
+const FIXED: usize = 6;
+/// Workers whose times ride along; with more, waiting counts as exchange.
+const MOST_TIMED: usize = 10;
+
+fn written(vote: &Vote) -> [f64; FIXED] {
+    let flag = |set: bool| f64::from(u8::from(set));
+    let StepLoss { loss_sum, correct, examples } = vote.loss;
+    [loss_sum, correct as f64, examples as f64, flag(vote.stop), flag(vote.poisoned), 0.0]
+}
+
+fn read(sums: &[f64]) -> Vote {
+    Vote {
+        loss: StepLoss { loss_sum: sums[0], correct: sums[1] as u64, examples: sums[2] as u64 },
+        stop: sums[3] > 0.0,
+        poisoned: sums[POISONED] > 0.0,
+    }
+}
+
+impl Exchange for Worker {
+    fn place(&self) -> (usize, usize) {
+        (self.group.rank(), self.group.size())
+    }
+
+    fn pull(
+        &mut self,
+        step: StepInfo,
+        _touched: &Touched,
+        _params: &mut [f32],
+    ) -> Result<Version, StrategyError> {
+        self.step = step;
+        self.seen.clear();
+        self.poisoned = false;
+        Ok(self.version)
+    }
+
+    fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
+        if self.seen.is_empty() {
+            self.poisoned = is_poisoned(grad);
+        }
+        if self.order.is_some() {
+            self.group.begin(range.clone(), grad);
+        }
+        self.seen.push(range);
+    }
+
+    fn push(
+        &mut self,
+        mut vote: Vote,
+        params: &mut [f32],
+        grad: &mut Buffer,
+    ) -> Result<Pushed, StrategyError> {
+        let begun = Instant::now();
+        vote.poisoned |= self.poisoned;
+        let (rank, size) = self.place();
+        let timed = if size <= MOST_TIMED { size } else { 0 };
+        let mut numbers = [0.0; FIXED + MOST_TIMED];
+        numbers[..FIXED].copy_from_slice(&written(&vote));
+        let known = grad.len() >= WORTH_CUTTING && !self.seen.is_empty();
+        numbers[KNOWS] = f64::from(u8::from(known));
+        let busy = (begun - self.free).as_secs_f64();
+        if timed > 0 {
+            numbers[FIXED + rank] = busy;
+        }
+        let numbers = &mut numbers[..FIXED + timed];
+        self.reduce_and_update(numbers, params, grad).map_err(|error| self.failed(error))?;
+        if self.order.is_none() && numbers[KNOWS] as usize == size {
+            self.order = Some(self.seen.clone());
+        }
+        self.version = Version(self.step.step + 1);
+        self.free = Instant::now();
+        // All began together, when the last step ended: who was busy less than the slowest waited.
+        let spent = self.free - begun;
+        let slowest = numbers[FIXED..].iter().copied().fold(busy, f64::max);
+        let wait = Duration::from_secs_f64((slowest - busy).max(0.0)).min(spent);
+        let (sent, received) = self.group.traffic();
+        let traffic = Traffic { sent: sent - self.told.0, received: received - self.told.1 };
+        self.told = (sent, received);
+        Ok(Pushed {
+            vote: read(numbers),
+            version: self.version,
+            traffic,
+            exchange: (spent - wait).as_nanos() as u64,
+            wait: wait.as_nanos() as u64,
+            ..Pushed::default()
+        })
+    }
+
+    fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
+        let wait = Wait::within(self.options.patience, "adding up with the other workers");
+        let wait = wait.unless(self.seat.alarm());
+        let done = self.group.all_reduce(values, &wait);
+        done.map_err(|error| self.failed(error))
+    }
+
+    fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
+        // Everybody has everything; only one needs to write it.
+        Ok((self.group.rank() == 0).then(|| Snapshot {
+            version: self.version,
+            params: None,
+            state: self.state.clone(),
+            outstanding: Vec::new(),
+        }))
+    }
+
+    fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
+        self.group = join(&*self.seat)?;
+        self.order = None;
+        self.seen.clear();
+        self.told = (0, 0);
+        let (rank, size) = self.place();
+        let mut versions = vec![0.0; size];
+        versions[rank] = self.version.0 as f64;
+        self.sum(&mut versions)?;
+        let latest = versions.iter().copied().fold(0.0, f64::max);
+        let ahead = versions.iter().position(|version| *version == latest).unwrap_or(0);
+        if versions.iter().any(|version| *version < latest) {
+            let wait = Wait::within(self.options.patience, "taking over the latest weights");
+            let wait = wait.unless(self.seat.alarm());
+            let failed = |error| StrategyError::explain(error, &*self.seat, latest as u64);
+            self.group.broadcast(ahead, params, &wait).map_err(failed)?;
+            for buffer in self.state.buffers_mut().iter_mut().filter(|buffer| !buffer.is_empty()) {
+                self.group.broadcast(ahead, buffer, &wait).map_err(failed)?;
+            }
+        }
+        self.version = Version(latest as u64);
+        self.free = Instant::now();
+        Ok(self.version)
+    }
+}

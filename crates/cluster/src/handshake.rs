@@ -329,3 +329,85 @@ fn get<const N: usize>(stream: &mut (impl Wire + ?Sized)) -> Result<[u8; N], Sha
     stream.read_exact(&mut bytes).map_err(ShakeError::from_io)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    fn hello(index: u32) -> Hello {
+        Hello {
+            task: TaskId::new(Role::Worker, index),
+            to: TaskId::new(Role::Worker, 1 - index),
+            run: String::from("run"),
+            version: String::from("1"),
+            plan: [0; 32],
+            purpose: Purpose::Control,
+            machine: None,
+            memory: None,
+        }
+    }
+
+    /// Both sides of the proof with their own idea of key, nonce and binding.
+    fn meet(
+        client: (&ClusterKey, [u8; 32], [u8; 32]),
+        server: (&ClusterKey, [u8; 32], [u8; 32]),
+    ) -> (Result<Hello, ShakeError>, Result<Hello, ShakeError>) {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let examined = scope
+                .spawn(move || examine(&mut far, server.0, &server.1, &server.2, |_| hello(1)));
+            let proved = prove(&mut near, client.0, &client.1, &client.2, &hello(0));
+            (proved, examined.join().unwrap())
+        })
+    }
+
+    fn is_refused(result: &Result<Hello, ShakeError>) -> bool {
+        matches!(result, Err(ShakeError::Refused(Refusal::Key)))
+    }
+
+    #[test]
+    fn the_same_key_nonce_and_session_are_accepted() {
+        let key = ClusterKey::generate().unwrap();
+        let side = (&key, [1; 32], [2; 32]);
+        let (client, server) = meet(side, side);
+        assert_eq!((client.unwrap(), server.unwrap()), (hello(1), hello(0)));
+    }
+
+    /// Somebody in the middle has one encrypted session with each side, and their exporters differ: what it
+    /// passes on from one side proves nothing to the other, although both have the key.
+    #[test]
+    fn a_proof_passed_on_from_another_session_is_refused() {
+        let key = ClusterKey::generate().unwrap();
+        let (client, server) = meet((&key, [1; 32], [2; 32]), (&key, [1; 32], [3; 32]));
+        assert!(is_refused(&client) && is_refused(&server));
+    }
+
+    #[test]
+    fn a_proof_for_an_old_nonce_or_from_another_key_is_refused() {
+        let (key, other) = (ClusterKey::generate().unwrap(), ClusterKey::generate().unwrap());
+        let (client, server) = meet((&key, [1; 32], [2; 32]), (&key, [9; 32], [2; 32]));
+        assert!(is_refused(&client) && is_refused(&server));
+        let (client, server) = meet((&other, [1; 32], [2; 32]), (&key, [1; 32], [2; 32]));
+        assert!(is_refused(&client) && is_refused(&server));
+    }
+
+    /// A server without the key that says "accepted" must not be believed.
+    #[test]
+    fn a_server_that_cannot_prove_itself_is_refused() {
+        let key = ClusterKey::generate().unwrap();
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let liar = thread::spawn(move || {
+            let mut said = [0; 32];
+            far.read_exact(&mut said).unwrap();
+            let (theirs, mac) = receive_proven(&mut far).unwrap();
+            // Sends the client's own words back: the label of the direction keeps them from counting.
+            send_proven(&mut far, &[&[ACCEPT]], &theirs, &mac).unwrap();
+        });
+        let result = prove(&mut near, &key, &[1; 32], &[2; 32], &hello(0));
+        assert!(is_refused(&result), "{result:?}");
+        liar.join().unwrap();
+    }
+}

@@ -195,11 +195,16 @@ impl Local {
     /// Sums the slots of a post into `data`, in order of rank.
     fn sum_slots<T: Number>(&mut self, post: u64, data: &mut [T]) {
         let length = size_of_val(data);
+        let pair = self.size() == 2;
         for rank in 0..self.size() {
+            if pair && rank == self.rank {
+                // A sum of two is the same either way round, and the own half is in `data`.
+                continue;
+            }
             // SAFETY: everybody has posted it, and this rank posts again only after this call (once
             // ahead in `through_slots`, which the rules allow).
             let slot = unsafe { self.arena(rank).filled(post, length) };
-            if rank == 0 {
+            if rank == 0 && !pair {
                 if self.rank > 0 {
                     bytes_mut(data).copy_from_slice(slot);
                 }

@@ -37,6 +37,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Read-ahead of encrypted bytes: a few records.
+const AHEAD: usize = 128 << 10;
+
 /// What both sides of a process need: made once, shared by all its connections.
 pub(crate) struct Configs {
     client: Arc<ClientConfig>,
@@ -274,29 +277,32 @@ impl Drop for TlsOutlet {
 
 struct TlsInlet {
     session: Arc<Session>,
+    /// What came from the socket. TLS itself asks for 4 KiB at a time, each a call to the system.
+    ahead: Box<[u8]>,
+    here: std::ops::Range<usize>,
     patience: Patience,
-}
-
-impl TlsInlet {
-    fn take(session: &Session, into: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut connection = session.lock();
-        loop {
-            if let Some(count) = would_block(connection.reader().read(into))? {
-                return Ok(Some(count));
-            }
-            if would_block(connection.read_tls(&mut &*session.stream))?.is_none() {
-                return Ok(None);
-            }
-            connection
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        }
-    }
 }
 
 impl Inlet for TlsInlet {
     fn take(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        Self::take(&self.session, into)
+        let mut connection = self.session.lock();
+        loop {
+            if let Some(count) = would_block(connection.reader().read(into))? {
+                return Ok(Some(count));
+            }
+            if self.here.is_empty() {
+                let Some(count) = would_block((&*self.session.stream).read(&mut self.ahead))?
+                else {
+                    return Ok(None);
+                };
+                self.here = 0..count;
+            }
+            let mut rest = &self.ahead[self.here.clone()];
+            self.here.start += connection.read_tls(&mut rest)?;
+            connection
+                .process_new_packets()
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
     }
 
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
@@ -327,7 +333,12 @@ pub(crate) fn link(connection: Connection, stream: TcpStream, peer: Peer) -> io:
     let stream = Arc::new(stream);
     let session =
         Arc::new(Session { connection: Mutex::new(connection), stream: Arc::clone(&stream) });
-    let inlet = TlsInlet { session: Arc::clone(&session), patience: Patience::new() };
+    let inlet = TlsInlet {
+        session: Arc::clone(&session),
+        ahead: vec![0; AHEAD].into_boxed_slice(),
+        here: 0..0,
+        patience: Patience::new(),
+    };
     Ok(Link {
         peer: peer.task,
         address: peer.address.clone(),

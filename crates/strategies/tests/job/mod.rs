@@ -122,10 +122,12 @@ impl Job {
     }
 
     pub fn server(&self, index: u32) -> Server {
+        self.server_at(self.table.seat(server(index)))
+    }
+
+    pub fn server_at(&self, seat: Arc<TableSeat>) -> Server {
         let synchronous = find(self.strategy).unwrap().synchronous;
-        self.with_setup(Some(self.table.seat(server(index))), |setup| {
-            Server::new(setup, synchronous, &self.start).unwrap()
-        })
+        self.with_setup(Some(seat), |setup| Server::new(setup, synchronous, &self.start).unwrap())
     }
 
     pub fn exchange(

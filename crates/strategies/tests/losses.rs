@@ -1,0 +1,318 @@
+//! Tasks that go away in every phase, and peers that talk nonsense: an error with a name, or the others
+//! go on; never a wait without end.
+
+#![allow(clippy::unwrap_used)]
+
+mod job;
+
+use job::{BATCH, Job, WEIGHTS, assert_close, server, worker};
+use paceline_cluster::{
+    Head, Link, Seat, Wait,
+    seat::{SERVER_CHANNEL, TableSeat},
+};
+use paceline_models::{Touched, kernels::Buffer};
+use paceline_strategies::{StepInfo, StrategyError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Kinds of messages, as they stand on the wire.
+const PUSH: u8 = 4;
+const SUM: u8 = 5;
+const HOLD: u8 = 6;
+
+/// Runs a job in which worker 1 is `other`; returns what worker 0 and the others got.
+fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec<job::Outcome> {
+    std::thread::scope(|scope| {
+        let servers: Vec<_> = (0..job.servers)
+            .map(|index| {
+                let server = job.server(index);
+                scope.spawn(move || server.serve())
+            })
+            .collect();
+        let honest: Vec<_> = (0..job.workers)
+            .filter(|index| *index != 1)
+            .map(|index| {
+                let seat = job.table.seat(worker(index));
+                scope.spawn(move || {
+                    let exchange = job.exchange(Some(seat)).unwrap();
+                    // A little slow, so that the other one has its say.
+                    job.work(exchange, |_| std::thread::sleep(Duration::from_micros(300))).unwrap()
+                })
+            })
+            .collect();
+        let seat = job.table.seat(worker(1));
+        scope.spawn(move || {
+            intruder(seat);
+            job.table.miss(worker(1));
+        });
+        let outcomes = honest.into_iter().map(|worker| worker.join().unwrap()).collect();
+        for server in servers {
+            server.join().unwrap().unwrap();
+        }
+        outcomes
+    })
+}
+
+fn link_to(seat: &TableSeat, index: u32) -> Link {
+    let wait = Wait::within(Duration::from_secs(5), "testing");
+    seat.connect(server(index), SERVER_CHANNEL, &wait).unwrap()
+}
+
+fn check_all_served(job: &Job, outcomes: &[job::Outcome], what: &str) {
+    let tally = &outcomes[0].tally;
+    assert_eq!(tally.staleness.iter().sum::<u64>(), job.steps, "{what}: one step, one update");
+    assert_eq!(outcomes[0].step, job.steps, "{what}");
+    assert_eq!(tally.examples, job.steps * BATCH, "{what}: every batch was used once");
+}
+
+#[test]
+fn without_step_the_others_do_what_a_lost_worker_left() {
+    for phase in ["never comes", "asks", "pulls", "pushes once", "in the middle of a push"] {
+        for servers in [1, 2] {
+            let job = Job::new("ps-async", 3, servers, 60);
+            let outcomes = with_intruder(&job, |seat| {
+                if phase == "never comes" {
+                    return;
+                }
+                let mut exchange = job.exchange(Some(Arc::clone(&seat))).unwrap();
+                let Some(ticket) = exchange.deal(0).unwrap() else { return };
+                let mut params = vec![0.0; WEIGHTS];
+                let mut grad = Buffer::zeroed(WEIGHTS);
+                match phase {
+                    "asks" => {}
+                    "pulls" => {
+                        let info = StepInfo { step: ticket.batch, rate: 0.1, examples: BATCH };
+                        exchange.pull(info, &Touched::All, &mut params).unwrap();
+                    }
+                    "pushes once" => {
+                        let pushed = job.step(&mut *exchange, ticket, &mut params, &mut grad);
+                        assert!(pushed.unwrap().version.0 > 0);
+                    }
+                    _ => {
+                        drop(exchange);
+                        let mut link = link_to(&seat, 0);
+                        let length = 56 + 4 * WEIGHTS as u64;
+                        let head = Head { kind: PUSH, number: ticket.batch, length };
+                        link.sender.start(head).unwrap();
+                        link.sender.push(&[0; 100]).unwrap();
+                    }
+                }
+            });
+            check_all_served(&job, &outcomes, phase);
+        }
+    }
+}
+
+#[test]
+fn nonsense_ends_the_one_who_says_it_and_nobody_else() {
+    let messages: [(&str, u8, u64, Vec<u8>); 7] = [
+        ("no such kind", 99, 0, vec![1, 2, 3]),
+        ("a push without a head", PUSH, 0, vec![0; 10]),
+        ("a dense push that is too short", PUSH, 0, {
+            let mut push = vec![0; 56];
+            push[12] = 1;
+            push
+        }),
+        ("a sparse push that promises too much", PUSH, 0, {
+            let mut push = vec![0; 60];
+            push[12] = 2;
+            push[48..56].fill(0xff);
+            push
+        }),
+        ("indices that are none", 3, 7, vec![0xff; 20]),
+        ("numbers of odd length", SUM, 0, vec![0; 13]),
+        ("a hold that is never released", HOLD, 0, vec![]),
+    ];
+    for (what, kind, number, payload) in messages {
+        let job = Job::new("ps-async", 3, 2, 30);
+        let outcomes = with_intruder(&job, |seat| {
+            for index in 0..2 {
+                let mut link = link_to(&seat, index);
+                link.sender.send(kind, number, &[&payload]).unwrap();
+                // Gone without a word, once the server has had time to read it.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        check_all_served(&job, &outcomes, what);
+    }
+}
+
+#[test]
+fn a_worker_that_comes_back_is_given_work_again() {
+    let job = Job::new("ps-async", 2, 1, 200);
+    let outcomes = with_intruder(&job, |seat| {
+        let exchange = job.exchange(Some(Arc::clone(&seat))).unwrap();
+        drop(exchange);
+        let exchange = job.exchange(Some(seat)).unwrap();
+        let outcome = job.work(exchange, |_| ()).unwrap();
+        assert!(outcome.examples > 0);
+        assert_eq!(outcome.step.max(1), outcome.step);
+    });
+    check_all_served(&job, &outcomes, "came back");
+    let workers: BTreeSet<usize> =
+        job.served.lock().unwrap().iter().map(|served| served.1).collect();
+    assert_eq!(workers.len(), 2, "both had a share");
+}
+
+/// Waits until the session has said that a new generation begins.
+fn next_generation(seat: &TableSeat) {
+    let begun = Instant::now();
+    while !seat.alarm().swap(false, Ordering::AcqRel) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "nobody said so");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn in_step_a_lost_worker_is_named_to_everybody() {
+    for phase in ["before its first step", "while the others wait"] {
+        let job = Job::new("ps-sync", 3, 2, 20);
+        std::thread::scope(|scope| {
+            let servers: Vec<_> = (0..2)
+                .map(|index| {
+                    let server = job.server(index);
+                    scope.spawn(move || server.serve().unwrap_err())
+                })
+                .collect();
+            let others: Vec<_> = [0, 2]
+                .map(|index| {
+                    let (job, seat) = (&job, job.table.seat(worker(index)));
+                    scope.spawn(move || {
+                        let exchange = job.exchange(Some(seat)).unwrap();
+                        job.work(exchange, |_| ()).map(|_| ()).unwrap_err()
+                    })
+                })
+                .into();
+            let mut lost = job.exchange(Some(job.table.seat(worker(1)))).unwrap();
+            if phase != "before its first step" {
+                let ticket = lost.deal(0).unwrap().unwrap();
+                let (mut params, mut grad) = (vec![0.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
+                job.step(&mut *lost, ticket, &mut params, &mut grad).unwrap();
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            drop(lost);
+            let errors = others.into_iter().map(|other| other.join().unwrap());
+            let errors = errors.chain(servers.into_iter().map(|server| server.join().unwrap()));
+            for error in errors {
+                assert_eq!(error.lost(), Some(worker(1)), "{phase}: {error}");
+                assert!(error.to_string().contains("worker/1 was lost"), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn in_step_the_rest_goes_on_at_the_last_completed_step() {
+    for (servers, dies_at) in [(1, 0), (1, 6), (2, 6), (3, 1)] {
+        let job = Job::new("ps-sync", 3, servers, 20);
+        let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
+            for index in 0..servers {
+                let seat = job.table.seat(server(index));
+                let held = job.server_at(Arc::clone(&seat));
+                scope.spawn(move || {
+                    assert_eq!(held.serve().unwrap_err().lost(), Some(worker(1)));
+                    next_generation(&seat);
+                    held.serve().unwrap();
+                });
+            }
+            let workers: Vec<_> = [0, 1, 2]
+                .map(|index| {
+                    let job = &job;
+                    scope.spawn(move || {
+                        persevere(job, index, (index == 1).then_some(dies_at)).unwrap()
+                    })
+                })
+                .into();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        assert_eq!(results[0], results[2], "the same bits");
+        let what = format!("{servers} servers, lost at step {dies_at}");
+        // Nothing was lost but the worker: every completed step used its whole batch.
+        if servers == 1 {
+            assert_close(&results[0], &job.alone().params, 1e-5, &what);
+        } else {
+            assert_close(&results[0], &job.alone().params, 0.2, &what);
+        }
+    }
+}
+
+fn persevere(job: &Job, index: u32, dies_at: Option<u64>) -> Result<Vec<f32>, StrategyError> {
+    let seat = job.table.seat(worker(index));
+    let mut exchange = job.exchange(Some(Arc::clone(&seat)))?;
+    let mut params = job.start.clone();
+    let mut grad = Buffer::zeroed(params.len());
+    let mut step = 0;
+    exchange.sum(&mut [0.0])?; // nobody dies before all are there
+    while step < job.steps {
+        if dies_at == Some(step) {
+            drop(exchange);
+            std::thread::sleep(Duration::from_millis(50));
+            job.table.lose(worker(index));
+            return Ok(params);
+        }
+        let ticket = exchange.deal(step)?.unwrap();
+        match job.step(&mut *exchange, ticket, &mut params, &mut grad) {
+            Ok(pushed) => step = pushed.version.0,
+            Err(error) => {
+                assert_eq!(error.lost(), Some(worker(1)), "{error}");
+                next_generation(&seat);
+                step = exchange.reform(&mut params)?.0;
+            }
+        }
+    }
+    exchange.leave()?;
+    Ok(params)
+}
+
+#[test]
+fn a_lost_server_is_named_to_every_worker() {
+    for strategy in ["ps-sync", "ps-async"] {
+        let job = Job::new(strategy, 2, 2, 1_000_000);
+        std::thread::scope(|scope| {
+            let seats = [0, 1].map(|index| job.table.seat(server(index)));
+            let servers: Vec<_> = seats
+                .iter()
+                .map(|seat| {
+                    let server = job.server_at(Arc::clone(seat));
+                    scope.spawn(move || {
+                        // Ends as if its process died: the links go away with it.
+                        let _ = server.serve();
+                    })
+                })
+                .collect();
+            let workers: Vec<_> = (0..2)
+                .map(|index| {
+                    let (job, seat) = (&job, job.table.seat(worker(index)));
+                    scope.spawn(move || {
+                        let exchange = job.exchange(Some(seat)).unwrap();
+                        job.work(exchange, |_| ()).map(|_| ()).unwrap_err()
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(50));
+            job.table.lose(server(1));
+            seats[1].alarm().store(true, Ordering::Release);
+            for worker in workers {
+                let error = worker.join().unwrap();
+                assert_eq!(error.lost(), Some(server(1)), "{strategy}: {error}");
+            }
+            for server in servers {
+                server.join().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_job_without_servers_or_with_too_many_backups_is_refused() {
+    let job = Job::new("ps-async", 2, 0, 10);
+    let error = job.exchange(Some(job.table.seat(worker(0)))).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("at least one server"), "{error}");
+    let mut job = Job::new("ps-sync", 2, 1, 10);
+    job.options.backup_workers = 2;
+    let error = job.exchange(Some(job.table.seat(worker(0)))).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("backup workers is 2"), "{error}");
+}

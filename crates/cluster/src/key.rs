@@ -82,6 +82,12 @@ impl ClusterKey {
         Ok(Self(random()?))
     }
 
+    /// The key of those who want none: everybody knows it.
+    #[must_use]
+    pub fn public() -> Self {
+        Self([0; 32])
+    }
+
     /// The key as text, for a file or a pipe.
     #[must_use]
     pub fn to_text(&self) -> String {

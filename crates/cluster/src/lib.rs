@@ -15,6 +15,7 @@ mod error;
 mod frame;
 mod handshake;
 pub mod key;
+pub mod launch;
 pub mod link;
 pub mod seat;
 pub mod session;

@@ -32,19 +32,15 @@ const QUESTIONS: u32 = 4;
 /// How long the chief stays for the others to close first: who closes with unread bytes resets the
 /// connection, and a reset may overtake the last message.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a new process of a task waits for the death of the old one to be noticed.
+const SUCCESSION: Duration = Duration::from_secs(3);
 /// Time between two attempts to find out why a task is missing.
 const PROBE: Duration = Duration::from_secs(3);
 
 /// What the deciding thread hears.
 pub(super) enum Heard {
     /// A task introduced itself.
-    Hello {
-        hello: Hello,
-        offset: Option<Offset>,
-        connection: u64,
-        sender: Box<dyn Sender>,
-        closer: Closer,
-    },
+    Hello(Introduced),
     /// A task said something.
     Said { task: TaskId, connection: u64, message: ToChief },
     /// A connection broke.
@@ -70,6 +66,17 @@ pub(super) struct Chief {
     pub(super) watcher: Arc<dyn Watcher>,
     pub(super) heard: mpsc::Receiver<Heard>,
     pub(super) probes: mpsc::Sender<Heard>,
+    /// New processes of tasks whose places are taken, and since when they wait.
+    pub(super) heirs: Vec<(Instant, Introduced)>,
+}
+
+/// A task that introduced itself.
+pub(super) struct Introduced {
+    pub(super) hello: Hello,
+    pub(super) offset: Option<Offset>,
+    pub(super) connection: u64,
+    pub(super) sender: Box<dyn Sender>,
+    pub(super) closer: Closer,
 }
 
 impl Chief {
@@ -91,6 +98,9 @@ impl Chief {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            for (since, heir) in std::mem::take(&mut self.heirs) {
+                self.admit(since, heir, &mut connections, &mut orders);
             }
             let now = Instant::now();
             let own = self.shared.present_beat();
@@ -132,28 +142,7 @@ impl Chief {
     ) {
         let now = Instant::now();
         match heard {
-            Heard::Hello { hello, offset, connection, mut sender, closer } => {
-                match self.roster.hello(&hello, offset, now, orders) {
-                    Admission::Refused(reason) => {
-                        // It is told once; if that fails, it will see the connection close.
-                        let _ = control::send(&mut *sender, &ToMember::Refused { reason });
-                    }
-                    Admission::Joined | Admission::Resumed => {
-                        let old = connections.insert(
-                            hello.task,
-                            Connection {
-                                number: connection,
-                                incarnation: hello.incarnation,
-                                sender,
-                                closer,
-                            },
-                        );
-                        if let Some(old) = old {
-                            old.closer.close();
-                        }
-                    }
-                }
-            }
+            Heard::Hello(introduced) => self.admit(now, introduced, connections, orders),
             Heard::Said { task, connection, message } => {
                 if connections.get(&task).is_some_and(|known| known.number == connection) {
                     self.said(task, message, orders);
@@ -169,6 +158,36 @@ impl Chief {
             }
             Heard::Missed { task, error } => self.roster.missed(task, error),
             Heard::Own(message) => self.said(self.me, message, orders),
+        }
+    }
+
+    /// Lets a task in, or says why not; one whose place is taken waits a little.
+    fn admit(
+        &mut self,
+        since: Instant,
+        introduced: Introduced,
+        connections: &mut BTreeMap<TaskId, Connection>,
+        orders: &mut Vec<Order>,
+    ) {
+        let now = Instant::now();
+        let Introduced { hello, offset, .. } = &introduced;
+        let reason = match self.roster.hello(hello, *offset, now, orders) {
+            Admission::Taken(_) if now - since < SUCCESSION => {
+                self.heirs.push((since, introduced));
+                return;
+            }
+            Admission::Taken(reason) | Admission::Refused(reason) => Some(reason),
+            Admission::Joined | Admission::Resumed => None,
+        };
+        let Introduced { hello, connection, mut sender, closer, .. } = introduced;
+        if let Some(reason) = reason {
+            // It is told once; if that fails, it will see the connection close.
+            let _ = control::send(&mut *sender, &ToMember::Refused { reason });
+            return;
+        }
+        let new = Connection { number: connection, incarnation: hello.incarnation, sender, closer };
+        if let Some(old) = connections.insert(hello.task, new) {
+            old.closer.close();
         }
     }
 
@@ -314,7 +333,7 @@ pub(super) fn listen(link: Link, connection: u64, heard: &mpsc::Sender<Heard>, s
     };
     // A stranger to the protocol has proved the key, so it is one of us gone wrong: let it go.
     let Ok((hello, offset)) = introduce() else { return };
-    if heard.send(Heard::Hello { hello, offset, connection, sender, closer }).is_err() {
+    if heard.send(Heard::Hello(Introduced { hello, offset, connection, sender, closer })).is_err() {
         return;
     }
     loop {

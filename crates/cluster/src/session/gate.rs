@@ -3,7 +3,7 @@
 //! The real one is [`Endpoint`](crate::Endpoint). Another joins tasks of one process, so that
 //! everything above can be tested without a socket.
 
-use crate::{Link, LinkError, TaskId, Wait, pair};
+use crate::{Endpoint, Link, LinkError, Purpose, TaskId, Wait, pair};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
@@ -25,6 +25,26 @@ pub trait Gate: Send + Sync {
     ) -> Result<Link, LinkError>;
     /// Waits for a task that connects.
     fn accept(&self, wait: &Wait<'_>) -> Result<(Purpose, Link), LinkError>;
+}
+
+impl Gate for Endpoint {
+    fn address(&self) -> String {
+        self.address().to_string()
+    }
+
+    fn dial(
+        &self,
+        task: TaskId,
+        address: &str,
+        purpose: Purpose,
+        wait: &Wait<'_>,
+    ) -> Result<Link, LinkError> {
+        self.dial(task, address, purpose, wait)
+    }
+
+    fn accept(&self, wait: &Wait<'_>) -> Result<(Purpose, Link), LinkError> {
+        self.accept(wait)
+    }
 }
 
 /// Joins tasks of one process.
@@ -114,18 +134,4 @@ impl Gate for Line {
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-/// What a connection is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Who is there.
-    Control,
-    /// Gradients and weights.
-    Data {
-        /// The generation it belongs to.
-        generation: u32,
-        /// Which of several.
-        channel: u8,
-    },
 }

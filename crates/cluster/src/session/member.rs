@@ -5,13 +5,13 @@ use super::{
     chief::reason,
     clock::unix_seconds,
     control,
-    gate::{Gate, Purpose},
+    gate::Gate,
     message::{Hello, ToChief, ToMember},
     notice::{Row, RowState, Watcher},
     roster::{BEAT, GRACE, SILENCE},
     shared::Shared,
 };
-use crate::{Link, LinkError, Receiver, Refusal, Sender, TaskId, Wait};
+use crate::{Link, LinkError, Purpose, Receiver, Refusal, Sender, TaskId, Wait};
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},

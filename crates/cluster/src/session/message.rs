@@ -96,7 +96,9 @@ pub struct View {
     /// The generation in which a server last came back without what it had held. Whoever comes from
     /// an earlier one goes back to the last checkpoint.
     pub restored: u32,
-    /// The tasks that take part, in order.
+    /// The tasks of this generation, in order; those lost since it began included.
+    pub circle: Vec<TaskId>,
+    /// The tasks that are there, in order.
     pub members: Vec<Member>,
     /// The tasks that do not any more.
     pub lost: Vec<Loss>,

@@ -19,6 +19,7 @@ mod member;
 mod message;
 mod notice;
 mod roster;
+mod seat;
 mod shared;
 mod straggler;
 #[cfg(test)]
@@ -26,12 +27,12 @@ mod tests;
 
 pub use clock::Offset;
 pub use error::SessionError;
-pub use gate::{Gate, Line, Purpose, Switchboard};
+pub use gate::{Gate, Line, Switchboard};
 pub use message::{Beat, Loss, Member, Stop, View};
 pub use notice::{Notice, Row, RowState, Unwatched, Watcher};
 pub use straggler::Straggler;
 
-use crate::{Link, LinkError, Role, TaskId, Wait};
+use crate::{Link, LinkError, Purpose, Role, TaskId, Wait};
 use chief::{Chief, Heard};
 use member::{Membership, Speaker};
 use message::{Hello, ToChief};
@@ -87,6 +88,9 @@ pub struct Rules {
     /// Whether workers are connected to each other, so that a change concerns them all and needs a
     /// new generation. Workers that only talk to servers go on undisturbed.
     pub regroup: bool,
+    /// Whether servers and evaluators finish by themselves too; otherwise they are done when all
+    /// workers are.
+    pub all_finish: bool,
     /// How long everybody is waited for, at the start and after a loss.
     pub join_timeout: Duration,
 }
@@ -180,6 +184,7 @@ impl Session {
                 watcher,
                 heard,
                 probes: to_chief.clone(),
+                heirs: Vec::new(),
             };
             threads.push(spawn("chief", move || core.run())?);
             Voice::Own(to_chief.clone())

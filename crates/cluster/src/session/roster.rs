@@ -48,6 +48,8 @@ pub(super) enum Admission {
     Resumed,
     /// Not let in.
     Refused(String),
+    /// Another process still has its place; it may be that nobody has noticed yet that it died.
+    Taken(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +90,8 @@ pub(super) struct Roster {
     rules: Rules,
     entries: BTreeMap<TaskId, Entry>,
     generation: u32,
+    /// The tasks of the present generation, those it has lost since it began included.
+    circle: Vec<TaskId>,
     /// Generation since which servers hold the last checkpoint instead of what they had.
     restored: u32,
     processes: u32,
@@ -130,6 +134,7 @@ impl Roster {
             rules,
             entries: tasks.iter().map(|(task, address)| (*task, expected(address))).collect(),
             generation: 0,
+            circle: Vec::new(),
             restored: 0,
             processes: 0,
             running: false,
@@ -180,7 +185,10 @@ impl Roster {
         now: Instant,
         orders: &mut Vec<Order>,
     ) -> Admission {
-        let refused = self.objection(hello, now);
+        if let Some(reason) = self.taken(hello, now) {
+            return Admission::Taken(reason);
+        }
+        let refused = self.objection(hello);
         if let Some(reason) = refused {
             if let Some(entry) = self.entries.get_mut(&hello.task)
                 && entry.presence == Presence::Expected
@@ -201,23 +209,35 @@ impl Roster {
             return Admission::Resumed;
         }
         if matches!(entry.presence, Presence::Broken(..)) {
-            // The task was started again before anybody noticed that it had died.
-            self.lose(hello.task, "its process was replaced", now, orders);
+            // The task was started again before anybody noticed that it had died. There is nobody
+            // to tell on its old connection.
+            let mut to_others = Vec::new();
+            self.lose(hello.task, "its process was replaced", now, &mut to_others);
+            let to_old = |order: &Order| match order {
+                Order::To(to, message) => {
+                    *to == hello.task && matches!(message, ToMember::Stop { .. })
+                }
+                Order::Drop(task) => *task == hello.task,
+            };
+            orders.extend(to_others.into_iter().filter(|order| !to_old(order)));
+            if self.stopped.is_some() {
+                return Admission::Refused("the run is ending".to_owned());
+            }
         }
         self.seat(hello, offset, now);
         if self.running {
             match hello.task.role {
                 Role::Ps => {
                     // What it held is gone; nobody may go on with a mixture.
-                    self.generation += 1;
+                    self.begin_generation();
                     self.restored = self.generation;
                 }
-                Role::Worker | Role::Chief if self.rules.regroup => self.generation += 1,
+                Role::Worker | Role::Chief if self.rules.regroup => self.begin_generation(),
                 _ => {}
             }
         } else if self.complete() {
             self.running = true;
-            self.generation = 1;
+            self.begin_generation();
         }
         if self.running {
             self.show(orders);
@@ -358,7 +378,7 @@ impl Roster {
                 if let Some(doubt) = self.doubts.get_mut(&(by, about)) {
                     doubt.0 = now + Duration::from_secs(3600); // wait for a second complaint
                 }
-                self.generation += 1;
+                self.begin_generation();
                 self.show(orders);
             } else {
                 self.doubts.remove(&(by, about));
@@ -394,14 +414,14 @@ impl Roster {
             if let Some(entry) = roster.entries.get_mut(&task) {
                 entry.presence = Presence::Expected;
             }
-            roster.generation += 1;
+            roster.begin_generation();
         };
         match (task.role, self.rules.on_loss) {
             (Role::Evaluator, _) => {}
             (_, OnLoss::Stop) => return self.stop(Stop::Lost(loss), orders),
             (Role::Ps, _) => wait(self),
             (_, OnLoss::Restart) if self.rules.regroup => wait(self),
-            (_, OnLoss::Continue) if self.rules.regroup => self.generation += 1,
+            (_, OnLoss::Continue) if self.rules.regroup => self.begin_generation(),
             (_, OnLoss::Restart | OnLoss::Continue) => {}
         }
         self.show(orders);
@@ -415,6 +435,23 @@ impl Roster {
         self.stopped = Some(cause.clone());
         let stop = ToMember::Stop { cause };
         orders.extend(self.present().map(|task| Order::To(task, stop.clone())));
+    }
+
+    /// Whoever is left, or waited for, works together from now on. Workers that have finished do not
+    /// take part in forming anew: they have nothing more to say.
+    fn begin_generation(&mut self) {
+        self.generation += 1;
+        let out = |task: &TaskId, entry: &Entry| match entry.presence {
+            Presence::Lost => true,
+            Presence::Finished => task.role != Role::Ps,
+            _ => false,
+        };
+        self.circle = self
+            .entries
+            .iter()
+            .filter(|(task, entry)| !out(task, entry))
+            .map(|(task, _)| *task)
+            .collect();
     }
 
     fn show(&self, orders: &mut Vec<Order>) {
@@ -444,10 +481,10 @@ impl Roster {
 
     fn workers_done(&self) -> bool {
         let done = |entry: &Entry| matches!(entry.presence, Presence::Finished | Presence::Lost);
-        self.entries
-            .iter()
-            .filter(|(task, _)| matches!(task.role, Role::Chief | Role::Worker))
-            .all(|(_, entry)| done(entry))
+        let counts = |task: &TaskId| {
+            self.rules.all_finish || matches!(task.role, Role::Chief | Role::Worker)
+        };
+        self.entries.iter().filter(|(task, _)| counts(task)).all(|(_, entry)| done(entry))
     }
 
     fn view(&self) -> View {
@@ -456,6 +493,7 @@ impl Roster {
             generation: self.generation,
             complete: self.complete(),
             restored: self.restored,
+            circle: self.circle.clone(),
             members: self
                 .entries
                 .iter()

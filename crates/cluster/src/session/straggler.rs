@@ -9,8 +9,10 @@ use super::message::Beat;
 use crate::TaskId;
 use std::collections::BTreeMap;
 
-/// Steps a judgement is based on, at least.
+/// Steps a judgement is based on, at least, and seconds that the accused was busy in them: one step in
+/// which the scheduler had other plans makes no straggler.
 const STEPS: u64 = 5;
+const SECONDS: f64 = 0.15;
 /// How much longer than the others' median a straggler takes.
 const RATIO: f64 = 3.0;
 /// Differences below this, in seconds per step, are noise of the scheduler.
@@ -58,9 +60,10 @@ pub(super) struct Watch {
 impl Watch {
     /// Takes note of a heartbeat; says who is slow, once.
     pub(super) fn note(&mut self, task: TaskId, beat: Beat) -> Option<Straggler> {
-        let window = self.windows.entry(task).or_insert((Beat::default(), beat));
+        // A window begins at a heartbeat: the first steps of a process are slow everywhere.
+        let window = self.windows.entry(task).or_insert((beat, beat));
         if beat.steps < window.1.steps {
-            *window = (Beat::default(), beat); // the task began anew
+            *window = (beat, beat); // the task began anew
         }
         window.1 = beat;
         let found = self.judge();
@@ -98,7 +101,12 @@ impl Watch {
                 times.iter().filter(|(other, _)| other != task).map(|(_, time)| *time).collect();
             others.sort_by(f64::total_cmp);
             let median = others[others.len() / 2];
-            let slow = *seconds > RATIO * median && *seconds > median + NOISE_SECONDS;
+            let busy = self
+                .windows
+                .get(task)
+                .map_or(0.0, |(from, to)| to.busy_seconds - from.busy_seconds);
+            let slow =
+                *seconds > RATIO * median && *seconds > median + NOISE_SECONDS && busy >= SECONDS;
             let named = self.named.entry(*task).or_insert(false);
             if slow && !*named {
                 *named = true;

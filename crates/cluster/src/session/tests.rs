@@ -16,7 +16,12 @@ fn settings(me: TaskId, workers: u32, on_loss: OnLoss, seconds: u64) -> Settings
         chief_address: "memory:worker/0".to_owned(),
         run: "a run".to_owned(),
         plan: json!({"batch_size": 64}),
-        rules: Rules { on_loss, regroup: true, join_timeout: Duration::from_secs(seconds) },
+        rules: Rules {
+            on_loss,
+            regroup: true,
+            all_finish: false,
+            join_timeout: Duration::from_secs(seconds),
+        },
         host: "here".to_owned(),
         cancel: Arc::default(),
     }

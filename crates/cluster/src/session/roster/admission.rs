@@ -7,7 +7,7 @@ use std::time::Instant;
 
 impl Roster {
     /// Why a task cannot be let in.
-    pub(super) fn objection(&self, hello: &Hello, now: Instant) -> Option<String> {
+    pub(super) fn objection(&self, hello: &Hello) -> Option<String> {
         let Some(entry) = self.entries.get(&hello.task) else {
             let known: Vec<String> = self.entries.keys().map(ToString::to_string).collect();
             return Some(format!(
@@ -25,21 +25,26 @@ impl Roster {
                 self.me, hello.task
             ));
         }
+        if entry.presence == Presence::Lost && !self.may_return(hello.task) {
+            return Some(format!("the run went on without {}", hello.task));
+        }
+        None
+    }
+
+    /// Who else has a task's place.
+    pub(super) fn taken(&self, hello: &Hello, now: Instant) -> Option<String> {
+        let entry = self.entries.get(&hello.task)?;
         let taken = match entry.presence {
             Presence::Present => now - entry.heard < SILENCE,
             Presence::Finished => true,
             _ => false,
         };
-        if taken && entry.incarnation != hello.incarnation {
-            return Some(format!(
+        (taken && entry.incarnation != hello.incarnation).then(|| {
+            format!(
                 "{} is taken by another process, on {} at {}",
                 hello.task, entry.host, entry.address
-            ));
-        }
-        if entry.presence == Presence::Lost && !self.may_return(hello.task) {
-            return Some(format!("the run went on without {}", hello.task));
-        }
-        None
+            )
+        })
     }
 
     /// Whether a task that was lost may take its place again.

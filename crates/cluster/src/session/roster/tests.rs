@@ -28,7 +28,8 @@ fn play(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play {
         .chain((0..servers).map(|index| TaskId::new(Role::Ps, index)))
         .map(|task| (task, String::new()))
         .collect();
-    let rules = Rules { on_loss, regroup, join_timeout: Duration::from_secs(60) };
+    let rules =
+        Rules { on_loss, regroup, all_finish: false, join_timeout: Duration::from_secs(60) };
     let now = Instant::now();
     let me = hello(TaskId::new(WORKER, 0), 1);
     let roster = Roster::new(&me, "run".to_owned(), rules, &tasks, now);
@@ -138,13 +139,14 @@ fn restart_waits_for_the_task_and_gives_up_at_the_deadline() {
 fn a_process_that_is_replaced_before_its_death_was_noticed_is_both_lost_and_joined() {
     let mut play = play(2, 0, OnLoss::Restart, true);
     assert!(
-        matches!(play.hello(worker(1), 7), Admission::Refused(reason) if reason.contains("taken"))
+        matches!(play.hello(worker(1), 7), Admission::Taken(reason) if reason.contains("taken"))
     );
     play.roster.broken(worker(1), 1, "killed", play.now);
     assert_eq!(play.hello(worker(1), 7), Admission::Joined);
     let generations: Vec<u32> =
         play.views_to(worker(0)).iter().map(|view| view.generation).collect();
     assert_eq!(generations, [2, 3]);
+    assert_eq!(play.stop_to(worker(1)), None, "the new process must not be told to go");
 }
 
 #[test]
@@ -223,4 +225,14 @@ fn different_settings_are_refused_and_both_named() {
     assert!(
         matches!(play.hello(worker(9), 1), Admission::Refused(reason) if reason.contains("worker/9 is no task"))
     );
+}
+
+#[test]
+fn who_has_finished_does_not_take_part_in_forming_anew() {
+    let mut play = play(3, 0, OnLoss::Continue, true);
+    play.roster.finished(worker(0), json!({}), play.now);
+    play.roster.broken(worker(2), 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    let view = play.views_to(worker(1)).pop().unwrap();
+    assert_eq!(view.circle, [worker(1)], "the one that is left finishes alone");
 }

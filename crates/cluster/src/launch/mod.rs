@@ -1,0 +1,3 @@
+//! Starting the tasks of a run.
+
+pub mod local;

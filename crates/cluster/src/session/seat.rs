@@ -1,0 +1,51 @@
+//! A session as strategies see it.
+
+use super::Session;
+use crate::{Link, LinkError, Role, Seat, TaskId, Wait};
+use std::{fmt, sync::atomic::AtomicBool};
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session of {} in generation {}", self.me(), self.view().generation)
+    }
+}
+
+impl Session {
+    fn of_role(&self, wanted: impl Fn(Role) -> bool) -> Vec<TaskId> {
+        self.view().circle.into_iter().filter(|task| wanted(task.role)).collect()
+    }
+}
+
+impl Seat for Session {
+    fn me(&self) -> TaskId {
+        self.me()
+    }
+
+    fn workers(&self) -> Vec<TaskId> {
+        self.of_role(|role| matches!(role, Role::Chief | Role::Worker))
+    }
+
+    fn servers(&self) -> Vec<TaskId> {
+        self.of_role(|role| role == Role::Ps)
+    }
+
+    fn generation(&self) -> u32 {
+        self.view().generation
+    }
+
+    fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+        self.connect(to, channel, wait)
+    }
+
+    fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+        self.accept(from, channel, wait)
+    }
+
+    fn alarm(&self) -> &AtomicBool {
+        self.interrupted()
+    }
+
+    fn lost(&self) -> Vec<TaskId> {
+        self.view().lost.into_iter().map(|loss| loss.task).collect()
+    }
+}

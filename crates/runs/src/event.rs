@@ -79,6 +79,10 @@ pub struct TaskJoined {
     pub address: Option<String>,
     /// Its process number.
     pub process: u32,
+    /// Its host.
+    pub host: String,
+    /// Seconds its clock is ahead of the chief's, where that was measured.
+    pub clock_offset: Option<f64>,
 }
 
 /// Where the time of some steps went, in seconds.

@@ -57,6 +57,26 @@ impl RunFolder {
         }
     }
 
+    /// This host's folder of a run that another task named: created where it is not there yet.
+    pub fn join(root: &Path, name: &str) -> Result<Self, RunsError> {
+        let path = root.join(in_name(name));
+        fs::create_dir_all(&path)
+            .map_err(|source| RunsError::Create { path: path.clone(), source })?;
+        Ok(Self { path })
+    }
+
+    /// A run's folder, whether or not its plan has been written yet.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_path_buf() }
+    }
+
+    /// What a task's process printed, where somebody started it who keeps that.
+    #[must_use]
+    pub fn log_path(&self, task: &str) -> PathBuf {
+        self.path.join("logs").join(format!("{}.log", in_name(task)))
+    }
+
     /// A run that exists; a folder without a plan is none.
     pub fn open(path: &Path) -> Result<Self, RunsError> {
         if path.join(PLAN).is_file() {

@@ -42,6 +42,15 @@ pub struct Summary {
     pub phases: PhaseShares,
     /// Bytes exchanged with other tasks.
     pub traffic: Traffic,
+    /// Updates by staleness: how many others were made between its pull and itself. Empty where
+    /// workers keep step.
+    pub staleness: Vec<u64>,
+    /// Gradients that came too late and were thrown away.
+    pub dropped: u64,
+    /// Examples in them; processed, but not trained on.
+    pub dropped_examples: u64,
+    /// Tasks that were lost on the way, with the reason.
+    pub lost: Vec<String>,
     /// Where the time went, in words.
     pub verdict: String,
     /// Anything the reader should know: damaged checkpoints, full disks, dropped events.
@@ -84,7 +93,7 @@ pub struct Reached {
 }
 
 /// What one worker did.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Worker {
     /// Its name, such as `worker/0`.
@@ -95,6 +104,37 @@ pub struct Worker {
     pub examples: u64,
     /// Seconds it was busy.
     pub seconds: f64,
+    /// Seconds from the start of the run until it had finished.
+    pub finished: f64,
+    /// Mean training loss over its own examples, at the end.
+    #[serde(with = "nullable")]
+    pub loss: f64,
+    /// Share of its own last examples that were classified correctly.
+    #[serde(with = "nullable")]
+    pub accuracy: f64,
+    /// Its gradients that came too late and were thrown away.
+    pub dropped: u64,
+    /// Shares of its steps' time.
+    pub phases: PhaseShares,
+    /// Bytes it exchanged with other tasks.
+    pub traffic: Traffic,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            task: String::new(),
+            iterations: 0,
+            examples: 0,
+            seconds: 0.0,
+            finished: 0.0,
+            loss: f64::NAN,
+            accuracy: f64::NAN,
+            dropped: 0,
+            phases: PhaseShares::default(),
+            traffic: Traffic::default(),
+        }
+    }
 }
 
 /// Shares of the steps' time; they add up to 1, or are all 0 where there was no step.

@@ -204,6 +204,14 @@ pub trait Exchange: Send {
         Err(StrategyError::NoReform)
     }
 
+    /// Brings those that are behind up to the others, right after connecting: a worker that was started
+    /// again, or that has no checkpoint to resume from. Where workers hold weights, all of them call it;
+    /// forming anew includes it. Returns the number of updates that everybody has.
+    fn align(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
+        let _ = params;
+        Err(StrategyError::NoReform)
+    }
+
     /// Asks everybody to stop after the present step. Where workers keep step, a vote does that.
     fn stop(&mut self) -> Result<(), StrategyError> {
         Ok(())

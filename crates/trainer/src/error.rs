@@ -1,5 +1,6 @@
 //! Why a run could not start, or stopped.
 
+use paceline_cluster::{LinkError, TaskId, session::SessionError};
 use paceline_data::DataError;
 use paceline_models::{
     ModelError, optimizer::OptimizerError, pretrained::PretrainedError, schedule::ScheduleError,
@@ -27,6 +28,12 @@ pub enum TrainError {
     /// The strategy cannot be set up, or a worker was lost.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
+    /// The run could not be joined, or the others cannot go on.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A connection to another task failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// The run's files could not be written or read.
     #[error(transparent)]
     Runs(#[from] RunsError),
@@ -209,6 +216,12 @@ pub enum TrainError {
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+    /// The strategy needs several processes.
+    #[error("strategy `{strategy}` needs a task for each worker, and this is a process on its own")]
+    Alone {
+        /// The strategy.
+        strategy: &'static str,
+    },
     /// The thread that gathers input is gone.
     #[error("the thread that gathers input ended unexpectedly")]
     InputEnded,
@@ -221,6 +234,25 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Whether another task is the trouble, so that forming anew may help.
+    pub(crate) fn is_peer(&self) -> bool {
+        match self {
+            Self::Strategy(StrategyError::Link(_) | StrategyError::PeerLost { .. }) => true,
+            Self::Link(error) => error.task().is_some(),
+            _ => false,
+        }
+    }
+
+    /// The task that is the trouble, where that is known.
+    pub(crate) fn peer(&self) -> Option<TaskId> {
+        match self {
+            Self::Strategy(error) => error.lost(),
+            Self::Link(LinkError::Cancelled { .. }) => None,
+            Self::Link(error) => error.task(),
+            _ => None,
+        }
+    }
+
     /// Whether this is only the echo of another worker's failure.
     pub(crate) fn is_echo(&self) -> bool {
         matches!(self, Self::Strategy(StrategyError::ReplicaLost { .. }))

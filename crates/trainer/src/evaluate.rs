@@ -62,14 +62,7 @@ impl Evaluator {
         save: bool,
     ) -> Result<Evaluated, TrainError> {
         let (rank, _) = exchange.place();
-        let mut score =
-            Score { confusion: vec![0; self.classes * self.classes], ..Score::default() };
-        for _ in 0..self.feed.batches() {
-            let batch = self.feed.next()?;
-            if !batch.is_empty() {
-                model.score(params, batch, &mut score)?;
-            }
-        }
+        let score = self.score(model, params)?;
         // Counts stay exact in f64 up to 2^53.
         let mut values = vec![
             score.total.loss_sum,
@@ -87,5 +80,34 @@ impl Evaluator {
             confusion: values[4..].iter().map(|count| *count as u64).collect(),
             save: values[3] > 0.0,
         })
+    }
+
+    /// Scores everything by itself.
+    pub(crate) fn alone(
+        &mut self,
+        model: &mut dyn Model,
+        params: &[f32],
+    ) -> Result<Evaluated, TrainError> {
+        let score = self.score(model, params)?;
+        let examples = score.total.examples.max(1) as f64;
+        Ok(Evaluated {
+            loss: score.total.loss_sum / examples,
+            accuracy: score.total.correct as f64 / examples,
+            examples: score.total.examples,
+            confusion: score.confusion,
+            save: false,
+        })
+    }
+
+    fn score(&mut self, model: &mut dyn Model, params: &[f32]) -> Result<Score, TrainError> {
+        let mut score =
+            Score { confusion: vec![0; self.classes * self.classes], ..Score::default() };
+        for _ in 0..self.feed.batches() {
+            let batch = self.feed.next()?;
+            if !batch.is_empty() {
+                model.score(params, batch, &mut score)?;
+            }
+        }
+        Ok(score)
     }
 }

@@ -1,5 +1,9 @@
 //! Batches for a replica: its share of every global batch, in the order that seed and epoch fix.
 
+mod tickets;
+
+pub(crate) use tickets::TicketFeed;
+
 use crate::TrainError;
 use paceline_batch::{Batch, FeatureKind};
 use paceline_data::{
@@ -122,7 +126,7 @@ impl Ahead {
         let (to_us, full) = mpsc::sync_channel(PARCELS);
         let (empty, from_us) = mpsc::channel();
         for _ in 0..PARCELS {
-            let batches = (0..PARCEL).map(|_| Batch::pixels(width(source) as usize, 0)).collect();
+            let batches = (0..PARCEL).map(|_| empty_batch(source)).collect();
             // The other end is alive: it is in this very function.
             let _ = empty.send(Parcel { batches, filled: 0, error: None });
         }
@@ -192,6 +196,14 @@ fn gather_ahead(
         if full.send(parcel).is_err() || failed {
             return;
         }
+    }
+}
+
+/// A batch of the kind that a source fills.
+fn empty_batch(source: &Arc<dyn Source>) -> Batch {
+    match source.schema().features {
+        FeatureKind::Image(shape) => Batch::pixels(shape.len(), 0),
+        FeatureKind::Sparse { .. } => Batch::sparse(),
     }
 }
 

@@ -7,25 +7,34 @@
 
 pub mod checkpoint;
 mod checkpoint_keeper;
+mod course;
+mod crew;
 mod error;
 mod evaluate;
 mod input;
+mod lineage;
+mod look;
 mod meter;
 mod observer;
 mod pace;
 mod parts;
 mod plan;
 mod poison;
+mod recover;
 mod spec;
 mod stop;
+mod summarize;
+mod task;
 mod train;
 mod weights;
 mod worker;
 
+pub use crew::{Inbox, Onlooker};
 pub use error::TrainError;
 pub use observer::{Observer, Progress, Silent};
 pub use parts::{HeldOut, Parts};
 pub use plan::RunPlan;
 pub use spec::{RunSpec, Stop};
-pub use train::{Control, Start, train};
+pub use task::train_task;
+pub use train::{Control, Start, Task, check, train};
 pub use weights::{Exported, Which, export};

@@ -2,9 +2,11 @@
 
 use crate::RunPlan;
 use paceline_runs::{Evaluation, RunFolder};
+use serde::{Deserialize, Serialize};
 
 /// Where a run stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Progress {
     /// Updates done.
     pub step: u64,

@@ -40,6 +40,23 @@ impl Pace {
         (phase.batch, (f64::from(self.rate) * phase.factor) as f32)
     }
 
+    /// Where the global batch of that number begins.
+    pub(crate) fn position_of(&self, batch: u64) -> Position {
+        if self.phases.is_empty() {
+            let per_epoch = self.batches.per_epoch(self.batch);
+            let example = batch % per_epoch * self.batch;
+            return Position { epoch: batch / per_epoch, example };
+        }
+        // Sizes change on the way, so it has to be walked: a few nanoseconds a batch, and only when
+        // a run begins or goes on elsewhere.
+        let mut position = Position::default();
+        for step in 0..batch {
+            let (size, _) = self.at(step, position);
+            position = self.batches.next(position, size).1;
+        }
+        position
+    }
+
     /// Passes over the training data by `position`.
     pub(crate) fn epochs(&self, position: Position) -> f64 {
         position.epoch as f64 + position.example as f64 / self.examples as f64
@@ -86,6 +103,21 @@ mod tests {
         assert_eq!(pace.steps_for(3.0), 48);
         assert_eq!(pace.steps_for(0.5), 8);
         assert_eq!(pace.steps_for(0.0), 0);
+    }
+
+    #[test]
+    fn positions_by_number_are_those_of_walking() {
+        let mut paces = vec![pace(1000, 64, "constant"), pace(1000, 10, "step:1:0.5")];
+        let grow = GrowBatch::up_to_a_tenth(1000);
+        paces[1].phases = grow.phases(&paces[1].schedule, 10, 3.0).unwrap();
+        for pace in paces {
+            let mut position = Position::default();
+            for batch in 0..100 {
+                assert_eq!(pace.position_of(batch), position, "batch {batch}");
+                let (size, _) = pace.at(batch, position);
+                position = pace.batches.next(position, size).1;
+            }
+        }
     }
 
     #[test]

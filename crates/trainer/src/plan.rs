@@ -5,6 +5,7 @@
 
 use crate::{Parts, RunSpec, TrainError, pace::Pace};
 use paceline_batch::{FeatureKind, Schema};
+use paceline_cluster::session::OnLoss;
 use paceline_data::{
     Split,
     order::{Batches, LastBatch},
@@ -39,6 +40,12 @@ pub struct RunPlan {
     pub parameters: u64,
     /// Weights the optimiser updates.
     pub trained_parameters: u64,
+    /// Tasks that train; 1 where all replicas are in one process.
+    #[serde(default = "one")]
+    pub workers: usize,
+    /// Tasks that hold the weights.
+    #[serde(default)]
+    pub servers: usize,
     /// Replicas in this process.
     pub replicas: usize,
     /// Threads of each replica.
@@ -70,9 +77,11 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
     check_stop(spec)?;
     let examples = check_data(spec, parts)?;
     let strategy = strategies::find(&spec.strategy)?;
+    check_tasks(spec, strategy)?;
     let (replicas, threads) = threads(spec, strategy)?;
-    if spec.batch_size < replicas as u64 {
-        return Err(TrainError::BatchTooSmall { batch: spec.batch_size, replicas });
+    let shares = if strategy.in_process { replicas } else { spec.workers };
+    if strategy.synchronous && spec.batch_size < shares as u64 {
+        return Err(TrainError::BatchTooSmall { batch: spec.batch_size, replicas: shares });
     }
     let options = model_options(spec, threads);
     let layout = (parts.build)(parts.train.schema(), &options)?.layout().clone();
@@ -100,6 +109,8 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
             .filter(|entry| entry.trained)
             .map(|entry| entry.len() as u64)
             .sum(),
+        workers: spec.workers,
+        servers: spec.servers,
         replicas,
         threads,
         learning_rate: pace.rate,
@@ -126,6 +137,7 @@ impl RunPlan {
         spec.data = String::new();
         (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
         (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
+        (spec.evaluator, spec.on_loss) = (false, OnLoss::Continue);
         let text = serde_json::to_string(&(
             spec,
             &self.schema,
@@ -210,12 +222,45 @@ pub(crate) fn features(schema: &Schema) -> String {
     }
 }
 
+/// Checks the numbers of tasks.
+fn check_tasks(spec: &RunSpec, strategy: &'static strategies::Entry) -> Result<(), TrainError> {
+    let wrong = |setting, found: usize, wanted: String| {
+        Err(TrainError::Setting { setting, found: found.to_string(), wanted })
+    };
+    let name = strategy.name;
+    if strategy.in_process && spec.workers != 1 {
+        let wanted = format!("1 with strategy `{name}`, whose replicas share one process");
+        return wrong("the number of workers", spec.workers, wanted);
+    }
+    if spec.workers == 0 {
+        return wrong("the number of workers", 0, "positive".to_owned());
+    }
+    if strategy.needs_servers && spec.servers == 0 {
+        return wrong(
+            "the number of parameter servers",
+            0,
+            format!("positive with strategy `{name}`"),
+        );
+    }
+    if !strategy.needs_servers && spec.servers != 0 {
+        let wanted = format!("0 with strategy `{name}`, which has none");
+        return wrong("the number of parameter servers", spec.servers, wanted);
+    }
+    if spec.backup_workers >= spec.workers {
+        let wanted = format!("less than the {} workers", spec.workers);
+        return wrong("the number of backup workers", spec.backup_workers, wanted);
+    }
+    Ok(())
+}
+
 /// Replicas, and threads of each.
 fn threads(
     spec: &RunSpec,
     strategy: &'static strategies::Entry,
 ) -> Result<(usize, usize), TrainError> {
     let threads = spec.threads.unwrap_or_else(|| paceline_batch::cores().count);
+    // A task of several has one replica; its host's cores are shared out by whoever starts it.
+    let most_replicas = if strategy.in_process { strategy.most_replicas } else { Some(1) };
     if threads == 0 {
         return Err(TrainError::Setting {
             setting: "the number of threads",
@@ -226,10 +271,10 @@ fn threads(
     let replicas = spec.replicas.unwrap_or_else(|| {
         // One replica per core, unless that would leave some without an example.
         let most = usize::try_from(spec.batch_size).unwrap_or(usize::MAX);
-        strategy.most_replicas.unwrap_or(threads).min(most)
+        most_replicas.unwrap_or(threads).min(most)
     });
-    if replicas == 0 || strategy.most_replicas.is_some_and(|most| replicas > most) {
-        let wanted = match strategy.most_replicas {
+    if replicas == 0 || most_replicas.is_some_and(|most| replicas > most) {
+        let wanted = match most_replicas {
             Some(most) => format!("between 1 and {most} with strategy `{}`", strategy.name),
             None => "positive".to_string(),
         };
@@ -255,6 +300,10 @@ fn optimizer(spec: &RunSpec, layout: &Layout) -> Result<Optimizer, TrainError> {
         Mask::of(layout)
     };
     Ok(Optimizer::with_mask(entry, settings, mask)?)
+}
+
+const fn one() -> usize {
+    1
 }
 
 /// The last layer: what stays trainable when the rest is frozen.

@@ -1,5 +1,7 @@
 //! What was asked for.
 
+use paceline_cluster::session::OnLoss;
+use paceline_strategies::{Combine, Options, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -47,6 +49,30 @@ pub struct RunSpec {
     /// Replicas in this process; 1 for one device, else one per thread where absent.
     #[serde(default)]
     pub replicas: Option<usize>,
+    /// Tasks that train, for strategies of several processes.
+    #[serde(default = "one")]
+    pub workers: usize,
+    /// Tasks that hold the weights, for strategies that need them.
+    #[serde(default)]
+    pub servers: usize,
+    /// Whether a task of its own scores the model; the chief does otherwise.
+    #[serde(default)]
+    pub evaluator: bool,
+    /// How the gradients of one update become one (ps-sync).
+    #[serde(default)]
+    pub combine: Combine,
+    /// Workers whose gradients an update does not wait for (ps-sync).
+    #[serde(default)]
+    pub backup_workers: usize,
+    /// No update is made from weights older than this many updates (ps-async).
+    #[serde(default)]
+    pub max_staleness: Option<u64>,
+    /// Which weights and gradients travel to and from servers.
+    #[serde(default)]
+    pub transfer: Transfer,
+    /// What happens when a worker is lost.
+    #[serde(default)]
+    pub on_loss: OnLoss,
     /// Steps between evaluations; once per epoch where absent.
     #[serde(default)]
     pub eval_every: Option<u64>,
@@ -110,6 +136,14 @@ impl RunSpec {
             seed: 0,
             threads: None,
             replicas: None,
+            workers: 1,
+            servers: 0,
+            evaluator: false,
+            combine: Combine::Mean,
+            backup_workers: 0,
+            max_staleness: None,
+            transfer: Transfer::Sparse,
+            on_loss: OnLoss::Continue,
             eval_every: None,
             checkpoint_every: None,
             keep: keep(),
@@ -120,6 +154,27 @@ impl RunSpec {
             lrn: false,
             tensorboard: true,
         }
+    }
+}
+
+impl RunSpec {
+    /// What the strategy is told.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            combine: self.combine,
+            backup_workers: self.backup_workers,
+            max_staleness: self.max_staleness,
+            transfer: self.transfer,
+            ..Options::default()
+        }
+    }
+
+    /// The settings that all tasks of a run must share. Where the data lie and how many threads there
+    /// are is each host's own affair.
+    #[must_use]
+    pub fn shared(&self) -> serde_json::Value {
+        let own = Self { data: String::new(), threads: None, init: None, ..self.clone() };
+        serde_json::to_value(own).expect("a specification holds nothing that JSON cannot say")
     }
 }
 
@@ -137,6 +192,10 @@ fn constant() -> String {
 
 const fn batch_size() -> u64 {
     64
+}
+
+const fn one() -> usize {
+    1
 }
 
 const fn keep() -> usize {

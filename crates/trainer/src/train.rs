@@ -1,24 +1,29 @@
-//! Carries out a run: folder, replicas, summary.
+//! Carries out a run: folder, workers, summary.
 
 use crate::{
     Observer, Parts, RunPlan, RunSpec, TrainError,
     checkpoint::{Checkpoint, Policy, Store},
     checkpoint_keeper::{Keeper, with_cause},
-    evaluate::Evaluator,
-    input::{Feed, cached},
+    course::{Done, Origin},
+    crew::{Crew, Inbox},
+    input::cached,
+    lineage,
     plan::{self, Prepared},
-    poison, weights,
-    worker::{Chief, Done, Origin, Worker},
+    poison, recover, summarize, weights,
+    worker::{Chief, Input, Sources, Worker},
 };
-use paceline_analysis::verdict::{Evidence, judge};
-use paceline_batch::LabelKind;
-use paceline_models::{kernels::Buffer, optimizer::State};
+use paceline_cluster::{Seat, session::Session};
+use paceline_models::{Layout, Model, kernels::Buffer, optimizer::State, threads::Pool};
 use paceline_runs::{
-    CheckpointAction, Event, Final, Machine, PhaseShares, Recorder, RecorderSettings, RunEnded,
-    RunFolder, RunStarted, Status, Summary, Traffic, unix_seconds, write_atomically,
+    self as runs, CheckpointAction, Event, Machine, Recorder, RecorderSettings, RunEnded,
+    RunFolder, RunStarted, Status, Summary, unix_seconds,
 };
-use paceline_strategies::{self as strategies, Setup};
-use std::{path::PathBuf, sync::atomic::AtomicBool, time::Instant};
+use paceline_strategies::{self as strategies, Exchange, Setup};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 /// The one task of a run in a single process.
 const TASK: &str = "worker/0";
@@ -26,6 +31,7 @@ const TASK: &str = "worker/0";
 const CHECKPOINT_SECONDS: f64 = 30.0;
 
 /// How a run is steered and watched from outside.
+#[derive(Clone, Copy)]
 pub struct Control<'a> {
     /// Raised to end the run after the present step, with a checkpoint.
     pub cancel: &'a AtomicBool,
@@ -41,6 +47,11 @@ pub enum Start {
         /// Folder of run folders.
         out: PathBuf,
     },
+    /// A new run in a folder that was made for it.
+    In {
+        /// The folder.
+        run: RunFolder,
+    },
     /// The latest checkpoint of a run.
     Resume {
         /// The run.
@@ -48,9 +59,23 @@ pub enum Start {
     },
 }
 
+/// This process's part in a run of several.
+#[derive(Clone, Copy)]
+pub struct Task<'a> {
+    /// Who else takes part.
+    pub session: &'a Arc<Session>,
+    /// What the session said so far and says from now on.
+    pub inbox: &'a Inbox,
+}
+
 /// When to save and what to keep.
 pub(crate) fn policy(spec: &RunSpec) -> Policy {
     Policy { every: spec.checkpoint_every, seconds: CHECKPOINT_SECONDS, last: spec.keep }
+}
+
+/// Whether a run could start: every check that needs no other task.
+pub fn check(spec: &RunSpec, parts: &Parts) -> Result<RunPlan, TrainError> {
+    plan::prepare(spec, parts).map(|prepared| prepared.plan)
 }
 
 /// Trains, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
@@ -62,42 +87,64 @@ pub fn train(
     control: &Control<'_>,
 ) -> Result<Summary, TrainError> {
     let prepared = plan::prepare(spec, parts)?;
+    if !prepared.strategy.in_process {
+        return Err(TrainError::Alone { strategy: prepared.strategy.name });
+    }
+    carry_out(&prepared, parts, start, control, None)
+}
+
+/// The same for a worker of several tasks. The chief's summary is the run's, and only the chief
+/// writes it; the others' tell of themselves.
+pub(crate) fn train_worker(
+    spec: &RunSpec,
+    parts: &Parts,
+    start: &Start,
+    control: &Control<'_>,
+    task: Task<'_>,
+) -> Result<Summary, TrainError> {
+    let prepared = plan::prepare(spec, parts)?;
+    carry_out(&prepared, parts, start, control, Some(task))
+}
+
+fn carry_out(
+    prepared: &Prepared,
+    parts: &Parts,
+    start: &Start,
+    control: &Control<'_>,
+    task: Option<Task<'_>>,
+) -> Result<Summary, TrainError> {
+    let spec = &prepared.plan.spec;
+    let name = task.map_or_else(|| TASK.to_owned(), |task| task.session.me().to_string());
+    let is_chief = task.is_none_or(|task| task.session.is_chief());
     let models = (0..prepared.plan.replicas)
         .map(|_| (parts.build)(parts.train.schema(), &prepared.options))
         .collect::<Result<Vec<_>, _>>()?;
     let mut params = Buffer::zeroed(prepared.layout.len());
-    models[0].init(spec.seed, &mut params);
     let mut warnings = Vec::new();
-    if let (Some(file), Start::New { .. }) = (&spec.init, start) {
-        for note in weights::init_from(file, &spec.model, &prepared.layout, &mut params)? {
+    let mut restored = None;
+    let run = match start {
+        Start::New { out } => RunFolder::create(out, &spec.model, prepared.strategy.name)?,
+        Start::In { run } | Start::Resume { run } => run.clone(),
+    };
+    if is_chief && matches!(start, Start::Resume { .. }) {
+        let (checkpoint, refused) = resume(&run, prepared)?;
+        for refused in refused {
+            let text = format!(
+                "checkpoint of step {} is damaged ({}); going on from step {}",
+                refused.step, refused.reason, checkpoint.meta.step
+            );
+            control.observer.warned(&text);
+            warnings.push(text);
+        }
+        params.copy_from_slice(&checkpoint.params);
+        restored = Some(checkpoint);
+        run.remove_summary()?;
+    } else {
+        for note in initial_weights(spec, &*models[0], &prepared.layout, &mut params)? {
             control.observer.warned(&note);
             warnings.push(note);
         }
     }
-    let mut restored = None;
-    let run = match start {
-        Start::New { out } => {
-            let run = RunFolder::create(out, &spec.model, prepared.strategy.name)?;
-            run.write_plan(&prepared.plan)?;
-            run
-        }
-        Start::Resume { run } => {
-            let (checkpoint, refused) = resume(run, &prepared)?;
-            for refused in refused {
-                let text = format!(
-                    "checkpoint of step {} is damaged ({}); going on from step {}",
-                    refused.step, refused.reason, checkpoint.meta.step
-                );
-                control.observer.warned(&text);
-                warnings.push(text);
-            }
-            params.copy_from_slice(&checkpoint.params);
-            restored = Some(checkpoint);
-            run.write_plan(&prepared.plan)?;
-            run.remove_summary()?;
-            run.clone()
-        }
-    };
     if let Some((entry, value)) = poison::first_bad(&prepared.layout, &params) {
         return Err(TrainError::BadWeights {
             origin: if restored.is_some() { "checkpoint" } else { "initial weights" }.to_string(),
@@ -105,26 +152,20 @@ pub fn train(
             value,
         });
     }
-    run.write_machine(&Machine::detect())?;
+    if is_chief {
+        run.write_plan(&prepared.plan)?;
+        run.write_machine(&Machine::detect())?;
+    }
     let settings =
         RecorderSettings { tensorboard: spec.tensorboard, ..RecorderSettings::default() };
-    let recorder = Recorder::start(&run, TASK, &settings)?;
+    let recorder = Recorder::start(&run, &name, &settings)?;
     let origin = restored.as_ref().map_or_else(Origin::default, origin_of);
-    announce(&prepared, &run, &recorder, restored.as_ref(), control);
+    announce(prepared, &run, &recorder, restored.as_ref(), control);
     let started = unix_seconds();
     let begun = Instant::now();
-    let outcome = run_workers(
-        &prepared,
-        parts,
-        models,
-        params,
-        restored.as_ref().map(|checkpoint| &checkpoint.state),
-        origin,
-        &run,
-        &recorder,
-        begun,
-        control,
-    );
+    let state = restored.as_ref().map(|checkpoint| &checkpoint.state);
+    let stage = Stage { prepared, parts, run: &run, recorder: &recorder, begun, control, task };
+    let outcome = stage.run_workers(models, params, state, origin.clone());
     let seconds = begun.elapsed().as_secs_f64();
     let mut summary = Summary {
         run: run.name(),
@@ -139,10 +180,13 @@ pub fn train(
         warnings,
         ..Summary::default()
     };
+    let outcome = outcome.and_then(|done| Ok((stage.meet(&name, &done)?, done)));
     let failure = match outcome {
-        Ok(replicas) => {
-            fill(&mut summary, &prepared, &replicas);
-            write_confusion(&run, &prepared.plan, &replicas[0])?;
+        Ok((workers, done)) => {
+            summarize::fill(&mut summary, prepared, &done[0], workers);
+            if is_chief {
+                summarize::write_confusion(&run, &prepared.plan, &done[0])?;
+            }
             None
         }
         Err(error) => {
@@ -165,10 +209,24 @@ pub fn train(
     if let Some(error) = &report.error {
         summary.warnings.push(format!("{} records were lost: {error}", report.lost));
     }
-    let written = run.write_summary(&summary);
+    let written = if is_chief { run.write_summary(&summary) } else { Ok(()) };
     match failure {
         Some(error) => Err(error),
         None => written.map(|()| summary).map_err(TrainError::from),
+    }
+}
+
+/// Fills `params` as a run from the start has them; returns what a user should know.
+pub(crate) fn initial_weights(
+    spec: &RunSpec,
+    model: &dyn Model,
+    layout: &Layout,
+    params: &mut [f32],
+) -> Result<Vec<String>, TrainError> {
+    model.init(spec.seed, params);
+    match &spec.init {
+        Some(file) => weights::init_from(file, &spec.model, layout, params),
+        None => Ok(Vec::new()),
     }
 }
 
@@ -220,7 +278,7 @@ fn resume(
     }
 }
 
-fn origin_of(checkpoint: &Checkpoint) -> Origin {
+pub(crate) fn origin_of(checkpoint: &Checkpoint) -> Origin {
     let meta = &checkpoint.meta;
     Origin {
         step: meta.step,
@@ -228,6 +286,7 @@ fn origin_of(checkpoint: &Checkpoint) -> Origin {
         examples: meta.examples,
         seconds: meta.seconds,
         best: None,
+        outstanding: meta.outstanding.clone(),
     }
 }
 
@@ -269,88 +328,167 @@ fn announce(
     control.observer.started(plan, run, first_step);
 }
 
-/// Runs one worker per replica; the chief on this thread.
-#[allow(clippy::too_many_arguments)] // one call, each argument of its own kind
-fn run_workers(
-    prepared: &Prepared,
-    parts: &Parts,
-    models: Vec<Box<dyn paceline_models::Model>>,
-    params: Buffer,
-    state: Option<&State>,
-    origin: Origin,
-    run: &RunFolder,
-    recorder: &Recorder,
+/// What all workers of this process share.
+struct Stage<'a> {
+    prepared: &'a Prepared,
+    parts: &'a Parts,
+    run: &'a RunFolder,
+    recorder: &'a Recorder,
     begun: Instant,
-    control: &Control<'_>,
-) -> Result<Vec<Done>, TrainError> {
-    let plan = &prepared.plan;
-    let setup = Setup {
-        replicas: plan.replicas,
-        layout: &prepared.layout,
-        optimizer: &prepared.optimizer,
-        state,
-        pools: models.iter().filter_map(|model| model.pool().cloned()).collect(),
-        origin: strategies::Origin { version: origin.step, ..strategies::Origin::default() },
-        steps: prepared.pace.total_steps,
-        options: strategies::Options::default(),
-        seat: None,
-    };
-    let exchanges = (prepared.strategy.connect)(&setup)?;
-    let store = Store::new(&run.checkpoints_path());
-    let best = store
-        .kept()?
-        .iter()
-        .filter(|kept| kept.step <= origin.step)
-        .filter_map(|kept| kept.loss)
-        .min_by(f64::total_cmp);
-    let origin = Origin { best, ..origin };
-    let share = plan.spec.batch_size.div_ceil(plan.replicas as u64);
-    let (first_batch, _) = prepared.pace.at(origin.step, origin.position);
-    let size = (first_batch, !plan.spec.grow_batch);
-    let train = cached(&parts.train);
-    let test = parts.test.as_ref().map(|(_, source)| cached(source));
-    let mut workers = Vec::with_capacity(plan.replicas);
-    for (model, exchange) in models.into_iter().zip(exchanges) {
-        let (seed, place) = (plan.spec.seed, exchange.place());
-        let evaluator = test
-            .as_ref()
-            .map(|test| Evaluator::new(test, share, place, plan.threads))
-            .transpose()?;
-        workers.push(Worker {
-            prepared,
-            model,
-            feed: Feed::new(&train, seed, size, origin.position, place, plan.threads)?,
-            exchange,
-            evaluator,
-            params: params.clone(),
-            origin,
-            cancel: control.cancel,
-            begun,
-            chief: None,
+    control: &'a Control<'a>,
+    task: Option<Task<'a>>,
+}
+
+impl<'a> Stage<'a> {
+    /// Runs one worker per replica; the first on this thread.
+    fn run_workers(
+        &self,
+        models: Vec<Box<dyn Model>>,
+        params: Buffer,
+        state: Option<&State>,
+        origin: Origin,
+    ) -> Result<Vec<Done>, TrainError> {
+        let Self { prepared, recorder, control, task, .. } = *self;
+        let pools: Vec<Pool> = models.iter().filter_map(|model| model.pool().cloned()).collect();
+        let (exchanges, lineage) = self.connect(&origin, &params, state, &pools)?;
+        let store = Store::new(&self.run.checkpoints_path());
+        let best = store
+            .kept()?
+            .iter()
+            .filter(|kept| kept.step <= origin.step)
+            .filter_map(|kept| kept.loss)
+            .min_by(f64::total_cmp);
+        let origin = Origin { best, ..origin };
+        let sources = Sources {
+            train: cached(&self.parts.train),
+            test: self.parts.test.as_ref().map(|(_, source)| cached(source)),
+        };
+        let is_chief = task.is_none_or(|task| task.session.is_chief());
+        let mut chief = is_chief.then(|| Chief {
+            observer: control.observer,
+            keeper: Keeper::new(
+                store,
+                policy(&prepared.plan.spec),
+                &prepared.layout,
+                &prepared.optimizer,
+                recorder,
+                control.observer,
+            ),
         });
+        let mut recorder = Some(recorder);
+        let mut workers = Vec::with_capacity(models.len());
+        for (model, exchange) in models.into_iter().zip(exchanges) {
+            let (step, position) = (origin.step, origin.position);
+            let mut worker = Worker {
+                prepared,
+                model,
+                input: Input::new(prepared, &sources.train, &*exchange, step, position)?,
+                exchange,
+                sources: sources.clone(),
+                evaluator: None,
+                params: params.clone(),
+                origin: origin.clone(),
+                cancel: control.cancel,
+                begun: self.begun,
+                chief: chief.take(),
+                crew: task.map(|task| Crew::new(task, self.recorder, control.observer, lineage)),
+                recorder: recorder.take(),
+            };
+            worker.evaluator = recover::evaluator(&worker)?;
+            workers.push(worker);
+        }
+        drop(params);
+        in_threads(workers)
     }
-    drop(params);
-    workers[0].chief = Some(Chief {
-        recorder,
-        observer: control.observer,
-        keeper: Keeper::new(
-            store,
-            policy(&plan.spec),
-            &prepared.layout,
-            &prepared.optimizer,
-            recorder,
-            control.observer,
-        ),
-    });
+
+    /// Makes one exchange per replica of this process; returns the lineage of the servers' weights too.
+    /// A task that is lost meanwhile is dealt with as later on.
+    fn connect(
+        &self,
+        origin: &Origin,
+        params: &Buffer,
+        state: Option<&State>,
+        pools: &[Pool],
+    ) -> Result<(Vec<Box<dyn Exchange>>, u32), TrainError> {
+        let prepared = self.prepared;
+        loop {
+            let seat = self.task.map(|task| Arc::clone(task.session) as Arc<dyn Seat>);
+            let setup = Setup {
+                replicas: prepared.plan.replicas,
+                layout: &prepared.layout,
+                optimizer: &prepared.optimizer,
+                state,
+                pools: pools.to_vec(),
+                origin: strategies::Origin {
+                    version: origin.step,
+                    outstanding: origin.outstanding.clone(),
+                },
+                steps: prepared.pace.total_steps,
+                options: prepared.plan.spec.options(),
+                seat,
+            };
+            let attempt = self
+                .supply(origin, params, state)
+                .and_then(|lineage| Ok(((prepared.strategy.connect)(&setup)?, lineage)));
+            match (attempt, self.task) {
+                (Err(error), Some(task)) if error.is_peer() => {
+                    task.session.regroup(error.peer(), &with_cause(&error))?;
+                }
+                (attempt, _) => return attempt,
+            }
+        }
+    }
+
+    /// The chief gives all servers the weights to begin with; returns their lineage.
+    fn supply(
+        &self,
+        origin: &Origin,
+        params: &Buffer,
+        state: Option<&State>,
+    ) -> Result<u32, TrainError> {
+        let Some(task) = self.task.filter(|task| task.session.is_chief()) else { return Ok(0) };
+        if self.prepared.plan.servers == 0 {
+            return Ok(0);
+        }
+        let lineage = task.session.view().generation;
+        if let Some(links) = lineage::ask(task.session, 0)? {
+            lineage::give(links, lineage, origin, params, state)?;
+        }
+        Ok(lineage)
+    }
+
+    /// The exit barrier: what every worker did, as far as this task learns it.
+    fn meet(&self, name: &str, done: &[Done]) -> Result<Vec<runs::Worker>, TrainError> {
+        let Some(task) = self.task else {
+            let alone = done.len() == 1;
+            let name = |number| if alone { name.to_owned() } else { format!("replica/{number}") };
+            let workers = done.iter().enumerate();
+            return Ok(workers
+                .map(|(number, done)| summarize::worker(name(number), done))
+                .collect());
+        };
+        let own = summarize::worker(name.to_owned(), &done[0]);
+        let report = serde_json::to_value(&own).unwrap_or_default();
+        let reports = task.session.finish(report)?;
+        if !task.session.is_chief() {
+            return Ok(vec![own]);
+        }
+        // A report is our own type; one that does not read back is of another version.
+        let read = |(_, report)| serde_json::from_value(report).ok();
+        Ok(reports.into_iter().filter_map(read).collect())
+    }
+}
+
+fn in_threads(mut workers: Vec<Worker<'_>>) -> Result<Vec<Done>, TrainError> {
     let mut others = workers.split_off(1);
-    let chief = workers.swap_remove(0);
+    let first = workers.swap_remove(0);
     let results: Vec<Result<Done, TrainError>> = std::thread::scope(|scope| {
         let handles: Vec<_> = others
             .drain(..)
             .enumerate()
             .map(|(replica, worker)| (replica + 1, scope.spawn(|| worker.run())))
             .collect();
-        let first = chief.run();
+        let first = first.run();
         std::iter::once(first)
             .chain(handles.into_iter().map(|(replica, handle)| {
                 handle.join().unwrap_or(Err(TrainError::ReplicaPanicked { replica }))
@@ -368,74 +506,4 @@ fn run_workers(
         }
     }
     echo.map_or(Ok(done), Err)
-}
-
-fn fill(summary: &mut Summary, prepared: &Prepared, replicas: &[Done]) {
-    let chief = &replicas[0];
-    let phases = chief.total.phases();
-    let shares = PhaseShares::from(phases);
-    summary.status = if chief.cancelled { Status::Cancelled } else { Status::Done };
-    summary.global_steps = chief.step;
-    summary.global_batch = chief.batch;
-    summary.examples = chief.total.loss.examples;
-    summary.examples_per_second = chief.total.loss.examples as f64 / phases.total().max(1e-9);
-    summary.last = Final {
-        train_loss: chief.train_loss,
-        test_loss: chief.evaluated.as_ref().map_or(f64::NAN, |score| score.loss),
-        test_accuracy: chief.evaluated.as_ref().map_or(f64::NAN, |score| score.accuracy),
-    };
-    summary.reached = chief.reached;
-    summary.workers = replicas
-        .iter()
-        .enumerate()
-        .map(|(number, replica)| paceline_runs::Worker {
-            task: if replicas.len() == 1 { TASK.to_string() } else { format!("replica/{number}") },
-            iterations: replica.total.steps,
-            examples: replica.own_examples,
-            seconds: replica.total.phases().total(),
-        })
-        .collect();
-    summary.phases = shares;
-    summary.traffic = Traffic {
-        sent_bytes: chief.total.traffic.sent,
-        received_bytes: chief.total.traffic.received,
-    };
-    summary.verdict = judge(&Evidence {
-        steps: chief.total.steps,
-        seconds: phases.total(),
-        input: shares.input,
-        compute: shares.compute,
-        exchange: shares.exchange,
-        wait: shares.wait,
-        threads: prepared.plan.threads * prepared.plan.replicas,
-        busy_cores: None,
-    })
-    .words;
-    summary.warnings.extend(chief.warnings.iter().cloned());
-}
-
-/// `confusion.csv`: one row per label, one column per prediction.
-fn write_confusion(run: &RunFolder, plan: &RunPlan, chief: &Done) -> Result<(), TrainError> {
-    let Some(score) = chief.evaluated.as_ref().filter(|score| !score.confusion.is_empty()) else {
-        return Ok(());
-    };
-    let names: Vec<String> = match &plan.schema.labels {
-        LabelKind::Classes { names } => names.iter().map(|name| quoted(name)).collect(),
-        LabelKind::Binary => vec!["0".to_string(), "1".to_string()],
-    };
-    let mut text = format!("label \\ prediction,{}\n", names.join(","));
-    for (name, row) in names.iter().zip(score.confusion.chunks(names.len())) {
-        let counts: Vec<String> = row.iter().map(ToString::to_string).collect();
-        text.push_str(&format!("{name},{}\n", counts.join(",")));
-    }
-    write_atomically(&run.path().join("confusion.csv"), text.as_bytes())?;
-    Ok(())
-}
-
-fn quoted(name: &str) -> String {
-    if name.contains([',', '"', '\n']) {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    } else {
-        name.to_string()
-    }
 }

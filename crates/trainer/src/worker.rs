@@ -1,26 +1,32 @@
-//! The step loop of one replica.
+//! The step loop of one worker: a replica of this process, or a task of several.
 //!
-//! All replicas run this same loop and come to the same decisions from the same sums, so they meet
-//! in every collective call without being told. Only replica 0, the chief, has a [`Chief`]: it
-//! writes events and checkpoints and talks to whoever watches.
+//! Where workers keep step, all of them run this same loop and come to the same decisions from the
+//! same sums, so they meet in every collective call without being told. Where they do not, each does
+//! the batches it is dealt, and only the chief evaluates and saves, from snapshots of one version.
+//! The chief ([`Chief`]) is replica 0 or the task that everybody joined at: it writes checkpoints and
+//! talks to whoever watches.
 
 use crate::{
     Observer, Progress, TrainError,
-    checkpoint::{self, Action, Meta, Moment},
     checkpoint_keeper::Keeper,
-    evaluate::{Evaluated, Evaluator},
-    input::{Feed, first_example},
-    meter::{Meter, StepTimes},
+    course::{Course, Done, Origin},
+    crew::Crew,
+    evaluate::Evaluator,
+    input::{Feed, TicketFeed, first_example},
+    meter::StepTimes,
     plan::Prepared,
     poison,
-    stop::{Check, LossWatch},
 };
-use paceline_data::order::Position;
+use paceline_cluster::session::Beat;
+use paceline_data::{Source, order::Position};
 use paceline_models::{Model, StepContext, StepLoss, kernels::Buffer};
-use paceline_runs::{Evaluation, Event, Reached, Recorder, Step, tensorboard::Histogram};
-use paceline_strategies::{Exchange, Snapshot, StepInfo, Vote};
+use paceline_runs::{Event, Recorder, Step};
+use paceline_strategies::{Exchange, StepInfo, Ticket, Vote};
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -28,150 +34,166 @@ use std::{
 const POINTS: u64 = 500;
 /// A watched run shows a sign of life at least this often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// A state up to this size is copied rather than written when it is the best so far.
-const LIGHT_FLOATS: usize = 16 << 20;
 
-/// Where a run begins, or goes on.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Origin {
-    pub(crate) step: u64,
-    pub(crate) position: Position,
-    pub(crate) examples: u64,
-    /// Seconds of training before this process.
-    pub(crate) seconds: f64,
-    /// Lowest test loss so far.
-    pub(crate) best: Option<f64>,
-}
-
-/// One replica.
+/// One worker.
 pub(crate) struct Worker<'a> {
     pub(crate) prepared: &'a Prepared,
     pub(crate) model: Box<dyn Model>,
     pub(crate) exchange: Box<dyn Exchange>,
-    pub(crate) feed: Feed,
+    /// Training examples, and held-out ones where there are any.
+    pub(crate) sources: Sources,
+    pub(crate) input: Input,
     pub(crate) evaluator: Option<Evaluator>,
     pub(crate) params: Buffer,
     pub(crate) origin: Origin,
     pub(crate) cancel: &'a AtomicBool,
     /// When training began, for all replicas.
     pub(crate) begun: Instant,
+    /// Where this task's steps are written; replicas beside the first have none.
+    pub(crate) recorder: Option<&'a Recorder>,
     pub(crate) chief: Option<Chief<'a>>,
+    /// The other tasks, where there are any.
+    pub(crate) crew: Option<Crew<'a>>,
 }
 
-/// What only replica 0 does.
+/// What a worker reads from.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    pub(crate) train: Arc<dyn Source>,
+    pub(crate) test: Option<Arc<dyn Source>>,
+}
+
+/// How a worker gets its batches.
+pub(crate) enum Input {
+    /// Its share of every global batch, one after the other.
+    Shares(Feed),
+    /// The batches it is dealt.
+    Tickets(TicketFeed),
+}
+
+/// What only the chief does.
 pub(crate) struct Chief<'a> {
-    pub(crate) recorder: &'a Recorder,
     pub(crate) observer: &'a dyn Observer,
     pub(crate) keeper: Keeper<'a>,
 }
 
-/// How a replica ended.
-pub(crate) struct Done {
-    pub(crate) step: u64,
-    /// Examples this replica worked on.
-    pub(crate) own_examples: u64,
-    pub(crate) batch: u64,
-    /// Sums over all its steps.
-    pub(crate) total: Meter,
-    pub(crate) train_loss: f64,
-    pub(crate) evaluated: Option<Evaluated>,
-    pub(crate) reached: Option<Reached>,
-    pub(crate) cancelled: bool,
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Where the loop stands; the same in every replica.
-struct Course {
-    step: u64,
-    position: Position,
-    examples: u64,
-    best: f64,
-    watch: Option<LossWatch>,
-    evaluated: Option<(u64, Evaluated)>,
-    saved: Option<u64>,
-    /// Sums since the last event, since the last boundary, and over all steps.
-    recent: Meter,
-    stretch: Meter,
-    total: Meter,
-    own_examples: u64,
-    reported: Instant,
-    /// Mean training loss of the last full stretch between two boundaries.
-    train_loss: f64,
-}
-
-impl Worker<'_> {
-    /// Trains until a stop rule is met, somebody asks to stop, or something fails.
+impl<'a> Worker<'a> {
+    /// Trains until a stop rule is met, somebody asks to stop, or something fails for good.
     pub(crate) fn run(mut self) -> Result<Done, TrainError> {
-        let prepared = self.prepared;
-        let plan = &prepared.plan;
-        let total_steps = prepared.pace.total_steps.unwrap_or(u64::MAX);
-        let report_every = (prepared.pace.total_steps.unwrap_or(50_000) / POINTS).clamp(1, 100);
-        let mut course = Course {
-            step: self.origin.step,
-            position: self.origin.position,
-            examples: self.origin.examples,
-            best: self.origin.best.unwrap_or(f64::INFINITY),
-            watch: plan.spec.stop.until_loss.map(LossWatch::new),
-            evaluated: None,
-            saved: (self.origin.step > 0).then_some(self.origin.step),
-            recent: Meter::default(),
-            stretch: Meter::default(),
-            total: Meter::default(),
-            own_examples: 0,
-            reported: Instant::now(),
-            train_loss: f64::NAN,
-        };
+        let mut course = Course::new(self.prepared, &self.origin);
         let mut grad = Buffer::zeroed(self.params.len());
-        let (mut batch, _) = prepared.pace.at(course.step, course.position);
-        let mut cancelled = false;
+        let mut outcome = self.align(&mut course).and_then(|()| self.train(&mut course, &mut grad));
+        while let Err(error) = outcome {
+            outcome = match self.recover(&mut course, error)? {
+                // Lost somebody at the very end: what was left to do is done.
+                _ if course.ended() => Ok(()),
+                Ok(()) => self.train(&mut course, &mut grad),
+                Err(again) => Err(again),
+            };
+        }
+        let warnings = match (self.chief, &self.crew) {
+            (Some(chief), Some(crew)) => {
+                chief.keeper.warnings.iter().chain(&crew.remarks).cloned().collect()
+            }
+            (Some(chief), None) => chief.keeper.warnings,
+            (None, _) => Vec::new(),
+        };
+        let lost = self.crew.map(|crew| crew.lost).unwrap_or_default();
+        Ok(course.done(warnings, lost, self.begun.elapsed().as_secs_f64()))
+    }
+
+    /// All steps from here to the end, and the end itself.
+    fn train(&mut self, course: &mut Course, grad: &mut Buffer) -> Result<(), TrainError> {
+        let keeps_step = self.exchange.keeps_step();
+        if keeps_step && self.crew.is_some() {
+            self.agree(course)?;
+        }
         // A loss to reach may have been reached already, and the first crossing needs a left end.
-        let mut finished = course.watch.is_some() && self.boundary(&mut course)?;
-        while !finished && course.step < total_steps {
-            let rate;
-            (batch, rate) = prepared.pace.at(course.step, course.position);
-            let vote = self.step(&mut course, &mut grad, batch, rate)?;
+        if course.watch.is_some() && !course.checked && (keeps_step || self.chief.is_some()) {
+            course.checked = true;
+            if self.look(course)? {
+                self.end(course, false)?;
+            }
+        }
+        let total_steps = self.prepared.pace.total_steps.unwrap_or(u64::MAX);
+        let report_every =
+            (self.prepared.pace.total_steps.unwrap_or(50_000) / POINTS).clamp(1, 100);
+        while course.ending.is_none() && course.step < total_steps {
+            let began = Instant::now();
+            let Some(ticket) = self.exchange.deal(course.step)? else { break };
+            let (vote, batch, rate) = self.step(course, grad, ticket, began)?;
             if vote.poisoned || !vote.loss.loss_sum.is_finite() {
                 return Err(TrainError::NotFinite {
-                    step: course.step - 1,
-                    cause: poison::cause(&prepared.layout, &self.params, &grad),
+                    step: course.step.saturating_sub(1),
+                    cause: poison::cause(&self.prepared.layout, &self.params, grad),
                     rate,
-                    epochs: prepared.pace.epochs(course.position),
+                    epochs: self.prepared.pace.epochs(course.position),
                 });
             }
-            cancelled = vote.stop;
-            finished = cancelled || course.step >= total_steps;
-            let boundary = is_boundary(plan, course.step);
+            if vote.stop {
+                // Either somebody asked for it, or the evaluator's loss was low enough.
+                self.end(course, !course.reached)?;
+            }
+            let last = course.ending.is_some() || course.step >= total_steps;
+            let boundary = course.passed(self.interval());
             if course.recent.steps >= report_every
-                || finished
+                || last
                 || boundary
                 || course.reported.elapsed() >= SIGN_OF_LIFE
             {
-                self.report(&mut course, batch, rate);
+                self.report(course, batch, rate);
             }
-            if !cancelled && (boundary || finished) {
-                finished |= self.boundary(&mut course)?;
-            } else if plan.spec.checkpoint_every.is_some() {
-                let moment = self.moment(&course);
-                self.checkpoint(&mut course, &moment)?;
+            course.reached |= self.hear(course, false);
+            if keeps_step {
+                self.after_common_step(course, (boundary, last, vote.stop))?;
+            } else if self.chief.is_some() {
+                self.after_own_step(course, boundary)?;
             }
         }
-        if course.stretch.steps > 0 {
-            // Stopped between two boundaries: what there is since the last one.
-            course.train_loss = course.stretch.mean_loss();
+        if course.recent.steps > 0 {
+            let (batch, rate) = self.prepared.pace.at(course.step, course.position);
+            self.report(course, batch, rate);
         }
-        let moment = Moment { ending: true, ..self.moment(&course) };
-        self.checkpoint(&mut course, &moment)?;
-        Ok(Done {
-            step: course.step,
-            own_examples: course.own_examples,
-            batch,
-            total: course.total,
-            train_loss: course.train_loss,
-            evaluated: course.evaluated.map(|(_, evaluated)| evaluated),
-            reached: course.watch.and_then(|watch| watch.reached()),
-            cancelled,
-            warnings: self.chief.map(|chief| chief.keeper.warnings).unwrap_or_default(),
-        })
+        self.finish(course)
+    }
+
+    /// All workers are here: evaluate, save.
+    fn after_common_step(
+        &mut self,
+        course: &mut Course,
+        (boundary, last, stopped): (bool, bool, bool),
+    ) -> Result<(), TrainError> {
+        if !stopped && (boundary || last) {
+            if self.look(course)? {
+                self.end(course, false)?;
+            }
+        } else if self.prepared.plan.spec.checkpoint_every.is_some() {
+            let moment = self.moment(course.step, course);
+            self.checkpoint(course, &moment)?;
+        }
+        Ok(())
+    }
+
+    /// The chief alone: evaluate, save, hear the others.
+    fn after_own_step(&mut self, course: &mut Course, boundary: bool) -> Result<(), TrainError> {
+        let save = course.save_due(self.prepared.plan.spec.checkpoint_every);
+        let looked = (boundary || save) && self.look_alone(course, (boundary, save, false))?;
+        if (looked || course.reached) && course.ending.is_none() {
+            self.end(course, false)?;
+        }
+        Ok(())
+    }
+
+    /// Stops, and makes the others stop where they would not by themselves.
+    fn end(&mut self, course: &mut Course, cancelled: bool) -> Result<(), TrainError> {
+        course.ending = Some(cancelled);
+        Ok(self.exchange.stop()?)
+    }
+
+    /// Steps between two evaluations or, without evaluation, in an epoch.
+    pub(crate) fn interval(&self) -> u64 {
+        let plan = &self.prepared.plan;
+        if plan.eval_every > 0 { plan.eval_every } else { plan.steps_per_epoch.max(1) }
     }
 
     /// One update: input, pull, forward and backward pass, push.
@@ -179,20 +201,45 @@ impl Worker<'_> {
         &mut self,
         course: &mut Course,
         grad: &mut Buffer,
-        batch: u64,
-        rate: f32,
-    ) -> Result<Vote, TrainError> {
-        let Self { prepared, model, exchange, feed, params, .. } = self;
-        let (rank, of) = exchange.place();
-        let (global, next) = prepared.pace.batches.next(course.position, batch);
+        ticket: Ticket,
+        began: Instant,
+    ) -> Result<(Vote, u64, f32), TrainError> {
+        if ticket.batch != course.batch && matches!(self.input, Input::Shares(_)) {
+            // The others were further than this worker knew: it is new, or the run was resumed.
+            let position = self.prepared.pace.position_of(ticket.batch);
+            course.jump(ticket.batch, ticket.batch, position);
+            let (prepared, train) = (self.prepared, &self.sources.train);
+            self.input = Input::new(prepared, train, &*self.exchange, course.step, position)?;
+        }
+        let Self { prepared, model, exchange, input, params, .. } = self;
+        let pace = &prepared.pace;
+        let (rank, of) = ticket.share;
+        let position = if ticket.batch == course.batch {
+            course.position
+        } else {
+            pace.position_of(ticket.batch)
+        };
+        let (batch, rate) = pace.at(course.step, position);
+        let (global, next) = pace.batches.next(position, batch);
         let begun = Instant::now();
-        let examples = feed.next(batch)?;
+        let examples = match input {
+            Input::Shares(feed) => feed.next(batch)?,
+            Input::Tickets(feed) => {
+                let share = global.share(rank as u64, of as u64);
+                let upcoming = exchange.upcoming().iter().map(|number| {
+                    let position = pace.position_of(*number);
+                    let (batch, _) = pace.at(course.step, position);
+                    pace.batches.next(position, batch).0.share(rank as u64, of as u64)
+                });
+                feed.next(&share, upcoming)?
+            }
+        };
         let fed = Instant::now();
         let info = StepInfo { step: course.step, rate, examples: global.len() };
         exchange.pull(info, &model.touched(examples), params)?;
         let context = StepContext {
             seed: prepared.plan.spec.seed,
-            step: course.step,
+            step: ticket.batch,
             first_example: first_example(&global, rank, of),
             scale: 1.0 / global.len() as f32,
         };
@@ -205,159 +252,87 @@ impl Worker<'_> {
                 exchange.ready(range, params, grad);
             })?
         };
-        let stop = self.cancel.load(Ordering::Relaxed);
+        let stop = self.cancel.load(Ordering::Relaxed) || course.reached;
         let vote = Vote { loss, stop, poisoned: false };
         let pushed = exchange.push(vote, params, grad)?;
         let ended = Instant::now();
-        let elsewhere = pushed.exchange + pushed.wait;
+        // The exchange counts what it took from dealing to pushing.
+        let input = nanoseconds(fed - begun);
+        let elsewhere = pushed.exchange + pushed.wait + input;
         let times = StepTimes {
-            input: nanoseconds(fed - begun),
-            compute: nanoseconds(ended - fed).saturating_sub(elsewhere),
+            input,
+            compute: nanoseconds(ended - began).saturating_sub(elsewhere),
             exchange: pushed.exchange,
             wait: pushed.wait,
         };
-        course.step = pushed.version.0;
-        course.position = next;
-        course.examples += pushed.vote.loss.examples;
-        course.own_examples += loss.examples;
-        course.recent.add(&pushed.vote.loss, &times, pushed.traffic);
-        Ok(pushed.vote)
+        course.advance(&pushed, &loss, &times, (ticket.batch, next));
+        course.size = batch;
+        if let Some(crew) = &mut self.crew {
+            let steps = course.total.steps + course.recent.steps;
+            crew.session.progress(Beat {
+                step: course.step,
+                steps,
+                busy_seconds: course.busy.as_secs_f64(),
+                wait_seconds: course.waited.as_secs_f64(),
+                step_seconds: course.stepped.as_secs_f64(),
+            });
+        }
+        Ok((pushed.vote, batch, rate))
     }
 
     /// Says what the last few steps were like.
     fn report(&mut self, course: &mut Course, batch: u64, rate: f32) {
-        let recent = std::mem::take(&mut course.recent);
-        course.stretch.absorb(&recent);
-        course.total.absorb(&recent);
-        course.reported = Instant::now();
-        let Some(chief) = &self.chief else { return };
+        let recent = course.take_recent();
         let phases = recent.phases();
         let seconds = phases.total();
-        chief.recorder.record(Event::Step(Step {
-            step: course.step,
-            steps: recent.steps,
-            examples: recent.loss.examples,
-            seconds,
-            loss: recent.mean_loss(),
-            accuracy: recent.accuracy(),
-            learning_rate: f64::from(rate),
-            global_batch: batch,
-            phases,
-        }));
-        chief.observer.progressed(&Progress {
-            step: course.step,
-            planned: self.prepared.pace.total_steps,
-            epochs: self.prepared.pace.epochs(course.position),
-            loss: recent.mean_loss(),
-            accuracy: recent.accuracy(),
-            rate,
-            examples_per_second: recent.loss.examples as f64 / seconds.max(1e-9),
-        });
-    }
-
-    /// The end of an epoch, of an evaluation interval or of the run: evaluates, looks at the loss to
-    /// reach, saves. Says whether the loss was reached.
-    fn boundary(&mut self, course: &mut Course) -> Result<bool, TrainError> {
-        let moment = self.moment(course);
-        let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
-        let begun = Instant::now();
-        let seconds = self.origin.seconds + self.begun.elapsed().as_secs_f64();
-        if course.stretch.steps > 0 {
-            course.train_loss = std::mem::take(&mut course.stretch).mean_loss();
+        if let Some(recorder) = self.recorder {
+            recorder.record(Event::Step(Step {
+                step: course.step,
+                steps: recent.steps,
+                examples: recent.loss.examples,
+                seconds,
+                loss: recent.mean_loss(),
+                accuracy: recent.accuracy(),
+                learning_rate: f64::from(rate),
+                global_batch: batch,
+                phases,
+            }));
         }
-        let Some(evaluator) = &mut self.evaluator else {
-            // Nobody evaluates, but all must learn whether the chief wants to save.
-            let mut wish = [f64::from(u8::from(due))];
-            self.exchange.sum(&mut wish)?;
-            let since = if wish[0] > 0.0 { f64::INFINITY } else { 0.0 };
-            self.checkpoint(course, &Moment { boundary: true, since, ..moment })?;
-            return Ok(false);
-        };
-        let evaluated = evaluator.run(&mut *self.model, &self.params, &mut *self.exchange, due)?;
-        let improved = evaluated.loss < course.best;
-        course.best = course.best.min(evaluated.loss);
         if let Some(chief) = &self.chief {
-            let event = Evaluation {
+            chief.observer.progressed(&Progress {
                 step: course.step,
+                planned: self.prepared.pace.total_steps,
                 epochs: self.prepared.pace.epochs(course.position),
-                examples: evaluated.examples,
-                loss: evaluated.loss,
-                accuracy: evaluated.accuracy,
-                seconds: begun.elapsed().as_secs_f64(),
-                best: improved,
-            };
-            chief.observer.evaluated(&event);
-            chief.recorder.record(Event::Evaluation(event));
-            if self.prepared.plan.spec.tensorboard {
-                let layout = &self.prepared.layout;
-                let histograms = layout
-                    .entries()
-                    .iter()
-                    .map(|entry| (entry.name.clone(), Histogram::of(&self.params[entry.range()])));
-                chief.recorder.histograms(course.step, histograms.collect());
-            }
+                loss: recent.mean_loss(),
+                accuracy: recent.accuracy(),
+                rate,
+                examples_per_second: recent.loss.examples as f64 / seconds.max(1e-9),
+            });
         }
-        let check = Check { step: course.step, seconds, loss: evaluated.loss };
-        let reached = course.watch.as_mut().is_some_and(|watch| watch.check(check));
-        let since = if evaluated.save { f64::INFINITY } else { 0.0 };
-        course.evaluated = Some((course.step, evaluated));
-        // The state before the first step is no achievement worth keeping.
-        let improved = improved && course.step > 0;
-        self.checkpoint(course, &Moment { boundary: true, since, improved, ..moment })?;
-        Ok(reached)
-    }
-
-    fn moment(&self, course: &Course) -> Moment {
-        let slots = self.prepared.optimizer.entry().slots.len();
-        Moment {
-            step: course.step,
-            saved: course.saved,
-            light: self.params.len() * (1 + slots) <= LIGHT_FLOATS,
-            ..Moment::default()
-        }
-    }
-
-    /// Does what the policy says; every replica takes part, the chief writes.
-    fn checkpoint(&mut self, course: &mut Course, moment: &Moment) -> Result<(), TrainError> {
-        let policy = crate::train::policy(&self.prepared.plan.spec);
-        let Some(action) = policy.decide(moment) else { return Ok(()) };
-        let snapshot = self.exchange.snapshot()?;
-        if let (Some(chief), Some(Snapshot { state, .. })) = (&mut self.chief, snapshot) {
-            let spec = &self.prepared.plan.spec;
-            let score = course.evaluated.as_ref().filter(|(step, _)| *step == course.step);
-            let meta = Meta {
-                model: spec.model.clone(),
-                optimizer: spec.optimizer.clone(),
-                step: course.step,
-                position: course.position,
-                examples: course.examples,
-                seconds: self.origin.seconds + self.begun.elapsed().as_secs_f64(),
-                seed: spec.seed,
-                plan: self.prepared.plan.hash.clone(),
-                evaluation: score.map(|(_, score)| checkpoint::Evaluated {
-                    loss: score.loss,
-                    accuracy: score.accuracy,
-                }),
-            };
-            if action == Action::Remember {
-                chief.keeper.remember(meta, &self.params, state);
-            } else {
-                chief.keeper.save(&meta, &self.params, &state);
-            }
-        }
-        if action == Action::Save {
-            course.saved = Some(course.step);
-        }
-        Ok(())
     }
 }
 
-/// Whether a step ends an evaluation interval or, without evaluation, an epoch.
-fn is_boundary(plan: &crate::RunPlan, step: u64) -> bool {
-    let every = if plan.eval_every > 0 { plan.eval_every } else { plan.steps_per_epoch };
-    step.is_multiple_of(every.max(1))
+impl Input {
+    /// What suits an exchange: shares in order where workers keep step, else tickets.
+    pub(crate) fn new(
+        prepared: &Prepared,
+        train: &Arc<dyn Source>,
+        exchange: &dyn Exchange,
+        step: u64,
+        position: Position,
+    ) -> Result<Self, TrainError> {
+        let plan = &prepared.plan;
+        let seed = plan.spec.seed;
+        if !exchange.keeps_step() {
+            return Ok(Self::Tickets(TicketFeed::new(train, seed, plan.threads)?));
+        }
+        let (batch, _) = prepared.pace.at(step, position);
+        let size = (batch, !plan.spec.grow_batch);
+        let feed = Feed::new(train, seed, size, position, exchange.place(), plan.threads)?;
+        Ok(Self::Shares(feed))
+    }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

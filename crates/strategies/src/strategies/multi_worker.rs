@@ -318,6 +318,10 @@ impl Exchange for Worker {
         self.order = None;
         self.seen.clear();
         self.told = (0, 0);
+        self.align(params)
+    }
+
+    fn align(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
         let (rank, size) = self.place();
         let mut versions = vec![0.0; size];
         versions[rank] = self.version.0 as f64;

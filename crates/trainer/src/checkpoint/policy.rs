@@ -39,6 +39,9 @@ pub struct Moment {
     pub improved: bool,
     /// The run is over, or somebody asked it to stop.
     pub ending: bool,
+    /// The interval between checkpoints ended since the last look: where workers do not keep step,
+    /// nobody may see the very step at which it did.
+    pub passed: bool,
     /// Whether a copy of the state is cheap to hold in memory.
     pub light: bool,
 }
@@ -60,7 +63,7 @@ impl Policy {
             return None;
         }
         let due = match self.every {
-            Some(every) => moment.step > 0 && moment.step.is_multiple_of(every),
+            Some(every) => moment.passed || moment.step > 0 && moment.step.is_multiple_of(every),
             None => moment.boundary && moment.since >= self.seconds,
         };
         if moment.ending || due {

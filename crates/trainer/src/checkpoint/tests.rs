@@ -40,6 +40,7 @@ fn meta(step: u64, optimizer: &str) -> Meta {
         seconds: 1.5,
         seed: 7,
         plan: "abc".into(),
+        outstanding: Vec::new(),
         evaluation: Some(Evaluated { loss: 1.0 / step.max(1) as f64, accuracy: 0.5 }),
     }
 }

@@ -1,0 +1,232 @@
+//! What happens between steps: evaluation, the loss to reach, checkpoints.
+
+use crate::{
+    TrainError,
+    checkpoint::{self, Action, Meta, Moment},
+    course::Course,
+    crew::Scored,
+    evaluate::Evaluated,
+    stop::Check,
+    worker::Worker,
+};
+use paceline_data::order::Position;
+use paceline_runs::{Evaluation, Event, tensorboard::Histogram};
+use paceline_strategies::Snapshot;
+use std::time::Instant;
+
+/// A state up to this size is copied rather than written when it is the best so far.
+const LIGHT_FLOATS: usize = 16 << 20;
+
+/// A state that may be saved.
+struct Place {
+    step: u64,
+    position: Position,
+    outstanding: Vec<u64>,
+}
+
+impl Worker<'_> {
+    /// All workers at the end of an epoch, of an evaluation interval or of the run: evaluate, look at
+    /// the loss to reach, save. Says whether the loss was reached.
+    pub(crate) fn look(&mut self, course: &mut Course) -> Result<bool, TrainError> {
+        let moment = self.moment(course.step, course);
+        let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
+        course.end_stretch();
+        let elsewhere = self.prepared.plan.spec.evaluator;
+        let Some(evaluator) = self.evaluator.as_mut().filter(|_| !elsewhere) else {
+            // Nobody evaluates here, but all must learn whether the chief wants to save.
+            let mut wish = [f64::from(u8::from(due))];
+            self.exchange.sum(&mut wish)?;
+            let since = if wish[0] > 0.0 { f64::INFINITY } else { 0.0 };
+            self.checkpoint(course, &Moment { boundary: true, since, ..moment })?;
+            let params = std::mem::take(&mut self.params);
+            let asked = self.score_elsewhere(course, course.step, &params);
+            self.params = params;
+            asked?;
+            return Ok(false);
+        };
+        let begun = Instant::now();
+        let evaluated = evaluator.run(&mut *self.model, &self.params, &mut *self.exchange, due)?;
+        let since = if evaluated.save { f64::INFINITY } else { 0.0 };
+        let seconds = begun.elapsed().as_secs_f64();
+        let params = std::mem::take(&mut self.params);
+        let (reached, improved) = self.scored(course, course.step, evaluated, seconds, &params);
+        self.params = params;
+        self.checkpoint(course, &Moment { boundary: true, since, improved, ..moment })?;
+        Ok(reached)
+    }
+
+    /// The chief of workers that do not keep step: evaluates and saves one version while the others
+    /// go on. Says whether the loss was reached.
+    pub(crate) fn look_alone(
+        &mut self,
+        course: &mut Course,
+        (boundary, save, ending): (bool, bool, bool),
+    ) -> Result<bool, TrainError> {
+        if boundary {
+            course.end_stretch();
+        }
+        let Some(snapshot) = self.exchange.snapshot()? else { return Ok(false) };
+        let Snapshot { version, params, state, outstanding } = snapshot;
+        let step = version.0;
+        if ending {
+            course.step = step; // others may have made the last updates
+        }
+        let params = params.unwrap_or_else(|| self.params.clone());
+        let (mut reached, mut improved) = (false, false);
+        if boundary && course.evaluated.as_ref().is_none_or(|(at, _)| *at != step) {
+            let asked = self.score_elsewhere(course, step, &params)?;
+            if !asked && let Some(evaluator) = &mut self.evaluator {
+                let begun = Instant::now();
+                let evaluated = evaluator.alone(&mut *self.model, &params)?;
+                let seconds = begun.elapsed().as_secs_f64();
+                (reached, improved) = self.scored(course, step, evaluated, seconds, &params);
+            }
+        }
+        let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
+        let moment = Moment {
+            boundary,
+            improved,
+            ending,
+            passed: save,
+            since: if due { f64::INFINITY } else { 0.0 },
+            ..self.moment(step, course)
+        };
+        let policy = crate::train::policy(&self.prepared.plan.spec);
+        if let Some(action) = policy.decide(&moment) {
+            let batch = step + outstanding.len() as u64;
+            let position = self.prepared.pace.position_of(batch);
+            let meta = self.meta(course, Place { step, position, outstanding });
+            if let Some(chief) = &mut self.chief {
+                match action {
+                    Action::Remember => chief.keeper.remember(meta, &params, state),
+                    _ => chief.keeper.save(&meta, &params, &state),
+                }
+            }
+            if action == Action::Save {
+                course.saved = Some(step);
+            }
+        }
+        Ok(reached)
+    }
+
+    /// Hands weights to the evaluator, where there is one; says whether somebody else scores them.
+    fn score_elsewhere(
+        &mut self,
+        course: &mut Course,
+        step: u64,
+        params: &[f32],
+    ) -> Result<bool, TrainError> {
+        let Some(crew) = &mut self.crew else { return Ok(false) };
+        if self.chief.is_none() || !crew.has_evaluator() {
+            return Ok(false);
+        }
+        crew.evaluate(step, params, course.ending.is_some())?;
+        Ok(crew.has_evaluator())
+    }
+
+    /// Takes note of what other tasks said since the last step; the chief's evaluations come this way
+    /// when a task of its own makes them. Says whether the loss to reach was reached.
+    pub(crate) fn hear(&mut self, course: &mut Course, last: bool) -> bool {
+        let Some(crew) = &mut self.crew else { return false };
+        let scores = if last { crew.last_scores(course.step) } else { crew.hear(course.step) };
+        let mut reached = false;
+        for Scored { step, loss, accuracy, examples, seconds, confusion } in scores {
+            let evaluated = Evaluated { loss, accuracy, examples, confusion, save: false };
+            reached |= self.scored(course, step, evaluated, seconds, &[]).0;
+        }
+        reached
+    }
+
+    /// An evaluation is there: tells everybody; says whether the loss was reached and whether there
+    /// was never a better one.
+    fn scored(
+        &mut self,
+        course: &mut Course,
+        step: u64,
+        evaluated: Evaluated,
+        seconds: f64,
+        params: &[f32],
+    ) -> (bool, bool) {
+        let improved = evaluated.loss < course.best;
+        course.best = course.best.min(evaluated.loss);
+        if let (Some(chief), Some(recorder)) = (&self.chief, self.recorder) {
+            let event = Evaluation {
+                step,
+                epochs: self.prepared.pace.epochs(self.prepared.pace.position_of(step)),
+                examples: evaluated.examples,
+                loss: evaluated.loss,
+                accuracy: evaluated.accuracy,
+                seconds,
+                best: improved,
+            };
+            chief.observer.evaluated(&event);
+            recorder.record(Event::Evaluation(event));
+            if self.prepared.plan.spec.tensorboard && !params.is_empty() {
+                let entries = self.prepared.layout.entries().iter();
+                let histograms = entries
+                    .map(|entry| (entry.name.clone(), Histogram::of(&params[entry.range()])));
+                recorder.histograms(step, histograms.collect());
+            }
+        }
+        let seconds = self.origin.seconds + self.begun.elapsed().as_secs_f64();
+        let check = Check { step, seconds, loss: evaluated.loss };
+        let reached = course.watch.as_mut().is_some_and(|watch| watch.check(check));
+        course.evaluated = Some((step, evaluated));
+        // The state before the first step is no achievement worth keeping.
+        (reached, improved && step > 0)
+    }
+
+    pub(crate) fn moment(&self, step: u64, course: &Course) -> Moment {
+        let slots = self.prepared.optimizer.entry().slots.len();
+        Moment {
+            step,
+            saved: course.saved,
+            light: self.params.len() * (1 + slots) <= LIGHT_FLOATS,
+            ..Moment::default()
+        }
+    }
+
+    /// Does what the policy says; every worker takes part, the chief writes.
+    pub(crate) fn checkpoint(
+        &mut self,
+        course: &mut Course,
+        moment: &Moment,
+    ) -> Result<(), TrainError> {
+        let policy = crate::train::policy(&self.prepared.plan.spec);
+        let Some(action) = policy.decide(moment) else { return Ok(()) };
+        let snapshot = self.exchange.snapshot()?;
+        let place = Place { step: course.step, position: course.position, outstanding: Vec::new() };
+        let meta = self.meta(course, place);
+        if let (Some(chief), Some(Snapshot { state, .. })) = (&mut self.chief, snapshot) {
+            if action == Action::Remember {
+                chief.keeper.remember(meta, &self.params, state);
+            } else {
+                chief.keeper.save(&meta, &self.params, &state);
+            }
+        }
+        if action == Action::Save {
+            course.saved = Some(course.step);
+        }
+        Ok(())
+    }
+
+    fn meta(&self, course: &Course, place: Place) -> Meta {
+        let spec = &self.prepared.plan.spec;
+        let score = course.evaluated.as_ref().filter(|(step, _)| *step == place.step);
+        Meta {
+            model: spec.model.clone(),
+            optimizer: spec.optimizer.clone(),
+            step: place.step,
+            position: place.position,
+            examples: course.examples,
+            seconds: self.origin.seconds + self.begun.elapsed().as_secs_f64(),
+            seed: spec.seed,
+            plan: self.prepared.plan.hash.clone(),
+            outstanding: place.outstanding,
+            evaluation: score.map(|(_, score)| checkpoint::Evaluated {
+                loss: score.loss,
+                accuracy: score.accuracy,
+            }),
+        }
+    }
+}

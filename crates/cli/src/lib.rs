@@ -49,7 +49,7 @@ pub fn command() -> clap::Command {
 
 impl Exit {
     /// The number a shell sees.
-    fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Failed => 1,

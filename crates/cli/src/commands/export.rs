@@ -1,6 +1,6 @@
 //! `paceline export`: a run's weights as one safetensors file.
 
-use super::train::find_run;
+use super::train_flags::find_run;
 use crate::{
     failure::{Exit, FailureExt},
     terminal::Terminal,

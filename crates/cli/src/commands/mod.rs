@@ -1,18 +1,27 @@
 //! The commands: one file each, arguments and a thin `exec`.
 
 mod advise;
+mod check;
+mod check_network;
 mod completions;
 mod data;
 mod export;
 mod man;
 mod models;
 mod monitor;
+mod node;
+mod node_part;
+mod node_place;
 mod prepare;
 mod quickstart;
 mod report;
 mod runs;
 mod speedtest;
 mod train;
+mod train_flags;
+mod train_local;
+mod train_report;
+mod train_show;
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
@@ -28,6 +37,10 @@ pub enum Command {
     Prepare(prepare::Args),
     /// Train a model and leave a run folder behind
     Train(Box<train::Args>),
+    /// Be one task of a cluster, as TF_CONFIG, torchrun, MPI, Slurm or a file describes it
+    Node(Box<node::Args>),
+    /// Examine a cluster before a run: names, ports, key, versions, clocks, network
+    Check(check::Args),
     /// List runs, or compare those named
     Runs(runs::Args),
     /// Write a run's weights as one safetensors file
@@ -55,6 +68,8 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Data(args) => data::exec(args, terminal),
         Command::Prepare(args) => prepare::exec(args, terminal),
         Command::Train(args) => train::exec(args, terminal),
+        Command::Check(args) => check::exec(args, terminal),
+        Command::Node(args) => node::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
         Command::Models(args) => models::exec(args, terminal),

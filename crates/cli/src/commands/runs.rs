@@ -1,6 +1,6 @@
 //! `paceline runs`: lists runs, and compares those that are named.
 
-use super::train::find_run;
+use super::train_flags::find_run;
 use crate::{
     failure::Exit,
     terminal::{Table, Terminal},

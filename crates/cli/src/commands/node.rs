@@ -1,0 +1,207 @@
+//! `paceline node`: one task of a cluster, whatever describes it.
+
+use super::{
+    node_part::{Part, Talk},
+    node_place::{ClusterArgs, place},
+    train,
+    train_flags::Flags,
+    train_report::{Order, Report, Reporter, Word},
+    train_show::{Watcher, explain},
+};
+use crate::{
+    failure::{Exit, Failure, FailureExt},
+    terminal::Terminal,
+};
+use anyhow::Context;
+use paceline_cluster::{ClusterKey, Endpoint, Identity, Security, session::chief_of};
+use paceline_runs::RunFolder;
+use paceline_trainer::{Start, TrainError};
+use std::{
+    io::{self, BufRead},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+/// Arguments of `paceline node`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    flags: Flags,
+    /// One of the processes that `paceline train` starts; it is told everything through a pipe
+    #[arg(long, hide = true, exclusive = true)]
+    launched: bool,
+}
+
+/// Plays one task's part.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    if args.launched {
+        return launched(terminal);
+    }
+    let cancel = terminal.interrupt()?;
+    let flags = &args.flags;
+    let place = place(&args.cluster, flags.ps.unwrap_or(0))?;
+    terminal.note(place.words());
+    if args.cluster.insecure {
+        terminal.warn("--insecure: anybody on the network can read this run and take part in it");
+    }
+    let (mut spec, start) = match &flags.resume {
+        Some(run) => flags.resumed(run)?,
+        None => (flags.fresh(), Start::New { out: flags.out.clone() }),
+    };
+    place.fit(flags, &mut spec)?;
+    let parts = train::open(&spec, terminal)?;
+    paceline_trainer::check(&spec, &parts).map_err(explain)?;
+    let talk = Talk::default();
+    let heard = talk.clone();
+    let strangers: paceline_cluster::endpoint::Notify =
+        Arc::new(move |notice| heard.warn(&notice.to_string()));
+    let endpoint = Endpoint::bind_with(place.identity(), &place.bind, strangers)
+        .hint("--bind HOST:PORT listens elsewhere")?;
+    let watcher = Watcher::new(terminal, None);
+    let part = Part {
+        own: place.own,
+        tasks: &place.tasks,
+        chief_address: place.chief_address.clone(),
+        spec: &spec,
+        parts: &parts,
+        cancel,
+        join_timeout: Duration::from_secs(flags.join_timeout),
+    };
+    let outcome = part.play(endpoint, &start, &watcher, Box::new(talk));
+    watcher.done();
+    let (summary, run) = outcome.map_err(explain)?;
+    match summary {
+        Some(summary) if part.is_chief() => {
+            train::show(&summary, run.path(), part.cancel.load(Ordering::Relaxed), terminal)?;
+        }
+        Some(summary) => {
+            let own = summary.workers.first().cloned().unwrap_or_default();
+            terminal.data(format!(
+                "{}: done, {} iterations, {} examples",
+                place.own, own.iterations, own.examples
+            ))?;
+            terminal.json(&own)?;
+        }
+        None => {
+            terminal.data(format!("{}: done", place.own))?;
+            terminal.json(&serde_json::json!({ "task": place.own, "status": "done" }))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// A task that `paceline train` started: orders come in, reports go out.
+fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let cancel = terminal.interrupt()?;
+    let (order, chief) = listen(&cancel)?;
+    let is_chief = chief_of(order.tasks.iter().copied()) == order.task;
+    let reporter = Reporter { is_chief };
+    match obey(&order, &chief, cancel, reporter, terminal) {
+        Ok(()) => Ok(Exit::Done),
+        Err((error, echo)) => {
+            let failure = error.downcast_ref::<Failure>();
+            let exit = failure.and_then(|failure| failure.exit).unwrap_or(Exit::Failed);
+            reporter.send(&Report::Failed {
+                error: format!("{error:#}"),
+                hint: failure.and_then(|failure| failure.hint.clone()),
+                exit: exit.code(),
+                echo,
+            });
+            Err(error) // for this task's own log
+        }
+    }
+}
+
+/// Reads the order, and goes on listening on a thread. When the input ends, so does this process:
+/// whoever started it is gone.
+fn listen(cancel: &Arc<AtomicBool>) -> anyhow::Result<(Order, mpsc::Receiver<String>)> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).context("no order came")?;
+    let order = serde_json::from_str(&line).context("the order cannot be read")?;
+    let (tell, chief) = mpsc::channel();
+    let cancel = Arc::clone(cancel);
+    std::thread::Builder::new().name("orders".into()).spawn(move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            match serde_json::from_str(&line) {
+                // Nobody waits for it twice.
+                Ok(Word::Chief { address }) => drop(tell.send(address)),
+                Ok(Word::Stop) => cancel.store(true, Ordering::Relaxed),
+                Err(_) => {}
+            }
+        }
+        orphaned();
+    })?;
+    Ok((order, chief))
+}
+
+/// Ends this process at once: nobody is left to tell, and training must not go on unseen.
+#[allow(clippy::disallowed_methods)] // from a thread there is no other way, and nothing is lost
+fn orphaned() {
+    std::process::exit(i32::from(Exit::Retry.code()));
+}
+
+/// Does what was ordered. The flag beside an error says that it only repeats another task's.
+fn obey(
+    order: &Order,
+    chief: &mpsc::Receiver<String>,
+    cancel: Arc<AtomicBool>,
+    reporter: Reporter,
+    terminal: &Terminal,
+) -> Result<(), (anyhow::Error, bool)> {
+    let plain = |error: anyhow::Error| (error, false);
+    let key: ClusterKey =
+        order.key.parse().map_err(|error: paceline_cluster::KeyError| plain(error.into()))?;
+    let run = RunFolder::at(&order.run);
+    let identity = Identity {
+        me: order.task,
+        run: run.name(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        plan: [0; 32], // settings are compared one by one when a task joins
+        key,
+        security: Security::Plain, // nothing leaves this machine
+        shared_memory: true,
+    };
+    let strangers: paceline_cluster::endpoint::Notify = Arc::new(move |notice| {
+        reporter.send(&Report::Notice { text: notice.to_string(), warning: true });
+    });
+    let endpoint = Endpoint::bind_with(identity, "127.0.0.1:0", strangers)
+        .map_err(|error| plain(error.into()))?;
+    reporter.send(&Report::Listening { address: endpoint.address().to_string() });
+    let parts = train::open(&order.spec, terminal).map_err(plain)?;
+    let timeout = Duration::from_secs(order.join_timeout);
+    let chief_address = if reporter.is_chief {
+        String::new()
+    } else {
+        chief
+            .recv_timeout(timeout)
+            .map_err(|_| plain(anyhow::anyhow!("nobody said where the chief is")))?
+    };
+    let tasks = order.tasks.iter().map(|task| (*task, String::new())).collect();
+    let part = Part {
+        own: order.task,
+        tasks: &tasks,
+        chief_address,
+        spec: &order.spec,
+        parts: &parts,
+        cancel,
+        join_timeout: timeout,
+    };
+    let start = if order.resume { Start::Resume { run } } else { Start::In { run } };
+    match part.play(endpoint, &start, &reporter, Box::new(reporter)) {
+        Ok((summary, _)) => {
+            reporter.send(&Report::Done { summary: summary.map(Box::new) });
+            Ok(())
+        }
+        Err(error) => {
+            let echo = matches!(&error, TrainError::Session(error) if error.is_echo());
+            Err((explain(error), echo))
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Which cluster this process belongs to, which task it is, and how it meets the others.
+
+use super::train_flags::Flags;
+use crate::failure::{FailureExt, usage};
+use anyhow::Context;
+use paceline_cluster::{
+    Cluster, ClusterKey, Identity, Members, Role, Security, TaskId,
+    session::chief_of,
+    spec::{from_environment, from_toml},
+};
+use paceline_trainer::RunSpec;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket},
+    path::PathBuf,
+};
+
+/// Which cluster, and which of its tasks.
+#[derive(Debug, clap::Args)]
+pub(super) struct ClusterArgs {
+    /// The cluster as TOML: chief, workers, ps, evaluator [default: TF_CONFIG, CLUSTER_SPEC, torchrun, MPI, Slurm]
+    #[arg(long, value_name = "FILE", requires = "task", help_heading = "Cluster")]
+    pub(super) cluster: Option<PathBuf>,
+    /// Which task of the cluster file this process is, such as worker/1
+    #[arg(long, value_name = "TASK", requires = "cluster", help_heading = "Cluster")]
+    pub(super) task: Option<TaskId>,
+    /// The cluster key; `paceline key new` makes one
+    #[arg(long, value_name = "FILE", env = "PACELINE_KEY_FILE", help_heading = "Cluster")]
+    pub(super) key: Option<PathBuf>,
+    /// Address to listen on, where it is not the one the cluster names
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
+    pub(super) bind: Option<String>,
+    /// No encryption between hosts and no key needed: anybody on the network can read and join
+    #[arg(long, help_heading = "Cluster")]
+    pub(super) insecure: bool,
+}
+
+/// A task's place in a cluster.
+pub(super) struct Place {
+    /// What described the cluster.
+    pub(super) origin: String,
+    /// This task.
+    pub(super) own: TaskId,
+    /// All tasks, with addresses where they are known beforehand.
+    pub(super) tasks: BTreeMap<TaskId, String>,
+    /// Where all meet.
+    pub(super) chief_address: String,
+    /// Where to listen.
+    pub(super) bind: String,
+    /// Whether connections are encrypted.
+    pub(super) security: Security,
+    /// What all tasks hold.
+    pub(super) key: ClusterKey,
+}
+
+/// The cluster as described, before anything is looked up.
+pub(super) fn described(args: &ClusterArgs) -> anyhow::Result<Cluster> {
+    let environment = |name: &str| std::env::var(name).ok();
+    match (&args.cluster, args.task) {
+        (Some(path), Some(task)) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read cluster file `{}`", path.display()))?;
+            Ok(from_toml(&text, task).with_context(|| format!("`{}`", path.display()))?)
+        }
+        _ => from_environment(&environment)?.ok_or_else(|| {
+            usage(
+                "nothing describes the cluster",
+                "set TF_CONFIG or CLUSTER_SPEC, start through torchrun, mpirun or srun, or give --cluster FILE --task TASK; `paceline train` needs none of it on one machine",
+            )
+        }),
+    }
+}
+
+/// Where this process belongs; of a cluster that only counts ranks, the last `servers` hold weights.
+pub(super) fn place(args: &ClusterArgs, servers: usize) -> anyhow::Result<Place> {
+    let cluster = described(args)?;
+    let (own, tasks, chief_address) = match &cluster.members {
+        Members::Listed(addresses) => {
+            let chief = chief_of(addresses.keys().copied());
+            let address = addresses.get(&chief).cloned();
+            let address = address
+                .with_context(|| format!("{}: there is no {chief} to meet at", cluster.origin))?;
+            (cluster.own, addresses.clone(), address)
+        }
+        Members::Rendezvous { workers, coordinator } => {
+            let servers = u32::try_from(servers).unwrap_or(u32::MAX);
+            if servers >= *workers {
+                return Err(usage(
+                    format!(
+                        "{} has {workers} tasks, and --ps takes {servers} of them",
+                        cluster.origin
+                    ),
+                    "at least one task must be left to train",
+                ));
+            }
+            let (own, tasks) = ranked(cluster.own.index, *workers, servers);
+            let tasks = tasks.into_iter().map(|task| (task, String::new())).collect();
+            (own, tasks, coordinator.clone())
+        }
+    };
+    let is_chief = chief_of(tasks.keys().copied()) == own;
+    let bind = match (&args.bind, tasks.get(&own).filter(|address| !address.is_empty())) {
+        (Some(bind), _) => bind.clone(),
+        (None, Some(address)) => address.clone(),
+        (None, None) if is_chief => chief_address.clone(),
+        (None, None) => toward(&chief_address)?,
+    };
+    let loopback = tasks.values().chain([&chief_address]).all(|address| {
+        address.is_empty() || resolve(address).is_some_and(|found| found.ip().is_loopback())
+    });
+    let security = if args.insecure || loopback { Security::Plain } else { Security::Tls };
+    let key = match &args.key {
+        Some(path) => ClusterKey::load(path).hint(
+            "`paceline key new FILE` makes a key; copy it to every host, readable by you alone",
+        )?,
+        None if args.insecure => ClusterKey::public(),
+        None => {
+            return Err(usage(
+                "no cluster key: tasks prove to each other that they belong together",
+                "make one with `paceline key new cluster.key`, copy it to every host, and give --key FILE or PACELINE_KEY_FILE",
+            ));
+        }
+    };
+    Ok(Place { origin: cluster.origin, own, tasks, chief_address, bind, security, key })
+}
+
+/// Ranks as tasks: workers first, then servers.
+fn ranked(rank: u32, ranks: u32, servers: u32) -> (TaskId, Vec<TaskId>) {
+    let workers = ranks - servers;
+    let name = |rank: u32| {
+        if rank < workers {
+            TaskId::new(Role::Worker, rank)
+        } else {
+            TaskId::new(Role::Ps, rank - workers)
+        }
+    };
+    (name(rank), (0..ranks).map(name).collect())
+}
+
+/// The first address of a name.
+pub(super) fn resolve(address: &str) -> Option<SocketAddr> {
+    address.to_socket_addrs().ok()?.next()
+}
+
+/// A free port on the interface that leads to an address.
+fn toward(address: &str) -> anyhow::Result<String> {
+    let to = resolve(address).with_context(|| format!("`{address}` does not resolve"))?;
+    let any: SocketAddr = if to.is_ipv4() {
+        SocketAddr::from(([0, 0, 0, 0], 0))
+    } else {
+        SocketAddr::from(([0u16; 8], 0))
+    };
+    // Connecting a datagram socket sends nothing; it only asks the routing table.
+    let socket = UdpSocket::bind(any).and_then(|socket| socket.connect(to).map(|()| socket));
+    let local: IpAddr = socket
+        .and_then(|socket| socket.local_addr())
+        .with_context(|| format!("no way leads to `{address}`"))?
+        .ip();
+    Ok(SocketAddr::new(local, 0).to_string())
+}
+
+impl Place {
+    /// Who wins and what follows, in a line.
+    pub(super) fn words(&self) -> String {
+        let security = match self.security {
+            Security::Tls => "encrypted",
+            Security::Plain => "not encrypted",
+        };
+        format!(
+            "{} of {} tasks, as {} says; meeting at {}, {security}",
+            self.own,
+            self.tasks.len(),
+            self.origin,
+            self.chief_address
+        )
+    }
+
+    /// Who this task is to the others.
+    pub(super) fn identity(&self) -> Identity {
+        let names: Vec<String> = self.tasks.keys().map(ToString::to_string).collect();
+        Identity {
+            me: self.own,
+            run: names.join(" "),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            plan: [0; 32], // settings are compared one by one when a task joins
+            key: self.key.clone(),
+            security: self.security,
+            shared_memory: true,
+        }
+    }
+
+    /// Fills in what the cluster decides: numbers of tasks, threads.
+    pub(super) fn fit(&self, flags: &Flags, spec: &mut RunSpec) -> anyhow::Result<()> {
+        let count =
+            |wanted: fn(Role) -> bool| self.tasks.keys().filter(|task| wanted(task.role)).count();
+        let workers = count(|role| matches!(role, Role::Chief | Role::Worker));
+        let servers = count(|role| role == Role::Ps);
+        for (given, found, flag) in
+            [(flags.workers, workers, "--workers"), (flags.ps, servers, "--ps")]
+        {
+            if let Some(given) = given.filter(|given| *given != found) {
+                return Err(usage(
+                    format!("{flag} is {given}, but {} has {found}", self.origin),
+                    format!("leave {flag} out: the cluster decides"),
+                ));
+            }
+        }
+        (spec.workers, spec.servers) = (workers, servers);
+        spec.evaluator = count(|role| role == Role::Evaluator) > 0;
+        if spec.threads.is_none() {
+            let cores = paceline_batch::cores().count;
+            spec.threads = Some((cores / self.neighbours().max(1)).max(1));
+        }
+        Ok(())
+    }
+
+    /// Workers on this task's host, as far as the addresses tell.
+    fn neighbours(&self) -> usize {
+        let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
+        let Some(own) = self.tasks.get(&self.own).and_then(|address| host(address)) else {
+            return 1;
+        };
+        self.tasks
+            .iter()
+            .filter(|(task, _)| matches!(task.role, Role::Chief | Role::Worker))
+            .filter(|(_, address)| host(address).as_deref() == Some(&own))
+            .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ranks_hold_weights() {
+        let (own, tasks) = ranked(3, 5, 2);
+        assert_eq!(own, TaskId::new(Role::Ps, 0));
+        let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["worker/0", "worker/1", "worker/2", "ps/0", "ps/1"]);
+        assert_eq!(ranked(0, 1, 0).0, TaskId::new(Role::Worker, 0));
+    }
+
+    #[test]
+    fn loopback_is_reached_from_loopback() {
+        assert!(toward("127.0.0.1:9").unwrap().starts_with("127.0.0.1:0"));
+        assert!(toward("no-such-host.invalid:9").is_err());
+    }
+}

@@ -1,0 +1,240 @@
+//! What `train` and `node` are told: flags, and the specification they make.
+
+use crate::failure::{FailureExt, usage};
+use anyhow::Context;
+use paceline_cluster::session::OnLoss;
+use paceline_runs::{RunFolder, list};
+use paceline_strategies::{Combine, Transfer};
+use paceline_trainer::{RunPlan, RunSpec, Start, Stop};
+use std::path::{Path, PathBuf};
+
+/// What to train and how: the same words for `train` and `node`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Model to train; `paceline models` lists them
+    #[arg(long, short, required_unless_present = "resume", help_heading = "What")]
+    pub(super) model: Option<String>,
+    /// Data set: a folder, or `generated:…`
+    #[arg(long, short, required_unless_present = "resume", help_heading = "What")]
+    pub(super) data: Option<String>,
+    /// How gradients are exchanged: one-device, mirrored, multi-worker, ps-sync or ps-async [default: one-device]
+    #[arg(long, short, help_heading = "What")]
+    pub(super) strategy: Option<String>,
+    /// Weights to start from, a safetensors file
+    #[arg(long, value_name = "FILE", help_heading = "What")]
+    pub(super) init: Option<PathBuf>,
+    /// Train the last layer only; for weights given with --init
+    #[arg(long, requires = "init", help_heading = "What")]
+    pub(super) freeze: bool,
+    /// Width multiplier of MobileNet-v2
+    #[arg(long, help_heading = "What")]
+    pub(super) width: Option<f32>,
+    /// Dropout rate, for models that have it
+    #[arg(long, help_heading = "What")]
+    pub(super) dropout: Option<f32>,
+    /// Local response normalisation in AlexNet
+    #[arg(long, help_heading = "What")]
+    pub(super) lrn: bool,
+
+    /// Stop after so many passes over the training data
+    #[arg(long, short, help_heading = "When to stop (the first that is met)")]
+    pub(super) epochs: Option<f64>,
+    /// Stop after so many updates
+    #[arg(long, help_heading = "When to stop (the first that is met)")]
+    pub(super) steps: Option<u64>,
+    /// Stop when the loss on the test examples has fallen to this
+    #[arg(long, value_name = "LOSS", help_heading = "When to stop (the first that is met)")]
+    pub(super) until_loss: Option<f64>,
+
+    /// Examples of one update, over all replicas [default: 64]
+    #[arg(long, short, help_heading = "How")]
+    pub(super) batch_size: Option<u64>,
+    /// Learning rate [default: the optimiser's own]
+    #[arg(long, visible_alias = "learning-rate", help_heading = "How")]
+    pub(super) lr: Option<f32>,
+    /// sgd, momentum, nesterov, adagrad or adam [default: sgd]
+    #[arg(long, help_heading = "How")]
+    pub(super) optimizer: Option<String>,
+    /// Share of the old velocity kept each step
+    #[arg(long, help_heading = "How")]
+    pub(super) momentum: Option<f32>,
+    /// L2 penalty
+    #[arg(long, help_heading = "How")]
+    pub(super) weight_decay: Option<f32>,
+    /// Learning rate over time: constant, step:EPOCHS:FACTOR, cosine, warmup:EPOCHS+… [default: constant]
+    #[arg(long, help_heading = "How")]
+    pub(super) schedule: Option<String>,
+    /// Grow the batch where the schedule would lower the rate
+    #[arg(long, help_heading = "How")]
+    pub(super) grow_batch: bool,
+    /// Decides order, initial weights and dropout [default: 0]
+    #[arg(long, help_heading = "How")]
+    pub(super) seed: Option<u64>,
+    /// Threads of all replicas together [default: all cores this process may use]
+    #[arg(long, help_heading = "How")]
+    pub(super) threads: Option<usize>,
+    /// Replicas in this process, for strategy mirrored [default: one per thread]
+    #[arg(long, help_heading = "How")]
+    pub(super) replicas: Option<usize>,
+
+    /// Tasks that train, for strategies of several processes [default: 2, or what the cluster has]
+    #[arg(long, short = 'w', help_heading = "Tasks")]
+    pub(super) workers: Option<usize>,
+    /// Tasks that hold the weights, for ps-sync and ps-async [default: 1, or what the cluster has]
+    #[arg(long, value_name = "SERVERS", help_heading = "Tasks")]
+    pub(super) ps: Option<usize>,
+    /// Score the model on a task of its own instead of the chief
+    #[arg(long, help_heading = "Tasks")]
+    pub(super) evaluator: bool,
+    /// What happens when a worker is lost: continue, restart or stop [default: continue]
+    #[arg(long, value_name = "POLICY", value_parser = on_loss, help_heading = "Tasks")]
+    pub(super) on_loss: Option<OnLoss>,
+    /// Seconds to wait for all tasks, at the start and after a loss
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, help_heading = "Tasks")]
+    pub(super) join_timeout: u64,
+    /// How the workers' gradients become one update, for ps-sync: mean or sum [default: mean]
+    #[arg(long, value_name = "HOW", help_heading = "Tasks")]
+    pub(super) combine: Option<Combine>,
+    /// Workers whose gradients an update does not wait for, for ps-sync [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Tasks")]
+    pub(super) backup_workers: Option<usize>,
+    /// Updates that may lie between a worker's weights and its update, for ps-async [default: any]
+    #[arg(long, value_name = "N", help_heading = "Tasks")]
+    pub(super) max_staleness: Option<u64>,
+    /// Which weights travel to and from servers: sparse (those a batch touches) or dense [default: sparse]
+    #[arg(long, value_name = "WHICH", help_heading = "Tasks")]
+    pub(super) transfer: Option<Transfer>,
+
+    /// Steps between evaluations on the test examples [default: an epoch]
+    #[arg(long, value_name = "STEPS", help_heading = "Records")]
+    pub(super) eval_every: Option<u64>,
+    /// Steps between checkpoints [default: half a minute, and the end]
+    #[arg(long, value_name = "STEPS", help_heading = "Records")]
+    pub(super) checkpoint_every: Option<u64>,
+    /// How many of the latest checkpoints to keep, besides the best [default: 2]
+    #[arg(long, help_heading = "Records")]
+    pub(super) keep: Option<usize>,
+    /// Write no TensorBoard files
+    #[arg(long, help_heading = "Records")]
+    pub(super) no_tensorboard: bool,
+    /// Folder of run folders
+    #[arg(long, default_value = "runs", help_heading = "Records")]
+    pub(super) out: PathBuf,
+    /// Go on with a run from its latest checkpoint: its folder or name, or the latest run
+    #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", help_heading = "Records")]
+    pub(super) resume: Option<String>,
+}
+
+impl Flags {
+    /// The specification of a new run.
+    pub(super) fn fresh(&self) -> RunSpec {
+        let model = self.model.as_deref().unwrap_or_default();
+        let spec = RunSpec::new(model, self.data.as_deref().unwrap_or_default());
+        RunSpec {
+            strategy: self.strategy.clone().unwrap_or(spec.strategy),
+            batch_size: self.batch_size.unwrap_or(spec.batch_size),
+            stop: self.stop(),
+            learning_rate: self.lr,
+            optimizer: self.optimizer.clone().unwrap_or(spec.optimizer),
+            momentum: self.momentum,
+            weight_decay: self.weight_decay,
+            schedule: self.schedule.clone().unwrap_or(spec.schedule),
+            grow_batch: self.grow_batch,
+            seed: self.seed.unwrap_or(spec.seed),
+            threads: self.threads,
+            replicas: self.replicas,
+            workers: self.workers.unwrap_or(spec.workers),
+            servers: self.ps.unwrap_or(spec.servers),
+            evaluator: self.evaluator,
+            combine: self.combine.unwrap_or_default(),
+            backup_workers: self.backup_workers.unwrap_or(0),
+            max_staleness: self.max_staleness,
+            transfer: self.transfer.unwrap_or_default(),
+            on_loss: self.on_loss.unwrap_or_default(),
+            eval_every: self.eval_every,
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep.unwrap_or(spec.keep),
+            init: self.init.clone(),
+            freeze: self.freeze,
+            width: self.width.unwrap_or(spec.width),
+            dropout: self.dropout,
+            lrn: self.lrn,
+            tensorboard: !self.no_tensorboard,
+            model: spec.model,
+            data: spec.data,
+        }
+    }
+
+    fn stop(&self) -> Stop {
+        Stop { epochs: self.epochs, steps: self.steps, until_loss: self.until_loss }
+    }
+
+    /// The specification of a run that exists; only its end, its place and its records may change.
+    pub(super) fn resumed(&self, name: &str) -> anyhow::Result<(RunSpec, Start)> {
+        for (given, flag) in [
+            (self.model.is_some(), "--model"),
+            (self.strategy.is_some(), "--strategy"),
+            (self.batch_size.is_some(), "--batch-size"),
+            (self.lr.is_some(), "--lr"),
+            (self.optimizer.is_some(), "--optimizer"),
+            (self.momentum.is_some(), "--momentum"),
+            (self.weight_decay.is_some(), "--weight-decay"),
+            (self.schedule.is_some(), "--schedule"),
+            (self.grow_batch, "--grow-batch"),
+            (self.seed.is_some(), "--seed"),
+            (self.replicas.is_some(), "--replicas"),
+            (self.workers.is_some(), "--workers"),
+            (self.ps.is_some(), "--ps"),
+            (self.combine.is_some(), "--combine"),
+            (self.backup_workers.is_some(), "--backup-workers"),
+            (self.max_staleness.is_some(), "--max-staleness"),
+            (self.init.is_some(), "--init"),
+            (self.width.is_some(), "--width"),
+            (self.dropout.is_some(), "--dropout"),
+            (self.lrn, "--lrn"),
+        ] {
+            if given {
+                return Err(usage(
+                    format!("{flag} cannot change while a run goes on"),
+                    "start a new run without --resume; --epochs, --steps and --until-loss may change",
+                ));
+            }
+        }
+        let run = find_run(&self.out, name)?;
+        let mut spec: RunSpec = run.plan::<RunPlan>()?.spec;
+        let stop = self.stop();
+        if stop != Stop::default() {
+            spec.stop = stop;
+        }
+        spec.data = self.data.clone().unwrap_or(spec.data);
+        spec.threads = self.threads.or(spec.threads);
+        spec.eval_every = self.eval_every.or(spec.eval_every);
+        spec.checkpoint_every = self.checkpoint_every.or(spec.checkpoint_every);
+        spec.keep = self.keep.unwrap_or(spec.keep);
+        spec.tensorboard &= !self.no_tensorboard;
+        spec.on_loss = self.on_loss.unwrap_or(spec.on_loss);
+        spec.evaluator |= self.evaluator;
+        Ok((spec, Start::Resume { run }))
+    }
+}
+
+/// A run by its folder, by its name under `out`, or the latest one there.
+pub(super) fn find_run(out: &Path, name: &str) -> anyhow::Result<RunFolder> {
+    if name.is_empty() {
+        return list(out)?
+            .pop()
+            .with_context(|| format!("there is no run in `{}`", out.display()))
+            .hint("start one with `paceline train --model … --data …`, or name its folder");
+    }
+    let given = Path::new(name);
+    let path = if given.exists() { given.to_path_buf() } else { out.join(name) };
+    RunFolder::open(&path)
+        .hint(format!("`paceline runs --out {}` lists the runs there", out.display()))
+}
+
+fn on_loss(text: &str) -> Result<OnLoss, String> {
+    OnLoss::ALL
+        .into_iter()
+        .find(|policy| policy.name() == text)
+        .ok_or_else(|| "expected continue, restart or stop".to_owned())
+}

@@ -1,0 +1,329 @@
+//! `paceline train` with several tasks: a process for each on this machine, watched from here.
+
+use super::{
+    train,
+    train_flags::Flags,
+    train_report::{Order, Report, Word},
+    train_show::Watcher,
+};
+use crate::{
+    failure::{Exit, FailureExt},
+    terminal::{Progress as Bar, Terminal, Unit},
+};
+use anyhow::Context;
+use paceline_cluster::{
+    ClusterKey, Role, TaskId,
+    launch::local::{Happened, Processes, ending, last_lines},
+    session::{OnLoss, chief_of},
+};
+use paceline_runs::{RunFolder, Summary};
+use paceline_trainer::{Observer, RunSpec, Start};
+use std::{
+    process::ExitStatus,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+/// How often a task is started again before the run is given up.
+const MOST_STARTS: u32 = 4;
+/// How long the others may take to end once the chief has, before they are ended by force. They notice
+/// within eight seconds even if nobody tells them.
+const LEAVE: Duration = Duration::from_secs(12);
+/// Lines of a failed task's log that are shown.
+const SHOWN_LINES: usize = 8;
+
+/// Trains with a process per task.
+pub(super) fn exec(
+    flags: &Flags,
+    mut spec: RunSpec,
+    start: &Start,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
+    let cancel = terminal.interrupt()?;
+    if spec.threads.is_none() {
+        // Servers and evaluators mostly wait; the workers share the cores.
+        let cores = paceline_batch::cores().count;
+        spec.threads = Some((cores / spec.workers.max(1)).max(1));
+    }
+    // What is wrong with the settings is said once, before any process starts.
+    let parts = train::open(&spec, terminal)?;
+    paceline_trainer::check(&spec, &parts).map_err(super::train_show::explain)?;
+    drop(parts);
+    let (run, resume) = match start {
+        Start::New { out } => (RunFolder::create(out, &spec.model, &spec.strategy)?, false),
+        Start::In { run } => (run.clone(), false),
+        Start::Resume { run } => (run.clone(), true),
+    };
+    let tasks = tasks(&spec);
+    let order = Order {
+        task: tasks[0],
+        tasks: tasks.clone(),
+        key: ClusterKey::generate()?.to_text(),
+        run: std::path::absolute(run.path())?,
+        resume,
+        join_timeout: flags.join_timeout,
+        spec,
+    };
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let watcher = Watcher::new(terminal, None);
+    let mut job = Job {
+        processes: Processes::new(&program, &["node", "--launched"]),
+        chief: chief_of(tasks.iter().copied()),
+        address: None,
+        order,
+        run,
+        terminal,
+        watcher: &watcher,
+        waiting: None,
+        summary: None,
+        failure: None,
+        verdict: None,
+        done: Vec::new(),
+    };
+    let outcome = job.carry_out(&tasks, &cancel);
+    let (summary, run) = (job.summary.take(), job.run.clone());
+    drop(job);
+    watcher.done();
+    outcome?;
+    let summary = summary.context("the chief ended without a word")?;
+    train::show(&summary, run.path(), cancel.load(Ordering::Relaxed), terminal)?;
+    Ok(Exit::Done)
+}
+
+/// All tasks of a run on this machine; worker 0 is the chief.
+fn tasks(spec: &RunSpec) -> Vec<TaskId> {
+    let of =
+        |role: Role, count: usize| (0..count).map(move |index| TaskId::new(role, index as u32));
+    of(Role::Worker, spec.workers)
+        .chain(of(Role::Ps, spec.servers))
+        .chain(of(Role::Evaluator, usize::from(spec.evaluator)))
+        .collect()
+}
+
+/// How a task failed.
+struct Failed {
+    task: TaskId,
+    what: String,
+    lines: Vec<String>,
+}
+
+/// What the chief said about a failed run.
+struct Verdict {
+    error: String,
+    hint: Option<String>,
+    exit: u8,
+}
+
+/// A run whose tasks are children of this process.
+struct Job<'a> {
+    processes: Processes,
+    chief: TaskId,
+    address: Option<String>,
+    order: Order,
+    run: RunFolder,
+    terminal: &'a Terminal,
+    watcher: &'a Watcher<'a>,
+    /// Shown while tasks are missing.
+    waiting: Option<Bar>,
+    summary: Option<Box<Summary>>,
+    /// The first task that failed by itself.
+    failure: Option<Failed>,
+    verdict: Option<Verdict>,
+    /// Tasks that said they are done.
+    done: Vec<TaskId>,
+}
+
+impl Job<'_> {
+    /// Starts all tasks and stays until the last has ended.
+    fn carry_out(&mut self, tasks: &[TaskId], cancel: &AtomicBool) -> anyhow::Result<()> {
+        for task in tasks {
+            self.start(*task)?;
+        }
+        let mut told_to_stop = false;
+        let mut chief_gone: Option<Instant> = None;
+        while !self.processes.running().is_empty() {
+            if cancel.load(Ordering::Relaxed) && !told_to_stop {
+                told_to_stop = true;
+                for task in tasks {
+                    self.tell(*task, &Word::Stop);
+                }
+            }
+            match self.processes.next(Duration::from_millis(100)) {
+                Some(Happened::Said { task, line, .. }) => self.said(task, &line),
+                Some(Happened::Ended { task, status, .. }) => {
+                    if task == self.chief {
+                        chief_gone = Some(Instant::now());
+                    }
+                    let go_on = chief_gone.is_none() && !told_to_stop;
+                    self.ended(task, status, go_on)?;
+                }
+                None => {}
+            }
+            if chief_gone.is_some_and(|since| since.elapsed() > LEAVE) {
+                self.processes.kill_all();
+            }
+        }
+        self.waiting = None;
+        if self.summary.is_some() {
+            return Ok(());
+        }
+        Err(self.explain())
+    }
+
+    fn start(&mut self, task: TaskId) -> anyhow::Result<()> {
+        self.order.task = task;
+        let order = serde_json::to_string(&self.order)?;
+        let log = self.run.log_path(&task.to_string());
+        self.processes.start(task, &log, &order)?;
+        if let Some(address) = self.address.clone()
+            && task != self.chief
+        {
+            self.tell(task, &Word::Chief { address });
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, task: TaskId, word: &Word) {
+        if let Ok(line) = serde_json::to_string(word) {
+            self.processes.tell(task, &line);
+        }
+    }
+
+    fn said(&mut self, task: TaskId, line: &str) {
+        // Whatever is no report was not meant for us; the log has what was meant for people.
+        let Ok(report) = serde_json::from_str(line) else { return };
+        let is_chief = task == self.chief;
+        match report {
+            Report::Listening { address } if is_chief => {
+                self.address = Some(address.clone());
+                for task in self.processes.running() {
+                    if task != self.chief {
+                        self.tell(task, &Word::Chief { address: address.clone() });
+                    }
+                }
+            }
+            Report::Listening { .. } => {}
+            Report::Table { missing, joined } => self.show_table(&missing, joined),
+            Report::Notice { text, warning: true } => self.terminal.warn(text),
+            Report::Notice { .. } => {} // local tasks that join are no news
+            Report::Started { plan, first_step } => {
+                self.waiting = None;
+                self.watcher.started(&plan, &self.run, first_step);
+            }
+            Report::Progressed(progress) => self.watcher.progressed(&progress),
+            Report::Evaluated(evaluation) => self.watcher.evaluated(&evaluation),
+            Report::Warned { text } => {
+                let text = if is_chief { text } else { format!("{task}: {text}") };
+                self.watcher.warned(&text);
+            }
+            Report::Done { summary } => {
+                self.done.push(task);
+                if is_chief {
+                    self.summary = summary;
+                }
+            }
+            Report::Failed { error, hint, exit, echo } => {
+                if !echo && self.failure.is_none() {
+                    self.failure = Some(Failed { task, what: error.clone(), lines: Vec::new() });
+                }
+                if is_chief {
+                    self.verdict = Some(Verdict { error, hint, exit });
+                }
+            }
+        }
+    }
+
+    fn show_table(&mut self, missing: &[String], joined: usize) {
+        if missing.is_empty() || !self.terminal.watched() {
+            self.waiting = None;
+            return;
+        }
+        let total = (missing.len() + joined) as u64;
+        let bar = self.waiting.get_or_insert_with(|| {
+            self.terminal.progress("tasks", Some(total), Unit::Items("joined"))
+        });
+        bar.set(joined as u64);
+        bar.message(format!("· {}", missing.join("; ")));
+    }
+
+    /// A task's process is gone: starts it again where that helps.
+    fn ended(&mut self, task: TaskId, status: ExitStatus, go_on: bool) -> anyhow::Result<()> {
+        if status.success() || self.done.contains(&task) {
+            return Ok(());
+        }
+        let what = ending(status);
+        let log = self.run.log_path(&task.to_string());
+        let by_itself = status.code().is_none();
+        if self.failure.is_none() && by_itself {
+            let lines = last_lines(&log, SHOWN_LINES);
+            self.failure = Some(Failed { task, what: what.clone(), lines });
+        } else if let Some(failure) = &mut self.failure
+            && failure.task == task
+            && failure.lines.is_empty()
+        {
+            failure.lines = last_lines(&log, SHOWN_LINES);
+        }
+        let on_loss = self.order.spec.on_loss;
+        let again = go_on
+            && task != self.chief
+            && match task.role {
+                Role::Ps => on_loss != OnLoss::Stop,
+                Role::Worker | Role::Chief => on_loss == OnLoss::Restart,
+                Role::Evaluator => true,
+            };
+        if !again {
+            return Ok(());
+        }
+        if self.processes.starts(task) >= MOST_STARTS {
+            self.terminal.warn(format!(
+                "{task} {what}; it was started {MOST_STARTS} times and is not started again"
+            ));
+            return Ok(());
+        }
+        self.terminal.warn(format!("{task} {what}; starting it again"));
+        self.start(task)
+    }
+
+    /// The first failure on top, with what its task said last.
+    fn explain(&mut self) -> anyhow::Error {
+        let verdict = self.verdict.take();
+        let exit = verdict.as_ref().map_or(Exit::Retry, |verdict| match verdict.exit {
+            75 => Exit::Retry,
+            130 => Exit::Interrupted,
+            143 => Exit::Terminated,
+            code => Exit::Of(code),
+        });
+        let resumable = self.run.checkpoints_path().exists();
+        let logs = self.run.path().join("logs");
+        let mut hint = verdict.as_ref().and_then(|verdict| verdict.hint.clone());
+        if resumable {
+            hint = Some(format!(
+                "`paceline train --resume {}` picks the run up from its last checkpoint",
+                self.run.path().display()
+            ));
+        }
+        let hint =
+            hint.unwrap_or_else(|| format!("the logs of all tasks are in `{}`", logs.display()));
+        let text = match (&self.failure, verdict) {
+            (Some(failure), verdict) => {
+                let mut text = format!("{}: {}", failure.task, failure.what);
+                for line in &failure.lines {
+                    text.push_str(&format!("\n  {} | {line}", failure.task));
+                }
+                if let Some(verdict) = verdict
+                    && !text.contains(&verdict.error)
+                {
+                    text.push_str(&format!("\n  {}: {}", self.chief, verdict.error));
+                }
+                text
+            }
+            (None, Some(verdict)) => verdict.error,
+            (None, None) => format!("{} ended without a word", self.chief),
+        };
+        let failed: anyhow::Result<()> = Err(anyhow::anyhow!(text)).hint(hint).exit(exit);
+        match failed {
+            Err(error) => error,
+            Ok(()) => unreachable!("an error stays an error when it is dressed"),
+        }
+    }
+}

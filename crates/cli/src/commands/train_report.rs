@@ -1,0 +1,194 @@
+//! What the tasks of a local run and the process that started them tell each other, a line of JSON
+//! each: orders through a task's standard input, reports through its standard output.
+
+use paceline_cluster::{
+    TaskId,
+    session::{Notice, Row, RowState},
+};
+use paceline_runs::{Evaluation, RunFolder, Summary};
+use paceline_trainer::{Observer, Onlooker, Progress, RunPlan, RunSpec};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+/// The first line a task is told: everything it needs but the chief's address.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    /// Which task it is.
+    pub(super) task: TaskId,
+    /// All tasks.
+    pub(super) tasks: Vec<TaskId>,
+    /// The key of this run, made for it alone.
+    pub(super) key: String,
+    /// What to do.
+    pub(super) spec: RunSpec,
+    /// The run's folder.
+    pub(super) run: PathBuf,
+    /// Whether it goes on from its latest checkpoint.
+    pub(super) resume: bool,
+    /// Seconds to wait for the others.
+    pub(super) join_timeout: u64,
+}
+
+/// Any further line a task is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub(super) enum Word {
+    /// Where the chief is.
+    Chief {
+        /// `host:port`.
+        address: String,
+    },
+    /// Stop in order, with a checkpoint.
+    Stop,
+}
+
+/// What a task reports.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub(super) enum Report {
+    /// It takes connections there.
+    Listening {
+        /// `host:port`.
+        address: String,
+    },
+    /// The table of tasks, as lines.
+    Table {
+        /// One per task that is not there.
+        missing: Vec<String>,
+        /// How many are.
+        joined: usize,
+    },
+    /// Something happened to a task.
+    Notice {
+        /// In words.
+        text: String,
+        /// Whether people should worry.
+        warning: bool,
+    },
+    /// The first step is next.
+    Started {
+        /// What will happen.
+        plan: Box<RunPlan>,
+        /// The step.
+        first_step: u64,
+    },
+    /// Some steps were done.
+    Progressed(Progress),
+    /// The model was scored.
+    Evaluated(Evaluation),
+    /// Something the user should know.
+    Warned {
+        /// In words.
+        text: String,
+    },
+    /// The task is done; the chief's summary is the run's.
+    Done {
+        /// How it ended.
+        summary: Option<Box<Summary>>,
+    },
+    /// The task failed.
+    Failed {
+        /// Its error, with causes.
+        error: String,
+        /// What could be done.
+        hint: Option<String>,
+        /// The exit code it leaves with.
+        exit: u8,
+        /// Whether it only repeats what another task has to say.
+        echo: bool,
+    },
+}
+
+/// Writes reports to standard output.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reporter {
+    /// Only the chief speaks of the run as a whole.
+    pub(super) is_chief: bool,
+}
+
+impl Reporter {
+    /// Sends a report. When nobody listens any more, the end of the input says so too.
+    pub(super) fn send(self, report: &Report) {
+        if let Ok(mut line) = serde_json::to_vec(report) {
+            line.push(b'\n');
+            let mut out = io::stdout().lock();
+            let _ = out.write_all(&line).and_then(|()| out.flush());
+        }
+    }
+}
+
+impl Observer for Reporter {
+    fn started(&self, plan: &RunPlan, _run: &RunFolder, first_step: u64) {
+        if self.is_chief {
+            self.send(&Report::Started { plan: Box::new(plan.clone()), first_step });
+        }
+    }
+
+    fn progressed(&self, progress: &Progress) {
+        self.send(&Report::Progressed(*progress));
+    }
+
+    fn evaluated(&self, evaluation: &Evaluation) {
+        self.send(&Report::Evaluated(evaluation.clone()));
+    }
+
+    fn warned(&self, text: &str) {
+        self.send(&Report::Warned { text: text.to_owned() });
+    }
+}
+
+impl Onlooker for Reporter {
+    fn table(&self, rows: &[Row]) {
+        if self.is_chief {
+            let (missing, joined) = missing(rows);
+            self.send(&Report::Table { missing, joined });
+        }
+    }
+
+    fn noticed(&self, notice: &Notice) {
+        if let Some((text, warning)) = words(notice) {
+            self.send(&Report::Notice { text, warning });
+        }
+    }
+}
+
+/// A line for each task that is not there, and how many are.
+pub(super) fn missing(rows: &[Row]) -> (Vec<String>, usize) {
+    let waiting = |row: &&Row| row.state == RowState::Waiting;
+    let missing = rows.iter().filter(waiting).map(|row| {
+        let place =
+            if row.address.is_empty() { String::new() } else { format!(" at {}", row.address) };
+        let error = row.error.as_ref().map(|error| format!(", last error: {error}"));
+        format!(
+            "waiting for {}{place}, {:.0} s{}",
+            row.task,
+            row.seconds,
+            error.unwrap_or_default()
+        )
+    });
+    (missing.collect(), rows.iter().filter(|row| !waiting(row)).count())
+}
+
+/// What happened, in words, and whether people should worry.
+pub(super) fn words(notice: &Notice) -> Option<(String, bool)> {
+    match notice {
+        Notice::Joined { task, address, host, offset, returned, .. } => {
+            let clock = offset.map_or_else(String::new, |offset| {
+                format!(
+                    ", clock {:+.1} ms, round trip {:.2} ms",
+                    1e3 * offset.seconds,
+                    1e3 * offset.round_trip
+                )
+            });
+            let word = if *returned { "is back" } else { "joined" };
+            Some((format!("{task} {word} at {address} on {host}{clock}"), false))
+        }
+        Notice::Refused { task, reason } => Some((format!("refused {task}: {reason}"), true)),
+        Notice::Lost(loss) => Some((format!("lost {loss}"), true)),
+        Notice::Straggler(straggler) => Some((straggler.to_string(), true)),
+        _ => None,
+    }
+}

@@ -1,0 +1,207 @@
+//! Strategies of several processes through the real binary: results, and everything that can go
+//! wrong with a task.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster_support;
+
+use cluster_support::*;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// So many steps that a run outlives any test; those that hurt it also end it.
+const ENDLESS: &str = "100000000";
+
+fn examples(summary: &Value) -> u64 {
+    let workers = summary["workers"].as_array().unwrap();
+    workers.iter().map(|worker| worker["examples"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn every_strategy_trains_to_the_same_counters() {
+    for (strategy, flags) in
+        [("multi-worker", &[][..]), ("ps-sync", &["--ps", "1"]), ("ps-async", &["--ps", "2"])]
+    {
+        let base = ["--workers", "2", "--epochs", "3", "--batch-size", "20", "--lr", "0.1"];
+        let ended = train(strategy, &[&base, flags].concat()).end();
+        assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);
+        let summary = ended.json();
+        assert_eq!(summary["strategy"], strategy);
+        assert_eq!(summary["status"], "done", "{summary}");
+        assert_eq!(summary["global_steps"], 90, "{strategy}");
+        assert_eq!(summary["examples"], 1800, "{strategy}: all examples of three epochs");
+        assert_eq!(
+            examples(&summary),
+            1800 + summary["dropped_examples"].as_u64().unwrap(),
+            "{strategy}: examples processed are examples served"
+        );
+        assert_eq!(summary["workers"].as_array().unwrap().len(), 2);
+        assert!(summary["final"]["test_accuracy"].as_f64().unwrap() > 0.5, "{summary}");
+        assert!(summary["traffic"]["sent_bytes"].as_u64().unwrap() > 0, "{strategy}");
+        let folder = ended.out.path().join(summary["run"].as_str().unwrap());
+        assert!(folder.join("events-worker-1.jsonl").exists());
+        assert!(folder.join("resources-worker-1.csv").exists());
+        assert!(folder.join("logs/worker-1.log").exists());
+        assert!(folder.join("checkpoints/0000000090/manifest.json").exists(), "{strategy}");
+        for (task, process) in processes(&folder) {
+            assert!(!exists(process), "{strategy}: {task} outlived the run");
+        }
+    }
+}
+
+#[test]
+fn when_the_parent_is_killed_no_task_stays() {
+    let mut run = train("ps-async", &["--workers", "2", "--steps", ENDLESS]);
+    run.wait_for_step(50);
+    let tasks = processes(&run.folder());
+    assert_eq!(tasks.len(), 3, "{tasks:?}");
+    signal(run.child.id(), "-KILL");
+    wait_for("all tasks to end", || tasks.values().all(|process| !exists(*process)));
+    drop(run.end());
+}
+
+/// Kills a task and waits until the run has gone on for a while.
+fn kill_and_go_on(run: &mut Run, task: &str) -> (String, Duration) {
+    run.wait_for_step(50);
+    let process = run.process(task);
+    let begun = Instant::now();
+    signal(process, "-KILL");
+    wait_for("the loss to be named", || run.talk().contains(&format!("lost {task}")));
+    let named = begun.elapsed();
+    (run.talk(), named)
+}
+
+/// Waits for steps after now, then ends the run in order and returns its summary.
+fn end_in_order(mut run: Run) -> (Value, Ended) {
+    let folder = run.folder();
+    let now = steps(&folder);
+    run.wait_for_step(now + 200);
+    signal(run.child.id(), "-INT");
+    let ended = run.end();
+    assert_eq!(ended.code(), 130, "{}", ended.talk);
+    (ended.json(), ended)
+}
+
+#[test]
+fn a_killed_worker_is_named_and_the_others_go_on() {
+    for strategy in ["ps-async", "multi-worker", "ps-sync"] {
+        let mut run =
+            train(strategy, &["--workers", "3", "--steps", ENDLESS, "--batch-size", "30"]);
+        let (talk, named) = kill_and_go_on(&mut run, "worker/2");
+        assert!(named < Duration::from_secs(5), "{strategy}: named after {named:?}\n{talk}");
+        let (summary, _) = end_in_order(run);
+        let lost = summary["lost"].as_array().unwrap();
+        assert!(lost.len() == 1 && lost[0].as_str().unwrap().starts_with("worker/2"), "{summary}");
+        assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{strategy}");
+    }
+}
+
+#[test]
+fn a_killed_worker_is_restarted_and_rejoins() {
+    for strategy in ["multi-worker", "ps-async"] {
+        let flags = ["--workers", "2", "--steps", ENDLESS, "--on-loss", "restart"];
+        let mut run = train(strategy, &flags);
+        let (talk, _) = kill_and_go_on(&mut run, "worker/1");
+        assert!(talk.contains("worker/1 was killed"), "{talk}");
+        let folder = run.folder();
+        wait_for("worker/1 to be back", || !events(&folder, "task_recovered").is_empty());
+        let (summary, _) = end_in_order(run);
+        assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{strategy}: {summary}");
+    }
+}
+
+#[test]
+fn a_killed_worker_stops_the_run_where_that_was_asked_for() {
+    let mut run =
+        train("multi-worker", &["--workers", "2", "--steps", ENDLESS, "--on-loss", "stop"]);
+    kill_and_go_on(&mut run, "worker/1");
+    let ended = run.end();
+    assert_eq!(ended.code(), 75, "{}", ended.talk);
+    assert!(ended.talk.contains("worker/1: was killed (signal 9"), "{}", ended.talk);
+    assert_eq!(ended.json()["exit"], 75);
+}
+
+#[test]
+fn a_killed_server_comes_back_with_the_last_checkpoint() {
+    for strategy in ["ps-async", "ps-sync"] {
+        let flags =
+            ["--workers", "2", "--ps", "2", "--steps", ENDLESS, "--checkpoint-every", "100"];
+        let mut run = train(strategy, &flags);
+        run.wait_for_step(300);
+        let (talk, _) = kill_and_go_on(&mut run, "ps/1");
+        assert!(talk.contains("ps/1 was killed"), "{talk}");
+        wait_for("everybody to go back", || run.talk().contains("everybody goes on from step"));
+        let folder = run.folder();
+        let restored = events(&folder, "task_recovered");
+        wait_for("the log", || !events(&folder, "task_recovered").is_empty());
+        let (summary, _) = end_in_order(run);
+        assert_eq!(summary["status"], "cancelled", "{strategy}: {restored:?}");
+    }
+}
+
+#[test]
+fn a_killed_chief_ends_the_run_with_its_name_and_resume_picks_it_up() {
+    for strategy in ["multi-worker", "ps-async", "ps-sync"] {
+        let flags = ["--workers", "2", "--steps", ENDLESS, "--checkpoint-every", "100"];
+        let mut run = train(strategy, &flags);
+        run.wait_for_step(300);
+        let (chief, folder) = (run.process("worker/0"), run.folder());
+        let begun = Instant::now();
+        signal(chief, "-KILL");
+        let ended = run.end();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert_eq!(ended.code(), 75, "{}", ended.talk);
+        assert!(ended.talk.contains("worker/0: was killed"), "{}", ended.talk);
+        let log = std::fs::read_to_string(folder.join("logs/worker-1.log")).unwrap();
+        assert!(log.contains("lost worker/0"), "{log}");
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let again = train_in(ended.out, &["--resume", &name, "--steps", "1000"]).end();
+        assert_eq!(again.code(), 0, "{strategy}: {}", again.talk);
+        let summary = again.json();
+        assert!(summary["global_steps"].as_u64().unwrap() >= 1000, "{strategy}: {summary}");
+        assert!(again.talk.contains("going on at step"), "{}", again.talk);
+    }
+}
+
+#[test]
+fn a_slow_worker_is_named_with_the_share_of_waiting() {
+    let mut run =
+        train("multi-worker", &["--workers", "2", "--steps", ENDLESS, "--batch-size", "600"]);
+    run.wait_for_step(10);
+    let slow = run.process("worker/1");
+    let begun = Instant::now();
+    // Runs a tenth of the time.
+    while !run.talk().contains("worker/1 is slow") {
+        assert!(begun.elapsed() < PATIENCE, "{}", run.talk());
+        signal(slow, "-STOP");
+        std::thread::sleep(Duration::from_millis(90));
+        signal(slow, "-CONT");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(run.talk().contains("% of their time"), "{}", run.talk());
+    let (summary, _) = end_in_order(run);
+    let warnings = summary["warnings"].to_string();
+    assert!(warnings.contains("worker/1 is slow"), "{summary}");
+}
+
+#[test]
+fn an_evaluator_scores_beside_the_training() {
+    for strategy in ["multi-worker", "ps-async"] {
+        let flags = [
+            "--workers",
+            "2",
+            "--evaluator",
+            "--until-loss",
+            "0.5",
+            "--lr",
+            "0.1",
+            "--eval-every",
+            "10",
+        ];
+        let ended = train(strategy, &[&flags[..], &["--epochs", "2000"]].concat()).end();
+        assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);
+        let summary = ended.json();
+        assert!(summary["reached"]["step"].as_f64().unwrap() > 0.0, "{strategy}: {summary}");
+        assert_eq!(summary["status"], "done", "{strategy}: {summary}");
+    }
+}

@@ -77,6 +77,12 @@ impl Carrier {
     pub fn new(make: impl Fn(TaskId, TaskId) -> (Link, Link) + Send + Sync + 'static) -> Self {
         Self(Box::new(make))
     }
+
+    /// A link between two tasks: the end of the first and the end of the second.
+    #[must_use]
+    pub fn link(&self, a: TaskId, b: TaskId) -> (Link, Link) {
+        (self.0)(a, b)
+    }
 }
 
 impl fmt::Debug for Carrier {
@@ -187,7 +193,7 @@ impl Seat for TableSeat {
                 cause,
             });
         }
-        let (near, far) = (self.table.carrier.0)(self.me, to);
+        let (near, far) = self.table.carrier.link(self.me, to);
         let generation = seated.generation;
         seated.offered.entry((self.me, to, channel, generation)).or_default().push_back(far);
         drop(seated);

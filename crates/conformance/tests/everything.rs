@@ -1,0 +1,147 @@
+//! Every model under every strategy over every transport.
+
+#![allow(clippy::unwrap_used)]
+
+use paceline_conformance::{Job, Outcome, TRANSPORTS, batches};
+use paceline_models::registry;
+use paceline_strategies as strategies;
+
+/// Models beyond this many weights take part with one step: what is tested does not depend on it, the
+/// time does.
+const LARGE: usize = 4 << 20;
+
+fn model(name: &str) -> &'static registry::Entry {
+    registry::find(name).unwrap()
+}
+
+/// The same job under each strategy and, where there are processes to join, over each transport.
+fn jobs(alone: &Job) -> Vec<(String, Job)> {
+    let mut jobs = Vec::new();
+    for strategy in strategies::ALL {
+        let job = alone.clone().under(strategy);
+        let name = format!("{}, {}", job.model.name, strategy.name);
+        if strategy.in_process {
+            jobs.push((name, job));
+            continue;
+        }
+        for transport in TRANSPORTS {
+            jobs.push((format!("{name}, {}", transport.name), job.clone().over(transport)));
+        }
+    }
+    jobs
+}
+
+/// What a strategy must equal: one worker, or (where the model looks at the statistics of the batches
+/// it sees) as many replicas in one process.
+fn reference(job: &Job) -> Outcome {
+    let mirrored = job.has_statistics && job.workers > 1 && job.strategy.synchronous;
+    let name = if mirrored { "mirrored" } else { "one-device" };
+    let mut reference = job.clone().under(strategies::find(name).unwrap());
+    reference.optimizer = job.optimizer;
+    reference.run()
+}
+
+fn norm(values: impl Iterator<Item = f32>) -> f64 {
+    values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    norm(a.iter().zip(b).map(|(a, b)| a - b))
+}
+
+fn check(model: &'static registry::Entry) {
+    let alone = Job::new(model);
+    let alone = if alone.start().len() > LARGE { alone.steps(1) } else { alone };
+    let mut references: Vec<(&str, usize, Outcome)> = Vec::new();
+    for (name, job) in jobs(&alone) {
+        let same =
+            |known: &&(&str, usize, Outcome)| (known.0, known.1) == (job.optimizer, job.workers);
+        if !references.iter().any(|known| same(&known)) {
+            references.push((job.optimizer, job.workers, reference(&job)));
+        }
+        let wanted = &references.iter().find(same).unwrap().2.params[0];
+        let way = distance(wanted, job.start());
+        assert!(way > 0.0 && way.is_finite(), "{name}: the weights went {way}");
+        let outcome = job.run();
+        for params in &outcome.params {
+            assert_eq!(*params, outcome.params[0], "{name}: the same bits for all workers");
+        }
+        let off = distance(&outcome.params[0], wanted) / way;
+        // Updates from weights a few updates old, in another order: a part of the way off.
+        let most = if job.strategy.synchronous { 1e-3 } else { 0.5 };
+        assert!(off < most, "{name}: {off:e} of the way off from one worker");
+        let (before, after) = (job.loss(job.start()), job.loss(&outcome.params[0]));
+        assert!(after < 1.1 * before, "{name}: the loss went from {before} to {after}");
+        check_counts(&name, &job, &outcome, 0);
+    }
+}
+
+/// Examples worked on are examples served, each batch once, and everybody knows it.
+fn check_counts(name: &str, job: &Job, outcome: &Outcome, first: u64) {
+    let served: u64 = (first..job.steps).map(|number| batches(number).len()).sum();
+    assert_eq!(outcome.examples.iter().sum::<u64>(), served, "{name}: worked on and served");
+    assert_eq!(outcome.snapshot.version.0, job.steps, "{name}: one step, one update");
+    assert!(outcome.snapshot.outstanding.is_empty(), "{name}: nothing left lying");
+    let mut batches = outcome.batches.clone();
+    batches.dedup();
+    assert_eq!(batches, (first..job.steps).collect::<Vec<_>>(), "{name}: every batch");
+    if job.strategy.synchronous {
+        assert!(outcome.told.iter().all(|told| *told == served), "{name}: {:?}", outcome.told);
+    }
+    if job.strategy.needs_servers {
+        assert_eq!(outcome.tally.examples, served, "{name}: counted by the servers");
+        assert_eq!(outcome.tally.staleness.iter().sum::<u64>(), job.steps - first, "{name}");
+        assert_eq!(outcome.tally.dropped, 0, "{name}");
+    }
+}
+
+#[test]
+fn every_model_is_tested_below() {
+    let tested = ["softmax", "lenet", "alexnet", "mobilenet_v2"];
+    for entry in registry::ALL {
+        assert!(tested.contains(&entry.name), "add a test for `{}`", entry.name);
+    }
+}
+
+#[test]
+fn softmax() {
+    check(model("softmax"));
+}
+
+#[test]
+fn lenet() {
+    check(model("lenet"));
+}
+
+#[test]
+fn mobilenet_v2() {
+    check(model("mobilenet_v2"));
+}
+
+#[test]
+fn alexnet() {
+    check(model("alexnet"));
+}
+
+/// Three steps and then four equal seven, with other links and another number of servers.
+#[test]
+fn a_run_goes_on_where_it_stopped() {
+    for strategy in strategies::ALL {
+        let job = Job::new(model("softmax")).under(strategy);
+        let transports = if strategy.in_process { &TRANSPORTS[..1] } else { TRANSPORTS };
+        for transport in transports {
+            let name = format!("{}, {}", strategy.name, transport.name);
+            let job = job.clone().over(transport);
+            let whole = job.clone().steps(7).run();
+            let first = job.clone().steps(3).run();
+            let mut second = job.clone().from(first).steps(7);
+            second.servers = second.servers.min(1);
+            let outcome = second.run();
+            check_counts(&name, &second, &outcome, 3);
+            let way = distance(&whole.params[0], job.start());
+            let off = distance(&outcome.params[0], &whole.params[0]) / way;
+            let most = if strategy.synchronous { 1e-3 } else { 0.6 };
+            assert!(off < most, "{name}: {off:e} of the way off from an unbroken run");
+        }
+    }
+}

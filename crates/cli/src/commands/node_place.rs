@@ -33,6 +33,9 @@ pub(super) struct ClusterArgs {
     /// No encryption between hosts and no key needed: anybody on the network can read and join
     #[arg(long, help_heading = "Cluster")]
     pub(super) insecure: bool,
+    /// Use the network even between tasks of one host
+    #[arg(long, help_heading = "Cluster")]
+    pub(super) no_shared_memory: bool,
 }
 
 /// A task's place in a cluster.
@@ -51,6 +54,8 @@ pub(super) struct Place {
     pub(super) security: Security,
     /// What all tasks hold.
     pub(super) key: ClusterKey,
+    /// Whether tasks of one host may share memory.
+    shared_memory: bool,
 }
 
 /// The cluster as described, before anything is looked up.
@@ -121,7 +126,16 @@ pub(super) fn place(args: &ClusterArgs, servers: usize) -> anyhow::Result<Place>
             ));
         }
     };
-    Ok(Place { origin: cluster.origin, own, tasks, chief_address, bind, security, key })
+    Ok(Place {
+        origin: cluster.origin,
+        own,
+        tasks,
+        chief_address,
+        bind,
+        security,
+        key,
+        shared_memory: !args.no_shared_memory,
+    })
 }
 
 /// Ranks as tasks: workers first, then servers.
@@ -185,7 +199,7 @@ impl Place {
             plan: [0; 32], // settings are compared one by one when a task joins
             key: self.key.clone(),
             security: self.security,
-            shared_memory: true,
+            shared_memory: self.shared_memory,
         }
     }
 

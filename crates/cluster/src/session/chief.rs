@@ -85,6 +85,7 @@ impl Chief {
         let mut connections: BTreeMap<TaskId, Connection> = BTreeMap::new();
         let mut orders = Vec::new();
         let mut shown: Option<Instant> = None;
+        let mut complete = false;
         let mut probed = Instant::now();
         let mut leaving: Option<Instant> = None;
         loop {
@@ -118,7 +119,8 @@ impl Chief {
                 if self.roster.is_overdue(now) {
                     self.give_up(now, &mut orders);
                 }
-            } else if shown.take().is_some() {
+            } else if !complete {
+                complete = true;
                 self.watcher.table(&self.roster.rows(now)); // everybody is there: the last one
             }
             self.carry_out(&mut orders, &mut connections);

@@ -27,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strategies", &["batch", "cluster", "models"]),
     ("runs", &["batch", "tfrecord"]),
     ("trainer", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),
+    ("stream", &["analysis", "batch", "data", "models", "runs"]),
     ("advisor", &["analysis"]),
 ];
 
@@ -162,6 +163,8 @@ fn dead_paths(root: &Path) -> anyhow::Result<Vec<String>> {
 /// Folders of alternatives, and the file that lists them all.
 const REGISTRIES: &[(&str, &str)] = &[
     ("crates/data/src/sources", "crates/data/src/sources.rs"),
+    ("crates/data/src/rows/formats", "crates/data/src/rows/formats.rs"),
+    ("crates/models/src/sparse_logistic/rules", "crates/models/src/sparse_logistic/rules.rs"),
     ("crates/strategies/src/strategies", "crates/strategies/src/strategies/mod.rs"),
     ("crates/probes/src/probes", "crates/probes/src/probes/mod.rs"),
     ("crates/advisor/src/methods", "crates/advisor/src/methods.rs"),

@@ -252,6 +252,46 @@ pub enum DataError {
         /// Number of the example.
         index: u64,
     },
+    /// No text format of that name.
+    #[error("no format of rows is called `{asked}`; there are {known}")]
+    RowFormat {
+        /// What was asked for.
+        asked: String,
+        /// The formats there are.
+        known: String,
+    },
+    /// A file whose first lines are rows of no known format.
+    #[error("the first lines of `{}` are rows of no format this program knows ({known})", .path.display())]
+    NoRows {
+        /// The file.
+        path: PathBuf,
+        /// The formats there are.
+        known: String,
+    },
+    /// Too many lines are no rows.
+    #[error("{count} of {lines} lines are no rows, more than {budget} %; the first is {first}; a sample is in `{}`", .path.display())]
+    TooManyRejected {
+        /// Lines that are no rows.
+        count: u64,
+        /// All lines so far.
+        lines: u64,
+        /// The share allowed, in percent.
+        budget: f64,
+        /// Where a sample was written.
+        path: PathBuf,
+        /// Place and reason of the first.
+        first: String,
+    },
+    /// Fewer files than workers.
+    #[error("worker/{worker} gets no file: {files} file{} for {workers} workers", if *.files == 1 { "" } else { "s" })]
+    NoFilesFor {
+        /// The worker, from 0.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+        /// Files to be dealt.
+        files: usize,
+    },
     /// The system refused another thread.
     #[error("cannot start a loader thread")]
     Thread {

@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod order;
 mod path_hash;
 pub mod prepare;
+pub mod rows;
 pub mod source;
 pub mod sources;
 pub mod speedtest;

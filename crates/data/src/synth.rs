@@ -5,11 +5,13 @@
 //! a pixel, because sine and its kind differ in the last bit between platforms.
 
 mod canvas;
+pub mod clicks;
 pub mod digits;
 pub mod images;
 pub mod photos;
 mod random;
 mod skeleton;
 
+pub use clicks::{ClicksOptions, ClicksWritten, write_clicks};
 pub use digits::{DigitsOptions, write_digits};
 pub use photos::{PhotosOptions, write_photos};

@@ -19,6 +19,7 @@ pub mod registry;
 pub mod schedule;
 pub mod shapes;
 pub mod softmax;
+pub mod sparse_logistic;
 pub mod threads;
 
 pub use layout::{Entry, Layout};

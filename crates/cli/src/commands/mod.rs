@@ -6,12 +6,14 @@ mod check_network;
 mod completions;
 mod data;
 mod export;
+mod learn;
 mod man;
 mod models;
 mod monitor;
 mod node;
 mod node_part;
 mod node_place;
+mod predict;
 mod prepare;
 mod quickstart;
 mod report;
@@ -41,6 +43,8 @@ pub enum Command {
     Node(Box<node::Args>),
     /// Examine a cluster before a run: names, ports, key, versions, clocks, network
     Check(check::Args),
+    /// Score rows with the weights of a sparse model
+    Predict(predict::Args),
     /// List runs, or compare those named
     Runs(runs::Args),
     /// Write a run's weights as one safetensors file
@@ -70,6 +74,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Train(args) => train::exec(args, terminal),
         Command::Check(args) => check::exec(args, terminal),
         Command::Node(args) => node::exec(args, terminal),
+        Command::Predict(args) => predict::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
         Command::Models(args) => models::exec(args, terminal),

@@ -18,7 +18,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make data to try things with: digits or photos, drawn by the program
+    /// Make data to try things with: digits, photos or a click log, drawn by the program
     Synth(synth::Args),
     /// Download a known data set, verified
     Fetch(fetch::Args),

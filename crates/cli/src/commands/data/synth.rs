@@ -2,7 +2,9 @@
 
 use crate::failure::{Exit, usage};
 use crate::terminal::{Terminal, Unit};
-use paceline_data::synth::{DigitsOptions, PhotosOptions, write_digits, write_photos};
+use paceline_data::synth::{
+    ClicksOptions, DigitsOptions, PhotosOptions, write_clicks, write_digits, write_photos,
+};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,6 +22,8 @@ enum Kind {
     Digits(Digits),
     /// Flowers of five kinds as JPEG photos of many sizes, in class folders
     Photos(Photos),
+    /// A click log with a hidden truth: 13 integers, 26 categories, and the best loss anybody can reach
+    Clicks(Clicks),
 }
 
 #[derive(Debug, clap::Args)]
@@ -70,11 +74,30 @@ struct Photos {
     threads: Option<usize>,
 }
 
+#[derive(Debug, clap::Args)]
+struct Clicks {
+    /// File to write
+    out: PathBuf,
+    /// Rows
+    #[arg(long, default_value_t = 500_000)]
+    rows: u64,
+    /// Decides every row; the hidden weights are the same for all seeds
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also write the same rows in Vowpal Wabbit's format
+    #[arg(long, value_name = "FILE")]
+    vw: Option<PathBuf>,
+    /// Threads to draw on [default: all cores this process may use]
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
 /// Draws what was asked for.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match &args.kind {
         Kind::Digits(args) => digits(args, terminal),
         Kind::Photos(args) => photos(args, terminal),
+        Kind::Clicks(args) => clicks(args, terminal),
     }
 }
 
@@ -117,6 +140,36 @@ fn photos(args: &Photos, terminal: &Terminal) -> anyhow::Result<Exit> {
     let count = write_photos(&args.out, &options, &|done| bar.set(done))?;
     drop(bar);
     done(terminal, &args.out, "photos", count, start)
+}
+
+fn clicks(args: &Clicks, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let options = ClicksOptions {
+        rows: args.rows,
+        seed: args.seed,
+        vw: args.vw.clone(),
+        threads: args.threads.unwrap_or_else(|| paceline_batch::cores().count),
+    };
+    let start = Instant::now();
+    let bar = terminal.progress("drawing", Some(args.rows), Unit::Items("rows"));
+    let written = write_clicks(&args.out, &options, &|done| bar.set(done))?;
+    drop(bar);
+    let seconds = start.elapsed().as_secs_f64();
+    let share = written.positive as f64 / written.rows.max(1) as f64;
+    terminal.data(format!(
+        "{} rows in `{}` ({seconds:.1} s), {:.1} % clicked\n\
+         best possible log loss {:.4}; knowing nothing {:.4}",
+        written.rows,
+        args.out.display(),
+        100.0 * share,
+        written.best_loss,
+        written.constant_loss
+    ))?;
+    terminal.json(&json!({
+        "out": args.out, "kind": "clicks", "count": written.rows, "seconds": seconds,
+        "positive": written.positive, "best_loss": written.best_loss,
+        "constant_loss": written.constant_loss,
+    }))?;
+    Ok(Exit::Done)
 }
 
 fn done(

@@ -1,0 +1,85 @@
+//! `paceline predict`: scores rows with a checkpoint.
+
+use super::learn::{explain, words};
+use crate::{
+    failure::{Exit, FailureExt, usage},
+    terminal::Terminal,
+};
+use anyhow::Context;
+use paceline_data::rows::{Hashing, Input, expand};
+use paceline_stream::{load_model, predict, resolve};
+use std::{
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::PathBuf,
+};
+
+/// Arguments of `paceline predict`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A run folder, or one of its checkpoints
+    run: PathBuf,
+    /// Rows to score: files and folders, or `-` for standard input
+    #[arg(default_value = "-")]
+    data: String,
+    /// Format of the rows: clicks, vw or libsvm [default: recognised]
+    #[arg(long)]
+    format: Option<String>,
+    /// The rows have no label
+    #[arg(long)]
+    unlabelled: bool,
+    /// File to write the probabilities to [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Scores.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    if terminal.wants_json() && args.out.is_none() {
+        return Err(usage(
+            "with --json, standard output holds one document",
+            "write the probabilities to a file with --out FILE",
+        ));
+    }
+    let cancel = terminal.interrupt()?;
+    let path = resolve(&args.run).map_err(explain)?;
+    let (checkpoint, model) = load_model(&path).map_err(explain)?;
+    let hashing = Hashing { labelled: !args.unlabelled, ..checkpoint.spec.hashing };
+    let format = args.format.as_deref().or(checkpoint.spec.format.as_deref());
+    let input = match args.data.as_str() {
+        "-" => Input::Standard,
+        list => Input::Files(expand(list)?),
+    };
+    terminal.note(format!("weights of `{}`, after {} rows", path.display(), checkpoint.rows));
+    let predicted = match &args.out {
+        Some(target) => {
+            let name = target.file_name().unwrap_or_default().to_string_lossy();
+            let temporary = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+            let cannot = || format!("cannot write `{}`", target.display());
+            let mut out = BufWriter::new(File::create(&temporary).with_context(cannot)?);
+            let result = predict(&model, input, format, hashing, &mut out, &cancel);
+            let result = result.map_err(explain).and_then(|predicted| {
+                out.flush().and_then(|()| fs::rename(&temporary, target)).with_context(cannot)?;
+                Ok(predicted)
+            });
+            if result.is_err() {
+                // The file appears whole or not at all.
+                let _ = fs::remove_file(&temporary);
+            }
+            result?
+        }
+        None => {
+            let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+            let result = predict(&model, input, format, hashing, &mut out, &cancel);
+            result.map_err(explain).hint("`--format` names the format of the rows")?
+        }
+    };
+    if predicted.rejected > 0 {
+        terminal.warn(format!("{} lines are no rows: `nan` in the output", predicted.rejected));
+    }
+    if let Some(metrics) = &predicted.metrics {
+        terminal.note(format!("{} rows: {}", predicted.rows, words(metrics)));
+    }
+    terminal.json(&predicted)?;
+    Ok(Exit::Done)
+}

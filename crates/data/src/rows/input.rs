@@ -1,0 +1,95 @@
+//! Where rows come from: files, standard input, a log that grows.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::DataError;
+
+/// Where rows come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Files, one after another; gzip is recognised by its first bytes.
+    Files(Vec<PathBuf>),
+    /// Standard input, until it ends.
+    Standard,
+    /// A file that grows and may be rotated; it never ends by itself.
+    Follow(PathBuf),
+}
+
+impl Input {
+    /// What a person calls it.
+    #[must_use]
+    pub fn name(&self, file: usize) -> PathBuf {
+        match self {
+            Self::Files(files) => files.get(file).cloned().unwrap_or_default(),
+            Self::Standard => PathBuf::from("standard input"),
+            Self::Follow(path) => path.clone(),
+        }
+    }
+
+    /// Whether more may come after the present end.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !matches!(self, Self::Files(_))
+    }
+}
+
+/// The files that a comma-separated list of files and folders names; a folder stands for the files in
+/// it, by name, hidden ones left out.
+///
+/// # Errors
+/// A path that is not there, or a folder without files.
+pub fn expand(list: &str) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = Vec::new();
+    // A file whose name has a comma in it is still a file.
+    let whole = Path::new(list);
+    let parts: Vec<&Path> =
+        if whole.exists() { vec![whole] } else { list.split(',').map(Path::new).collect() };
+    for part in parts {
+        if fs::metadata(part).map_err(DataError::read(part))?.is_dir() {
+            let mut inside = Vec::new();
+            for entry in fs::read_dir(part).map_err(DataError::read(part))? {
+                let path = entry.map_err(DataError::read(part))?.path();
+                let hidden = path
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(['.', '_']));
+                if path.is_file() && !hidden {
+                    inside.push(path);
+                }
+            }
+            if inside.is_empty() {
+                return Err(DataError::NoExamples);
+            }
+            inside.sort();
+            files.append(&mut inside);
+        } else {
+            files.push(part.to_owned());
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_folders_become_files_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.tsv", "a.tsv", ".hidden", "_SUCCESS", "x,y.tsv"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let at = |name: &str| folder.path().join(name);
+        let all = expand(folder.path().to_str().unwrap()).unwrap();
+        assert_eq!(all, [at("a.tsv"), at("b.tsv"), at("x,y.tsv")]);
+        let list = format!("{},{}", at("b.tsv").display(), at("a.tsv").display());
+        assert_eq!(expand(&list).unwrap(), [at("b.tsv"), at("a.tsv")]);
+        let comma = at("x,y.tsv");
+        assert_eq!(expand(comma.to_str().unwrap()).unwrap(), [comma]);
+        assert!(expand("/nowhere/x.tsv").unwrap_err().to_string().contains("/nowhere/x.tsv"));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(expand(empty.path().to_str().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! The weights a batch touches, and the gradient over them.
+//!
+//! A worker of a parameter server pulls only these and pushes only their gradients; mini-batches on
+//! one machine use the same code.
+
+use std::ops::Range;
+
+use paceline_batch::{Batch, Features};
+
+use super::{SparseLogistic, probability};
+use crate::model::StepLoss;
+
+/// Slots of the table that finds duplicates, at first; a power of two.
+const LEAST_SLOTS: usize = 1 << 12;
+
+/// Which weights a batch touches, and where each of its features finds its weight among them. Reused
+/// from batch to batch: nothing is allocated once it has grown to its size.
+#[derive(Debug, Default)]
+pub struct Minibatch {
+    /// Sorted numbers of the weights touched; the bias is always the last.
+    pub touched: Vec<u32>,
+    /// The gradient of each, after [`Minibatch::gradient`].
+    pub grads: Vec<f32>,
+    /// For each feature of the batch, the place of its weight in `touched`.
+    places: Vec<u32>,
+    /// Open addressing: the number of a weight and where it was first seen, valid in this batch only.
+    seen: Vec<Seen>,
+    batch: u32,
+    /// Scratch of the sort.
+    sorted: Vec<u64>,
+    spare: Vec<u64>,
+    order: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    batch: u32,
+    index: u32,
+    place: u32,
+}
+
+impl Minibatch {
+    /// Finds the weights that some rows of `batch` touch, `bias` included.
+    pub fn prepare(&mut self, batch: &Batch, rows: Range<usize>, bias: u32) {
+        let Features::Sparse { offsets, indices, .. } = &batch.features else {
+            unreachable!("this model is fed rows of sparse features");
+        };
+        let indices = &indices[offsets[rows.start]..offsets[rows.end]];
+        self.places.clear();
+        self.sorted.clear();
+        self.next_batch(indices.len());
+        let mask = self.seen.len() - 1;
+        for &index in indices {
+            // The high bits of the product depend on all bits of the index.
+            let mut at =
+                (u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+            let place = loop {
+                let seen = &mut self.seen[at];
+                if seen.batch != self.batch {
+                    let place = self.sorted.len() as u32;
+                    *seen = Seen { batch: self.batch, index, place };
+                    self.sorted.push(u64::from(index) << 32 | u64::from(place));
+                    break place;
+                }
+                if seen.index == index {
+                    break seen.place;
+                }
+                at = (at + 1) & mask;
+            };
+            self.places.push(place);
+        }
+        radix_sort(&mut self.sorted, &mut self.spare);
+        self.order.clear();
+        self.order.resize(self.sorted.len(), 0);
+        self.touched.clear();
+        for (rank, &entry) in self.sorted.iter().enumerate() {
+            self.touched.push((entry >> 32) as u32);
+            self.order[(entry & 0xffff_ffff) as usize] = rank as u32;
+        }
+        for place in &mut self.places {
+            *place = self.order[*place as usize];
+        }
+        self.touched.push(bias);
+    }
+
+    /// Forgets the last batch by its number, and makes room for `features` with the table half empty.
+    fn next_batch(&mut self, features: usize) {
+        let slots = (2 * features).next_power_of_two().max(LEAST_SLOTS);
+        if self.seen.len() < slots || self.batch == u32::MAX {
+            self.seen.clear();
+            self.seen.resize(slots, Seen::default());
+            self.batch = 0;
+        }
+        self.batch += 1;
+    }
+
+    /// Computes the logits of the rows that were prepared, and the gradient of their summed loss times
+    /// `scale`, from the weights of `touched`.
+    ///
+    /// # Panics
+    /// If there is not one weight for each number in `touched`.
+    pub fn gradient(
+        &mut self,
+        batch: &Batch,
+        rows: Range<usize>,
+        weights: &[f32],
+        scale: f32,
+        logits: &mut Vec<f32>,
+    ) {
+        let Features::Sparse { offsets, values, .. } = &batch.features else {
+            unreachable!("this model is fed rows of sparse features");
+        };
+        assert_eq!(weights.len(), self.touched.len(), "weights of another batch");
+        self.grads.clear();
+        self.grads.resize(self.touched.len(), 0.0);
+        logits.clear();
+        let bias = weights.len() - 1;
+        let first = offsets[rows.start];
+        for row in rows {
+            let label = batch.labels[row];
+            let range = offsets[row]..offsets[row + 1];
+            let places = &self.places[range.start - first..range.end - first];
+            let value = |at: usize| if values.is_empty() { 1.0 } else { values[range.start + at] };
+            let mut sums = [weights[bias], 0.0, 0.0, 0.0];
+            for (at, &place) in places.iter().enumerate() {
+                sums[at % 4] += value(at) * weights[place as usize];
+            }
+            let logit = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            logits.push(logit);
+            let slope = (probability(logit) - label as f32) * scale;
+            self.grads[bias] += slope;
+            for (at, &place) in places.iter().enumerate() {
+                self.grads[place as usize] += slope * value(at);
+            }
+        }
+    }
+
+    /// One update of `model` from the mean gradient of some rows; gives their logits before it.
+    pub fn learn(
+        &mut self,
+        model: &SparseLogistic,
+        batch: &Batch,
+        rows: Range<usize>,
+        weights: &mut Vec<f32>,
+        logits: &mut Vec<f32>,
+    ) {
+        let (table, rule) = (model.table(), model.rule());
+        let scale = 1.0 / rows.len().max(1) as f32;
+        self.prepare(batch, rows.clone(), table.bias() as u32);
+        weights.clear();
+        weights.extend(self.touched.iter().map(|&index| rule.weight(table.get(index as usize))));
+        self.gradient(batch, rows, weights, scale, logits);
+        for (&index, &grad) in self.touched.iter().zip(&self.grads) {
+            let index = index as usize;
+            table.set(index, rule.update(table.get(index), grad));
+        }
+    }
+}
+
+/// Loss, hits and number of rows with these logits.
+#[must_use]
+pub fn loss(logits: &[f32], labels: &[u32]) -> StepLoss {
+    let mut total = StepLoss { examples: labels.len() as u64, ..StepLoss::default() };
+    for (&logit, &label) in logits.iter().zip(labels) {
+        let margin = if label == 1 { logit } else { -logit };
+        // `ln(1 + e^-m)` without overflow for margins far below zero.
+        let loss = if margin < -15.0 { -margin } else { (-margin).exp().ln_1p() };
+        total.loss_sum += f64::from(loss);
+        total.correct += u64::from((logit > 0.0) == (label == 1));
+    }
+    total
+}
+
+/// Sorts by the upper half, eleven bits at a time; a comparison sort takes several times as long.
+fn radix_sort(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
+    if entries.len() < 64 {
+        entries.sort_unstable();
+        return;
+    }
+    spare.clear();
+    spare.resize(entries.len(), 0);
+    for shift in [32, 43, 54] {
+        let mut starts = [0_u32; 1 << 11];
+        for &entry in entries.iter() {
+            starts[(entry >> shift) as usize & 0x7ff] += 1;
+        }
+        let mut total = 0;
+        for start in &mut starts {
+            total += std::mem::replace(start, total);
+        }
+        for &entry in entries.iter() {
+            let start = &mut starts[(entry >> shift) as usize & 0x7ff];
+            spare[*start as usize] = entry;
+            *start += 1;
+        }
+        std::mem::swap(entries, spare);
+    }
+}

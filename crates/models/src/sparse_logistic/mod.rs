@@ -1,0 +1,195 @@
+//! Logistic regression over tens of millions of sparse weights.
+//!
+//! A row of a click log touches some forty of 33 million weights, so a step is not arithmetic but
+//! cache misses. Hence: weight and optimiser state side by side in eight bytes, so that one miss
+//! brings both; the table on huge pages; the weights of coming rows fetched while this one is
+//! computed. Threads share one [`Table`] without locks: an update may rarely be lost, which costs less
+//! accuracy than waiting would cost time.
+//!
+//! Learning is one example at a time ([`SparseLogistic::learn`]); mini-batches and parameter servers
+//! go through [`Minibatch`], which finds the weights a batch touches.
+
+mod minibatch;
+pub mod rules;
+mod table;
+
+pub use minibatch::{Minibatch, loss};
+pub use rules::{Rule, Settings};
+pub use table::Table;
+
+use std::sync::Arc;
+
+use paceline_batch::{Batch, Features};
+
+use crate::ModelError;
+use rules::Update;
+
+/// The name users type.
+pub const NAME: &str = "sparse-logistic";
+
+/// Rows ahead whose weights are fetched: at about 40 lines a row, some 150 lines are on their way, more
+/// than the machine can have in flight, so that memory never idles.
+const AHEAD: usize = 4;
+
+/// A table of weights and the rule that changes them. Clones share the table.
+#[derive(Debug, Clone)]
+pub struct SparseLogistic {
+    table: Arc<Table>,
+    rule: Rule,
+}
+
+impl SparseLogistic {
+    /// A model of `2^bits` weights and a bias, all zero.
+    ///
+    /// # Errors
+    /// Settings out of range.
+    pub fn new(bits: u32, rule: &str, settings: Settings) -> Result<Self, ModelError> {
+        Ok(Self { table: Arc::new(Table::new(bits)?), rule: Rule::new(rule, settings)? })
+    }
+
+    /// The weights and their state.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The rule of updates.
+    #[must_use]
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// The weight of a number; the number after the last is the bias.
+    #[must_use]
+    pub fn weight(&self, index: usize) -> f32 {
+        self.rule.weight(self.table.get(index))
+    }
+
+    /// Learns from every row in turn, and gives the logits predicted just before each: the model is
+    /// always judged on rows it has not seen.
+    pub fn learn(&self, batch: &Batch, logits: &mut Vec<f32>) {
+        match self.rule {
+            Rule::Sgd(rule) => self.rows(rule, batch, logits, true),
+            Rule::Adagrad(rule) => self.rows(rule, batch, logits, true),
+            Rule::Ftrl(rule) => self.rows(rule, batch, logits, true),
+        }
+    }
+
+    /// The logits of every row; nothing is learned.
+    pub fn score(&self, batch: &Batch, logits: &mut Vec<f32>) {
+        match self.rule {
+            Rule::Sgd(rule) => self.rows(rule, batch, logits, false),
+            Rule::Adagrad(rule) => self.rows(rule, batch, logits, false),
+            Rule::Ftrl(rule) => self.rows(rule, batch, logits, false),
+        }
+    }
+
+    fn rows<U: Update>(&self, rule: U, batch: &Batch, logits: &mut Vec<f32>, learn: bool) {
+        let Features::Sparse { offsets, indices, values } = &batch.features else {
+            unreachable!("this model is fed rows of sparse features");
+        };
+        let rows = Rows { table: &self.table, offsets, indices, labels: &batch.labels };
+        logits.clear();
+        match (values.is_empty(), learn) {
+            (true, true) => rows.run(rule, Ones, Learning::<true>, logits),
+            (true, false) => rows.run(rule, Ones, Learning::<false>, logits),
+            (false, true) => rows.run(rule, Given(values), Learning::<true>, logits),
+            (false, false) => rows.run(rule, Given(values), Learning::<false>, logits),
+        }
+    }
+}
+
+/// Whether rows change the weights; known when the loop is compiled.
+struct Learning<const ON: bool>;
+
+/// The values of features.
+trait Values: Copy {
+    fn at(self, position: usize) -> f32;
+}
+
+/// Every value is 1: nothing to load or to multiply.
+#[derive(Clone, Copy)]
+struct Ones;
+
+impl Values for Ones {
+    #[inline(always)]
+    fn at(self, _: usize) -> f32 {
+        1.0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Given<'a>(&'a [f32]);
+
+impl Values for Given<'_> {
+    #[inline(always)]
+    fn at(self, position: usize) -> f32 {
+        self.0[position]
+    }
+}
+
+struct Rows<'a> {
+    table: &'a Table,
+    offsets: &'a [usize],
+    indices: &'a [u32],
+    labels: &'a [u32],
+}
+
+impl Rows<'_> {
+    fn run<U: Update, V: Values, const LEARN: bool>(
+        &self,
+        rule: U,
+        values: V,
+        _: Learning<LEARN>,
+        logits: &mut Vec<f32>,
+    ) {
+        let table = self.table;
+        let bias = table.bias();
+        logits.reserve(self.labels.len());
+        for at in 0..AHEAD.min(self.labels.len()) {
+            self.prefetch(at);
+        }
+        for (row, &label) in self.labels.iter().enumerate() {
+            if row + AHEAD < self.labels.len() {
+                self.prefetch(row + AHEAD);
+            }
+            let range = self.offsets[row]..self.offsets[row + 1];
+            let features = &self.indices[range.clone()];
+            // Four sums: one alone would wait for each addition in turn.
+            let mut sums = [rule.weight(table.get(bias)), 0.0, 0.0, 0.0];
+            for (number, &index) in features.iter().enumerate() {
+                let value = values.at(range.start + number);
+                sums[number % 4] += value * rule.weight(table.get(index as usize));
+            }
+            let logit = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            logits.push(logit);
+            if LEARN {
+                let slope = probability(logit) - label as f32;
+                table.set(bias, rule.update(table.get(bias), slope));
+                for (number, &index) in features.iter().enumerate() {
+                    let value = values.at(range.start + number);
+                    let index = index as usize;
+                    // Read again: a feature may come twice in a row, and other threads write too.
+                    table.set(index, rule.update(table.get(index), slope * value));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, row: usize) {
+        for &index in &self.indices[self.offsets[row]..self.offsets[row + 1]] {
+            self.table.prefetch(index as usize);
+        }
+    }
+}
+
+/// The probability of label 1.
+#[inline]
+#[must_use]
+pub fn probability(logit: f32) -> f32 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! Where the time of one pass goes: parsing alone, learning alone, and what each rule and rate makes of
+//! the data. `pass_speed FILE [RULE RATE]…`
+
+#![allow(clippy::print_stdout)] // an example talks to its caller
+
+use paceline_batch::Batch;
+use paceline_data::rows::{Block, Hashing, Input, Lines, Next, Parser, Position, formats};
+use paceline_models::sparse_logistic::{Settings, SparseLogistic, rules};
+use paceline_stream::Totals;
+use std::time::Instant;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let path = words.first().ok_or("usage: pass_speed FILE [RULE RATE]…")?;
+    let hashing = Hashing::default();
+    let mut lines = Lines::new(Input::Files(vec![path.into()]), Position::default());
+    let (mut block, mut batches) = (Block::default(), Vec::<Batch>::new());
+    let mut parser = Parser::new(&formats::clicks::ENTRY, hashing);
+    let begun = Instant::now();
+    let (mut rows, mut bytes) = (0, 0);
+    while lines.next(&mut block)? == Next::Block {
+        parser.parse(&block.text);
+        rows += parser.batch.len();
+        bytes += block.text.len();
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "read + parse: {:.0} rows/s, {:.0} MB/s",
+        rows as f64 / seconds,
+        bytes as f64 / seconds / 1e6
+    );
+    let mut lines = Lines::new(Input::Files(vec![path.into()]), Position::default());
+    while lines.next(&mut block)? == Next::Block {
+        parser.parse(&block.text);
+        batches.push(parser.batch.clone());
+    }
+    for pair in words[1..].chunks_exact(2) {
+        let entry = rules::find(&pair[0])?;
+        let mut parts = pair[1].split(':').map(str::parse);
+        let mut next = |default: f32| parts.next().map_or(Ok(default), |value| value);
+        let settings = Settings {
+            rate: next(entry.defaults.rate)?,
+            beta: next(entry.defaults.beta)?,
+            l1: next(0.0)?,
+            l2: next(0.0)?,
+        };
+        let model = SparseLogistic::new(hashing.bits, entry.name, settings)?;
+        let (mut logits, mut totals) = (Vec::new(), Totals::default());
+        let mut rates = Vec::new();
+        for _ in 0..2 {
+            let begun = Instant::now();
+            for batch in &batches {
+                model.learn(batch, &mut logits);
+                if rates.is_empty() {
+                    totals.add(&logits, &batch.labels);
+                }
+            }
+            rates.push(rows as f64 / begun.elapsed().as_secs_f64());
+        }
+        let metrics = totals.metrics();
+        println!(
+            "{} {}: loss {:.5}, auc {:.4}; learning {:.0} rows/s in the first pass, {:.0} in the second",
+            pair[0], pair[1], metrics.loss, metrics.auc, rates[0], rates[1]
+        );
+    }
+    Ok(())
+}

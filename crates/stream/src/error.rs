@@ -1,0 +1,82 @@
+//! Why a stream could not be learned from.
+
+use paceline_data::DataError;
+use paceline_models::ModelError;
+use paceline_runs::RunsError;
+use std::{io, path::PathBuf};
+
+/// Why a stream could not be learned from.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The rows could not be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The model's settings are wrong.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The run's files could not be written or read.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
+    /// A setting makes no sense.
+    #[error("{setting} is {found}, must be {wanted}")]
+    Setting {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        wanted: &'static str,
+    },
+    /// There was nothing to learn from.
+    #[error("`{data}` has no row")]
+    NoRows {
+        /// The data.
+        data: String,
+    },
+    /// The loss stopped being a number.
+    #[error("the loss is not finite after {rows} rows: the weights have diverged")]
+    NotFinite {
+        /// Rows learned by then.
+        rows: u64,
+    },
+    /// A checkpoint could not be written.
+    #[error("cannot write checkpoint `{}`", .path.display())]
+    CheckpointWrite {
+        /// Its folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A checkpoint could not be read.
+    #[error("cannot read checkpoint `{}`", .path.display())]
+    CheckpointRead {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A checkpoint is not what was written.
+    #[error("checkpoint `{}` is damaged: {reason}", .path.display())]
+    CheckpointDamaged {
+        /// Its folder.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No checkpoint where one should be.
+    #[error("there is no checkpoint of a sparse model in `{}`", .path.display())]
+    NoCheckpoint {
+        /// The folder searched.
+        path: PathBuf,
+    },
+    /// Predictions could not be written.
+    #[error("cannot write predictions")]
+    Output(#[source] io::Error),
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// A thread of the run panicked.
+    #[error("a thread of the run ended unexpectedly")]
+    Panicked,
+}

@@ -1,0 +1,660 @@
+//! Carries out a run: folder, threads, checkpoints, summary.
+
+use crate::{
+    Checkpoint, Metrics, Place, Source, Spec, StreamError, Totals, Window, checkpoint,
+    engine::{self, Learned, Ledger, Shape, Wish},
+    evaluate::evaluate,
+};
+use paceline_analysis::verdict::{Evidence, judge};
+use paceline_data::rows::{Input, Rejects};
+use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_runs::{
+    self as runs, CheckpointAction, Evaluation, Event, Final, Machine, PhaseSeconds, PhaseShares,
+    Reached, Recorder, RecorderSettings, RunEnded, RunFolder, RunStarted, Status, Summary,
+    unix_seconds, write_atomically,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// The one task of a run in a single process.
+const TASK: &str = "worker/0";
+/// Strategy's name, in records.
+const STRATEGY: &str = "one-device";
+/// Seconds between checkpoints where no number of rows was asked for.
+const CHECKPOINT_SECONDS: f64 = 30.0;
+/// Seconds between two records of progress.
+const RECORD_SECONDS: f64 = 0.1;
+/// Seconds between two scores of held-out rows where no number of rows was asked for.
+const EVALUATE_SECONDS: f64 = 5.0;
+/// Parcels that may wait for their window; at about half a megabyte each, below 100 MB.
+const WINDOW_PARCELS: usize = 128;
+
+/// How a run is steered and watched from outside.
+pub struct Control<'a> {
+    /// Raised to end the run after what has been read, with a checkpoint.
+    pub cancel: &'a AtomicBool,
+    /// Told what happens.
+    pub observer: &'a dyn Observer,
+}
+
+/// Where a run begins.
+#[derive(Debug, Clone)]
+pub enum Start {
+    /// A new folder under this one.
+    New {
+        /// Folder of run folders.
+        out: PathBuf,
+    },
+    /// The latest checkpoint of a run.
+    Resume {
+        /// The run.
+        run: RunFolder,
+    },
+}
+
+/// A run as it is going to happen; stored before the first row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Tells these plans from those of other models.
+    pub kind: String,
+    /// What was asked for.
+    pub spec: Spec,
+    /// Version of the program.
+    pub version: String,
+    /// Strategy's name.
+    pub strategy: String,
+    /// Weights, the bias included.
+    pub parameters: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Bytes of all files, where the data has an end.
+    pub bytes: Option<u64>,
+}
+
+impl Plan {
+    /// What [`Plan::kind`] says.
+    pub const KIND: &'static str = "stream";
+}
+
+/// Told what happens, a few times a second at most; every call has a default that does nothing.
+pub trait Observer: Sync {
+    /// The first row is next.
+    fn started(&self, _plan: &Plan, _run: &RunFolder, _rows: u64) {}
+    /// Some rows were learned from. `done` counts bytes of text of this process.
+    fn progressed(&self, _recent: &Metrics, _rows: u64, _done: u64, _rows_per_second: f64) {}
+    /// Held-out rows were scored.
+    fn evaluated(&self, _metrics: &Metrics, _rows: u64) {}
+    /// Something the user should know.
+    fn warned(&self, _text: &str) {}
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// How a run ended: the summary every run has, and what only streams have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What every run says.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// Every row judged before it was learned from.
+    pub progressive: Metrics,
+    /// Held-out rows, at the end.
+    pub held_out: Option<Metrics>,
+    /// Weights that are not zero.
+    pub nonzero: u64,
+    /// Lines that were no rows.
+    pub rejected: u64,
+    /// Bytes of text per second.
+    pub bytes_per_second: f64,
+    /// Seconds between the arrival of a row and its being learned from: mean and most.
+    pub delay: [f64; 2],
+    /// The most bytes that waited in a followed file.
+    pub most_behind: Option<u64>,
+}
+
+/// Learns, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
+/// so. A run that failed leaves a summary too.
+///
+/// # Errors
+/// Says which setting, file or line is wrong.
+pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report, StreamError> {
+    spec.check()?;
+    let input = spec.data.input()?;
+    if let Some(test) = &spec.test {
+        paceline_data::rows::expand(test)?; // a missing file is told before an hour of training
+    }
+    let threads = spec.threads.unwrap_or_else(|| paceline_batch::cores().count);
+    let (_, settings) = spec.rule()?;
+    let (run, origin, model) = match start {
+        Start::New { out } => {
+            let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
+            (RunFolder::create(out, &spec.model, STRATEGY)?, None, model)
+        }
+        Start::Resume { run } => {
+            let (checkpoint, model) = checkpoint::load_model(&checkpoint::resolve(run.path())?)?;
+            run.remove_summary()?;
+            (run.clone(), Some(checkpoint), model)
+        }
+    };
+    let plan = Plan {
+        kind: Plan::KIND.to_owned(),
+        spec: spec.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        strategy: STRATEGY.to_owned(),
+        parameters: model.table().len() as u64,
+        threads,
+        bytes: bytes_of(&input, spec.epochs),
+    };
+    run.write_plan(&plan)?;
+    run.write_machine(&Machine::detect())?;
+    let settings =
+        RecorderSettings { tensorboard: spec.tensorboard, ..RecorderSettings::default() };
+    let recorder = Recorder::start(&run, TASK, &settings)?;
+    let rows = origin.as_ref().map_or(0, |checkpoint| checkpoint.rows);
+    recorder.record(Event::RunStarted(RunStarted {
+        run: run.name(),
+        model: spec.model.clone(),
+        strategy: STRATEGY.to_owned(),
+        seed: 0,
+        version: plan.version.clone(),
+        parameters: plan.parameters,
+        global_batch: spec.batch_size,
+        first_step: origin.as_ref().map_or(0, |checkpoint| checkpoint.step),
+        planned_steps: None,
+    }));
+    control.observer.started(&plan, &run, rows);
+    let started = unix_seconds();
+    let begun = Instant::now();
+    let stage = Stage { spec, input: &input, run: &run, recorder: &recorder, control, begun };
+    let outcome = stage.run(&model, threads, origin.as_ref());
+    let mut report = outcome.report;
+    let summary = &mut report.summary;
+    summary.run = run.name();
+    summary.model.clone_from(&spec.model);
+    summary.data = spec.data.to_string();
+    summary.strategy = STRATEGY.to_owned();
+    summary.started = started;
+    summary.seconds = begun.elapsed().as_secs_f64();
+    if let Some(error) = &outcome.failure {
+        summary.status = Status::Failed;
+        summary.verdict = with_cause(error);
+    }
+    let closed = recorder.close(RunEnded {
+        status: summary.status,
+        step: summary.global_steps,
+        seconds: summary.seconds,
+        reason: outcome.failure.as_ref().map(with_cause),
+        dropped_events: 0,
+    });
+    if closed.dropped > 0 {
+        summary
+            .warnings
+            .push(format!("{} events were dropped: the disk was too slow", closed.dropped));
+    }
+    if let Some(error) = &closed.error {
+        summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
+    }
+    let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
+    let written = write_atomically(&run.path().join("summary.json"), &text);
+    match outcome.failure {
+        Some(error) => Err(error),
+        None => written.map(|()| report).map_err(StreamError::from),
+    }
+}
+
+/// An error and its causes in one line.
+fn with_cause(error: &StreamError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+fn bytes_of(input: &Input, epochs: u64) -> Option<u64> {
+    let Input::Files(files) = input else { return None };
+    // Packed files hold more than they weigh, so their end is not known.
+    let packed = |path: &Path| path.extension().is_some_and(|name| name == "gz");
+    if files.iter().any(|path| packed(path)) {
+        return None;
+    }
+    let sizes = files.iter().map(|path| std::fs::metadata(path).map(|data| data.len()));
+    Some(sizes.sum::<std::io::Result<u64>>().ok()? * epochs)
+}
+
+struct Stage<'a> {
+    spec: &'a Spec,
+    input: &'a Input,
+    run: &'a RunFolder,
+    recorder: &'a Recorder,
+    control: &'a Control<'a>,
+    begun: Instant,
+}
+
+struct Outcome {
+    report: Report,
+    failure: Option<StreamError>,
+}
+
+impl Stage<'_> {
+    fn run(&self, model: &SparseLogistic, threads: usize, origin: Option<&Checkpoint>) -> Outcome {
+        let spec = self.spec;
+        let place = origin.map_or_else(Place::default, |checkpoint| checkpoint.place);
+        let learned = AtomicU64::new(origin.map_or(0, |checkpoint| checkpoint.rows));
+        let reached = AtomicBool::new(false);
+        let finished = AtomicBool::new(false);
+        let scores = Mutex::new(Scores::default());
+        let books = Books::new(self, model, origin, &learned, &reached, &scores);
+        let source = Source::open(
+            self.input.clone(),
+            spec.format.as_deref(),
+            spec.hashing,
+            place,
+            spec.epochs,
+            spec.window,
+        );
+        let source = match source {
+            Ok(source) => source,
+            Err(error) => return books.close(self, 0.0, Some(error), None),
+        };
+        let waits = spec.window != Window::None;
+        let shape = Shape {
+            threads,
+            learners: if spec.deterministic { 1 } else { threads.div_ceil(2) },
+            parcels: if waits { WINDOW_PARCELS } else { 2 * threads + 2 },
+            batch_size: spec.batch_size,
+        };
+        let (books, idle, result) = std::thread::scope(|scope| {
+            if spec.test.is_some() {
+                scope.spawn(|| self.score_beside(model, &learned, &reached, &finished, &scores));
+            }
+            let result = engine::run(source, place, model, shape, self.control.cancel, books);
+            finished.store(true, Ordering::Relaxed);
+            result
+        });
+        let mut failure = result.err();
+        let mut held_out = None;
+        if let (None, Some(test)) = (&failure, &spec.test) {
+            // The last word is on the weights as they ended; a user in a hurry gets none.
+            match evaluate(spec, test, model, self.control.cancel) {
+                Ok(Some(metrics)) => {
+                    self.tell(&metrics, &learned, &reached, &scores, 0.0);
+                    held_out = Some(metrics);
+                }
+                Ok(None) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        books.close(self, idle, failure, held_out)
+    }
+
+    /// Scores held-out rows again and again until training has ended.
+    fn score_beside(
+        &self,
+        model: &SparseLogistic,
+        learned: &AtomicU64,
+        reached: &AtomicBool,
+        finished: &AtomicBool,
+        scores: &Mutex<Scores>,
+    ) {
+        let Some(test) = &self.spec.test else { return };
+        let mut next_rows =
+            self.spec.eval_every.map(|every| learned.load(Ordering::Relaxed) + every);
+        let mut next_time = Instant::now() + Duration::from_secs_f64(EVALUATE_SECONDS);
+        while !finished.load(Ordering::Relaxed) {
+            let due = match next_rows {
+                Some(rows) => learned.load(Ordering::Relaxed) >= rows,
+                None => Instant::now() >= next_time,
+            };
+            if !due {
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            let begun = Instant::now();
+            match evaluate(self.spec, test, model, finished) {
+                Ok(Some(metrics)) => {
+                    let seconds = begun.elapsed().as_secs_f64();
+                    self.tell(&metrics, learned, reached, scores, seconds);
+                    // Scoring must not take more than a fifth of the time of one core.
+                    let pause = EVALUATE_SECONDS.max(4.0 * seconds);
+                    next_time = Instant::now() + Duration::from_secs_f64(pause);
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    self.control.observer.warned(&format!("held-out rows: {}", with_cause(&error)));
+                    return;
+                }
+            }
+            next_rows = self.spec.eval_every.map(|every| learned.load(Ordering::Relaxed) + every);
+        }
+    }
+
+    /// Records a score of held-out rows.
+    fn tell(
+        &self,
+        metrics: &Metrics,
+        learned: &AtomicU64,
+        reached: &AtomicBool,
+        scores: &Mutex<Scores>,
+        seconds: f64,
+    ) {
+        let rows = learned.load(Ordering::Relaxed);
+        let step = rows.div_ceil(self.spec.batch_size);
+        let mut scores = scores.lock().unwrap_or_else(PoisonError::into_inner);
+        let best = scores.best.is_none_or(|best| metrics.loss < best);
+        if best {
+            scores.best = Some(metrics.loss);
+        }
+        let now = self.begun.elapsed().as_secs_f64();
+        if let Some(wanted) = self.spec.until_loss
+            && metrics.loss <= wanted
+            && scores.reached.is_none()
+        {
+            let between = [scores.last.map_or(0, |(step, ..)| step), step];
+            let (step, seconds) = scores.crossing(wanted, step, now, metrics.loss);
+            scores.reached = Some(Reached { loss: wanted, step, seconds, between });
+            reached.store(true, Ordering::Relaxed);
+        }
+        scores.last = Some((step, now, metrics.loss));
+        drop(scores);
+        self.recorder.record(Event::Evaluation(Evaluation {
+            step,
+            epochs: 0.0,
+            examples: metrics.rows,
+            loss: metrics.loss,
+            accuracy: metrics.accuracy,
+            seconds,
+            best,
+        }));
+        self.control.observer.evaluated(metrics, rows);
+    }
+}
+
+/// Scores of held-out rows so far.
+#[derive(Debug, Default)]
+struct Scores {
+    best: Option<f64>,
+    /// Step, second and loss of the last one.
+    last: Option<(u64, f64, f64)>,
+    reached: Option<Reached>,
+}
+
+impl Scores {
+    /// Where the loss was crossed, on a line between the last score and this one.
+    fn crossing(&self, wanted: f64, step: u64, now: f64, loss: f64) -> (f64, f64) {
+        let Some((last_step, last_now, last_loss)) = self.last else { return (step as f64, now) };
+        let share = ((last_loss - wanted) / (last_loss - loss).max(1e-12)).clamp(0.0, 1.0);
+        let at = |from: f64, to: f64| from + share * (to - from);
+        (at(last_step as f64, step as f64), at(last_now, now))
+    }
+}
+
+/// Everything that is counted while parcels are learned from.
+struct Books<'a> {
+    spec: &'a Spec,
+    input: &'a Input,
+    recorder: &'a Recorder,
+    observer: &'a dyn Observer,
+    model: &'a SparseLogistic,
+    learned: &'a AtomicU64,
+    reached: &'a AtomicBool,
+    scores: &'a Mutex<Scores>,
+    folder: PathBuf,
+    rejects: Rejects,
+    all: Totals,
+    recent: Totals,
+    /// Rows learned from before this process.
+    earlier: u64,
+    earlier_seconds: f64,
+    bytes: u64,
+    place: Place,
+    begun: Instant,
+    recorded: Instant,
+    saved: Instant,
+    saved_rows: u64,
+    learn_seconds: f64,
+    recent_seconds: f64,
+    delay_sum: f64,
+    delay_most: f64,
+    most_behind: Option<u64>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Books<'a> {
+    fn new(
+        stage: &'a Stage<'_>,
+        model: &'a SparseLogistic,
+        origin: Option<&Checkpoint>,
+        learned: &'a AtomicU64,
+        reached: &'a AtomicBool,
+        scores: &'a Mutex<Scores>,
+    ) -> Self {
+        let now = Instant::now();
+        let earlier = origin.map_or(0, |checkpoint| checkpoint.rows);
+        Self {
+            spec: stage.spec,
+            input: stage.input,
+            recorder: stage.recorder,
+            observer: stage.control.observer,
+            model,
+            learned,
+            reached,
+            scores,
+            folder: stage.run.checkpoints_path(),
+            rejects: Rejects::new(stage.run.path().join("rejects.jsonl"), stage.spec.max_rejects),
+            all: Totals::default(),
+            recent: Totals::default(),
+            earlier,
+            earlier_seconds: origin.map_or(0.0, |checkpoint| checkpoint.seconds),
+            bytes: 0,
+            place: origin.map_or_else(Place::default, |checkpoint| checkpoint.place),
+            begun: now,
+            recorded: now,
+            saved: now,
+            saved_rows: earlier,
+            learn_seconds: 0.0,
+            recent_seconds: 0.0,
+            delay_sum: 0.0,
+            delay_most: 0.0,
+            most_behind: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        self.earlier + self.all.rows
+    }
+
+    fn steps(&self) -> u64 {
+        self.rows().div_ceil(self.spec.batch_size)
+    }
+
+    /// Writes down what happened since the last record.
+    fn record(&mut self) {
+        let seconds = self.recorded.elapsed().as_secs_f64();
+        self.recorded = Instant::now();
+        if self.recent.rows == 0 {
+            return;
+        }
+        let metrics = self.recent.metrics();
+        let compute = self.recent_seconds.min(seconds);
+        self.recorder.record(Event::Step(runs::Step {
+            step: self.steps(),
+            steps: self.recent.rows.div_ceil(self.spec.batch_size),
+            examples: self.recent.rows,
+            seconds,
+            loss: metrics.loss,
+            accuracy: metrics.accuracy,
+            learning_rate: f64::from(self.spec.learning_rate),
+            global_batch: self.spec.batch_size,
+            phases: PhaseSeconds { input: seconds - compute, compute, ..PhaseSeconds::default() },
+        }));
+        let speed = self.recent.rows as f64 / seconds.max(1e-9);
+        self.observer.progressed(&metrics, self.rows(), self.bytes, speed);
+        self.recent.clear();
+        self.recent_seconds = 0.0;
+    }
+
+    fn checkpoint(&mut self, place: Place) {
+        let begun = Instant::now();
+        let step = self.steps();
+        let test_loss = self.scores.lock().unwrap_or_else(PoisonError::into_inner).last;
+        let checkpoint = Checkpoint {
+            spec: self.spec.clone(),
+            step,
+            rows: self.rows(),
+            place,
+            seconds: self.earlier_seconds + self.begun.elapsed().as_secs_f64(),
+            test_loss: test_loss.filter(|(at, ..)| *at == step).map(|(.., loss)| loss),
+        };
+        let saved = checkpoint::save(&self.folder, &checkpoint, self.model, self.spec.keep);
+        let (action, bytes, reason) = match saved {
+            Ok(bytes) => (CheckpointAction::Saved, bytes, None),
+            // A full disk costs the checkpoint, not the run.
+            Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
+        };
+        if let Some(reason) = &reason {
+            let text = format!("{reason}; training goes on with the checkpoints there are");
+            self.observer.warned(&text);
+            self.warnings.push(text);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let event = runs::Checkpoint { action, step, seconds, bytes, reason };
+        self.recorder.record(Event::Checkpoint(event));
+        self.saved = Instant::now();
+        self.saved_rows = self.rows();
+    }
+
+    fn close(
+        mut self,
+        stage: &Stage<'_>,
+        idle: f64,
+        mut failure: Option<StreamError>,
+        held_out: Option<Metrics>,
+    ) -> Outcome {
+        self.record();
+        if let Err(error) = self.rejects.flush() {
+            self.warnings.push(error.to_string());
+        }
+        if failure.is_none() && self.rows() == 0 {
+            failure = Some(StreamError::NoRows { data: self.spec.data.to_string() });
+        }
+        if self.all.rows > 0 && self.rows() > self.saved_rows {
+            self.checkpoint(self.place);
+        }
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let busy = (seconds - idle).max(0.0).min(seconds);
+        let phases = PhaseShares::from(PhaseSeconds {
+            input: seconds - busy,
+            compute: busy,
+            ..PhaseSeconds::default()
+        });
+        let progressive = self.all.metrics();
+        let cancelled = stage.control.cancel.load(Ordering::Relaxed);
+        let table = self.model.table();
+        let nonzero = (0..table.len()).filter(|&index| self.model.weight(index) != 0.0).count();
+        let evidence = Evidence {
+            // A step here is a block of rows: single rows would all be "small steps".
+            steps: self.all.rows.div_ceil(1000),
+            seconds,
+            input: phases.input,
+            compute: phases.compute,
+            exchange: 0.0,
+            wait: 0.0,
+            threads: 1,
+            busy_cores: None,
+        };
+        let reached = self.scores.lock().unwrap_or_else(PoisonError::into_inner).reached;
+        let summary = Summary {
+            status: if cancelled { Status::Cancelled } else { Status::Done },
+            global_batch: self.spec.batch_size,
+            global_steps: self.steps(),
+            examples: self.all.rows,
+            examples_per_second: self.all.rows as f64 / seconds.max(1e-9),
+            last: Final {
+                train_loss: progressive.loss,
+                test_loss: held_out.map_or(f64::NAN, |metrics| metrics.loss),
+                test_accuracy: held_out.map_or(f64::NAN, |metrics| metrics.accuracy),
+            },
+            reached,
+            workers: vec![runs::Worker {
+                task: TASK.to_owned(),
+                iterations: self.all.rows.div_ceil(self.spec.batch_size),
+                examples: self.all.rows,
+                seconds: self.learn_seconds,
+            }],
+            phases,
+            verdict: judge(&evidence).words,
+            warnings: self.warnings,
+            ..Summary::default()
+        };
+        let report = Report {
+            summary,
+            progressive,
+            held_out,
+            nonzero: nonzero as u64,
+            rejected: self.rejects.count,
+            bytes_per_second: self.bytes as f64 / seconds.max(1e-9),
+            delay: [self.delay_sum / self.all.rows.max(1) as f64, self.delay_most],
+            most_behind: self.most_behind,
+        };
+        Outcome { report, failure }
+    }
+}
+
+impl Ledger for Books<'_> {
+    fn note(&mut self, learned: &Learned<'_>, end: Place) -> Result<Wish, StreamError> {
+        let parcel = learned.parcel;
+        let rows = learned.totals.rows;
+        self.all.merge(learned.totals);
+        self.recent.merge(learned.totals);
+        self.learned.store(self.rows(), Ordering::Relaxed);
+        self.bytes += parcel.block.text.len() as u64;
+        self.learn_seconds += learned.seconds;
+        self.recent_seconds += learned.seconds;
+        let delay = parcel.block.arrived.elapsed().as_secs_f64();
+        self.delay_sum += delay * rows as f64;
+        self.delay_most = self.delay_most.max(delay);
+        self.most_behind = self.most_behind.max(parcel.behind);
+        self.place = end;
+        self.rejects.note(self.input, &parcel.block, rows, parcel.refused())?;
+        if !learned.totals.loss.is_finite() {
+            return Err(StreamError::NotFinite { rows: self.rows() });
+        }
+        if self.recorded.elapsed().as_secs_f64() >= RECORD_SECONDS {
+            self.record();
+        }
+        if self.reached.load(Ordering::Relaxed) {
+            return Ok(Wish::Stop);
+        }
+        let due = match self.spec.checkpoint_every {
+            Some(every) => self.rows() - self.saved_rows >= every,
+            None => self.saved.elapsed().as_secs_f64() >= CHECKPOINT_SECONDS,
+        };
+        Ok(if due { Wish::Save } else { Wish::GoOn })
+    }
+
+    fn save(&mut self, place: Place) {
+        self.place = place;
+        self.checkpoint(place);
+    }
+
+    fn tick(&mut self) {
+        if self.recorded.elapsed().as_secs_f64() >= RECORD_SECONDS {
+            self.record();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Learns sparse models from streams of rows: files, standard input, growing logs.
+//!
+//! The step loop of `paceline-trainer` deals batches of a set whose size is known. A stream has no
+//! size and is read once; the model learns from each row as it comes and is judged on it before
+//! (progressive validation). One pass over a click log is bound by parsing and by cache misses, so the
+//! threads of a run ([`learn`]) share the work in two stages that overlap:
+//!
+//! ```text
+//! Source ──read──▶ Parcel ──parse──▶ (in order) ──learn──▶ Totals ──▶ events, checkpoints, summary
+//! ```
+//!
+//! With one learner at a time the result does not depend on the number of threads, to the bit.
+
+mod checkpoint;
+mod engine;
+mod error;
+mod evaluate;
+mod learn;
+mod metrics;
+mod predict;
+mod source;
+mod spec;
+
+pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
+pub use error::StreamError;
+pub use learn::{Control, Observer, Plan, Report, Silent, Start, learn};
+pub use metrics::{Metrics, Totals};
+pub use predict::{Predicted, predict};
+pub use source::{Place, Source};
+pub use spec::{DataSpec, Spec, Window};

@@ -19,7 +19,7 @@ const USAGE: &str = "usage: cargo xtask <task>
 tasks:
   check               house rules a compiler does not know: file sizes, names, edges, paths in documents
   test [FILTER…]      install what the tests need beyond cargo, then run them all
-  versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md (areas: data, models)
+  versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md (areas: data, models, sparse)
   docs                write docs/commands.md anew from the program itself
 ";
 

@@ -282,6 +282,14 @@ pub enum DataError {
         /// Place and reason of the first.
         first: String,
     },
+    /// The description of prepared rows is damaged.
+    #[error("`{}` does not describe prepared rows: {reason}", .path.display())]
+    RowsDescription {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Fewer files than workers.
     #[error("worker/{worker} gets no file: {files} file{} for {workers} workers", if *.files == 1 { "" } else { "s" })]
     NoFilesFor {

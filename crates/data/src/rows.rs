@@ -16,6 +16,7 @@ mod hashing;
 mod input;
 mod lines;
 mod number;
+pub mod prepare;
 mod rejects;
 mod tail;
 

@@ -58,13 +58,16 @@ pub(crate) enum Wish {
 /// Keeps the books of a run; called by one thread at a time.
 pub(crate) trait Ledger: Send {
     /// A parcel was learned from.
-    fn note(&mut self, learned: &Learned<'_>, end: Place) -> Result<Wish, StreamError>;
+    fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, StreamError>;
 
     /// Nobody learns right now, and everything up to `place` has been learned from.
     fn save(&mut self, place: Place);
 
     /// Time has passed.
     fn tick(&mut self);
+
+    /// Nobody learns any more, and everything up to `place` has been learned from.
+    fn end(&mut self, place: Place);
 }
 
 struct State<L> {
@@ -150,7 +153,9 @@ pub(crate) fn run<L: Ledger>(
         }
         idle
     });
-    let state = engine.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut state = engine.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Several learners finish in any order; the last parcel taken is the one that counts.
+    state.ledger.end(state.place);
     let panicked = trouble.filter(|error| matches!(error, StreamError::Panicked));
     let result = state.failed.or(state.unreadable).or(panicked).map_or(Ok(()), Err);
     (state.ledger, idle, result)
@@ -290,7 +295,7 @@ impl<L: Ledger> Engine<'_, L> {
         let learned = Learned { parcel: &parcel, totals: &learner.totals, seconds };
         let mut state = self.lock();
         state.learning -= 1;
-        match state.ledger.note(&learned, parcel.end) {
+        match state.ledger.note(&learned) {
             Ok(Wish::GoOn) => {}
             Ok(Wish::Save) => state.saving = true,
             Ok(Wish::Stop) => {

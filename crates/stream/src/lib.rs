@@ -11,6 +11,7 @@
 //!
 //! With one learner at a time the result does not depend on the number of threads, to the bit.
 
+mod books;
 mod checkpoint;
 mod engine;
 mod error;

@@ -1,10 +1,10 @@
 //! What was asked for.
 
 use crate::StreamError;
-use paceline_data::rows::{Hashing, Input, expand};
+use paceline_data::rows::{Hashing, Input, expand, prepare::Prepared};
 use paceline_models::sparse_logistic::{self, Rule, Settings};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// When rows that have arrived are learned from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -152,6 +152,18 @@ impl Spec {
             found,
             wanted: "between 1 and 31",
         })
+    }
+
+    /// Takes over how rows were hashed, where they were hashed before.
+    ///
+    /// # Errors
+    /// A description of prepared rows that cannot be read.
+    pub fn adopt_prepared(&mut self) -> Result<(), StreamError> {
+        let DataSpec::Read(list) = &self.data else { return Ok(()) };
+        if let Some(prepared) = Prepared::read(Path::new(list))? {
+            self.hashing = prepared.hashing;
+        }
+        Ok(())
     }
 
     /// Checks what can be checked without reading anything.

@@ -8,6 +8,7 @@ mod benchmarks;
 mod contest;
 mod data;
 mod models;
+mod sparse;
 
 use crate::environment::Environment;
 use anyhow::bail;
@@ -35,12 +36,13 @@ const MISC: Environment = Environment {
 
 /// Runs the comparisons of one area, or of all.
 pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    let areas = if areas.is_empty() { &["data", "models"][..] } else { areas };
+    let areas = if areas.is_empty() { &["data", "models", "sparse"][..] } else { areas };
     for area in areas {
         match *area {
             "data" => data::run(root)?,
             "models" => models::run(root)?,
-            other => bail!("no such area: {other}; there are: data, models"),
+            "sparse" => sparse::run(root)?,
+            other => bail!("no such area: {other}; there are: data, models, sparse"),
         }
     }
     Ok(())

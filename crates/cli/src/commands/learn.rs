@@ -53,8 +53,9 @@ pub struct StreamArgs {
 
 const HEADING: &str = "Rows of sparse features (--model sparse-logistic)";
 
+/// What becomes of integers in click logs.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum IntegersArg {
+pub enum IntegersArg {
     /// A category for each number of binary digits
     Bins,
     /// Their logarithm as a value
@@ -156,6 +157,14 @@ fn fresh(args: &train::Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         integers: stream.integers.map_or(spec.hashing.integers, Integers::from),
         labelled: true,
     };
+    let asked = (stream.bits.is_some() || stream.integers.is_some()).then_some(spec.hashing);
+    spec.adopt_prepared().map_err(explain)?;
+    if let Some(asked) = asked.filter(|asked| *asked != spec.hashing) {
+        return Err(usage(
+            format!("the rows were prepared with --bits {}, not {}", spec.hashing.bits, asked.bits),
+            "leave --bits and --integers out: prepared rows are hashed already",
+        ));
+    }
     spec.learning_rate = args.lr.unwrap_or(spec.learning_rate);
     spec.l1 = stream.l1.unwrap_or(spec.l1);
     spec.l2 = args.weight_decay.unwrap_or(spec.l2);

@@ -15,6 +15,7 @@ mod node_part;
 mod node_place;
 mod predict;
 mod prepare;
+mod prepare_rows;
 mod quickstart;
 mod report;
 mod runs;
@@ -35,7 +36,7 @@ pub enum Command {
     Quickstart(quickstart::Args),
     /// Make, download, describe and check data
     Data(data::Args),
-    /// Turn photos in class folders into shards of records
+    /// Turn photos in class folders, or rows of sparse features, into shards of records
     Prepare(prepare::Args),
     /// Train a model and leave a run folder behind
     Train(Box<train::Args>),

@@ -1,4 +1,4 @@
-//! `paceline prepare`: photos in class folders → shards of records.
+//! `paceline prepare`: photos in class folders, or rows of sparse features → shards of records.
 
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
@@ -17,10 +17,10 @@ use std::path::PathBuf;
                   Example: paceline prepare flowers shards --size 192 --shards 16 --split validation=0.1"
 )]
 pub struct Args {
-    /// Folder with one folder of photos (JPEG, PNG) per class
-    src: PathBuf,
+    /// Folder with one folder of photos (JPEG, PNG) per class; or a click log, libsvm or Vowpal Wabbit text
+    pub(super) src: PathBuf,
     /// Folder for the shards
-    dst: PathBuf,
+    pub(super) dst: PathBuf,
     /// Size of every photo in pixels: a side, or WIDTHxHEIGHT
     #[arg(long, default_value = "192", value_parser = parse_size, value_name = "SIZE")]
     size: Size,
@@ -35,7 +35,7 @@ pub struct Args {
     quality: Option<u8>,
     /// Shards for training; other splits get as many in proportion
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=99_999))]
-    shards: u32,
+    pub(super) shards: u32,
     /// Put a share of the photos apart, such as validation=0.1; may be given several times
     #[arg(long = "split", value_parser = parse_split, value_name = "NAME=SHARE")]
     splits: Vec<SplitShare>,
@@ -47,13 +47,15 @@ pub struct Args {
     threads: Option<u32>,
     /// Stop after more than so many rejected photos, a number or a percentage such as 5%
     #[arg(long, value_parser = parse_limit, value_name = "N|P%")]
-    max_rejects: Option<RejectLimit>,
+    pub(super) max_rejects: Option<RejectLimit>,
     /// Remove what an earlier run left in DST, and begin again
     #[arg(long, conflicts_with = "retry_failed")]
-    fresh: bool,
+    pub(super) fresh: bool,
     /// Try the photos again that an earlier run rejected
     #[arg(long)]
     retry_failed: bool,
+    #[command(flatten)]
+    pub(super) rows: super::prepare_rows::RowArgs,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +86,9 @@ enum EncodeArg {
 
 /// Prepares.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    if super::prepare_rows::are_rows(args) {
+        return super::prepare_rows::exec(args, terminal);
+    }
     let options = args.options()?;
     let cancel = terminal.interrupt()?;
     let (src, dst) = (LocalStore::new(&args.src), LocalStore::new(&args.dst));

@@ -4,6 +4,7 @@
 
 pub mod clicks;
 pub mod libsvm;
+pub mod records;
 pub mod vw;
 
 use std::{fmt, path::Path};
@@ -19,6 +20,8 @@ pub struct Format {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
+    /// How its files' names end, where the lines do not show it: it has none.
+    pub extension: Option<&'static str>,
     /// Whether a line looks like it.
     pub recognises: fn(&[u8]) -> bool,
     parse: fn(&mut Parser, &[u8]),
@@ -31,7 +34,7 @@ impl fmt::Debug for Format {
 }
 
 /// Every format, in the order in which they are tried.
-pub const ALL: &[&Format] = &[&clicks::ENTRY, &vw::ENTRY, &libsvm::ENTRY];
+pub const ALL: &[&Format] = &[&clicks::ENTRY, &vw::ENTRY, &libsvm::ENTRY, &records::ENTRY];
 
 /// The format of that name.
 ///
@@ -53,6 +56,9 @@ fn known() -> String {
 /// # Errors
 /// Lines in no known format.
 pub fn detect(path: &Path, text: &[u8]) -> Result<&'static Format, DataError> {
+    if let Some(format) = by_name(path) {
+        return Ok(format);
+    }
     // A damaged first line must not decide: the first of a few that is recognised does.
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(10);
     for line in lines {
@@ -61,6 +67,12 @@ pub fn detect(path: &Path, text: &[u8]) -> Result<&'static Format, DataError> {
         }
     }
     Err(DataError::NoRows { path: path.to_owned(), known: known() })
+}
+
+/// The format of files with such a name, where the name decides.
+pub(super) fn by_name(path: &Path) -> Option<&'static Format> {
+    let ending = path.extension()?.to_str()?;
+    ALL.iter().copied().find(|format| format.extension == Some(ending))
 }
 
 /// Why a line is no row.
@@ -93,6 +105,8 @@ pub enum Refusal {
     },
     /// An importance weight other than 1.
     Importance,
+    /// A record that is no row.
+    Record,
     /// Not a single `|`.
     NoBar,
     /// A line without end.
@@ -111,6 +125,7 @@ impl fmt::Display for Refusal {
             Self::Category { field } => write!(f, "field {field} is no hexadecimal category"),
             Self::Feature { feature } => write!(f, "feature {feature} cannot be read"),
             Self::Importance => f.write_str("importance weights other than 1 are not supported"),
+            Self::Record => f.write_str("not a record of indices, values and label"),
             Self::NoBar => f.write_str("no `|` before the features"),
             Self::TooLong { most } => write!(f, "a line of more than {most} bytes"),
         }
@@ -211,7 +226,12 @@ impl<'a> Row<'a> {
     }
 
     /// Forgets what was appended since the last row.
-    pub(super) fn abandon(self) {
+    pub(super) fn abandon(mut self) {
+        self.restart();
+    }
+
+    /// Forgets what was appended since the last row, to append something else.
+    pub(super) fn restart(&mut self) {
         let start = *self.offsets.last().expect("offsets begin with 0");
         self.indices.truncate(start);
         self.values.truncate(start);
@@ -303,7 +323,7 @@ pub(super) mod testing {
         use proptest::prelude::*;
         proptest!(|(text in proptest::collection::vec(
             proptest::sample::select(b"01-+9a.:|\t\t\t\n\r #'\x00\xff".to_vec()), 0..400))| {
-            for format in ALL {
+            for format in ALL.iter().filter(|format| format.extension.is_none()) {
                 let mut parser = Parser::new(format, Hashing { bits: 5, ..Hashing::default() });
                 parser.parse(&text);
                 let full = lines(&text).count();

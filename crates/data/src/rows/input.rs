@@ -59,6 +59,10 @@ pub fn expand(list: &str) -> Result<Vec<PathBuf>, DataError> {
                     inside.push(path);
                 }
             }
+            // Prepared shards come with a description and a list of rejects.
+            if inside.iter().any(|path| is_shard(path)) {
+                inside.retain(|path| is_shard(path));
+            }
             if inside.is_empty() {
                 return Err(DataError::NoExamples);
             }
@@ -69,6 +73,10 @@ pub fn expand(list: &str) -> Result<Vec<PathBuf>, DataError> {
         }
     }
     Ok(files)
+}
+
+fn is_shard(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "tfrecord")
 }
 
 #[cfg(test)]

@@ -9,10 +9,15 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
+use paceline_tfrecord::Reader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-use super::{Input, tail::Tail};
+use super::{
+    Input,
+    formats::{by_name, records},
+    tail::Tail,
+};
 use crate::DataError;
 
 /// Bytes of a block: large enough that handing it to another thread costs nothing, small enough for
@@ -28,7 +33,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 pub struct Position {
     /// Number of the file, from 0.
     pub file: usize,
-    /// Bytes of (unpacked) text before it in that file.
+    /// Bytes of (unpacked) text before it in that file; records, where it consists of those.
     pub offset: u64,
     /// Which file it is, where a path may come to mean another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,6 +93,8 @@ pub struct Lines {
 enum Open {
     Nothing,
     File(Box<dyn Read + Send>),
+    /// Records instead of lines: their number takes the place of the offset.
+    Records(Box<Reader<File>>),
     Standard,
     Tail(Tail),
     Ended,
@@ -140,6 +147,12 @@ impl Lines {
             }
             block.too_long = None;
             block.text.clear();
+            if matches!(self.open, Open::Records(_)) {
+                if self.next_records(block)? {
+                    return Ok(Next::Block);
+                }
+                continue;
+            }
             block.text.append(&mut self.rest);
             let ended = match self.fill(&mut block.text)? {
                 Got::Idle => {
@@ -174,6 +187,24 @@ impl Lines {
                 return Ok(Next::Block);
             }
         }
+    }
+
+    /// Reads records until the block is full; whether there were any before the end of the file.
+    fn next_records(&mut self, block: &mut Block) -> Result<bool, DataError> {
+        let Open::Records(reader) = &mut self.open else { return Ok(false) };
+        block.start = self.at;
+        while block.text.len() < BLOCK
+            && let Some(payload) = reader.next_record()?
+        {
+            records::append(&mut block.text, payload);
+            self.at.offset += 1;
+        }
+        block.arrived = Instant::now();
+        block.end = self.at;
+        if block.text.is_empty() {
+            self.leave();
+        }
+        Ok(!block.text.is_empty())
     }
 
     /// Reads until there is a whole line (a full block, where nobody waits for it) or no more.
@@ -222,7 +253,7 @@ impl Lines {
                 self.at.inode = tail.inode();
                 Ok(got)
             }
-            Open::Nothing | Open::Ended => Ok(Got::End),
+            Open::Records(_) | Open::Nothing | Open::Ended => Ok(Got::End),
         }
     }
 
@@ -233,6 +264,16 @@ impl Lines {
         }
         self.open = match &self.input {
             Input::Files(files) => match files.get(self.at.file) {
+                Some(path) if by_name(path).is_some() => {
+                    let mut reader = Reader::open(path)?;
+                    for _ in 0..self.at.offset {
+                        if reader.next_record()?.is_none() {
+                            let error = io::ErrorKind::UnexpectedEof.into();
+                            return Err(DataError::read(path.clone())(error));
+                        }
+                    }
+                    Open::Records(Box::new(reader))
+                }
                 Some(path) => Open::File(
                     open_file(path, self.at.offset).map_err(DataError::read(path.clone()))?,
                 ),

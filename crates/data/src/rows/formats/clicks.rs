@@ -11,6 +11,7 @@ use crate::rows::{
 pub const ENTRY: Format = Format {
     name: "clicks",
     about: "Criteo click logs: label, 13 integers, 26 hexadecimal categories, separated by tabs",
+    extension: None,
     recognises: |line| {
         let fields = line.iter().filter(|&&byte| byte == b'\t').count() + 1;
         fields == LABELLED || fields == LABELLED - 1

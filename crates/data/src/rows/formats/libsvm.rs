@@ -14,6 +14,7 @@ use crate::rows::{
 pub const ENTRY: Format = Format {
     name: "libsvm",
     about: "libsvm and svmlight: a label, then index:value pairs",
+    extension: None,
     recognises: |line| {
         let mut tokens = tokens(line);
         tokens.next().is_some_and(|first| label(first).is_some())

@@ -13,6 +13,7 @@ use crate::rows::{
 pub const ENTRY: Format = Format {
     name: "vw",
     about: "Vowpal Wabbit text: a label, then |namespace name:value …",
+    extension: None,
     recognises: |line| line.contains(&b'|') && std::str::from_utf8(line).is_ok(),
     parse,
 };

@@ -1,0 +1,102 @@
+//! `paceline prepare` for rows of sparse features: click logs, libsvm, Vowpal Wabbit text → shards.
+
+use super::{learn::IntegersArg, prepare::Args};
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Terminal, Unit};
+use paceline_data::prepare::RejectLimit;
+use paceline_data::rows::{
+    Hashing, Input, expand,
+    prepare::{DESCRIPTION, Options, Prepared, prepare},
+};
+use std::fs;
+use std::time::Instant;
+
+/// Flags for rows.
+#[derive(Debug, clap::Args)]
+pub struct RowArgs {
+    /// Format of the rows: clicks, vw or libsvm [default: recognised]
+    #[arg(long, help_heading = "Rows of sparse features")]
+    format: Option<String>,
+    /// Hash features into 2^BITS weights [default: 25]
+    #[arg(long, help_heading = "Rows of sparse features")]
+    bits: Option<u32>,
+    /// What becomes of integers in click logs
+    #[arg(long, value_enum, help_heading = "Rows of sparse features")]
+    integers: Option<IntegersArg>,
+}
+
+/// Whether the source is rows: a file or a list of files, or a flag says so. Photos are folders.
+pub fn are_rows(args: &Args) -> bool {
+    let rows = &args.rows;
+    let listed = args.src.to_str().is_some_and(|text| !args.src.exists() && text.contains(','));
+    rows.format.is_some()
+        || rows.bits.is_some()
+        || rows.integers.is_some()
+        || args.src.is_file()
+        || listed
+}
+
+/// Prepares rows.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let defaults = Hashing::default();
+    let hashing = Hashing {
+        bits: args.rows.bits.unwrap_or(defaults.bits),
+        integers: args.rows.integers.map_or(defaults.integers, Into::into),
+        labelled: true,
+    };
+    if !Hashing::BITS.contains(&hashing.bits) {
+        return Err(usage(format!("--bits {} is out of range", hashing.bits), "use 1 to 31"));
+    }
+    let max_rejects = match args.max_rejects {
+        None => 0.01,
+        Some(RejectLimit::Percent(percent)) => percent / 100.0,
+        Some(RejectLimit::Count(_)) => {
+            return Err(usage(
+                "rows have a budget in percent, since their number is not known before",
+                "use a percentage such as --max-rejects 1%",
+            ));
+        }
+    };
+    if let Some(found) = Prepared::read(&args.dst)? {
+        if !args.fresh {
+            return Err(usage(
+                format!("`{}` already holds {} rows", args.dst.display(), found.rows),
+                "begin again with --fresh, or use another folder",
+            ));
+        }
+        for shard in &found.shards {
+            // One that is gone already is no obstacle.
+            let _ = fs::remove_file(args.dst.join(&shard.name));
+        }
+        fs::remove_file(args.dst.join(DESCRIPTION))?;
+    }
+    let options = Options {
+        format: args.rows.format.clone(),
+        hashing,
+        shards: args.shards as usize,
+        max_rejects,
+    };
+    let cancel = terminal.interrupt()?;
+    let files = expand(&args.src.to_string_lossy())?;
+    let bar = terminal.progress("preparing", None, Unit::Items("rows"));
+    let start = Instant::now();
+    let made = prepare(&Input::Files(files), &args.dst, &options, &cancel, &|rows, _| {
+        bar.set(rows)
+    })
+    .hint("`--format` names the format; `--max-rejects 5%` allows more lines that are no rows")?;
+    drop(bar);
+    let Some(made) = made else { return Ok(Exit::Interrupted) };
+    let seconds = start.elapsed().as_secs_f64();
+    let bytes: u64 = made.shards.iter().map(|shard| shard.bytes).sum();
+    terminal.data(format!(
+        "{} rows in {} shards, {:.1} MB, in `{}` ({seconds:.1} s, {:.0} rows/s); {} lines were no rows",
+        made.rows,
+        made.shards.len(),
+        bytes as f64 / 1e6,
+        args.dst.display(),
+        made.rows as f64 / seconds,
+        made.rejects
+    ))?;
+    terminal.json(&made)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,323 @@
+//! Click logs and other rows → TFRecord shards of (indices, values, label), hashed once for many runs.
+//!
+//! Blocks of rows go to the shards in turn, so that every shard is a sample of the whole and the result
+//! follows from the input alone. A shard appears whole or not at all; `rows.json` comes last, and its
+//! presence means that every shard it names is complete.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use paceline_batch::Features;
+use paceline_tfrecord::Writer;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Block, Hashing, Input, Lines, Next, Parser, Position, Rejects, detect, formats};
+use crate::DataError;
+
+/// Name of the description inside a folder of shards.
+pub const DESCRIPTION: &str = "rows.json";
+/// The version this program writes, and the newest it reads.
+const VERSION: u32 = 1;
+/// Longest description taken for one. Bytes.
+const LONGEST: u64 = 64 << 20;
+
+/// What to prepare and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Format of the rows; recognised where absent.
+    pub format: Option<String>,
+    /// How features become weight numbers.
+    pub hashing: Hashing,
+    /// Shards to write.
+    pub shards: usize,
+    /// Largest share of lines that may be no rows.
+    pub max_rejects: f64,
+}
+
+/// What a folder of shards holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Version of this layout.
+    pub version: u32,
+    /// Name and version of the program that wrote it.
+    pub program: String,
+    /// How features became weight numbers: whoever learns from the shards must use the same.
+    pub hashing: Hashing,
+    /// Rows in all shards.
+    pub rows: u64,
+    /// Rows of label 1.
+    pub positive: u64,
+    /// Lines that were no rows; a sample is in `rejects.jsonl`.
+    pub rejects: u64,
+    /// The shards, in order.
+    pub shards: Vec<Shard>,
+}
+
+/// One file of records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// File name beside the description.
+    pub name: String,
+    /// Records in it.
+    pub records: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+}
+
+impl Prepared {
+    /// Reads the description of a folder; `None` where there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, is no description, or is of a later version.
+    pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
+        let path = folder.join(DESCRIPTION);
+        let length = match fs::metadata(&path) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(None);
+            }
+            other => other.map_err(DataError::read(&path))?.len(),
+        };
+        let damaged = |reason: String| DataError::RowsDescription { path: path.clone(), reason };
+        if length > LONGEST {
+            return Err(damaged(format!("{length} bytes long")));
+        }
+        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        let found: Self =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if found.version > VERSION {
+            let version = found.version;
+            return Err(damaged(format!("version {version}, this program reads up to {VERSION}")));
+        }
+        Ok(Some(found))
+    }
+}
+
+/// Turns rows into shards under `folder`; gives `None` if `cancel` was raised, in which case nothing of
+/// this call stays behind.
+///
+/// # Errors
+/// Rows that cannot be read, too many lines that are none, files that cannot be written.
+pub fn prepare(
+    input: &Input,
+    folder: &Path,
+    options: &Options,
+    cancel: &AtomicBool,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Option<Prepared>, DataError> {
+    fs::create_dir_all(folder).map_err(DataError::write(folder))?;
+    let count = options.shards.max(1);
+    let mut shards = Vec::with_capacity(count);
+    for number in 0..count {
+        shards.push(ShardFile::create(folder, number, count)?);
+    }
+    let mut rejects = Rejects::new(folder.join("rejects.jsonl"), options.max_rejects);
+    let mut lines = Lines::new(input.clone(), Position::default());
+    let mut format = options.format.as_deref().map(formats::find).transpose()?;
+    let mut parser: Option<Parser> = None;
+    let (mut block, mut turn, mut positive, mut bytes) = (Block::default(), 0, 0, 0);
+    loop {
+        if cancel.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match lines.next(&mut block)? {
+            Next::End => break,
+            Next::Idle => continue,
+            Next::Block => {}
+        }
+        let parser = match &mut parser {
+            Some(parser) => parser,
+            None => {
+                let path = input.name(block.start.file);
+                let format = match format.take() {
+                    Some(format) => format,
+                    None => detect(&path, &block.text)?,
+                };
+                parser.insert(Parser::new(format, options.hashing))
+            }
+        };
+        parser.parse(&block.text);
+        rejects.note(input, &block, parser.batch.len() as u64, &parser.refused)?;
+        shards[turn].append(parser)?;
+        turn = (turn + 1) % count;
+        positive += parser.batch.labels.iter().map(|&label| u64::from(label)).sum::<u64>();
+        bytes += block.text.len() as u64;
+        progress(rejects.rows, bytes);
+    }
+    if rejects.rows == 0 {
+        return Err(DataError::NoExamples);
+    }
+    rejects.flush()?;
+    let shards = shards.into_iter().map(ShardFile::finish).collect::<Result<_, _>>()?;
+    let prepared = Prepared {
+        version: VERSION,
+        program: format!("paceline {}", env!("CARGO_PKG_VERSION")),
+        hashing: options.hashing,
+        rows: rejects.rows,
+        positive,
+        rejects: rejects.count,
+        shards,
+    };
+    let path = folder.join(DESCRIPTION);
+    let text = serde_json::to_vec_pretty(&prepared).expect("a description is plain data");
+    let temporary = folder.join(format!(".{DESCRIPTION}.{}.tmp", std::process::id()));
+    File::create(&temporary)
+        .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, &path))
+        .and_then(|()| File::open(folder)?.sync_all())
+        .map_err(DataError::write(path))?;
+    Ok(Some(prepared))
+}
+
+/// A shard while it is being written; removed if it is dropped before it is whole.
+struct ShardFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    writer: Option<Writer<BufWriter<Summing>>>,
+}
+
+impl ShardFile {
+    fn create(folder: &Path, number: usize, count: usize) -> Result<Self, DataError> {
+        let name = format!("train-{number:05}-of-{count:05}.tfrecord");
+        let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
+        let path = folder.join(name);
+        let file = File::create(&temporary).map_err(DataError::write(&path))?;
+        let summing = Summing { file, sum: Sha256::new(), bytes: 0 };
+        let writer = Some(Writer::new(BufWriter::with_capacity(256 << 10, summing)));
+        Ok(Self { path, temporary, writer })
+    }
+
+    /// Writes the rows of a parser's last block.
+    fn append(&mut self, parser: &Parser) -> Result<(), DataError> {
+        let Features::Sparse { offsets, indices, values } = &parser.batch.features else {
+            unreachable!("a parser's batch is sparse");
+        };
+        let writer = self.writer.as_mut().expect("a shard is open until it is finished");
+        for (range, &label) in offsets.windows(2).zip(&parser.batch.labels) {
+            let range = range[0]..range[1];
+            let values = values.get(range.clone()).unwrap_or(&[]);
+            // A block may have values because of one row; rows of ones need none.
+            let values = if values.iter().all(|&value| value == 1.0) { &[] } else { values };
+            let record = formats::records::encode(label, &indices[range], values);
+            writer.write(&record).map_err(DataError::write(&self.path))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Shard, DataError> {
+        let writer = self.writer.take().expect("a shard is finished once");
+        let records = writer.records();
+        let write = || DataError::write(self.path.clone());
+        let buffer = writer.finish().map_err(write())?;
+        let summing = buffer.into_inner().map_err(|error| write()(error.into_error()))?;
+        summing.file.sync_all().map_err(write())?;
+        fs::rename(&self.temporary, &self.path).map_err(write())?;
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let digest = summing.sum.finalize();
+        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Shard { name, records, bytes: summing.bytes, sha256 })
+    }
+}
+
+impl Drop for ShardFile {
+    fn drop(&mut self) {
+        // After a rename there is nothing under this name; before it, nobody wants what is there.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// Counts and sums up what goes to a file.
+struct Summing {
+    file: File,
+    sum: Sha256,
+    bytes: u64,
+}
+
+impl Write for Summing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.sum.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synth::{ClicksOptions, write_clicks};
+
+    fn options(shards: usize) -> Options {
+        Options { format: None, hashing: Hashing::default(), shards, max_rejects: 0.01 }
+    }
+
+    /// All rows of an input, block after block.
+    fn rows(input: &Input) -> Vec<(u32, Vec<(u32, f32)>)> {
+        let mut lines = Lines::new(input.clone(), Position::default());
+        let (mut block, mut found) = (Block::default(), Vec::new());
+        let mut parser = None;
+        while lines.next(&mut block).unwrap() == Next::Block {
+            let format = detect(&input.name(0), &block.text).unwrap();
+            let parser = parser.get_or_insert_with(|| Parser::new(format, Hashing::default()));
+            parser.parse(&block.text);
+            found.extend(formats::testing::rows(&parser.batch));
+        }
+        found
+    }
+
+    #[test]
+    fn shards_hold_the_rows_of_the_log_and_follow_from_it_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.tsv");
+        let clicks = ClicksOptions { rows: 6000, seed: 1, vw: None, threads: 1 };
+        let written = write_clicks(&log, &clicks, &|_| ()).unwrap();
+        let input = Input::Files(vec![log]);
+        let cancel = AtomicBool::new(false);
+        let out = folder.path().join("shards");
+        let made = prepare(&input, &out, &options(3), &cancel, &|_, _| ()).unwrap().unwrap();
+        assert_eq!((made.rows, made.positive, made.rejects), (6000, written.positive, 0));
+        assert_eq!(Prepared::read(&out).unwrap().as_ref(), Some(&made));
+        let files = super::super::expand(out.to_str().unwrap()).unwrap();
+        assert_eq!(files.len(), 3, "shards and nothing else");
+        let mut found = rows(&Input::Files(files));
+        let mut wanted = rows(&input);
+        let by_text = |row: &(u32, Vec<(u32, f32)>)| format!("{row:?}");
+        found.sort_by_key(by_text);
+        wanted.sort_by_key(by_text);
+        assert!(found == wanted);
+        let again = folder.path().join("again");
+        let same = prepare(&input, &again, &options(3), &cancel, &|_, _| ()).unwrap().unwrap();
+        assert_eq!(same, made);
+    }
+
+    #[test]
+    fn nothing_stays_behind_when_it_is_interrupted_or_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.txt");
+        fs::write(&log, "1 3:1\n".repeat(100)).unwrap();
+        let out = folder.path().join("shards");
+        let input = Input::Files(vec![log.clone()]);
+        let cancel = AtomicBool::new(true);
+        assert_eq!(prepare(&input, &out, &options(2), &cancel, &|_, _| ()).unwrap(), None);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+        fs::write(&log, "x\n").unwrap();
+        let cancel = AtomicBool::new(false);
+        assert!(prepare(&input, &out, &options(2), &cancel, &|_, _| ()).is_err());
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+    }
+}

@@ -238,6 +238,7 @@ impl<'a> Books<'a> {
                 iterations: self.all.rows.div_ceil(self.spec.batch_size),
                 examples: self.all.rows,
                 seconds: self.learn_seconds,
+                ..runs::Worker::default()
             }],
             phases,
             verdict: judge(&evidence).words,

@@ -2,7 +2,10 @@
 //!
 //! The flags that only streams have, and the way from the command line to `paceline-stream`.
 
-use super::train::{self, record_resources};
+use super::{
+    train_flags::{Flags, find_run},
+    train_show::record_resources,
+};
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Progress, Table, Terminal, Unit},
@@ -91,7 +94,7 @@ impl StreamArgs {
 }
 
 /// Flags of other models that mean nothing here.
-fn unused(args: &train::Args) -> Option<&'static str> {
+fn unused(args: &Flags) -> Option<&'static str> {
     [
         (args.init.is_some(), "--init"),
         (args.width.is_some(), "--width"),
@@ -103,15 +106,24 @@ fn unused(args: &train::Args) -> Option<&'static str> {
         (args.grow_batch, "--grow-batch"),
         (args.seed.is_some(), "--seed"),
         (args.replicas.is_some(), "--replicas"),
+        (args.strategy.as_deref().is_some_and(|name| name != "one-device"), "--strategy"),
+        (args.workers.is_some(), "--workers"),
+        (args.ps.is_some(), "--ps"),
+        (args.evaluator, "--evaluator"),
+        (args.transfer.is_some(), "--transfer"),
+        (args.combine.is_some(), "--combine"),
+        (args.backup_workers.is_some(), "--backup-workers"),
+        (args.max_staleness.is_some(), "--max-staleness"),
+        (args.on_loss.is_some(), "--on-loss"),
     ]
     .into_iter()
     .find_map(|(given, flag)| given.then_some(flag))
 }
 
 /// Takes over where the model, or the run to go on with, is one of streams.
-pub fn dispatch(args: &train::Args, terminal: &mut Terminal) -> anyhow::Result<Option<Exit>> {
+pub(super) fn dispatch(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Option<Exit>> {
     if let Some(name) = &args.resume {
-        let run = train::find_run(&args.out, name)?;
+        let run = find_run(&args.out, name)?;
         return if is_stream_run(&run) { resume(run, args, terminal).map(Some) } else { Ok(None) };
     }
     if args.model.as_deref().is_some_and(is_stream_model) {
@@ -137,7 +149,7 @@ fn is_stream_run(run: &RunFolder) -> bool {
         .is_ok_and(|plan| plan.get("kind").and_then(|kind| kind.as_str()) == Some(Plan::KIND))
 }
 
-fn fresh(args: &train::Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if let Some(flag) = unused(args) {
         return Err(usage(
             format!("{flag} means nothing for --model {}", sparse_logistic::NAME),
@@ -180,7 +192,7 @@ fn fresh(args: &train::Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 }
 
 /// Goes on with a run of ours; only its end and its records may change.
-fn resume(folder: RunFolder, args: &train::Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+fn resume(folder: RunFolder, args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut spec: Spec = folder.plan::<Plan>()?.spec;
     if let Some(list) = &args.data {
         spec.data = DataSpec::Read(list.clone());
@@ -193,7 +205,7 @@ fn resume(folder: RunFolder, args: &train::Args, terminal: &mut Terminal) -> any
     run(&spec, &Start::Resume { run: folder }, terminal)
 }
 
-fn apply(args: &train::Args, spec: &mut Spec) {
+fn apply(args: &Flags, spec: &mut Spec) {
     spec.eval_every = args.eval_every.or(spec.eval_every);
     spec.checkpoint_every = args.checkpoint_every.or(spec.checkpoint_every);
     spec.keep = args.keep.unwrap_or(spec.keep);

@@ -24,6 +24,9 @@ pub struct Args {
 /// Trains.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let flags = &args.flags;
+    if let Some(exit) = super::learn::dispatch(flags, terminal)? {
+        return Ok(exit); // rows of sparse features have a learner of their own
+    }
     let (mut spec, start) = match &flags.resume {
         Some(run) => flags.resumed(run)?,
         None => (flags.fresh(), Start::New { out: flags.out.clone() }),

@@ -14,8 +14,8 @@ pub(super) struct Flags {
     /// Model to train; `paceline models` lists them
     #[arg(long, short, required_unless_present = "resume", help_heading = "What")]
     pub(super) model: Option<String>,
-    /// Data set: a folder, or `generated:…`
-    #[arg(long, short, required_unless_present = "resume", help_heading = "What")]
+    /// Data set: a folder, files of rows, `-` for standard input, or `generated:…`
+    #[arg(long, short, required_unless_present_any = ["resume", "follow"], help_heading = "What")]
     pub(super) data: Option<String>,
     /// How gradients are exchanged: one-device, mirrored, multi-worker, ps-sync or ps-async [default: one-device]
     #[arg(long, short, help_heading = "What")]
@@ -52,7 +52,7 @@ pub(super) struct Flags {
     /// Learning rate [default: the optimiser's own]
     #[arg(long, visible_alias = "learning-rate", help_heading = "How")]
     pub(super) lr: Option<f32>,
-    /// sgd, momentum, nesterov, adagrad or adam [default: sgd]
+    /// sgd, momentum, nesterov, adagrad or adam; sgd, adagrad or ftrl for sparse-logistic [default: sgd; adagrad]
     #[arg(long, help_heading = "How")]
     pub(super) optimizer: Option<String>,
     /// Share of the old velocity kept each step
@@ -123,6 +123,9 @@ pub(super) struct Flags {
     /// Go on with a run from its latest checkpoint: its folder or name, or the latest run
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", help_heading = "Records")]
     pub(super) resume: Option<String>,
+
+    #[command(flatten)]
+    pub(super) stream: super::learn::StreamArgs,
 }
 
 impl Flags {

@@ -81,7 +81,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let bar = terminal.progress("preparing", None, Unit::Items("rows"));
     let start = Instant::now();
     let made = prepare(&Input::Files(files), &args.dst, &options, &cancel, &|rows, _| {
-        bar.set(rows)
+        bar.set(rows);
     })
     .hint("`--format` names the format; `--max-rejects 5%` allows more lines that are no rows")?;
     drop(bar);

@@ -7,6 +7,7 @@
 
 mod check;
 mod environment;
+mod faults;
 mod test;
 mod versus;
 
@@ -20,6 +21,7 @@ tasks:
   check               house rules a compiler does not know: file sizes, names, edges, paths in documents
   test [FILTER…]      install what the tests need beyond cargo, then run them all
   versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md (areas: data, models, sparse)
+  faults [RUNS]       kill a random task in each of many runs of every strategy; all must end as their policy says
   docs                write docs/commands.md anew from the program itself
 ";
 
@@ -40,6 +42,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["check"] => check::run(&root()),
         ["test", filter @ ..] => test::run(&root(), filter),
         ["versus", areas @ ..] => versus::run(&root(), areas),
+        ["faults", words @ ..] => faults::run(&root(), words),
         ["docs"] => test::write_docs(&root()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -22,6 +22,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("probes", &[]),
     ("cluster", &["batch"]),
     ("report", &["analysis", "runs"]),
+    ("dashboard", &["report", "runs"]),
+    ("sweep", &["analysis", "batch", "probes", "report", "runs"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),
     ("strategies", &["batch", "cluster", "models"]),

@@ -28,6 +28,8 @@ pub mod experiment;
 mod line;
 mod multiple;
 mod orthogonal;
+pub mod scaling;
+pub mod shape;
 pub mod verdict;
 pub mod words;
 

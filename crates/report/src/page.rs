@@ -182,6 +182,12 @@ impl Page {
         self.footer = text.to_owned();
     }
 
+    /// What stands between header and footer, for a page that brings its own.
+    #[must_use]
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+
     /// The page as one file.
     pub fn html(&self) -> String {
         let title = Escaped(&self.title);

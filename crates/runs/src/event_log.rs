@@ -109,6 +109,23 @@ pub fn read_events(path: &Path) -> Result<(Vec<Record>, usize), RunsError> {
     Ok((records, broken))
 }
 
+/// Reads the last events of a log, out of its last `most_bytes` bytes: for a look at a run that goes on.
+pub fn read_last_events(path: &Path, most_bytes: u64) -> Result<Vec<Record>, RunsError> {
+    use std::os::unix::fs::FileExt;
+    let read = |source| RunsError::Read { path: path.to_path_buf(), source };
+    let file = File::open(path).map_err(read)?;
+    let length = file.metadata().map_err(read)?.len();
+    let from = length.saturating_sub(most_bytes);
+    let mut bytes = vec![0; usize::try_from(length - from).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from).map_err(read)?;
+    let whole = match from {
+        0 => &bytes[..],
+        // The first line is most likely cut.
+        _ => bytes.iter().position(|byte| *byte == b'\n').map_or(&[][..], |at| &bytes[at..]),
+    };
+    Ok(whole.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
 #[derive(Deserialize)]
 struct Envelope {
     v: u32,
@@ -165,6 +182,21 @@ mod tests {
         let read: Vec<_> = records.iter().map(|record| record.event.clone().unwrap()).collect();
         assert_eq!(format!("{read:?}"), format!("{:?}", events()));
         assert!(records.iter().all(|r| r.time == 12.5 && r.task == "worker/0"));
+    }
+
+    #[test]
+    fn the_last_events_are_found_without_reading_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events-worker-0.jsonl");
+        let mut log = EventLog::append(&path, "worker/0").unwrap();
+        for time in 0..100 {
+            log.write(f64::from(time), &events()[1]).unwrap();
+        }
+        log.flush().unwrap();
+        let last = read_last_events(&path, 1000).unwrap();
+        assert!((2..20).contains(&last.len()), "{}", last.len());
+        assert_eq!(last.last().unwrap().time, 99.0);
+        assert_eq!(read_last_events(&path, u64::MAX).unwrap().len(), 100);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use event::{
     Checkpoint, CheckpointAction, ENVELOPE_VERSION, Evaluation, Event, PhaseSeconds, Resource,
     RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
 };
-pub use event_log::{EventLog, Record, read_events};
+pub use event_log::{EventLog, Record, read_events, read_last_events};
 pub use machine::Machine;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
 pub use resources::Resources;

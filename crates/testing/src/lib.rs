@@ -3,6 +3,8 @@
 //! A test that needs something which may be absent asks here. Absent things are said aloud, and with
 //! `CI=true` they are failures: a test that silently did nothing is worse than none.
 
+pub mod browser;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -7,6 +7,7 @@ mod completions;
 mod data;
 mod export;
 mod learn;
+mod list;
 mod man;
 mod models;
 mod monitor;
@@ -19,7 +20,9 @@ mod prepare_rows;
 mod quickstart;
 mod report;
 mod runs;
+mod serve;
 mod speedtest;
+mod sweep;
 mod train;
 mod train_flags;
 mod train_local;
@@ -52,12 +55,18 @@ pub enum Command {
     Export(export::Args),
     /// List the models
     Models(models::Args),
+    /// List models, strategies, sources, probes, advisors and recipes
+    List(list::Args),
     /// Record CPU, memory, disk and network of this machine, or of one command
     Monitor(monitor::Args),
     /// Put runs on one page: verdict, curves, time, resources
     Report(report::Args),
+    /// Show all runs on a live web page
+    Serve(serve::Args),
     /// Measure how fast image files and records can be read, and what that depends on
     Speedtest(speedtest::Args),
+    /// Run a grid of settings, resumable; or a published experiment, its figures beside ours
+    Sweep(sweep::Args),
     /// Which machines to run on: advice from a few runs, with error bars
     Advise(advise::Args),
     /// Print a completion script for your shell
@@ -84,6 +93,9 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),
         Command::Speedtest(args) => speedtest::exec(args, terminal),
+        Command::Sweep(args) => sweep::exec(args, terminal),
+        Command::List(args) => list::exec(args, terminal),
+        Command::Serve(args) => serve::exec(args, terminal),
         Command::Man(args) => man::exec(args, terminal),
     }
 }

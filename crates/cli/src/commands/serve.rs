@@ -1,0 +1,72 @@
+//! `paceline serve`: a live web page of all runs under a folder.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::Terminal;
+use paceline_dashboard::{Options, Server};
+use serde_json::json;
+use std::io::Read;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where the page is, unless told otherwise.
+const ADDRESS: &str = "127.0.0.1:6060";
+
+/// Arguments of `paceline serve`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  paceline serve\n  paceline serve sweeps --listen 127.0.0.1:0\n  paceline serve --listen 0.0.0.0:6060\n\n\
+                  On loopback whoever uses this machine may look. Anywhere else a token is needed, which is part of the address printed.\n\
+                  The traffic is not encrypted: across an untrusted network, use `ssh -L 6060:localhost:6060 HOST` instead."
+)]
+pub struct Args {
+    /// Folder of run folders, at any depth
+    #[arg(default_value = "runs")]
+    folder: PathBuf,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = ADDRESS)]
+    listen: String,
+    /// Ask for this token instead of one drawn by the program
+    #[arg(long, env = "PACELINE_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<String>,
+    /// End when standard input ends: for programs that start this one
+    #[arg(long, hide = true)]
+    until_eof: bool,
+}
+
+/// Serves until it is interrupted.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let listen = resolve(&args.listen)?;
+    if args.token.as_ref().is_some_and(|token| token.len() < 16 || !token.is_ascii()) {
+        return Err(usage("the token is too short to keep anybody out", "use 16 letters or more"));
+    }
+    let stop = terminal.interrupt()?;
+    let options = Options { root: args.folder.clone(), listen, token: args.token.clone() };
+    let server =
+        Server::bind(&options).hint("another port: --listen 127.0.0.1:0 takes a free one")?;
+    if args.until_eof {
+        end_with_stdin(&stop);
+    }
+    terminal.data(format!("runs of `{}` at {}", args.folder.display(), server.url()))?;
+    terminal.json(&json!({ "url": server.url(), "address": server.address() }))?;
+    if !listen.ip().is_loopback() {
+        terminal.warn("the page is open to other machines: the token in the address lets people in, and nothing is encrypted");
+    }
+    server.run(&stop)?;
+    Ok(Exit::Done)
+}
+
+fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
+    text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next()).ok_or_else(|| {
+        usage(format!("`{text}` is no address"), "write ADDRESS:PORT, such as 127.0.0.1:6060")
+    })
+}
+
+fn end_with_stdin(stop: &Arc<AtomicBool>) {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        stop.store(true, Ordering::Relaxed);
+    });
+}

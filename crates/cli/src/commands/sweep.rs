@@ -1,0 +1,318 @@
+//! `paceline sweep`: a grid of runs, resumable, with one table and one page at the end.
+//!
+//! Cells, journal and findings are `paceline_sweep`; here they meet the terminal.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Table, Terminal, Unit};
+use anyhow::Context;
+use paceline_runs::{Machine, write_atomically};
+use paceline_sweep::{
+    Cell, Findings, Journal, Places, Recipe, Runner, Settings, SweepError, analyse, csv, html,
+    markdown, parse_vary, recipes, table,
+};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Arguments of `paceline sweep`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  paceline sweep softmax-batch --scale 0.1
+  paceline sweep recipes/lenet.toml --vary batch-size=32,128 --repeats 5
+  paceline sweep --vary batch-size=10,50,100 --vary lr=0.01,0.1 -- train --model softmax --data digits --epochs 2
+
+The same call continues an interrupted sweep; cells that are done are not run again. `paceline list recipes` lists what comes
+with the program. A recipe's page puts the published figures beside the measured ones.")]
+pub struct Args {
+    /// A recipe: a file, or the name of one that comes with the program
+    recipe: Option<String>,
+    /// A flag and the values to try; may be given several times
+    #[arg(long, value_name = "FLAG=A,B,…")]
+    vary: Vec<String>,
+    /// Measurements of each setting [default: the recipe's own, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: Option<u32>,
+    /// Share of the published size, such as 0.1 for a laptop
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    scale: f64,
+    /// Decides the order of the cells
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Folder for results [default: sweeps/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The data set [default: from PACELINE_DATA or data/, else drawn by the program]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Most seconds for one cell
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// Run cells again that failed
+    #[arg(long)]
+    retry_failed: bool,
+    /// Keep checkpoints and shards of finished cells
+    #[arg(long)]
+    keep_all: bool,
+    /// Only say what would be run
+    #[arg(long)]
+    dry_run: bool,
+    /// The command to sweep, or further arguments for the recipe's
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Runs the cells that are left, and says what all of them tell.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let (recipe, settings) = args.resolve()?;
+    let cells = settings.cells(&recipe).map_err(explain)?;
+    let out = args.out.clone().unwrap_or_else(|| Path::new("sweeps").join(&recipe.name));
+    let places = Places { data: args.data_set(&recipe, &out), out };
+    if args.dry_run {
+        return dry_run(&recipe, &places, &cells, terminal);
+    }
+    let cancel = terminal.interrupt()?;
+    let mut journal = Journal::open(&places.out).map_err(explain)?;
+    let timeout = args.timeout.or(recipe.timeout);
+    let timeout = timeout.map(Duration::try_from_secs_f64).transpose().map_err(|_| {
+        usage(
+            format!("--timeout {timeout:?} is no length of time"),
+            "use a positive number of seconds",
+        )
+    })?;
+    let runner = Runner {
+        program: std::env::current_exe().context("cannot find the program itself")?,
+        places: &places,
+        timeout,
+        keep_all: args.keep_all,
+        cancel: &cancel,
+    };
+    let set_up = runner.set_up(&recipe, &settings, |command| {
+        terminal.note(format!("first: paceline {command}"));
+    });
+    match set_up {
+        Err(SweepError::Interrupted) => {
+            return Ok(terminal.signalled().unwrap_or(Exit::Interrupted));
+        }
+        other => other.map_err(explain)?,
+    }
+    let interrupted = run_cells(args, &recipe, &cells, &runner, &mut journal, terminal)?;
+    let found = analyse(&recipe, &settings, &cells, journal.rows());
+    let files = write(&recipe, &settings, &places, &found)?;
+    show(&found, terminal)?;
+    terminal.note(format!("page: {}", files[0].display()));
+    terminal.json(&json!({
+        "recipe": recipe.name,
+        "scale": settings.scale,
+        "data": places.data,
+        "complete": found.done == found.cells,
+        "findings": found,
+        "files": files,
+    }))?;
+    if interrupted {
+        terminal.note(format!(
+            "{} of {} cells are done; the same call goes on",
+            found.done, found.cells
+        ));
+        return Ok(terminal.signalled().unwrap_or(Exit::Interrupted));
+    }
+    if found.failures.is_empty() {
+        return Ok(Exit::Done);
+    }
+    terminal.warn(format!(
+        "{} of {} cells failed; --retry-failed runs them again",
+        found.failures.len(),
+        found.cells
+    ));
+    Ok(Exit::Failed)
+}
+
+/// Runs what is left; says whether somebody stopped it.
+fn run_cells(
+    args: &Args,
+    recipe: &Recipe,
+    cells: &[Cell],
+    runner: &Runner<'_>,
+    journal: &mut Journal,
+    terminal: &Terminal,
+) -> anyhow::Result<bool> {
+    let is_done = |journal: &Journal, cell: &Cell| {
+        journal.find(&cell.key).is_some_and(|row| row.failure.is_none() || !args.retry_failed)
+    };
+    let there = cells.iter().filter(|cell| is_done(journal, cell)).count();
+    if there > 0 {
+        terminal.note(format!("{there} of {} cells were there already", cells.len()));
+    }
+    let bar = terminal.progress("sweep", Some(cells.len() as u64), Unit::Items("cells"));
+    let mut done = there as u64;
+    bar.set(done);
+    for cell in cells {
+        if is_done(journal, cell) {
+            continue;
+        }
+        bar.message(format!("· {}", cell.label()));
+        if runner.cancel.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let Some(row) = runner.run(recipe, cell).map_err(explain)? else { return Ok(true) };
+        match &row.failure {
+            Some(failure) => terminal.warn(format!("{}: {}", cell.label(), failure.reason)),
+            None => terminal.note(format!("{}: {:.2} s", cell.label(), row.seconds)),
+        }
+        journal.add(row).map_err(explain)?;
+        done += 1;
+        bar.set(done);
+    }
+    Ok(false)
+}
+
+impl Args {
+    fn resolve(&self) -> anyhow::Result<(Recipe, Settings)> {
+        let vary = self
+            .vary
+            .iter()
+            .map(|text| parse_vary(text))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(explain)?;
+        let (recipe, extra) = match &self.recipe {
+            Some(name) => (find(name)?, self.command.clone()),
+            None if vary.is_empty() || self.command.is_empty() => {
+                return Err(usage(
+                    "nothing to sweep",
+                    "name a recipe (`paceline list recipes`), or give --vary FLAG=A,B and a command behind `--`",
+                ));
+            }
+            None => (of_command(&self.command), self.command[1..].to_vec()),
+        };
+        let settings =
+            Settings { scale: self.scale, repeats: self.repeats, seed: self.seed, vary, extra };
+        Ok((recipe, settings))
+    }
+
+    /// The data set of a recipe: the one named, else the real one where it is, else the place for a drawn one.
+    fn data_set(&self, recipe: &Recipe, out: &Path) -> Option<PathBuf> {
+        if let Some(data) = &self.data {
+            return Some(data.clone());
+        }
+        let set = &recipe.data.as_ref()?.set;
+        let roots = std::env::var_os("PACELINE_DATA").map(PathBuf::from).into_iter();
+        let mut roots = roots.chain([PathBuf::from("data")]);
+        let real = roots.find_map(|root| Some(root.join(set)).filter(|path| path.is_dir()));
+        Some(real.unwrap_or_else(|| out.join("data")))
+    }
+}
+
+/// A recipe by file, or by the name of one that comes with the program.
+fn find(name: &str) -> anyhow::Result<Recipe> {
+    let path = Path::new(name);
+    if path.is_file() {
+        return Recipe::read(path).map_err(explain);
+    }
+    match recipes::find(name) {
+        Some(text) => Recipe::parse(name, text).map_err(explain),
+        None => Err(usage(
+            format!("there is no recipe `{name}`"),
+            format!("a recipe is a TOML file, or one of: {}", recipes::names().join(", ")),
+        )),
+    }
+}
+
+/// A recipe for a command that was typed.
+fn of_command(command: &[String]) -> Recipe {
+    Recipe::of_command(&command[0], &command[1..].join(" "))
+}
+
+fn dry_run(
+    recipe: &Recipe,
+    places: &Places,
+    cells: &[Cell],
+    terminal: &Terminal,
+) -> anyhow::Result<Exit> {
+    let mut shown = Table::new(["cell", "command"]);
+    let mut documents = Vec::new();
+    for cell in cells {
+        let arguments = places.arguments(cell).map_err(explain)?;
+        shown.row([cell.label(), format!("paceline {}", arguments.join(" "))]);
+        documents.push(json!({ "cell": cell.label(), "key": cell.key, "arguments": arguments }));
+    }
+    terminal.data(shown)?;
+    terminal.json(&json!({ "recipe": recipe.name, "data": places.data, "cells": documents }))?;
+    terminal.note(format!("{} cells", cells.len()));
+    Ok(Exit::Done)
+}
+
+/// Page, Markdown, CSV and JSON, in that order.
+fn write(
+    recipe: &Recipe,
+    settings: &Settings,
+    places: &Places,
+    found: &Findings,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let machine = Machine::detect();
+    let footer = format!(
+        "Measured on {}: {}, {} cores, Linux {}. Written by Paceline {}.",
+        machine.host,
+        machine.cpu,
+        machine.cores,
+        machine.kernel,
+        env!("CARGO_PKG_VERSION")
+    );
+    let mut files = Vec::new();
+    for (ending, text) in [
+        ("html", html(recipe, settings, found, &footer)),
+        ("md", markdown(recipe, settings, found)),
+        ("csv", csv(found)),
+        ("json", serde_json::to_string_pretty(found)?),
+    ] {
+        let path = places.out.join(format!("sweep.{ending}"));
+        write_atomically(&path, text.as_bytes())
+            .with_context(|| format!("cannot write `{}`", path.display()))?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+fn show(found: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
+    let page = table(found);
+    let mut shown = Table::new(page.columns.iter().map(|column| match &column.unit {
+        Some(unit) if !unit.is_empty() => format!("{} ({unit})", column.name),
+        _ => column.name.clone(),
+    }));
+    page.rows.iter().for_each(|row| shown.row(row.clone()));
+    terminal.data(shown)?;
+    for series in &found.comparisons {
+        terminal.data(format!("{} ({}): {}", series.title, series.source, series.shape.words))?;
+    }
+    for growth in &found.growth {
+        terminal.data(&growth.scaling.words)?;
+    }
+    Ok(())
+}
+
+/// Adds what the user can do.
+fn explain(error: SweepError) -> anyhow::Error {
+    let hint = match &error {
+        SweepError::Busy { .. } => Some("wait for it, or choose another folder with --out"),
+        SweepError::Vary { .. } => Some("write --vary flag=a,b,c"),
+        SweepError::Scale { .. } => Some("--scale 0.1 shrinks a recipe to a tenth"),
+        SweepError::Placeholder { .. } => Some(
+            "placeholders are {data}, {cell}, {out}, {repeat}, {cores}, the axes and the [scaled] numbers",
+        ),
+        SweepError::Setup { .. } => Some("setup.log in the sweep's folder says more"),
+        _ => None,
+    };
+    let exit = match &error {
+        SweepError::Vary { .. }
+        | SweepError::Scale { .. }
+        | SweepError::TooMany { .. }
+        | SweepError::Placeholder { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    let result: Result<(), SweepError> = Err(error);
+    let result = match hint {
+        Some(hint) => result.hint(hint).exit(exit),
+        None => result.exit(exit),
+    };
+    result.expect_err("it was an error")
+}

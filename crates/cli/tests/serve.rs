@@ -1,0 +1,52 @@
+//! `paceline serve` as a real process.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+fn paceline(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn get(address: &str, target: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The address in a line such as "runs of `x` at http://127.0.0.1:4711/".
+fn address(line: &str) -> Option<String> {
+    let rest = line.split("http://").nth(1)?;
+    Some(rest.split('/').next()?.to_owned())
+}
+
+#[test]
+fn a_served_folder_ends_with_its_signal() {
+    let root = tempfile::tempdir().unwrap();
+    let mut child = paceline(&["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = address(&line).unwrap();
+    assert!(get(&address, "/api/runs").contains("\"runs\":[]"));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_page_for_others_wants_a_token_worth_its_name() {
+    let output = paceline(&["serve", "/tmp", "--listen", "127.0.0.1:0", "--token", "1234"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let output = paceline(&["serve", "/tmp", "--listen", "nonsense"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,322 @@
+//! Which answer a request gets. No sockets here: tests ask it directly.
+
+use crate::error::DashboardError;
+use crate::logs;
+use crate::runs::{self, Runs, Task};
+use paceline_report::page::Page;
+use paceline_report::table::{Column, Table};
+use paceline_report::theme;
+use paceline_report::training::{self, RunView};
+use paceline_runs::{RunFolder, RunState, format_utc};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+const INDEX: &str = include_str!("assets/index.html");
+const SCRIPT: &str = include_str!("assets/app.js");
+const STYLE: &str = include_str!("assets/app.css");
+/// The page may run its own script and style and talk to its own server; nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                      connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+/// Runs compared at once.
+const MOST_COMPARED: usize = 12;
+
+/// A request, understood as far as the wire goes.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The path, as sent.
+    pub path: String,
+    /// Names and values after the question mark, decoded.
+    pub query: Vec<(String, String)>,
+    /// Headers by their name in small letters.
+    pub headers: BTreeMap<String, String>,
+    /// Whether only the head of the answer is wanted.
+    pub head_only: bool,
+}
+
+impl Request {
+    /// The first value of a name.
+    #[must_use]
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// Kind of the body.
+    pub content_type: &'static str,
+    /// What the browser may do with it.
+    pub policy: &'static str,
+    /// Further headers.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn new(
+        status: u16,
+        content_type: &'static str,
+        body: impl Into<Vec<u8>>,
+    ) -> Response {
+        Response { status, content_type, policy: POLICY, headers: Vec::new(), body: body.into() }
+    }
+
+    pub(crate) fn text(status: u16, text: &str) -> Response {
+        Response::new(status, "text/plain; charset=utf-8", format!("{text}\n"))
+    }
+
+    fn json(value: &impl serde::Serialize) -> Response {
+        match serde_json::to_vec(value) {
+            Ok(body) => Response::new(200, "application/json", body),
+            Err(error) => Response::text(500, &error.to_string()),
+        }
+    }
+}
+
+/// The dashboard without its sockets.
+#[derive(Debug)]
+pub struct App {
+    runs: Runs,
+    token: Option<String>,
+    loopback: bool,
+}
+
+impl App {
+    /// A dashboard of the runs below `root`. `loopback`: only requests to this very machine are expected.
+    ///
+    /// # Errors
+    /// When the folder cannot be opened or made.
+    pub fn open(root: &Path, token: Option<String>, loopback: bool) -> Result<App, DashboardError> {
+        // Runs may still be to come: a dashboard can be started first.
+        let root = fs::create_dir_all(root)
+            .and_then(|()| fs::canonicalize(root))
+            .map_err(|source| DashboardError::Folder { path: root.to_owned(), source })?;
+        Ok(App { runs: Runs::new(root), token, loopback })
+    }
+
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// Answers a request.
+    #[must_use]
+    pub fn answer(&self, request: &Request) -> Response {
+        if self.loopback && !names_loopback(request.header("host")) {
+            // Another site's name that leads here: a page elsewhere tries to read along.
+            return Response::text(403, "this address is for the machine itself");
+        }
+        if let Some(refused) = self.refuse(request) {
+            return refused;
+        }
+        match request.path.as_str() {
+            "/" => Response::new(200, "text/html; charset=utf-8", INDEX),
+            "/app.js" => Response::new(200, "text/javascript; charset=utf-8", SCRIPT),
+            "/app.css" => {
+                let css = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
+                Response::new(200, "text/css; charset=utf-8", css)
+            }
+            "/favicon.ico" => Response::new(200, "image/svg+xml", ICON),
+            "/api/runs" => tagged(request, &json!({ "runs": self.runs.lines() })),
+            "/api/run" => self.run(request),
+            "/api/compare" => self.compare(request),
+            "/api/log" => self.log(request),
+            "/report" => self.report(request),
+            _ => Response::text(404, "there is nothing here"),
+        }
+    }
+
+    /// Who may not pass, and how one who brings the token gets a cookie instead of it in every address.
+    fn refuse(&self, request: &Request) -> Option<Response> {
+        let token = self.token.as_deref()?;
+        if request.first("token").is_some_and(|given| same(given, token)) {
+            let mut response = Response::text(303, "");
+            response.headers.push(("Location", request.path.clone()));
+            let cookie = format!("paceline-token={token}; HttpOnly; SameSite=Strict; Path=/");
+            response.headers.push(("Set-Cookie", cookie));
+            return Some(response);
+        }
+        let cookie = request.header("cookie").split(';').any(|cookie| {
+            cookie.trim().strip_prefix("paceline-token=").is_some_and(|given| same(given, token))
+        });
+        let bearer = request.header("authorization").strip_prefix("Bearer ");
+        let passes = cookie || bearer.is_some_and(|given| same(given, token));
+        (!passes).then(|| {
+            Response::text(401, "a token is needed: open the address that `paceline serve` printed")
+        })
+    }
+
+    fn find(&self, name: &str) -> Result<RunFolder, Response> {
+        self.runs.find(name).ok_or_else(|| Response::text(404, "there is no such run"))
+    }
+
+    fn run(&self, request: &Request) -> Response {
+        let name = request.first("name").unwrap_or_default();
+        let run = match self.find(name) {
+            Ok(run) => run,
+            Err(response) => return response,
+        };
+        let task = request.first("task").unwrap_or_default();
+        let tag = format!("\"{:016x}-{task}\"", runs::fingerprint(&run));
+        if request.header("if-none-match") == tag {
+            return Response::new(304, "application/json", "");
+        }
+        let mut response = match details(&run, task) {
+            Ok(value) => Response::json(&value),
+            Err(error) => Response::text(500, &error.to_string()),
+        };
+        response.headers.push(("ETag", tag));
+        response
+    }
+
+    fn compare(&self, request: &Request) -> Response {
+        let mut views = Vec::new();
+        for name in request.all("name").take(MOST_COMPARED) {
+            match self.find(name).map(|run| RunView::read(run.path())) {
+                Ok(Ok(view)) => views.push(view),
+                Ok(Err(error)) => return Response::text(500, &error.to_string()),
+                Err(response) => return response,
+            }
+        }
+        if views.is_empty() {
+            return Response::text(400, "no run is named");
+        }
+        let mut page = Page::new("", "");
+        training::describe(&mut page, &views);
+        tagged(request, &json!({ "html": page.body() }))
+    }
+
+    fn log(&self, request: &Request) -> Response {
+        let run = match self.find(request.first("name").unwrap_or_default()) {
+            Ok(run) => run,
+            Err(response) => return response,
+        };
+        let file = request.first("file").unwrap_or_default();
+        // Only what the list names: no path from outside is ever joined.
+        if !logs::list(run.path()).iter().any(|known| known == file) {
+            return Response::text(404, "there is no such log");
+        }
+        let from = request.first("from").and_then(|from| from.parse().ok());
+        match logs::read(&run.path().join(file), from) {
+            Ok(stretch) => Response::json(&stretch),
+            Err(error) => Response::text(500, &error.to_string()),
+        }
+    }
+
+    fn report(&self, request: &Request) -> Response {
+        let run = match self.find(request.first("name").unwrap_or_default()) {
+            Ok(run) => run,
+            Err(response) => return response,
+        };
+        match RunView::read(run.path()) {
+            Ok(view) => {
+                let mut page =
+                    Page::new("Training report", "What one run did, how fast, and what held it up");
+                training::describe(&mut page, &[view]);
+                let mut response = Response::new(200, "text/html; charset=utf-8", page.html());
+                response.policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                response
+            }
+            Err(error) => Response::text(500, &error.to_string()),
+        }
+    }
+}
+
+/// A run's page: tasks, charts, logs; of one task only, if named.
+fn details(run: &RunFolder, task: &str) -> Result<Value, paceline_runs::RunsError> {
+    let mut view = RunView::read(run.path())?;
+    let tasks = runs::tasks(run, &view.records);
+    if !task.is_empty() {
+        view.records.retain(|record| record.task == task);
+        view.resources.retain(|(name, _)| name == task);
+    }
+    let state = match run.state() {
+        RunState::Ended(summary) => summary.status.to_string(),
+        RunState::Running => "running".to_owned(),
+        RunState::Died => "died".to_owned(),
+        RunState::Broken(_) => "broken".to_owned(),
+    };
+    let mut page = Page::new("", "");
+    if tasks.len() > 1 || tasks.iter().any(|task| task.state == "waiting") {
+        page.section("Tasks");
+        page.table(&task_table(&tasks));
+    }
+    let has_steps = view.summary.global_steps > 0;
+    training::describe(&mut page, &[view]);
+    Ok(json!({
+        "state": state,
+        "html": page.body(),
+        "steps": has_steps,
+        "tasks": tasks,
+        "logs": logs::list(run.path()),
+    }))
+}
+
+fn task_table(tasks: &[Task]) -> Table {
+    let mut table = Table::new([
+        Column::words("task"),
+        Column::words("state"),
+        Column::words("address"),
+        Column::words("joined (UTC)"),
+        Column::numbers("step"),
+        Column::words("last word"),
+    ]);
+    for task in tasks {
+        table.row([
+            task.task.clone(),
+            task.state.clone(),
+            task.address.clone(),
+            task.joined.map_or_else(|| "–".to_owned(), format_utc),
+            task.step.to_string(),
+            task.words.clone(),
+        ]);
+    }
+    table
+}
+
+/// JSON with a tag by which the browser learns that nothing has changed.
+fn tagged(request: &Request, value: &Value) -> Response {
+    let mut response = Response::json(value);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in &response.body {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let tag = format!("\"{hash:016x}\"");
+    if request.header("if-none-match") == tag {
+        return Response::new(304, "application/json", "");
+    }
+    response.headers.push(("ETag", tag));
+    response
+}
+
+/// Whether a Host header means this machine itself.
+fn names_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Compares without telling by its duration how much was right.
+fn same(given: &str, token: &str) -> bool {
+    given.len() == token.len()
+        && given.bytes().zip(token.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><rect width=\"16\" height=\"16\" rx=\"3\" fill=\"#0072b2\"/>\
+<path d=\"M3 11l3-5 3 3 4-6\" stroke=\"#fff\" stroke-width=\"2\" fill=\"none\" stroke-linecap=\"round\" stroke-linejoin=\"round\"/></svg>";

@@ -1,0 +1,177 @@
+//! Just enough HTTP/1.1: one GET per connection, every length and time bounded before anything is believed.
+
+use crate::app::{Request, Response};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A request's head beyond this is refused.
+const MOST_HEAD: usize = 16 << 10;
+/// A request that is not there by then is given up; browsers open connections that they never use.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// A reader that does not take its answer by then is left.
+const WRITE_TIME: Duration = Duration::from_secs(20);
+
+/// Why a request was not understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// Nothing came, or not in time: there is nobody to answer.
+    Gone,
+    /// No request at all.
+    Syntax,
+    /// Too long.
+    TooLong,
+    /// Something else than reading.
+    Method,
+}
+
+/// Reads the head of a request.
+pub(crate) fn read(stream: &mut TcpStream) -> Result<Request, Bad> {
+    let begun = Instant::now();
+    let mut head = Vec::with_capacity(1024);
+    let mut part = [0u8; 1024];
+    let end = loop {
+        let left = HEAD_TIME.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+        let left = left.ok_or(Bad::Gone)?;
+        stream.set_read_timeout(Some(left)).map_err(|_| Bad::Gone)?;
+        let count = stream.read(&mut part).map_err(|_| Bad::Gone)?;
+        if count == 0 {
+            return Err(Bad::Gone);
+        }
+        head.extend_from_slice(&part[..count]);
+        if let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        if head.len() > MOST_HEAD {
+            return Err(Bad::TooLong);
+        }
+    };
+    parse(&head[..end])
+}
+
+fn parse(head: &[u8]) -> Result<Request, Bad> {
+    let head = std::str::from_utf8(head).map_err(|_| Bad::Syntax)?;
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(Bad::Syntax);
+    };
+    if !version.starts_with("HTTP/1.") || !target.starts_with('/') {
+        return Err(Bad::Syntax);
+    }
+    if method != "GET" && method != "HEAD" {
+        return Err(Bad::Method);
+    }
+    let mut headers = BTreeMap::new();
+    for line in lines {
+        let (name, value) = line.split_once(':').ok_or(Bad::Syntax)?;
+        headers.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(name)?, decode(value)?))
+        })
+        .collect::<Option<Vec<_>>>()
+        .ok_or(Bad::Syntax)?;
+    Ok(Request { path: path.to_owned(), query, headers, head_only: method == "HEAD" })
+}
+
+/// `%2F` and `+`; nothing for what is no text.
+fn decode(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'+' => out.push(b' '),
+            b'%' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                let digits = std::str::from_utf8(&digits).ok()?;
+                out.push(u8::from_str_radix(digits, 16).ok()?);
+            }
+            other => out.push(other),
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+/// Writes an answer and ends the connection.
+pub(crate) fn write(
+    stream: &mut TcpStream,
+    response: &Response,
+    head_only: bool,
+) -> io::Result<()> {
+    stream.set_write_timeout(Some(WRITE_TIME))?;
+    let mut head = format!(
+        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+         X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n\
+         Content-Security-Policy: {}\r\n",
+        response.status,
+        reason(response.status),
+        response.content_type,
+        response.body.len(),
+        response.policy,
+    );
+    for (name, value) in &response.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    let mut bytes = head.into_bytes();
+    if !head_only {
+        bytes.extend_from_slice(&response.body);
+    }
+    stream.write_all(&bytes)?;
+    stream.flush()
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        303 => "See Other",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_understood_or_refused() {
+        let request = parse(
+            b"GET /api/run?name=a%2Fb&task=worker/0&x=1+2 HTTP/1.1\r\nHost: localhost:1\r\nA: b",
+        )
+        .unwrap();
+        assert_eq!(request.path, "/api/run");
+        assert_eq!(request.first("name"), Some("a/b"));
+        assert_eq!(request.first("x"), Some("1 2"));
+        assert_eq!(request.headers["host"], "localhost:1");
+        for (wrong, why) in [
+            (&b"POST / HTTP/1.1"[..], Bad::Method),
+            (b"GET /", Bad::Syntax),
+            (b"GET http://elsewhere/ HTTP/1.1", Bad::Syntax),
+            (b"GET / HTTP/2", Bad::Syntax),
+            (b"GET /?a=%zz HTTP/1.1", Bad::Syntax),
+            (b"GET /?a=%ff HTTP/1.1", Bad::Syntax),
+            (b"GET / HTTP/1.1\r\nnonsense", Bad::Syntax),
+            (b"\xff\xff", Bad::Syntax),
+            (b"", Bad::Syntax),
+        ] {
+            assert_eq!(parse(wrong).unwrap_err(), why, "{}", String::from_utf8_lossy(wrong));
+        }
+    }
+}

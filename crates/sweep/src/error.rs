@@ -1,0 +1,122 @@
+//! What can go wrong around a sweep; what goes wrong inside a cell is a row, not an error.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a sweep cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SweepError {
+    /// A recipe is no valid TOML, or has keys or values that mean nothing.
+    #[error("recipe `{recipe}`: {source}")]
+    Toml {
+        /// The recipe.
+        recipe: String,
+        /// What and where.
+        source: Box<toml::de::Error>,
+    },
+    /// A recipe names something that it does not define.
+    #[error("recipe `{recipe}`: {place} names {what} `{name}`, which is not defined")]
+    Undefined {
+        /// The recipe.
+        recipe: String,
+        /// Where it is named.
+        place: String,
+        /// What it should be.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// Two lists that belong together have different lengths.
+    #[error("recipe `{recipe}`: {place} has {found} figures for {wanted} settings")]
+    Lengths {
+        /// The recipe.
+        recipe: String,
+        /// Where.
+        place: String,
+        /// Figures.
+        found: usize,
+        /// Settings.
+        wanted: usize,
+    },
+    /// Something that must be there is not.
+    #[error("recipe `{recipe}`: {what}")]
+    Incomplete {
+        /// The recipe.
+        recipe: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A placeholder that nothing fills.
+    #[error("`{text}` wants `{{{name}}}`, which nothing fills")]
+    Placeholder {
+        /// The text around it.
+        text: String,
+        /// The placeholder.
+        name: String,
+    },
+    /// A `--vary` that is no `name=value,…`.
+    #[error("`{text}` is no list to vary")]
+    Vary {
+        /// What was given.
+        text: String,
+    },
+    /// A scale outside of what makes sense.
+    #[error("scale {found} is not above 0 and at most 1")]
+    Scale {
+        /// What was given.
+        found: f64,
+    },
+    /// A grid larger than anybody wants to run.
+    #[error("{cells} cells are too many (most: {most})")]
+    TooMany {
+        /// Cells asked for.
+        cells: usize,
+        /// Most that are allowed.
+        most: usize,
+    },
+    /// Another sweep writes into the folder.
+    #[error("another sweep writes into `{}`", .path.display())]
+    Busy {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("cannot read `{}`", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file or folder cannot be written.
+    #[error("cannot write `{}`", .path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The program cannot be started at all.
+    #[error("cannot start `{}`", .program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The machine cannot be watched.
+    #[error("cannot watch the machine")]
+    Probes(#[from] paceline_probes::SamplerError),
+    /// What a sweep needs before its first cell could not be made.
+    #[error("`paceline {command}` failed: {reason}")]
+    Setup {
+        /// The command.
+        command: String,
+        /// Its last words.
+        reason: String,
+    },
+    /// Somebody asked to stop.
+    #[error("stopped")]
+    Interrupted,
+}

@@ -1,0 +1,325 @@
+//! From a recipe to the list of cells: the product of the axes, repeated, in an order drawn from a seed.
+//!
+//! A cell is known by what its command line says, so that a resumed sweep finds what is done, and a changed recipe runs only the
+//! cells that changed. Each repeat is shuffled by itself: first everything once, then everything again, so that a
+//! machine that warms up or slows down touches all settings alike.
+
+use crate::error::SweepError;
+use crate::recipe::{Axis, Choice, Recipe, Value};
+use crate::template::{Names, fill};
+use std::collections::BTreeMap;
+
+/// More cells than this are a slip of the keyboard.
+const MOST_CELLS: usize = 100_000;
+/// Placeholders that are filled when a cell runs: they differ between machines, not between cells.
+pub(crate) const LATER: &[&str] = &["cell", "out", "data"];
+
+/// How a recipe is to be run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Share of the published size, above 0 and at most 1.
+    pub scale: f64,
+    /// Measurements of each setting, where not the recipe's own.
+    pub repeats: Option<u32>,
+    /// Decides the order.
+    pub seed: u64,
+    /// Axes that replace the recipe's of the same name, or add to them.
+    pub vary: Vec<Axis>,
+    /// Arguments for every cell, after all others.
+    pub extra: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { scale: 1.0, repeats: None, seed: 1, vary: Vec::new(), extra: Vec::new() }
+    }
+}
+
+/// One command to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// What tells it from all others; also its folder's name.
+    pub key: String,
+    /// Axis and setting, in the order of the axes.
+    pub settings: Vec<(String, String)>,
+    /// Which repeat, from 1.
+    pub repeat: u32,
+    /// The command line after the program's name; `{cell}`, `{out}` and `{data}` still to be filled.
+    pub arguments: Vec<String>,
+}
+
+impl Cell {
+    /// The settings in words.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let parts: Vec<String> =
+            self.settings.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+        format!("{} #{}", parts.join(", "), self.repeat)
+    }
+}
+
+/// `batch-size=10,50,100` as an axis.
+///
+/// # Errors
+/// Without a name or a value.
+pub fn parse_vary(text: &str) -> Result<Axis, SweepError> {
+    let wrong = || SweepError::Vary { text: text.to_owned() };
+    let (name, values) = text.split_once('=').ok_or_else(wrong)?;
+    let name = name.trim().trim_start_matches("--");
+    let values: Vec<Choice> = values
+        .split(',')
+        .map(|value| Choice::Plain(Value::Text(value.trim().to_owned())))
+        .collect();
+    let empty = |choice: &Choice| choice.label().is_empty();
+    if name.is_empty() || values.iter().any(empty) {
+        return Err(wrong());
+    }
+    Ok(Axis { name: name.to_owned(), values })
+}
+
+impl Settings {
+    /// The axes: the recipe's own, some replaced, some added.
+    #[must_use]
+    pub fn axes(&self, recipe: &Recipe) -> Vec<Axis> {
+        let mut axes = recipe.axis.clone();
+        for axis in &self.vary {
+            match axes.iter_mut().find(|known| known.name == axis.name) {
+                Some(known) => known.clone_from(axis),
+                None => axes.push(axis.clone()),
+            }
+        }
+        axes
+    }
+
+    /// Every cell, in the order in which they shall run.
+    ///
+    /// # Errors
+    /// A scale that makes no sense, a placeholder that nothing fills, or too many cells.
+    pub fn cells(&self, recipe: &Recipe) -> Result<Vec<Cell>, SweepError> {
+        if !(self.scale > 0.0 && self.scale <= 1.0) {
+            return Err(SweepError::Scale { found: self.scale });
+        }
+        let axes = self.axes(recipe);
+        let repeats = self.repeats.unwrap_or(recipe.repeats).max(1);
+        let product =
+            axes.iter().map(|axis| axis.values.len()).try_fold(1usize, usize::checked_mul);
+        let all = product.and_then(|cells| cells.checked_mul(repeats as usize));
+        if all.is_none_or(|cells| cells > MOST_CELLS) {
+            let cells = all.unwrap_or(usize::MAX);
+            return Err(SweepError::TooMany { cells, most: MOST_CELLS });
+        }
+        let mut cells = Vec::new();
+        for repeat in 1..=repeats {
+            let mut round = Vec::new();
+            for place in 0..product.unwrap_or(0) {
+                let chosen = choose(&axes, place);
+                if !skipped(recipe, &chosen) {
+                    round.push(self.cell(recipe, &chosen, repeat)?);
+                }
+            }
+            shuffle(&mut round, self.seed.wrapping_add(u64::from(repeat)));
+            cells.append(&mut round);
+        }
+        Ok(cells)
+    }
+
+    fn cell(
+        &self,
+        recipe: &Recipe,
+        chosen: &[(&Axis, &Choice)],
+        repeat: u32,
+    ) -> Result<Cell, SweepError> {
+        let mut names: Names = self.names(recipe);
+        names.insert("repeat".to_owned(), repeat.to_string());
+        let mut flags: BTreeMap<&str, &Value> =
+            recipe.flags.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        for (axis, choice) in chosen {
+            names.insert(axis.name.clone(), choice.label());
+            match choice {
+                Choice::Plain(value) => {
+                    flags.insert(&axis.name, value);
+                }
+                Choice::Named(named) => {
+                    flags.extend(named.flags.iter().map(|(name, value)| (name.as_str(), value)));
+                }
+            }
+        }
+        let mut arguments = recipe.command.clone();
+        for argument in &recipe.arguments {
+            arguments.push(fill(argument, &names, LATER)?);
+        }
+        for (name, value) in flags {
+            push_flag(&mut arguments, name, value, &names)?;
+        }
+        for argument in &self.extra {
+            arguments.push(fill(argument, &names, LATER)?);
+        }
+        // Commands that leave a folder of results get one of their own.
+        let leaves = matches!(recipe.command[0].as_str(), "train" | "speedtest");
+        if leaves && !arguments.iter().any(|argument| argument == "--out") {
+            arguments.extend(["--out".to_owned(), "{cell}".to_owned()]);
+        }
+        Ok(Cell {
+            key: key(&arguments, repeat),
+            settings: chosen
+                .iter()
+                .map(|(axis, choice)| (axis.name.clone(), choice.label()))
+                .collect(),
+            repeat,
+            arguments,
+        })
+    }
+
+    /// What placeholders stand for at this scale.
+    pub(crate) fn names(&self, recipe: &Recipe) -> Names {
+        let mut names: Names = recipe
+            .scaled
+            .iter()
+            .map(|(name, scaled)| (name.clone(), scaled.at(self.scale)))
+            .collect();
+        names.insert("cores".to_owned(), paceline_batch::cores().count.to_string());
+        names
+    }
+}
+
+/// The `place`-th combination; the last axis turns fastest.
+fn choose(axes: &[Axis], mut place: usize) -> Vec<(&Axis, &Choice)> {
+    let mut chosen: Vec<(&Axis, &Choice)> = axes
+        .iter()
+        .rev()
+        .map(|axis| {
+            let choice = &axis.values[place % axis.values.len()];
+            place /= axis.values.len();
+            (axis, choice)
+        })
+        .collect();
+    chosen.reverse();
+    chosen
+}
+
+/// Whether the recipe leaves a combination out.
+fn skipped(recipe: &Recipe, chosen: &[(&Axis, &Choice)]) -> bool {
+    recipe.skip.iter().any(|setting| {
+        setting.iter().all(|(name, value)| {
+            chosen
+                .iter()
+                .any(|(axis, choice)| axis.name == *name && choice.label() == value.to_string())
+        })
+    })
+}
+
+fn push_flag(
+    arguments: &mut Vec<String>,
+    name: &str,
+    value: &Value,
+    names: &Names,
+) -> Result<(), SweepError> {
+    match value {
+        Value::Switch(false) => {}
+        Value::Switch(true) => arguments.push(format!("--{name}")),
+        Value::List(values) => {
+            values.iter().try_for_each(|value| push_flag(arguments, name, value, names))?;
+        }
+        other => {
+            arguments.push(format!("--{name}"));
+            arguments.push(fill(&other.to_string(), names, LATER)?);
+        }
+    }
+    Ok(())
+}
+
+/// Sixteen hexadecimal digits that follow from the command line and the repeat (FNV-1a).
+fn key(arguments: &[String], repeat: u32) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let repeat = repeat.to_string();
+    for part in arguments.iter().map(String::as_str).chain([repeat.as_str()]) {
+        for byte in part.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
+
+/// Fisher and Yates, drawn from a SplitMix stream.
+fn shuffle<T>(items: &mut [T], seed: u64) {
+    let mut state = seed;
+    for last in (1..items.len()).rev() {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        let other = ((u128::from(z) * (last as u128 + 1)) >> 64) as usize;
+        items.swap(last, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn recipe() -> Recipe {
+        let text = r#"
+            title = "t"
+            command = ["train"]
+            repeats = 2
+            flags = { model = "softmax", seed = "{repeat}", lrn = false, no-tensorboard = true }
+            skip = [{ mode = "two", batch-size = 512 }]
+            [[axis]]
+            name = "mode"
+            values = [{ name = "one", flags = { strategy = "one-device" } }, { name = "two", flags = { workers = 2 } }]
+            [[axis]]
+            name = "batch-size"
+            values = [32, 512]
+        "#;
+        Recipe::parse("t", text).unwrap()
+    }
+
+    #[test]
+    fn a_cell_says_its_whole_command_line() {
+        let cells = Settings::default().cells(&recipe()).unwrap();
+        assert_eq!(cells.len(), 6, "two modes, two sizes, one left out, twice");
+        let cell = cells.iter().find(|cell| cell.label() == "mode two, batch-size 32 #2").unwrap();
+        let wanted = "train --batch-size 32 --model softmax --no-tensorboard --seed 2 --workers 2 --out {cell}";
+        assert_eq!(cell.arguments.join(" "), wanted);
+        assert!(cells[..3].iter().all(|cell| cell.repeat == 1), "everything once, then again");
+    }
+
+    #[test]
+    fn varied_axes_replace_the_recipes_own_and_add_to_them() {
+        let vary = vec![parse_vary("batch-size=8").unwrap(), parse_vary("--lr=0.1,0.2").unwrap()];
+        let cells = Settings { vary, ..Settings::default() }.cells(&recipe()).unwrap();
+        assert_eq!(cells.len(), 8);
+        for wrong in ["lr", "=1", "lr=", "lr=1,,2"] {
+            assert!(parse_vary(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nonsense_scales_and_huge_grids_are_refused() {
+        for scale in [0.0, -1.0, 1.5, f64::NAN] {
+            let settings = Settings { scale, ..Settings::default() };
+            assert!(matches!(settings.cells(&recipe()), Err(SweepError::Scale { .. })));
+        }
+        let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+        let vary = ["a", "b", "c"]
+            .iter()
+            .map(|name| parse_vary(&format!("{name}={}", many.join(","))).unwrap())
+            .collect();
+        let settings = Settings { vary, ..Settings::default() };
+        assert!(matches!(settings.cells(&recipe()), Err(SweepError::TooMany { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn every_cell_is_there_once_whatever_the_order(seed: u64, repeats in 1u32..4) {
+            let settings = Settings { seed, repeats: Some(repeats), ..Settings::default() };
+            let cells = settings.cells(&recipe()).unwrap();
+            let keys: BTreeSet<&str> = cells.iter().map(|cell| cell.key.as_str()).collect();
+            prop_assert_eq!(keys.len(), 3 * repeats as usize);
+            prop_assert_eq!(keys.len(), cells.len());
+        }
+    }
+}

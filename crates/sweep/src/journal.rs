@@ -1,0 +1,168 @@
+//! `sweep.jsonl`: one line per finished cell, on disk before the next begins.
+
+use crate::error::SweepError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Name of the journal in a sweep's folder.
+pub const JOURNAL: &str = "sweep.jsonl";
+
+/// What became of a cell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Row {
+    /// The cell.
+    pub cell: String,
+    /// Axis and setting.
+    pub settings: Vec<(String, String)>,
+    /// Which repeat.
+    pub repeat: u32,
+    /// When it began, in seconds since 1970.
+    pub started: f64,
+    /// Seconds from start to end of the process.
+    pub seconds: f64,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+    /// The JSON it printed.
+    pub output: Value,
+    /// What the machine did meanwhile, by column.
+    pub machine: BTreeMap<String, MeanPeak>,
+}
+
+/// Why a cell failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Failure {
+    /// Exit code; none where a signal ended it.
+    pub exit: Option<i32>,
+    /// Its last words.
+    pub reason: String,
+}
+
+/// A column of the probes over a cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeanPeak {
+    /// Mean of the readings.
+    pub mean: f64,
+    /// Greatest reading.
+    pub peak: f64,
+}
+
+/// The journal, held by one sweep at a time.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    rows: Vec<Row>,
+}
+
+impl Journal {
+    /// Opens the journal of a folder and reads what is there. A line that was cut off by a crash is
+    /// dropped: its cell runs again.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or another sweep holds it.
+    pub fn open(folder: &Path) -> Result<Journal, SweepError> {
+        let path = folder.join(JOURNAL);
+        let write = |source| SweepError::Write { path: path.clone(), source };
+        std::fs::create_dir_all(folder).map_err(write)?;
+        let mut file =
+            OpenOptions::new().create(true).append(true).read(true).open(&path).map_err(write)?;
+        match file.try_lock() {
+            // Some network file systems have no locks; then nothing keeps two sweeps apart but their owner.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::WouldBlock) => return Err(SweepError::Busy { path }),
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)
+            .map_err(|source| SweepError::Read { path: path.clone(), source })?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if whole < text.len() {
+            file.set_len(whole as u64).map_err(write)?;
+            file.seek(SeekFrom::End(0)).map_err(write)?;
+        }
+        let mut rows: Vec<Row> = Vec::new();
+        let lines = text[..whole].split(|byte| *byte == b'\n');
+        for row in lines.filter_map(|line| serde_json::from_slice::<Row>(line).ok()) {
+            // A cell that was run again counts by its last run.
+            rows.retain(|known| known.cell != row.cell);
+            rows.push(row);
+        }
+        Ok(Journal { path, file, rows })
+    }
+
+    /// What is known so far.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The row of a cell.
+    #[must_use]
+    pub fn find(&self, cell: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.cell == cell)
+    }
+
+    /// Puts a row on disk.
+    ///
+    /// # Errors
+    /// The disk is full, say; then the journal is as it was.
+    pub fn add(&mut self, row: Row) -> Result<(), SweepError> {
+        let before = self.file.metadata().map_or(0, |meta| meta.len());
+        let result = serde_json::to_vec(&row).map_err(io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            self.file.write_all(&line)?;
+            self.file.sync_data()
+        });
+        if let Err(source) = result {
+            // Half a line would hide the next one. If this fails too, opening drops it.
+            let _ = self.file.set_len(before);
+            return Err(SweepError::Write { path: self.path.clone(), source });
+        }
+        self.rows.retain(|known| known.cell != row.cell);
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cell: &str, seconds: f64) -> Row {
+        Row { cell: cell.to_owned(), seconds, ..Row::default() }
+    }
+
+    #[test]
+    fn a_torn_line_is_dropped_and_the_last_run_of_a_cell_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        journal.add(row("a", 1.0)).unwrap();
+        journal.add(row("b", 2.0)).unwrap();
+        journal.add(row("a", 3.0)).unwrap();
+        drop(journal);
+        let path = folder.path().join(JOURNAL);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"cell\":\"c\",\"sec").unwrap();
+        drop(file);
+        let mut journal = Journal::open(folder.path()).unwrap();
+        assert_eq!(journal.find("a").unwrap().seconds, 3.0);
+        assert_eq!(journal.rows().len(), 2);
+        journal.add(row("c", 4.0)).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(folder.path()).unwrap().rows().len(), 3);
+    }
+
+    #[test]
+    fn two_sweeps_do_not_share_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Journal::open(folder.path()).unwrap();
+        assert!(matches!(Journal::open(folder.path()), Err(SweepError::Busy { .. })));
+        drop(first);
+        assert!(Journal::open(folder.path()).is_ok());
+    }
+}

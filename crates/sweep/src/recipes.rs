@@ -1,0 +1,74 @@
+//! The recipes that come with the program: the same files as in the `recipes/` folder.
+
+/// Name and text of every recipe, in the order of the experiments.
+pub const ALL: &[(&str, &str)] = &[
+    ("prepare-shards", include_str!("../../../recipes/prepare-shards.toml")),
+    ("speedtest", include_str!("../../../recipes/speedtest.toml")),
+    ("softmax-batch", include_str!("../../../recipes/softmax-batch.toml")),
+    ("softmax-epochs", include_str!("../../../recipes/softmax-epochs.toml")),
+    ("softmax-learning-rate", include_str!("../../../recipes/softmax-learning-rate.toml")),
+    ("async-sync-batch", include_str!("../../../recipes/async-sync-batch.toml")),
+    ("async-sync-workers", include_str!("../../../recipes/async-sync-workers.toml")),
+    ("until-loss", include_str!("../../../recipes/until-loss.toml")),
+    ("alexnet", include_str!("../../../recipes/alexnet.toml")),
+    ("lenet", include_str!("../../../recipes/lenet.toml")),
+    ("mobilenet-batch", include_str!("../../../recipes/mobilenet-batch.toml")),
+    ("mobilenet-strategies", include_str!("../../../recipes/mobilenet-strategies.toml")),
+    ("sparse-transfer", include_str!("../../../recipes/sparse-transfer.toml")),
+    ("matmul", include_str!("../../../recipes/matmul.toml")),
+];
+
+/// The text of a recipe.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static str> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// All names.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|(name, _)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Places, Recipe, Settings, analyse};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_folder_and_the_list_hold_the_same() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        let listed: BTreeSet<String> = names().into_iter().map(str::to_owned).collect();
+        assert_eq!(files, listed);
+    }
+
+    /// Every recipe parses, fills all its placeholders at every scale, and finds its own published figures again when it
+    /// measures exactly them.
+    #[test]
+    fn every_recipe_is_whole() {
+        for (name, text) in ALL {
+            let recipe = Recipe::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
+            assert!(!recipe.title.is_empty() && !recipe.about.is_empty(), "{name}");
+            assert!(!recipe.measure.is_empty(), "{name}");
+            for scale in [1.0, 0.01] {
+                let settings = Settings { scale, ..Settings::default() };
+                let cells = settings.cells(&recipe).unwrap();
+                assert!(!cells.is_empty(), "{name}");
+                let places = Places { out: "out".into(), data: Some("data".into()) };
+                for cell in &cells {
+                    let arguments = places.arguments(cell).unwrap();
+                    assert!(!arguments.join(" ").contains('{'), "{name}: {arguments:?}");
+                }
+                let found = analyse(&recipe, &settings, &cells, &[]);
+                assert_eq!(found.comparisons.len(), recipe.published.len(), "{name}");
+            }
+        }
+    }
+}

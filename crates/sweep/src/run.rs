@@ -1,0 +1,304 @@
+//! Runs one cell: our own binary as a child, its JSON kept, its talk in a log, the machine watched meanwhile.
+
+use crate::error::SweepError;
+use crate::grid::{Cell, Settings};
+use crate::journal::{Failure, MeanPeak, Row};
+use crate::recipe::Recipe;
+use crate::template::{Names, fill};
+use paceline_probes::{Roots, Sampler, Summary, Target};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A command's JSON beyond this is not kept: a journal is no place for it.
+const MOST_OUTPUT: u64 = 16 << 20;
+/// Between two looks at a running cell.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Between two readings of the machine.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// A cell that was asked to end gets this long before it is made to.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Folders of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The sweep's own folder.
+    pub out: PathBuf,
+    /// The data set, where the recipe wants one.
+    pub data: Option<PathBuf>,
+}
+
+impl Places {
+    /// The folder of a cell.
+    #[must_use]
+    pub fn cell(&self, cell: &Cell) -> PathBuf {
+        self.out.join("cells").join(&cell.key)
+    }
+
+    fn names(&self) -> Names {
+        let mut names = Names::from([("out".to_owned(), self.out.display().to_string())]);
+        if let Some(data) = &self.data {
+            names.insert("data".to_owned(), data.display().to_string());
+        }
+        names
+    }
+
+    /// The command line of a cell, as it is run.
+    ///
+    /// # Errors
+    /// A placeholder that nothing fills.
+    pub fn arguments(&self, cell: &Cell) -> Result<Vec<String>, SweepError> {
+        let mut names = self.names();
+        names.insert("cell".to_owned(), self.cell(cell).display().to_string());
+        cell.arguments.iter().map(|argument| fill(argument, &names, &[])).collect()
+    }
+}
+
+/// Runs cells.
+#[derive(Debug)]
+pub struct Runner<'a> {
+    /// The program: our own binary.
+    pub program: PathBuf,
+    /// Where things are.
+    pub places: &'a Places,
+    /// Most time for a cell.
+    pub timeout: Option<Duration>,
+    /// Whether weights and the like are kept when a cell is done.
+    pub keep_all: bool,
+    /// Raised to stop.
+    pub cancel: &'a AtomicBool,
+}
+
+impl Runner<'_> {
+    /// Runs what the recipe wants before its first cell, as far as it is not there.
+    ///
+    /// # Errors
+    /// A command failed, or somebody asked to stop.
+    pub fn set_up(
+        &self,
+        recipe: &Recipe,
+        settings: &Settings,
+        mut tell: impl FnMut(&str),
+    ) -> Result<(), SweepError> {
+        let mut names = settings.names(recipe);
+        names.extend(self.places.names());
+        let mut steps = Vec::new();
+        if let (Some(set), Some(data)) = (&recipe.data, &self.places.data) {
+            let mut command = vec!["data".to_owned(), "synth".to_owned()];
+            command.extend(set.synth.iter().cloned());
+            steps.push((command, data.clone()));
+        }
+        for setup in &recipe.setup {
+            steps.push((setup.command.clone(), PathBuf::from(fill(&setup.makes, &names, &[])?)));
+        }
+        for (command, makes) in steps {
+            if makes.exists() {
+                continue;
+            }
+            let command: Vec<String> =
+                command.iter().map(|part| fill(part, &names, &[])).collect::<Result<_, _>>()?;
+            tell(&command.join(" "));
+            let log = self.places.out.join("setup.log");
+            let ran = self.child(&command, &log, None)?;
+            if ran.interrupted {
+                return Err(SweepError::Interrupted);
+            }
+            if let Some(failure) = failure(&ran, &log) {
+                return Err(SweepError::Setup {
+                    command: command.join(" "),
+                    reason: failure.reason,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a cell; nothing when somebody asked to stop before it was done.
+    ///
+    /// # Errors
+    /// The program cannot be started or a file not be written. What goes wrong inside is in the row.
+    pub fn run(&self, recipe: &Recipe, cell: &Cell) -> Result<Option<Row>, SweepError> {
+        let folder = self.places.cell(cell);
+        let write = |source| SweepError::Write { path: folder.clone(), source };
+        if folder.exists() {
+            // An earlier attempt was cut off; what it left is not a result.
+            fs::remove_dir_all(&folder).map_err(write)?;
+        }
+        fs::create_dir_all(&folder).map_err(write)?;
+        let arguments = self.places.arguments(cell)?;
+        let log = folder.join("log.txt");
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ran = self.child(&arguments, &log, self.timeout)?;
+        if ran.interrupted {
+            return Ok(None);
+        }
+        if !self.keep_all {
+            tidy(&folder, &recipe.discard);
+        }
+        Ok(Some(Row {
+            cell: cell.key.clone(),
+            settings: cell.settings.clone(),
+            repeat: cell.repeat,
+            started: started.as_secs_f64(),
+            seconds: ran.seconds,
+            failure: failure(&ran, &log),
+            output: ran.output,
+            machine: ran.machine,
+        }))
+    }
+
+    fn child(
+        &self,
+        arguments: &[String],
+        log: &Path,
+        timeout: Option<Duration>,
+    ) -> Result<Ran, SweepError> {
+        let file = File::create(log)
+            .map_err(|source| SweepError::Write { path: log.to_owned(), source })?;
+        let begin = Instant::now();
+        let mut child = Command::new(&self.program)
+            .args(arguments)
+            .arg("--json")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file)
+            .spawn()
+            .map_err(|source| SweepError::Start { program: self.program.clone(), source })?;
+        let stdout = child.stdout.take();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(mut stdout) = stdout {
+                // A pipe that breaks ends the output; the exit code says the rest.
+                let _ = stdout.by_ref().take(MOST_OUTPUT).read_to_end(&mut bytes);
+                let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+            }
+            bytes
+        });
+        let seen = Arc::new(Mutex::new(Summary::default()));
+        let sink = Arc::clone(&seen);
+        let sampler =
+            Sampler::start(&Roots::default(), Target(child.id()), SAMPLE_EVERY, move |reading| {
+                sink.lock().unwrap_or_else(PoisonError::into_inner).add(&reading);
+            });
+        let (status, seconds, end) = match self.wait(&mut child, begin, timeout) {
+            Ok(ended) => ended,
+            Err(source) => {
+                let _ = child.kill();
+                return Err(SweepError::Start { program: self.program.clone(), source });
+            }
+        };
+        sampler?.stop();
+        let bytes = reader.join().unwrap_or_default();
+        let machine = seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .rows()
+            .map(|(name, mean, peak)| (name.to_owned(), MeanPeak { mean, peak }))
+            .collect();
+        Ok(Ran {
+            status,
+            seconds,
+            output: serde_json::from_slice(&bytes).unwrap_or_default(),
+            machine,
+            timed_out: end == End::TimedOut,
+            interrupted: end == End::Asked,
+        })
+    }
+
+    /// Waits for the end of a cell, and brings it about where it must end.
+    fn wait(
+        &self,
+        child: &mut Child,
+        begin: Instant,
+        timeout: Option<Duration>,
+    ) -> std::io::Result<(ExitStatus, f64, End)> {
+        let mut end = End::Itself;
+        let mut asked: Option<Instant> = None;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok((status, begin.elapsed().as_secs_f64(), end));
+            }
+            let late = timeout.is_some_and(|limit| begin.elapsed() > limit);
+            let cancelled = self.cancel.load(Ordering::Relaxed);
+            match asked {
+                None if late || cancelled => {
+                    end = if cancelled { End::Asked } else { End::TimedOut };
+                    asked = Some(Instant::now());
+                    // Ctrl-C has reached the child already, a SIGTERM to us alone has not; twice does no harm
+                    // because a second one merely makes it end at once.
+                    if let Some(process) =
+                        i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
+                    {
+                        let _ =
+                            rustix::process::kill_process(process, rustix::process::Signal::TERM);
+                    }
+                }
+                Some(since) if since.elapsed() > GRACE => {
+                    let _ = child.kill();
+                }
+                _ => {}
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Why a cell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Itself,
+    TimedOut,
+    Asked,
+}
+
+struct Ran {
+    status: ExitStatus,
+    seconds: f64,
+    output: serde_json::Value,
+    machine: BTreeMap<String, MeanPeak>,
+    timed_out: bool,
+    interrupted: bool,
+}
+
+/// Why a command failed, in its own words.
+fn failure(ran: &Ran, log: &Path) -> Option<Failure> {
+    if ran.status.success() && !ran.timed_out {
+        return None;
+    }
+    let said = ran.output.get("error").and_then(serde_json::Value::as_str).map(str::to_owned);
+    let reason = if ran.timed_out {
+        format!("stopped after {:.0} s: the time for a cell was up", ran.seconds)
+    } else {
+        said.or_else(|| last_error(log)).unwrap_or_else(|| ran.status.to_string())
+    };
+    Some(Failure { exit: ran.status.code(), reason })
+}
+
+/// The error in a log, else its last line.
+fn last_error(log: &Path) -> Option<String> {
+    let bytes = fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8 << 10)..]).into_owned();
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines().find_map(|line| line.strip_prefix("error: "));
+    error.or_else(|| lines().next_back()).map(str::to_owned)
+}
+
+/// Removes what is large and of no use once a cell is done.
+fn tidy(folder: &Path, discard: &[String]) {
+    for name in discard {
+        // A recipe names things below its cell's folder, nothing else.
+        if Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)))
+        {
+            let _ = fs::remove_dir_all(folder.join(name));
+        }
+    }
+    for run in paceline_runs::list(folder).unwrap_or_default() {
+        let _ = fs::remove_dir_all(run.checkpoints_path());
+    }
+}

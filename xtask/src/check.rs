@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sweep", &["analysis", "batch", "probes", "report", "runs"]),
     ("data", &["batch", "tfrecord", "photo"]),
     ("models", &["batch"]),
+    ("matmul", &["models", "runs"]),
     ("strategies", &["batch", "cluster", "models"]),
     ("runs", &["batch", "tfrecord"]),
     ("trainer", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),

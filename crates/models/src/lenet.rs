@@ -13,6 +13,7 @@ use crate::{
     },
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
+    profile::{Pass, Profile},
     random,
     registry::Entry,
     shapes::LayerShape,
@@ -31,14 +32,20 @@ pub const ENTRY: Entry = Entry {
 const SIDE: usize = 28;
 const FLAT: usize = kernel::FLAT;
 const LAYERS: [&str; 5] = ["conv1", "conv2", "fc1", "fc2", "fc3"];
+/// The first two layers, which run image by image.
+const CONVOLUTIONS: &str = "conv1, conv2";
+/// Multiplications and additions of the two convolutions, for one image.
+const CONV_FLOPS: [usize; 2] = [2 * 28 * 28 * 6 * 25, 2 * 10 * 10 * 16 * 150];
 
 struct LeNet {
     classes: usize,
     layout: Layout,
     /// Where weights and bias of each layer lie, first layer first.
     at: [(Range<usize>, Range<usize>); 5],
+    head_only: bool,
     compute: Compute,
     memory: Memory,
+    profile: Profile,
 }
 
 /// Activations and gradients, planned for the largest batch so far.
@@ -97,6 +104,12 @@ fn tasks(threads: usize) -> usize {
     if threads == 1 { 1 } else { 4 * threads }
 }
 
+/// Multiplications and additions of both convolutions.
+#[allow(clippy::cast_precision_loss)]
+fn conv_flops(batch: usize) -> f64 {
+    (batch * (CONV_FLOPS[0] + CONV_FLOPS[1])) as f64
+}
+
 /// Builds the model for grey 28 x 28 images.
 fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
     let (image, classes) = input::image_and_classes(ENTRY.name, schema)?;
@@ -117,8 +130,16 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
         let weight = layout.push(format!("{name}.weight"), shape, true);
         (weight, layout.push(format!("{name}.bias"), &shape[..1], true))
     });
-    let compute = Compute::new(options.threads)?;
-    Ok(Box::new(LeNet { classes, layout, at, compute, memory: Memory::default() }))
+    input::unit_only(ENTRY.name, options)?;
+    Ok(Box::new(LeNet {
+        classes,
+        layout,
+        at,
+        head_only: options.head_only,
+        compute: Compute::new(options.threads)?,
+        memory: Memory::default(),
+        profile: Profile::default(),
+    }))
 }
 
 impl LeNet {
@@ -134,7 +155,8 @@ impl LeNet {
     fn forward(&mut self, params: &[f32], pixels: Pixels<'_>, batch: usize) {
         self.memory.reserve(batch, self.classes, self.compute.pool().threads());
         let dense = self.dense(batch);
-        let Self { memory, compute, at, .. } = self;
+        let flops = conv_flops(batch);
+        let Self { memory, compute, at, profile, .. } = self;
         let weights = |layer: usize| &params[at[layer].0.clone()];
         let bias = |layer: usize| &params[at[layer].1.clone()];
         kernel::order_weights(weights(1), &mut memory.weights2, &mut memory.weights2_back);
@@ -149,7 +171,7 @@ impl LeNet {
         ]
         .map(|buffer| SendPtr(buffer.as_mut_ptr()));
         let groups = tasks(compute.pool().threads()).min(batch);
-        compute.pool().run(groups, &|group, _| {
+        let convolve = |group: usize, _| {
             for number in group * batch / groups..(group + 1) * batch / groups {
                 // SAFETY: every buffer has room for the batch; groups hold different images.
                 #[allow(unsafe_code)]
@@ -181,12 +203,20 @@ impl LeNet {
                     });
                 }
             }
-        });
+        };
+        profile.time(CONVOLUTIONS, Pass::Forward, flops, || compute.pool().run(groups, &convolve));
         let finish =
             |layer: usize| Finish { bias: Some(bias(layer)), relu: layer < 4, ..Finish::default() };
-        compute.dense_forward(&dense[0], &memory.flat, weights(2), &mut memory.fc1, &finish(2));
-        compute.dense_forward(&dense[1], &memory.fc1, weights(3), &mut memory.fc2, &finish(3));
-        compute.dense_forward(&dense[2], &memory.fc2, weights(4), &mut memory.logits, &finish(4));
+        for (layer, shape) in (2..).zip(&dense) {
+            let (input, output) = match layer {
+                2 => (&memory.flat, &mut memory.fc1),
+                3 => (&memory.fc1, &mut memory.fc2),
+                _ => (&memory.fc2, &mut memory.logits),
+            };
+            profile.time(LAYERS[layer], Pass::Forward, shape.flops(), || {
+                compute.dense_forward(shape, input, weights(layer), output, &finish(layer));
+            });
+        }
     }
 
     /// From the gradient of the logits to those of the parameters.
@@ -198,7 +228,7 @@ impl LeNet {
         ready: &mut Ready<'_>,
     ) {
         let dense = self.dense(batch);
-        let Self { memory, compute, at, .. } = self;
+        let Self { memory, compute, at, profile, head_only, .. } = self;
         for layer in (0..3).rev() {
             let (input, d_output, d_input) = match layer {
                 2 => (&memory.fc2, &memory.logits, &mut memory.d_fc2),
@@ -210,13 +240,32 @@ impl LeNet {
             let mask = (layer > 0).then_some(&input[..batch * shape.inputs]);
             let finish = Finish { mask, ..Finish::default() };
             let from = &params[weights.clone()];
-            compute.dense_backward_input(shape, d_output, from, d_input, &finish);
+            if !*head_only {
+                profile.time(LAYERS[layer + 2], Pass::BackwardInput, shape.flops(), || {
+                    compute.dense_backward_input(shape, d_output, from, d_input, &finish);
+                });
+            }
             let (d_weights, d_bias) = grad[weights.start..end].split_at_mut(weights.len());
-            compute.dense_backward_weights(shape, input, d_output, d_weights, d_bias);
+            profile.time(LAYERS[layer + 2], Pass::BackwardWeights, shape.flops(), || {
+                compute.dense_backward_weights(shape, input, d_output, d_weights, d_bias);
+            });
             let range = weights.start..end;
-            ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
+            ready(range.clone(), &mut params[range.clone()], &mut grad[range.clone()]);
+            if *head_only {
+                let rest = 0..range.start;
+                grad[rest.clone()].fill(0.0);
+                ready(rest.clone(), &mut params[rest.clone()], &mut grad[rest]);
+                return;
+            }
         }
-        self.backward_convs(batch, grad);
+        let mut profile = std::mem::take(profile);
+        // The first layer's input needs no gradient.
+        #[allow(clippy::cast_precision_loss)]
+        let flops = conv_flops(batch) + (batch * CONV_FLOPS[1]) as f64;
+        profile.time(CONVOLUTIONS, Pass::Backward, flops, || {
+            self.backward_convs(batch, grad);
+        });
+        self.profile = profile;
         // The second layer first, as everywhere: last layer first.
         for layer in [1, 0] {
             let range = self.at[layer].0.start..self.at[layer].1.end;
@@ -283,6 +332,10 @@ impl LeNet {
 impl Model for LeNet {
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn profile(&mut self) -> Option<&mut Profile> {
+        Some(&mut self.profile)
     }
 
     fn pool(&self) -> Option<&Pool> {

@@ -115,11 +115,23 @@ pub struct ModelOptions {
     pub dropout: Option<f32>,
     /// Local response normalisation in AlexNet.
     pub lrn: bool,
+    /// Only the last layer will be trained: gradients of the others are zero and cost nothing.
+    pub head_only: bool,
+    /// Pixels are shifted and scaled as weights trained on ImageNet expect them (see
+    /// [`crate::pretrained`]); otherwise they lie between 0 and 1.
+    pub imagenet_input: bool,
 }
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { threads: 1, width: 1.0, dropout: None, lrn: false }
+        Self {
+            threads: 1,
+            width: 1.0,
+            dropout: None,
+            lrn: false,
+            head_only: false,
+            imagenet_input: false,
+        }
     }
 }
 

@@ -25,6 +25,13 @@ const HEADS: &[(&str, &str)] = &[("alexnet", "classifier.6."), ("mobilenet_v2", 
 /// PyTorch counts batches in a batch norm and never uses the count.
 const IGNORED: &str = ".num_batches_tracked";
 
+/// What files of this program say of themselves.
+pub const OWN_FORMAT: &str = "paceline";
+/// Where they say how pixels were scaled: [`IMAGENET_INPUT`], or nothing for 0 to 1.
+pub const INPUT_KEY: &str = "input";
+/// Pixels were scaled as ImageNet's.
+pub const IMAGENET_INPUT: &str = "imagenet";
+
 /// Names shown of a long list.
 const SHOWN: usize = 4;
 
@@ -155,6 +162,21 @@ fn head(model: &str) -> Result<&'static str, PretrainedError> {
 pub fn freeze_all_but_head(model: &str, layout: &Layout) -> Result<Mask, PretrainedError> {
     let head = head(model)?;
     Ok(Mask::freezing(layout, |name| !name.starts_with(head)))
+}
+
+/// Whether the weights of a file were trained on pixels scaled as ImageNet's (mean and deviation of
+/// each channel, as torchvision and timm do). A file of this program says so itself; all others are
+/// taken for ImageNet's.
+///
+/// # Errors
+/// [`PretrainedError::Read`] and [`PretrainedError::Format`].
+pub fn expects_imagenet_input(path: &Path) -> Result<bool, PretrainedError> {
+    let bytes =
+        fs::read(path).map_err(|source| PretrainedError::Read { path: path.to_owned(), source })?;
+    let (_, metadata) = SafeTensors::read_metadata(&bytes)
+        .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
+    let said = |key: &str| Some(metadata.metadata().as_ref()?.get(key)?.as_str());
+    Ok(said("format") != Some(OWN_FORMAT) || said(INPUT_KEY) == Some(IMAGENET_INPUT))
 }
 
 /// Takes the weights of a file into `params`, which already holds initial values. On an error

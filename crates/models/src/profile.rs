@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// One of the three passes through a layer.
+/// One of the passes through a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// Outputs from inputs.
@@ -11,6 +11,8 @@ pub enum Pass {
     BackwardInput,
     /// Gradients of weights, with their use by the callee.
     BackwardWeights,
+    /// Both gradients at once, in layers that read their memory only once.
+    Backward,
 }
 
 impl Pass {
@@ -21,15 +23,16 @@ impl Pass {
             Self::Forward => "forward",
             Self::BackwardInput => "backward input",
             Self::BackwardWeights => "backward weights",
+            Self::Backward => "backward",
         }
     }
 }
 
 /// Time spent in one pass through one layer.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LayerTime {
     /// The layer, as its parameters are named; `relu`, bias and the like belong to it.
-    pub layer: &'static str,
+    pub layer: String,
     /// Which pass.
     pub pass: Pass,
     /// Seconds, over all calls.
@@ -66,7 +69,7 @@ impl Profile {
     /// Runs a piece of a layer and counts its time.
     pub(crate) fn time<T>(
         &mut self,
-        layer: &'static str,
+        layer: &str,
         pass: Pass,
         flops: f64,
         work: impl FnOnce() -> T,
@@ -84,7 +87,10 @@ impl Profile {
                 time.flops += flops;
                 time.calls += 1;
             }
-            None => self.layers.push(LayerTime { layer, pass, seconds, flops, calls: 1 }),
+            None => {
+                let layer = layer.to_owned();
+                self.layers.push(LayerTime { layer, pass, seconds, flops, calls: 1 });
+            }
         }
         result
     }

@@ -12,6 +12,7 @@ use crate::{
     },
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
+    profile::{Pass, Profile},
     random,
     registry::Entry,
     shapes::LayerShape,
@@ -36,6 +37,7 @@ struct Softmax {
     layout: Layout,
     compute: Compute,
     logits: Buffer,
+    profile: Profile,
 }
 
 /// Builds the model for any images.
@@ -45,8 +47,10 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
     let mut layout = Layout::default();
     layout.push("weight", &[classes, width], true);
     layout.push("bias", &[classes], true);
+    input::unit_only(ENTRY.name, options)?;
     let compute = Compute::new(options.threads)?;
-    Ok(Box::new(Softmax { width, classes, layout, compute, logits: Buffer::default() }))
+    let (logits, profile) = (Buffer::default(), Profile::default());
+    Ok(Box::new(Softmax { width, classes, layout, compute, logits, profile }))
 }
 
 impl Softmax {
@@ -124,6 +128,10 @@ impl Model for Softmax {
         Some(self.compute.pool())
     }
 
+    fn profile(&mut self) -> Option<&mut Profile> {
+        Some(&mut self.profile)
+    }
+
     fn shapes(&self) -> Vec<LayerShape> {
         vec![LayerShape::dense("softmax", self.width, self.classes)]
     }
@@ -144,18 +152,28 @@ impl Model for Softmax {
         self.layout.check(params, grad);
         let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
         let (rows, classes) = (batch.len(), self.classes);
-        self.forward(params, pixels, rows);
+        #[allow(clippy::cast_precision_loss)]
+        let flops = 2.0 * (rows * classes * self.width) as f64;
+        let mut profile = std::mem::take(&mut self.profile);
+        profile.time("softmax", Pass::Forward, flops, || self.forward(params, pixels, rows));
         let isa = self.compute.isa();
         let logits = &mut self.logits[..rows * classes];
-        let loss = loss::cross_entropy(isa, logits, classes, &batch.labels, context.scale);
+        let loss = profile.time("loss", Pass::Forward, 0.0, || {
+            loss::cross_entropy(isa, logits, classes, &batch.labels, context.scale)
+        });
         let (d_weights, d_bias) = grad.split_at_mut(self.width * classes);
-        match pixels {
-            Pixels::Bytes(bytes) => self.weight_grad(Bytes(bytes.as_ptr()), BYTE, rows, d_weights),
-            Pixels::Floats(floats) => {
-                self.weight_grad(Floats(floats.as_ptr()), 1.0, rows, d_weights);
+        profile.time("softmax", Pass::BackwardWeights, flops, || {
+            match pixels {
+                Pixels::Bytes(bytes) => {
+                    self.weight_grad(Bytes(bytes.as_ptr()), BYTE, rows, d_weights);
+                }
+                Pixels::Floats(floats) => {
+                    self.weight_grad(Floats(floats.as_ptr()), 1.0, rows, d_weights);
+                }
             }
-        }
-        self.compute.column_sums(&self.logits[..rows * classes], classes, d_bias);
+            self.compute.column_sums(&self.logits[..rows * classes], classes, d_bias);
+        });
+        self.profile = profile;
         ready(0..params.len(), params, grad);
         Ok(loss)
     }

@@ -207,3 +207,108 @@ fn bad_batches_and_schemas_are_refused() {
         assert!((entry.build)(&none, &ModelOptions::default()).is_err(), "{}", entry.name);
     }
 }
+
+/// With the head alone to train, its gradient is what it was, all others are zero, and statistics
+/// still follow the data.
+#[test]
+fn frozen_layers_have_no_gradient_and_the_head_its_own() {
+    for entry in registry::ALL.iter().filter(|entry| entry.name != "sparse_logistic") {
+        let batch = bytes(entry, 4);
+        let mut whole = build(entry, 2);
+        let options = ModelOptions {
+            threads: 2,
+            dropout: Some(0.0),
+            head_only: true,
+            ..ModelOptions::default()
+        };
+        let mut frozen = (entry.build)(&schema(entry), &options).unwrap();
+        let mut params = vec![0.0; whole.layout().len()];
+        whole.init(3, &mut params);
+        let (wanted, _) = step(&mut *whole, &params, &batch, 0.25);
+        let (found, _) = step(&mut *frozen, &params, &batch, 0.25);
+        let layout = whole.layout();
+        let last = layout.entries().iter().rev().find(|entry| entry.trained).unwrap();
+        let head = last.name.rsplit_once('.').map_or("", |(layer, _)| layer);
+        for tensor in layout.entries() {
+            let (found, wanted) = (&found[tensor.range()], &wanted[tensor.range()]);
+            let what = format!("{} {}", entry.name, tensor.name);
+            let in_head = tensor.name.rsplit_once('.').map_or("", |(layer, _)| layer) == head;
+            if in_head || !tensor.trained {
+                assert_eq!(found, wanted, "{what}");
+            } else {
+                assert!(found.iter().all(|&value| value == 0.0), "{what} is frozen");
+            }
+        }
+    }
+}
+
+/// Scaling inside the model equals scaling before it; models without such weights refuse.
+#[test]
+fn pixels_are_scaled_as_imagenet_weights_expect() {
+    let (mean, deviation) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+    for entry in registry::ALL.iter().filter(|entry| entry.name != "sparse_logistic") {
+        let options = ModelOptions {
+            threads: 2,
+            dropout: Some(0.0),
+            imagenet_input: true,
+            ..ModelOptions::default()
+        };
+        let scaled = (entry.build)(&schema(entry), &options);
+        if matches!(entry.name, "softmax" | "lenet") {
+            assert!(matches!(scaled, Err(ModelError::Option { .. })), "{}", entry.name);
+            continue;
+        }
+        let mut grey = schema(entry);
+        let FeatureKind::Image(image) = &mut grey.features else { unreachable!() };
+        image.channels = 1;
+        let error = (entry.build)(&grey, &options).err().unwrap();
+        assert!(error.to_string().contains("red, green and blue"), "{error}");
+        let mut scaled = scaled.unwrap();
+        let batch = bytes(entry, 3);
+        let mut by_hand = floats(&batch);
+        let Features::Dense { values, .. } = &mut by_hand.features else { unreachable!() };
+        for (at, value) in values.iter_mut().enumerate() {
+            *value = (*value - mean[at % 3]) / deviation[at % 3];
+        }
+        let mut plain = build(entry, 2);
+        let mut params = vec![0.0; plain.layout().len()];
+        plain.init(3, &mut params);
+        for (one, other) in [(&batch, &by_hand), (&floats(&batch), &by_hand)] {
+            let (mut a, mut b) = (Score::default(), Score::default());
+            scaled.score(&params, one, &mut a).unwrap();
+            plain.score(&params, other, &mut b).unwrap();
+            let error = (a.total.loss_sum - b.total.loss_sum).abs() / b.total.loss_sum;
+            assert!(error < 1e-5, "{}: {a:?} {b:?}", entry.name);
+            if entry.name == "mobilenet_v2" {
+                continue; // statistics of three images of one pixel make much of rounding
+            }
+            let (found, wanted) =
+                (step(&mut *scaled, &params, one, 0.3).1, step(&mut *plain, &params, other, 0.3).1);
+            let error = (found.loss_sum - wanted.loss_sum).abs() / wanted.loss_sum;
+            assert!(error < 1e-4, "{}: {found:?} {wanted:?}", entry.name);
+        }
+    }
+}
+
+/// Every model says where its time goes.
+#[test]
+fn every_model_times_its_layers() {
+    for entry in registry::ALL.iter().filter(|entry| entry.name != "sparse_logistic") {
+        let mut model = build(entry, 1);
+        let mut params = vec![0.0; model.layout().len()];
+        model.init(3, &mut params);
+        model.profile().unwrap().set(true);
+        step(&mut *model, &params, &bytes(entry, 2), 0.5);
+        let layers = model.profile().unwrap().layers().to_vec();
+        let flops: f64 = layers.iter().map(|time| time.flops).sum();
+        let forward: usize = model.shapes().iter().map(|shape| 2 * shape.flops).sum();
+        // Forward once, backward at most twice.
+        let forward = forward as f64;
+        assert!(
+            (2.0 * forward..=3.0 * forward).contains(&flops),
+            "{}: {flops} {forward}",
+            entry.name
+        );
+        assert!(layers.iter().all(|time| time.calls >= 1), "{layers:?}");
+    }
+}

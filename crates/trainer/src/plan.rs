@@ -125,7 +125,14 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
 
 /// What a specification says about the model itself.
 pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
-    ModelOptions { threads, width: spec.width, dropout: spec.dropout, lrn: spec.lrn }
+    ModelOptions {
+        threads,
+        width: spec.width,
+        dropout: spec.dropout,
+        lrn: spec.lrn,
+        head_only: spec.freeze,
+        imagenet_input: spec.imagenet_input,
+    }
 }
 
 impl RunPlan {

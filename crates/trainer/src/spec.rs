@@ -97,6 +97,9 @@ pub struct RunSpec {
     /// Local response normalisation in AlexNet.
     #[serde(default)]
     pub lrn: bool,
+    /// Scale pixels as weights trained on ImageNet expect them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub imagenet_input: bool,
     /// Write TensorBoard files.
     #[serde(default = "yes")]
     pub tensorboard: bool,
@@ -152,6 +155,7 @@ impl RunSpec {
             width: width(),
             dropout: None,
             lrn: false,
+            imagenet_input: false,
             tensorboard: true,
         }
     }
@@ -176,6 +180,12 @@ impl RunSpec {
         let own = Self { data: String::new(), threads: None, init: None, ..self.clone() };
         serde_json::to_value(own).expect("a specification holds nothing that JSON cannot say")
     }
+}
+
+/// Left out where it is off, so that older runs keep their hash.
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn one_device() -> String {

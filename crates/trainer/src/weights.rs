@@ -52,7 +52,7 @@ pub fn export(run: &RunFolder, which: Which, file: &Path) -> Result<Exported, Tr
         },
     };
     let (_, params) = store.load_weights(step, &layout)?;
-    write_weights(file, &layout, &params)
+    write_weights(file, &layout, &params, plan.spec.imagenet_input)
         .map_err(|source| TrainError::CheckpointWrite { path: file.to_path_buf(), source })?;
     Ok(Exported { model: plan.spec.model, step, tensors: layout.entries().len() })
 }

@@ -7,6 +7,7 @@
 mod benchmarks;
 mod contest;
 mod data;
+mod matmul;
 mod models;
 mod sparse;
 
@@ -36,13 +37,14 @@ const MISC: Environment = Environment {
 
 /// Runs the comparisons of one area, or of all.
 pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    let areas = if areas.is_empty() { &["data", "models", "sparse"][..] } else { areas };
+    let areas = if areas.is_empty() { &["data", "models", "sparse", "matmul"][..] } else { areas };
     for area in areas {
         match *area {
             "data" => data::run(root)?,
             "models" => models::run(root)?,
             "sparse" => sparse::run(root)?,
-            other => bail!("no such area: {other}; there are: data, models, sparse"),
+            "matmul" => matmul::run(root)?,
+            other => bail!("no such area: {other}; there are: data, models, sparse, matmul"),
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ mod export;
 mod learn;
 mod list;
 mod man;
+mod matmul;
 mod models;
 mod monitor;
 mod node;
@@ -53,10 +54,12 @@ pub enum Command {
     Runs(runs::Args),
     /// Write a run's weights as one safetensors file
     Export(export::Args),
-    /// List the models
+    /// List the models, or time one layer by layer
     Models(models::Args),
     /// List models, strategies, sources, probes, advisors and recipes
     List(list::Args),
+    /// Trace or product of matrices too large for memory, block by block
+    Matmul(Box<matmul::Args>),
     /// Record CPU, memory, disk and network of this machine, or of one command
     Monitor(monitor::Args),
     /// Put runs on one page: verdict, curves, time, resources
@@ -88,6 +91,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
         Command::Models(args) => models::exec(args, terminal),
+        Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),

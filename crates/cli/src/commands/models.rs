@@ -107,7 +107,7 @@ fn profile(name: &str, args: &Args, terminal: &Terminal) -> anyhow::Result<Exit>
         let each = layer.seconds / steps;
         let flops = layer.flops / layer.seconds.max(1e-12);
         table.row([
-            layer.layer.to_string(),
+            layer.layer.clone(),
             layer.pass.name().to_string(),
             format!("{:.3}", 1e3 * each),
             format!("{:.1}", 100.0 * each / seconds),

@@ -52,7 +52,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let (mut spec, start) = match &flags.resume {
         Some(run) => flags.resumed(run)?,
-        None => (flags.fresh(), Start::New { out: flags.out.clone() }),
+        None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
     };
     place.fit(flags, &mut spec)?;
     let parts = train::open(&spec, terminal)?;

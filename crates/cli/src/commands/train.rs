@@ -29,7 +29,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let (mut spec, start) = match &flags.resume {
         Some(run) => flags.resumed(run)?,
-        None => (flags.fresh(), Start::New { out: flags.out.clone() }),
+        None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
     };
     let strategy = find(&spec.strategy).map_err(|error| explain(TrainError::from(error)))?;
     if !strategy.in_process {

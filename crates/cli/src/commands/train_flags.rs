@@ -1,12 +1,23 @@
 //! What `train` and `node` are told: flags, and the specification they make.
 
+use super::train_show::explain;
 use crate::failure::{FailureExt, usage};
 use anyhow::Context;
 use paceline_cluster::session::OnLoss;
+use paceline_models::pretrained::expects_imagenet_input;
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, Transfer};
 use paceline_trainer::{RunPlan, RunSpec, Start, Stop};
 use std::path::{Path, PathBuf};
+
+/// How pixels are scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Scale {
+    /// Between 0 and 1
+    Unit,
+    /// Less ImageNet's mean, by its deviation
+    Imagenet,
+}
 
 /// What to train and how: the same words for `train` and `node`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +37,10 @@ pub(super) struct Flags {
     /// Train the last layer only; for weights given with --init
     #[arg(long, requires = "init", help_heading = "What")]
     pub(super) freeze: bool,
+    /// Scale of pixels: 0 to 1, or as weights trained on ImageNet expect
+    /// [default: imagenet for --init with weights of torchvision or timm, else unit]
+    #[arg(long, value_name = "SCALE", help_heading = "What")]
+    pub(super) pixels: Option<Scale>,
     /// Width multiplier of MobileNet-v2
     #[arg(long, help_heading = "What")]
     pub(super) width: Option<f32>,
@@ -130,10 +145,10 @@ pub(super) struct Flags {
 
 impl Flags {
     /// The specification of a new run.
-    pub(super) fn fresh(&self) -> RunSpec {
+    pub(super) fn fresh(&self) -> anyhow::Result<RunSpec> {
         let model = self.model.as_deref().unwrap_or_default();
         let spec = RunSpec::new(model, self.data.as_deref().unwrap_or_default());
-        RunSpec {
+        Ok(RunSpec {
             strategy: self.strategy.clone().unwrap_or(spec.strategy),
             batch_size: self.batch_size.unwrap_or(spec.batch_size),
             stop: self.stop(),
@@ -162,9 +177,21 @@ impl Flags {
             width: self.width.unwrap_or(spec.width),
             dropout: self.dropout,
             lrn: self.lrn,
+            imagenet_input: self.imagenet_input()?,
             tensorboard: !self.no_tensorboard,
             model: spec.model,
             data: spec.data,
+        })
+    }
+
+    /// As asked for, else as the weights to start from expect.
+    fn imagenet_input(&self) -> anyhow::Result<bool> {
+        match (self.pixels, &self.init, self.model.as_deref()) {
+            (Some(scale), ..) => Ok(scale == Scale::Imagenet),
+            (None, Some(file), Some("alexnet" | "mobilenet_v2")) => {
+                expects_imagenet_input(file).map_err(|error| explain(error.into()))
+            }
+            _ => Ok(false),
         }
     }
 
@@ -192,6 +219,7 @@ impl Flags {
             (self.backup_workers.is_some(), "--backup-workers"),
             (self.max_staleness.is_some(), "--max-staleness"),
             (self.init.is_some(), "--init"),
+            (self.pixels.is_some(), "--pixels"),
             (self.width.is_some(), "--width"),
             (self.dropout.is_some(), "--dropout"),
             (self.lrn, "--lrn"),

@@ -135,9 +135,14 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
     );
     let from =
         if first_step > 0 { format!(", going on at step {first_step}") } else { String::new() };
+    let pixels = if spec.imagenet_input {
+        "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)"
+    } else {
+        ""
+    };
     format!(
         "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
-         global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}, seed {}",
+         global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}, seed {}{pixels}",
         spec.model,
         spec.data,
         plan.strategy,

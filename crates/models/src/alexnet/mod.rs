@@ -8,7 +8,7 @@ mod passes;
 mod plan;
 
 use crate::{
-    input,
+    input::{self, Scaling},
     kernels::{Compute, loss},
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
@@ -58,6 +58,8 @@ struct AlexNet {
     at: [(Range<usize>, Range<usize>); 8],
     dropout: f32,
     lrn: bool,
+    head_only: bool,
+    scaling: Scaling,
     compute: Compute,
     memory: Memory,
     profile: Profile,
@@ -99,6 +101,8 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
         at,
         dropout,
         lrn: options.lrn,
+        head_only: options.head_only,
+        scaling: Scaling::of(ENTRY.name, image, options)?,
         compute: Compute::new(options.threads)?,
         memory: Memory::default(),
         profile: Profile::default(),
@@ -152,13 +156,17 @@ impl Model for AlexNet {
         self.layout.check(params, grad);
         let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
         let examples = batch.len();
-        self.memory.reserve(&self.shapes, examples, true);
+        self.memory.reserve(&self.shapes, examples, !self.head_only);
         let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, context });
         self.forward(params, pixels, examples, dropout);
         let logits = &mut self.memory.logits[..examples * self.classes];
         let isa = self.compute.isa();
         let loss = loss::cross_entropy(isa, logits, self.classes, &batch.labels, context.scale);
-        self.backward(params, examples, grad, ready);
+        if self.head_only {
+            self.backward_head(params, examples, grad, ready);
+        } else {
+            self.backward(params, examples, grad, ready);
+        }
         Ok(loss)
     }
 

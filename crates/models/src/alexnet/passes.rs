@@ -29,14 +29,16 @@ impl AlexNet {
         if self.lrn {
             self.memory.reserve_normed(&self.shapes);
         }
-        let Self { memory, compute, at, profile, lrn, .. } = self;
+        let Self { memory, compute, at, profile, lrn, scaling, .. } = self;
         let weights = |layer: usize| &params[at[layer].0.clone()];
         let finish = |layer: usize| Finish {
             bias: Some(&params[at[layer].1.clone()]),
             relu: layer < LAYERS.len() - 1,
             ..Finish::default()
         };
-        profile.time("input", Pass::Forward, 0.0, || compute.widen(pixels, &mut memory.input));
+        profile.time("input", Pass::Forward, 0.0, || {
+            compute.widen(pixels, scaling, &mut memory.input);
+        });
         for layer in 0..5 {
             let shape = &shapes.convs[layer];
             let (before, rest) = memory.convs.split_at_mut(layer);
@@ -109,6 +111,27 @@ impl AlexNet {
     ) {
         self.backward_dense(params, batch, grad, ready);
         self.backward_convs(params, batch, grad, ready);
+    }
+
+    /// The last layer's gradient alone; that of the others is zero.
+    pub(super) fn backward_head(
+        &mut self,
+        params: &mut [f32],
+        batch: usize,
+        grad: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) {
+        let shapes = self.shapes.with_batch(batch);
+        let Self { memory, compute, at, profile, .. } = self;
+        let (shape, number) = (&shapes.dense[2], LAYERS.len() - 1);
+        let start = at[number].0.start;
+        profile.time(LAYERS[number], Pass::BackwardWeights, shape.flops(), || {
+            let (input, d_output) = (&memory.hidden[1], &memory.logits);
+            compute
+                .dense_backward_weights_ready(shape, input, d_output, start, params, grad, ready);
+        });
+        compute.pool().for_chunks(&mut grad[..start], 1 << 18, |_, piece| piece.fill(0.0));
+        ready(0..start, &mut params[..start], &mut grad[..start]);
     }
 
     fn backward_dense(

@@ -2,63 +2,82 @@
 
 #![allow(unsafe_code)] // kernels on raw memory
 
-use super::{Compute, isa::Kernel, simd::Simd};
+use super::{
+    Compute,
+    isa::Kernel,
+    linear::{Bytes, Floats, Source},
+    simd::Simd,
+};
 use crate::{
-    input::{BYTE, Pixels},
+    input::{BYTE, Pixels, Scaling},
     threads::SendPtr,
 };
 
-struct Widen {
-    from: *const u8,
-    to: *mut f32,
-    len: usize,
+/// After so many floats the channels and the lanes of every vector begin anew together.
+const PERIOD: usize = 48;
+
+struct Widen<'a, I> {
+    from: I,
+    /// The first element of `from`; a multiple of the period.
+    first: usize,
+    to: &'a mut [f32],
+    scale: &'a [f32; PERIOD],
+    shift: &'a [f32; PERIOD],
 }
 
-impl Kernel for Widen {
+impl<I: Source> Kernel for Widen<'_, I> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        let whole = self.to.len() / PERIOD * PERIOD;
         unsafe {
-            let unit = S::splat(BYTE);
-            let mut at = 0;
-            while at + S::LANES <= self.len {
-                S::store(self.to.add(at), S::mul(S::load_bytes(self.from.add(at)), unit));
-                at += S::LANES;
+            let to = self.to.as_mut_ptr();
+            for at in (0..whole).step_by(PERIOD) {
+                for lane in (0..PERIOD).step_by(S::LANES) {
+                    let value = self.from.load::<S>(self.first + at + lane);
+                    let scale = S::load(self.scale.as_ptr().add(lane));
+                    let shift = S::load(self.shift.as_ptr().add(lane));
+                    S::store(to.add(at + lane), S::fma(value, scale, shift));
+                }
             }
-            for at in at..self.len {
-                *self.to.add(at) = f32::from(*self.from.add(at)) * BYTE;
+            for at in whole..self.to.len() {
+                let (scale, shift) = (self.scale[at - whole], self.shift[at - whole]);
+                *to.add(at) = self.from.get(self.first + at) * scale + shift;
             }
         }
     }
 }
 
-/// Floats of one task.
-const SHARE: usize = 1 << 15;
+/// Floats of one task, a multiple of the period.
+const SHARE: usize = 1024 * PERIOD;
 
 impl Compute {
-    /// The pixels of a batch as floats.
+    /// The pixels of a batch as floats, scaled by channel (there are three, unless it is all the same).
     ///
     /// # Panics
     /// If `to` is too small.
-    pub(crate) fn widen(&self, pixels: Pixels<'_>, to: &mut [f32]) {
+    pub(crate) fn widen(&self, pixels: Pixels<'_>, scaling: &Scaling, to: &mut [f32]) {
         match pixels {
             Pixels::Floats(values) => {
-                let to = &mut to[..values.len()];
-                self.pool.for_chunks(to, SHARE, |number, piece| {
-                    piece.copy_from_slice(&values[number * SHARE..][..piece.len()]);
-                });
+                self.widen_from(Floats(values.as_ptr()), 1.0, scaling, &mut to[..values.len()]);
             }
             Pixels::Bytes(values) => {
-                let to = &mut to[..values.len()];
-                let isa = self.isa;
-                self.pool.for_chunks(to, SHARE, |number, piece| {
-                    let from = values[number * SHARE..][..piece.len()].as_ptr();
-                    // SAFETY: both sides have the length of the piece.
-                    unsafe { isa.run(Widen { from, to: piece.as_mut_ptr(), len: piece.len() }) };
-                });
+                self.widen_from(Bytes(values.as_ptr()), BYTE, scaling, &mut to[..values.len()]);
             }
         }
+    }
+
+    /// `from` has as many elements as `to`.
+    fn widen_from<I: Source>(&self, from: I, unit: f32, scaling: &Scaling, to: &mut [f32]) {
+        let scale = std::array::from_fn(|at| unit * scaling.scale[at % 3]);
+        let shift = std::array::from_fn(|at| scaling.shift[at % 3]);
+        let isa = self.isa;
+        self.pool.for_chunks(to, SHARE, |number, to| {
+            let widen = Widen { from, first: number * SHARE, to, scale: &scale, shift: &shift };
+            // SAFETY: both sides have the same length, of which this is one share.
+            unsafe { isa.run(widen) };
+        });
     }
 
     /// Images from (pixel, channel) to (channel, pixel) order or, with the numbers exchanged, back.

@@ -19,10 +19,11 @@ mod shape;
 mod tile;
 
 use crate::{
-    input::{self, BYTE, Pixels},
+    input::{self, BYTE, Pixels, Scaling},
     kernels::{Buffer, Compute, loss},
     layout::Layout,
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
+    profile::{Pass, Profile},
     random::mix,
     registry::Entry,
     shapes::LayerShape,
@@ -53,10 +54,15 @@ const SCORE_IMAGES: usize = 16;
 pub struct MobileNetV2 {
     shape: Shape,
     dropout: f32,
+    head_only: bool,
+    scaling: Scaling,
     compute: Compute,
     plan: Plan,
     floats: Buffer,
     sums: Vec<f64>,
+    profile: Profile,
+    /// Name and operations for one image of each layer, the classifier last.
+    costs: Vec<(String, f64)>,
 }
 
 /// Builds the model for images of at least 32 x 32 pixels.
@@ -84,17 +90,31 @@ pub fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, 
         return Err(wrong("dropout", dropout.to_string(), "at least 0 and below 1"));
     }
     let compute = Compute::new(options.threads)?;
-    Ok(Box::new(MobileNetV2 {
-        shape: Shape::new(image, classes, options.width),
-        dropout,
-        compute,
-        plan: Plan::default(),
-        floats: Buffer::default(),
-        sums: Vec::new(),
-    }))
+    let scaling = Scaling::of(NAME, image, options)?;
+    let model = MobileNetV2::new(Shape::new(image, classes, options.width), dropout, compute);
+    Ok(Box::new(MobileNetV2 { head_only: options.head_only, scaling, ..model }))
 }
 
 impl MobileNetV2 {
+    /// All layers trained, on pixels as they are.
+    fn new(shape: Shape, dropout: f32, compute: Compute) -> Self {
+        let mut model = Self {
+            shape,
+            dropout,
+            head_only: false,
+            scaling: Scaling::UNIT,
+            compute,
+            plan: Plan::default(),
+            floats: Buffer::default(),
+            sums: Vec::new(),
+            profile: Profile::default(),
+            costs: Vec::new(),
+        };
+        model.costs =
+            model.shapes().into_iter().map(|shape| (shape.name, shape.flops as f64)).collect();
+        model
+    }
+
     fn reserve(&mut self, images: usize) {
         if images > self.plan.capacity {
             self.plan = Plan::new(&self.shape, images, self.compute.pool().threads());
@@ -116,7 +136,7 @@ impl MobileNetV2 {
 }
 
 /// Copies images into the model's buffer, as floats inside a border of zeros.
-fn load(passes: &Passes<'_>, pixels: Pixels<'_>, examples: Range<usize>) {
+fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling, examples: Range<usize>) {
     let image = passes.shape.image;
     let line = image.width * image.channels;
     let stride = line + 2 * image.channels;
@@ -134,6 +154,13 @@ fn load(passes: &Passes<'_>, pixels: Pixels<'_>, examples: Range<usize>) {
                 Pixels::Bytes(values) => {
                     for (to, &byte) in to.iter_mut().zip(&values[from..from + line]) {
                         *to = f32::from(byte) * BYTE;
+                    }
+                }
+            }
+            if *scaling != Scaling::UNIT {
+                for pixel in to.as_chunks_mut::<3>().0 {
+                    for (channel, value) in pixel.iter_mut().enumerate() {
+                        *value = *value * scaling.scale[channel] + scaling.shift[channel];
                     }
                 }
             }
@@ -203,37 +230,67 @@ impl Model for MobileNetV2 {
         self.reserve(batch.len());
         let dropout = Dropout::of(self.dropout, context);
         let layers = self.shape.layers.len();
+        let (scaling, head_only) = (self.scaling, self.head_only);
+        // Taken out for the step: the passes borrow the model.
+        let mut profile = std::mem::take(&mut self.profile);
+        let costs = std::mem::take(&mut self.costs);
+        let images = batch.len() as f64;
         let passes = self.passes(batch.len());
-        load(&passes, pixels, 0..batch.len());
+        profile.time("input", Pass::Forward, 0.0, || {
+            load(&passes, pixels, &scaling, 0..batch.len());
+        });
         // Workers' changes of the running statistics add up to their average by examples.
         let weight = batch.len() as f32 * context.scale;
-        for index in 0..layers {
-            passes.forward(index, params, Some((&mut *grad, weight)));
+        for (index, (name, flops)) in costs.iter().enumerate().take(layers) {
+            profile.time(name, Pass::Forward, images * flops, || {
+                passes.forward(index, params, Some((&mut *grad, weight)));
+            });
         }
-        let logits = passes.logits(params, Some(&dropout));
+        let (name, flops) = &costs[layers];
+        let logits = profile
+            .time(name, Pass::Forward, images * flops, || passes.logits(params, Some(&dropout)));
         let classes = passes.shape.classes;
         let isa = passes.compute.isa();
         let loss = loss::cross_entropy(isa, logits, classes, &batch.labels, context.scale);
-        passes.classifier_back(params, grad);
+        profile.time(name, Pass::Backward, 2.0 * images * flops, || {
+            passes.classifier_back(params, grad);
+        });
         let mut hand_over = |range: Range<usize>, params: &mut [f32], grad: &mut [f32]| {
             ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
         };
         hand_over(passes.shape.classifier_weight.start..all, params, grad);
-        let mut parts = passes.pool_back(&dropout);
+        let mut parts = if head_only { 0 } else { passes.pool_back(&dropout) };
         let mut narrow = 0;
         for index in (0..layers).rev() {
-            parts = passes.backward(index, parts, narrow, params, grad);
             let layer = &passes.shape.layers[index];
-            if layer.role == Role::Expand {
-                narrow = 1 - narrow;
+            if head_only {
+                // Running statistics go on following the data; their changes are there already.
+                for range in [&layer.weight, &layer.gamma, &layer.beta] {
+                    grad[range.clone()].fill(0.0);
+                }
+            } else {
+                let (name, flops) = &costs[index];
+                let gradients = if layer.role == Role::Stem { 1.0 } else { 2.0 };
+                parts = profile.time(name, Pass::Backward, gradients * images * flops, || {
+                    passes.backward(index, parts, narrow, params, grad)
+                });
+                if layer.role == Role::Expand {
+                    narrow = 1 - narrow;
+                }
             }
             hand_over(layer.all(), params, grad);
         }
+        self.profile = profile;
+        self.costs = costs;
         Ok(loss)
     }
 
     fn pool(&self) -> Option<&Pool> {
         Some(self.compute.pool())
+    }
+
+    fn profile(&mut self) -> Option<&mut Profile> {
+        Some(&mut self.profile)
     }
 
     fn score(
@@ -245,10 +302,11 @@ impl Model for MobileNetV2 {
         let pixels = input::pixels(NAME, batch, self.shape.image.len(), self.shape.classes)?;
         self.reserve(batch.len().min(SCORE_IMAGES));
         let capacity = self.plan.capacity.max(1);
+        let scaling = self.scaling;
         for start in (0..batch.len()).step_by(capacity) {
             let examples = start..(start + capacity).min(batch.len());
             let passes = self.passes(examples.len());
-            load(&passes, pixels, examples.clone());
+            load(&passes, pixels, &scaling, examples.clone());
             for index in 0..passes.shape.layers.len() {
                 passes.forward(index, params, None);
             }

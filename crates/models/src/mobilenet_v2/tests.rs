@@ -13,14 +13,8 @@ fn schema(side: usize, channels: usize, classes: usize) -> Schema {
 
 fn model(isa: Isa, threads: usize, width: f32, dropout: f32) -> MobileNetV2 {
     let image = ImageShape { height: 41, width: 46, channels: 3 };
-    MobileNetV2 {
-        shape: Shape::new(image, 3, width),
-        dropout,
-        compute: Compute::with_isa(isa, threads),
-        plan: Plan::default(),
-        floats: Buffer::default(),
-        sums: Vec::new(),
-    }
+    let compute = Compute::with_isa(isa, threads);
+    MobileNetV2::new(Shape::new(image, 3, width), dropout, compute)
 }
 
 fn batch(examples: usize) -> Batch {

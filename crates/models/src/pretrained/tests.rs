@@ -133,6 +133,27 @@ fn mismatches_name_both_sides_and_change_nothing() {
 }
 
 #[test]
+fn files_of_others_expect_imagenet_pixels_and_our_own_say_what_they_expect() {
+    let path = std::env::temp_dir().join(format!("paceline-input-{}", std::process::id()));
+    let expects = |metadata: Option<&[(&str, &str)]>| {
+        let view = TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap();
+        let pairs = metadata.map(|pairs| {
+            pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+        });
+        fs::write(&path, safetensors::serialize([("a", view)], pairs).unwrap()).unwrap();
+        expects_imagenet_input(&path).unwrap()
+    };
+    assert!(expects(None));
+    assert!(expects(Some(&[("format", "pt")])));
+    assert!(!expects(Some(&[("format", OWN_FORMAT)])));
+    assert!(expects(Some(&[("format", OWN_FORMAT), (INPUT_KEY, IMAGENET_INPUT)])));
+    fs::write(&path, b"garbage").unwrap();
+    assert!(expects_imagenet_input(&path).is_err());
+    fs::remove_file(&path).unwrap();
+    assert!(expects_imagenet_input(&path).is_err());
+}
+
+#[test]
 fn half_precision_is_widened_exactly() {
     for (bits, wanted) in
         [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 2f32.powi(-24)), (0x7bff, 65504.0), (0x8000, -0.0)]

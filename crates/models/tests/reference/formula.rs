@@ -58,6 +58,13 @@ impl Case {
         self.0["shapes"].as_object().unwrap().keys().map(|name| (name, self.shape(name)))
     }
 
+    /// The formula's weights of one tensor, in PyTorch's order.
+    pub(crate) fn values(&self, name: &str) -> Vec<f32> {
+        let shape = self.shape(name);
+        let (scale, shift) = recipe(name, &shape, self.0["smooth"] == true);
+        uniform(name, shape.iter().product()).map(|value| value * scale + shift).collect()
+    }
+
     /// Fills our buffer with the formula's weights.
     pub(crate) fn fill(&self, layout: &Layout) -> Vec<f32> {
         let mut params = vec![f32::NAN; layout.len()];

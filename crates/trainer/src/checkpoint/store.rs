@@ -186,7 +186,7 @@ impl Store {
         groups: &[Group<'_>],
     ) -> io::Result<FileSum> {
         let mut out = BufWriter::with_capacity(256 << 10, (self.create)(path)?);
-        let sum = tensors::write(&mut out, layout, groups)?;
+        let sum = tensors::write(&mut out, layout, groups, false)?;
         let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync()?;
         Ok(sum)
@@ -382,13 +382,20 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Writes weights alone as one safetensors file, which appears whole or not at all.
-pub(crate) fn write_weights(path: &Path, layout: &Layout, params: &[f32]) -> io::Result<()> {
+/// Writes weights alone as one safetensors file, which appears whole or not at all; the file says how
+/// the pixels they were trained on were scaled.
+pub(crate) fn write_weights(
+    path: &Path,
+    layout: &Layout,
+    params: &[f32],
+    imagenet_input: bool,
+) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let written = File::create(&temporary).and_then(|file| {
         let mut out = BufWriter::with_capacity(256 << 10, file);
-        tensors::write(&mut out, layout, &[Group { prefix: "", values: params }])?;
+        let groups = [Group { prefix: "", values: params }];
+        tensors::write(&mut out, layout, &groups, imagenet_input)?;
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
     });
     written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {

@@ -4,7 +4,7 @@
 //! double the memory of a large model at the worst moment.
 
 use super::manifest::FileSum;
-use paceline_models::Layout;
+use paceline_models::{Layout, pretrained};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -24,9 +24,14 @@ pub(super) fn write(
     out: &mut dyn Write,
     layout: &Layout,
     groups: &[Group<'_>],
+    imagenet_input: bool,
 ) -> io::Result<FileSum> {
     let mut header = Map::new();
-    header.insert("__metadata__".into(), json!({ "format": "paceline" }));
+    let mut about = Map::from_iter([("format".into(), pretrained::OWN_FORMAT.into())]);
+    if imagenet_input {
+        about.insert(pretrained::INPUT_KEY.into(), pretrained::IMAGENET_INPUT.into());
+    }
+    header.insert("__metadata__".into(), Value::Object(about));
     for (number, group) in groups.iter().enumerate() {
         let base = number * layout.len();
         for entry in layout.entries() {

@@ -1,0 +1,328 @@
+//! `paceline matmul`: trace or product of matrices too large for memory.
+
+use crate::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Table, Terminal, Unit};
+use anyhow::Context as _;
+use paceline_matmul::{Input, MatmulError, Outcome, Plan, Settings, Work, run};
+use paceline_models::kernels::Isa;
+use paceline_models::random::mix;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `paceline matmul`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  paceline matmul --size 100000 --memory 2GiB          trace(A B) of two generated matrices of 40 GB each
+  paceline matmul --size 100000 --identity             the same without a product
+  paceline matmul --a left.npy --b right.npy --out product.npy
+
+The trace needs only the block pairs that meet, A(i, k) and B(k, i); worker (i + k) mod workers has both.
+The same call continues a run that was stopped or killed.")]
+pub struct Args {
+    /// Rows and columns of generated matrices
+    #[arg(long, value_name = "N", conflicts_with = "a", required_unless_present = "a")]
+    size: Option<u64>,
+    /// The left matrix, a square .npy file
+    #[arg(long, value_name = "FILE")]
+    a: Option<PathBuf>,
+    /// The right matrix [default: the left one again]
+    #[arg(long, value_name = "FILE", requires = "a")]
+    b: Option<PathBuf>,
+    /// Multiply the generated matrix by itself
+    #[arg(long, conflicts_with = "a")]
+    same: bool,
+    /// Decides the values of generated matrices
+    #[arg(long, default_value_t = 1, conflicts_with = "a")]
+    seed: u64,
+    /// Use trace(A B) = Σ a(i,j) b(j,i) instead of block products
+    #[arg(long)]
+    identity: bool,
+    /// Compute the whole product, not only its trace
+    #[arg(long, conflicts_with = "identity")]
+    product: bool,
+    /// Write the whole product to this .npy file
+    #[arg(long, value_name = "FILE", conflicts_with = "identity")]
+    out: Option<PathBuf>,
+    /// Rows of a block [default: as memory allows, at most 2048 for a trace, 8192 for a product]
+    #[arg(long, value_name = "ROWS")]
+    block: Option<usize>,
+    /// Memory for all workers together
+    #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = parse_bytes)]
+    memory: u64,
+    /// Tasks that share the block pairs [default: one for each core this process may use]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Threads of all workers together [default: all cores this process may use]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Do not check products (Freivalds' method costs a few per cent)
+    #[arg(long)]
+    no_verify: bool,
+    /// File that keeps finished blocks [default: a name made from what is computed, in this folder]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Forget what an earlier run has done
+    #[arg(long)]
+    fresh: bool,
+    /// Seconds between two writes of the state
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    save_every: u64,
+}
+
+/// Computes and says what it took.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let settings = settings(args)?;
+    let state = settings.state.as_deref().expect("set by `settings`");
+    if args.fresh && state.exists() {
+        fs::remove_file(state).with_context(|| format!("cannot remove `{}`", state.display()))?;
+    }
+    let resuming = state.exists();
+    let stop = terminal.interrupt()?;
+    let bar = terminal.progress("multiplying", None, Unit::Items("blocks"));
+    let result = run(&settings, &stop, &mut |progress| {
+        bar.set_total(progress.jobs as u64);
+        bar.set(progress.done as u64);
+        bar.message(format!("{:.0} GFLOP/s", progress.flops_per_second / 1e9));
+    });
+    drop(bar);
+    let outcome = result.map_err(|error| advise(error, args))?;
+    if resuming && outcome.resumed > 0 {
+        terminal.note(format!(
+            "{} of {} blocks were done already",
+            outcome.resumed,
+            outcome.plan.jobs()
+        ));
+    }
+    terminal.json(&document(&settings, &outcome))?;
+    if !outcome.complete {
+        terminal.note(format!(
+            "stopped after {} of {} blocks; the same call goes on from there (`{}`)",
+            outcome.done,
+            outcome.plan.jobs(),
+            state.display()
+        ));
+        return Ok(Exit::Interrupted);
+    }
+    show(&settings, &outcome, terminal)?;
+    Ok(Exit::Done)
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    let (left, right) = match (&args.a, args.size) {
+        (Some(a), _) => {
+            (Input::File(a.clone()), Input::File(args.b.clone().unwrap_or_else(|| a.clone())))
+        }
+        (None, Some(size)) => {
+            let generated = |matrix| Input::Generated { size, seed: args.seed, matrix };
+            (generated(0), generated(u64::from(!args.same)))
+        }
+        (None, None) => {
+            return Err(usage("neither `--size` nor `--a` is given", "try `--size 10000`"));
+        }
+    };
+    let work = if args.identity {
+        Work::Identity
+    } else if args.product || args.out.is_some() {
+        Work::Product
+    } else {
+        Work::Trace
+    };
+    let cores = paceline_batch::cores().count;
+    let state = match &args.state {
+        Some(path) => path.clone(),
+        None => PathBuf::from(state_name(&left, &right, work, args)?),
+    };
+    Ok(Settings {
+        left,
+        right,
+        work,
+        block: args.block,
+        memory: args.memory,
+        workers: args.workers.unwrap_or(cores),
+        threads: args.threads.unwrap_or(cores),
+        isa: Isa::current().exit(Exit::Usage)?,
+        verify: !args.no_verify,
+        output: args.out.clone(),
+        state: Some(state),
+        save_every: Duration::from_secs(args.save_every),
+    })
+}
+
+/// Other work, another name: runs side by side in one folder do not meet.
+fn state_name(left: &Input, right: &Input, work: Work, args: &Args) -> anyhow::Result<String> {
+    let text = format!(
+        "{} | {} | {work:?} | {:?} | {:?}",
+        left.describe().map_err(|error| advise(error, args))?,
+        right.describe().map_err(|error| advise(error, args))?,
+        args.block,
+        args.out
+    );
+    let hash = text.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+    Ok(format!("matmul-{hash:016x}.state.json"))
+}
+
+/// What to do about an error, and how to exit.
+fn advise(error: MatmulError, args: &Args) -> anyhow::Error {
+    let (hint, exit) = match &error {
+        MatmulError::Memory { needed, workers, .. } => {
+            let least = needed.div_ceil(1 << 20);
+            (format!("give `--memory {least}MiB`, fewer than {workers} `--workers`, or a smaller `--block`"), Exit::Usage)
+        }
+        MatmulError::Size { .. } | MatmulError::None { .. } => {
+            ("see `paceline matmul --help`".to_owned(), Exit::Usage)
+        }
+        MatmulError::Damaged { .. } | MatmulError::Other { .. } | MatmulError::OutputLost { .. } => {
+            ("begin again with `--fresh`, or choose another `--state`".to_owned(), Exit::Failed)
+        }
+        MatmulError::Npy { .. } | MatmulError::Length { .. } => {
+            ("write it with `numpy.save(path, matrix.astype('<f4'))`".to_owned(), Exit::Failed)
+        }
+        MatmulError::Wrong { .. } => (
+            "run it again: the state holds what was right; if it stays, suspect memory or CPU, or compare with PACELINE_ISA=portable".to_owned(),
+            Exit::Retry,
+        ),
+        MatmulError::Write { .. } if args.out.is_some() => {
+            ("is there room on the disk? The whole product takes 4 bytes an element".to_owned(), Exit::Failed)
+        }
+        _ => return error.into(),
+    };
+    let dressed: anyhow::Result<()> = Err(error).hint(hint).exit(exit);
+    dressed.expect_err("made of an error")
+}
+
+/// Multiplications and additions of the other ways to the same result.
+#[allow(clippy::cast_precision_loss)]
+fn other_ways(plan: &Plan) -> (f64, f64) {
+    let size = plan.size as f64;
+    (2.0 * size * size * size, 2.0 * size * size)
+}
+
+fn show(settings: &Settings, outcome: &Outcome, terminal: &Terminal) -> anyhow::Result<()> {
+    let plan = &outcome.plan;
+    let (whole, identity) = other_ways(plan);
+    let flops = plan.flops();
+    let mut table = Table::new(["trace(A B)", &format!("{:.6}", outcome.trace)]);
+    if plan.work == Work::Product {
+        table.row(["sum of elements", &format!("{:.4}", outcome.sum)]);
+        table.row(["Frobenius norm", &format!("{:.4}", outcome.norm)]);
+    }
+    table.row([
+        "matrices",
+        &format!(
+            "{0} x {0}, {1} x {1} blocks of {2} rows",
+            plan.size,
+            plan.blocks,
+            plan.block_rows()
+        ),
+    ]);
+    table.row(["memory", &format!("{} MiB at most, {} workers", plan.bytes() >> 20, plan.workers)]);
+    table.row([
+        "time",
+        &format!(
+            "{:.2} s, {:.1} GFLOP/s",
+            outcome.seconds_in_all,
+            outcome.flops / outcome.seconds.max(1e-9) / 1e9
+        ),
+    ]);
+    let times =
+        |other: f64| format!("{:.4} TFLOP, {:.1} times as much", other / 1e12, other / flops);
+    table.row(["work", &format!("{:.4} TFLOP", flops / 1e12)]);
+    match plan.work {
+        Work::Trace => {
+            table.row(["whole product", &times(whole)]);
+            table.row([
+                "with --identity",
+                &format!("{:.4} TFLOP, {:.0} times less", identity / 1e12, flops / identity),
+            ]);
+        }
+        Work::Identity => {
+            table.row(["by block products", &times(identity * plan.block_rows() as f64)]);
+            table.row(["whole product", &times(whole)]);
+        }
+        Work::Product => {}
+    }
+    table.row(["checked", checked(settings, plan.work)]);
+    terminal.data(table)
+}
+
+fn checked(settings: &Settings, work: Work) -> &'static str {
+    match (settings.verify, work) {
+        (false, _) => "no",
+        (true, Work::Identity) => "the first corner against its product",
+        (true, _) => "every block, by Freivalds' method with two vectors",
+    }
+}
+
+fn document(settings: &Settings, outcome: &Outcome) -> Value {
+    let plan = &outcome.plan;
+    let (whole, identity) = other_ways(plan);
+    let flops = plan.flops();
+    let whole_only = |value: f64| (plan.work == Work::Product).then_some(value);
+    json!({
+        "work": plan.work,
+        "size": plan.size,
+        "blocks": plan.blocks,
+        "block_rows": plan.block_rows(),
+        "jobs": plan.jobs(),
+        "workers": plan.workers,
+        "threads": settings.threads,
+        "memory_bytes": plan.bytes(),
+        "complete": outcome.complete,
+        "done": outcome.done,
+        "resumed": outcome.resumed,
+        "trace": outcome.complete.then_some(outcome.trace),
+        "sum": whole_only(outcome.sum),
+        "norm": whole_only(outcome.norm),
+        "seconds": outcome.seconds,
+        "seconds_in_all": outcome.seconds_in_all,
+        "flops": flops,
+        "flops_per_second": outcome.flops / outcome.seconds.max(1e-9),
+        "whole_product_flops": whole,
+        "identity_flops": identity,
+        "verified": checked(settings, plan.work),
+        "output": settings.output,
+    })
+}
+
+/// `2GiB`, `512 MiB`, `4GB`, or plain bytes.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits =
+        text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "kb" => 1_000,
+        "m" | "mib" => 1 << 20,
+        "mb" => 1_000_000,
+        "g" | "gib" => 1 << 30,
+        "gb" => 1_000_000_000,
+        "t" | "tib" => 1 << 40,
+        "tb" => 1_000_000_000_000,
+        other => return Err(format!("`{other}` is no unit; try 512MiB or 2GiB")),
+    };
+    let number: f64 = number.parse().map_err(|_| "no number; try 512MiB or 2GiB".to_owned())?;
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let bytes = (number * factor as f64) as u64;
+    if bytes == 0 { Err("no memory at all; try 2GiB".to_owned()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_bytes;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(parse_bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(parse_bytes("1.5 MiB"), Ok(3 << 19));
+        assert_eq!(parse_bytes("4GB"), Ok(4_000_000_000));
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        for wrong in ["", "GiB", "2 apples", "-1", "0", "1.2.3G"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

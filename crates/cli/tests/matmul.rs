@@ -1,0 +1,104 @@
+//! `paceline matmul` as a process: killed and continued, wrong calls, JSON.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn matmul(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    command.current_dir(folder).args(["matmul", "--json"]).args(args);
+    command
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Killed again and again at whatever moment, a run still ends with the bits of one that was not.
+#[test]
+fn a_killed_run_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--size", "3000", "--block", "100", "--save-every", "0", "--workers", "2"];
+    let args = [&args[..], &["--threads", "2", "--memory", "512MiB", "--out", "c.npy"]].concat();
+    let whole = json(
+        &matmul(folder.path(), &[&args[..], &["--state", "whole.json"]].concat()).output().unwrap(),
+    );
+    let product = std::fs::read(folder.path().join("c.npy")).unwrap();
+    std::fs::remove_file(folder.path().join("c.npy")).unwrap();
+    let state = folder.path().join("s.json");
+    let args = [&args[..], &["--state", "s.json"]].concat();
+    let mut kills = 0;
+    let mut length = 0;
+    while kills < 3 {
+        let mut child = matmul(folder.path(), &args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        // Until it has kept something new, so that every round makes progress.
+        loop {
+            let now = std::fs::metadata(&state).map_or(0, |metadata| metadata.len());
+            if now > length || child.try_wait().unwrap().is_some() {
+                length = now;
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no state was written");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the run was over before it could be killed");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    let last = json(&matmul(folder.path(), &args).output().unwrap());
+    assert!(last["resumed"].as_u64().unwrap() >= 3, "{last}");
+    for key in ["trace", "sum", "norm"] {
+        assert_eq!(last[key], whole[key], "{key}");
+    }
+    assert_eq!(std::fs::read(folder.path().join("c.npy")).unwrap(), product);
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let temporary = |name: &&std::ffi::OsString| name.to_string_lossy().ends_with(".tmp");
+    let left: Vec<_> = left.iter().filter(|name| !temporary(name)).collect();
+    assert_eq!(left, ["c.npy"], "state and partial output are gone");
+}
+
+#[test]
+fn the_identity_gives_the_same_trace_for_a_fraction_of_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = json(&matmul(folder.path(), &["--size", "333"]).output().unwrap());
+    let identity = json(&matmul(folder.path(), &["--size", "333", "--identity"]).output().unwrap());
+    let (a, b) = (trace["trace"].as_f64().unwrap(), identity["trace"].as_f64().unwrap());
+    assert!((a - b).abs() < 1e-3, "{a} {b}");
+    let ratio = trace["flops"].as_f64().unwrap() / identity["flops"].as_f64().unwrap();
+    assert!((ratio - 333.0).abs() < 1e-9, "{ratio}");
+    let same = json(&matmul(folder.path(), &["--size", "333", "--same"]).output().unwrap());
+    assert_ne!(same["trace"], trace["trace"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "short runs leave nothing");
+}
+
+#[test]
+fn wrong_calls_are_refused_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, code, needle) in [
+        (&["--size", "100000", "--memory", "1MiB"][..], 2, "hint: give `--memory"),
+        (&["--size", "0"], 2, "must be between"),
+        (&["--size", "9", "--workers", "0"], 2, "no workers"),
+        (&["--size", "9", "--block", "0"], 2, "no rows in a block"),
+        (&[], 2, "--size"),
+        (&["--size", "9", "--memory", "lots"], 2, "try 512MiB"),
+        (&["--size", "9", "--identity", "--out", "x.npy"], 2, "cannot be used with"),
+        (&["--a", "absent.npy"], 1, "cannot read `absent.npy`"),
+    ] {
+        let output = matmul(folder.path(), args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(needle), "{args:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}

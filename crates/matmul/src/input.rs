@@ -1,0 +1,105 @@
+//! Where blocks come from.
+
+use crate::{MatmulError, npy::Npy, numeric};
+use paceline_models::kernels::Compute;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+/// Rows that a thread makes at a time.
+const ROWS: usize = 64;
+
+/// One of the two matrices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Values even between -1 and 1, each a function of seed, matrix number, row and column.
+    Generated {
+        /// Rows and columns.
+        size: u64,
+        /// The seed.
+        seed: u64,
+        /// Tells matrices of one seed apart.
+        matrix: u64,
+    },
+    /// An `.npy` file.
+    File(PathBuf),
+}
+
+impl Input {
+    /// What it is, in a line; other contents give another line, so that a state is not mistaken.
+    pub fn describe(&self) -> Result<String, MatmulError> {
+        match self {
+            Self::Generated { size, seed, matrix } => {
+                Ok(format!("generated {size} seed {seed} matrix {matrix}"))
+            }
+            Self::File(path) => {
+                let metadata = path
+                    .metadata()
+                    .map_err(|source| MatmulError::Read { path: path.clone(), source })?;
+                let changed = metadata.modified().ok();
+                let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+                let name = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+                let nanoseconds = changed.unwrap_or_default().as_nanos();
+                Ok(format!("{} of {} bytes at {nanoseconds}", name.display(), metadata.len()))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Generated { .. } => PathBuf::from("(generated)"),
+            Self::File(path) => path.clone(),
+        }
+    }
+
+    /// Opens it for one worker.
+    pub(crate) fn open(&self) -> Result<Reader, MatmulError> {
+        Ok(match self {
+            Self::Generated { size, seed, matrix } => {
+                Reader::Generated { size: *size, seed: *seed, matrix: *matrix }
+            }
+            Self::File(path) => Reader::File(Npy::open(path)?),
+        })
+    }
+}
+
+/// Reads blocks of one matrix.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    Generated { size: u64, seed: u64, matrix: u64 },
+    File(Npy),
+}
+
+impl Reader {
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::Generated { size, .. } => *size,
+            Self::File(npy) => npy.size(),
+        }
+    }
+
+    /// Fills the first `rows * columns` floats of `to`.
+    pub(crate) fn block(
+        &mut self,
+        compute: &Compute,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        to: &mut [f32],
+    ) -> Result<(), MatmulError> {
+        let to = &mut to[..rows.len() * columns.len()];
+        match self {
+            Self::Generated { seed, matrix, .. } => {
+                let first = u32::try_from(columns.start).expect("the plan bounds the size");
+                let (seed, matrix, isa) = (*seed, *matrix, compute.isa());
+                compute.pool().for_chunks(to, ROWS * columns.len(), |number, to| {
+                    let lines = to.chunks_exact_mut(columns.len());
+                    for (row, to) in (rows.start + number * ROWS..).zip(lines) {
+                        numeric::fill_row(isa, seed, matrix, row as u64, first, to);
+                    }
+                });
+                Ok(())
+            }
+            Self::File(npy) => npy.read(rows, columns, to),
+        }
+    }
+}

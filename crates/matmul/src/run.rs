@@ -1,0 +1,263 @@
+//! Runs a plan: workers on threads, their parts added up in one place, the state kept on disk.
+
+use crate::{
+    Input, MatmulError, Plan, Work,
+    npy::Writer,
+    state::{Part, State},
+    worker::{Worker, either},
+};
+use paceline_models::kernels::{Compute, Isa};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often progress is told while nothing happens.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What to compute, and with what.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `A`.
+    pub left: Input,
+    /// `B`.
+    pub right: Input,
+    /// What of their product.
+    pub work: Work,
+    /// Rows of a block at most; chosen to fit where it is not given.
+    pub block: Option<usize>,
+    /// Bytes for all workers together.
+    pub memory: u64,
+    /// Tasks that share the block pairs.
+    pub workers: usize,
+    /// Threads, shared out among the workers (one each at least).
+    pub threads: usize,
+    /// The instruction set of the kernels.
+    pub isa: Isa,
+    /// Whether products are checked.
+    pub verify: bool,
+    /// Where the whole product goes, if anywhere.
+    pub output: Option<PathBuf>,
+    /// Where finished jobs are kept; nowhere without.
+    pub state: Option<PathBuf>,
+    /// The state is written at most this often.
+    pub save_every: Duration,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Jobs done, earlier runs included.
+    pub done: usize,
+    /// All jobs.
+    pub jobs: usize,
+    /// Multiplications and additions per second, of this run.
+    pub flops_per_second: f64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The plan.
+    pub plan: Plan,
+    /// Whether all jobs are done; otherwise the rest was stopped, and the figures cover what was done.
+    pub complete: bool,
+    /// Jobs done.
+    pub done: usize,
+    /// Of these, by earlier runs.
+    pub resumed: usize,
+    /// `trace(A B)`.
+    pub trace: f64,
+    /// Sum of all elements of the product; 0 unless it was computed whole.
+    pub sum: f64,
+    /// Square root of the sum of their squares.
+    pub norm: f64,
+    /// Seconds of this run.
+    pub seconds: f64,
+    /// Seconds of this run and the earlier ones it went on from.
+    pub seconds_in_all: f64,
+    /// Multiplications and additions of this run.
+    pub flops: f64,
+}
+
+/// Computes; calls `tell` now and then; ends early when `stop` is raised.
+pub fn run(
+    settings: &Settings,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Outcome, MatmulError> {
+    let size = check_sizes(settings)?;
+    let stored = settings.state.as_deref().map(State::read).transpose()?.flatten();
+    // A run goes on with the blocks it began with, whatever the memory would suggest today.
+    let stored_block = stored.as_ref().map(|state| (size as usize).div_ceil(state.blocks.max(1)));
+    let block = settings.block.or(stored_block.filter(|&block| block > 0));
+    let plan = Plan::new(settings.work, size, settings.workers, settings.memory, block)?;
+    let fresh = State::new(&plan, settings.left.describe()?, settings.right.describe()?);
+    let mut state = match (stored, &settings.state) {
+        (Some(stored), Some(path)) => {
+            stored.check(&fresh, path)?;
+            stored
+        }
+        _ => fresh,
+    };
+    let partial = settings.output.as_deref().map(partial_name);
+    if let Some(partial) = &partial {
+        let (writer, there) = Writer::open(partial, size)?;
+        if let (false, false, Some(path)) = (there, state.parts.is_empty(), &settings.state) {
+            drop(writer);
+            let _ = fs::remove_file(partial);
+            return Err(MatmulError::OutputLost { state: path.clone(), output: partial.clone() });
+        }
+    }
+    let result = work(settings, &plan, &mut state, partial.as_deref(), stop, tell);
+    let nothing_kept = settings.state.is_none() || state.parts.is_empty();
+    if let (Err(_), true, Some(partial)) = (&result, nothing_kept, &partial) {
+        let _ = fs::remove_file(partial); // nothing half-written without a state that knows of it
+    }
+    let outcome = result?;
+    if let (false, true, Some(partial)) = (outcome.complete, settings.state.is_none(), &partial) {
+        let _ = fs::remove_file(partial);
+    }
+    if outcome.complete {
+        if let (Some(partial), Some(output)) = (&partial, &settings.output) {
+            fs::rename(partial, output)
+                .map_err(|source| MatmulError::Write { path: output.clone(), source })?;
+        }
+        if let Some(path) = settings.state.as_deref().filter(|path| path.exists()) {
+            fs::remove_file(path)
+                .map_err(|source| MatmulError::Write { path: path.to_owned(), source })?;
+        }
+    }
+    Ok(outcome)
+}
+
+fn check_sizes(settings: &Settings) -> Result<u64, MatmulError> {
+    let (left, right) = (settings.left.open()?.size(), settings.right.open()?.size());
+    if left != right {
+        return Err(MatmulError::Sizes {
+            left_path: settings.left.path(),
+            left,
+            right_path: settings.right.path(),
+            right,
+        });
+    }
+    Ok(left)
+}
+
+/// The output's name until it is whole.
+fn partial_name(output: &Path) -> PathBuf {
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    output.with_file_name(name)
+}
+
+fn work(
+    settings: &Settings,
+    plan: &Plan,
+    state: &mut State,
+    partial: Option<&Path>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Outcome, MatmulError> {
+    let resumed = state.parts.len();
+    let mut open = vec![true; plan.jobs()];
+    state.parts.iter().for_each(|part| open[part.job] = false);
+    let (halt, begun) = (AtomicBool::new(false), Instant::now());
+    let earlier = state.seconds;
+    let mut flops = 0.0;
+    let mut failure = None;
+    thread::scope(|scope| {
+        // Bounded, so that workers do not run ahead of what is kept.
+        let (sender, receiver) = mpsc::sync_channel::<Result<Part, MatmulError>>(plan.workers);
+        for number in 0..plan.workers {
+            let (sender, open, halt) = (sender.clone(), &open, &halt);
+            scope.spawn(move || {
+                let stopped = || either(stop, halt);
+                // Threads are shared out; the first workers get what does not divide.
+                let threads = (settings.threads + number) / plan.workers;
+                let compute = Compute::with_isa(settings.isa, threads.max(1));
+                let begin = || {
+                    let output = partial.map(|path| Writer::open(path, plan.size as u64));
+                    let output = output.transpose()?.map(|(writer, _)| writer);
+                    Worker::new(plan, settings, compute, output)
+                };
+                let mut worker = match begin() {
+                    Ok(worker) => worker,
+                    Err(error) => {
+                        let _ = sender.send(Err(error));
+                        return;
+                    }
+                };
+                let mine = |&job: &usize| open[job] && plan.worker_of(job) == number;
+                for job in (0..plan.jobs()).filter(mine) {
+                    if stopped() {
+                        return;
+                    }
+                    // Nobody listens any more when sending fails: the run is over.
+                    match worker.job(job, &stopped) {
+                        Ok(None) => return,
+                        Ok(Some(part)) => _ = sender.send(Ok(part)),
+                        Err(error) => _ = sender.send(Err(error)),
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut saved = Instant::now();
+        let mut unsaved = false;
+        loop {
+            match receiver.recv_timeout(TICK) {
+                Ok(Ok(part)) => {
+                    flops += plan.flops_of(part.job);
+                    state.parts.push(part);
+                    unsaved = true;
+                }
+                Ok(Err(error)) => {
+                    failure.get_or_insert(error);
+                    halt.store(true, Ordering::Relaxed);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            state.seconds = earlier + begun.elapsed().as_secs_f64();
+            let due = saved.elapsed() >= settings.save_every;
+            let last = state.parts.len() == plan.jobs();
+            if let (true, true, false, Some(path)) = (unsaved, due, last, &settings.state) {
+                let before = Instant::now();
+                if let Err(error) = state.write(path) {
+                    failure.get_or_insert(error);
+                    halt.store(true, Ordering::Relaxed);
+                }
+                // A long list of small jobs must not spend its time on writing.
+                saved = Instant::now() + 20 * before.elapsed();
+                unsaved = false;
+            }
+            let rate = flops / begun.elapsed().as_secs_f64().max(1e-9);
+            let done = state.parts.len();
+            tell(Progress { done, jobs: plan.jobs(), flops_per_second: rate });
+        }
+    });
+    state.parts.sort_unstable_by_key(|part| part.job);
+    let complete = state.parts.len() == plan.jobs();
+    if let (false, Some(path)) = (complete || state.parts.is_empty(), &settings.state) {
+        state.write(path)?;
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let total = |of: fn(&Part) -> f64| state.parts.iter().map(of).sum::<f64>();
+    Ok(Outcome {
+        plan: plan.clone(),
+        complete,
+        done: state.parts.len(),
+        resumed,
+        trace: total(|part| part.trace),
+        sum: total(|part| part.sum),
+        norm: total(|part| part.squares).sqrt(),
+        seconds: begun.elapsed().as_secs_f64(),
+        seconds_in_all: state.seconds,
+        flops,
+    })
+}

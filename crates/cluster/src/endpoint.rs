@@ -12,6 +12,7 @@ use crate::handshake::{self, Deadlined, Hello, Purpose, Security, ShakeError, Wi
 use crate::key::ClusterKey;
 use crate::link::{Link, Wait};
 use crate::strangers::{Notice, Strangers};
+use crate::transport::sealed::{self, Secrets};
 use crate::transport::shared::region::{Owned, Region, machine};
 use crate::transport::{shared, tcp, tls};
 use std::collections::VecDeque;
@@ -253,7 +254,8 @@ struct Examined {
     client: Hello,
     /// Memory that the client has mapped too.
     memory: Option<Region>,
-    tls: Option<rustls::Connection>,
+    /// The keys, if the connection is encrypted.
+    secrets: Option<Secrets>,
 }
 
 impl Shared {
@@ -304,7 +306,7 @@ impl Shared {
             handshake::confirm(wire, word)?;
             Ok::<_, ShakeError>(memory)
         };
-        let (memory, connection) = match &self.tls {
+        let (memory, secrets) = match &self.tls {
             None => {
                 let theirs = handshake::prove(&mut wire, key, &nonce, &[0; 32], &mine)?;
                 (settle(&theirs, &mut wire)?, None)
@@ -313,13 +315,13 @@ impl Shared {
                 let (mut connection, exporter) = tls::shake(configs, false, &mut wire)?;
                 let mut sealed = tls::Sealed { connection: &mut connection, stream: &mut wire };
                 let theirs = handshake::prove(&mut sealed, key, &nonce, &exporter, &mine)?;
-                (settle(&theirs, &mut sealed)?, Some(connection))
+                (settle(&theirs, &mut sealed)?, Some(tls::secrets(&connection, false)?))
             }
         };
-        Ok(match (memory, connection) {
+        Ok(match (memory, secrets) {
             (Some(memory), _) => shared::link(memory, stream, 0, peer.clone())?,
             (None, None) => tcp::link(stream, peer.clone())?,
-            (None, Some(connection)) => tls::link(connection, stream, peer.clone())?,
+            (None, Some(secrets)) => sealed::link(&secrets, stream, peer.clone())?,
         })
     }
 
@@ -346,7 +348,7 @@ impl Shared {
             }
             mine
         };
-        let (client, word, tls) = match &self.tls {
+        let (client, word, secrets) = match &self.tls {
             None => {
                 let client = handshake::examine(&mut wire, key, &nonce, &[0; 32], answer)?;
                 agree(&client).map_err(ShakeError::Refused)?;
@@ -357,11 +359,12 @@ impl Shared {
                 let mut sealed = tls::Sealed { connection: &mut connection, stream: &mut wire };
                 let client = handshake::examine(&mut sealed, key, &nonce, &exporter, answer)?;
                 agree(&client).map_err(ShakeError::Refused)?;
-                (client, handshake::confirmed(&mut sealed)?, Some(connection))
+                let word = handshake::confirmed(&mut sealed)?;
+                (client, word, Some(tls::secrets(&connection, true)?))
             }
         };
         let memory = owned.map(|owned| owned.region).filter(|_| word == handshake::MAPPED);
-        Ok(Examined { client, memory, tls })
+        Ok(Examined { client, memory, secrets })
     }
 
     /// Makes a link of a connection that proved itself, or a notice of one that did not.
@@ -384,10 +387,10 @@ impl Shared {
         let peer = Peer { task: examined.client.task, address: from.to_string() };
         // The list of strangers let go of its handle, so this one is the last.
         let Ok(stream) = Arc::try_unwrap(stream) else { return };
-        let link = match (examined.memory, examined.tls) {
+        let link = match (examined.memory, examined.secrets) {
             (Some(memory), _) => shared::link(memory, stream, 1, peer),
             (None, None) => tcp::link(stream, peer),
-            (None, Some(connection)) => tls::link(connection, stream, peer),
+            (None, Some(secrets)) => sealed::link(&secrets, stream, peer),
         };
         let Ok(link) = link else { return };
         let mut arrivals = self.lock();

@@ -1,4 +1,5 @@
-//! TLS 1.3 over TCP: between hosts, where others may read and change what passes.
+//! TLS 1.3 over TCP: how two tasks on different hosts, between which others may read and change what
+//! passes, come to keys that only they know. What the keys then protect is in `sealed`.
 //!
 //! Why no certificates. A certificate ties a key to a name by the word of somebody both sides trust.
 //! Our tasks trust one thing only, the cluster key, and it is checked right after the TLS handshake,
@@ -11,11 +12,8 @@
 //! question whose it is to the HMAC. No payload is accepted before that. The channel keys are ephemeral: who
 //! learns the cluster key later cannot read what was recorded earlier.
 
-use super::patience::Patience;
-use super::tcp::{self, Ready, sleep_on, would_block};
-use super::{Inlet, Outlet};
-use crate::frame::{FramedReceiver, FramedSender, Peer};
-use crate::link::Link;
+use super::sealed::Secrets;
+use super::tcp::would_block;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -32,13 +30,10 @@ use rustls::{
     ServerConfig, ServerConnection, SignatureScheme,
 };
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-/// Read-ahead of encrypted bytes: a few records.
-const AHEAD: usize = 128 << 10;
+/// Most bytes of a record of TLS 1.3, without its head (RFC 8446, 5.2).
+const LONGEST_RECORD: usize = (1 << 14) + 256;
 
 /// What both sides of a process need: made once, shared by all its connections.
 pub(crate) struct Configs {
@@ -140,7 +135,6 @@ pub(crate) fn shake(
     server: bool,
     stream: &mut (impl Read + Write),
 ) -> io::Result<(Connection, [u8; 32])> {
-    let bad = |error: Error| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut connection: Connection = if server {
         ServerConnection::new(Arc::clone(&configs.server)).map_err(bad)?.into()
     } else {
@@ -148,16 +142,54 @@ pub(crate) fn shake(
         let name = ServerName::try_from("paceline").expect("a valid name");
         ClientConnection::new(Arc::clone(&configs.client), name).map_err(bad)?.into()
     };
-    while connection.is_handshaking() {
-        connection.complete_io(stream)?;
+    loop {
+        while connection.wants_write() {
+            connection.write_tls(stream)?;
+        }
+        if !connection.is_handshaking() {
+            break;
+        }
+        feed(&mut connection, stream)?;
     }
-    while connection.wants_write() {
-        connection.write_tls(stream)?;
-    }
-    let exporter = connection
-        .export_keying_material([0; 32], b"EXPERIMENTAL-paceline-link", None)
-        .map_err(bad)?;
+    let exporter = export(&connection, b"EXPERIMENTAL-paceline-link", b"")?;
     Ok((connection, exporter))
+}
+
+/// The secrets for what follows the handshake: one per direction, known to both ends of this session only.
+pub(crate) fn secrets(connection: &Connection, server: bool) -> io::Result<Secrets> {
+    let secret = |context| export(connection, b"EXPERIMENTAL-paceline-records", context);
+    let (up, down) = (secret(b"client to server")?, secret(b"server to client")?);
+    Ok(if server {
+        Secrets { send: down, receive: up }
+    } else {
+        Secrets { send: up, receive: down }
+    })
+}
+
+fn export(connection: &Connection, label: &[u8], context: &[u8]) -> io::Result<[u8; 32]> {
+    connection.export_keying_material([0; 32], label, Some(context)).map_err(bad)
+}
+
+fn bad(error: Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Reads exactly one record and not a byte more: what follows the handshake is not TLS's to read.
+fn feed(connection: &mut Connection, stream: &mut impl Read) -> io::Result<()> {
+    let mut record = vec![0; 5];
+    stream.read_exact(&mut record)?;
+    let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
+    if length > LONGEST_RECORD {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no record of TLS is that long"));
+    }
+    record.resize(5 + length, 0);
+    stream.read_exact(&mut record[5..])?;
+    let mut rest = &record[..];
+    while !rest.is_empty() {
+        connection.read_tls(&mut rest)?;
+        connection.process_new_packets().map_err(bad)?;
+    }
+    Ok(())
 }
 
 /// A session as a plain blocking stream, for the rest of the handshake.
@@ -172,10 +204,7 @@ impl<S: Read + Write> Read for Sealed<'_, S> {
             if let Some(count) = would_block(self.connection.reader().read(into))? {
                 return Ok(count);
             }
-            self.connection.read_tls(&mut self.stream)?;
-            self.connection
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            feed(self.connection, &mut self.stream)?;
         }
     }
 }
@@ -193,159 +222,4 @@ impl<S: Read + Write> Write for Sealed<'_, S> {
         }
         Ok(())
     }
-}
-
-/// A session that both halves of a link use in turns. The socket does not block, so nobody holds the
-/// lock longer than a few records take to encrypt.
-struct Session {
-    connection: Mutex<Connection>,
-    stream: Arc<TcpStream>,
-}
-
-impl Session {
-    fn lock(&self) -> MutexGuard<'_, Connection> {
-        // After a panic in the middle of a record the session is useless and says so itself.
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends what waits to be sent; whether anything went.
-    fn write_out(&self, connection: &mut Connection) -> io::Result<bool> {
-        let mut moved = false;
-        while connection.wants_write() {
-            match would_block(connection.write_tls(&mut &*self.stream))? {
-                Some(count) if count > 0 => moved = true,
-                _ => break,
-            }
-        }
-        Ok(moved)
-    }
-}
-
-struct TlsOutlet {
-    session: Arc<Session>,
-}
-
-impl Outlet for TlsOutlet {
-    fn offer(&mut self, parts: &[&[u8]]) -> io::Result<usize> {
-        let mut connection = self.session.lock();
-        let mut moved = 0;
-        'parts: for part in parts {
-            let mut rest = *part;
-            while !rest.is_empty() {
-                let count = connection.writer().write(rest)?;
-                if count == 0 {
-                    self.session.write_out(&mut connection)?;
-                    if connection.wants_write() {
-                        break 'parts;
-                    }
-                }
-                rest = &rest[count..];
-                moved += count;
-            }
-        }
-        self.session.write_out(&mut connection)?;
-        Ok(moved)
-    }
-
-    fn is_clear(&self) -> bool {
-        !self.session.lock().wants_write()
-    }
-
-    fn clear(&mut self) -> io::Result<bool> {
-        let mut connection = self.session.lock();
-        self.session.write_out(&mut connection)
-    }
-
-    fn wait(&mut self, limit: Duration) -> io::Result<()> {
-        sleep_on(&[(self.session.stream.as_raw_fd(), Ready::Write)], limit)
-    }
-
-    fn socket(&self) -> Option<RawFd> {
-        Some(self.session.stream.as_raw_fd())
-    }
-}
-
-impl Drop for TlsOutlet {
-    fn drop(&mut self) {
-        let mut connection = self.session.lock();
-        connection.send_close_notify();
-        // Farewell is a courtesy: the other side takes a bare end of the stream the same way.
-        drop(self.session.write_out(&mut connection));
-        drop(self.session.stream.shutdown(Shutdown::Write));
-    }
-}
-
-struct TlsInlet {
-    session: Arc<Session>,
-    /// What came from the socket. TLS itself asks for 4 KiB at a time, each a call to the system.
-    ahead: Box<[u8]>,
-    here: std::ops::Range<usize>,
-    patience: Patience,
-}
-
-impl Inlet for TlsInlet {
-    fn take(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut connection = self.session.lock();
-        loop {
-            if let Some(count) = would_block(connection.reader().read(into))? {
-                return Ok(Some(count));
-            }
-            if self.here.is_empty() {
-                let Some(count) = would_block((&*self.session.stream).read(&mut self.ahead))?
-                else {
-                    return Ok(None);
-                };
-                self.here = 0..count;
-            }
-            let mut rest = &self.ahead[self.here.clone()];
-            self.here.start += connection.read_tls(&mut rest)?;
-            connection
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        }
-    }
-
-    fn wait(&mut self, limit: Duration) -> io::Result<()> {
-        let fd = self.session.stream.as_raw_fd();
-        let session = &self.session;
-        let found = self.patience.look(|| peek(&session.stream))?;
-        if !found {
-            let began = Instant::now();
-            sleep_on(&[(fd, Ready::Read)], limit)?;
-            self.patience.slept(began.elapsed());
-        }
-        Ok(())
-    }
-
-    fn socket(&self) -> Option<RawFd> {
-        Some(self.session.stream.as_raw_fd())
-    }
-}
-
-/// Whether the socket has bytes or has ended.
-fn peek(stream: &TcpStream) -> io::Result<bool> {
-    Ok(would_block(stream.peek(&mut [0]))?.is_some())
-}
-
-/// A link over an encrypted connection whose ends have proved who they are.
-pub(crate) fn link(connection: Connection, stream: TcpStream, peer: Peer) -> io::Result<Link> {
-    stream.set_nonblocking(true)?;
-    let stream = Arc::new(stream);
-    let session =
-        Arc::new(Session { connection: Mutex::new(connection), stream: Arc::clone(&stream) });
-    let inlet = TlsInlet {
-        session: Arc::clone(&session),
-        ahead: vec![0; AHEAD].into_boxed_slice(),
-        here: 0..0,
-        patience: Patience::new(),
-    };
-    Ok(Link {
-        peer: peer.task,
-        address: peer.address.clone(),
-        sender: Box::new(FramedSender::new(TlsOutlet { session }, peer.clone())),
-        receiver: Box::new(FramedReceiver::new(inlet, peer)),
-        closer: tcp::closer(&stream),
-        carrier: "tls",
-        pair: None,
-    })
 }

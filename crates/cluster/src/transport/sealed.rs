@@ -32,8 +32,10 @@ const HEAD: usize = 4;
 const TAG: usize = 16;
 /// Records under one key.
 const EPOCH: u64 = 1 << 20;
-/// Room for what came: two records, so that one can arrive while the other is read.
-const AHEAD: usize = 2 * (HEAD + RECORD + TAG);
+/// Most bytes of a record with all that belongs to it.
+const WHOLE: usize = HEAD + RECORD + TAG;
+/// Room for what came: several records, so that the beginning of one rarely has to be moved to the front.
+const AHEAD: usize = 4 * WHOLE;
 
 /// The secrets of both directions, from the session.
 pub(crate) struct Secrets {
@@ -168,10 +170,12 @@ impl SealedInlet {
         if self.ended {
             return Ok(true);
         }
-        if self.open.is_empty() && self.sealed.start > 0 {
+        let tight = self.buffer.len() - self.sealed.start < WHOLE;
+        if self.open.is_empty() && (self.sealed.is_empty() || tight) {
             self.buffer.copy_within(self.sealed.clone(), 0);
             self.sealed = 0..self.sealed.len();
         }
+        // Never empty when a record is incomplete: from its start there is room for a whole one.
         let room = &mut self.buffer[self.sealed.end..];
         if room.is_empty() {
             return Ok(false);
@@ -258,7 +262,7 @@ pub(crate) fn link(secrets: &Secrets, stream: TcpStream, peer: Peer) -> io::Resu
     let outlet = SealedOutlet {
         stream: Arc::clone(&stream),
         sequence: Sequence::new(secrets.send),
-        record: Vec::with_capacity(HEAD + RECORD + TAG),
+        record: Vec::with_capacity(WHOLE),
         gone: 0,
     };
     let inlet = SealedInlet {

@@ -5,6 +5,7 @@
 //! of the rounds with its spread. Peers run at the settings that serve them best (`xtask/peers`).
 
 mod benchmarks;
+mod cluster;
 mod contest;
 mod data;
 mod matmul;
@@ -37,14 +38,15 @@ const MISC: Environment = Environment {
 
 /// Runs the comparisons of one area, or of all.
 pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    let areas = if areas.is_empty() { &["data", "models", "sparse", "matmul"][..] } else { areas };
+    let areas = if areas.is_empty() { &["data", "models", "sparse", "matmul", "cluster"][..] } else { areas };
     for area in areas {
         match *area {
             "data" => data::run(root)?,
             "models" => models::run(root)?,
             "sparse" => sparse::run(root)?,
             "matmul" => matmul::run(root)?,
-            other => bail!("no such area: {other}; there are: data, models, sparse, matmul"),
+            "cluster" => cluster::run(root)?,
+            other => bail!("no such area: {other}; there are: data, models, sparse, matmul, cluster"),
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ mod data;
 mod export;
 mod learn;
 mod list;
+mod key;
 mod man;
 mod matmul;
 mod models;
@@ -72,6 +73,8 @@ pub enum Command {
     Sweep(sweep::Args),
     /// Which machines to run on: advice from a few runs, with error bars
     Advise(advise::Args),
+    /// Make or check the key that the tasks of a cluster prove themselves with
+    Key(key::Args),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -93,6 +96,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Models(args) => models::exec(args, terminal),
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),
+        Command::Key(args) => key::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),

@@ -171,6 +171,7 @@ const REGISTRIES: &[(&str, &str)] = &[
     ("crates/strategies/src/strategies", "crates/strategies/src/strategies/mod.rs"),
     ("crates/probes/src/probes", "crates/probes/src/probes/mod.rs"),
     ("crates/advisor/src/methods", "crates/advisor/src/methods.rs"),
+    ("crates/advisor/src/simulate/strategies", "crates/advisor/src/simulate/strategies/mod.rs"),
     ("crates/advisor/src/oracle/parallel", "crates/advisor/src/oracle/parallel/mod.rs"),
 ];
 

@@ -216,6 +216,14 @@ pub enum AdvisorError {
         /// What there is.
         known: String,
     },
+    /// No strategy of that name can be simulated.
+    #[error("there is no simulation of strategy `{name}`; there are {known}")]
+    UnknownStrategy {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// A machine or count outside the catalogue was told.
     #[error("{count} x `{machine}` is not in the catalogue")]
     NotInCatalogue {

@@ -20,6 +20,7 @@ mod normal;
 pub mod oracle;
 mod random;
 mod search;
+pub mod simulate;
 mod state;
 mod table;
 mod transfer;

@@ -8,6 +8,7 @@
 mod commands;
 mod failure;
 mod terminal;
+mod units;
 
 use clap::{CommandFactory, Parser};
 use failure::Exit;

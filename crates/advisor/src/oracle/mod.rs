@@ -16,10 +16,10 @@ pub use network::{Layer, Network};
 
 use crate::error::AdvisorError;
 use parallel::Strategy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What moving data costs between two tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// Seconds before the first byte arrives.
     pub latency: f64,

@@ -4,8 +4,11 @@ mod answer;
 mod ask;
 mod cloud;
 mod evaluate;
+mod links;
+mod parallel;
 mod question;
 mod scale;
+mod stepping;
 mod tell;
 
 use crate::failure::Exit;
@@ -28,6 +31,8 @@ enum Action {
     Tell(tell::Args),
     /// How many machines: a scaling curve from a few runs
     Scale(scale::Args),
+    /// Which way of parallelising a network: data, spatial, pipeline, filter, channel, or two at once
+    Parallel(Box<parallel::Args>),
     /// Replay recorded runs and say how good each method's advice is
     Evaluate(evaluate::Args),
 }
@@ -39,6 +44,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Action::Ask(args) => ask::exec(args, terminal),
         Action::Tell(args) => tell::exec(args, terminal),
         Action::Scale(args) => scale::exec(args, terminal),
+        Action::Parallel(args) => parallel::exec(args, terminal),
         Action::Evaluate(args) => evaluate::exec(args, terminal),
     }
 }

@@ -1,0 +1,440 @@
+//! Workers and servers as events: the part that both parameter-server strategies share.
+//!
+//! A worker computes, sends a piece of its gradient to every server, and goes on when every server has
+//! sent its piece of the weights back. Per host there is one network card that sends one message
+//! after the other and one that receives likewise; a server takes one gradient at a time.
+
+use super::Setting;
+use super::host::Host;
+use super::outcome::{Outcome, Staleness, TaskTime};
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// When servers answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// At once.
+    Asynchronous,
+    /// When so many workers have sent.
+    Synchronous {
+        /// Workers of one step.
+        needed: usize,
+    },
+}
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// A host's next piece of work ends, if nothing has changed since.
+    Host { host: usize, generation: u64 },
+    /// The first byte of a worker's gradient is at a server's host.
+    Arriving { server: usize, worker: usize },
+    /// A server has all of a worker's gradient.
+    Received { server: usize, worker: usize },
+    /// A worker has a server's piece of the weights.
+    Answered { worker: usize },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Timed {
+    at: f64,
+    /// Events at the same time happen in the order in which they were made.
+    number: u64,
+    event: Event,
+}
+
+impl Eq for Timed {}
+
+impl Ord for Timed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.total_cmp(&self.at).then_with(|| other.number.cmp(&self.number))
+    }
+}
+
+impl PartialOrd for Timed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A task's piece of work on its host.
+#[derive(Debug, Clone, Copy)]
+enum Job {
+    Compute {
+        worker: usize,
+    },
+    /// A worker copies its gradient to the servers on its host.
+    Push {
+        worker: usize,
+    },
+    /// A server takes a gradient.
+    Apply {
+        server: usize,
+        worker: usize,
+    },
+    /// A worker copies one server's weights, on its host.
+    Pull {
+        worker: usize,
+    },
+}
+
+impl Job {
+    /// Two numbers in one, because a host knows nothing of jobs.
+    fn encode(self, workers: usize) -> u64 {
+        let (kind, worker, server) = match self {
+            Self::Compute { worker } => (0, worker, 0),
+            Self::Push { worker } => (1, worker, 0),
+            Self::Pull { worker } => (2, worker, 0),
+            Self::Apply { server, worker } => (3, worker, server),
+        };
+        kind + 4 * (worker + workers * server) as u64
+    }
+
+    fn decode(code: u64, workers: usize) -> Self {
+        let rest = (code / 4) as usize;
+        let (worker, server) = (rest % workers, rest / workers);
+        match code % 4 {
+            0 => Self::Compute { worker },
+            1 => Self::Push { worker },
+            2 => Self::Pull { worker },
+            _ => Self::Apply { server, worker },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Worker {
+    /// Updates that its weights have seen.
+    version: u64,
+    /// Servers that have not answered yet.
+    missing: usize,
+    /// When it began to compute, and for how long it would with cores enough.
+    begun: f64,
+    own: f64,
+    /// When it had computed.
+    computed: f64,
+    time: TaskTime,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Server {
+    /// Gradients waiting to be taken.
+    queue: VecDeque<usize>,
+    busy: bool,
+    /// Gradients of this step, and workers to answer when it is complete.
+    arrived: usize,
+    waiting: Vec<usize>,
+    /// Steps completed.
+    step: u64,
+    /// Seconds of taking gradients.
+    worked: f64,
+}
+
+/// The simulation.
+pub(super) struct Engine<'a, 'b> {
+    setting: &'a mut Setting<'b>,
+    mode: Mode,
+    now: f64,
+    events: BinaryHeap<Timed>,
+    number: u64,
+    hosts: Vec<Host>,
+    /// When each host's cards are free again, and for how long they have been busy.
+    sends: Vec<(f64, f64)>,
+    receives: Vec<(f64, f64)>,
+    workers: Vec<Worker>,
+    servers: Vec<Server>,
+    threads: f64,
+    updates: u64,
+    staleness: Vec<u64>,
+    dropped: u64,
+    examples: f64,
+}
+
+impl<'a, 'b> Engine<'a, 'b> {
+    pub(super) fn new(setting: &'a mut Setting<'b>, mode: Mode) -> Self {
+        let (workers, servers) = (setting.plan.workers, setting.plan.servers);
+        let hosts = (workers + servers).div_ceil(setting.cluster.per_host);
+        let threads = setting.threads(servers);
+        let cores = setting.cluster.cores;
+        Self {
+            mode,
+            now: 0.0,
+            events: BinaryHeap::new(),
+            number: 0,
+            hosts: (0..hosts).map(|_| Host::new(cores)).collect(),
+            sends: vec![(0.0, 0.0); hosts],
+            receives: vec![(0.0, 0.0); hosts],
+            workers: vec![Worker::default(); workers],
+            servers: vec![Server::default(); servers],
+            threads,
+            updates: 0,
+            staleness: Vec::new(),
+            dropped: 0,
+            examples: 0.0,
+            setting,
+        }
+    }
+
+    /// Servers come first: the first worker sits beside the first server.
+    fn host_of_server(&self, server: usize) -> usize {
+        server / self.setting.cluster.per_host
+    }
+
+    fn host_of_worker(&self, worker: usize) -> usize {
+        (self.servers.len() + worker) / self.setting.cluster.per_host
+    }
+
+    fn after(&mut self, at: f64, event: Event) {
+        self.number += 1;
+        self.events.push(Timed { at, number: self.number, event });
+    }
+
+    fn work(&mut self, host: usize, seconds: f64, threads: f64, job: Job) {
+        let code = job.encode(self.workers.len());
+        self.hosts[host].start(self.now, seconds, threads, code);
+        self.expect(host);
+    }
+
+    fn expect(&mut self, host: usize) {
+        if let Some(at) = self.hosts[host].next_end() {
+            let generation = self.hosts[host].generation;
+            self.after(at, Event::Host { host, generation });
+        }
+    }
+
+    pub(super) fn run(mut self, name: &'static str) -> Outcome {
+        let wanted = self.setting.plan.steps;
+        // Workers settle into their rhythm before anything is counted.
+        let warm = (wanted / 5).min(4 * self.workers.len() as u64);
+        let mut from: Option<(f64, u64, f64)> = None;
+        for worker in 0..self.workers.len() {
+            self.compute(worker);
+        }
+        while let Some(Timed { at, event, .. }) = self.events.pop() {
+            self.now = at;
+            match event {
+                Event::Host { host, generation } => {
+                    if self.hosts[host].generation == generation {
+                        let code = self.hosts[host].finish(at);
+                        self.expect(host);
+                        if let Some(code) = code {
+                            self.done(Job::decode(code, self.workers.len()));
+                        }
+                    }
+                }
+                Event::Arriving { server, worker } => self.arriving(server, worker),
+                Event::Received { server, worker } => self.received(server, worker),
+                Event::Answered { worker } => self.answered(worker),
+            }
+            if from.is_none() && self.updates >= warm {
+                from = Some((self.now, self.updates, self.examples));
+            }
+            if self.updates >= warm + wanted {
+                break;
+            }
+        }
+        let (begun, updates, examples) = from.unwrap_or((0.0, 0, 0.0));
+        let seconds = (self.now - begun).max(f64::MIN_POSITIVE);
+        let tasks = self.workers.iter().map(|worker| worker.time).collect();
+        let mut outcome = Outcome::new(
+            name,
+            self.servers.len(),
+            seconds,
+            (self.updates - updates) as f64,
+            self.examples - examples,
+            tasks,
+        );
+        outcome.staleness = Staleness::of(&self.staleness);
+        outcome.dropped = self.dropped;
+        outcome.server = self.busiest();
+        outcome.events = self.number;
+        outcome
+    }
+
+    /// The busiest part of all servers.
+    fn busiest(&self) -> Option<(&'static str, f64)> {
+        let parts = (0..self.servers.len()).flat_map(|server| {
+            let host = self.host_of_server(server);
+            [
+                ("receiving gradients", self.receives[host].1),
+                ("sending weights", self.sends[host].1),
+                ("updating", self.servers[server].worked),
+            ]
+        });
+        let (what, busy) = parts.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some((what, (busy / self.now.max(f64::MIN_POSITIVE)).min(1.0)))
+    }
+
+    fn compute(&mut self, worker: usize) {
+        let (now, host, threads) = (self.now, self.host_of_worker(worker), self.threads);
+        let seconds = self.setting.draw(worker, threads);
+        let state = &mut self.workers[worker];
+        (state.begun, state.own) = (now, seconds);
+        self.work(host, seconds, threads, Job::Compute { worker });
+    }
+
+    fn done(&mut self, job: Job) {
+        match job {
+            Job::Compute { worker } => self.push(worker),
+            Job::Push { worker } => {
+                let host = self.host_of_worker(worker);
+                for server in 0..self.servers.len() {
+                    if self.host_of_server(server) == host {
+                        self.received(server, worker);
+                    }
+                }
+            }
+            Job::Apply { server, worker } => self.applied(server, worker),
+            Job::Pull { worker } => self.answered(worker),
+        }
+    }
+
+    /// A worker sends its gradient, a piece to each server.
+    fn push(&mut self, worker: usize) {
+        let now = self.now;
+        let state = &mut self.workers[worker];
+        state.time.compute += state.own;
+        // Cores that others took meanwhile.
+        state.time.wait += (now - state.begun - state.own).max(0.0);
+        state.computed = now;
+        state.missing = self.servers.len();
+        let (host, servers) = (self.host_of_worker(worker), self.servers.len());
+        let bytes = self.setting.workload.gradient_bytes / servers as f64;
+        let network = self.setting.cluster.network;
+        let mut copies: Option<f64> = None;
+        for server in 0..servers {
+            if self.host_of_server(server) == host {
+                let copy = self.setting.cluster.local.message(bytes);
+                copies = Some(copies.unwrap_or(0.0) + copy);
+                continue;
+            }
+            let card = &mut self.sends[host];
+            let begins = card.0.max(now);
+            *card = (begins + bytes / network.bandwidth, card.1 + bytes / network.bandwidth);
+            self.after(begins + network.latency, Event::Arriving { server, worker });
+        }
+        if let Some(copies) = copies {
+            self.work(host, copies, 1.0, Job::Push { worker });
+        }
+    }
+
+    /// A server's card takes gradients in the order of their first bytes.
+    fn arriving(&mut self, server: usize, worker: usize) {
+        let bytes = self.setting.workload.gradient_bytes / self.servers.len() as f64;
+        let time = bytes / self.setting.cluster.network.bandwidth;
+        let host = self.host_of_server(server);
+        let card = &mut self.receives[host];
+        let ends = card.0.max(self.now) + time;
+        *card = (ends, card.1 + time);
+        self.after(ends, Event::Received { server, worker });
+    }
+
+    fn received(&mut self, server: usize, worker: usize) {
+        self.servers[server].queue.push_back(worker);
+        self.serve(server);
+    }
+
+    fn serve(&mut self, server: usize) {
+        if self.servers[server].busy {
+            return;
+        }
+        let Some(worker) = self.servers[server].queue.pop_front() else { return };
+        let seconds = self.setting.workload.apply / self.servers.len() as f64;
+        self.servers[server].busy = true;
+        self.servers[server].worked += seconds;
+        let host = self.host_of_server(server);
+        self.work(host, seconds, 1.0, Job::Apply { server, worker });
+    }
+
+    /// A server has taken a gradient: it answers now, or when the step is complete.
+    fn applied(&mut self, server: usize, worker: usize) {
+        self.servers[server].busy = false;
+        match self.mode {
+            Mode::Asynchronous => {
+                if server == 0 {
+                    let stale = (self.updates - self.workers[worker].version) as usize;
+                    if self.staleness.len() <= stale {
+                        self.staleness.resize(stale + 1, 0);
+                    }
+                    self.staleness[stale] += 1;
+                    self.updates += 1;
+                    self.examples += self.setting.plan.share(worker);
+                }
+                self.answer(server, worker);
+            }
+            Mode::Synchronous { needed } => {
+                let state = &mut self.servers[server];
+                if self.workers[worker].version < state.step {
+                    // The step went on without it; it gets the weights of the next.
+                    self.dropped += u64::from(server == 0);
+                    self.answer(server, worker);
+                } else {
+                    state.arrived += 1;
+                    state.waiting.push(worker);
+                    if state.arrived == needed {
+                        (state.arrived, state.step) = (0, state.step + 1);
+                        let ready = std::mem::take(&mut state.waiting);
+                        if server == 0 {
+                            self.updates += 1;
+                            let plan = self.setting.plan;
+                            self.examples += ready.iter().map(|&at| plan.share(at)).sum::<f64>();
+                        }
+                        for worker in ready {
+                            self.answer(server, worker);
+                        }
+                    }
+                }
+            }
+        }
+        self.serve(server);
+    }
+
+    /// A server sends its piece of the weights.
+    fn answer(&mut self, server: usize, worker: usize) {
+        if server == 0 {
+            // What the worker will compute with is what the first server has now.
+            self.workers[worker].version = match self.mode {
+                Mode::Asynchronous => self.updates,
+                Mode::Synchronous { .. } => self.servers[0].step,
+            };
+        }
+        let bytes = self.setting.workload.weight_bytes / self.servers.len() as f64;
+        let host = self.host_of_server(server);
+        if host == self.host_of_worker(worker) {
+            let seconds = self.setting.cluster.local.message(bytes);
+            return self.work(host, seconds, 1.0, Job::Pull { worker });
+        }
+        let network = self.setting.cluster.network;
+        let time = bytes / network.bandwidth;
+        let card = &mut self.sends[host];
+        let begins = card.0.max(self.now);
+        *card = (begins + time, card.1 + time);
+        // The worker's own card takes the pieces of several servers one after the other.
+        let home = self.host_of_worker(worker);
+        let card = &mut self.receives[home];
+        let ends = card.0.max(begins + network.latency) + time;
+        *card = (ends, card.1 + time);
+        self.after(ends, Event::Answered { worker });
+    }
+
+    fn answered(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        state.missing -= 1;
+        if state.missing > 0 {
+            return;
+        }
+        let passed = self.now - state.computed;
+        let (servers, cluster) = (self.servers.len() as f64, self.setting.cluster);
+        let workload = self.setting.workload;
+        let here = self.host_of_worker(worker) == self.host_of_server(0);
+        let link = if here { cluster.local } else { cluster.network };
+        // What the exchange would take if nobody else were there; the rest is waiting.
+        let alone = link.message(workload.gradient_bytes)
+            + link.message(workload.weight_bytes)
+            + workload.apply / servers;
+        let state = &mut self.workers[worker];
+        state.time.exchange += passed.min(alone);
+        state.time.wait += (passed - alone).max(0.0);
+        self.compute(worker);
+    }
+}

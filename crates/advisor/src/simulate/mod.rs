@@ -1,0 +1,259 @@
+//! What a cluster would do with a job that was measured on a smaller one.
+//!
+//! Discrete events: workers compute for times drawn from the measured steps, hosts share their cores
+//! among the tasks on them, network cards send one message after the other, servers apply one update
+//! after the other. One file per strategy in [`strategies`]. Nothing here knows the trainer: a
+//! [`Workload`] is plain numbers, a [`Plan`] what to try.
+//!
+//! Messages between hosts take time on both network cards; messages inside a host take time of its
+//! cores, because there a message is a copy. All-reduces follow the production schedule: buckets in the
+//! order in which the backward pass finishes them, each a ring or a tree.
+
+mod engine;
+mod host;
+mod outcome;
+pub mod strategies;
+
+pub use outcome::{Outcome, Staleness, TaskTime, knee};
+
+use crate::error::AdvisorError;
+use crate::oracle::Link;
+use crate::random::Random;
+use serde::{Deserialize, Serialize};
+
+/// A part of the gradient, and when the backward pass has finished it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Share of the step's computing after which it is final, 0 to 1.
+    pub at: f64,
+    /// Share of the gradient's bytes.
+    pub share: f64,
+}
+
+/// A job as it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Seconds of input and compute of measured steps, in any order; one worker alone on its cores.
+    pub steps: Vec<f64>,
+    /// Examples of each of those steps.
+    pub examples: f64,
+    /// Seconds of a step that it takes whatever its batch.
+    pub fixed: f64,
+    /// Threads of the worker that was measured.
+    pub threads: f64,
+    /// Share of a step's work that more threads make faster, 0 to 1.
+    pub parallel: f64,
+    /// Each measured worker's mean step time over that of the middle one: who is always slow.
+    pub factors: Vec<f64>,
+    /// Bytes a worker sends per step: its gradient.
+    pub gradient_bytes: f64,
+    /// Bytes a worker receives per step: the weights.
+    pub weight_bytes: f64,
+    /// Seconds a server's core needs to take one gradient and update the weights with it.
+    pub apply: f64,
+    /// When which part of the gradient is final; empty: all at the end.
+    pub buckets: Vec<Bucket>,
+}
+
+/// Where tasks run and what lies between them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Cores of each host.
+    pub cores: f64,
+    /// Tasks on each host, servers first; `usize::MAX` puts all on one.
+    pub per_host: usize,
+    /// Between hosts.
+    pub network: Link,
+    /// Inside a host: what a core needs to move a message.
+    pub local: Link,
+}
+
+/// How an all-reduce goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collective {
+    /// `2(p−1)` rounds of `1/p` of the bytes.
+    Ring,
+    /// `log2 p` rounds of all bytes: fewer rounds, more bytes.
+    Doubling,
+    /// Whichever is faster, as the production code chooses by size.
+    Best,
+}
+
+/// What to try.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Workers.
+    pub workers: usize,
+    /// Servers; strategies without them ignore it.
+    pub servers: usize,
+    /// Synchronous servers wait for all workers but so many.
+    pub backup: usize,
+    /// Examples of each worker in one step, as the production order cuts a batch; the last one stands
+    /// for all further workers.
+    pub shares: Vec<f64>,
+    /// Steps to simulate, in updates.
+    pub steps: u64,
+    /// How gradients are added up without servers.
+    pub collective: Collective,
+    /// Seed of all draws.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Every worker with the same number of examples.
+    #[must_use]
+    pub fn even(workers: usize, servers: usize, examples: f64) -> Self {
+        Self {
+            workers,
+            servers,
+            backup: 0,
+            shares: vec![examples],
+            steps: 100,
+            collective: Collective::Best,
+            seed: 0,
+        }
+    }
+
+    pub(crate) fn share(&self, worker: usize) -> f64 {
+        self.shares.get(worker).or(self.shares.last()).copied().unwrap_or(0.0)
+    }
+}
+
+/// Everything a strategy needs, checked.
+pub struct Setting<'a> {
+    /// The job.
+    pub workload: &'a Workload,
+    /// The machines.
+    pub cluster: &'a Cluster,
+    /// What to try.
+    pub plan: &'a Plan,
+    draws: Draws<'a>,
+}
+
+/// Draws step times: from all measured steps, times the factor of a measured worker each.
+struct Draws<'a> {
+    workload: &'a Workload,
+    random: Random,
+    factors: Vec<f64>,
+}
+
+impl Setting<'_> {
+    /// Tasks on the fullest host.
+    fn tasks_per_host(&self, servers: usize) -> usize {
+        self.cluster.per_host.min(self.plan.workers + servers).max(1)
+    }
+
+    /// Threads of each worker: the host's cores, divided among its tasks; servers sleep mostly and do
+    /// not count.
+    fn threads(&self, servers: usize) -> f64 {
+        let tasks = self.tasks_per_host(servers);
+        let workers = tasks.saturating_sub(servers).max(1) as f64;
+        (self.cluster.cores / workers).floor().clamp(1.0, self.cluster.cores.max(1.0))
+    }
+
+    /// Seconds of `worker`'s next step on as many threads, with cores enough.
+    fn draw(&mut self, worker: usize, threads: f64) -> f64 {
+        let plan = self.plan;
+        let Draws { workload, random, factors } = &mut self.draws;
+        let sample = workload.steps[random.below(workload.steps.len())];
+        let fixed = workload.fixed.min(sample);
+        let seconds = fixed + (sample - fixed) * plan.share(worker) / workload.examples;
+        // Amdahl, from the threads measured to those used.
+        let cost = |threads: f64| (1.0 - workload.parallel) + workload.parallel / threads;
+        seconds * factors[worker] * cost(threads) / cost(workload.threads)
+    }
+}
+
+/// Runs a strategy by name.
+pub fn simulate(
+    strategy: &str,
+    workload: &Workload,
+    cluster: &Cluster,
+    plan: &Plan,
+) -> Result<Outcome, AdvisorError> {
+    let entry = strategies::find(strategy)?;
+    check(workload, cluster, plan, entry.servers)?;
+    let mut random = Random::new(plan.seed, 0x51a0);
+    // Who is slow is drawn once: a slow machine stays slow.
+    let factors = (0..plan.workers)
+        .map(|worker| match workload.factors.as_slice() {
+            [] => 1.0,
+            known if worker < known.len() => known[worker],
+            known => known[random.below(known.len())],
+        })
+        .collect();
+    let draws = Draws { workload, random, factors };
+    let mut setting = Setting { workload, cluster, plan, draws };
+    Ok((entry.run)(&mut setting))
+}
+
+fn check(
+    workload: &Workload,
+    cluster: &Cluster,
+    plan: &Plan,
+    servers: bool,
+) -> Result<(), AdvisorError> {
+    let range = |what: &'static str, found: f64, holds: bool, wanted: &'static str| {
+        let sound = found.is_finite() && holds;
+        if sound { Ok(()) } else { Err(AdvisorError::OutOfRange { what, found, wanted }) }
+    };
+    const ABOVE: &str = "above zero and finite";
+    const NOT_BELOW: &str = "zero or above and finite";
+    range(
+        "the number of measured steps",
+        workload.steps.len() as f64,
+        !workload.steps.is_empty(),
+        ABOVE,
+    )?;
+    for &seconds in &workload.steps {
+        range("the time of a measured step", seconds, seconds > 0.0, ABOVE)?;
+    }
+    for &factor in &workload.factors {
+        range("the speed of a measured worker", factor, factor > 0.0, ABOVE)?;
+    }
+    let positive = [
+        ("the examples of a measured step", workload.examples),
+        ("the threads of a measured worker", workload.threads),
+        ("the cores of a host", cluster.cores),
+        ("the tasks of a host", cluster.per_host as f64),
+        ("the bandwidth of the network", cluster.network.bandwidth),
+        ("the bandwidth inside a host", cluster.local.bandwidth),
+        ("the number of workers", plan.workers as f64),
+        ("the number of steps", plan.steps as f64),
+    ];
+    for (what, found) in positive {
+        range(what, found, found > 0.0, ABOVE)?;
+    }
+    let not_negative = [
+        ("the fixed time of a step", workload.fixed),
+        ("the size of the gradient", workload.gradient_bytes),
+        ("the size of the weights", workload.weight_bytes),
+        ("the time of an update", workload.apply),
+        ("the latency of the network", cluster.network.latency),
+        ("the latency inside a host", cluster.local.latency),
+    ];
+    for (what, found) in not_negative {
+        range(what, found, found >= 0.0, NOT_BELOW)?;
+    }
+    let share = workload.parallel;
+    range("the parallel share of a step", share, (0.0..=1.0).contains(&share), "between 0 and 1")?;
+    for &share in &plan.shares {
+        range("the examples of a worker", share, share > 0.0, ABOVE)?;
+    }
+    range("the examples of a worker", plan.share(0), !plan.shares.is_empty(), ABOVE)?;
+    if servers {
+        range("the number of servers", plan.servers as f64, plan.servers > 0, ABOVE)?;
+        let fewer = plan.backup < plan.workers;
+        range(
+            "the number of backup workers",
+            plan.backup as f64,
+            fewer,
+            "below the number of workers",
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! All workers add up their gradients among themselves after every step.
+//!
+//! In a ring of equal links every rank ends `2(p−1)` rounds after the last rank began, whatever the
+//! others did before: round k of a rank waits for round k−1 of its neighbour, so after p−1 rounds the
+//! latest beginning has reached everybody. So a step needs no events: it is the slowest worker of
+//! each bucket, then the rounds.
+
+use super::super::host::together;
+use super::super::{Collective, Outcome, Setting, TaskTime};
+use super::Entry;
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "multi-worker",
+    about: "workers add up gradients among themselves (all-reduce) after every step",
+    servers: false,
+    shares_batch: true,
+    run,
+};
+
+fn run(setting: &mut Setting<'_>) -> Outcome {
+    let (workload, cluster, plan) = (setting.workload, setting.cluster, setting.plan);
+    let workers = plan.workers;
+    let per_host = setting.tasks_per_host(0);
+    let threads = setting.threads(0);
+    let apart = workers > per_host;
+    let mut tasks = vec![TaskTime::default(); workers];
+    let (mut clock, mut events) = (0.0, 0);
+    let mut seconds = vec![0.0; workers];
+    let mut ends = vec![0.0; workers];
+    for _ in 0..plan.steps {
+        for (worker, seconds) in seconds.iter_mut().enumerate() {
+            *seconds = setting.draw(worker, threads);
+        }
+        for (at, host) in seconds.chunks(per_host).enumerate() {
+            let first = at * per_host;
+            if host.len() == 1 {
+                ends[first] = host[0];
+            } else {
+                let found = together(cluster.cores, threads, host);
+                ends[first..first + host.len()].copy_from_slice(&found);
+            }
+        }
+        let last = ends.iter().copied().fold(0.0, f64::max);
+        let mut done = last;
+        if workers > 1 && apart {
+            // Each bucket waits for its slowest worker and for the bucket before it.
+            let mut free = 0.0f64;
+            let whole = [super::super::Bucket { at: 1.0, share: 1.0 }];
+            let buckets = if workload.buckets.is_empty() { &whole } else { &*workload.buckets };
+            for bucket in buckets {
+                let bytes = workload.gradient_bytes * bucket.share;
+                free = free.max(last * bucket.at) + among(setting, cluster.network, workers, bytes);
+            }
+            done = done.max(free);
+        } else if workers > 1 {
+            // Inside a host the cores move the bytes: nothing overlaps that they do not also slow down.
+            let alone = among(setting, cluster.local, workers, workload.gradient_bytes);
+            done += together(cluster.cores, 1.0, &vec![alone; workers])[0];
+        }
+        for (task, (&end, &own)) in tasks.iter_mut().zip(ends.iter().zip(&seconds)) {
+            // Cores taken by others are waiting, too.
+            task.compute += own.min(end);
+            task.wait += last - own.min(end);
+            task.exchange += done - last;
+        }
+        events += workers as u64;
+        clock += done;
+    }
+    let examples: f64 = (0..workers).map(|worker| plan.share(worker)).sum();
+    let updates = plan.steps as f64;
+    let mut outcome = Outcome::new(ENTRY.name, 0, clock, updates, updates * examples, tasks);
+    outcome.events = events;
+    outcome
+}
+
+/// Seconds of one all-reduce.
+fn among(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize, bytes: f64) -> f64 {
+    let p = workers as f64;
+    let ring = 2.0 * (p - 1.0) * link.message(bytes / p);
+    let doubling = p.log2().ceil() * link.message(bytes);
+    match setting.plan.collective {
+        Collective::Ring => ring,
+        Collective::Doubling => doubling,
+        Collective::Best => ring.min(doubling),
+    }
+}

@@ -1,0 +1,93 @@
+//! What messages cost: from flags, from a report of `paceline check`, or measured here.
+
+use super::stepping;
+use crate::failure::{FailureExt, usage};
+use crate::units;
+use anyhow::Context;
+use paceline_advisor::oracle::Link;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Flags that describe links.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Bandwidth between hosts, such as 10Gbit [default: 10Gbit]
+    #[arg(long, value_parser = units::rate, value_name = "RATE")]
+    pub(crate) network: Option<f64>,
+    /// Time of the smallest message between hosts, such as 50us [default: 50us]
+    #[arg(long, value_parser = units::seconds, value_name = "TIME")]
+    pub(crate) latency: Option<f64>,
+    /// The same between tasks of one host [default: measured here]
+    #[arg(long, value_parser = units::rate, value_name = "RATE")]
+    pub(crate) local_network: Option<f64>,
+    /// The same between tasks of one host [default: 10us]
+    #[arg(long, value_parser = units::seconds, value_name = "TIME")]
+    pub(crate) local_latency: Option<f64>,
+    /// Take both from a report of `paceline check --json`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["network", "latency"])]
+    check: Option<PathBuf>,
+}
+
+/// A guess where nothing is said: an ordinary network of a cloud.
+const NETWORK: Link = Link { latency: 50e-6, bandwidth: 1.25e9 };
+/// Waking another process and being woken, about.
+const LOCAL_LATENCY: f64 = 10e-6;
+
+/// Links between hosts and inside one, and where the former come from.
+pub(crate) struct Links {
+    pub(crate) network: Link,
+    pub(crate) local: Link,
+    pub(crate) origin: String,
+}
+
+impl Args {
+    /// Decides both links.
+    pub(crate) fn decide(&self) -> anyhow::Result<Links> {
+        let (network, origin) = match &self.check {
+            Some(path) => (read(path)?, format!("`{}`", path.display())),
+            None => {
+                let link = Link {
+                    latency: self.latency.unwrap_or(NETWORK.latency),
+                    bandwidth: self.network.unwrap_or(NETWORK.bandwidth),
+                };
+                let said = self.network.is_some() && self.latency.is_some();
+                (link, if said { "given" } else { "assumed where not given" }.to_owned())
+            }
+        };
+        let local = Link {
+            latency: self.local_latency.unwrap_or(LOCAL_LATENCY),
+            // A reduction reads two streams and writes one where a copy reads and writes one.
+            bandwidth: self.local_network.unwrap_or_else(|| stepping::copy_rate() / 2.0),
+        };
+        Ok(Links { network, local, origin })
+    }
+}
+
+/// The worst pair of a report decides a collective: its latency and its bandwidth.
+fn read(path: &Path) -> anyhow::Result<Link> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read `{}`", path.display()))?;
+    let report: Value = serde_json::from_str(&text)
+        .with_context(|| format!("`{}` is no JSON", path.display()))
+        .hint("write it with `paceline check --json`")?;
+    let pairs = report["pairs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut link: Option<Link> = None;
+    for pair in pairs {
+        let number = |name: &str| pair[name].as_f64().filter(|value| *value > 0.0);
+        let latency = number("rtt_seconds").map(|rtt| rtt / 2.0);
+        let (Some(latency), Some(bandwidth)) = (latency, number("bytes_per_second")) else {
+            continue;
+        };
+        let worst = link.unwrap_or(Link { latency, bandwidth });
+        link = Some(Link {
+            latency: worst.latency.max(latency),
+            bandwidth: worst.bandwidth.min(bandwidth),
+        });
+    }
+    link.ok_or_else(|| {
+        usage(
+            format!("`{}` holds no measured pair of tasks", path.display()),
+            "run `paceline check --json` while the tasks are up, or give --network and --latency",
+        )
+    })
+}

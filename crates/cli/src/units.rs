@@ -1,0 +1,104 @@
+//! Quantities as people write them: `50us`, `10Gbit`, `16GiB`.
+
+/// Seconds: `50us`, `1.5ms`, `2s`; a bare number is seconds.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let scale = |unit: &str| match unit {
+        "" | "s" => Some(1.0),
+        "ms" => Some(1e-3),
+        "us" | "µs" => Some(1e-6),
+        "ns" => Some(1e-9),
+        _ => None,
+    };
+    quantity(text, scale, "a time such as 50us, 1.5ms or 2s")
+}
+
+/// Bytes per second: `10Gbit`, `100Mbit`, `1.2GB`, `800MB`, with `/s` or without.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let scale = |unit: &str| match unit.trim_end_matches("/s").trim_end_matches("ps") {
+        "Gbit" => Some(1e9 / 8.0),
+        "Mbit" => Some(1e6 / 8.0),
+        "Kbit" | "kbit" => Some(1e3 / 8.0),
+        other => byte_scale(other),
+    };
+    let found = quantity(text, scale, "a rate such as 10Gbit, 100Mbit or 1.2GB")?;
+    if found > 0.0 { Ok(found) } else { Err(format!("`{text}`: a link must carry something")) }
+}
+
+/// Bytes: `16GiB`, `500MB`; a bare number is bytes.
+pub fn bytes(text: &str) -> Result<f64, String> {
+    quantity(
+        text,
+        |unit| if unit.is_empty() { Some(1.0) } else { byte_scale(unit) },
+        "a size such as 16GiB or 500MB",
+    )
+}
+
+fn byte_scale(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "B" => 1.0,
+        "kB" | "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "TB" => 1e12,
+        "KiB" => 1024.0,
+        "MiB" => f64::from(1u32 << 20),
+        "GiB" => f64::from(1u32 << 30),
+        "TiB" => 1024.0 * f64::from(1u32 << 30),
+        _ => return None,
+    })
+}
+
+fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>, wanted: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let value: Option<f64> = number.parse().ok();
+    match (value, scale(unit.trim())) {
+        (Some(value), Some(scale)) if (value * scale).is_finite() => Ok(value * scale),
+        _ => Err(format!("expected {wanted}")),
+    }
+}
+
+/// Seconds with a unit that leaves two to four digits.
+pub fn show_seconds(seconds: f64) -> String {
+    match seconds.abs() {
+        s if s >= 100.0 => format!("{seconds:.0} s"),
+        s if s >= 1.0 => format!("{seconds:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", 1e3 * seconds),
+        s if s > 0.0 => format!("{:.1} µs", 1e6 * seconds),
+        _ => "0".to_owned(),
+    }
+}
+
+/// Bytes with a unit.
+pub fn show_bytes(bytes: f64) -> String {
+    match bytes {
+        b if b >= f64::from(1u32 << 30) => format!("{:.1} GiB", b / f64::from(1u32 << 30)),
+        b if b >= f64::from(1u32 << 20) => format!("{:.1} MiB", b / f64::from(1u32 << 20)),
+        b if b >= 1024.0 => format!("{:.1} KiB", b / 1024.0),
+        b => format!("{b:.0} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_write_units_in_many_ways() {
+        assert_eq!(seconds("50us").unwrap(), 50.0 * 1e-6);
+        assert_eq!(seconds("1.5 ms").unwrap(), 1.5 * 1e-3);
+        assert_eq!(seconds("2").unwrap(), 2.0);
+        assert_eq!(rate("10Gbit").unwrap(), 1.25e9);
+        assert_eq!(rate("100Mbit/s").unwrap(), 1.25e7);
+        assert_eq!(rate("1.2GB").unwrap(), 1.2e9);
+        assert_eq!(bytes("16GiB").unwrap(), 16.0 * 1024.0 * 1024.0 * 1024.0);
+        assert_eq!(bytes("1000").unwrap(), 1000.0);
+        for wrong in ["", "fast", "-5ms", "10 parsecs", "1e400s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["10", "0Gbit", "Gbit", "10Gbyte"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

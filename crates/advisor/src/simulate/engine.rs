@@ -144,15 +144,32 @@ pub(super) struct Engine<'a, 'b> {
     workers: Vec<Worker>,
     servers: Vec<Server>,
     threads: f64,
+    /// Servers that one simulated server stands for.
+    behind: f64,
     updates: u64,
     staleness: Vec<u64>,
     dropped: u64,
     examples: f64,
 }
 
+/// Servers simulated one by one at most: they all see the same workers with the same pieces, so a few
+/// stand for many, each with the cards and cores of those behind it.
+const MOST_SERVERS: usize = 4;
+
+/// Servers to simulate, and how many each stands for. Only servers with hosts of their own are alike.
+fn represented(setting: &Setting<'_>) -> (usize, f64) {
+    let servers = setting.plan.servers;
+    if setting.cluster.per_host == 1 && servers > MOST_SERVERS {
+        (MOST_SERVERS, servers as f64 / MOST_SERVERS as f64)
+    } else {
+        (servers, 1.0)
+    }
+}
+
 impl<'a, 'b> Engine<'a, 'b> {
     pub(super) fn new(setting: &'a mut Setting<'b>, mode: Mode) -> Self {
-        let (workers, servers) = (setting.plan.workers, setting.plan.servers);
+        let workers = setting.plan.workers;
+        let (servers, behind) = represented(setting);
         let hosts = (workers + servers).div_ceil(setting.cluster.per_host);
         let threads = setting.threads(servers);
         let cores = setting.cluster.cores;
@@ -167,6 +184,7 @@ impl<'a, 'b> Engine<'a, 'b> {
             workers: vec![Worker::default(); workers],
             servers: vec![Server::default(); servers],
             threads,
+            behind,
             updates: 0,
             staleness: Vec::new(),
             dropped: 0,
@@ -238,7 +256,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         let tasks = self.workers.iter().map(|worker| worker.time).collect();
         let mut outcome = Outcome::new(
             name,
-            self.servers.len(),
+            self.setting.plan.servers,
             seconds,
             (self.updates - updates) as f64,
             self.examples - examples,
@@ -321,7 +339,7 @@ impl<'a, 'b> Engine<'a, 'b> {
     /// A server's card takes gradients in the order of their first bytes.
     fn arriving(&mut self, server: usize, worker: usize) {
         let bytes = self.setting.workload.gradient_bytes / self.servers.len() as f64;
-        let time = bytes / self.setting.cluster.network.bandwidth;
+        let time = bytes / self.setting.cluster.network.bandwidth / self.behind;
         let host = self.host_of_server(server);
         let card = &mut self.receives[host];
         let ends = card.0.max(self.now) + time;
@@ -339,7 +357,7 @@ impl<'a, 'b> Engine<'a, 'b> {
             return;
         }
         let Some(worker) = self.servers[server].queue.pop_front() else { return };
-        let seconds = self.setting.workload.apply / self.servers.len() as f64;
+        let seconds = self.setting.workload.apply / self.servers.len() as f64 / self.behind;
         self.servers[server].busy = true;
         self.servers[server].worked += seconds;
         let host = self.host_of_server(server);
@@ -408,7 +426,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         let time = bytes / network.bandwidth;
         let card = &mut self.sends[host];
         let begins = card.0.max(self.now);
-        *card = (begins + time, card.1 + time);
+        *card = (begins + time / self.behind, card.1 + time / self.behind);
         // The worker's own card takes the pieces of several servers one after the other.
         let home = self.host_of_worker(worker);
         let card = &mut self.receives[home];
@@ -424,7 +442,7 @@ impl<'a, 'b> Engine<'a, 'b> {
             return;
         }
         let passed = self.now - state.computed;
-        let (servers, cluster) = (self.servers.len() as f64, self.setting.cluster);
+        let (servers, cluster) = (self.setting.plan.servers as f64, self.setting.cluster);
         let workload = self.setting.workload;
         let here = self.host_of_worker(worker) == self.host_of_server(0);
         let link = if here { cluster.local } else { cluster.network };

@@ -69,15 +69,19 @@ pub struct Cluster {
 }
 
 /// How an all-reduce goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
     /// `2(p−1)` rounds of `1/p` of the bytes.
     Ring,
-    /// `log2 p` rounds of all bytes: fewer rounds, more bytes.
-    Doubling,
-    /// Whichever is faster, as the production code chooses by size.
-    Best,
+    /// `2 log2 p` rounds of all bytes, to a root and back: fewer rounds, more bytes.
+    Tree,
+    /// As the production code chooses: two ranks swap all bytes in one round, more take a tree up to so
+    /// many bytes and a ring beyond.
+    BySize {
+        /// Largest message of a tree.
+        tree_up_to: f64,
+    },
 }
 
 /// What to try.
@@ -110,7 +114,7 @@ impl Plan {
             backup: 0,
             shares: vec![examples],
             steps: 100,
-            collective: Collective::Best,
+            collective: Collective::BySize { tree_up_to: 65536.0 },
             seed: 0,
         }
     }

@@ -104,6 +104,17 @@ fn saturated_server_gives_its_capacity_and_no_more() {
     near(found.updates_per_second, 200.0, 0.02);
 }
 
+/// Many servers are simulated by a few that stand for them: capacity must grow all the same.
+#[test]
+fn servers_beyond_the_simulated_ones_count() {
+    for servers in [4usize, 8, 32] {
+        let plan = Plan { steps: 40_000, ..Plan::even(servers * 100, servers, 50.0) };
+        let found = run("ps-async", &steady(), &apart(), &plan);
+        near(found.updates_per_second, 100.0 * servers as f64, 0.03);
+        assert_eq!(found.servers, servers);
+    }
+}
+
 #[test]
 fn below_saturation_asynchronous_workers_do_not_disturb_each_other() {
     let plan = Plan { steps: 400, ..Plan::even(4, 1, 50.0) };

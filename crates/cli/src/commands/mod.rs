@@ -23,6 +23,7 @@ mod quickstart;
 mod report;
 mod runs;
 mod serve;
+mod simulate;
 mod speedtest;
 mod sweep;
 mod train;
@@ -75,6 +76,8 @@ pub enum Command {
     Advise(advise::Args),
     /// Make or check the key that the tasks of a cluster prove themselves with
     Key(key::Args),
+    /// Say what a bigger cluster would do with a measured run
+    Simulate(Box<simulate::Args>),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -97,6 +100,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),
         Command::Key(args) => key::exec(args, terminal),
+        Command::Simulate(args) => simulate::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A bucket of at least this many numbers goes on its way: 4 MiB.
-const FULL: usize = 1 << 20;
+pub const FULL: usize = 1 << 20;
 
 /// One part on its way.
 struct Bucket {

@@ -13,7 +13,7 @@ use crate::transport::shared::region::{Owned, Region};
 use std::sync::Arc;
 
 /// Up to this many bytes a tree beats a ring of more than two ranks: fewer steps, each cheap.
-const SMALL: usize = 64 << 10;
+pub const SMALL: usize = 64 << 10;
 /// A broadcast travels in pieces of this many bytes, so that all levels of the tree work at once.
 const PIECE: usize = 1 << 20;
 

@@ -78,10 +78,12 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
 fn among(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize, bytes: f64) -> f64 {
     let p = workers as f64;
     let ring = 2.0 * (p - 1.0) * link.message(bytes / p);
-    let doubling = p.log2().ceil() * link.message(bytes);
+    let tree = 2.0 * p.log2().ceil() * link.message(bytes);
     match setting.plan.collective {
         Collective::Ring => ring,
-        Collective::Doubling => doubling,
-        Collective::Best => ring.min(doubling),
+        Collective::Tree => tree,
+        Collective::BySize { .. } if workers == 2 => link.message(bytes),
+        Collective::BySize { tree_up_to } if bytes <= tree_up_to => tree,
+        Collective::BySize { .. } => ring,
     }
 }

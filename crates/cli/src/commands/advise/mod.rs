@@ -4,11 +4,11 @@ mod answer;
 mod ask;
 mod cloud;
 mod evaluate;
-mod links;
+pub(super) mod links;
 mod parallel;
 mod question;
 mod scale;
-mod stepping;
+pub(super) mod stepping;
 mod tell;
 
 use crate::failure::Exit;

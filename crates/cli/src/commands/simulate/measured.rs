@@ -1,0 +1,334 @@
+//! A run folder as the ground of a simulation.
+
+use crate::commands::advise::stepping::Stepper;
+use crate::failure::FailureExt;
+use anyhow::{Context, bail};
+use paceline_advisor::simulate::{
+    Bucket, Cluster, Collective, Plan, Workload, simulate,
+    strategies::{self, Entry},
+};
+use paceline_batch::{Batch, FeatureKind, Features, Schema};
+use paceline_runs::{Event, RunFolder, Step};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a plan tells; everything else in it is of no interest here.
+#[derive(Deserialize)]
+struct PlanFile {
+    schema: Schema,
+    strategy: String,
+    parameters: u64,
+    #[serde(default = "one")]
+    replicas: usize,
+    #[serde(default = "one")]
+    threads: usize,
+    spec: SpecFile,
+}
+
+#[derive(Deserialize)]
+struct SpecFile {
+    model: String,
+    batch_size: u64,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// What was read and measured.
+pub(super) struct Measured {
+    pub(super) strategy: String,
+    pub(super) workload: Workload,
+    pub(super) workers: usize,
+    pub(super) servers: usize,
+    /// Cores of the machine it ran on.
+    pub(super) cores: f64,
+    /// Examples of one update.
+    pub(super) batch: u64,
+    pub(super) examples_per_second: f64,
+    /// Most steps that one event covers.
+    covered: u64,
+    events: usize,
+    measured_here: bool,
+}
+
+/// How long the model is timed here, for what a run does not say.
+const SPAN: Duration = Duration::from_millis(300);
+/// Bytes moved by an update for every parameter: weight and gradient read, weight written.
+const UPDATE_BYTES: f64 = 12.0;
+
+impl Measured {
+    pub(super) fn read(path: &Path, measure: bool) -> anyhow::Result<Self> {
+        let folder = RunFolder::open(path).hint("`paceline runs` lists run folders")?;
+        let plan: PlanFile = folder.plan()?;
+        let summary = folder.summary()?;
+        let cores = folder.machine().map_or(1, |machine| machine.cores.max(1)) as f64;
+        let (records, _) = folder.events()?;
+        let mut tasks: BTreeMap<&str, Vec<Step>> = BTreeMap::new();
+        for record in &records {
+            if let Some(Event::Step(step)) = &record.event
+                && step.steps > 0
+                && step.examples > 0
+            {
+                tasks.entry(&record.task).or_default().push(*step);
+            }
+        }
+        if tasks.is_empty() {
+            bail!("`{}` holds no step: nothing to simulate from", path.display());
+        }
+        let servers = summary.as_ref().map_or(0, |_| servers_of(&folder));
+        let workers = match &summary {
+            Some(summary) if !summary.workers.is_empty() => summary.workers.len(),
+            _ => tasks.len().max(plan.replicas),
+        };
+        // The chief's events stand for all replicas of its process.
+        let mut samples = Vec::new();
+        let mut means = Vec::new();
+        let mut covered = 1;
+        let mut examples = 0.0;
+        let mut rate = 0.0;
+        for steps in tasks.values_mut() {
+            // The first steps warm caches, pools and connections up.
+            if steps.len() >= 10 {
+                steps.drain(..steps.len() / 10);
+            }
+            let own: Vec<(f64, f64)> = steps
+                .iter()
+                .map(|step| {
+                    (
+                        (step.phases.input + step.phases.compute) / step.steps as f64,
+                        step.steps as f64,
+                    )
+                })
+                .filter(|(seconds, _)| *seconds > 0.0)
+                .collect();
+            let count: f64 = own.iter().map(|(_, steps)| steps).sum();
+            let mean = own.iter().map(|(seconds, steps)| seconds * steps).sum::<f64>() / count;
+            // An event is a mean over its steps: single steps spread wider by the root of their number.
+            samples.extend(own.iter().map(|(seconds, steps)| {
+                (mean + (seconds - mean) * steps.sqrt()).clamp(0.5 * mean, 10.0 * mean)
+            }));
+            means.push(mean);
+            covered = covered.max(steps.iter().map(|step| step.steps).max().unwrap_or(1));
+            let [done, updates, seconds] = steps.iter().fold([0.0; 3], |[e, n, s], step| {
+                [e + step.examples as f64, n + step.steps as f64, s + step.seconds]
+            });
+            examples += done / updates;
+            rate += done / seconds;
+        }
+        let tasks_seen = means.len() as f64;
+        let mut sorted = means.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted[sorted.len() / 2];
+        let floats = plan.parameters as f64 * 4.0;
+        let batch =
+            summary.as_ref().map_or(plan.spec.batch_size, |summary| summary.global_batch.max(1));
+        let mut workload = Workload {
+            steps: samples,
+            examples: examples / tasks_seen,
+            fixed: 0.0,
+            threads: plan.threads.max(1) as f64,
+            parallel: 1.0,
+            factors: means.iter().map(|mean| mean / middle).collect(),
+            gradient_bytes: floats,
+            weight_bytes: floats,
+            apply: plan.parameters as f64 * UPDATE_BYTES
+                / crate::commands::advise::stepping::copy_rate(),
+            buckets: Vec::new(),
+        };
+        if let Some(summary) = &summary {
+            sparse_messages(&mut workload, summary);
+        }
+        let events = workload.steps.len();
+        let measured_here = measure && learn(&mut workload, &plan);
+        Ok(Self {
+            strategy: plan.strategy.clone(),
+            workers,
+            servers,
+            cores,
+            batch,
+            examples_per_second: rate,
+            covered,
+            events,
+            measured_here,
+            workload,
+        })
+    }
+
+    /// Makes the simulation of the measured run itself come out right, where the run had an exchange:
+    /// what a message costs inside its machine follows from that. Answers the cost found, in seconds.
+    pub(super) fn calibrate(&mut self, cluster: &mut Cluster) -> anyhow::Result<Option<f64>> {
+        let Ok(entry) = strategies::find(&self.strategy) else { return Ok(None) };
+        if self.workers + self.servers < 2 || self.examples_per_second <= 0.0 {
+            return Ok(None);
+        }
+        let share = if entry.shares_batch {
+            self.batch as f64 / self.workers as f64
+        } else {
+            self.batch as f64
+        };
+        let plan = Plan {
+            steps: 300.max(20 * self.workers as u64),
+            collective: Collective::BySize {
+                tree_up_to: paceline_cluster::collective::TREE_BYTES as f64,
+            },
+            ..Plan::even(self.workers, self.servers.max(1), share)
+        };
+        let own = Cluster { cores: self.cores, per_host: usize::MAX, ..cluster.clone() };
+        let rate = |latency: f64| -> anyhow::Result<f64> {
+            let mut cluster = own.clone();
+            cluster.local.latency = latency;
+            Ok(simulate(entry.name, &self.workload, &cluster, &plan)?.examples_per_second)
+        };
+        let (mut low, mut high) = (0.0, 1.0);
+        if rate(low)? < self.examples_per_second {
+            // Faster than free messages allow: the steps were measured while cores were shared.
+            let factor = rate(low)? / self.examples_per_second;
+            self.workload.steps.iter_mut().for_each(|seconds| *seconds *= factor);
+            self.workload.fixed *= factor;
+            cluster.local.latency = low;
+            return Ok(Some(low));
+        }
+        for _ in 0..40 {
+            let middle = (low + high) / 2.0;
+            if rate(middle)? > self.examples_per_second {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        cluster.local.latency = high;
+        Ok(Some(high))
+    }
+
+    /// Where the simulation leaves what was measured.
+    pub(super) fn doubts(
+        &self,
+        entry: &Entry,
+        cluster: &Cluster,
+        workers: usize,
+        batch: u64,
+    ) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if workers > 4 * self.workers {
+            doubts.push(format!(
+                "{workers} workers from a run of {}: who is slow, and how slow, is guessed from so few",
+                self.workers
+            ));
+        }
+        if self.events < 30 {
+            doubts.push(format!(
+                "only {} measurements of step times: rare slow steps are not among them",
+                self.events
+            ));
+        }
+        if self.covered > 1 {
+            doubts.push(format!(
+                "an event of the run covers up to {} steps: the spread of single steps is inferred",
+                self.covered
+            ));
+        }
+        let share = if entry.shares_batch { batch as f64 / workers as f64 } else { batch as f64 };
+        if !(0.5..=2.0).contains(&(share / self.workload.examples)) {
+            let how = if self.measured_here {
+                "scaled by two timings of the model here"
+            } else {
+                "scaled in proportion"
+            };
+            doubts.push(format!(
+                "{share:.1} examples a worker and step, measured were {:.1}: {how}",
+                self.workload.examples
+            ));
+        }
+        if cluster.cores != self.cores {
+            doubts.push(format!(
+                "hosts of {} cores, measured was one of {}",
+                cluster.cores, self.cores
+            ));
+        }
+        if entry.name != self.strategy && entry.servers {
+            doubts.push("the time of an update is estimated from the memory's speed".to_owned());
+        }
+        doubts
+    }
+}
+
+/// Bytes per step where only a part of the weights travels.
+fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
+    let iterations: u64 = summary.workers.iter().map(|worker| worker.iterations).sum();
+    let sent = summary.traffic.sent_bytes as f64 / iterations.max(1) as f64;
+    let received = summary.traffic.received_bytes as f64 / iterations.max(1) as f64;
+    if summary.strategy.starts_with("ps") && sent > 0.0 && sent < 0.5 * workload.gradient_bytes {
+        workload.apply *= sent / workload.gradient_bytes;
+        (workload.gradient_bytes, workload.weight_bytes) = (sent, received);
+    }
+}
+
+/// Servers leave logs of their own.
+fn servers_of(folder: &RunFolder) -> usize {
+    let names = folder.event_files().unwrap_or_default();
+    let server = |path: &std::path::PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events-ps-"))
+    };
+    names.iter().filter(|path| server(path)).count()
+}
+
+/// Times the run's model here for what no run says: what a step takes whatever its batch, what threads
+/// bring, in which order gradients become final. Only ratios are used, so another machine will do.
+fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
+    let stepper = |examples: usize, threads: usize| -> anyhow::Result<Stepper> {
+        let FeatureKind::Image(image) = plan.schema.features else { bail!("made for images only") };
+        let classes = plan.schema.labels.classes().max(1);
+        let batch = Batch {
+            features: Features::Pixels {
+                values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
+                width: image.len(),
+            },
+            labels: (0..examples).map(|at| (at % classes) as u32).collect(),
+        };
+        Stepper::with(&plan.spec.model, &plan.schema, batch, threads)
+    };
+    let mut timed = || -> anyhow::Result<()> {
+        let large = (workload.examples as usize).clamp(2, 128);
+        let small = (large / 4).max(1);
+        let threads = plan.threads.max(1);
+        let many = stepper(large, threads)?.time(SPAN)?;
+        let few = stepper(small, threads)?.time(SPAN)?.whole;
+        let slope = (many.whole - few) / (large - small) as f64;
+        let whole = many.whole + slope * (workload.examples - large as f64);
+        let fixed = (many.whole - slope * large as f64).clamp(0.0, many.whole) / whole;
+        let mean = workload.steps.iter().sum::<f64>() / workload.steps.len() as f64;
+        workload.fixed = fixed * mean;
+        let cores = paceline_batch::cores().count;
+        if cores > 1 {
+            let one = stepper(large, 1)?.time(SPAN)?.whole;
+            let all = stepper(large, cores)?.time(SPAN)?.whole;
+            // one/all = 1 / ((1−f) + f/cores)
+            let gain = (one / all).max(1.0);
+            workload.parallel = ((1.0 - 1.0 / gain) / (1.0 - 1.0 / cores as f64)).clamp(0.0, 1.0);
+        }
+        workload.buckets = buckets(&many.ready, many.whole - many.update);
+        Ok(())
+    };
+    timed().context("not timed here").is_ok()
+}
+
+/// Ranges as they become final, gathered into messages as the production exchange does.
+fn buckets(ready: &[(usize, f64)], passes: f64) -> Vec<Bucket> {
+    let all: usize = ready.iter().map(|(numbers, _)| numbers).sum();
+    let mut buckets = Vec::new();
+    let mut open = 0;
+    for (place, &(numbers, at)) in ready.iter().enumerate() {
+        open += numbers;
+        let last = place + 1 == ready.len();
+        if open >= paceline_cluster::collective::BUCKET_NUMBERS || last {
+            let share = open as f64 / all.max(1) as f64;
+            let at = if last { 1.0 } else { (at / passes).clamp(0.0, 1.0) };
+            buckets.push(Bucket { at, share });
+            open = 0;
+        }
+    }
+    buckets
+}

@@ -254,6 +254,30 @@ pub enum AdvisorError {
         /// What is there.
         found: usize,
     },
+    /// One batch size tells nothing of others.
+    #[error("a line needs steps of at least two batch sizes, there is {found}")]
+    TooFewBatchSizes {
+        /// What is there.
+        found: usize,
+    },
+    /// Too few gradients to tell noise from signal.
+    #[error(
+        "a noise scale needs at least two pairs of gradients at two batch sizes, there are {found}"
+    )]
+    TooFewGradients {
+        /// Pairs there are.
+        found: usize,
+    },
+    /// The true gradient is lost in its noise.
+    #[error(
+        "the gradient cannot be told from its noise: {batches} batches of {batch} examples are too few"
+    )]
+    NoSignal {
+        /// Large batches looked at.
+        batches: usize,
+        /// Examples of each.
+        batch: f64,
+    },
     /// A network without layers cannot be projected.
     #[error("network `{network}` has no layers")]
     NoLayers {

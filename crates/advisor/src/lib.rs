@@ -5,6 +5,7 @@
 //! configuration with its expected time and cost, an interval and the runner-up. Methods are in
 //! [`methods`], one file each; [`evaluate`] replays recorded runs to say how good each of them is.
 
+pub mod batch_size;
 mod catalogue;
 mod completion;
 mod error;

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     cores: Option<usize>,
     #[command(flatten)]
-    links: links::Args,
+    links: links::LinkArgs,
     /// Take only what the run folder says; do not time the model's layers here
     #[arg(long)]
     no_measure: bool,

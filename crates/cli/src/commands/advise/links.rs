@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Flags that describe links.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LinkArgs {
     /// Bandwidth between hosts, such as 10Gbit [default: 10Gbit]
     #[arg(long, value_parser = units::rate, value_name = "RATE")]
     pub(crate) network: Option<f64>,
@@ -40,7 +40,7 @@ pub(crate) struct Links {
     pub(crate) origin: String,
 }
 
-impl Args {
+impl LinkArgs {
     /// Decides both links.
     pub(crate) fn decide(&self) -> anyhow::Result<Links> {
         let (network, origin) = match &self.check {

@@ -2,9 +2,11 @@
 
 mod answer;
 mod ask;
+mod batch;
 mod cloud;
 mod evaluate;
 pub(super) mod links;
+mod own_runs;
 mod parallel;
 mod question;
 mod scale;
@@ -31,6 +33,8 @@ enum Action {
     Tell(tell::Args),
     /// How many machines: a scaling curve from a few runs
     Scale(scale::Args),
+    /// Which batch size at which rate: step times and gradient noise, measured
+    Batch(Box<batch::Args>),
     /// Which way of parallelising a network: data, spatial, pipeline, filter, channel, or two at once
     Parallel(Box<parallel::Args>),
     /// Replay recorded runs and say how good each method's advice is
@@ -44,6 +48,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Action::Ask(args) => ask::exec(args, terminal),
         Action::Tell(args) => tell::exec(args, terminal),
         Action::Scale(args) => scale::exec(args, terminal),
+        Action::Batch(args) => batch::exec(args, terminal),
         Action::Parallel(args) => parallel::exec(args, terminal),
         Action::Evaluate(args) => evaluate::exec(args, terminal),
     }

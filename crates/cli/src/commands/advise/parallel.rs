@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_parser = units::bytes, value_name = "SIZE")]
     memory: Option<f64>,
     #[command(flatten)]
-    links: links::Args,
+    links: links::LinkArgs,
     /// Share of the backward pass during which gradients already travel
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     overlap: f64,

@@ -1,5 +1,6 @@
 //! What a search is about, from flags and from its state file.
 
+use super::own_runs;
 use crate::failure::{FailureExt, usage};
 use paceline_advisor::methods::{self, Entry};
 use paceline_advisor::{Advisor, Catalogue, Measurements, Objective, Problem, Search, State};
@@ -12,8 +13,8 @@ pub(super) struct Question {
     /// What can be rented: CSV (machine,count,cores,memory_gib,usd_per_hour) or TOML ([[machine]])
     #[arg(long, value_name = "FILE")]
     pub(super) catalog: PathBuf,
-    /// Runs of other jobs: CSV (workload,machine,count,seconds,completed) or JSON
-    #[arg(long, value_name = "FILE")]
+    /// Runs of other jobs: CSV (workload,machine,count,seconds,completed), JSON, or a folder of our own runs
+    #[arg(long, value_name = "PATH")]
     history: Option<PathBuf>,
     /// What is to be small; `cost` unless the state file says otherwise
     #[arg(long, value_enum)]
@@ -82,6 +83,7 @@ impl Question {
     pub(super) fn prepare(&self, state: Option<&Path>) -> anyhow::Result<Prepared> {
         let catalogue = Catalogue::read(&self.catalog)?;
         let history = match &self.history {
+            Some(path) if own_runs::are_runs(path) => own_runs::history(path, &catalogue)?,
             Some(path) => Measurements::read(path, &catalogue)?,
             None => Measurements::default(),
         };

@@ -1,5 +1,6 @@
 //! `paceline advise scale`: how many machines.
 
+use super::own_runs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
 use paceline_advisor::methods::{Scaling, ScalingRun, scaling_design};
@@ -12,9 +13,10 @@ use std::path::PathBuf;
     after_help = "Examples:\n  paceline advise scale --plan --up-to 16\n  paceline advise scale runs.csv --up-to 64 --usd-per-hour 0.2 --deadline 600"
 )]
 pub struct Args {
-    /// Measured runs: CSV with `machines`, `seconds` and, for runs on part of the input, `fraction`
+    /// Measured runs: CSV with `machines`, `seconds` and, for runs on part of the input, `fraction`; or our
+    /// own run folders, or folders of them
     #[arg(required_unless_present = "plan")]
-    runs: Option<PathBuf>,
+    runs: Vec<PathBuf>,
     /// Say which small runs to make first, by optimal design, instead of predicting
     #[arg(long, conflicts_with = "runs")]
     plan: bool,
@@ -37,15 +39,20 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.up_to == 0 || args.up_to > 1_000_000 {
         return Err(usage("--up-to is out of range", "use a number of machines from 1 to 1000000"));
     }
-    match &args.runs {
-        Some(path) if !args.plan => {
-            let runs = ScalingRun::read(path)?;
-            let curve = Scaling::fit(&runs)
-                .hint("`paceline advise scale --plan` says which runs to make")?;
-            predict(args, &curve, terminal)
-        }
-        _ => plan(args, terminal),
+    if args.plan {
+        return plan(args, terminal);
     }
+    let runs = match args.runs.as_slice() {
+        [path] if !own_runs::are_runs(path) => ScalingRun::read(path)?,
+        folders => {
+            let (runs, work) = own_runs::scaling(folders)?;
+            terminal.note(format!("{} runs; seconds are those of {work:.0} examples", runs.len()));
+            runs
+        }
+    };
+    let curve =
+        Scaling::fit(&runs).hint("`paceline advise scale --plan` says which runs to make")?;
+    predict(args, &curve, terminal)
 }
 
 /// Powers of two, and the largest.

@@ -14,9 +14,9 @@ mod local;
 mod number;
 mod packed;
 
-pub use buffer::SharedBuffer;
 /// What a prediction of this exchange must know: the largest tree in bytes, the smallest bucket in numbers.
 pub use self::{buckets::FULL as BUCKET_NUMBERS, core::SMALL as TREE_BYTES};
+pub use buffer::SharedBuffer;
 pub use number::Number;
 
 use self::buckets::Buckets;

@@ -1,0 +1,220 @@
+//! `advise parallel`, `advise batch`, `advise scale` over our own runs, and `simulate`, through the real binary.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_paceline")).current_dir(folder).args(args).output().unwrap()
+}
+
+#[track_caller]
+fn json(folder: &Path, args: &[&str]) -> Value {
+    let output = run(folder, &[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn fails(folder: &Path, args: &[&str], exit: i32, parts: &[&str]) {
+    let output = run(folder, args);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(exit), "{args:?}: {text}");
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+/// A short run of softmax on digits made here.
+fn trained(folder: &Path, batch: &str) -> String {
+    if !folder.join("digits").exists() {
+        json(folder, &["data", "synth", "digits", "digits", "--train", "2000", "--test", "100"]);
+    }
+    let args =
+        ["train", "--model", "softmax", "--data", "digits", "--out", "runs", "--steps", "200"];
+    let summary = json(folder, &[&args[..], &["--batch-size", batch, "--quiet"]].concat());
+    format!("runs/{}", summary["run"].as_str().unwrap())
+}
+
+#[test]
+fn oracle_ranks_every_strategy_and_says_what_does_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let cluster =
+        "workers = [\"a:1\", \"a:2\", \"b:1\", \"b:2\", \"c:1\", \"c:2\", \"d:1\", \"d:2\"]\n";
+    std::fs::write(at.join("cluster.toml"), cluster).unwrap();
+    let pairs = r#"{"pairs": [{"rtt_seconds": 1e-4, "bytes_per_second": 1e9}, {"rtt_seconds": 2e-4, "bytes_per_second": 5e8}]}"#;
+    std::fs::write(at.join("check.json"), pairs).unwrap();
+    let base = ["advise", "parallel", "--model", "lenet", "--batch", "64"];
+    let flags = [
+        "--cluster",
+        "cluster.toml",
+        "--check",
+        "check.json",
+        "--chart",
+        "o.svg",
+        "--save-layers",
+        "l.json",
+    ];
+    let answer = json(at, &[&base[..], &flags[..]].concat());
+    let rows = answer["projections"].as_array().unwrap();
+    for strategy in ["serial", "data", "spatial", "pipeline", "filter", "channel", "data+filter"] {
+        assert!(rows.iter().any(|row| row["strategy"] == strategy), "{strategy} is missing");
+    }
+    // Two workers on each of four hosts; the worst pair of the report decides.
+    assert_eq!(answer["machines"]["tasks_per_host"], serde_json::json!([2, 2, 2, 2]));
+    assert_eq!(answer["machines"]["network"]["bandwidth"], 5e8);
+    assert_eq!(answer["machines"]["network"]["latency"], 1e-4);
+    let pipeline = rows.iter().find(|row| row["strategy"] == "pipeline" && row["workers"] == 8);
+    assert!(pipeline.unwrap()["infeasible"].as_str().unwrap().contains("at most 5 workers"));
+    let seconds = |row: &Value| row["epoch_seconds"].as_f64().unwrap();
+    let ranking = answer["ranking"].as_array().unwrap();
+    assert!(ranking.windows(2).all(|pair| seconds(&pair[0]) <= seconds(&pair[1])));
+    assert!(std::fs::read_to_string(at.join("o.svg")).unwrap().starts_with("<svg"));
+    // Measured layers serve again, and give the same answer to the digit.
+    let again = json(
+        at,
+        &[
+            &base[..],
+            &[
+                "--cluster",
+                "cluster.toml",
+                "--check",
+                "check.json",
+                "--layers",
+                "l.json",
+                "--local-network",
+                "1GB",
+            ],
+        ]
+        .concat(),
+    );
+    assert_eq!(again["network"], answer["network"]);
+    fails(
+        at,
+        &[&base[..], &["--layers", "check.json"]].concat(),
+        1,
+        &["holds no layer times", "hint:"],
+    );
+    fails(at, &[&base[..], &["--network", "fast"]].concat(), 2, &["10Gbit"]);
+    fails(at, &["advise", "parallel", "--model", "lenett"], 1, &["lenet", "hint:"]);
+}
+
+#[test]
+fn batch_advice_comes_with_intervals_from_timings_or_from_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    trained(at, "20");
+    trained(at, "100");
+    let base = [
+        "advise",
+        "batch",
+        "--model",
+        "softmax",
+        "--data",
+        "digits",
+        "--gradients",
+        "6",
+        "--warm-up",
+        "20",
+    ];
+    for extra in [&["--sizes", "8,64"][..], &["--runs", "runs"]] {
+        let found = json(at, &[&base[..], extra].concat());
+        let batch = &found["advice"]["batch"];
+        let (low, value, high) = (
+            batch["low"].as_f64().unwrap(),
+            batch["value"].as_f64().unwrap(),
+            batch["high"].as_f64().unwrap(),
+        );
+        assert!(1.0 <= low && low <= value && value <= high && high <= 200.0, "{batch}");
+        assert!(found["noise_scale"]["examples"]["value"].as_f64().unwrap() > 0.0);
+        assert!(found["advice"]["rate"]["value"].as_f64().unwrap() > 0.0);
+    }
+    fails(at, &[&base[..], &["--sizes", "8"]].concat(), 2, &["at least two --sizes"]);
+    fails(
+        at,
+        &["advise", "batch", "--model", "lenet", "--data", "digits", "--runs", "runs"],
+        1,
+        &["no run of `lenet`"],
+    );
+}
+
+#[test]
+fn simulation_starts_from_a_run_and_says_where_it_leaves_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let run = trained(at, "100");
+    for strategy in ["multi-worker", "ps-sync", "ps-async"] {
+        let found = json(
+            at,
+            &[
+                "simulate",
+                &run,
+                "--workers",
+                "8",
+                "--strategy",
+                strategy,
+                "--network",
+                "10Gbit",
+                "--latency",
+                "50us",
+                "--steps",
+                "50",
+            ],
+        );
+        let outcomes = found["outcomes"].as_array().unwrap();
+        let workers: Vec<u64> =
+            outcomes.iter().map(|row| row["workers"].as_u64().unwrap()).collect();
+        assert_eq!(workers, [1, 2, 4, 8]);
+        assert!(outcomes.iter().all(|row| row["examples_per_second"].as_f64().unwrap() > 0.0));
+        assert_eq!(outcomes[3]["staleness"].is_object(), strategy == "ps-async");
+        let doubts = found["extrapolates"].as_array().unwrap();
+        assert!(
+            doubts
+                .iter()
+                .any(|doubt| doubt.as_str().unwrap().contains("8 workers from a run of 1"))
+        );
+    }
+    fails(at, &["simulate", "digits"], 1, &["digits", "hint:"]);
+    fails(at, &["simulate", &run, "--workers", "0"], 2, &["out of range"]);
+    fails(
+        at,
+        &["simulate", &run, "--workers", "300", "--strategy", "ps-sync"],
+        2,
+        &["cannot share a batch of 100"],
+    );
+}
+
+#[test]
+fn own_runs_are_points_of_a_curve_and_rows_of_a_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let run = trained(at, "100");
+    // One size is no curve, and the error says what is needed.
+    fails(at, &["advise", "scale", "runs"], 1, &["at least", "hint:"]);
+    let machine: Value =
+        serde_json::from_str(&std::fs::read_to_string(at.join(&run).join("machine.json")).unwrap())
+            .unwrap();
+    let gib = machine["memory_bytes"].as_f64().unwrap() / f64::from(1u32 << 30);
+    let cores = machine["cores"].as_u64().unwrap();
+    let head = "machine,count,cores,memory_gib,usd_per_hour\n";
+    std::fs::write(
+        at.join("m.csv"),
+        format!("{head}here,1;2,{cores},{gib},0.1\nbig,1;2,{},{gib},0.9\n", 4 * cores),
+    )
+    .unwrap();
+    let asked = json(
+        at,
+        &["advise", "ask", "--state", "s.json", "--catalog", "m.csv", "--history", "runs"],
+    );
+    assert!(asked["next"]["machine"].is_string(), "{asked}");
+    std::fs::write(at.join("other.csv"), format!("{head}big,1,{},{gib},0.9\n", 4 * cores)).unwrap();
+    fails(
+        at,
+        &["advise", "ask", "--state", "t.json", "--catalog", "other.csv", "--history", "runs"],
+        1,
+        &[&run, "no 1 x machine"],
+    );
+}

@@ -6,6 +6,7 @@
 
 mod acceptance;
 mod batch;
+mod nested;
 mod replay;
 mod scaling;
 mod scout;
@@ -14,6 +15,7 @@ mod summary;
 
 pub use acceptance::{Check, acceptance};
 pub use batch::{BatchSummary, evaluate_batch};
+pub use nested::{NestedSummary, evaluate_nested};
 pub use replay::{JobTraces, Settings, Trace, replay};
 pub use scaling::{ScalingSummary, evaluate_scaling};
 pub use scout::{Half, Prices, RecordedSet};

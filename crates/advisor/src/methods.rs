@@ -4,6 +4,7 @@ mod arrow;
 mod cherrypick;
 mod ernest;
 mod exhaustive;
+mod lhs;
 mod micky;
 mod paceline;
 mod paris;
@@ -16,6 +17,7 @@ use crate::search::{Advisor, Problem};
 pub(crate) use ernest::sizes_to_run;
 pub use ernest::{Scaling, ScalingRun, design as scaling_design};
 pub use micky::{Batch, BatchChoice};
+pub(crate) use paceline::Paceline;
 
 /// Prepares a method for a question, with a seed.
 pub type Build = fn(&Problem, u64) -> Result<Box<dyn Advisor>, AdvisorError>;
@@ -43,6 +45,7 @@ pub const ALL: &[&Entry] = &[
     &ernest::ENTRY,
     &micky::ENTRY,
     &random::ENTRY,
+    &lhs::ENTRY,
     &exhaustive::ENTRY,
 ];
 

@@ -15,12 +15,8 @@ use crate::gp::{Kernels, Posterior, ScalePrior};
 use crate::history::{History, PastJob};
 use std::collections::BTreeMap;
 
-/// Weight of each of the three families before any run.
-const FAMILY: f64 = 1.0 / 3.0;
 /// Past jobs with a view of their own at most; more cost time and add little.
 const MOST_JOBS: usize = 48;
-/// Kernels per view of a past job.
-const JOB_KERNELS: usize = 4;
 /// Shares of the past jobs' covariance in the whole.
 const SHARES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
 /// How far the shared profile is believed.
@@ -31,12 +27,26 @@ const KERNELS: usize = 16;
 const PLAIN_KERNELS: usize = 64;
 /// Catalogues above this size get a coarser grid: memory grows with its square.
 const LARGE: usize = 256;
-/// The past's judgement of a view counts as much as this many runs of the job itself.
-const PAST_RUNS: f64 = 8.0;
-/// Past jobs' scales are worth this many half-observations.
-const SCALE_SHAPE: f64 = 2.0;
 /// Squared scale where there are no past jobs, as in a plain process.
 const PLAIN_SCALE: f64 = 0.25;
+
+/// What nobody can derive and somebody had to choose; [`crate::evaluate::evaluate_nested`] asks how much
+/// hangs on it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Tuning {
+    /// Weights before any run: views of all past jobs, of single ones, of none.
+    pub(crate) families: [f64; 3],
+    /// Kernels per view of a past job.
+    pub(crate) job_kernels: usize,
+    /// The past's judgement of a view counts as much as this many runs of the job itself.
+    pub(crate) past_runs: f64,
+    /// Past jobs' scales are worth this many half-observations.
+    pub(crate) scale_shape: f64,
+}
+
+/// The tuning in use.
+pub(crate) const TUNING: Tuning =
+    Tuning { families: [1.0 / 3.0; 3], job_kernels: 4, past_runs: 8.0, scale_shape: 2.0 };
 
 /// The model of a catalogue after a history.
 #[derive(Debug)]
@@ -50,6 +60,7 @@ pub(crate) struct Transfer {
     views: Vec<View>,
     scale: f64,
     count: usize,
+    tuning: Tuning,
 }
 
 /// One combination of strengths.
@@ -72,7 +83,12 @@ struct Past {
 }
 
 impl Transfer {
-    pub(crate) fn new(features: Vec<Vec<f64>>, history: &History, seed: u64) -> Self {
+    pub(crate) fn new(
+        features: Vec<Vec<f64>>,
+        history: &History,
+        seed: u64,
+        tuning: Tuning,
+    ) -> Self {
         let count = features.len();
         let (shares, profiles, kernel_count): (&[f64], &[f64], usize) = if history.is_empty() {
             (&SHARES[..1], &PROFILES[..1], 64)
@@ -103,6 +119,7 @@ impl Transfer {
             views,
             scale: past.scale,
             count,
+            tuning,
         };
         if !history.is_empty() && count <= LARGE {
             transfer.judge(history, shares, kernel_count);
@@ -122,7 +139,7 @@ impl Transfer {
         let mut kernels: Vec<(usize, f64)> =
             (0..kernel_count).map(|kernel| (kernel, best(kernel))).collect();
         kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
-        kernels.truncate(JOB_KERNELS);
+        kernels.truncate(self.tuning.job_kernels);
         let every = history.jobs.len().div_ceil(MOST_JOBS).max(1);
         let mut added = Vec::new();
         for job in history.jobs.iter().step_by(every) {
@@ -134,8 +151,8 @@ impl Transfer {
                 added.push(View { covariance, kernel, profile, strength: 1.0, prior });
             }
         }
-        rescale(&mut self.views, FAMILY);
-        rescale(&mut added, FAMILY);
+        rescale(&mut self.views, self.tuning.families[0]);
+        rescale(&mut added, self.tuning.families[1]);
         self.views.extend(added);
         let mut added = Vec::new();
         for kernel in kernel_count..self.kernels.len() {
@@ -145,7 +162,7 @@ impl Transfer {
             let pair = |at: usize| self.kernels.correlation(kernel, at / n, at % n);
             self.covariances.push((0..n * n).map(pair).collect());
         }
-        rescale(&mut added, FAMILY);
+        rescale(&mut added, self.tuning.families[2]);
         self.views.extend(added);
     }
 
@@ -206,7 +223,7 @@ impl Transfer {
                                 })
                                 .collect();
                             let noise = vec![self.kernels.noise(kernel); at.len()];
-                            let prior = scale_prior(past.scale);
+                            let prior = self.scale_prior(past.scale);
                             let posterior = Posterior::condition(
                                 gather(&covariance, self.count, &at),
                                 &noise,
@@ -221,8 +238,13 @@ impl Transfer {
         }
         let best = evidence.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         for (view, evidence) in self.views.iter_mut().zip(&evidence) {
-            view.prior = (evidence - best) / points * PAST_RUNS;
+            view.prior = (evidence - best) / points * self.tuning.past_runs;
         }
+    }
+
+    fn scale_prior(&self, scale: f64) -> ScalePrior {
+        let shape = self.tuning.scale_shape;
+        ScalePrior { shape, scale: shape * scale }
     }
 
     /// Conditions every view on the job's own runs: configurations, `ln` values, noise factors.
@@ -241,7 +263,7 @@ impl Transfer {
                 .map(|(&at, y)| y - view.strength * self.profiles[view.profile][at])
                 .collect();
             let matrix = gather(covariance, self.count, at);
-            let prior = scale_prior(self.scale);
+            let prior = self.scale_prior(self.scale);
             if let Some(posterior) = Posterior::condition(matrix, &noise, &rest, prior) {
                 fitted.push((view, posterior.log_evidence() + view.prior, posterior));
             }
@@ -287,10 +309,6 @@ fn rescale(views: &mut [View], total: f64) {
     for view in views {
         view.prior += total.ln() - top - sum.ln();
     }
-}
-
-fn scale_prior(scale: f64) -> ScalePrior {
-    ScalePrior { shape: SCALE_SHAPE, scale: SCALE_SHAPE * scale }
 }
 
 fn gather(matrix: &[f64], count: usize, at: &[usize]) -> Vec<f64> {

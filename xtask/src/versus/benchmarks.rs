@@ -23,10 +23,19 @@ pub fn write(
     caveats: &[&str],
     outcomes: &[Outcome],
 ) -> anyhow::Result<()> {
+    replace(root, area, &section(area, caveats, outcomes)?)
+}
+
+/// Replaces the section of `area` by a text of its own: heading, machine, then `body`.
+pub fn write_body(root: &Path, area: &str, body: &str) -> anyhow::Result<()> {
+    replace(root, area, &format!("## {area}\n\n{}\n\n{body}", machine()))
+}
+
+fn replace(root: &Path, area: &str, body: &str) -> anyhow::Result<()> {
     let path = root.join("BENCHMARKS.md");
     let text = fs::read_to_string(&path).unwrap_or_else(|_| OPENING.to_owned());
     let (start, end) = (format!("<!-- {area} -->\n"), format!("<!-- end of {area} -->\n"));
-    let section = format!("{start}{}{end}", section(area, caveats, outcomes)?);
+    let section = format!("{start}{body}{end}");
     let replaced = match (text.find(&start), text.find(&end)) {
         (Some(from), Some(to)) => {
             format!("{}{section}{}", &text[..from], &text[to + end.len()..])

@@ -4,12 +4,15 @@
 //! Here every round measures each side once, in rotating order, and what is reported is the ratio
 //! of the rounds with its spread. Peers run at the settings that serve them best (`xtask/peers`).
 
+mod advisor;
 mod benchmarks;
 mod cluster;
 mod contest;
 mod data;
 mod matmul;
 mod models;
+mod paceline;
+mod predictions;
 mod sparse;
 
 use crate::environment::Environment;
@@ -38,7 +41,9 @@ const MISC: Environment = Environment {
 
 /// Runs the comparisons of one area, or of all.
 pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    let areas = if areas.is_empty() { &["data", "models", "sparse", "matmul", "cluster"][..] } else { areas };
+    let areas = if areas.is_empty() { &["data", "models", "sparse", "matmul", "cluster", "advisor", "predictions"][..] } else { areas };
+    const ALL: &[&str] = &["data", "models", "sparse", "advisor", "predictions"];
+    let areas = if areas.is_empty() { ALL } else { areas };
     for area in areas {
         match *area {
             "data" => data::run(root)?,
@@ -46,7 +51,9 @@ pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
             "sparse" => sparse::run(root)?,
             "matmul" => matmul::run(root)?,
             "cluster" => cluster::run(root)?,
-            other => bail!("no such area: {other}; there are: data, models, sparse, matmul, cluster"),
+            "advisor" => advisor::run(root)?,
+            "predictions" => predictions::run(root)?,
+            other => bail!("no such area: {other}; there are: data, models, sparse, matmul, cluster, advisor, predictions"),
         }
     }
     Ok(())

@@ -84,6 +84,20 @@ pub fn replay(
     settings: &Settings,
     progress: &(dyn Fn() + Sync),
 ) -> Result<Vec<JobTraces>, AdvisorError> {
+    replay_with(set, &|problem, seed| (method.build)(problem, seed), settings, progress)
+}
+
+/// Prepares a method for a question, with a seed.
+pub(super) type Prepare<'a> =
+    dyn Fn(&Problem, u64) -> Result<Box<dyn Advisor>, AdvisorError> + Sync + 'a;
+
+/// Replays anything that can be prepared.
+pub(super) fn replay_with(
+    set: &RecordedSet,
+    prepare: &Prepare<'_>,
+    settings: &Settings,
+    progress: &(dyn Fn() + Sync),
+) -> Result<Vec<JobTraces>, AdvisorError> {
     let problem = Problem {
         catalogue: Arc::clone(&set.catalogue),
         history: Arc::clone(&set.runs),
@@ -106,7 +120,7 @@ pub fn replay(
                     let problem = Problem { history, ..problem.clone() };
                     let prepared: Result<Vec<Box<dyn Advisor>>, AdvisorError> =
                         (0..settings.seeds.min(PREPARATIONS))
-                            .map(|seed| (method.build)(&problem, seed))
+                            .map(|seed| prepare(&problem, seed))
                             .collect();
                     let found: Vec<Result<JobTraces, AdvisorError>> = match prepared {
                         Ok(prepared) => jobs

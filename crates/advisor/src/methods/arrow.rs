@@ -28,9 +28,29 @@ struct Arrow {
     features: Vec<Vec<f64>>,
 }
 
+/// The paper's description of a machine: the kind of its processor as a number, cores and memory per
+/// core; here with the number of machines. Machines of one family share a processor.
+fn features(problem: &Problem) -> Vec<Vec<f64>> {
+    let catalogue = &problem.catalogue;
+    let mut families: Vec<&str> = Vec::new();
+    (0..catalogue.len())
+        .map(|at| {
+            let machine = catalogue.machine(at);
+            let family = machine.name.split('.').next().unwrap_or("");
+            let known = families.iter().position(|name| *name == family);
+            let kind = known.unwrap_or_else(|| {
+                families.push(family);
+                families.len() - 1
+            });
+            let count = f64::from(catalogue.count(at));
+            vec![kind as f64, machine.cores, machine.memory_gib / machine.cores, count]
+        })
+        .collect()
+}
+
 impl Arrow {
     fn new(problem: &Problem) -> Self {
-        Self { features: problem.catalogue.features() }
+        Self { features: features(problem) }
     }
 
     /// Predicted `ln` value and spread of every configuration; `None` with fewer than two observations.

@@ -61,7 +61,7 @@ impl CherryPick {
 }
 
 /// The untried configuration nearest to a point of the unit cube.
-fn nearest(search: &Search, features: &[Vec<f64>], point: &[f64]) -> Option<usize> {
+pub(super) fn nearest(search: &Search, features: &[Vec<f64>], point: &[f64]) -> Option<usize> {
     let distance =
         |at: usize| -> f64 { features[at].iter().zip(point).map(|(a, b)| (a - b).powi(2)).sum() };
     search.untried().min_by(|&a, &b| distance(a).total_cmp(&distance(b)))

@@ -12,14 +12,14 @@ use crate::history::History;
 use crate::measurements::Outcome;
 use crate::normal;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
-use crate::transfer::{Expectation, Transfer};
+use crate::transfer::{Expectation, TUNING, Transfer, Tuning};
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "paceline",
     about: "learns from past jobs which configurations go together, and which fail; our own",
     needs_history: false,
-    build: |problem, seed| Ok(Box::new(Paceline::new(problem, seed))),
+    build: |problem, seed| Ok(Box::new(Paceline::new(problem, seed, TUNING))),
 };
 
 /// Runs before the search may stop.
@@ -30,7 +30,7 @@ const ENOUGH: f64 = 0.03;
 /// A run cut short would have taken half as long again, as far as anybody knows: `ln 1.5`.
 const CUT_SHORT: f64 = 0.405;
 
-struct Paceline {
+pub(crate) struct Paceline {
     transfer: Transfer,
     completion: Completion,
     /// Mean `ln` distance of other jobs to their best.
@@ -38,11 +38,11 @@ struct Paceline {
 }
 
 impl Paceline {
-    fn new(problem: &Problem, seed: u64) -> Self {
+    pub(crate) fn new(problem: &Problem, seed: u64, tuning: Tuning) -> Self {
         let features = problem.catalogue.features();
         let history = History::new(problem);
         Self {
-            transfer: Transfer::new(features.clone(), &history, seed),
+            transfer: Transfer::new(features.clone(), &history, seed, tuning),
             distances: history.mean_distances(),
             completion: Completion::new(features, &history),
         }

@@ -5,7 +5,7 @@ use crate::failure::{Exit, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_advisor::evaluate::{
     Check, Half, JobTraces, Prices, RecordedSet, Settings, Summary, acceptance, compare,
-    evaluate_batch, evaluate_scaling, replay,
+    evaluate_batch, evaluate_nested, evaluate_scaling, replay,
 };
 use paceline_advisor::methods::{self, Entry};
 use serde_json::{Value, json};
@@ -42,6 +42,10 @@ pub struct Args {
     /// What is to be small
     #[arg(long, value_enum, default_value_t = Goal::Cost)]
     objective: Goal,
+    /// Instead: choose our own method's constants on one half of the applications and report on the other,
+    /// for so many ways of halving them
+    #[arg(long, value_name = "SPLITS", conflicts_with = "methods")]
+    nested: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -97,6 +101,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         medians: args.medians,
         complete_jobs_only: single,
     };
+    if let Some(splits) = args.nested {
+        return nested(terminal, &set, &settings, splits.max(1));
+    }
     let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
     for entry in entries {
         let jobs = if single { 107 } else { 18 };
@@ -118,6 +125,38 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "acceptance": checks, "methods": summaries, "differences": differences, "studies": extras,
     }))?;
     Ok(if holds { Exit::Done } else { Exit::Failed })
+}
+
+/// Figures of our own method with constants chosen blindly.
+fn nested(
+    terminal: &Terminal,
+    set: &RecordedSet,
+    settings: &Settings,
+    splits: usize,
+) -> anyhow::Result<Exit> {
+    let bar = terminal.progress("tunings", None, Unit::Items("replays"));
+    let done = AtomicU64::new(0);
+    let found = evaluate_nested(set, settings, splits, &|| {
+        bar.set(done.fetch_add(1, Ordering::Relaxed) + 1);
+    })?;
+    terminal.data(format!(
+        "\nour own method, {} tunings, {} ways of halving the applications, {} seeds",
+        found.tunings, found.splits, settings.seeds
+    ))?;
+    let mut table = Table::new(["constants", "n=6", "n=15"]);
+    for (name, [six, fifteen]) in [
+        ("chosen on the other half", found.chosen),
+        ("in use", found.in_use),
+        ("best by looking", found.best_by_looking),
+        ("worst", found.worst),
+    ] {
+        table.row([name.to_owned(), format!("{six:.3}"), format!("{fifteen:.3}")]);
+    }
+    terminal.data(table)?;
+    terminal
+        .data(format!("halves that chose the constants in use: {:.0} %", found.agreed * 100.0))?;
+    terminal.json(&json!({ "nested": found }))?;
+    Ok(Exit::Done)
 }
 
 fn entries(names: &[String]) -> anyhow::Result<Vec<&'static Entry>> {

@@ -45,7 +45,7 @@ fn oracle_ranks_every_strategy_and_says_what_does_not_fit() {
     let cluster =
         "workers = [\"a:1\", \"a:2\", \"b:1\", \"b:2\", \"c:1\", \"c:2\", \"d:1\", \"d:2\"]\n";
     std::fs::write(at.join("cluster.toml"), cluster).unwrap();
-    let pairs = r#"{"pairs": [{"rtt_seconds": 1e-4, "bytes_per_second": 1e9}, {"rtt_seconds": 2e-4, "bytes_per_second": 5e8}]}"#;
+    let pairs = r#"{"pairs": [{"round_trip_ms": 0.1, "mib_per_second": 1000.0}, {"round_trip_ms": 0.2, "mib_per_second": 500.0}]}"#;
     std::fs::write(at.join("check.json"), pairs).unwrap();
     let base = ["advise", "parallel", "--model", "lenet", "--batch", "64"];
     let flags = [
@@ -65,7 +65,7 @@ fn oracle_ranks_every_strategy_and_says_what_does_not_fit() {
     }
     // Two workers on each of four hosts; the worst pair of the report decides.
     assert_eq!(answer["machines"]["tasks_per_host"], serde_json::json!([2, 2, 2, 2]));
-    assert_eq!(answer["machines"]["network"]["bandwidth"], 5e8);
+    assert_eq!(answer["machines"]["network"]["bandwidth"], 500.0 * f64::from(1u32 << 20));
     assert_eq!(answer["machines"]["network"]["latency"], 1e-4);
     let pipeline = rows.iter().find(|row| row["strategy"] == "pipeline" && row["workers"] == 8);
     assert!(pipeline.unwrap()["infeasible"].as_str().unwrap().contains("at most 5 workers"));

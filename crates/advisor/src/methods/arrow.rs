@@ -109,6 +109,10 @@ impl Advisor for Arrow {
             let reason = "one of the random first runs".to_owned();
             return Some(Proposal { configuration: untried[pick], stop: None, reason });
         };
+        // Trees know no slopes: configurations beyond what was measured often look the same. Among equals
+        // chance decides, not the order of the catalogue.
+        let mut untried = untried;
+        Random::new(search.seed(), 0xa220 + search.runs().len() as u64).shuffle(&mut untried);
         let configuration =
             untried.into_iter().min_by(|&a, &b| model[a].0.total_cmp(&model[b].0))?;
         let predicted = model[configuration].0;

@@ -74,8 +74,9 @@ fn read(path: &Path) -> anyhow::Result<Link> {
     let mut link: Option<Link> = None;
     for pair in pairs {
         let number = |name: &str| pair[name].as_f64().filter(|value| *value > 0.0);
-        let latency = number("rtt_seconds").map(|rtt| rtt / 2.0);
-        let (Some(latency), Some(bandwidth)) = (latency, number("bytes_per_second")) else {
+        let latency = number("round_trip_ms").map(|both_ways| both_ways / 2e3);
+        let bandwidth = number("mib_per_second").map(|rate| rate * f64::from(1u32 << 20));
+        let (Some(latency), Some(bandwidth)) = (latency, bandwidth) else {
             continue;
         };
         let worst = link.unwrap_or(Link { latency, bandwidth });

@@ -24,6 +24,8 @@ struct PlanFile {
     replicas: usize,
     #[serde(default = "one")]
     threads: usize,
+    #[serde(default)]
+    servers: usize,
     spec: SpecFile,
 }
 
@@ -78,7 +80,7 @@ impl Measured {
         if tasks.is_empty() {
             bail!("`{}` holds no step: nothing to simulate from", path.display());
         }
-        let servers = summary.as_ref().map_or(0, |_| servers_of(&folder));
+        let servers = plan.servers;
         let workers = match &summary {
             Some(summary) if !summary.workers.is_empty() => summary.workers.len(),
             _ => tasks.len().max(plan.replicas),
@@ -140,6 +142,16 @@ impl Measured {
         };
         if let Some(summary) = &summary {
             sparse_messages(&mut workload, summary);
+            // In step, a worker's events count the whole batch; the summary has its own share.
+            let [done, steps] = summary.workers.iter().fold([0.0; 2], |[e, n], worker| {
+                [e + worker.examples as f64, n + worker.iterations as f64]
+            });
+            if done > 0.0 && steps > 0.0 {
+                workload.examples = done / steps;
+            }
+            if summary.examples_per_second > 0.0 {
+                rate = summary.examples_per_second;
+            }
         }
         let events = workload.steps.len();
         let measured_here = measure && learn(&mut workload, &plan);
@@ -264,15 +276,6 @@ fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
         workload.apply *= sent / workload.gradient_bytes;
         (workload.gradient_bytes, workload.weight_bytes) = (sent, received);
     }
-}
-
-/// Servers leave logs of their own.
-fn servers_of(folder: &RunFolder) -> usize {
-    let names = folder.event_files().unwrap_or_default();
-    let server = |path: &std::path::PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events-ps-"))
-    };
-    names.iter().filter(|path| server(path)).count()
 }
 
 /// Times the run's model here for what no run says: what a step takes whatever its batch, what threads

@@ -56,7 +56,7 @@ fn acceptance(body: &mut String, report: &Value) -> anyhow::Result<()> {
 }
 
 /// One figure of a list of `[runs, value]` pairs.
-fn at<'a>(list: &'a Value, runs: u64) -> Option<&'a Value> {
+fn at(list: &Value, runs: u64) -> Option<&Value> {
     list.as_array()?.iter().find(|pair| pair[0] == runs).map(|pair| &pair[1])
 }
 

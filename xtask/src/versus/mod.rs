@@ -41,8 +41,8 @@ const MISC: Environment = Environment {
 
 /// Runs the comparisons of one area, or of all.
 pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    let areas = if areas.is_empty() { &["data", "models", "sparse", "matmul", "cluster", "advisor", "predictions"][..] } else { areas };
-    const ALL: &[&str] = &["data", "models", "sparse", "advisor", "predictions"];
+    const ALL: &[&str] =
+        &["data", "models", "sparse", "matmul", "cluster", "advisor", "predictions"];
     let areas = if areas.is_empty() { ALL } else { areas };
     for area in areas {
         match *area {
@@ -53,7 +53,9 @@ pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
             "cluster" => cluster::run(root)?,
             "advisor" => advisor::run(root)?,
             "predictions" => predictions::run(root)?,
-            other => bail!("no such area: {other}; there are: data, models, sparse, matmul, cluster, advisor, predictions"),
+            other => bail!(
+                "no such area: {other}; there are: data, models, sparse, matmul, cluster, advisor, predictions"
+            ),
         }
     }
     Ok(())

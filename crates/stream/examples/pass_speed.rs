@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = begun.elapsed().as_secs_f64();
     let say = |text: String| {
         if !serves {
-            println!("{text}")
+            println!("{text}");
         }
     };
     say(format!(

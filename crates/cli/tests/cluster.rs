@@ -192,16 +192,18 @@ fn an_evaluator_scores_beside_the_training() {
             "2",
             "--evaluator",
             "--until-loss",
-            "0.5",
+            "0.9",
             "--lr",
             "0.1",
             "--eval-every",
-            "10",
+            "5",
         ];
         let ended = train(strategy, &[&flags[..], &["--epochs", "2000"]].concat()).end();
         assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);
         let summary = ended.json();
         assert!(summary["reached"]["step"].as_f64().unwrap() > 0.0, "{strategy}: {summary}");
+        // 40,000 steps were allowed: the evaluator's word must have ended the run long before.
+        assert!(summary["global_steps"].as_u64().unwrap() < 20_000, "{strategy}: {summary}");
         assert_eq!(summary["status"], "done", "{strategy}: {summary}");
     }
 }

@@ -111,7 +111,13 @@ impl<'a> Worker<'a> {
         // A loss to reach may have been reached already, and the first crossing needs a left end.
         if course.watch.is_some() && !course.checked && (keeps_step || self.chief.is_some()) {
             course.checked = true;
-            if self.look(course)? {
+            let reached = if keeps_step {
+                self.look(course)?
+            } else {
+                // The others are already at work and meet nobody.
+                self.look_alone(course, (true, false, false))?
+            };
+            if reached {
                 self.end(course, false)?;
             }
         }

@@ -123,7 +123,8 @@ fn unused(args: &Flags) -> Option<&'static str> {
 /// Takes over where the model, or the run to go on with, is one of streams.
 pub(super) fn dispatch(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Option<Exit>> {
     if let Some(name) = &args.resume {
-        let run = find_run(&args.out, name)?;
+        // What is wrong with the flags comes before what is wrong with the run.
+        let Ok(run) = find_run(&args.out, name) else { return Ok(None) };
         return if is_stream_run(&run) { resume(run, args, terminal).map(Some) } else { Ok(None) };
     }
     if args.model.as_deref().is_some_and(is_stream_model) {

@@ -9,6 +9,7 @@ mod check;
 mod environment;
 mod faults;
 mod test;
+mod verdicts;
 mod versus;
 
 use anyhow::bail;
@@ -23,6 +24,7 @@ tasks:
   faults [RUNS]       kill a random task in each of many runs of every strategy; all must end as their policy says
   versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md
                       (areas: data, models, sparse, matmul, cluster, advisor, predictions)
+  verdicts [KIND…]    short runs with a bottleneck put in their way on purpose: are they judged right?
   docs                write docs/commands.md anew from the program itself
 ";
 
@@ -44,6 +46,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["test", filter @ ..] => test::run(&root(), filter),
         ["versus", areas @ ..] => versus::run(&root(), areas),
         ["faults", words @ ..] => faults::run(&root(), words),
+        ["verdicts", kinds @ ..] => verdicts::run(&root(), kinds),
         ["docs"] => test::write_docs(&root()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

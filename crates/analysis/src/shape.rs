@@ -239,6 +239,7 @@ fn words(
     let (all, same, other) = tally(steps);
     let fewest = points.iter().map(|point| point.measured.len()).min().unwrap_or(0);
     let mut text = match agreement {
+        Agreement::Agrees if all == 1 => "agrees: the one step goes the published way".to_owned(),
         Agreement::Agrees => format!("agrees: all {all} steps go the published way"),
         Agreement::Consistent => {
             format!(
@@ -256,7 +257,7 @@ fn words(
                 .to_owned()
         }
         Agreement::Unresolved if all == 0 => "the published figures do not change".to_owned(),
-        Agreement::Unresolved => format!("not resolved: noise hides all {all} steps"),
+        Agreement::Unresolved => "not resolved: noise hides every step".to_owned(),
     };
     if let Ok(rank) = rank {
         text.push_str(&format!("; rank correlation {:.2} over {} settings", rank.tau, rank.n));

@@ -1,11 +1,20 @@
 //! Where the time of a run went, in words, with the evidence beside it.
 //!
-//! The rules are few and stated: the phase that holds the steps up is the largest one that is not
-//! compute, once it takes a quarter of the time; otherwise compute is the limit, and the question
-//! becomes whether the cores were really busy. What removing a phase would save is an upper bound
-//! (the rest would still take its time), and it is said to be one.
+//! The rules are few and stated, and each looks at what was measured, never at what was asked for:
+//!
+//! 1. Other programs or a limit hold the cores: nothing else can be told before they are gone.
+//! 2. A phase that is not compute takes a quarter of the time. What lies behind it is looked for: a disk, one slow worker, a
+//!    link at its capacity, a server at its limit.
+//! 3. Otherwise compute is the limit, and the question becomes whether the cores were really busy with it.
+//!
+//! What removing a limit would save is an upper bound (the rest would still take its time), and it is said to be one.
 
-use serde::Serialize;
+mod evidence;
+mod words;
+
+pub use evidence::{Evidence, Link, ServerLoad, Surroundings, WorkerLoad};
+
+use serde::{Deserialize, Serialize};
 
 /// A phase that takes at least this share of the steps is what holds them up.
 const HOLDS_UP: f64 = 0.25;
@@ -17,31 +26,27 @@ const FEW_STEPS: u64 = 20;
 const SHORT_SECONDS: f64 = 0.2;
 /// Steps shorter than this, in seconds, are dominated by fixed costs on any machine.
 const TINY_STEP_SECONDS: f64 = 100e-6;
-
-/// What is known about a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Evidence {
-    /// Steps measured.
-    pub steps: u64,
-    /// Seconds spent in them.
-    pub seconds: f64,
-    /// Share of the time spent waiting for the next batch.
-    pub input: f64,
-    /// Share spent in forward pass, backward pass and update.
-    pub compute: f64,
-    /// Share spent moving gradients and weights.
-    pub exchange: f64,
-    /// Share spent waiting for other workers.
-    pub wait: f64,
-    /// Threads the kernels could use.
-    pub threads: usize,
-    /// Cores the process kept busy on average, where it was measured.
-    pub busy_cores: Option<f64>,
-}
+/// Other programs that take this share of the cores hold a run up, if no core is left idle.
+const TAKEN: f64 = 0.25;
+/// Cores are all in use when less than this share of them is idle.
+const IDLE: f64 = 0.15;
+/// A cgroup that stops its processes for this share of the time holds them up.
+const THROTTLED: f64 = 0.1;
+/// A disk that is busy, or waited for, this share of the time is what input waits for.
+const DISK_BUSY: f64 = 0.6;
+/// Waiting for memory this share of the time is more than an accident.
+const MEMORY_PRESSURE: f64 = 0.1;
+/// A worker whose own work takes so many times as long as the others' is a straggler.
+const STRAGGLES: f64 = 1.5;
+/// A link used to this share of its capacity is full.
+const LINK_FULL: f64 = 0.7;
+/// A server that keeps this share of its threads busy is at its limit.
+const SERVER_FULL: f64 = 0.7;
 
 /// What limits a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Limit {
     /// Batches do not arrive in time.
     Input,
@@ -51,142 +56,228 @@ pub enum Limit {
     SmallSteps,
     /// The model does not keep its threads busy.
     IdleCores,
-    /// Gradients and weights take longer to move than to make.
+    /// Other programs take the cores, or a limit does.
+    TakenCores,
+    /// Processes wait for memory.
+    Memory,
+    /// Gradients and weights take longer to move than to make; why is not known.
     Exchange,
-    /// Workers wait for each other.
+    /// A link is at its capacity.
+    Network,
+    /// A parameter server is at its limit.
+    Server,
+    /// One worker holds all others up.
+    Straggler,
+    /// Workers wait for each other, none more than the rest.
     Synchronisation,
     /// Nothing was measured.
     Unknown,
 }
 
+impl Limit {
+    /// The name that people use, as in "network-bound".
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Input => "input-bound",
+            Limit::Compute => "compute-bound",
+            Limit::SmallSteps => "bound by small steps",
+            Limit::IdleCores => "compute-bound on few cores",
+            Limit::TakenCores => "short of cores",
+            Limit::Memory => "memory-bound",
+            Limit::Exchange => "exchange-bound",
+            Limit::Network => "network-bound",
+            Limit::Server => "server-bound",
+            Limit::Straggler => "straggler-bound",
+            Limit::Synchronisation => "synchronisation-bound",
+            Limit::Unknown => "unknown",
+        }
+    }
+}
+
 /// The verdict.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What limits the run.
     pub limit: Limit,
+    /// The task, disk or link behind it, where one is.
+    pub culprit: Option<String>,
     /// One or two sentences.
     pub words: String,
     /// Share of the time that removing the limit would save at most.
     pub saving: f64,
     /// Whether there is too little evidence to lean on.
     pub thin: bool,
+    /// What it rests on, each in a sentence.
+    pub evidence: Vec<String>,
 }
 
-/// Says what limits a run.
+/// A limit with what was found behind it.
+#[derive(Debug, Clone, PartialEq)]
+struct Found {
+    limit: Limit,
+    culprit: Option<String>,
+    /// Share of the time that removing it would save at most.
+    saving: f64,
+    /// Number that the words need: a share of a link, a factor of a straggler.
+    measure: Option<f64>,
+}
+
+impl Found {
+    fn new(limit: Limit, saving: f64) -> Found {
+        Found { limit, culprit: None, saving, measure: None }
+    }
+
+    fn by(self, culprit: &str, measure: Option<f64>) -> Found {
+        Found { culprit: Some(culprit.to_owned()), measure, ..self }
+    }
+}
+
+/// Says what limits a run, from its phases alone.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> Verdict {
+    judge_within(evidence, &Surroundings::default())
+}
+
+/// Says what limits a run, from its phases and what happened around it.
+#[must_use]
+pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
     if evidence.steps == 0 || evidence.seconds <= 0.0 {
         return Verdict {
             limit: Limit::Unknown,
+            culprit: None,
             words: "no step was measured, so nothing can be said".to_owned(),
             saving: 0.0,
             thin: true,
+            evidence: Vec::new(),
         };
     }
-    let (limit, share) = limit(evidence);
-    let percent = |share: f64| (100.0 * share).round();
-    let core = match limit {
-        Limit::Input => format!(
-            "input-bound: {} % of the time the model waited for data; more loader threads, a cache or smaller images would save at most that much",
-            percent(share)
-        ),
-        Limit::Exchange => format!(
-            "exchange-bound: moving gradients and weights took {} % of the time; removing the exchange would save at most that much, a larger batch makes it rarer",
-            percent(share)
-        ),
-        Limit::Synchronisation => format!(
-            "synchronisation-bound: workers waited for each other {} % of the time; equal shares or backup workers would save at most that much",
-            percent(share)
-        ),
-        Limit::IdleCores => format!(
-            "compute-bound, yet only {:.1} of {} threads were busy: this model and batch size do not use more; a larger batch or fewer threads would serve better",
-            evidence.busy_cores.unwrap_or(0.0),
-            evidence.threads
-        ),
-        Limit::SmallSteps => format!(
-            "bound by small steps: {:.0} µs each, so fixed costs weigh; a larger batch would do more work per step",
-            1e6 * evidence.seconds / evidence.steps as f64
-        ),
-        Limit::Compute => format!(
-            "compute-bound: {} % of the time went into the model itself; nothing else stands in the way, so only faster or more cores would help",
-            percent(evidence.compute)
-        ),
-        Limit::Unknown => String::new(),
-    };
+    let found = taken_cores(evidence, around)
+        .or_else(|| held_up(evidence, around))
+        .or_else(|| waits_for_memory(around))
+        .unwrap_or_else(|| computing(evidence));
     let thin = evidence.steps < FEW_STEPS || evidence.seconds < SHORT_SECONDS;
-    let words = if thin {
-        format!("{core} (thin evidence: {} steps in {:.2} s)", evidence.steps, evidence.seconds)
-    } else {
-        core
-    };
-    Verdict { limit, words, saving: share, thin }
+    let mut words = words::verdict(&found, evidence, around);
+    if thin {
+        words = format!(
+            "{words} (thin evidence: {} steps in {:.2} s)",
+            evidence.steps, evidence.seconds
+        );
+    }
+    Verdict {
+        limit: found.limit,
+        culprit: found.culprit,
+        words,
+        saving: found.saving,
+        thin,
+        evidence: words::evidence(evidence, around),
+    }
 }
 
-fn limit(evidence: &Evidence) -> (Limit, f64) {
-    let candidates = [
-        (Limit::Input, evidence.input),
-        (Limit::Exchange, evidence.exchange),
-        (Limit::Synchronisation, evidence.wait),
-    ];
-    let largest = candidates
-        .into_iter()
-        .fold((Limit::Compute, 0.0), |best, next| if next.1 > best.1 { next } else { best });
-    if largest.1 >= HOLDS_UP {
-        return largest;
+/// Cores that this run wanted and did not get.
+fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
+    let cores = around.cores?;
+    if let Some(throttled) = around.throttled.filter(|share| *share >= THROTTLED) {
+        return Some(
+            Found::new(Limit::TakenCores, throttled).by("the cgroup's quota", Some(throttled)),
+        );
     }
+    let (machine, own) = (around.machine_busy?, evidence.busy_cores?);
+    let taken = (machine - own).max(0.0) / cores;
+    let idle = (cores - machine) / cores;
+    // A run that mostly waits for others does not want those cores.
+    let wants = evidence.input + evidence.compute >= 0.5;
+    (taken >= TAKEN && idle <= IDLE && wants)
+        .then(|| Found::new(Limit::TakenCores, taken).by("other programs", Some(taken * cores)))
+}
+
+/// The phase that holds the steps up, and what lies behind it.
+fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
+    let together = evidence.exchange + evidence.wait;
+    let largest = evidence.input.max(evidence.exchange).max(evidence.wait);
+    if largest < HOLDS_UP && together < HOLDS_UP {
+        return None;
+    }
+    if evidence.input >= HOLDS_UP && evidence.input >= together {
+        let found = Found::new(Limit::Input, evidence.input);
+        let disk = around.disk_busy.into_iter().chain(around.disk_pressure).fold(0.0, f64::max);
+        return Some(if disk >= DISK_BUSY { found.by("the disk", Some(disk)) } else { found });
+    }
+    if let Some(found) = straggler(evidence, around) {
+        return Some(found);
+    }
+    if let Some(link) = fullest(&around.links) {
+        return Some(Found::new(Limit::Network, together).by(&link.0, Some(link.1)));
+    }
+    let busiest = around.servers.iter().max_by(|a, b| a.load().total_cmp(&b.load()));
+    if let Some(server) = busiest.filter(|server| server.load() >= SERVER_FULL) {
+        return Some(Found::new(Limit::Server, together).by(&server.task, Some(server.load())));
+    }
+    // Nobody works and bytes are on their way: the network, even where its capacity is not known.
+    let idle = match (around.cores, around.machine_busy) {
+        (Some(cores), Some(busy)) => busy < 0.5 * cores,
+        _ => false,
+    };
+    let moving =
+        around.links.iter().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second));
+    if let Some(link) = moving.filter(|link| idle && link.bytes_per_second >= 1e6) {
+        return Some(Found::new(Limit::Network, together).by(&link.task, None));
+    }
+    Some(if evidence.wait > evidence.exchange {
+        Found::new(Limit::Synchronisation, evidence.wait)
+    } else {
+        Found::new(Limit::Exchange, evidence.exchange)
+    })
+}
+
+/// One worker whose own work takes much longer than that of the others, which wait for it meanwhile.
+fn straggler(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
+    if evidence.wait < 0.5 * HOLDS_UP || around.workers.len() < 2 {
+        return None;
+    }
+    let mut workers: Vec<&WorkerLoad> =
+        around.workers.iter().filter(|worker| worker.own_seconds_per_step > 0.0).collect();
+    workers.sort_by(|a, b| a.own_seconds_per_step.total_cmp(&b.own_seconds_per_step));
+    let (slowest, others) = workers.split_last()?;
+    let usual = others.get(others.len() / 2)?.own_seconds_per_step;
+    let factor = slowest.own_seconds_per_step / usual;
+    (factor >= STRAGGLES).then(|| {
+        // At best everybody is as fast as the others are; more than is waited cannot be saved.
+        let saving = (1.0 - 1.0 / factor)
+            .min(evidence.wait * around.workers.len() as f64 / others.len() as f64);
+        Found::new(Limit::Straggler, saving).by(&slowest.task, Some(factor))
+    })
+}
+
+/// The link that is used most, if it is full.
+fn fullest(links: &[Link]) -> Option<(String, f64)> {
+    links
+        .iter()
+        .filter_map(|link| Some((link.task.clone(), link.bytes_per_second / link.capacity?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .filter(|(_, share)| *share >= LINK_FULL)
+}
+
+fn waits_for_memory(around: &Surroundings) -> Option<Found> {
+    let pressure = around.memory_pressure.filter(|share| *share >= MEMORY_PRESSURE)?;
+    Some(Found::new(Limit::Memory, pressure).by("memory", Some(pressure)))
+}
+
+/// Compute is the limit; whether it uses what there is.
+fn computing(evidence: &Evidence) -> Found {
     let idle = evidence
         .busy_cores
         .is_some_and(|busy| evidence.threads > 1 && busy < BUSY * evidence.threads as f64);
     let step = evidence.seconds / evidence.steps as f64;
-    if step < TINY_STEP_SECONDS {
-        (Limit::SmallSteps, 0.0)
+    let limit = if step < TINY_STEP_SECONDS {
+        Limit::SmallSteps
     } else if idle {
-        (Limit::IdleCores, 0.0)
+        Limit::IdleCores
     } else {
-        (Limit::Compute, 0.0)
-    }
+        Limit::Compute
+    };
+    Found::new(limit, 0.0)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run() -> Evidence {
-        Evidence {
-            steps: 1000,
-            seconds: 10.0,
-            input: 0.05,
-            compute: 0.9,
-            exchange: 0.03,
-            wait: 0.02,
-            threads: 2,
-            busy_cores: Some(1.9),
-        }
-    }
-
-    #[test]
-    fn the_phase_that_holds_the_steps_up_is_named() {
-        assert_eq!(judge(&run()).limit, Limit::Compute);
-        let input = judge(&Evidence { input: 0.5, compute: 0.45, ..run() });
-        assert_eq!((input.limit, input.saving), (Limit::Input, 0.5));
-        assert!(input.words.contains("50 %"), "{}", input.words);
-        let exchange = Evidence { exchange: 0.4, wait: 0.3, compute: 0.3, input: 0.0, ..run() };
-        assert_eq!(judge(&exchange).limit, Limit::Exchange);
-        let wait = Evidence { exchange: 0.1, wait: 0.3, compute: 0.6, input: 0.0, ..run() };
-        assert_eq!(judge(&wait).limit, Limit::Synchronisation);
-    }
-
-    #[test]
-    fn idle_threads_and_tiny_steps_are_not_called_healthy() {
-        assert_eq!(judge(&Evidence { busy_cores: Some(1.0), ..run() }).limit, Limit::IdleCores);
-        assert_eq!(judge(&Evidence { busy_cores: None, ..run() }).limit, Limit::Compute);
-        assert_eq!(judge(&Evidence { steps: 1_000_000, ..run() }).limit, Limit::SmallSteps);
-    }
-
-    #[test]
-    fn thin_evidence_is_said_to_be_thin() {
-        let verdict = judge(&Evidence { steps: 5, ..run() });
-        assert!(verdict.thin && verdict.words.contains("thin evidence: 5 steps"));
-        assert_eq!(judge(&Evidence::default()).limit, Limit::Unknown);
-    }
-}
+mod tests;

@@ -1,10 +1,11 @@
-//! `paceline serve` as a real process.
+//! `paceline serve` and `train --serve` as real processes.
 
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn paceline(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
@@ -39,6 +40,44 @@ fn a_served_folder_ends_with_its_signal() {
     assert!(get(&address, "/api/runs").contains("\"runs\":[]"));
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().to_str().unwrap();
+    let mut child = paceline(&[
+        "train",
+        "--model",
+        "softmax",
+        "--data",
+        "generated:digits?examples=300",
+        "--epochs",
+        "1e6",
+        "--out",
+        out,
+        "--serve",
+        "127.0.0.1:0",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| address(&line.unwrap())).expect("the address is said");
+    let begun = Instant::now();
+    let seen = loop {
+        let answer = get(&address, "/api/runs");
+        if answer.contains("\"state\":\"running\"") {
+            break answer;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{answer}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(seen.contains("softmax"), "{seen}");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap();
+    assert!(TcpStream::connect(&address).is_err(), "the page outlived its run");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum SamplerError {
 #[derive(Debug)]
 pub struct Sampler {
     stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Duration>>,
 }
 
 impl Sampler {
@@ -91,7 +91,7 @@ impl Sampler {
                     last = now;
                 }
                 if ended {
-                    return;
+                    return own_time();
                 }
                 // Fixed grid; ticks that a stalled machine missed are skipped, not caught up.
                 while due <= now {
@@ -106,16 +106,15 @@ impl Sampler {
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Takes the last reading and waits for the thread.
-    pub fn stop(mut self) {
-        self.end();
+    /// Takes the last reading, waits for the thread, and says how much processor time sampling took, `each` included.
+    pub fn stop(mut self) -> Duration {
+        self.end()
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Duration {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic in `each` has been printed by then
-        }
+        // A panic in `each` has been printed by then.
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 
@@ -123,6 +122,13 @@ impl Drop for Sampler {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Processor time of the calling thread.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Mean and peak of every column over a recording.
@@ -167,7 +173,8 @@ mod tests {
         })
         .unwrap();
         std::thread::sleep(Duration::from_millis(180));
-        sampler.stop();
+        let cost = sampler.stop();
+        assert!(cost > Duration::ZERO && cost < Duration::from_millis(180), "{cost:?}");
         let readings = readings.lock().unwrap();
         assert!(!readings.is_empty());
         let mut summary = Summary::default();

@@ -8,12 +8,14 @@
 
 pub mod chart;
 pub mod csv;
+pub mod diagnosis;
 mod escape;
 pub mod experiment;
 mod number;
 pub mod page;
 pub mod table;
 pub mod theme;
+pub mod timeline;
 pub mod training;
 
 pub use escape::Escaped;

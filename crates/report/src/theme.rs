@@ -37,6 +37,8 @@ pub const CHART_CSS: &str = "\
 .chart .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
 @media print{.chart .d1{stroke-dasharray:7 3}.chart .d2{stroke-dasharray:2 4}.chart .d3{stroke-dasharray:9 3 2 3}}\
 .chart .band{fill:var(--c);fill-opacity:.16;stroke:none}\
+.chart .area{fill:var(--c);fill-opacity:.62;stroke:none}\
+.chart .mark{stroke:var(--rule);stroke-width:1;stroke-dasharray:1 4;fill:none}.chart .mark.loud{stroke:var(--bad);stroke-dasharray:none}\
 .chart .bar{fill:var(--c)}\
 .chart .whisker{fill:none;stroke:var(--ink);stroke-width:1.4}\
 .chart .mean{fill:var(--card);stroke:var(--c);stroke-width:2}\

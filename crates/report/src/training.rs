@@ -2,8 +2,12 @@
 
 use crate::chart::{Axis, Chart, Series, Span};
 use crate::csv::Csv;
+use crate::diagnosis::diagnose;
 use crate::page::{Card, Figure, Page, Tone};
 use crate::table::{Column, Table};
+use crate::timeline::{self, PHASES};
+use paceline_analysis::scaling::{Rates, Scaling, scaling};
+use paceline_analysis::verdict::{Limit, Verdict};
 use paceline_runs::{Event, Machine, Record, Resources, RunState, Status, Summary};
 
 /// One run, read from its folder.
@@ -15,6 +19,8 @@ pub struct RunView {
     pub summary: Summary,
     /// Where it ran.
     pub machine: Option<Machine>,
+    /// Threads that all replicas of a worker had together.
+    pub threads: usize,
     /// What happened.
     pub records: Vec<Record>,
     /// What the machine did meanwhile, per task.
@@ -43,10 +49,15 @@ impl RunView {
             })
             .collect();
         let name = format!("{} {}", summary.model, summary.strategy);
-        Ok(Self { name, summary, machine: folder.machine().ok(), records, resources })
+        let plan: serde_json::Value = folder.plan().unwrap_or_default();
+        let planned = |key: &str| plan.get(key).and_then(serde_json::Value::as_u64).unwrap_or(1);
+        let threads = usize::try_from(planned("threads") * planned("replicas")).unwrap_or(1);
+        let machine = folder.machine().ok();
+        Ok(Self { name, summary, machine, threads, records, resources })
     }
 
-    fn start(&self) -> f64 {
+    /// When it began, in seconds since 1970.
+    pub(crate) fn start(&self) -> f64 {
         self.records.first().map_or(0.0, |record| record.time)
     }
 }
@@ -115,10 +126,14 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
     page.figures(&curves(runs, &names));
     page.section("Where the time went");
     page.figures(&time(runs, &names));
-    let figures = resources(runs, &names);
+    let figures = timeline::resources(runs, &names);
     if !figures.is_empty() {
         page.section("What the machine did");
         page.figures(&figures);
+    }
+    if let Some(found) = scaling_of(runs) {
+        page.section("What more workers bring");
+        page.table(&scaling_table(&found));
     }
     if runs.iter().any(|run| run.summary.workers.len() > 1) {
         page.section("Workers");
@@ -155,7 +170,7 @@ pub fn markdown(runs: &[RunView]) -> String {
     let names = distinct(runs);
     let mut text = String::new();
     for (run, name) in runs.iter().zip(&names) {
-        text.push_str(&format!("- {name}: {}\n", run.summary.verdict));
+        text.push_str(&format!("- {name}: {}\n", words(run, &diagnose(run))));
     }
     text.push('\n');
     text.push_str(&overview(runs, &names).markdown());
@@ -215,16 +230,68 @@ pub fn csv(runs: &[RunView]) -> String {
 }
 
 fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
-    let points: Vec<String> = runs
-        .iter()
-        .zip(names)
-        .map(|(run, name)| format!("{name}: {}", run.summary.verdict))
-        .collect();
+    let mut points: Vec<String> = Vec::new();
+    for (run, name) in runs.iter().zip(names) {
+        let verdict = diagnose(run);
+        let words = words(run, &verdict);
+        if runs.len() == 1 {
+            points.push(words);
+            points.extend(verdict.evidence);
+        } else {
+            points.push(format!("{name}: {words}"));
+        }
+    }
+    points.extend(scaling_of(runs).map(|scaling| scaling.words));
     let failed = runs.iter().filter(|run| run.summary.status == Status::Failed).count();
     let sentence =
         if runs.len() == 1 { "Where the time went" } else { "Where the time went, run by run" };
     let tone = if failed > 0 { Tone::Bad } else { Tone::Good };
     page.verdict(tone, sentence, &points);
+}
+
+/// The verdict from everything that is known; a run that failed, or left no events, has said its own.
+#[must_use]
+pub fn words(run: &RunView, verdict: &Verdict) -> String {
+    if run.summary.status == Status::Failed || verdict.limit == Limit::Unknown {
+        run.summary.verdict.clone()
+    } else {
+        verdict.words.clone()
+    }
+}
+
+/// How the runs scale with their workers, where they differ in nothing else that matters.
+#[must_use]
+pub fn scaling_of(runs: &[RunView]) -> Option<Scaling> {
+    let first = runs.first()?;
+    let alike = runs.iter().all(|run| run.summary.model == first.summary.model);
+    let rates: Vec<Rates> = runs
+        .iter()
+        .filter(|run| run.summary.status == Status::Done)
+        .map(|run| Rates {
+            workers: run.summary.workers.len().max(1) as u64,
+            rates: vec![run.summary.examples_per_second],
+        })
+        .collect();
+    if alike { scaling(&rates) } else { None }
+}
+
+fn scaling_table(found: &Scaling) -> Table {
+    let mut table = Table::new([
+        Column::numbers("workers"),
+        Column::numbers("rate").unit("examples/s"),
+        Column::numbers("speed-up"),
+        Column::numbers("efficiency").unit("%"),
+    ])
+    .captioned(&found.words);
+    for point in &found.points {
+        table.row([
+            point.workers.to_string(),
+            grouped(point.rate),
+            format!("{:.2}", point.speedup),
+            format!("{:.0}", 100.0 * point.efficiency),
+        ]);
+    }
+    table
 }
 
 fn fastest(runs: &[RunView]) -> Option<usize> {
@@ -238,7 +305,7 @@ fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
     let mut cards = Vec::new();
     if let Some(index) = fastest(runs) {
         cards.push(Card {
-            what: "Fastest".to_owned(),
+            what: if runs.len() > 1 { "Fastest" } else { "Rate" }.to_owned(),
             value: grouped(runs[index].summary.examples_per_second),
             unit: "examples/s".to_owned(),
             more: names[index].clone(),
@@ -253,7 +320,7 @@ fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
         });
     if let Some(index) = accurate {
         cards.push(Card {
-            what: "Most accurate".to_owned(),
+            what: if runs.len() > 1 { "Most accurate" } else { "Accuracy" }.to_owned(),
             value: format!("{:.2}", 100.0 * runs[index].summary.last.test_accuracy),
             unit: "% of held-out examples".to_owned(),
             more: names[index].clone(),
@@ -265,7 +332,7 @@ fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
         what: "Trained for".to_owned(),
         value: format!("{seconds:.1}"),
         unit: "s in all".to_owned(),
-        more: format!("{} runs", runs.len()),
+        more: if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) },
         colour: None,
     });
     page.cards(&cards);
@@ -397,7 +464,7 @@ fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
         Axis::new("share of the step").unit("%").from_zero(),
     )
     .sized(460.0, 300.0);
-    for (place, phase) in ["input", "compute", "exchange", "wait"].into_iter().enumerate() {
+    for (place, phase) in PHASES.into_iter().enumerate() {
         // A phase that took next to nothing is left out: its label would only be in the way.
         let spans = runs.iter().enumerate().filter_map(|(index, run)| {
             let shares = &run.summary.phases;
@@ -408,6 +475,7 @@ fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     }
     let words = "Input: waiting for data. Compute: the model. Exchange: moving gradients. Wait: for other workers.";
     let mut figures = vec![figure("Share of each step", &chart, words.to_owned())];
+    figures.extend(timeline::phases(runs, names));
     figures.extend(curve(
         runs,
         names,
@@ -423,39 +491,6 @@ fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
             _ => None,
         },
     ));
-    figures
-}
-
-fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
-    let wanted = [
-        ("CPU of the process", "process_cpu_percent", "of one core, %", 1.0),
-        ("Memory of the process", "process_rss_bytes", "MB", 1e6),
-        ("Read from disks", "disk_read_bytes_per_second", "MB/s", 1e6),
-        ("Loopback traffic", "loopback_bytes_per_second", "MB/s", 1e6),
-    ];
-    let mut figures = Vec::new();
-    for (title, column, unit, divisor) in wanted {
-        let mut chart =
-            Chart::new(title, Axis::new("time").unit("s"), Axis::new(title).unit(unit).from_zero());
-        for (index, (run, name)) in runs.iter().zip(names).enumerate() {
-            for (task, recording) in &run.resources {
-                let points: Vec<(f64, f64)> = recording
-                    .series(column)
-                    .into_iter()
-                    .map(|(time, value)| (time, value / divisor))
-                    .collect();
-                let label =
-                    if run.resources.len() > 1 { format!("{name} {task}") } else { name.clone() };
-                // A resource nobody touched is no chart.
-                if points.len() > 1 && points.iter().any(|(_, value)| *value > 0.0) {
-                    chart = chart.with(Series::line(label, points).colour(index));
-                }
-            }
-        }
-        if !chart.series.is_empty() {
-            figures.push(figure(title, &chart, String::new()));
-        }
-    }
     figures
 }
 

@@ -49,6 +49,14 @@ impl Resources {
         self.rows.iter().filter_map(|row| Some((row[time]? - begin?, row[value]?))).collect()
     }
 
+    /// When the recording began, in seconds since 1970.
+    #[must_use]
+    pub fn begin(&self) -> Option<f64> {
+        let at = |name: &str| self.header.iter().position(|known| known == name);
+        let (time, elapsed) = (at("time_seconds")?, at("elapsed_seconds")?);
+        self.rows.iter().find_map(|row| Some(row[time]? - row[elapsed]?))
+    }
+
     /// The mean of a column, if it was ever known.
     #[must_use]
     pub fn mean(&self, column: &str) -> Option<f64> {
@@ -75,6 +83,7 @@ mod tests {
         assert_eq!(resources.series("cpu"), [(0.5, 10.0), (2.5, 30.0)]);
         assert_eq!(resources.mean("cpu"), Some(20.0));
         assert_eq!(resources.peak("cpu"), Some(30.0));
+        assert_eq!(resources.begin(), Some(0.5));
         assert_eq!(resources.mean("nothing"), None);
         assert_eq!(Resources::parse("").series("cpu"), []);
     }

@@ -1,7 +1,7 @@
 //! `paceline monitor`: what this machine does, every second; or while one command runs.
 
 use crate::failure::{Exit, FailureExt, usage};
-use crate::terminal::{Table, Terminal};
+use crate::terminal::{Gauge, Table, Terminal};
 use anyhow::Context;
 use paceline_probes::{
     Layout, Reading, Roots, SHORTEST, Sampler, Summary, Target, Writer, columns,
@@ -63,7 +63,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     })?;
     let mut summary = Summary::default();
     let live = child.is_none() && !terminal.wants_json();
-    if live {
+    let panel = (live && terminal.watched()).then(|| Panel::new(terminal));
+    if live && panel.is_none() {
         terminal.data(live_header())?;
     }
     let begin = Instant::now();
@@ -73,8 +74,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             Ok(reading) => {
                 summary.add(&reading);
                 outputs.write(&reading)?;
-                if live {
-                    terminal.data(live_row(&reading))?;
+                match &panel {
+                    Some(panel) => panel.show(&reading),
+                    None if live => terminal.data(live_row(&reading))?,
+                    None => {}
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -89,7 +92,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             break;
         }
     }
-    sampler.stop();
+    let cost = sampler.stop();
+    drop(panel);
     for reading in readings.try_iter() {
         summary.add(&reading);
         outputs.write(&reading)?;
@@ -99,7 +103,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         child.kill().context("cannot end the command")?;
         status = Some(child.wait().context("cannot wait for the command")?);
     }
-    report(terminal, &summary, begin.elapsed(), status)?;
+    report(terminal, &summary, begin.elapsed(), cost, status)?;
     Ok(status.map_or(Exit::Done, exit_of))
 }
 
@@ -167,6 +171,75 @@ impl Outputs {
     }
 }
 
+/// The live view for a person: gauges that stay in their place.
+struct Panel {
+    processor: Gauge,
+    memory: Gauge,
+    disk: Gauge,
+    network: Gauge,
+}
+
+impl Panel {
+    fn new(terminal: &Terminal) -> Panel {
+        Panel {
+            processor: terminal.gauge("processor"),
+            memory: terminal.gauge("memory"),
+            disk: terminal.gauge("disk"),
+            network: terminal.gauge("network"),
+        }
+    }
+
+    fn show(&self, reading: &Reading) {
+        let value = |name: &str| {
+            let at = columns().position(|column| column.name == name);
+            at.and_then(|at| reading.values[at]).unwrap_or(0.0)
+        };
+        let mega = |name: &str| value(name) / 1e6;
+        self.processor.set(
+            100.0 - value("cpu_idle_percent"),
+            format!(
+                "user {:.0} %, system {:.0} %, waiting for disks {:.0} %, busiest core {:.0} %, {:.0} in the queue",
+                value("cpu_user_percent"),
+                value("cpu_system_percent"),
+                value("cpu_iowait_percent"),
+                value("cpu_busiest_core_percent"),
+                value("run_queue_tasks")
+            ),
+        );
+        let limit = value("memory_limit_bytes")
+            .max(value("memory_used_bytes") + value("memory_available_bytes"));
+        self.memory.set(
+            100.0 * value("memory_used_bytes") / limit.max(1.0),
+            format!(
+                "{:.1} of {:.1} GB used, {:.1} GB cached",
+                value("memory_used_bytes") / 1e9,
+                limit / 1e9,
+                value("memory_cached_bytes") / 1e9
+            ),
+        );
+        self.disk.set(
+            value("disk_busiest_percent"),
+            format!(
+                "read {:.1} MB/s, written {:.1} MB/s",
+                mega("disk_read_bytes_per_second"),
+                mega("disk_written_bytes_per_second")
+            ),
+        );
+        let most =
+            mega("network_received_bytes_per_second").max(mega("network_sent_bytes_per_second"));
+        self.network.set(
+            // Full at 10 Gbit/s, the square root so that little traffic is seen too.
+            100.0 * (most / 1250.0).sqrt().min(1.0),
+            format!(
+                "received {:.1} MB/s, sent {:.1} MB/s, loopback {:.1} MB/s",
+                mega("network_received_bytes_per_second"),
+                mega("network_sent_bytes_per_second"),
+                mega("loopback_bytes_per_second")
+            ),
+        );
+    }
+}
+
 /// What the live view shows: title, column behind it, divisor.
 const LIVE: &[(&str, &str, f64)] = &[
     ("usr %", "cpu_user_percent", 1.0),
@@ -206,6 +279,7 @@ fn report(
     terminal: &Terminal,
     summary: &Summary,
     took: Duration,
+    cost: Duration,
     status: Option<ExitStatus>,
 ) -> anyhow::Result<()> {
     let mut table = Table::new(["column", "mean", "peak"]);
@@ -214,9 +288,14 @@ fn report(
         table.row([name.to_owned(), readable(name, mean), readable(name, peak)]);
         document.insert(name.to_owned(), json!({ "mean": mean, "peak": peak }));
     }
-    terminal.note(format!("\n{:.1} s recorded\n{table}", took.as_secs_f64()));
+    let share = 100.0 * cost.as_secs_f64() / took.as_secs_f64().max(1e-9);
+    terminal.note(format!(
+        "\n{:.1} s recorded; recording itself took {share:.2} % of a core\n{table}",
+        took.as_secs_f64()
+    ));
     terminal.json(&json!({
         "seconds": took.as_secs_f64(),
+        "own_cpu_seconds": cost.as_secs_f64(),
         "exit": status.and_then(|status| status.code()),
         "columns": document,
     }))

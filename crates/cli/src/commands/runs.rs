@@ -5,6 +5,9 @@ use crate::{
     failure::Exit,
     terminal::{Table, Terminal},
 };
+use paceline_analysis::scaling::Scaling;
+use paceline_report::diagnosis::diagnose;
+use paceline_report::training::{RunView, scaling_of, words};
 use paceline_runs::{RunFolder, RunState, Summary, format_utc, list};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -36,8 +39,29 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         .iter()
         .map(|name| find_run(&args.out, name).map(|run| Row::read(&run)))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
+    let views: Vec<RunView> = args
+        .runs
+        .iter()
+        .filter_map(|name| RunView::read(find_run(&args.out, name).ok()?.path()).ok())
+        .collect();
+    let documents: Vec<Value> = runs
+        .iter()
+        .map(|row| {
+            let mut document = row.json();
+            if let Some(view) = views.iter().find(|view| view.summary.run == row.name) {
+                document["diagnosis"] = json!(diagnose(view));
+            }
+            document
+        })
+        .collect();
+    terminal.json(&documents)?;
     terminal.data(comparison(&runs))?;
+    for view in &views {
+        terminal.data(format!("{}: {}", view.summary.run, words(view, &diagnose(view))))?;
+    }
+    if let Some(found) = scaling_of(&views) {
+        terminal.data(scaling(&found))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -95,6 +119,20 @@ impl Row {
             "summary": self.summary(),
         })
     }
+}
+
+/// What more workers bring.
+fn scaling(found: &Scaling) -> String {
+    let mut table = Table::new(["workers", "examples/s", "speed-up", "efficiency %"]);
+    for point in &found.points {
+        table.row([
+            point.workers.to_string(),
+            number(point.rate, 0),
+            number(point.speedup, 2),
+            number(100.0 * point.efficiency, 0),
+        ]);
+    }
+    format!("\n{table}{}", found.words)
 }
 
 /// A number, or a dash where there is none.
@@ -179,11 +217,5 @@ fn comparison(runs: &[Row]) -> String {
         });
         row(name, cells.collect());
     }
-    row(
-        "verdict",
-        runs.iter()
-            .map(|run| run.summary().map_or_else(String::new, |s| s.verdict.clone()))
-            .collect(),
-    );
     table.to_string()
 }

@@ -1,17 +1,19 @@
-//! `paceline serve`: a live web page of all runs under a folder.
+//! `paceline serve`: a live web page of all runs under a folder; also what `train --serve` starts beside a run.
 
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
+use anyhow::Context;
 use paceline_dashboard::{Options, Server};
 use serde_json::json;
 use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the page is, unless told otherwise.
-const ADDRESS: &str = "127.0.0.1:6060";
+pub(super) const ADDRESS: &str = "127.0.0.1:6060";
 
 /// Arguments of `paceline serve`.
 #[derive(Debug, clap::Args)]
@@ -69,4 +71,33 @@ fn end_with_stdin(stop: &Arc<AtomicBool>) {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// A dashboard in a process of its own, so that nothing that happens to it can reach a run. Ends with this value.
+pub(super) struct Beside {
+    child: Child,
+}
+
+impl Beside {
+    /// Starts `paceline serve` on the folder of runs.
+    pub(super) fn start(folder: &Path, listen: &str) -> anyhow::Result<Beside> {
+        let program = std::env::current_exe().context("cannot find the program itself")?;
+        let child = Command::new(program)
+            .arg("serve")
+            .arg(folder)
+            .args(["--listen", listen, "--until-eof"])
+            .stdin(Stdio::piped())
+            // Its address is talk here: standard output belongs to the run.
+            .stdout(std::io::stderr())
+            .spawn()
+            .context("cannot start the dashboard")?;
+        Ok(Beside { child })
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
 }

@@ -4,6 +4,7 @@
 //! watched by `train_local`.
 
 use super::{
+    serve::Beside,
     train_flags::Flags,
     train_local,
     train_show::{Watcher, describe, explain},
@@ -24,6 +25,8 @@ pub struct Args {
 /// Trains.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let flags = &args.flags;
+    let _page =
+        flags.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
     if let Some(exit) = super::learn::dispatch(flags, terminal)? {
         return Ok(exit); // rows of sparse features have a learner of their own
     }

@@ -135,6 +135,9 @@ pub(super) struct Flags {
     /// Folder of run folders
     #[arg(long, default_value = "runs", help_heading = "Records")]
     pub(super) out: PathBuf,
+    /// Show all runs of that folder on a live web page while this one goes on [default address: 127.0.0.1:6060]
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = super::serve::ADDRESS, help_heading = "Records")]
+    pub(super) serve: Option<String>,
     /// Go on with a run from its latest checkpoint: its folder or name, or the latest run
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", help_heading = "Records")]
     pub(super) resume: Option<String>,

@@ -6,7 +6,7 @@
 mod progress;
 mod table;
 
-pub use progress::{Progress, Unit};
+pub use progress::{Gauge, Progress, Unit};
 pub use table::Table;
 
 use crate::failure::{Exit, Failure};
@@ -96,6 +96,11 @@ impl Terminal {
     /// A bar with rate and time left; draws nothing unless somebody watches.
     pub fn progress(&self, what: impl Into<String>, total: Option<u64>, unit: Unit) -> Progress {
         Progress::start(&self.bars, what.into(), total, unit)
+    }
+
+    /// A level that goes up and down, such as how busy something is.
+    pub fn gauge(&self, what: impl Into<String>) -> Gauge {
+        Gauge::start(&self.bars, what.into())
     }
 
     /// Whether bars are drawn at all, for callers that would prepare something costly for them.

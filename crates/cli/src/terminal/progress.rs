@@ -56,6 +56,37 @@ impl Drop for Progress {
     }
 }
 
+/// A level between 0 and 100 %, gone when dropped.
+#[derive(Debug)]
+pub struct Gauge {
+    bar: ProgressBar,
+}
+
+impl Gauge {
+    pub(super) fn start(bars: &MultiProgress, what: String) -> Self {
+        let bar = bars.add(ProgressBar::new(100));
+        let style =
+            ProgressStyle::with_template("{prefix:>10} {bar:28.cyan/dim} {pos:>3} % {msg:.dim}")
+                .expect("the template above is well formed")
+                .progress_chars("━╸─");
+        bar.set_style(style);
+        bar.set_prefix(what);
+        Self { bar }
+    }
+
+    /// Sets the level, in percent, and says something short behind it.
+    pub fn set(&self, percent: f64, text: impl Into<String>) {
+        self.bar.set_position(percent.clamp(0.0, 100.0).round() as u64);
+        self.bar.set_message(text.into());
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 fn style(known: bool, unit: Unit) -> ProgressStyle {
     let template = match (known, unit) {
         (true, Unit::Items(name)) => format!(

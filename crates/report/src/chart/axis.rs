@@ -148,7 +148,11 @@ impl Fitted {
         let mut fitted = Fitted { low, high, logarithmic, ticks: Vec::new() };
         fitted.ticks = match &axis.ticks {
             Some(ticks) => fitted.given_ticks(ticks),
-            None if logarithmic => fitted.logarithmic_ticks(wanted),
+            // A narrow logarithmic axis may hold no round power; plain numbers serve there.
+            None if logarithmic => {
+                let ticks = fitted.logarithmic_ticks(wanted);
+                if ticks.len() > 1 { ticks } else { fitted.round_ticks(wanted) }
+            }
             None => fitted.round_ticks(wanted),
         };
         fitted

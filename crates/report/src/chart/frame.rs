@@ -116,7 +116,10 @@ fn heights(series: &Series) -> Vec<f64> {
         SeriesKind::Points(points) | SeriesKind::Line(points) => {
             points.iter().map(|point| point.1).collect()
         }
-        SeriesKind::Band(spans) | SeriesKind::Averages(spans) | SeriesKind::Bars(spans) => {
+        SeriesKind::Band(spans)
+        | SeriesKind::Area(spans)
+        | SeriesKind::Averages(spans)
+        | SeriesKind::Bars(spans) => {
             spans.iter().flat_map(|span| [span.y, span.low, span.high]).collect()
         }
     }
@@ -128,9 +131,10 @@ fn places(series: &Series) -> Vec<f64> {
         SeriesKind::Points(points) | SeriesKind::Line(points) => {
             points.iter().map(|point| point.0).collect()
         }
-        SeriesKind::Band(spans) | SeriesKind::Averages(spans) | SeriesKind::Bars(spans) => {
-            spans.iter().map(|span| span.x).collect()
-        }
+        SeriesKind::Band(spans)
+        | SeriesKind::Area(spans)
+        | SeriesKind::Averages(spans)
+        | SeriesKind::Bars(spans) => spans.iter().map(|span| span.x).collect(),
     }
 }
 

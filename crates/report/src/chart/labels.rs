@@ -72,7 +72,10 @@ fn last_place(series: &Series, frame: &Frame) -> Option<(f64, f64)> {
                 .max_by(|a, b| a.0.total_cmp(&b.0));
             last.and_then(|point| place(point.0, point.1))
         }
-        SeriesKind::Band(spans) | SeriesKind::Averages(spans) | SeriesKind::Bars(spans) => {
+        SeriesKind::Band(spans)
+        | SeriesKind::Area(spans)
+        | SeriesKind::Averages(spans)
+        | SeriesKind::Bars(spans) => {
             let last =
                 spans.iter().filter(|span| span.is_finite()).max_by(|a, b| a.x.total_cmp(&b.x));
             last.and_then(|span| place(span.x, span.y))

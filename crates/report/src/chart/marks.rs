@@ -1,7 +1,8 @@
 //! Points, lines, bands, averages and bars.
 
-use super::frame::Frame;
+use super::frame::{Frame, text_width};
 use super::{Chart, SeriesKind, Span, at};
+use crate::escape::Escaped;
 use crate::number::grouped;
 
 /// Draws all series: bands below, then bars, lines, points, averages.
@@ -14,7 +15,7 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
         out.push_str(&format!("<text class=\"mid\" x=\"{x}\" y=\"{y}\">no data</text>"));
     }
     let layer = |kind: &SeriesKind| match kind {
-        SeriesKind::Band(_) => 0,
+        SeriesKind::Band(_) | SeriesKind::Area(_) => 0,
         SeriesKind::Bars(_) => 1,
         SeriesKind::Points(_) => 2,
         SeriesKind::Line(_) => 3,
@@ -28,7 +29,8 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
         match &chart.series[index].kind {
             SeriesKind::Points(points) => draw_points(points, frame, colour, out),
             SeriesKind::Line(points) => draw_line(points, frame, colour, out),
-            SeriesKind::Band(spans) => draw_band(spans, frame, out),
+            SeriesKind::Band(spans) => draw_band(spans, frame, "band", out),
+            SeriesKind::Area(spans) => draw_band(spans, frame, "area", out),
             SeriesKind::Averages(spans) => draw_averages(spans, frame, colour, out),
             SeriesKind::Bars(spans) => {
                 let place = bar_series.iter().position(|&bars| bars == index).unwrap_or(0);
@@ -112,7 +114,30 @@ fn thinned(points: &[(f64, f64)], frame: &Frame) -> Vec<Option<(f64, f64)>> {
     kept
 }
 
-fn draw_band(spans: &[Span], frame: &Frame, out: &mut String) {
+/// Marks over everything else; a word that would touch its neighbour is left out, its line stays.
+pub(super) fn draw_marks(chart: &Chart, frame: &Frame, out: &mut String) {
+    let mut free = f64::NEG_INFINITY;
+    for (x, word) in &chart.marks {
+        let Some(x) = frame.across(*x).filter(|x| (frame.left..=frame.right).contains(x)) else {
+            continue;
+        };
+        let class = if word.is_empty() { "mark" } else { "mark loud" };
+        let (top, bottom) = (at(frame.top), at(frame.bottom));
+        out.push_str(&format!("<path class=\"{class}\" d=\"M{} {top}V{bottom}\"/>", at(x)));
+        if word.is_empty() || x < free {
+            continue;
+        }
+        free = x + text_width(word) + 8.0;
+        out.push_str(&format!(
+            "<text class=\"value\" x=\"{}\" y=\"{}\">{}</text>",
+            at(x + 4.0),
+            at(frame.top + 10.0),
+            Escaped(word)
+        ));
+    }
+}
+
+fn draw_band(spans: &[Span], frame: &Frame, class: &str, out: &mut String) {
     let edge = |span: &Span, y: f64| {
         Some((frame.across(span.x)?, frame.up(y)?.clamp(frame.top, frame.bottom)))
     };
@@ -122,7 +147,7 @@ fn draw_band(spans: &[Span], frame: &Frame, out: &mut String) {
     let corners: Vec<String> =
         upper.chain(lower).map(|(x, y)| format!("{} {}", at(x), at(y))).collect();
     if corners.len() > 2 {
-        out.push_str(&format!("<path class=\"band\" d=\"M{}z\"/>", corners.join("L")));
+        out.push_str(&format!("<path class=\"{class}\" d=\"M{}z\"/>", corners.join("L")));
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Chart {
     pub y: Axis,
     /// What is drawn, later ones over earlier ones (bands always below).
     pub series: Vec<Series>,
+    /// Vertical marks at places of the horizontal axis, with a word where it is not empty.
+    pub marks: Vec<(f64, String)>,
     /// Width and height in units of the drawing; text is 13 units high. The page scales the whole.
     pub size: (f64, f64),
 }
@@ -65,6 +67,8 @@ pub enum SeriesKind {
     Line(Vec<(f64, f64)>),
     /// An area between two heights, as an interval around a line.
     Band(Vec<Span>),
+    /// A full area between two heights: one of several stacked upon each other, named beside its end.
+    Area(Vec<Span>),
     /// Averages with an interval: a marker and a whisker.
     Averages(Vec<Span>),
     /// Bars from zero, with a whisker where `low` and `high` differ; several series stand side by side.
@@ -115,6 +119,11 @@ impl Series {
         Series::new(name, SeriesKind::Band(spans.into_iter().collect())).unlabelled()
     }
 
+    /// One of several areas stacked upon each other.
+    pub fn area(name: impl Into<String>, spans: impl IntoIterator<Item = Span>) -> Series {
+        Series::new(name, SeriesKind::Area(spans.into_iter().collect()))
+    }
+
     /// Averages with intervals.
     pub fn averages(name: impl Into<String>, spans: impl IntoIterator<Item = Span>) -> Series {
         Series::new(name, SeriesKind::Averages(spans.into_iter().collect()))
@@ -128,9 +137,10 @@ impl Series {
     fn is_empty(&self) -> bool {
         match &self.kind {
             SeriesKind::Points(points) | SeriesKind::Line(points) => points.is_empty(),
-            SeriesKind::Band(spans) | SeriesKind::Averages(spans) | SeriesKind::Bars(spans) => {
-                spans.is_empty()
-            }
+            SeriesKind::Band(spans)
+            | SeriesKind::Area(spans)
+            | SeriesKind::Averages(spans)
+            | SeriesKind::Bars(spans) => spans.is_empty(),
         }
     }
 
@@ -158,6 +168,7 @@ impl Chart {
             x,
             y,
             series: Vec::new(),
+            marks: Vec::new(),
             size: (460.0, 300.0),
         }
     }
@@ -166,6 +177,13 @@ impl Chart {
     #[must_use]
     pub fn with(mut self, series: Series) -> Chart {
         self.series.push(series);
+        self
+    }
+
+    /// Adds a vertical mark; without a word it is a quiet one.
+    #[must_use]
+    pub fn mark(mut self, x: f64, word: impl Into<String>) -> Chart {
+        self.marks.push((x, word.into()));
         self
     }
 
@@ -217,6 +235,7 @@ impl Chart {
         let frame = Frame::of(self, headroom);
         frame.draw_axes(self, &mut out);
         marks::draw(self, &frame, &colours, &mut out);
+        marks::draw_marks(self, &frame, &mut out);
         labels::draw(self, &frame, &colours, &mut out);
         out.push_str("</svg>");
         out

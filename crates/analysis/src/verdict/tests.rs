@@ -1,0 +1,147 @@
+//! The rules on evidence as it was recorded, and at their edges.
+
+use super::*;
+
+fn run() -> Evidence {
+    Evidence {
+        steps: 1000,
+        seconds: 10.0,
+        input: 0.05,
+        compute: 0.9,
+        exchange: 0.03,
+        wait: 0.02,
+        threads: 2,
+        busy_cores: Some(1.9),
+    }
+}
+
+fn quiet() -> Surroundings {
+    Surroundings { cores: Some(2.0), machine_busy: Some(1.95), ..Surroundings::default() }
+}
+
+fn worker(number: u32, milliseconds: f64) -> WorkerLoad {
+    WorkerLoad { task: format!("worker/{number}"), own_seconds_per_step: milliseconds / 1e3 }
+}
+
+#[test]
+fn the_phase_that_holds_the_steps_up_is_named() {
+    assert_eq!(judge(&run()).limit, Limit::Compute);
+    let input = judge(&Evidence { input: 0.5, compute: 0.45, ..run() });
+    assert_eq!((input.limit, input.saving), (Limit::Input, 0.5));
+    assert!(input.words.contains("50 %"), "{}", input.words);
+    let exchange = Evidence { exchange: 0.4, wait: 0.3, compute: 0.3, input: 0.0, ..run() };
+    assert_eq!(judge(&exchange).limit, Limit::Exchange);
+    let wait = Evidence { exchange: 0.1, wait: 0.3, compute: 0.6, input: 0.0, ..run() };
+    assert_eq!(judge(&wait).limit, Limit::Synchronisation);
+}
+
+#[test]
+fn idle_threads_and_tiny_steps_are_not_called_healthy() {
+    assert_eq!(judge(&Evidence { busy_cores: Some(1.0), ..run() }).limit, Limit::IdleCores);
+    assert_eq!(judge(&Evidence { busy_cores: None, ..run() }).limit, Limit::Compute);
+    assert_eq!(judge(&Evidence { steps: 1_000_000, ..run() }).limit, Limit::SmallSteps);
+}
+
+#[test]
+fn thin_evidence_is_said_to_be_thin() {
+    let verdict = judge(&Evidence { steps: 5, ..run() });
+    assert!(verdict.thin && verdict.words.contains("thin evidence: 5 steps"));
+    assert_eq!(judge(&Evidence::default()).limit, Limit::Unknown);
+}
+
+#[test]
+fn other_programs_are_blamed_only_when_no_core_is_left() {
+    let burned = Evidence { busy_cores: Some(1.0), ..run() };
+    let verdict = judge_within(&burned, &Surroundings { machine_busy: Some(2.0), ..quiet() });
+    assert_eq!((verdict.limit, verdict.saving), (Limit::TakenCores, 0.5));
+    assert!(verdict.words.contains("1.0 of 2 cores"), "{}", verdict.words);
+    // Half of the machine was free: whatever the others did, they were not in the way.
+    let four = Surroundings { cores: Some(4.0), machine_busy: Some(2.0), ..quiet() };
+    assert_eq!(judge_within(&burned, &four).limit, Limit::IdleCores);
+    // A run that waits for its peers does not want the cores that others use.
+    let waiting =
+        Evidence { compute: 0.2, wait: 0.75, input: 0.05, busy_cores: Some(0.4), ..run() };
+    let verdict = judge_within(&waiting, &Surroundings { machine_busy: Some(2.0), ..quiet() });
+    assert_eq!(verdict.limit, Limit::Synchronisation);
+    let throttled = Surroundings { throttled: Some(0.4), ..quiet() };
+    let verdict = judge_within(&run(), &throttled);
+    assert_eq!(verdict.culprit.as_deref(), Some("the cgroup's quota"));
+}
+
+#[test]
+fn a_busy_disk_is_named_behind_slow_input() {
+    let input = Evidence {
+        input: 0.7,
+        compute: 0.3,
+        exchange: 0.0,
+        wait: 0.0,
+        busy_cores: Some(0.5),
+        ..run()
+    };
+    let around = Surroundings { disk_busy: Some(0.95), machine_busy: Some(0.6), ..quiet() };
+    let verdict = judge_within(&input, &around);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Input, Some("the disk")));
+    let idle = Surroundings { disk_busy: Some(0.1), machine_busy: Some(0.6), ..quiet() };
+    assert_eq!(judge_within(&input, &idle).culprit, None);
+}
+
+#[test]
+fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
+    let waiting = Evidence { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45, ..run() };
+    let slow = Surroundings {
+        workers: vec![worker(0, 10.0), worker(1, 10.5), worker(2, 40.0)],
+        ..quiet()
+    };
+    let verdict = judge_within(&waiting, &slow);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Straggler, Some("worker/2")));
+    assert!(verdict.saving > 0.5 && verdict.saving < 0.75, "{}", verdict.saving);
+    let equal = Surroundings { workers: (0..4).map(|n| worker(n, 10.0)).collect(), ..quiet() };
+    assert_eq!(judge_within(&waiting, &equal).limit, Limit::Synchronisation);
+    let two = Surroundings { workers: vec![worker(0, 30.0), worker(1, 10.0)], ..quiet() };
+    assert_eq!(judge_within(&waiting, &two).culprit.as_deref(), Some("worker/0"));
+}
+
+#[test]
+fn a_full_link_a_full_server_and_neither_are_told_apart() {
+    let moving = Evidence { input: 0.0, compute: 0.4, exchange: 0.6, wait: 0.0, ..run() };
+    let link = |capacity| Link { task: "ps/0".to_owned(), bytes_per_second: 210e6, capacity };
+    let full = Surroundings { links: vec![link(Some(225e6))], ..quiet() };
+    let verdict = judge_within(&moving, &full);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Network, Some("ps/0")));
+    assert!(verdict.words.contains("93 % of the link"), "{}", verdict.words);
+    assert!(
+        verdict.words.contains("removing the exchange would save at most"),
+        "{}",
+        verdict.words
+    );
+    let server = |busy_cores| ServerLoad { task: "ps/0".to_owned(), busy_cores, threads: 1 };
+    let busy =
+        Surroundings { links: vec![link(Some(1e10))], servers: vec![server(0.95)], ..quiet() };
+    assert_eq!(judge_within(&moving, &busy).limit, Limit::Server);
+    // Nobody is busy and the capacity is not known: bytes are on their way.
+    let idle = Surroundings {
+        links: vec![link(None)],
+        servers: vec![server(0.1)],
+        machine_busy: Some(0.4),
+        ..quiet()
+    };
+    let verdict = judge_within(&Evidence { busy_cores: Some(0.3), ..moving }, &idle);
+    assert_eq!(verdict.limit, Limit::Network);
+    assert!(verdict.words.contains("capacity is not known"), "{}", verdict.words);
+    let neither = Surroundings { links: vec![link(None)], servers: vec![server(0.1)], ..quiet() };
+    assert_eq!(judge_within(&moving, &neither).limit, Limit::Exchange);
+}
+
+#[test]
+fn waiting_for_memory_is_not_called_compute() {
+    let around = Surroundings { memory_pressure: Some(0.3), ..quiet() };
+    assert_eq!(judge_within(&run(), &around).limit, Limit::Memory);
+}
+
+#[test]
+fn a_verdict_says_what_it_rests_on() {
+    let around = Surroundings { workers: vec![worker(0, 1.0), worker(1, 1.0)], ..quiet() };
+    let verdict = judge_within(&run(), &around);
+    assert!(verdict.evidence.len() >= 4, "{:?}", verdict.evidence);
+    assert!(verdict.evidence[0].starts_with("1000 steps in 10"), "{:?}", verdict.evidence);
+}

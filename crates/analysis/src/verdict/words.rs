@@ -1,0 +1,135 @@
+//! A verdict in sentences.
+
+use super::{Evidence, Found, Limit, Surroundings};
+use crate::words::number;
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+/// What limits the run, why that is believed, and what would help.
+pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings) -> String {
+    let name = found.limit.name();
+    let culprit = found.culprit.as_deref().unwrap_or_default();
+    let saving = percent(found.saving);
+    match found.limit {
+        Limit::Input => {
+            let waited = percent(evidence.input);
+            match (&found.culprit, found.measure) {
+                (Some(_), Some(busy)) => format!(
+                    "{name}: {waited} of the time the model waited for data, and {culprit} was busy {} of it; prepared shards, a cache or a faster \
+                     disk would save at most {saving}",
+                    percent(busy)
+                ),
+                _ => format!(
+                    "{name}: {waited} of the time the model waited for data; more loader threads, a cache or smaller images would save at most {saving}"
+                ),
+            }
+        }
+        Limit::TakenCores if culprit == "other programs" => format!(
+            "{name}: {culprit} kept {:.1} of {:.0} cores busy while none was idle; without them the run would take at most {saving} less time",
+            found.measure.unwrap_or_default(),
+            around.cores.unwrap_or_default()
+        ),
+        Limit::TakenCores => format!(
+            "{name}: {culprit} stopped the run {} of the time; a larger quota would save at most {saving}",
+            percent(found.measure.unwrap_or_default())
+        ),
+        Limit::Memory => format!(
+            "{name}: processes waited for memory {} of the time; a smaller batch or cache would save at most {saving}",
+            percent(found.measure.unwrap_or_default())
+        ),
+        Limit::Network => {
+            let rate = around
+                .links
+                .iter()
+                .find(|link| link.task == culprit)
+                .map_or(0.0, |link| link.bytes_per_second);
+            let used = match found.measure {
+                Some(share) => format!("{} of the link", percent(share)),
+                None => "while most cores were idle; the link's capacity is not known".to_owned(),
+            };
+            format!(
+                "{name} on {culprit}: {} MB/s, {used}; exchange and waiting took {saving} of the time, removing the exchange would save at most that much",
+                number(rate / 1e6)
+            )
+        }
+        Limit::Server => format!(
+            "{name}: {culprit} kept {} of its threads busy while workers waited; a second server or a larger batch would save at most {saving}",
+            percent(found.measure.unwrap_or_default())
+        ),
+        Limit::Straggler => format!(
+            "{name}: {culprit} takes {} times as long as the others for its own work, and they wait for it; without it the run would take at most \
+             {saving} less time",
+            number(found.measure.unwrap_or_default())
+        ),
+        Limit::Exchange => format!(
+            "{name}: moving gradients and weights took {saving} of the time; removing the exchange would save at most that much, a larger batch makes \
+             it rarer"
+        ),
+        Limit::Synchronisation => format!(
+            "{name}: workers waited for each other {saving} of the time, none was much slower than the rest; asynchronous updates or backup workers \
+             would save at most that much"
+        ),
+        Limit::IdleCores => format!(
+            "{name}: only {:.1} of {} threads were busy; this model and batch size do not use more, a larger batch or fewer threads would serve better",
+            evidence.busy_cores.unwrap_or(0.0),
+            evidence.threads
+        ),
+        Limit::SmallSteps => format!(
+            "{name}: {:.0} µs each, so fixed costs weigh; a larger batch would do more work per step",
+            1e6 * evidence.seconds / evidence.steps as f64
+        ),
+        Limit::Compute => format!(
+            "{name}: {} of the time went into the model itself; nothing else stands in the way, so only faster or more cores would help",
+            percent(evidence.compute)
+        ),
+        Limit::Unknown => String::new(),
+    }
+}
+
+/// What the verdict rests on.
+pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} steps in {} s: input {}, compute {}, exchange {}, wait {}",
+        evidence.steps,
+        number(evidence.seconds),
+        percent(evidence.input),
+        percent(evidence.compute),
+        percent(evidence.exchange),
+        percent(evidence.wait)
+    )];
+    if let (Some(own), Some(all), Some(cores)) =
+        (evidence.busy_cores, around.machine_busy, around.cores)
+    {
+        lines.push(format!("{own:.1} cores busy for this run, {all:.1} of {cores:.0} in all"));
+    }
+    let shares = [
+        ("the cgroup's quota stopped the processes", around.throttled),
+        ("the busiest disk was busy", around.disk_busy),
+        ("somebody waited for a disk", around.disk_pressure),
+        ("somebody waited for memory", around.memory_pressure),
+    ];
+    for (what, share) in shares {
+        if let Some(share) = share.filter(|share| *share >= 0.01) {
+            lines.push(format!("{what} {} of the time", percent(share)));
+        }
+    }
+    for worker in &around.workers {
+        lines.push(format!(
+            "{}: {} ms of its own work a step",
+            worker.task,
+            number(1e3 * worker.own_seconds_per_step)
+        ));
+    }
+    for server in &around.servers {
+        lines.push(format!("{}: {:.1} cores busy", server.task, server.busy_cores));
+    }
+    for link in &around.links {
+        let of = link.capacity.map_or_else(String::new, |capacity| {
+            format!(", {} of its capacity", percent(link.bytes_per_second / capacity))
+        });
+        lines.push(format!("{}: {} MB/s{of}", link.task, number(link.bytes_per_second / 1e6)));
+    }
+    lines
+}

@@ -458,7 +458,14 @@ impl Client {
         })?;
         if head.kind == message::REFUSED {
             let name = self.small(server, head)?;
-            let task = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
+            let named: Option<TaskId> =
+                std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
+            // A worker that hung up because somebody else is gone is not the cause: the seat knows.
+            let lost = self.seat.lost();
+            let task = named
+                .filter(|task| lost.is_empty() || lost.contains(task))
+                .or_else(|| lost.last().copied())
+                .or(named);
             return Err(StrategyError::PeerLost { task, step: self.step.step });
         }
         if head.kind != kind {

@@ -129,26 +129,26 @@ fn a_run_that_was_stopped_goes_on_to_the_same_weights() {
     let whole = Spec {
         data: DataSpec::Read(list.join(",")),
         deterministic: true,
-        epochs: 2,
+        epochs: 12, // long enough to be stopped in the middle, on any machine
         ..spec(&paths[0])
     };
     let straight = run(&whole, folder.path()).unwrap();
-    assert_eq!(straight.summary.examples, 240_000);
+    assert_eq!(straight.summary.examples, 1_440_000);
     let cancel = AtomicBool::new(false);
     let observer = StopAfter(&cancel, 1);
     let start = Start::New { out: folder.path().to_owned() };
     let first = learn(&whole, &start, &Control { cancel: &cancel, observer: &observer }).unwrap();
     assert_eq!(first.summary.status, Status::Cancelled);
-    assert!(first.summary.examples < 240_000, "stopped too late to show anything");
+    assert!(first.summary.examples < 1_440_000, "stopped too late to show anything");
     let resumed = RunFolder::open(&folder.path().join(&first.summary.run)).unwrap();
     let cancel = AtomicBool::new(false);
     let control = Control { cancel: &cancel, observer: &Silent };
     let second = learn(&whole, &Start::Resume { run: resumed }, &control).unwrap();
-    assert_eq!(first.summary.examples + second.summary.examples, 240_000);
+    assert_eq!(first.summary.examples + second.summary.examples, 1_440_000);
     assert_eq!(second.summary.status, Status::Done);
     assert!(weights(folder.path(), &second) == weights(folder.path(), &straight));
     let checkpoint = load(&resolve(&folder.path().join(&second.summary.run)).unwrap()).unwrap();
-    assert_eq!((checkpoint.rows, checkpoint.place.position.file), (240_000, 3));
+    assert_eq!((checkpoint.rows, checkpoint.place.position.file), (1_440_000, 3));
 }
 
 #[test]

@@ -57,7 +57,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     terminal.json(&documents)?;
     terminal.data(comparison(&runs))?;
     for view in &views {
-        terminal.data(format!("{}: {}", view.summary.run, words(view, &diagnose(view))))?;
+        let verdict = words(view, &diagnose(view));
+        terminal.data(format!("verdict on {}: {verdict}", view.summary.run))?;
     }
     if let Some(found) = scaling_of(&views) {
         terminal.data(scaling(&found))?;

@@ -180,11 +180,14 @@ fn answer(
         Trick::Redirect => {
             write!(
                 stream,
-                "HTTP/1.1 302 Found\r\nLocation: /moved{path}\r\nContent-Length: 0\r\n\r\n"
+                "HTTP/1.1 302 Found\r\nLocation: /moved{path}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
             )
         }
         Trick::Loop => {
-            write!(stream, "HTTP/1.1 302 Found\r\nLocation: {path}\r\nContent-Length: 0\r\n\r\n")
+            write!(
+                stream,
+                "HTTP/1.1 302 Found\r\nLocation: {path}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
         }
         Trick::HangUp => Ok(()),
         Trick::Unframed => {

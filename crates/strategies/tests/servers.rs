@@ -133,7 +133,7 @@ fn late_gradients_are_dropped_and_counted() {
 fn snapshots_hold_one_version_while_everybody_goes_on() {
     for servers in [1, 3] {
         // Every update moves every weight by the same amount, so weights count updates.
-        let job = Job { optimizer: "sgd", ..Job::new("ps-async", 3, servers, 300) };
+        let job = Job { optimizer: "sgd", ..Job::new("ps-async", 3, servers, 1_500) };
         let versions = std::thread::scope(|scope| {
             for index in 0..servers {
                 let server = job.server(index);

@@ -76,15 +76,17 @@ fn section(area: &str, caveats: &[&str], outcomes: &[Outcome]) -> anyhow::Result
 }
 
 fn number(value: f64) -> String {
-    if value >= 1000.0 {
-        let whole = format!("{value:.0}");
-        let cut = whole.len() - 3;
-        format!("{},{}", &whole[..cut], &whole[cut..])
-    } else if value >= 100.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.2}")
+    if value < 100.0 {
+        return format!("{value:.2}");
     }
+    let whole = format!("{value:.0}");
+    let first = (whole.len() - 1) % 3 + 1;
+    let mut text = whole[..first].to_owned();
+    for group in whole.as_bytes()[first..].chunks(3) {
+        text.push(',');
+        text.extend(group.iter().map(|&digit| char::from(digit)));
+    }
+    text
 }
 
 /// CPU, cores, memory and versions, as the reader of a figure wants them.
@@ -115,4 +117,13 @@ fn today() -> String {
         .ok()
         .and_then(|output| String::from_utf8(output.stdout).ok())
         .map_or_else(|| "date unknown".to_owned(), |date| date.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn thousands_are_set_apart_at_every_length() {
+        let shown = [0.5, 99.994, 100.0, 999.0, 1000.0, 65_536.0, 1_320_625.0].map(super::number);
+        assert_eq!(shown, ["0.50", "99.99", "100", "999", "1,000", "65,536", "1,320,625"]);
+    }
 }

@@ -39,23 +39,34 @@ const MISC: Environment = Environment {
     ],
 };
 
-/// Runs the comparisons of one area, or of all.
-pub fn run(root: &Path, areas: &[&str]) -> anyhow::Result<()> {
-    const ALL: &[&str] =
-        &["data", "models", "sparse", "matmul", "cluster", "advisor", "predictions"];
-    let areas = if areas.is_empty() { ALL } else { areas };
-    for area in areas {
-        match *area {
-            "data" => data::run(root)?,
-            "models" => models::run(root)?,
-            "sparse" => sparse::run(root)?,
-            "matmul" => matmul::run(root)?,
-            "cluster" => cluster::run(root)?,
-            "advisor" => advisor::run(root)?,
-            "predictions" => predictions::run(root)?,
-            other => bail!(
-                "no such area: {other}; there are: data, models, sparse, matmul, cluster, advisor, predictions"
-            ),
+/// A comparison that can be run by itself; it writes the section of its name.
+type Area = (&'static str, fn(&Path) -> anyhow::Result<()>);
+
+/// Every comparison. `area/part` is one part of an area: `versus area` runs all its parts.
+const ALL: &[Area] = &[
+    ("data", data::run),
+    ("models", models::run),
+    ("sparse", sparse::run),
+    ("matmul", matmul::run),
+    ("cluster", cluster::run),
+    ("advisor", advisor::run),
+    ("predictions", predictions::run),
+];
+
+/// Runs the comparisons of the named areas or parts, or all.
+pub fn run(root: &Path, wanted: &[&str]) -> anyhow::Result<()> {
+    let of = |wanted: &str, name: &str| {
+        name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    for word in wanted {
+        if !ALL.iter().any(|(name, _)| of(word, name)) {
+            let names: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
+            bail!("no such area: {word}; there are: {}", names.join(", "));
+        }
+    }
+    for (name, compare) in ALL {
+        if wanted.is_empty() || wanted.iter().any(|word| of(word, name)) {
+            compare(root)?;
         }
     }
     Ok(())

@@ -196,6 +196,12 @@ pub trait Store: Send + Sync + Debug {
     }
 }
 
+/// A number nobody else has: different in every process and at every call. Not for secrets.
+pub(crate) fn fresh_token() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
 /// Accepts keys that stay inside the store on every kind of store.
 pub fn check_key(key: &str) -> Result<()> {
     let bad = key.is_empty()

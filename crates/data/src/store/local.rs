@@ -12,11 +12,11 @@ use std::{
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
     process,
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use super::{
-    FileEntry, IfExists, Listing, Lock, Result, Store, StoreError, Upload, check_key, join_key,
+    FileEntry, IfExists, Listing, Lock, Result, Store, StoreError, Upload, check_key, fresh_token,
+    join_key,
 };
 
 /// Start of the name of every unfinished object.
@@ -166,16 +166,15 @@ impl Store for LocalStore {
     }
 
     fn create(&self, key: &str, if_exists: IfExists) -> Result<Box<dyn Upload>> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let target = self.path(key)?;
         let location = self.locate(key);
         let failed = |source| StoreError::io("create", location.clone(), source);
         let folder = target.parent().unwrap_or(&self.root).to_path_buf();
         make_folders(&folder).map_err(failed)?;
-        // Process and counter keep apart whoever writes at the same time.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let temporary = folder.join(format!("{TEMPORARY}{}-{number}", process::id()));
-        let file = File::create(&temporary).map_err(failed)?;
+        // The token keeps apart whoever writes at the same time, on other machines too: process numbers
+        // repeat there.
+        let temporary = folder.join(format!("{TEMPORARY}{}-{:016x}", process::id(), fresh_token()));
+        let file = File::create_new(&temporary).map_err(failed)?;
         Ok(Box::new(LocalUpload {
             file,
             written: 0,

@@ -15,6 +15,8 @@ pub(crate) trait Source: Copy + Send + Sync {
     unsafe fn load<S: Simd>(self, at: usize) -> S::V;
     /// One element.
     unsafe fn get(self, at: usize) -> f32;
+    /// Asks for the cache line of an element, which need not exist.
+    unsafe fn prefetch<S: Simd>(self, at: usize);
 }
 
 /// Bytes, not yet divided by 255.
@@ -42,6 +44,10 @@ impl Source for Bytes {
     unsafe fn get(self, at: usize) -> f32 {
         unsafe { f32::from(*self.0.add(at)) }
     }
+    #[inline(always)]
+    unsafe fn prefetch<S: Simd>(self, at: usize) {
+        unsafe { S::prefetch(self.0.wrapping_add(at).cast()) }
+    }
 }
 
 impl Source for Floats {
@@ -53,7 +59,15 @@ impl Source for Floats {
     unsafe fn get(self, at: usize) -> f32 {
         unsafe { *self.0.add(at) }
     }
+    #[inline(always)]
+    unsafe fn prefetch<S: Simd>(self, at: usize) {
+        unsafe { S::prefetch(self.0.wrapping_add(at)) }
+    }
 }
+
+/// Rows fetched ahead: another core has just gathered the batch, and from its cache a line takes as long
+/// as a few rows do.
+const AHEAD: usize = 8;
 
 /// Inputs at a time: the weights of a block of classes then stay in the first-level cache.
 const INPUT_BLOCK: usize = 1024;
@@ -134,6 +148,7 @@ impl<I: Source> Logits<I> {
                 let mut x = [S::zero(); ROWS];
                 for (r, x) in x.iter_mut().enumerate() {
                     *x = self.input.load::<S>((row + r) * self.width + at);
+                    self.input.prefetch::<S>((row + AHEAD + r) * self.width + at);
                 }
                 for c in 0..CLASSES {
                     let w = S::load(weights.add(c * self.width + at));
@@ -143,21 +158,18 @@ impl<I: Source> Logits<I> {
                 }
                 at += S::LANES;
             }
-            // Through memory, by a loop short enough to unroll, or the accumulators live there.
-            let mut lanes = [[[0f32; 16]; CLASSES]; ROWS];
             for r in 0..ROWS {
+                let mut sums = [0f32; 16];
+                S::sums(&acc[r], sums.as_mut_ptr());
                 for c in 0..CLASSES {
-                    S::store(lanes[r][c].as_mut_ptr(), acc[r][c]);
-                }
-            }
-            for r in 0..ROWS {
-                for c in 0..CLASSES {
-                    let mut sum = S::sum(S::load(lanes[r][c].as_ptr()));
                     for rest in at..to {
-                        sum += self.input.get((row + r) * self.width + rest)
+                        sums[c] += self.input.get((row + r) * self.width + rest)
                             * *weights.add(c * self.width + rest);
                     }
-                    *self.logits.add((row + r) * self.classes + class + c) += self.unit * sum;
+                }
+                let logits = self.logits.add((row + r) * self.classes + class);
+                for c in 0..CLASSES {
+                    *logits.add(c) += self.unit * sums[c];
                 }
             }
         }

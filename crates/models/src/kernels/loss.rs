@@ -57,6 +57,10 @@ fn rows(
     unsafe { isa.run(Rows { logits, classes, labels, scale, each }) }
 }
 
+/// Classes up to which rows are worked on side by side, one per lane: a row of ten fills no vector, and
+/// its maximum and sum cost more than all of its exponentials.
+const MOST_ABREAST: usize = 32;
+
 /// All rows in one kernel: at ten classes a call per row would cost as much as the row.
 struct Rows<'a, F> {
     logits: &'a mut [f32],
@@ -72,11 +76,20 @@ impl<F: FnMut(usize, usize, bool, f64)> Kernel for Rows<'_, F> {
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) {
         let len = self.classes;
+        let whole = if len <= MOST_ABREAST { self.labels.len() / S::LANES * S::LANES } else { 0 };
+        let (abreast, logits) = self.logits.split_at_mut(whole * len);
+        let (labels_abreast, labels) = self.labels.split_at(whole);
+        for (rows, labels) in
+            abreast.chunks_exact_mut(S::LANES * len).zip(labels_abreast.chunks_exact(S::LANES))
+        {
+            // SAFETY: as many rows as lanes and labels.
+            unsafe { rows_abreast::<S>(rows, len, labels, self.scale, &mut self.each) };
+        }
         // Lanes beyond the last class get minus infinity, so that they never count.
         let tail = (len - 1) / S::LANES * S::LANES;
         let mut beyond = [f32::NEG_INFINITY; 16];
         beyond[..len - tail].fill(0.0);
-        for (row, &label) in self.logits.chunks_exact_mut(len).zip(self.labels) {
+        for (row, &label) in logits.chunks_exact_mut(len).zip(labels) {
             let label = label as usize;
             assert!(label < len, "label {label} of {len} classes");
             // SAFETY: row and label fit each other, as the two lines above make sure.
@@ -86,6 +99,66 @@ impl<F: FnMut(usize, usize, bool, f64)> Kernel for Rows<'_, F> {
             };
             (self.each)(label, predicted, predicted == label, loss);
         }
+    }
+}
+
+/// As many rows as there are lanes, each in a lane of its own; they become their gradients.
+#[inline(always)]
+unsafe fn rows_abreast<S: Simd>(
+    rows: &mut [f32],
+    classes: usize,
+    labels: &[u32],
+    scale: f32,
+    each: &mut impl FnMut(usize, usize, bool, f64),
+) {
+    let mut lanes = [[0f32; 16]; MOST_ABREAST];
+    let lanes = &mut lanes[..classes];
+    let [mut tops, mut sums, mut ranks, mut healths] = [[0f32; 16]; 4];
+    for (lane, row) in rows.chunks_exact(classes).enumerate() {
+        for (class, &logit) in row.iter().enumerate() {
+            lanes[class][lane] = logit;
+        }
+    }
+    // SAFETY: every array has room for all lanes.
+    unsafe {
+        let mut top = S::load(lanes[0].as_ptr());
+        // Stays zero unless a logit is infinite or no number: then the loss must not look healthy.
+        let mut health = S::zero();
+        for logits in lanes.iter() {
+            let value = S::load(logits.as_ptr());
+            top = S::max(value, top);
+            health = S::fma(value, S::zero(), health);
+        }
+        // The first of equals has the highest rank; nobody has one where a logit is no number.
+        let (mut rank, mut best, mut sum) = (S::splat(classes as f32), S::zero(), S::zero());
+        for logits in lanes.iter_mut() {
+            let value = S::load(logits.as_ptr());
+            best = S::max(S::keep_equal(value, top, rank), best);
+            rank = S::sub(rank, S::splat(1.0));
+            let value = S::exp(S::sub(value, top));
+            sum = S::add(sum, value);
+            S::store(logits.as_mut_ptr(), value);
+        }
+        let factor = S::div(S::splat(scale), sum);
+        for values in lanes.iter_mut() {
+            S::store(values.as_mut_ptr(), S::mul(S::load(values.as_ptr()), factor));
+        }
+        S::store(tops.as_mut_ptr(), top);
+        S::store(sums.as_mut_ptr(), sum);
+        S::store(ranks.as_mut_ptr(), best);
+        S::store(healths.as_mut_ptr(), health);
+    }
+    for (lane, (row, &label)) in rows.chunks_exact_mut(classes).zip(labels).enumerate() {
+        let label = label as usize;
+        assert!(label < classes, "label {label} of {classes} classes");
+        let at_label = row[label];
+        for (class, value) in row.iter_mut().enumerate() {
+            *value = lanes[class][lane];
+        }
+        row[label] -= scale;
+        let predicted = (classes - ranks[lane] as usize) % classes;
+        let loss = f64::from(sums[lane].ln()) + f64::from(tops[lane]) - f64::from(at_label);
+        each(label, predicted, predicted == label, loss + f64::from(healths[lane]));
     }
 }
 
@@ -147,10 +220,14 @@ mod tests {
     #[test]
     fn loss_and_gradient_match_double_precision() {
         for isa in Isa::available() {
-            for classes in [2, 3, 10, 16, 17, 100] {
-                let mut logits: Vec<f32> =
-                    noise(classes as u64, 5 * classes).iter().map(|value| value * 30.0).collect();
-                let labels: Vec<u32> = (0..5).map(|n| (n * 7 % classes) as u32).collect();
+            // Few rows go one by one, many side by side with some left over.
+            for (rows, classes) in [2, 3, 10, 16, 17, 32, 33, 100]
+                .into_iter()
+                .flat_map(|classes| [5, 16, 39].map(|rows| (rows, classes)))
+            {
+                let logits = noise(classes as u64, rows * classes);
+                let mut logits: Vec<f32> = logits.iter().map(|value| value * 30.0).collect();
+                let labels: Vec<u32> = (0..rows).map(|n| (n * 7 % classes) as u32).collect();
                 let before = logits.clone();
                 let loss = cross_entropy(isa, &mut logits, classes, &labels, 0.25);
                 let (mut truth, mut correct) = (0.0, 0);
@@ -170,7 +247,7 @@ mod tests {
                     }
                 }
                 assert!((loss.loss_sum - truth).abs() < 1e-4 * truth.max(1.0));
-                assert_eq!((loss.correct, loss.examples), (correct, 5));
+                assert_eq!((loss.correct, loss.examples), (correct, rows as u64));
             }
         }
     }
@@ -181,9 +258,27 @@ mod tests {
             let mut logits = vec![1e30, -1e30, 0.0];
             let loss = cross_entropy(isa, &mut logits, 3, &[0], 1.0);
             assert!(loss.loss_sum.abs() < 1e-6 && logits.iter().all(|value| value.is_finite()));
-            for bad in [f32::NAN, f32::INFINITY] {
-                let loss = cross_entropy(isa, &mut [bad, 0.0, 1.0], 3, &[2], 1.0);
-                assert!(loss.loss_sum.is_nan(), "{} {bad}", isa.name());
+            for (bad, rows) in
+                [(f32::NAN, 1), (f32::INFINITY, 1), (f32::NAN, 16), (f32::INFINITY, 16)]
+            {
+                for at in 0..3 {
+                    let mut logits = [0.5, 0.0, 1.0].repeat(rows);
+                    logits[3 * (rows / 2) + at] = bad;
+                    let loss = cross_entropy(isa, &mut logits, 3, &vec![2; rows], 1.0);
+                    assert!(loss.loss_sum.is_nan(), "{} {bad}, {rows} rows", isa.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_of_equals_is_the_prediction_in_every_lane() {
+        for isa in Isa::available() {
+            for rows in [1, 16, 33] {
+                let mut total = Score { confusion: vec![0; 16], ..Score::default() };
+                let mut logits = [1.0, 3.0, 3.0, -2.0].repeat(rows);
+                score(isa, &mut logits, 4, &vec![2; rows], &mut total);
+                assert_eq!(total.confusion[2 * 4 + 1], rows as u64, "{} {rows}", isa.name());
             }
         }
     }

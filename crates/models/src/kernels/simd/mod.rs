@@ -4,6 +4,7 @@
 //! `#[inline(always)]` so that it melts into a function that carries the target features.
 
 #![allow(unsafe_code, clippy::missing_safety_doc)] // see the trait's own safety section
+#![allow(clippy::needless_range_loop)] // indices of registers, unrolled
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -75,6 +76,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
     unsafe fn sum(a: Self::V) -> f32;
     /// Largest lane.
     unsafe fn largest(a: Self::V) -> f32;
+    /// Writes the sum of all lanes of each vector, to the bit what [`Simd::sum`] gives; at most 16 vectors.
+    #[inline(always)]
+    unsafe fn sums<const N: usize>(vectors: &[Self::V; N], to: *mut f32) {
+        unsafe {
+            // Through memory, by a loop short enough to unroll, or the vectors live there.
+            let mut lanes = [[0f32; 16]; N];
+            for n in 0..N {
+                Self::store(lanes[n].as_mut_ptr(), vectors[n]);
+            }
+            for n in 0..N {
+                *to.add(n) = Self::sum(Self::load(lanes[n].as_ptr()));
+            }
+        }
+    }
     /// Writes to `to[column * to_stride + row]` what `from[row * from_stride + column]` holds, for
     /// `LANES` rows and columns.
     unsafe fn transpose(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);

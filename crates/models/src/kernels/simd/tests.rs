@@ -137,3 +137,47 @@ fn lane_wise_operations_match_scalar_ones() {
         }
     }
 }
+
+struct Sums<'a>(&'a [f32], &'a mut Vec<(f32, f32)>);
+
+impl Sums<'_> {
+    #[inline(always)]
+    unsafe fn of<S: Simd, const N: usize>(&mut self) {
+        unsafe {
+            let mut vectors = [S::zero(); N];
+            for (n, vector) in vectors.iter_mut().enumerate() {
+                *vector = S::load(self.0.as_ptr().add(n * 16));
+            }
+            let mut sums = [7.5; 17];
+            S::sums(&vectors, sums.as_mut_ptr());
+            assert!(sums[N..].iter().all(|&beyond| beyond == 7.5), "wrote more than {N} sums");
+            self.1.extend((0..N).map(|n| (sums[n], S::sum(vectors[n]))));
+        }
+    }
+}
+
+impl Kernel for Sums<'_> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(mut self) {
+        unsafe {
+            self.of::<S, 1>();
+            self.of::<S, 5>();
+            self.of::<S, 10>();
+            self.of::<S, 16>();
+        }
+    }
+}
+
+#[test]
+fn sums_of_several_vectors_are_those_of_each_to_the_bit() {
+    let from: Vec<f32> = (0..256).map(|at| (at as f32 * 0.618).sin() * 1e3).collect();
+    for isa in Isa::available() {
+        let mut found = Vec::new();
+        unsafe { isa.run(Sums(&from, &mut found)) };
+        assert_eq!(found.len(), 1 + 5 + 10 + 16);
+        for (number, (together, alone)) in found.into_iter().enumerate() {
+            assert_eq!(together.to_bits(), alone.to_bits(), "{} sum {number}", isa.name());
+        }
+    }
+}

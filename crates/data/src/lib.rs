@@ -5,6 +5,7 @@
 
 mod error;
 pub mod fetch;
+mod gunzip;
 pub mod inspect;
 pub mod loader;
 pub mod manifest;

@@ -8,6 +8,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read},
+    ops::{Deref, RangeInclusive},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,7 +17,7 @@ use flate2::read::MultiGzDecoder;
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 
 use crate::{
-    DataError,
+    DataError, gunzip,
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
 };
@@ -32,6 +33,13 @@ pub const ENTRY: Entry = Entry {
 
 /// Deflate cannot expand a byte to more than this.
 const LARGEST_EXPANSION: u64 = 1032;
+
+/// Packed files up to this size are unpacked in one go, which needs all of them in memory; larger ones
+/// are streamed, at half the speed.
+const MOST_AT_ONCE: u64 = 256 << 20;
+
+/// Memory taken before the contents have been seen, where they are streamed, in bytes.
+const MOST_ON_TRUST: usize = 64 << 20;
 
 /// A header is the magic number and four bytes per dimension.
 const MAGIC_BYTES: u64 = 4;
@@ -49,8 +57,24 @@ pub struct Idx {
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
-    pixels: Vec<u8>,
-    labels: Vec<u8>,
+    pixels: Contents,
+    labels: Contents,
+}
+
+/// What an IDX file holds, behind its header where that was unpacked with it.
+#[derive(Debug)]
+struct Contents {
+    bytes: Vec<u8>,
+    header: usize,
+}
+
+impl Deref for Contents {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.header..]
+    }
 }
 
 /// The files of one split.
@@ -233,9 +257,9 @@ fn read_pair(pair: &Pair, classes: usize) -> Result<(ImageShape, Part), DataErro
 /// Reads a whole IDX file of bytes: its dimensions and its contents.
 fn read_idx(
     path: &Path,
-    dimensions: std::ops::RangeInclusive<usize>,
+    dimensions: RangeInclusive<usize>,
     wanted: &'static str,
-) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+) -> Result<(Vec<u32>, Contents), DataError> {
     let mut file = File::open(path).map_err(DataError::read(path))?;
     let stored = file.metadata().map_err(DataError::read(path))?.len();
     let mut start = [0; 2];
@@ -244,58 +268,90 @@ fn read_idx(
         io::Seek::rewind(&mut file).map_err(DataError::read(path))?;
         start == [0x1f, 0x8b]
     };
-    if gzipped {
-        let limit = stored.saturating_mul(LARGEST_EXPANSION);
-        read_body(path, MultiGzDecoder::new(io::BufReader::new(file)), limit, &dimensions, wanted)
-    } else {
-        read_body(path, file, stored, &dimensions, wanted)
+    let shape = Shape { path, dimensions, wanted };
+    if !gzipped {
+        return shape.read(file, stored);
     }
+    let most = stored.saturating_mul(LARGEST_EXPANSION);
+    if stored > MOST_AT_ONCE {
+        return shape.read(MultiGzDecoder::new(io::BufReader::new(file)), most);
+    }
+    let mut packed = Vec::new();
+    file.read_to_end(&mut packed).map_err(DataError::read(path))?;
+    let (sizes, header, promised) = shape.header(&mut MultiGzDecoder::new(&packed[..]), most)?;
+    if let Some(mut bytes) = gunzip::zeroed(header + promised)
+        && gunzip::gunzip(&packed, &mut bytes)
+    {
+        return Ok((sizes, Contents { bytes, header }));
+    }
+    // Damaged, or not of the size it promises: the slow way finds out.
+    shape.read(MultiGzDecoder::new(&packed[..]), most)
 }
 
-fn read_body(
-    path: &Path,
-    mut reader: impl Read,
-    most: u64,
-    dimensions: &std::ops::RangeInclusive<usize>,
+/// What a file is expected to hold.
+struct Shape<'a> {
+    path: &'a Path,
+    /// How many dimensions it may have.
+    dimensions: RangeInclusive<usize>,
+    /// The same in words.
     wanted: &'static str,
-) -> Result<(Vec<u32>, Vec<u8>), DataError> {
-    let mut word = || -> Result<u32, DataError> {
-        let mut bytes = [0; 4];
-        reader.read_exact(&mut bytes).map_err(DataError::read(path))?;
-        Ok(u32::from_be_bytes(bytes))
-    };
-    let magic = word()?;
-    let [zero, zero_too, code, count] = magic.to_be_bytes();
-    if zero != 0 || zero_too != 0 {
-        return Err(DataError::NotIdx { path: path.to_owned(), found: magic });
+}
+
+impl Shape<'_> {
+    /// Reads header and contents, which cannot be more than `most` bytes.
+    fn read(&self, mut reader: impl Read, most: u64) -> Result<(Vec<u32>, Contents), DataError> {
+        let (sizes, _, promised) = self.header(&mut reader, most)?;
+        // A promise is no reason to take more memory than this before there is anything to put there.
+        let mut bytes = Vec::with_capacity(promised.min(MOST_ON_TRUST));
+        // One byte more than promised tells a file that is too long from one that is right.
+        reader
+            .take((promised as u64).saturating_add(1))
+            .read_to_end(&mut bytes)
+            .map_err(DataError::read(self.path))?;
+        if bytes.len() != promised {
+            return Err(self.length(bytes.len() as u64, promised as u64));
+        }
+        Ok((sizes, Contents { bytes, header: 0 }))
     }
-    if code != 0x08 {
-        return Err(DataError::IdxType { path: path.to_owned(), code });
+
+    /// The dimensions, the header's own length and the length of what it promises, in bytes.
+    fn header(
+        &self,
+        reader: &mut impl Read,
+        most: u64,
+    ) -> Result<(Vec<u32>, usize, usize), DataError> {
+        let path = || self.path.to_owned();
+        let mut word = || -> Result<u32, DataError> {
+            let mut bytes = [0; 4];
+            reader.read_exact(&mut bytes).map_err(DataError::read(self.path))?;
+            Ok(u32::from_be_bytes(bytes))
+        };
+        let magic = word()?;
+        let [zero, zero_too, code, count] = magic.to_be_bytes();
+        if zero != 0 || zero_too != 0 {
+            return Err(DataError::NotIdx { path: path(), found: magic });
+        }
+        if code != 0x08 {
+            return Err(DataError::IdxType { path: path(), code });
+        }
+        let sizes = (0..count).map(|_| word()).collect::<Result<Vec<u32>, _>>()?;
+        if !self.dimensions.contains(&sizes.len()) {
+            let wanted = self.wanted;
+            return Err(DataError::IdxDimensions { path: path(), found: sizes, wanted });
+        }
+        let header = MAGIC_BYTES * (1 + sizes.len() as u64);
+        let product = sizes.iter().try_fold(1_u64, |all, &size| all.checked_mul(u64::from(size)));
+        let promised = product.unwrap_or(u64::MAX);
+        let available = most.saturating_sub(header);
+        match usize::try_from(promised) {
+            Ok(bytes) if promised <= available => Ok((sizes, header as usize, bytes)),
+            _ => Err(self.length(available, promised)),
+        }
     }
-    let sizes = (0..count).map(|_| word()).collect::<Result<Vec<u32>, _>>()?;
-    if !dimensions.contains(&sizes.len()) {
-        return Err(DataError::IdxDimensions { path: path.to_owned(), found: sizes, wanted });
+
+    fn length(&self, found: u64, wanted: u64) -> DataError {
+        DataError::IdxLength { path: self.path.to_owned(), found, wanted }
     }
-    let header = MAGIC_BYTES * (1 + sizes.len() as u64);
-    let product = sizes.iter().try_fold(1_u64, |all, &size| all.checked_mul(u64::from(size)));
-    let promised = product.unwrap_or(u64::MAX);
-    let available = most.saturating_sub(header);
-    if promised > available {
-        let path = path.to_owned();
-        return Err(DataError::IdxLength { path, found: available, wanted: promised });
-    }
-    let capacity = usize::try_from(promised).unwrap_or(usize::MAX);
-    let mut contents = Vec::with_capacity(capacity);
-    // One byte more than promised tells a file that is too long from one that is right.
-    reader
-        .take(promised.saturating_add(1))
-        .read_to_end(&mut contents)
-        .map_err(DataError::read(path))?;
-    if contents.len() as u64 != promised {
-        let found = contents.len() as u64;
-        return Err(DataError::IdxLength { path: path.to_owned(), found, wanted: promised });
-    }
-    Ok((sizes, contents))
 }
 
 /// The pairs in a folder (training split first), or the one pair a file belongs to.

@@ -1,0 +1,152 @@
+//! Unpacks gzip data of a known size in one go.
+//!
+//! A decoder that sees all of its input and all of its output needs no state between calls and no
+//! window to copy from: 52 ms for the images of MNIST, where a streaming one takes 100, and that is a
+//! third of a short run. What it cannot do is say what is wrong; whoever gets `false` streams the data
+//! again to find out.
+
+#![allow(unsafe_code)] // a C library, and advice about memory
+
+use std::{
+    alloc::{Layout, alloc_zeroed},
+    ffi::c_void,
+    ptr,
+};
+
+/// Linux gives pages of this size to memory that asks for them: fewer faults while it is filled, fewer
+/// translation misses while it is read all over.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// `len` zeros, on huge pages where they are many; nothing where there is not that much memory. Memory
+/// is used only as it is written to, whatever `len` promises.
+pub(crate) fn zeroed(len: usize) -> Option<Vec<u8>> {
+    if len == 0 {
+        return Some(Vec::new());
+    }
+    let layout = Layout::array::<u8>(len).ok()?;
+    // SAFETY: the layout is not empty; the vector gets memory of its own layout, all of it set.
+    let mut bytes = unsafe {
+        let start = alloc_zeroed(layout);
+        if start.is_null() {
+            return None;
+        }
+        Vec::from_raw_parts(start, len, len)
+    };
+    #[cfg(target_os = "linux")]
+    if len >= 2 * HUGE_PAGE {
+        let before = bytes.as_ptr().align_offset(HUGE_PAGE);
+        let whole = len.saturating_sub(before) / HUGE_PAGE * HUGE_PAGE;
+        // SAFETY: the range lies within the vector; the call is advice and changes no contents. Where
+        // it fails, ordinary pages remain.
+        unsafe { libc::madvise(bytes.as_mut_ptr().add(before).cast(), whole, libc::MADV_HUGEPAGE) };
+    }
+    Some(bytes)
+}
+
+/// Unpacks all members of `packed` into `unpacked`; says whether they are sound, checksums included, and
+/// fill it exactly.
+pub(crate) fn gunzip(packed: &[u8], unpacked: &mut [u8]) -> bool {
+    let Some(decoder) = Decoder::new() else { return false };
+    let (mut from, mut to) = (0, 0);
+    while from < packed.len() {
+        let (input, output) = (&packed[from..], &mut unpacked[to..]);
+        let (mut read, mut written) = (0, 0);
+        // SAFETY: pointers and lengths are those of live slices that do not overlap, and the library
+        // keeps to them whatever the input holds.
+        let result = unsafe {
+            libdeflate_sys::libdeflate_gzip_decompress_ex(
+                decoder.0.as_ptr(),
+                input.as_ptr().cast::<c_void>(),
+                input.len(),
+                output.as_mut_ptr().cast::<c_void>(),
+                output.len(),
+                &raw mut read,
+                &raw mut written,
+            )
+        };
+        if result != libdeflate_sys::libdeflate_result_LIBDEFLATE_SUCCESS || read == 0 {
+            return false;
+        }
+        from += read;
+        to += written;
+    }
+    to == unpacked.len()
+}
+
+/// The library's working memory.
+struct Decoder(ptr::NonNull<libdeflate_sys::libdeflate_decompressor>);
+
+impl Decoder {
+    /// Nothing where memory is short.
+    fn new() -> Option<Self> {
+        // SAFETY: takes nothing, gives memory or null.
+        ptr::NonNull::new(unsafe { libdeflate_sys::libdeflate_alloc_decompressor() }).map(Self)
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`, freed once.
+        unsafe { libdeflate_sys::libdeflate_free_decompressor(self.0.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn members_come_back_one_after_the_other(parts: Vec<Vec<u8>>) {
+            let packed: Vec<u8> = parts.iter().flat_map(|part| gzip(part)).collect();
+            let wanted = parts.concat();
+            let mut found = zeroed(wanted.len()).unwrap();
+            prop_assert!(gunzip(&packed, &mut found));
+            prop_assert_eq!(found, wanted);
+        }
+
+        #[test]
+        fn damage_is_never_taken_for_data(contents: Vec<u8>, at: prop::sample::Index, flip in 1_u8..) {
+            let mut packed = gzip(&contents);
+            // Bytes 4 to 9 are a date, a hint and a system: nothing depends on them.
+            let at = at.index(packed.len());
+            prop_assume!(!(4..10).contains(&at));
+            packed[at] ^= flip;
+            let mut found = zeroed(contents.len()).unwrap();
+            prop_assert!(!gunzip(&packed, &mut found) || found == contents);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(packed: Vec<u8>, len in 0_usize..100) {
+            let _ = gunzip(&packed, &mut zeroed(len).unwrap());
+        }
+    }
+
+    #[test]
+    fn another_size_than_promised_is_refused() {
+        let packed = gzip(&[7; 1000]);
+        for len in [0, 999, 1001] {
+            assert!(!gunzip(&packed, &mut zeroed(len).unwrap()), "{len}");
+        }
+        assert!(!gunzip(&packed[..packed.len() - 1], &mut zeroed(1000).unwrap()));
+        assert!(!gunzip(&[&packed[..], &[0]].concat(), &mut zeroed(1000).unwrap()));
+    }
+
+    #[test]
+    fn memory_on_huge_pages_is_zero_and_can_be_written() {
+        let mut bytes = zeroed(5 * HUGE_PAGE + 17).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        bytes.fill(1);
+        assert!(zeroed(usize::MAX / 4).is_none());
+    }
+}

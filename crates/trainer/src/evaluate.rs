@@ -10,6 +10,11 @@ use std::sync::Arc;
 /// Bytes of pixels in one evaluation batch: large enough to keep all cores busy, small enough not to
 /// grow the activations of a model that trains on small batches.
 const BATCH_BYTES: usize = 4 << 20;
+/// Most examples in it. Of tiny ones there may be more, up to this many bytes: a model that scores 256 of
+/// them in microseconds spends the rest on waking threads.
+const BATCH: usize = 256;
+const TINY_BATCH: usize = 1024;
+const TINY_BYTES: usize = 1 << 20;
 /// Most classes for which a confusion matrix is kept: a thousand make a million counts.
 const MOST_CLASSES: usize = 1000;
 
@@ -44,7 +49,8 @@ impl Evaluator {
             FeatureKind::Image(shape) => shape.len().max(1),
             FeatureKind::Sparse { .. } => 512,
         };
-        let fitting = (BATCH_BYTES / bytes).clamp(1, 256) as u64;
+        let fitting = (BATCH_BYTES / bytes).min(BATCH).max((TINY_BYTES / bytes).min(TINY_BATCH));
+        let fitting = fitting.max(1) as u64;
         let classes = schema.labels.classes();
         Ok(Self {
             feed: TestFeed::new(source, fitting.max(share), place, threads)?,

@@ -33,9 +33,11 @@ pub(crate) fn cached(source: &Arc<dyn Source>) -> Arc<dyn Source> {
     Arc::new(Cached::new(Arc::clone(source), CACHE_BYTES))
 }
 
-/// Batches gathered ahead of a fast model, per parcel handed over: waking a thread costs a
-/// microsecond or two, a batch of a small model a few tens.
-const PARCEL: usize = 16;
+/// Most batches of a parcel, which is what is handed over at once: waking a thread that sleeps costs some
+/// tens of microseconds in a virtual machine, as much as a step of a small model.
+const PARCEL: u64 = 64;
+/// Bytes of a parcel where its batches are larger.
+const PARCEL_TOTAL: u64 = 4 << 20;
 /// Parcels on their way: one being read, one full, one being filled.
 const PARCELS: usize = 3;
 /// Batches up to this size are gathered ahead; copying a larger one is little beside its model.
@@ -108,7 +110,7 @@ impl Feed {
 /// Some batches in a row.
 struct Parcel {
     batches: Vec<Batch>,
-    /// Batches gathered; fewer than there are only in front of an error.
+    /// Batches gathered; fewer than there are at the very start and in front of an error.
     filled: usize,
     error: Option<DataError>,
 }
@@ -125,8 +127,10 @@ impl Ahead {
     fn start(source: &Arc<dyn Source>, options: LoaderOptions) -> Result<Self, TrainError> {
         let (to_us, full) = mpsc::sync_channel(PARCELS);
         let (empty, from_us) = mpsc::channel();
+        let bytes = options.batch_size / options.workers * width(source);
+        let parcel = (PARCEL_TOTAL / bytes.max(1)).clamp(1, PARCEL);
         for _ in 0..PARCELS {
-            let batches = (0..PARCEL).map(|_| empty_batch(source)).collect();
+            let batches = (0..parcel).map(|_| empty_batch(source)).collect();
             // The other end is alive: it is in this very function.
             let _ = empty.send(Parcel { batches, filled: 0, error: None });
         }
@@ -174,9 +178,13 @@ fn gather_ahead(
     let mut epoch = (position.epoch, order.epoch(position.epoch));
     let mut indices = Vec::new();
     let mut scratch = Scratch::default();
+    // The first step shall not wait for a whole parcel.
+    let mut most = 4;
     while let Ok(mut parcel) = empty.recv() {
         parcel.filled = 0;
-        for batch in &mut parcel.batches {
+        let count = parcel.batches.len().min(most);
+        most = count * 4;
+        for batch in &mut parcel.batches[..count] {
             let (global, next) = cut.next(position, options.batch_size);
             if epoch.0 != global.epoch {
                 epoch = (global.epoch, order.epoch(global.epoch));

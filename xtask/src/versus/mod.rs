@@ -10,10 +10,13 @@ mod cluster;
 mod contest;
 mod data;
 mod matmul;
+mod memory;
+mod mnist;
 mod models;
 mod paceline;
 mod predictions;
 mod sparse;
+mod training;
 
 use crate::environment::Environment;
 use anyhow::bail;
@@ -46,9 +49,12 @@ type Area = (&'static str, fn(&Path) -> anyhow::Result<()>);
 const ALL: &[Area] = &[
     ("data", data::run),
     ("models", models::run),
+    ("models/mnist", mnist::run),
+    ("models/memory", memory::run),
     ("sparse", sparse::run),
     ("matmul", matmul::run),
     ("cluster", cluster::run),
+    ("cluster/training", training::run),
     ("advisor", advisor::run),
     ("predictions", predictions::run),
 ];

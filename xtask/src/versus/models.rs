@@ -1,20 +1,16 @@
 //! `versus models`: training steps on random data, against TensorFlow and PyTorch in both layouts.
 
 use super::contest::{self, Outcome, Side};
-use super::{MISC, TENSORFLOW, TORCH, benchmarks};
+use super::{TENSORFLOW, TORCH, benchmarks};
 use crate::environment;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
-/// Passes over the digits in the end-to-end comparison; the peers' script has the same.
-const EPOCHS: f64 = 10.0;
 /// Threads of every side.
 const THREADS: &str = "2";
 
 const CAVEATS: &[&str] = &[
     "A step is forward, cross entropy, backward and plain SGD on one batch that stays in memory; dropout off on every side. Ours reads pixels as bytes, the peers as floats.",
-    "End to end: ours is the whole process (start, unpacking the files, evaluation after every epoch, run folder, TensorBoard files), the peers read the same files and score the test images once, without start-up and imports.",
     "softmax runs on one thread on our side: a second one brings nothing at 30 microseconds a step.",
 ];
 
@@ -92,60 +88,11 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         "step_speed",
     ]))?;
     let (tensorflow, torch) = (TENSORFLOW.ensure(root)?, TORCH.ensure(root)?);
-    let mut outcomes: Vec<Outcome> = WORKS
+    let outcomes: Vec<Outcome> = WORKS
         .iter()
         .map(|work| compare(root, work, &tensorflow, &torch))
         .collect::<anyhow::Result<_>>()?;
-    outcomes.extend(end_to_end(root, &tensorflow, &torch)?);
     benchmarks::write(root, "models", CAVEATS, &outcomes)
-}
-
-/// Softmax regression on MNIST, 10 epochs: our whole process, start and reading included, against
-/// the peers' training alone. Nothing without the real digits.
-fn end_to_end(root: &Path, tensorflow: &Path, torch: &Path) -> anyhow::Result<Option<Outcome>> {
-    let data = std::env::var_os("PACELINE_DATA")
-        .map_or_else(|| root.join("../shared/data"), PathBuf::from)
-        .join("mnist");
-    if !data.is_dir() {
-        eprintln!("skipped: no MNIST at {}", data.display());
-        return Ok(None);
-    }
-    let paceline = root.join("target/release/paceline");
-    environment::run(Command::new(env!("CARGO")).current_dir(root).args([
-        "build",
-        "--release",
-        "-p",
-        "paceline",
-    ]))?;
-    let runs = root.join("target/versus/runs");
-    let mnist = data.clone();
-    let own = Side::own("Paceline, whole process", move || {
-        let _ = std::fs::remove_dir_all(&runs);
-        let start = Instant::now();
-        environment::run(
-            Command::new(&paceline)
-                .args(["train", "--model", "softmax", "--batch-size", "100", "--epochs", "10"])
-                .args(["--lr", "0.01", "--quiet", "--json", "--data"])
-                .arg(&mnist)
-                .arg("--out")
-                .arg(&runs)
-                .stdout(std::process::Stdio::null()),
-        )?;
-        Ok(EPOCHS / start.elapsed().as_secs_f64())
-    });
-    let misc = MISC.ensure(root)?;
-    let peer = |python: &Path, engine: &str| {
-        let script = root.join("xtask/peers/mnist_softmax.py");
-        Side::peer(Command::new(python).arg(script).args([engine, "--mnist"]).arg(&data))
-    };
-    let sides = vec![
-        own,
-        peer(tensorflow, "keras")?,
-        peer(tensorflow, "tf_function")?,
-        peer(torch, "torch")?,
-        peer(&misc, "sklearn")?,
-    ];
-    contest::run("softmax on MNIST end to end, 10 epochs", "epochs/s", 3, sides).map(Some)
 }
 
 fn compare(root: &Path, work: &Work, tensorflow: &Path, torch: &Path) -> anyhow::Result<Outcome> {

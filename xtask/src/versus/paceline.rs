@@ -22,6 +22,11 @@ impl Paceline {
         Ok(Self { program: root.join("target/release/paceline") })
     }
 
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.program
+    }
+
     /// Runs a command and reads what it prints with `--json`.
     pub fn json(&self, args: &[&str]) -> anyhow::Result<Value> {
         let output = Command::new(&self.program)

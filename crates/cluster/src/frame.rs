@@ -381,6 +381,10 @@ impl<I: Inlet> Receiver for FramedReceiver<I> {
         self.received
     }
 
+    fn follow(&mut self) {
+        self.inlet.follow();
+    }
+
     fn socket(&self) -> Option<RawFd> {
         self.inlet.socket()
     }

@@ -34,3 +34,4 @@ pub use seat::Seat;
 pub use spec::{Cluster, Members, SpecError};
 pub use strangers::Notice;
 pub use task::{Role, TaskId};
+pub use transport::shared::Window;

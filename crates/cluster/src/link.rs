@@ -134,6 +134,11 @@ pub trait Receiver: Send {
         Ok(head)
     }
 
+    /// The calling thread, which alone receives here from now on, runs on the core that the other side
+    /// sent from last, where both are on one machine: for a thread that works while the other
+    /// side waits, and waits while that one works.
+    fn follow(&mut self);
+
     /// The error for a message longer than its kind allows; the caller knows the limit.
     fn too_long(&self, length: u64, most: u64) -> LinkError;
 }

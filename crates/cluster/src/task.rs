@@ -56,7 +56,7 @@ pub struct TaskId {
 impl TaskId {
     /// The task of that role and number.
     #[must_use]
-    pub fn new(role: Role, index: u32) -> Self {
+    pub const fn new(role: Role, index: u32) -> Self {
         Self { role, index }
     }
 }

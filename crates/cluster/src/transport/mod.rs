@@ -46,6 +46,9 @@ pub(crate) trait Inlet: Send {
     /// Sleeps until there may be data, at most that long.
     fn wait(&mut self, limit: Duration) -> io::Result<()>;
 
+    /// From now on the calling thread, which alone waits here, runs where the other side does.
+    fn follow(&mut self) {}
+
     /// The socket to poll for data, where there is one.
     fn socket(&self) -> Option<RawFd> {
         None

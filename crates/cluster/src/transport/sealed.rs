@@ -5,8 +5,12 @@
 //! (RFC 5764). TLS would cut it into records of 16 KiB, copy each three times and let both halves of a link wait for one lock: a
 //! third of the speed.
 //!
-//! A record is its length (4 bytes, also authenticated), up to 60 KiB sealed by AES-128-GCM, and the tag. Each
-//! direction has a secret of its own, exported from the session (RFC 8446, 7.5), so that no record
+//! A record is its length (4 bytes, also authenticated), up to 60 KiB sealed by AEGIS-128X4 (RFC 10032), and the
+//! tag of 16 bytes. AEGIS is built from AES rounds and is several times as fast as AES-GCM: on two processes that share two
+//! cores, AES-GCM alone takes as long as all the copying. It also seals from the caller's buffer and opens into it, so
+//! that encrypting replaces a copy instead of adding one.
+//!
+//! Each direction has a secret of its own, exported from the session (RFC 8446, 7.5), so that no record
 //! can be turned round. The nonce counts records: none can be left out, repeated or moved. After 2^20 records,
 //! far below what the cipher bears, the key is replaced by the next one derived from the secret. A stream that ends is a
 //! lost link wherever it ends, so cutting it short gains nothing.
@@ -16,7 +20,7 @@ use super::tcp::{self, Ready, sleep_on, would_block};
 use super::{Inlet, Outlet};
 use crate::frame::{FramedReceiver, FramedSender, Peer};
 use crate::link::Link;
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aegis::aegis128x4::{Aegis128X4, Key};
 use ring::hkdf;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -37,6 +41,8 @@ const WHOLE: usize = HEAD + RECORD + TAG;
 /// Room for what came: several records, so that the beginning of one rarely has to be moved to the front.
 const AHEAD: usize = 4 * WHOLE;
 
+type Cipher = Aegis128X4<TAG>;
+
 /// The secrets of both directions, from the session.
 pub(crate) struct Secrets {
     pub(crate) send: [u8; 32],
@@ -46,7 +52,7 @@ pub(crate) struct Secrets {
 /// The key of one direction and its place in the sequence.
 struct Sequence {
     secret: hkdf::Prk,
-    key: LessSafeKey,
+    key: Key,
     count: u64,
 }
 
@@ -57,54 +63,67 @@ impl Sequence {
         Self { secret, key, count: 0 }
     }
 
-    /// The key and nonce of the next record.
-    fn next(&mut self) -> (&LessSafeKey, Nonce) {
+    /// The cipher of the next record, with a nonce that no other record has.
+    fn next(&mut self) -> Cipher {
         if self.count > 0 && self.count.is_multiple_of(EPOCH) {
             self.key = key(&self.secret, self.count / EPOCH);
         }
-        let mut nonce = [0; 12];
-        nonce[4..].copy_from_slice(&self.count.to_be_bytes());
+        let mut nonce = [0; 16];
+        nonce[8..].copy_from_slice(&self.count.to_be_bytes());
         self.count += 1;
-        (&self.key, Nonce::assume_unique_for_key(nonce))
+        Cipher::new(&self.key, &nonce)
     }
 }
 
-fn key(secret: &hkdf::Prk, epoch: u64) -> LessSafeKey {
-    let info = [b"paceline records".as_slice(), &epoch.to_be_bytes()];
-    let okm = secret.expand(&info, &AES_128_GCM).expect("a key is shorter than HKDF can give");
-    LessSafeKey::new(UnboundKey::from(okm))
+/// Bytes of a key, as HKDF asks for them.
+struct KeyLength;
+
+impl hkdf::KeyType for KeyLength {
+    fn len(&self) -> usize {
+        size_of::<Key>()
+    }
+}
+
+fn key(secret: &hkdf::Prk, epoch: u64) -> Key {
+    let info = [b"paceline records, AEGIS-128X4".as_slice(), &epoch.to_be_bytes()];
+    let mut key = Key::default();
+    let filled = secret.expand(&info, KeyLength).and_then(|okm| okm.fill(&mut key));
+    filled.expect("a key is shorter than HKDF can give");
+    key
 }
 
 struct SealedOutlet {
     stream: Arc<TcpStream>,
     sequence: Sequence,
-    /// A sealed record, and how much of it has left.
-    record: Vec<u8>,
-    gone: usize,
+    /// A sealed record, of which this part has not left yet.
+    record: Box<[u8]>,
+    left: Range<usize>,
 }
 
 impl SealedOutlet {
-    /// Seals as many bytes as a record holds; how many that were.
-    fn seal(&mut self, parts: &[&[u8]], skip: usize) -> io::Result<usize> {
-        self.record.clear();
-        self.record.extend_from_slice(&[0; HEAD]);
-        self.gone = 0;
-        let mut skip = skip;
+    fn new(stream: Arc<TcpStream>, secret: [u8; 32]) -> Self {
+        let record = vec![0; WHOLE].into_boxed_slice();
+        Self { stream, sequence: Sequence::new(secret), record, left: 0..0 }
+    }
+
+    /// Seals as many bytes as a record holds, without the first `skip`; how many that were.
+    fn seal(&mut self, parts: &[&[u8]], skip: usize) -> usize {
+        let all: usize = parts.iter().map(|part| part.len()).sum();
+        let length = (all - skip).min(RECORD);
+        let head = u32::try_from(length).expect("records are short").to_le_bytes();
+        self.record[..HEAD].copy_from_slice(&head);
+        let mut encryptor = self.sequence.next().encryptor(&head);
+        let (mut at, mut skip) = (HEAD, skip);
         for part in parts {
             let rest = &part[skip.min(part.len())..];
             skip -= part.len() - rest.len();
-            let count = rest.len().min(HEAD + RECORD - self.record.len());
-            self.record.extend_from_slice(&rest[..count]);
+            let count = rest.len().min(HEAD + length - at);
+            encryptor.update(&rest[..count], &mut self.record[at..at + count]);
+            at += count;
         }
-        let length = self.record.len() - HEAD;
-        let head = u32::try_from(length).expect("records are short").to_le_bytes();
-        let (key, nonce) = self.sequence.next();
-        let sealed =
-            key.seal_in_place_separate_tag(nonce, Aad::from(head), &mut self.record[HEAD..]);
-        let tag = sealed.map_err(|_| io::Error::other("a record could not be sealed"))?;
-        self.record[..HEAD].copy_from_slice(&head);
-        self.record.extend_from_slice(tag.as_ref());
-        Ok(length)
+        self.record[at..at + TAG].copy_from_slice(&encryptor.finalize());
+        self.left = 0..at + TAG;
+        length
     }
 }
 
@@ -117,23 +136,23 @@ impl Outlet for SealedOutlet {
             if !self.is_clear() || moved == whole {
                 return Ok(moved);
             }
-            moved += self.seal(parts, moved)?;
+            moved += self.seal(parts, moved);
         }
     }
 
     fn is_clear(&self) -> bool {
-        self.gone == self.record.len()
+        self.left.is_empty()
     }
 
     fn clear(&mut self) -> io::Result<bool> {
-        let before = self.gone;
-        while self.gone < self.record.len() {
-            match would_block((&*self.stream).write(&self.record[self.gone..]))? {
-                Some(count) => self.gone += count,
+        let before = self.left.start;
+        while !self.left.is_empty() {
+            match would_block((&*self.stream).write(&self.record[self.left.clone()]))? {
+                Some(count) => self.left.start += count,
                 None => break,
             }
         }
-        Ok(self.gone > before)
+        Ok(self.left.start > before)
     }
 
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
@@ -156,22 +175,35 @@ struct SealedInlet {
     stream: Arc<TcpStream>,
     sequence: Sequence,
     buffer: Box<[u8]>,
-    /// Opened bytes that nobody has taken.
-    open: Range<usize>,
-    /// Sealed bytes behind them.
+    /// The part of it that came and is not opened.
     sealed: Range<usize>,
+    /// A record that was asked for in pieces, and the part of it that nobody has taken.
+    plain: Box<[u8]>,
+    open: Range<usize>,
     ended: bool,
     patience: Patience,
 }
 
 impl SealedInlet {
+    fn new(stream: Arc<TcpStream>, secret: [u8; 32]) -> Self {
+        Self {
+            stream,
+            sequence: Sequence::new(secret),
+            buffer: vec![0; AHEAD].into_boxed_slice(),
+            sealed: 0..0,
+            plain: vec![0; RECORD].into_boxed_slice(),
+            open: 0..0,
+            ended: false,
+            patience: Patience::new(),
+        }
+    }
+
     /// Brings in what the socket has; whether anything came, the end included.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(true);
         }
-        let tight = self.buffer.len() - self.sealed.start < WHOLE;
-        if self.open.is_empty() && (self.sealed.is_empty() || tight) {
+        if self.sealed.is_empty() || self.buffer.len() - self.sealed.start < WHOLE {
             self.buffer.copy_within(self.sealed.clone(), 0);
             self.sealed = 0..self.sealed.len();
         }
@@ -186,7 +218,7 @@ impl SealedInlet {
         Ok(true)
     }
 
-    /// Length of the next record with head and tag, once its head is here.
+    /// Bytes in the next record, once all of it is here.
     fn next_record(&self) -> io::Result<Option<usize>> {
         let Some(head) = self.buffer[self.sealed.clone()].first_chunk::<HEAD>() else {
             return Ok(None);
@@ -195,42 +227,50 @@ impl SealedInlet {
         if length > RECORD {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a record longer than any"));
         }
-        Ok(Some(HEAD + length + TAG))
+        Ok((HEAD + length + TAG <= self.sealed.len()).then_some(length))
     }
 
-    /// Opens the next record if all of it is here.
-    fn open_next(&mut self) -> io::Result<bool> {
-        let Some(whole) = self.next_record()?.filter(|whole| *whole <= self.sealed.len()) else {
-            return Ok(false);
+    /// Opens the next record, which is here and has that many bytes: into `into`, or to be taken in pieces.
+    fn open_next(&mut self, length: usize, into: Option<&mut [u8]>) -> io::Result<()> {
+        let record = &self.buffer[self.sealed.start..][..HEAD + length + TAG];
+        let (head, rest) = record.split_at(HEAD);
+        let (text, tag) = rest.split_at(length);
+        let tag = tag.first_chunk().expect("the rest of a record");
+        let into = match into {
+            Some(into) => &mut into[..length],
+            None => {
+                self.open = 0..length;
+                &mut self.plain[..length]
+            }
         };
-        let start = self.sealed.start;
-        let (head, rest) = self.buffer[start..start + whole].split_at_mut(HEAD);
-        let head: [u8; HEAD] = (&*head).try_into().expect("split there");
-        let (key, nonce) = self.sequence.next();
-        let opened = key.open_in_place(nonce, Aad::from(head), rest).map_err(|_| {
+        let mut decryptor = self.sequence.next().decryptor(head, into);
+        let opened = decryptor.update(text).and_then(|()| decryptor.finalize(tag).map(drop));
+        self.sealed.start += HEAD + length + TAG;
+        opened.map_err(|_| {
+            self.open = 0..0;
             io::Error::new(io::ErrorKind::InvalidData, "a record was changed on the way")
-        })?;
-        self.open = start + HEAD..start + HEAD + opened.len();
-        self.sealed.start += whole;
-        Ok(true)
+        })
     }
 }
 
 impl Inlet for SealedInlet {
     fn take(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         while self.open.is_empty() {
-            if self.open_next()? {
-                continue;
-            }
-            if self.ended {
-                return Ok(Some(0));
-            }
-            if !self.fill()? {
-                return Ok(None);
+            match self.next_record()? {
+                // Nothing in it, and nothing to do but to check that.
+                Some(0) => self.open_next(0, None)?,
+                Some(length) if length <= into.len() => {
+                    self.open_next(length, Some(into))?;
+                    return Ok(Some(length));
+                }
+                Some(length) => self.open_next(length, None)?,
+                None if self.ended => return Ok(Some(0)),
+                None if !self.fill()? => return Ok(None),
+                None => {}
             }
         }
         let count = into.len().min(self.open.len());
-        into[..count].copy_from_slice(&self.buffer[self.open.start..self.open.start + count]);
+        into[..count].copy_from_slice(&self.plain[self.open.start..self.open.start + count]);
         self.open.start += count;
         Ok(Some(count))
     }
@@ -259,21 +299,8 @@ impl Inlet for SealedInlet {
 pub(crate) fn link(secrets: &Secrets, stream: TcpStream, peer: Peer) -> io::Result<Link> {
     stream.set_nonblocking(true)?;
     let stream = Arc::new(stream);
-    let outlet = SealedOutlet {
-        stream: Arc::clone(&stream),
-        sequence: Sequence::new(secrets.send),
-        record: Vec::with_capacity(WHOLE),
-        gone: 0,
-    };
-    let inlet = SealedInlet {
-        stream: Arc::clone(&stream),
-        sequence: Sequence::new(secrets.receive),
-        buffer: vec![0; AHEAD].into_boxed_slice(),
-        open: 0..0,
-        sealed: 0..0,
-        ended: false,
-        patience: Patience::new(),
-    };
+    let outlet = SealedOutlet::new(Arc::clone(&stream), secrets.send);
+    let inlet = SealedInlet::new(Arc::clone(&stream), secrets.receive);
     Ok(Link {
         peer: peer.task,
         address: peer.address.clone(),
@@ -299,21 +326,8 @@ mod tests {
         };
         let ((near, tap_in), (tap_out, far)) = (tcp(), tcp());
         far.set_nonblocking(true).unwrap();
-        let outlet = SealedOutlet {
-            stream: Arc::new(near),
-            sequence: Sequence::new([1; 32]),
-            record: Vec::new(),
-            gone: 0,
-        };
-        let inlet = SealedInlet {
-            stream: Arc::new(far),
-            sequence: Sequence::new([1; 32]),
-            buffer: vec![0; AHEAD].into_boxed_slice(),
-            open: 0..0,
-            sealed: 0..0,
-            ended: false,
-            patience: Patience::new(),
-        };
+        let outlet = SealedOutlet::new(Arc::new(near), [1; 32]);
+        let inlet = SealedInlet::new(Arc::new(far), [1; 32]);
         (outlet, tap_in, tap_out, inlet)
     }
 
@@ -358,22 +372,48 @@ mod tests {
     }
 
     #[test]
+    fn records_of_every_length_come_out_whole_and_in_pieces() {
+        for length in [1, 127, 128, 129, 4096, RECORD - 1, RECORD, RECORD + 1, 3 * RECORD + 77] {
+            let (mut outlet, mut tap_in, mut tap_out, mut inlet) = halves();
+            let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            let records = length.div_ceil(RECORD);
+            let mut wire = vec![0; length + records * (HEAD + TAG)];
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (front, back) = bytes.split_at(length / 3);
+                    assert_eq!(outlet.offer(&[front, back]).unwrap(), length);
+                });
+                tap_in.read_exact(&mut wire).unwrap();
+            });
+            std::thread::scope(|scope| {
+                scope.spawn(|| tap_out.write_all(&wire).unwrap());
+                let (mut all, mut buffer) = (Vec::new(), vec![0; RECORD]);
+                let mut most = 1;
+                while all.len() < length {
+                    match inlet.take(&mut buffer[..most]).unwrap() {
+                        Some(count) => all.extend_from_slice(&buffer[..count]),
+                        None => inlet.wait(Duration::from_secs(5)).unwrap(),
+                    }
+                    most = (most * 3).min(RECORD);
+                }
+                assert_eq!(all, bytes, "{length} bytes");
+            });
+        }
+    }
+
+    #[test]
     fn a_new_key_comes_with_every_epoch_on_both_sides() {
         let (mut a, mut b) = (Sequence::new([7; 32]), Sequence::new([7; 32]));
         let mut tags = Vec::new();
         for count in [0, EPOCH - 1, EPOCH, EPOCH + 1, 5 * EPOCH] {
             (a.count, b.count) = (count, count);
             let mut bytes = b"the same words".to_vec();
-            let (key, nonce) = a.next();
-            let tag = key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut bytes).unwrap();
-            bytes.extend_from_slice(tag.as_ref());
-            let (key, nonce) = b.next();
-            assert_eq!(
-                key.open_in_place(nonce, Aad::empty(), &mut bytes).unwrap(),
-                b"the same words"
-            );
-            tags.push(tag.as_ref().to_vec());
+            let tag = a.next().encrypt_in_place(&mut bytes, b"");
+            b.next().decrypt_in_place(&mut bytes, &tag, b"").unwrap();
+            assert_eq!(bytes, b"the same words");
+            tags.push(tag);
         }
+        tags.sort_unstable();
         tags.dedup();
         assert_eq!(tags.len(), 5);
     }

@@ -11,8 +11,11 @@
 //! HOLD   make no update for now      →  HELD    which batches are in the weights
 //! CUT    a copy with these batches   →  STATE   and updates go on
 //! TALLY                              →  COUNTS
-//! STOP, SETTLE, LEAVE                   (no answer)
+//! MAP    have we common memory?      →  WINDOWS how to find it, or nothing
+//! USE, STOP, SETTLE, LEAVE              (no answer)
 //! ```
+//! After USE, dense gradients and weights lie in windows that both processes map, and messages only say
+//! so: the worker writes its gradient before the push, the server the weights before the grant.
 //! Instead of an answer there may be REFUSED, with the name of the task that was lost.
 
 use super::tickets::Done;
@@ -33,6 +36,8 @@ pub(crate) const TALLY: u8 = 8;
 pub(crate) const STOP: u8 = 9;
 pub(crate) const SETTLE: u8 = 10;
 pub(crate) const LEAVE: u8 = 11;
+pub(crate) const MAP: u8 = 12;
+pub(crate) const USE: u8 = 13;
 pub(crate) const GRANT: u8 = 17;
 pub(crate) const VALUES: u8 = 18;
 pub(crate) const SUMS: u8 = 19;
@@ -40,6 +45,7 @@ pub(crate) const HELD: u8 = 20;
 pub(crate) const STATE: u8 = 21;
 pub(crate) const COUNTS: u8 = 22;
 pub(crate) const REFUSED: u8 = 23;
+pub(crate) const WINDOWS: u8 = 24;
 
 /// Numbers in one meeting: a confusion matrix of a thousand classes and some more.
 pub(crate) const MOST_SUMS: u64 = 8 << 20;
@@ -58,6 +64,8 @@ pub(crate) enum Form {
     None,
     /// All values of the server's part.
     Dense,
+    /// The same, in the window.
+    Mapped,
     /// Some indices, in so many bytes, then their values.
     Sparse { count: u32, bytes: u32 },
 }
@@ -83,6 +91,7 @@ const FLAG_POISONED: u32 = 8;
 const FLAG_WEIGHTS: u32 = 16;
 const FLAG_OVER: u32 = 32;
 const FLAG_DROPPED: u32 = 64;
+const FLAG_MAPPED: u32 = 128;
 
 impl PushHead {
     pub(crate) const BYTES: usize = 56;
@@ -91,6 +100,7 @@ impl PushHead {
         let (form, count, length) = match self.form {
             Form::None => (0, 0, 0),
             Form::Dense => (FLAG_DENSE, 0, 0),
+            Form::Mapped => (FLAG_MAPPED, 0, 0),
             Form::Sparse { count, bytes } => (FLAG_SPARSE, count, bytes),
         };
         let flags =
@@ -110,6 +120,8 @@ impl PushHead {
         let flags = u32_at(bytes, 12);
         let form = if flags & FLAG_DENSE != 0 {
             Form::Dense
+        } else if flags & FLAG_MAPPED != 0 {
+            Form::Mapped
         } else if flags & FLAG_SPARSE != 0 {
             Form::Sparse { count: u32_at(bytes, 48), bytes: u32_at(bytes, 52) }
         } else {
@@ -147,8 +159,9 @@ pub(crate) struct GrantHead {
     pub(crate) over: bool,
     /// The gradient was thrown away.
     pub(crate) dropped: bool,
-    /// The weights follow.
+    /// The weights follow, or lie in the window.
     pub(crate) weights: bool,
+    pub(crate) mapped: bool,
 }
 
 impl GrantHead {
@@ -159,7 +172,8 @@ impl GrantHead {
         let flags = vote_flags(&self.vote)
             | flag(self.over, FLAG_OVER)
             | flag(self.dropped, FLAG_DROPPED)
-            | flag(self.weights, FLAG_WEIGHTS);
+            | flag(self.weights, FLAG_WEIGHTS)
+            | flag(self.mapped, FLAG_MAPPED);
         let mut bytes = [0; Self::BYTES];
         bytes[0..8].copy_from_slice(&self.version.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.staleness.to_le_bytes());
@@ -189,6 +203,7 @@ impl GrantHead {
             over: flags & FLAG_OVER != 0,
             dropped: flags & FLAG_DROPPED != 0,
             weights: flags & FLAG_WEIGHTS != 0,
+            mapped: flags & FLAG_MAPPED != 0,
         })
     }
 }
@@ -271,7 +286,8 @@ mod tests {
             stop: true,
             poisoned: false,
         };
-        for form in [Form::None, Form::Dense, Form::Sparse { count: 5, bytes: 9 }] {
+        let sparse = Form::Sparse { count: 5, bytes: 9 };
+        for form in [Form::None, Form::Dense, Form::Mapped, sparse] {
             let head = PushHead {
                 pulled: 7,
                 rate: 0.125,
@@ -292,6 +308,7 @@ mod tests {
             over: true,
             dropped: false,
             weights: true,
+            mapped: true,
         };
         assert_eq!(GrantHead::read(&grant.write()), Ok(grant));
         let greedy = GrantHead { count: 4, ..grant };

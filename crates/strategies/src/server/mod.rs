@@ -16,6 +16,10 @@
 //! step that is over are thrown away and counted. With several servers and backup workers each server
 //! takes the first that reach it.
 //!
+//! **On one machine** a dense gradient and the new weights lie in memory that worker and server both map
+//! (`Windows`): the worker copies its gradient there while the backward pass goes on, the server
+//! updates from there and copies the weights back, and messages only say so.
+//!
 //! **Copies of one version.** With one server, a copy is made under the lock. With several, all but the
 //! first hold their updates, the first makes its copy and says which batches are in it, the others
 //! make the updates that are missing from exactly these batches, copy, and go on. Workers do not
@@ -54,6 +58,8 @@ pub struct Server {
     synchronous: bool,
     /// Whether this is the server that counts.
     first: bool,
+    /// Whether threads run on the core of the worker they serve; see [`follows`].
+    follows: bool,
     /// Updates of the whole run.
     steps: Option<u64>,
     core: Mutex<Core>,
@@ -74,6 +80,13 @@ enum Interrupted {
     Lost(TaskId),
     /// It took too long.
     Late,
+}
+
+/// Whether a worker is served on its own core. It waits anyway, so with one server that costs nothing. The
+/// threads of several servers work for it at the same time, which is worth more if there are cores to
+/// spare.
+fn follows(servers: usize, workers: usize) -> bool {
+    servers == 1 || workers >= paceline_batch::cores().count
 }
 
 impl Server {
@@ -119,6 +132,7 @@ impl Server {
             options: setup.options,
             synchronous,
             first: index == 0,
+            follows: follows(servers.len(), seat.workers().len()),
             steps: setup.steps,
             core: Mutex::new(core),
             changed: Condvar::new(),

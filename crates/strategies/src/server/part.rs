@@ -3,17 +3,21 @@
 
 use super::message::{Form, PushHead};
 use crate::{Combine, Setup};
+use paceline_cluster::Window;
 use paceline_models::{
     kernels::Buffer,
     optimizer::{Optimizer, State},
     threads::Pool,
 };
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 /// Parts begin on a cache line.
 const LINE: usize = 16;
 /// Values added up at a time; sums, weights and state of a block stay in the first-level cache.
 const BLOCK: usize = 2048;
+
+/// Weights updated and copied at a time: they and their gradient stay in the second-level cache.
+const COPIED: usize = 64 << 10;
 
 /// Cuts `length` weights into one part per server, equal to a cache line; a large tensor may be cut.
 #[must_use]
@@ -33,9 +37,23 @@ pub fn parts(length: usize, servers: usize) -> Vec<Range<usize>> {
 pub(super) struct Inbox {
     pub(super) head: PushHead,
     pub(super) dense: Buffer,
+    /// Where a mapped gradient lies. Kept as long as the gradient may be needed, even if its worker
+    /// is gone.
+    pub(super) window: Option<Arc<Window>>,
     /// Positions within the part.
     pub(super) indices: Vec<u32>,
     pub(super) values: Vec<f32>,
+}
+
+impl Inbox {
+    /// All values of the part, if that is what came.
+    fn values_of_all(&self) -> Option<&[f32]> {
+        match self.head.form {
+            Form::Dense => Some(&self.dense),
+            Form::Mapped => self.window.as_deref().map(Window::read),
+            Form::None | Form::Sparse { .. } => None,
+        }
+    }
 }
 
 /// One server's weights.
@@ -82,24 +100,24 @@ impl Part {
         used.map(|buffer| &buffer[self.range.clone()])
     }
 
-    /// One gradient, one update; `step` counts from 0.
-    pub(super) fn apply(&mut self, inbox: &Inbox, step: u64) {
+    /// One gradient, one update; `step` counts from 0. With a `copy`, the new weights are written there
+    /// too, while they are in the cache.
+    pub(super) fn apply(&mut self, inbox: &Inbox, step: u64, copy: Option<&mut [f32]>) {
         let rate = inbox.head.rate;
         let Self { range, params, state, optimizer, pool, .. } = self;
-        match inbox.head.form {
-            Form::None => {}
-            Form::Dense => {
-                optimizer.update_on(pool, range.clone(), params, &inbox.dense, state, rate, step);
+        if let (Some(values), Some(copy)) = (inbox.values_of_all(), copy) {
+            let blocks = params.chunks_mut(COPIED).zip(values.chunks(COPIED));
+            for (at, ((params, values), copy)) in blocks.zip(copy.chunks_mut(COPIED)).enumerate() {
+                let start = range.start + at * COPIED;
+                let block = start..start + params.len();
+                optimizer.update_on(pool, block, params, values, state, rate, step);
+                copy.copy_from_slice(params);
             }
-            Form::Sparse { .. } => optimizer.update_sparse(
-                range.start,
-                &inbox.indices,
-                &inbox.values,
-                params,
-                state,
-                rate,
-                step,
-            ),
+        } else if let Some(values) = inbox.values_of_all() {
+            optimizer.update_on(pool, range.clone(), params, values, state, rate, step);
+        } else if inbox.head.form != Form::None {
+            let Inbox { indices, values, .. } = inbox;
+            optimizer.update_sparse(range.start, indices, values, params, state, rate, step);
         }
     }
 
@@ -113,8 +131,10 @@ impl Part {
         if with_gradient.is_empty() {
             return;
         }
-        if with_gradient.iter().all(|inbox| inbox.head.form == Form::Dense) {
-            self.apply_dense(&with_gradient, factor, rate, step);
+        let dense: Vec<&[f32]> =
+            with_gradient.iter().filter_map(|inbox| inbox.values_of_all()).collect();
+        if dense.len() == with_gradient.len() {
+            self.apply_dense(&dense, factor, rate, step);
         } else {
             let (indices, mut values) = merge(&with_gradient, factor);
             let Self { range, params, state, optimizer, averaged, .. } = self;
@@ -130,15 +150,15 @@ impl Part {
         }
     }
 
-    fn apply_dense(&mut self, inboxes: &[&Inbox], factor: f32, rate: f32, step: u64) {
+    fn apply_dense(&mut self, gradients: &[&[f32]], factor: f32, rate: f32, step: u64) {
         let Self { range, params, state, optimizer, averaged, block, .. } = self;
         let length = range.len();
         for start in (0..length).step_by(BLOCK) {
             let end = (start + BLOCK).min(length);
             let sums = &mut block[..end - start];
-            sums.copy_from_slice(&inboxes[0].dense[start..end]);
-            for inbox in &inboxes[1..] {
-                for (sum, value) in sums.iter_mut().zip(&inbox.dense[start..end]) {
+            sums.copy_from_slice(&gradients[0][start..end]);
+            for gradient in &gradients[1..] {
+                for (sum, value) in sums.iter_mut().zip(&gradient[start..end]) {
                     *sum += value;
                 }
             }
@@ -146,7 +166,7 @@ impl Part {
                 sums.iter_mut().for_each(|sum| *sum *= factor);
             }
             let global = range.start + start..range.start + end;
-            average(sums, &global, averaged, inboxes.len() as f32 * factor);
+            average(sums, &global, averaged, gradients.len() as f32 * factor);
             let params = &mut params[start..end];
             optimizer.update(global, params, sums, state, rate, step);
         }
@@ -182,8 +202,8 @@ fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], by
 fn merge(inboxes: &[&Inbox], factor: f32) -> (Vec<u32>, Vec<f32>) {
     let mut all: Vec<(u32, f32)> = Vec::new();
     for inbox in inboxes {
-        if inbox.head.form == Form::Dense {
-            all.extend((0u32..).zip(inbox.dense.iter().copied()));
+        if let Some(values) = inbox.values_of_all() {
+            all.extend((0u32..).zip(values.iter().copied()));
         } else {
             all.extend(inbox.indices.iter().copied().zip(inbox.values.iter().copied()));
         }

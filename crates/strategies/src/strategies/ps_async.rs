@@ -70,8 +70,8 @@ impl Exchange for Free {
         self.client.pull(step, touched, params)
     }
 
-    fn ready(&mut self, _range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
-        self.client.ready(grad);
+    fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
+        self.client.ready(range, grad);
     }
 
     fn push(

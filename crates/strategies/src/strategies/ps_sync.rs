@@ -71,8 +71,8 @@ impl Exchange for InStep {
         self.client.pull(step, touched, params)
     }
 
-    fn ready(&mut self, _range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
-        self.client.ready(grad);
+    fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
+        self.client.ready(range, grad);
     }
 
     fn push(

@@ -10,9 +10,14 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod counter;
+mod follow;
 pub(crate) mod region;
+mod window;
+
+pub use window::Window;
 
 use self::counter::Counter;
+use self::follow::Follower;
 use self::region::Region;
 use super::patience::Patience;
 use super::{Inlet, Outlet};
@@ -42,6 +47,8 @@ struct RingHeader {
     ended: AtomicU32,
     /// The reader will read no more.
     refused: AtomicU32,
+    /// The core the writer was on when it last wrote, plus one.
+    core: AtomicU32,
 }
 
 #[repr(C)]
@@ -96,6 +103,11 @@ impl Pair {
         }
     }
 
+    /// Whether the other side was last seen on another core than this thread's.
+    fn apart(&self) -> bool {
+        self.ring(1 - self.side).0.core.load(Ordering::Relaxed) != follow::here()
+    }
+
     fn close(&self) {
         for ring in &self.header().rings {
             ring.ended.store(1, Ordering::SeqCst);
@@ -147,6 +159,7 @@ impl Outlet for RingOutlet {
         if ring.refused.load(Ordering::Relaxed) != 0 {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        ring.core.store(follow::here(), Ordering::Relaxed);
         let (mut moved, mut told) = (0, 0);
         for part in parts {
             let mut rest = *part;
@@ -181,7 +194,9 @@ impl Outlet for RingOutlet {
             written.wrapping_sub(ring.read.get()) <= (RING - STRIDE) as u64
                 || ring.refused.load(Ordering::Relaxed) != 0
         };
-        wait(&pair, &ring.read, &mut self.patience, limit, seen, enough)
+        // The reader works on what it has: its own ring tells where.
+        let apart = pair.apart();
+        wait(&pair, &ring.read, &mut self.patience, (apart, limit), seen, enough)
     }
 }
 
@@ -199,6 +214,8 @@ struct RingInlet {
     /// As last seen.
     written: u64,
     patience: Patience,
+    /// The thread that waits here, if it goes where the other side is.
+    follower: Option<Follower>,
 }
 
 impl Inlet for RingInlet {
@@ -233,7 +250,16 @@ impl Inlet for RingInlet {
         let ring = pair.ring(1 - pair.side).0;
         let seen = self.written;
         let enough = || ring.written.get() != seen || ring.ended.load(Ordering::Relaxed) != 0;
-        wait(&pair, &ring.written, &mut self.patience, limit, seen, enough)
+        if let Some(follower) = self.follower.as_mut().filter(|_| !enough()) {
+            follower.go(ring.core.load(Ordering::Relaxed));
+        }
+        let apart = pair.apart();
+        wait(&pair, &ring.written, &mut self.patience, (apart, limit), seen, enough)
+    }
+
+    fn follow(&mut self) {
+        // Where the system does not tell, the thread stays free.
+        self.follower = Follower::new().ok();
     }
 }
 
@@ -250,11 +276,12 @@ fn wait(
     pair: &Pair,
     counter: &Counter,
     patience: &mut Patience,
-    limit: Duration,
+    (apart, limit): (bool, Duration),
     seen: u64,
     enough: impl Fn() -> bool,
 ) -> io::Result<()> {
-    if patience.look(|| Ok(enough()))? {
+    // On a common core, looking only keeps the other side from running.
+    if enough() || (apart && patience.look(|| Ok(enough()))?) {
         return Ok(());
     }
     let began = Instant::now();
@@ -270,8 +297,13 @@ pub(crate) fn link(region: Region, stream: TcpStream, side: usize, peer: Peer) -
     let closed = Arc::downgrade(&pair);
     let outlet =
         RingOutlet { pair: Arc::clone(&pair), written: 0, read: 0, patience: Patience::new() };
-    let inlet =
-        RingInlet { pair: Arc::clone(&pair), read: 0, written: 0, patience: Patience::new() };
+    let inlet = RingInlet {
+        pair: Arc::clone(&pair),
+        read: 0,
+        written: 0,
+        patience: Patience::new(),
+        follower: None,
+    };
     Ok(Link {
         peer: peer.task,
         address: peer.address.clone(),

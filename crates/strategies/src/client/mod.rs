@@ -1,29 +1,28 @@
 //! A worker's side of the servers: one link to each, all requests on their way before the first answer
 //! is awaited.
 
+mod snapshot;
+mod windows;
+
 use crate::{
-    Options, Pushed, Setup, Snapshot, StepInfo, StrategyError, Tally, Traffic, Transfer, Version,
-    Vote, bytes,
+    Options, Pushed, Setup, StepInfo, StrategyError, Tally, Traffic, Transfer, Version, Vote,
+    bytes,
     exchange::is_poisoned,
     server::{
         indices,
         message::{self, Form, GrantHead, PushHead},
         parts,
-        tickets::Done,
     },
 };
 use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
-use paceline_models::{
-    Touched,
-    kernels::Buffer,
-    optimizer::{Optimizer, State},
-};
+use paceline_models::{Touched, optimizer::Optimizer};
 use std::{
     collections::VecDeque,
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
+use windows::Windows;
 
 /// How long a server may take to be there.
 const CONNECT: Duration = Duration::from_secs(60);
@@ -34,6 +33,8 @@ struct Remote {
     part: Range<usize>,
     /// Of the weights it gave us last.
     version: u64,
+    /// Memory in common with a server on this machine.
+    windows: Option<Windows>,
 }
 
 /// A worker's links to all servers.
@@ -52,6 +53,12 @@ pub(crate) struct Client {
     fresh: bool,
     /// Weights older than this are of no use.
     least: u64,
+    /// Whether servers of this machine have been asked for memory in common.
+    mapped: bool,
+    /// Numbers of the present gradient that are in windows.
+    placed: usize,
+    /// What went through windows.
+    through_windows: Traffic,
     /// What the present step touches, where it is not everything.
     touched: Option<Vec<u32>>,
     /// Batches dealt to this worker and not begun.
@@ -84,6 +91,9 @@ impl Client {
             poisoned: false,
             fresh: false,
             least: 0,
+            mapped: false,
+            placed: 0,
+            through_windows: Traffic::default(),
             touched: None,
             dealt: VecDeque::new(),
             over: false,
@@ -116,8 +126,9 @@ impl Client {
         for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
             let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
-            self.remotes.push(Remote { link, part, version: 0 });
+            self.remotes.push(Remote { link, part, version: 0, windows: None });
         }
+        self.mapped = false;
         self.told = Traffic {
             sent: self.told.sent.wrapping_sub(before.sent),
             received: self.told.received.wrapping_sub(before.received),
@@ -126,7 +137,7 @@ impl Client {
     }
 
     fn traffic(&self) -> Traffic {
-        let mut traffic = Traffic::default();
+        let mut traffic = self.through_windows;
         for remote in &self.remotes {
             traffic.sent += remote.link.sender.sent();
             traffic.received += remote.link.receiver.received();
@@ -169,6 +180,7 @@ impl Client {
         self.step = step;
         self.begun = false;
         self.poisoned = false;
+        self.placed = 0;
         match touched {
             Touched::Sparse(indices) if self.options.transfer == Transfer::Sparse => {
                 self.pull_some(indices, params)?;
@@ -177,6 +189,7 @@ impl Client {
             }
             _ => {
                 self.touched = None;
+                self.map()?;
                 if !self.fresh {
                     self.fetch(params)?;
                 }
@@ -225,11 +238,15 @@ impl Client {
         Ok(())
     }
 
-    /// A range of the gradient is final.
-    pub(crate) fn ready(&mut self, grad: &[f32]) {
+    /// A range of the gradient is final: it goes into the windows while it is in the cache.
+    pub(crate) fn ready(&mut self, range: Range<usize>, grad: &[f32]) {
         if !self.begun {
             self.begun = true;
             self.poisoned = is_poisoned(grad);
+        }
+        if self.touched.is_none() {
+            self.place(&range, grad);
+            self.placed += range.len();
         }
     }
 
@@ -246,6 +263,10 @@ impl Client {
         let touched = self.touched.take();
         let none = vote.poisoned || vote.loss.examples == 0;
         let wants_weights = touched.is_none() && !vote.poisoned;
+        if !none && touched.is_none() && self.placed != grad.len() {
+            // A model that does not say what is final.
+            self.place(&(0..grad.len()), grad);
+        }
         for remote in &mut self.remotes {
             let mut head = PushHead {
                 pulled: remote.version,
@@ -258,6 +279,11 @@ impl Client {
             let sender = &mut remote.link.sender;
             match &touched {
                 _ if none => sender.send(message::PUSH, number, &[&head.write()])?,
+                None if remote.windows.is_some() => {
+                    head.form = Form::Mapped;
+                    self.through_windows.sent += 4 * remote.part.len() as u64;
+                    sender.send(message::PUSH, number, &[&head.write()])?;
+                }
                 None => {
                     head.form = Form::Dense;
                     let body = bytes::of(&grad[remote.part.clone()]);
@@ -331,68 +357,6 @@ impl Client {
             *value = f64::from_le_bytes(*word);
         }
         Ok(())
-    }
-
-    /// Weights and state of one version, from all servers; only for worker 0.
-    pub(crate) fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
-        if self.rank != 0 {
-            return Ok(None);
-        }
-        let mut wanted = Done::default();
-        for remote in &mut self.remotes[1..] {
-            remote.link.sender.send(message::HOLD, 0, &[])?;
-        }
-        for server in 1..self.remotes.len() {
-            let head = self.receive(server, message::HELD, "asking it to hold")?;
-            let done = self.small(server, head)?;
-            let done = Done::read(&done).map_err(|_| self.odd(server, head))?;
-            wanted.add(&done);
-        }
-        let mut params = Buffer::zeroed(self.length);
-        let mut state = self.optimizer.state();
-        self.remotes[0].link.sender.send(message::CUT, 0, &[&wanted.write()])?;
-        let (version, outstanding, done) = self.state(0, &mut params, &mut state)?;
-        for remote in &mut self.remotes[1..] {
-            remote.link.sender.send(message::CUT, 0, &[&done.write()])?;
-        }
-        for server in 1..self.remotes.len() {
-            self.state(server, &mut params, &mut state)?;
-        }
-        Ok(Some(Snapshot { version: Version(version), params: Some(params), state, outstanding }))
-    }
-
-    /// Receives one server's part of a snapshot.
-    fn state(
-        &mut self,
-        server: usize,
-        params: &mut [f32],
-        state: &mut State,
-    ) -> Result<(u64, Vec<u64>, Done), StrategyError> {
-        let head = self.receive(server, message::STATE, "waiting for a copy of its weights")?;
-        let part = self.remotes[server].part.clone();
-        let slots = self.optimizer.entry().slots.len();
-        let floats = 4 * (part.len() * (1 + slots)) as u64;
-        let mut sizes = [0; 16];
-        if head.length < floats + 16 || head.length > floats + 2 * message::MOST_SET {
-            return Err(self.odd(server, head));
-        }
-        let receiver = &mut self.remotes[server].link.receiver;
-        receiver.read(&mut sizes)?;
-        let (first, second) = (bytes::u64_at(&sizes, 0), bytes::u64_at(&sizes, 8));
-        if first.checked_add(second) != Some(head.length - floats - 16) {
-            return Err(self.odd(server, head));
-        }
-        let mut lists = vec![0; usize::try_from(first + second).expect("checked above")];
-        receiver.read(&mut lists)?;
-        receiver.read(bytes::of_mut(&mut params[part.clone()]))?;
-        for buffer in state.buffers_mut().iter_mut().take(slots) {
-            receiver.read(bytes::of_mut(&mut buffer[part.clone()]))?;
-        }
-        let (outstanding, done) = lists.split_at(usize::try_from(first).expect("checked above"));
-        match (message::read_numbers(outstanding), Done::read(done)) {
-            (Ok(outstanding), Ok(done)) => Ok((head.number, outstanding, done)),
-            _ => Err(self.odd(server, head)),
-        }
     }
 
     pub(crate) fn tally(&mut self) -> Result<Tally, StrategyError> {
@@ -492,12 +456,19 @@ impl Client {
         rest: u64,
         params: &mut [f32],
     ) -> Result<(), StrategyError> {
-        let part = self.remotes[server].part.clone();
-        if !grant.weights || rest != 4 * part.len() as u64 {
-            return self.nothing_more(server, rest.max(1));
-        }
         let remote = &mut self.remotes[server];
-        remote.link.receiver.read(bytes::of_mut(&mut params[part]))?;
+        let part = remote.part.clone();
+        let whole = 4 * part.len() as u64;
+        match &remote.windows {
+            Some(windows) if grant.weights && grant.mapped && rest == 0 => {
+                params[part].copy_from_slice(windows.weights.read());
+                self.through_windows.received += whole;
+            }
+            _ if grant.weights && !grant.mapped && rest == whole => {
+                remote.link.receiver.read(bytes::of_mut(&mut params[part]))?;
+            }
+            _ => return self.nothing_more(server, rest.max(1)),
+        }
         remote.version = grant.version;
         Ok(())
     }

@@ -1,23 +1,21 @@
 //! One worker's thread of a server: listens, answers, and notices when the worker is gone.
 
+mod copies;
+
 use super::{
     Interrupted, Server,
-    core::{Core, Hold, Presence},
+    core::{Core, Presence},
     indices,
     message::{self, Form, GrantHead, PushHead},
     part::Inbox,
-    tickets::Done,
 };
 use crate::bytes;
-use paceline_cluster::{Head, Link, LinkError, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_cluster::{Head, Link, LinkError, TaskId, Wait, Window, seat::SERVER_CHANNEL};
 use paceline_models::kernels::Buffer;
 use std::{
     sync::{Arc, MutexGuard, PoisonError, RwLock, atomic::Ordering},
     time::{Duration, Instant},
 };
-
-/// How long a server waits for updates that other servers have and it has not.
-const CATCH_UP: Duration = Duration::from_secs(2);
 
 pub(super) struct Desk<'a> {
     server: &'a Server,
@@ -26,10 +24,23 @@ pub(super) struct Desk<'a> {
     inboxes: &'a [Arc<RwLock<Inbox>>],
     /// A copy of the weights, so that nothing is locked while they are sent.
     copy: Buffer,
+    /// Memory in common with the worker: offered to it, and in use.
+    offered: Option<Windows>,
+    windows: Option<Windows>,
+    /// Whether the window has the present weights.
+    copied: bool,
     bytes: Vec<u8>,
     touched: Vec<u32>,
     values: Vec<f32>,
     length: usize,
+}
+
+/// Memory that the worker maps too.
+struct Windows {
+    /// The worker writes it.
+    gradient: Arc<Window>,
+    /// The server writes it.
+    weights: Window,
 }
 
 /// How a conversation ended.
@@ -71,6 +82,9 @@ impl<'a> Desk<'a> {
             task,
             inboxes,
             copy: Buffer::default(),
+            offered: None,
+            windows: None,
+            copied: false,
             bytes: Vec::new(),
             touched: Vec::new(),
             values: Vec::new(),
@@ -135,6 +149,10 @@ impl<'a> Desk<'a> {
     }
 
     fn converse(&mut self, mut link: Link) -> Ending {
+        (self.offered, self.windows, self.copied) = (None, None, false);
+        if self.server.follows {
+            link.receiver.follow();
+        }
         loop {
             let failure = match self.answer(&mut link) {
                 Ok(true) => continue,
@@ -188,6 +206,8 @@ impl<'a> Desk<'a> {
                 self.server.wake();
             }
             message::SETTLE => self.settle(head.number),
+            message::MAP => self.map(link)?,
+            message::USE => self.windows = self.offered.take(),
             message::LEAVE => return Ok(false),
             other => return Err(self.odd(link, format!("a message of kind {other}")).into()),
         }
@@ -201,6 +221,20 @@ impl<'a> Desk<'a> {
             found,
             expected: "a request that fits this server's weights".to_owned(),
         }
+    }
+
+    /// Offers memory in common, if the worker is on this machine and there is some.
+    fn map(&mut self, link: &mut Link) -> Result<(), Failure> {
+        let mut offer = (Vec::new(), Vec::new());
+        if link.shares_memory()
+            && let Ok((gradient, first)) = Window::create(self.length)
+            && let Ok((weights, second)) = Window::create(self.length)
+        {
+            self.offered = Some(Windows { gradient: Arc::new(gradient), weights });
+            offer = (first, second);
+        }
+        link.sender.send(message::WINDOWS, offer.0.len() as u64, &[&offer.0, &offer.1])?;
+        Ok(())
     }
 
     fn ask(&mut self, link: &mut Link) -> Result<(), Failure> {
@@ -246,10 +280,21 @@ impl<'a> Desk<'a> {
         let core = server
             .wait_while(server.locked(), server.options.patience, |core| core.version < least)?;
         let (core, held) = self.copy_weights(core, begun)?;
-        let head = GrantHead { version: core.version, held, weights: true, ..GrantHead::default() };
+        let head = GrantHead {
+            version: core.version,
+            held,
+            weights: true,
+            mapped: self.windows.is_some(),
+            ..GrantHead::default()
+        };
         drop(core);
-        let weights = bytes::of(&self.copy);
-        link.sender.send(message::GRANT, head.version, &[&head.write(), weights])?;
+        self.send_grant(link, &head)
+    }
+
+    fn send_grant(&self, link: &mut Link, grant: &GrantHead) -> Result<(), Failure> {
+        let follow = grant.weights && !grant.mapped;
+        let weights = if follow { bytes::of(&self.copy) } else { &[] };
+        link.sender.send(message::GRANT, grant.version, &[&grant.write(), weights])?;
         Ok(())
     }
 
@@ -274,8 +319,14 @@ impl<'a> Desk<'a> {
             let version = core.version;
             core.pulls.pulled(rank, version);
         }
-        self.copy.reserve(self.length);
-        self.copy.copy_from_slice(&core.part.params);
+        if std::mem::take(&mut self.copied) {
+            // The update has done it already.
+        } else if let Some(windows) = &mut self.windows {
+            windows.weights.write().copy_from_slice(&core.part.params);
+        } else {
+            self.copy.reserve(self.length);
+            self.copy.copy_from_slice(&core.part.params);
+        }
         Ok((core, held))
     }
 
@@ -319,7 +370,7 @@ impl<'a> Desk<'a> {
         link.receiver.read(&mut fixed)?;
         let push = PushHead::read(&fixed);
         let body = match push.form {
-            Form::None => 0,
+            Form::None | Form::Mapped => 0,
             Form::Dense => 4 * self.length as u64,
             Form::Sparse { count, bytes } => 4 * u64::from(count) + u64::from(bytes),
         };
@@ -331,6 +382,14 @@ impl<'a> Desk<'a> {
         inbox.head = push;
         match push.form {
             Form::None => {}
+            Form::Mapped => match &self.windows {
+                // The one before may still be needed until now, by those that finish a step of a
+                // generation that is over.
+                Some(windows) => inbox.window = Some(Arc::clone(&windows.gradient)),
+                None => {
+                    return Err(self.odd(link, "a gradient in no window".to_owned()).into());
+                }
+            },
             Form::Dense => {
                 inbox.dense.reserve(self.length);
                 link.receiver.read(bytes::of_mut(&mut inbox.dense))?;
@@ -365,6 +424,7 @@ impl<'a> Desk<'a> {
             (core, held) = self.copy_weights(core, Instant::now())?;
             grant.held += held;
             grant.weights = true;
+            grant.mapped = self.windows.is_some();
         }
         grant.version = core.version;
         let waiting = core.waiting > 0;
@@ -372,9 +432,7 @@ impl<'a> Desk<'a> {
         if waiting {
             server.changed.notify_all();
         }
-        let weights = if grant.weights { bytes::of(&self.copy) } else { &[] };
-        link.sender.send(message::GRANT, grant.version, &[&grant.write(), weights])?;
-        Ok(())
+        self.send_grant(link, &grant)
     }
 
     /// Not in step: the gradient becomes an update now, or as soon as nobody else suffers.
@@ -396,7 +454,13 @@ impl<'a> Desk<'a> {
             let inbox = Arc::clone(&self.inboxes[rank]);
             let inbox = inbox.read().unwrap_or_else(PoisonError::into_inner);
             let version = core.version;
-            core.part.apply(&inbox, version);
+            // Where nobody has to wait for weights, they are copied as they are made.
+            let unbounded = server.options.max_staleness.is_none();
+            let dense = matches!(push.form, Form::Dense | Form::Mapped);
+            let windows = self.windows.as_mut();
+            let windows = windows.filter(|_| unbounded && dense && push.wants_weights);
+            self.copied = windows.is_some();
+            core.part.apply(&inbox, version, windows.map(|windows| windows.weights.write()));
             grant.staleness = version.saturating_sub(push.pulled);
             core.count(batch, grant.staleness);
             core.count_vote(&push.vote);
@@ -483,81 +547,6 @@ impl<'a> Desk<'a> {
         }
         drop(core);
         self.server.wake();
-    }
-
-    fn sum(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
-        if head.length > message::MOST_SUMS || !head.length.is_multiple_of(8) {
-            return Err(link.receiver.too_long(head.length, message::MOST_SUMS).into());
-        }
-        self.bytes.resize(usize::try_from(head.length).unwrap_or(0), 0);
-        link.receiver.read(&mut self.bytes)?;
-        let (words, _) = self.bytes.as_chunks::<8>();
-        let values: Vec<f64> = words.iter().map(|word| f64::from_le_bytes(*word)).collect();
-        let server = self.server;
-        let mut core = server.locked();
-        let round = core.meeting.round;
-        core.meeting.brought[self.rank] = Some(values);
-        core.close_meeting();
-        if core.meeting.round != round && core.waiting > 0 {
-            server.changed.notify_all();
-        }
-        let core =
-            server.wait_while(core, server.options.patience, |core| core.meeting.round == round)?;
-        let sums: Vec<u8> = core.meeting.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
-        drop(core);
-        link.sender.send(message::SUMS, 0, &[&sums])?;
-        Ok(())
-    }
-
-    fn hold(&mut self, link: &mut Link) -> Result<(), Failure> {
-        let mut core = self.server.locked();
-        core.hold = Some(Hold { by: self.rank, target: None });
-        let done = core.done.write();
-        drop(core);
-        link.sender.send(message::HELD, 0, &[&done])?;
-        Ok(())
-    }
-
-    fn cut(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
-        if head.length > message::MOST_SET {
-            return Err(link.receiver.too_long(head.length, message::MOST_SET).into());
-        }
-        self.bytes.resize(usize::try_from(head.length).unwrap_or(0), 0);
-        link.receiver.read(&mut self.bytes)?;
-        let Ok(target) = Done::read(&self.bytes) else {
-            return Err(self.odd(link, "a set of batches that is none".to_owned()).into());
-        };
-        let server = self.server;
-        let mut core = server.locked();
-        if let Some(hold) = &mut core.hold {
-            hold.target = Some(target.clone());
-            server.changed.notify_all();
-        }
-        let missing = |core: &Core| !core.done.covers(&target);
-        let mut core = match server.wait_while(core, CATCH_UP, missing) {
-            Ok(core) => core,
-            Err(Interrupted::Late) => {
-                // Their worker died in the middle of sending: this part goes without them.
-                let mut core = server.locked();
-                core.done.add(&target);
-                core.version = core.done.below + core.done.beyond.len() as u64;
-                core
-            }
-            Err(reason) => return Err(reason.into()),
-        };
-        let params = core.part.params.clone();
-        let slots: Vec<Vec<f32>> = core.part.slots().map(<[f32]>::to_vec).collect();
-        let (version, done) = (core.version, core.done.write());
-        let outstanding = if server.synchronous { Vec::new() } else { core.tickets.outstanding() };
-        core.hold = None;
-        drop(core);
-        server.wake();
-        let outstanding = message::write_numbers(outstanding);
-        let sizes = message::write_numbers([outstanding.len() as u64, done.len() as u64]);
-        let mut payload: Vec<&[u8]> = vec![&sizes, &outstanding, &done, bytes::of(&params)];
-        payload.extend(slots.iter().map(|slot| bytes::of(slot)));
-        link.sender.send(message::STATE, version, &payload)?;
-        Ok(())
     }
 }
 

@@ -15,6 +15,9 @@ import torch.multiprocessing as mp
 from contest import serve
 
 
+STRETCHES = 5  # a measurement is the best of them, as on the other sides
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -43,7 +46,8 @@ class Rank:
 def second(pipe, *args):
     rank = Rank(1, *args)
     while pipe.recv():
-        rank.measure()
+        for _ in range(STRETCHES):
+            rank.measure()
 
 
 if __name__ == "__main__":
@@ -56,7 +60,7 @@ if __name__ == "__main__":
 
     def measure():
         near.send(True)
-        return rank.measure()
+        return max(rank.measure() for _ in range(STRETCHES))
 
     serve(f"PyTorch {torch.__version__.split('+')[0]} Gloo", measure)
     near.send(False)

@@ -1,98 +1,157 @@
 //! `cargo xtask faults`: many runs of every strategy, a random task of each killed at a random moment.
 //!
-//! Every run must end as its policy says, and none may hang. What was killed when follows from the
-//! seed, so that a failure can be repeated.
+//! Every run must end as its policy says, and none may hang. What is killed when follows from the number of
+//! the run, so that a failure can be repeated. A run that ends as if nothing had happened counts only if there was nothing
+//! left to do when the task was killed: its own logs say when the last step was made.
 
 use anyhow::{Context, bail};
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A run that takes longer than this hangs.
 const HANGS: Duration = Duration::from_secs(90);
+/// How long training shall take when nobody disturbs it, in seconds.
+const TRAINING: f64 = 1.5;
+/// Steps of the run that shows how fast this machine is.
+const TRIAL: u64 = 2_000;
+/// An event is written down a little after it happened, in seconds.
+const LATER: f64 = 0.02;
 
-/// A strategy, a policy, and the exit code that the loss of a worker shall have.
-const CASES: &[(&str, &str, i32)] = &[
-    ("multi-worker", "continue", 0),
-    ("multi-worker", "restart", 0),
-    ("multi-worker", "stop", 75),
-    ("ps-sync", "continue", 0),
-    ("ps-sync", "restart", 0),
-    ("ps-sync", "stop", 75),
-    ("ps-async", "continue", 0),
-    ("ps-async", "restart", 0),
-    ("ps-async", "stop", 75),
-];
+const STRATEGIES: &[&str] = &["multi-worker", "ps-sync", "ps-async"];
+const POLICIES: &[&str] = &["continue", "restart", "stop"];
 
-/// Runs each strategy `runs` times (100 unless told), its policies in turn.
+/// Runs each strategy (or the named ones) `runs` times (100 unless told), its policies in turn.
 pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
+    let (numbers, names): (Vec<&str>, Vec<&str>) =
+        words.iter().partition(|word| word.starts_with(|first: char| first.is_ascii_digit()));
     let runs: u64 =
-        words.first().map_or(Ok(100), |word| word.parse()).context("a number of runs")?;
-    let program = match std::env::var_os("PACELINE_PROGRAM") {
+        numbers.first().map_or(Ok(100), |word| word.parse()).context("a number of runs")?;
+    if let Some(unknown) = names.iter().find(|name| !STRATEGIES.contains(name)) {
+        bail!("no such strategy: {unknown}; there are: {}", STRATEGIES.join(", "));
+    }
+    let program = match std::env::var_os("PACELINE_BIN") {
         Some(program) => program.into(),
         None => root.join("target/release/paceline"),
     };
     if !program.exists() {
         bail!("`{}` is not there: cargo build --release", program.display());
     }
-    let folder = root.join("target/faults");
-    let _ = std::fs::remove_dir_all(&folder);
     let mut failures = 0;
-    for strategy in ["multi-worker", "ps-sync", "ps-async"] {
-        let cases: Vec<_> = CASES.iter().filter(|case| case.0 == strategy).collect();
-        let whole = duration(&program, &folder, strategy)?;
-        let (mut hit, mut missed) = (0, 0);
+    let mut table = String::from(
+        "| strategy | policy | runs | worker killed | server killed | chief killed | nothing left to do | resumed | failed | longest from kill to end |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for strategy in STRATEGIES.iter().filter(|name| names.is_empty() || names.contains(name)) {
+        let mut bench = Bench {
+            program: &program,
+            folder: root.join("target/faults").join(strategy),
+            strategy,
+            steps: TRIAL,
+        };
+        let whole = bench.calibrate()?;
+        eprintln!("{strategy}: {} steps, {:.1} s undisturbed", bench.steps, whole.as_secs_f64());
+        let mut counts = vec![Counts::default(); POLICIES.len()];
         for number in 0..runs {
-            let (_, policy, worker_exit) = cases[(number % cases.len() as u64) as usize];
+            let place = (number % POLICIES.len() as u64) as usize;
             let fault = Fault::new(number, strategy, whole);
-            let outcome = fault.inflict(&program, &folder, strategy, policy)?;
-            let wanted = match (outcome.killed, fault.victim) {
-                (false, _) => 0,
-                (true, "worker/0") => 75,
-                (true, "ps/0") if *policy == "stop" => 75,
-                (true, "ps/0") => 0,
-                (true, _) => *worker_exit,
-            };
-            let count = if outcome.killed { &mut hit } else { &mut missed };
-            *count += 1;
-            // A task that is killed when it has nothing more to do changes nothing.
-            let late = outcome.killed && outcome.exit == Some(0);
-            if outcome.exit != Some(wanted) && !late {
-                failures += 1;
+            let outcome = bench.inflict(&fault, POLICIES[place])?;
+            if let Some(wrong) = counts[place].count(&fault, &outcome, POLICIES[place]) {
                 println!(
-                    "{strategy} {policy}, run {number}: {} killed after {:?}: exit {:?}, wanted {wanted}\n{}",
-                    fault.victim, fault.after, outcome.exit, outcome.talk
+                    "{strategy} {}, run {number}: {} killed after {:?}: {wrong}\n{}",
+                    POLICIES[place], fault.victim, fault.after, outcome.talk
                 );
+            } else if let Some(wrong) = bench.check_resume(&fault, &outcome, &mut counts[place])? {
+                counts[place].failed += 1;
+                println!("{strategy} {}, run {number}: {wrong}", POLICIES[place]);
             }
         }
-        println!("{strategy}: {runs} runs, {hit} with a task killed, {missed} over before");
+        for (policy, count) in POLICIES.iter().zip(&counts) {
+            failures += count.failed;
+            table.push_str(&count.row(strategy, policy));
+        }
     }
+    println!("{table}");
     if failures > 0 {
         bail!("{failures} runs did not end as their policy says");
     }
     Ok(())
 }
 
+/// How runs of one strategy and policy ended.
+#[derive(Default, Clone)]
+struct Counts {
+    runs: u64,
+    worker: u64,
+    server: u64,
+    chief: u64,
+    late: u64,
+    resumed: u64,
+    failed: u64,
+    longest: f64,
+}
+
+impl Counts {
+    /// Takes a run into account; says what was wrong with it.
+    fn count(&mut self, fault: &Fault, outcome: &Outcome, policy: &str) -> Option<String> {
+        self.runs += 1;
+        let over = outcome.killed.is_none_or(|killed| outcome.over_by(killed));
+        let wanted = match fault.victim {
+            _ if outcome.killed.is_none() => 0,
+            "worker/0" => 75,
+            _ if policy == "stop" => 75,
+            _ => 0,
+        };
+        match fault.victim {
+            _ if over => self.late += 1,
+            "worker/0" => self.chief += 1,
+            "ps/0" => self.server += 1,
+            _ => self.worker += 1,
+        }
+        if outcome.killed.is_some() {
+            self.longest = self.longest.max(outcome.seconds_after);
+        }
+        let wrong = match outcome.exit {
+            None => Some("it hangs".to_owned()),
+            // A task that is killed when it has nothing more to do changes nothing.
+            Some(0) if wanted != 0 && over => None,
+            Some(exit) if exit != wanted => Some(format!("exit {exit}, wanted {wanted}")),
+            Some(0) if outcome.summary["global_steps"] != outcome.steps => {
+                let steps = &outcome.summary["global_steps"];
+                Some(format!("{steps} steps, wanted {}", outcome.steps))
+            }
+            Some(75) if !outcome.talk.contains(fault.victim) => {
+                Some("nobody says who was lost".to_owned())
+            }
+            Some(_) => None,
+        };
+        self.failed += u64::from(wrong.is_some());
+        wrong
+    }
+
+    fn row(&self, strategy: &str, policy: &str) -> String {
+        let Self { runs, worker, server, chief, late, resumed, failed, longest } = self;
+        format!(
+            "| {strategy} | {policy} | {runs} | {worker} | {server} | {chief} | {late} | {resumed} | {failed} | {longest:.1} s |\n"
+        )
+    }
+}
+
+/// Who is killed, and when.
 struct Fault {
     victim: &'static str,
     after: Duration,
 }
 
-struct Outcome {
-    killed: bool,
-    /// Nothing where it hung and had to be ended.
-    exit: Option<i32>,
-    talk: String,
-}
-
 impl Fault {
     fn new(number: u64, strategy: &str, whole: Duration) -> Self {
-        let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ strategy.len() as u64;
+        let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ strategy.len() as u64;
         let mut random = |below: u64| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            state % below
+            (state >> 11) % below
         };
         random(7);
         let victims: &[&'static str] = if strategy.starts_with("ps") {
@@ -103,24 +162,99 @@ impl Fault {
         let victim = victims[random(victims.len() as u64) as usize];
         Self { victim, after: whole.mul_f64(random(1000) as f64 / 1000.0) }
     }
+}
 
-    fn inflict(
-        &self,
-        program: &Path,
-        folder: &Path,
-        strategy: &str,
-        policy: &str,
-    ) -> anyhow::Result<Outcome> {
-        let _ = std::fs::remove_dir_all(folder);
-        let mut child = start(program, folder, strategy, policy)?;
+struct Outcome {
+    /// When the task was killed, in seconds since 1970; nothing where it was gone already.
+    killed: Option<f64>,
+    /// Nothing where it hung and had to be ended.
+    exit: Option<i32>,
+    /// From the kill to the end of the run.
+    seconds_after: f64,
+    talk: String,
+    summary: Value,
+    steps: u64,
+    folder: Option<PathBuf>,
+}
+
+impl Outcome {
+    /// Whether all steps had been made by then, as any of the tasks wrote down.
+    fn over_by(&self, time: f64) -> bool {
+        let last = |event: &Value| {
+            event["kind"] == "step" && event["data"]["step"].as_u64() >= Some(self.steps)
+        };
+        let events = self.folder.iter().flat_map(|folder| events(folder));
+        events.filter(last).any(|event| event["time"].as_f64().is_some_and(|at| at <= time + LATER))
+    }
+}
+
+/// Everything in the logs of a run.
+fn events(folder: &Path) -> Vec<Value> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    logs.filter_map(|path| std::fs::read_to_string(path).ok())
+        .flat_map(|text| {
+            let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            lines.collect::<Vec<Value>>()
+        })
+        .collect()
+}
+
+/// Runs of one strategy.
+struct Bench<'a> {
+    program: &'a Path,
+    folder: PathBuf,
+    strategy: &'a str,
+    steps: u64,
+}
+
+impl Bench<'_> {
+    /// Finds how many steps make a run of the wanted length; returns how long one takes.
+    fn calibrate(&mut self) -> anyhow::Result<Duration> {
+        let mut whole = Duration::ZERO;
+        for _ in 0..2 {
+            let begun = Instant::now();
+            let _ = std::fs::remove_dir_all(&self.folder);
+            let output = self.start("continue")?.wait_with_output()?;
+            whole = begun.elapsed();
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                bail!("{} fails even when nobody disturbs it: {said}", self.strategy);
+            }
+            let summary = self.summary(self.run_folder().as_deref());
+            let seconds = summary["seconds"].as_f64().context("a summary with its seconds")?;
+            if self.steps == TRIAL {
+                let steps = TRIAL as f64 * TRAINING / seconds.max(0.01);
+                self.steps = (steps as u64).clamp(500, 200_000);
+            }
+        }
+        Ok(whole)
+    }
+
+    fn start(&self, policy: &str) -> anyhow::Result<Child> {
+        let child = Command::new(self.program)
+            .args(["train", "--model", "softmax", "--data", "generated:digits?examples=600"])
+            .args(["--strategy", self.strategy, "--on-loss", policy, "--workers", "3"])
+            .args(["--steps", &self.steps.to_string(), "--checkpoint-every", "500", "--quiet"])
+            .args(["--no-tensorboard", "--batch-size", "30", "--out"])
+            .arg(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        Ok(child)
+    }
+
+    fn inflict(&self, fault: &Fault, policy: &str) -> anyhow::Result<Outcome> {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        let mut child = self.start(policy)?;
+        std::thread::sleep(fault.after);
+        let victim = process_of(child.id(), fault.victim);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         let begun = Instant::now();
-        std::thread::sleep(self.after);
-        let victim = child_of(child.id(), self.victim);
         let killed = victim.is_some_and(|process| {
-            Command::new("kill")
-                .args(["-9", &process.to_string()])
-                .status()
-                .is_ok_and(|s| s.success())
+            let mut kill = Command::new("kill");
+            kill.args(["-9", &process.to_string()]).status().is_ok_and(|status| status.success())
         });
         let exit = loop {
             if let Some(status) = child.try_wait()? {
@@ -132,45 +266,71 @@ impl Fault {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
+        let seconds_after = begun.elapsed().as_secs_f64();
         let mut talk = String::new();
         if let Some(mut errors) = child.stderr.take() {
             std::io::Read::read_to_string(&mut errors, &mut talk)?;
         }
-        Ok(Outcome { killed, exit, talk })
+        let folder = self.run_folder();
+        let summary = self.summary(folder.as_deref());
+        let killed = killed.then_some(now);
+        Ok(Outcome { killed, exit, seconds_after, talk, summary, steps: self.steps, folder })
+    }
+
+    /// A run whose chief was killed must be picked up from its last checkpoint; says what was wrong.
+    fn check_resume(
+        &self,
+        fault: &Fault,
+        outcome: &Outcome,
+        counts: &mut Counts,
+    ) -> anyhow::Result<Option<String>> {
+        let resumable = |folder: &PathBuf| folder.join("checkpoints").exists();
+        let Some(folder) = outcome.folder.as_ref().filter(|folder| resumable(folder)) else {
+            return Ok(None);
+        };
+        if fault.victim != "worker/0" || outcome.exit != Some(75) {
+            return Ok(None);
+        }
+        let output = Command::new("timeout")
+            .arg(HANGS.as_secs().to_string())
+            .arg(self.program)
+            .args(["train", "--quiet", "--resume"])
+            .arg(folder)
+            .stdin(Stdio::null())
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // Killed while it wrote its very first one: there is nothing to pick up, and it says so.
+        if said.contains("no usable checkpoint") {
+            return Ok(None);
+        }
+        let steps = self.summary(Some(folder))["global_steps"].clone();
+        if output.status.code() != Some(0) || steps != self.steps {
+            let status = output.status;
+            return Ok(Some(format!(
+                "resumed after the chief's death: {status}, {steps} steps\n{said}"
+            )));
+        }
+        counts.resumed += 1;
+        Ok(None)
+    }
+
+    fn run_folder(&self) -> Option<PathBuf> {
+        std::fs::read_dir(&self.folder).ok()?.flatten().next().map(|entry| entry.path())
+    }
+
+    fn summary(&self, folder: Option<&Path>) -> Value {
+        let text = folder.and_then(|folder| std::fs::read(folder.join("summary.json")).ok());
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 }
 
-fn start(program: &Path, folder: &Path, strategy: &str, policy: &str) -> anyhow::Result<Child> {
-    let child = Command::new(program)
-        .args(["train", "--model", "softmax", "--data", "generated:digits?examples=600", "--quiet"])
-        .args(["--strategy", strategy, "--on-loss", policy, "--workers", "3", "--steps", "4000"])
-        .args(["--checkpoint-every", "500", "--no-tensorboard", "--batch-size", "30", "--out"])
-        .arg(folder)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    Ok(child)
-}
-
-/// How long a run takes that nobody disturbs.
-fn duration(program: &Path, folder: &Path, strategy: &str) -> anyhow::Result<Duration> {
-    let begun = Instant::now();
-    let status = start(program, folder, strategy, "continue")?.wait()?;
-    if !status.success() {
-        bail!("{strategy} fails even when nobody disturbs it");
-    }
-    Ok(begun.elapsed())
-}
-
-/// The process of a task: tasks are started one after the other, so their numbers ascend.
-fn child_of(parent: u32, task: &str) -> Option<u32> {
+/// The process of a task: the one whose log is called after it.
+fn process_of(parent: u32, task: &str) -> Option<u32> {
+    let log = format!("/logs/{}.log", task.replace('/', "-"));
     let listed = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
-    let mut children: Vec<u32> =
-        listed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    children.sort_unstable();
-    let place = match task {
-        "ps/0" => 3,
-        other => other.strip_prefix("worker/")?.parse().ok()?,
-    };
-    children.get(place).copied()
+    let children = listed.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
+    children.into_iter().find(|child| {
+        std::fs::read_link(format!("/proc/{child}/fd/2"))
+            .is_ok_and(|target| target.to_string_lossy().ends_with(&log))
+    })
 }

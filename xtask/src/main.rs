@@ -21,7 +21,8 @@ const USAGE: &str = "usage: cargo xtask <task>
 tasks:
   check               house rules a compiler does not know: file sizes, names, edges, paths in documents
   test [FILTER…]      install what the tests need beyond cargo, then run them all
-  faults [RUNS]       kill a random task in each of many runs of every strategy; all must end as their policy says
+  faults [RUNS] [STRATEGY…]
+                      kill a random task in each of many runs of every strategy; all must end as their policy says
   versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md
                       (areas: data, models, sparse, matmul, cluster, advisor, predictions)
   verdicts [KIND…]    short runs with a bottleneck put in their way on purpose: are they judged right?

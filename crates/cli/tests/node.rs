@@ -37,9 +37,12 @@ const FLAGS: &[&str] = &[
 ];
 
 fn node(flags: &[&str], environment: &[(&str, String)]) -> Run {
-    let out = tempfile::tempdir().unwrap();
+    node_in(tempfile::tempdir().unwrap(), &[FLAGS, flags].concat(), environment)
+}
+
+fn node_in(out: TempDir, flags: &[&str], environment: &[(&str, String)]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.arg("node").args(FLAGS).args(flags).arg("--out").arg(out.path());
+    command.arg("node").args(flags).arg("--out").arg(out.path());
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     spawn(command, out)
 }
@@ -146,6 +149,71 @@ fn different_settings_are_refused_and_both_are_named() {
     assert!(other.talk.contains(both) && other.talk.contains("\"epochs\":5.0"), "{}", other.talk);
     assert_eq!(chief.code(), 75, "{}", chief.talk);
     assert!(chief.talk.contains("worker/1") && chief.talk.contains("refused"), "{}", chief.talk);
+}
+
+/// Environment of one of two torchrun ranks that meet at a port.
+fn rank(rank: u32, port: u16, key: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("RANK", rank.to_string()),
+        ("WORLD_SIZE", "2".to_owned()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", port.to_string()),
+        ("PACELINE_KEY_FILE", key.to_owned()),
+    ]
+}
+
+#[test]
+fn another_version_of_the_program_is_refused_and_both_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (port, key) = (ports(1)[0], key(&folder).display().to_string());
+    let flags = ["--strategy", "multi-worker", "--epochs", "2", "--join-timeout", "4"];
+    let chief = node(&flags, &rank(0, port, &key));
+    let mut pretender = rank(1, port, &key);
+    pretender.push(("PACELINE_PRETEND_VERSION", "99.1.7".to_owned()));
+    let other = node(&flags, &pretender).end();
+    let chief = chief.end();
+    let own = env!("CARGO_PKG_VERSION");
+    assert_eq!(other.code(), 1, "{}", other.talk);
+    assert!(other.talk.contains("99.1.7") && other.talk.contains(own), "{}", other.talk);
+    // The chief says it too, and that this task is still missing.
+    assert_eq!(chief.code(), 75, "{}", chief.talk);
+    assert!(chief.talk.contains("99.1.7") && chief.talk.contains(own), "{}", chief.talk);
+    assert!(chief.talk.contains("worker/1"), "{}", chief.talk);
+}
+
+#[test]
+fn tasks_of_a_cluster_resume_where_their_checkpoint_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(&folder).display().to_string();
+    for strategy in ["multi-worker", "ps-async"] {
+        let servers = if strategy == "ps-async" { &["--ps", "1"][..] } else { &[] };
+        let world = if strategy == "ps-async" { "3" } else { "2" };
+        let start = |outs: Vec<TempDir>, flags: &[&str]| -> Vec<Ended> {
+            let port = ports(1)[0];
+            let runs = outs.into_iter().enumerate().map(|(number, out)| {
+                let mut environment = rank(number as u32, port, &key);
+                environment[1].1 = world.to_owned();
+                node_in(out, flags, &environment)
+            });
+            runs.collect::<Vec<Run>>().into_iter().map(Run::end).collect()
+        };
+        let count: usize = world.parse().unwrap();
+        let outs = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let first = ["--strategy", strategy, "--steps", "60"];
+        let ended = start(outs, &[FLAGS, &first, servers].concat());
+        for task in &ended {
+            assert_eq!(task.code(), 0, "{strategy}: {}", task.talk);
+        }
+        let name = ended[0].json()["run"].as_str().unwrap().to_owned();
+        let outs: Vec<TempDir> = ended.into_iter().map(|task| task.out).collect();
+        let again = ["--resume", &name, "--steps", "90", "--json", "--no-tensorboard"];
+        let ended = start(outs, &again);
+        for task in &ended {
+            assert_eq!(task.code(), 0, "{strategy}: {}", task.talk);
+        }
+        assert!(ended[0].talk.contains("going on at step 60"), "{strategy}: {}", ended[0].talk);
+        assert_eq!(ended[0].json()["global_steps"], 90, "{strategy}");
+    }
 }
 
 #[test]

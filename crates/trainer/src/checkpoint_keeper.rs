@@ -2,7 +2,7 @@
 
 use crate::{
     Observer, TrainError,
-    checkpoint::{Action, Checkpoint, Meta, Policy, Store},
+    checkpoint::{Action, Checkpoint, Evaluated, Meta, Policy, Store},
 };
 use paceline_models::{
     Layout,
@@ -21,6 +21,8 @@ pub(crate) struct Keeper<'a> {
     pub(crate) observer: &'a dyn Observer,
     /// The best state so far, where it is not on disk yet.
     remembered: Option<Checkpoint>,
+    /// States that somebody else scores at the moment: one, or two at the very end.
+    awaited: Vec<Checkpoint>,
     saved_at: Instant,
     pub(crate) warnings: Vec<String>,
 }
@@ -42,6 +44,7 @@ impl<'a> Keeper<'a> {
             recorder,
             observer,
             remembered: None,
+            awaited: Vec::new(),
             saved_at: Instant::now(),
             warnings: Vec::new(),
         }
@@ -55,6 +58,34 @@ impl<'a> Keeper<'a> {
     /// Holds a state in memory until the next save.
     pub(crate) fn remember(&mut self, meta: Meta, params: &[f32], state: State) {
         self.remembered = Some(Checkpoint { meta, params: params.to_vec(), state });
+    }
+
+    /// Holds a state whose score is still to come: it may turn out to be the best.
+    pub(crate) fn hand_over(&mut self, meta: Meta, params: &[f32], state: State) {
+        self.awaited.push(Checkpoint { meta, params: params.to_vec(), state });
+    }
+
+    /// The score of an earlier step has come; `improved` if there was never a better one.
+    pub(crate) fn scored(&mut self, step: u64, score: Evaluated, improved: bool) {
+        let place = self.awaited.iter().position(|awaited| awaited.meta.step == step);
+        let held = place.map(|place| self.awaited.drain(..=place).next_back()).unwrap_or_default();
+        if self.store.contains(step) {
+            if let Err(error) = self.store.rate(step, score) {
+                self.warn(with_cause(&error));
+            }
+        } else if let Some(mut held) = held.filter(|_| improved) {
+            held.meta.evaluation = Some(score);
+            self.remembered = Some(held);
+        }
+    }
+
+    /// Writes the best state if it is not on disk yet: nothing will be saved any more.
+    pub(crate) fn flush(&mut self) {
+        self.awaited.clear();
+        if let Some(best) = self.remembered.take() {
+            self.save_one(&best.meta, &best.params, &best.state);
+            self.prune();
+        }
     }
 
     /// Writes the state (and the best one, if it waits), then removes what need not be kept. A failure

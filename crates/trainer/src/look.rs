@@ -24,6 +24,15 @@ struct Place {
     outstanding: Vec<u64>,
 }
 
+/// What became of weights that somebody else shall score.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    /// There is somebody else.
+    elsewhere: bool,
+    /// These weights went to it; it may be busy with earlier ones.
+    sent: bool,
+}
+
 impl Worker<'_> {
     /// All workers at the end of an epoch, of an evaluation interval or of the run: evaluate, look at
     /// the loss to reach, save. Says whether the loss was reached.
@@ -41,7 +50,9 @@ impl Worker<'_> {
             let params = std::mem::take(&mut self.params);
             let asked = self.score_elsewhere(course, course.step, &params);
             self.params = params;
-            asked?;
+            if asked?.sent && moment.light && course.saved != Some(course.step) {
+                self.await_score(course)?;
+            }
             return Ok(false);
         };
         let begun = Instant::now();
@@ -72,10 +83,13 @@ impl Worker<'_> {
             course.step = step; // others may have made the last updates
         }
         let params = params.unwrap_or_else(|| self.params.clone());
-        let (mut reached, mut improved) = (false, false);
+        let (mut reached, mut improved, mut sent) = (false, false, false);
         if boundary && course.evaluated.as_ref().is_none_or(|(at, _)| *at != step) {
             let asked = self.score_elsewhere(course, step, &params)?;
-            if !asked && let Some(evaluator) = &mut self.evaluator {
+            sent = asked.sent;
+            if !asked.elsewhere
+                && let Some(evaluator) = &mut self.evaluator
+            {
                 let begun = Instant::now();
                 let evaluated = evaluator.alone(&mut *self.model, &params)?;
                 let seconds = begun.elapsed().as_secs_f64();
@@ -92,36 +106,52 @@ impl Worker<'_> {
             ..self.moment(step, course)
         };
         let policy = crate::train::policy(&self.prepared.plan.spec);
-        if let Some(action) = policy.decide(&moment) {
+        let action = policy.decide(&moment);
+        let awaited = sent && moment.light && course.saved != Some(step);
+        if action.is_some() || awaited {
             let batch = step + outstanding.len() as u64;
             let position = self.prepared.pace.position_of(batch);
             let meta = self.meta(course, Place { step, position, outstanding });
             if let Some(chief) = &mut self.chief {
                 match action {
-                    Action::Remember => chief.keeper.remember(meta, &params, state),
-                    _ => chief.keeper.save(&meta, &params, &state),
+                    Some(Action::Remember) => chief.keeper.remember(meta, &params, state),
+                    Some(_) => chief.keeper.save(&meta, &params, &state),
+                    None => chief.keeper.hand_over(meta, &params, state),
                 }
             }
-            if action == Action::Save {
+            if action == Some(Action::Save) {
                 course.saved = Some(step);
             }
         }
         Ok(reached)
     }
 
-    /// Hands weights to the evaluator, where there is one; says whether somebody else scores them.
+    /// Hands weights to the evaluator, where there is one.
     fn score_elsewhere(
         &mut self,
         course: &mut Course,
         step: u64,
         params: &[f32],
-    ) -> Result<bool, TrainError> {
-        let Some(crew) = &mut self.crew else { return Ok(false) };
+    ) -> Result<Asked, TrainError> {
+        let Some(crew) = &mut self.crew else { return Ok(Asked::default()) };
         if self.chief.is_none() || !crew.has_evaluator() {
-            return Ok(false);
+            return Ok(Asked::default());
         }
-        crew.evaluate(step, params, course.ending.is_some())?;
-        Ok(crew.has_evaluator())
+        let sent = crew.evaluate(step, params, course.ending.is_some())?;
+        Ok(Asked { elsewhere: crew.has_evaluator(), sent })
+    }
+
+    /// Workers that keep step: holds the present state until its score comes. Only the chief has one to
+    /// hold, and none of these exchanges needs the others for it.
+    fn await_score(&mut self, course: &Course) -> Result<(), TrainError> {
+        let snapshot = self.exchange.snapshot()?;
+        let place = Place { step: course.step, position: course.position, outstanding: Vec::new() };
+        let meta = self.meta(course, place);
+        if let (Some(chief), Some(snapshot)) = (&mut self.chief, snapshot) {
+            let params = snapshot.params.as_deref().unwrap_or(&self.params);
+            chief.keeper.hand_over(meta, params, snapshot.state);
+        }
+        Ok(())
     }
 
     /// Takes note of what other tasks said since the last step; the chief's evaluations come this way
@@ -132,7 +162,11 @@ impl Worker<'_> {
         let mut reached = false;
         for Scored { step, loss, accuracy, examples, seconds, confusion } in scores {
             let evaluated = Evaluated { loss, accuracy, examples, confusion, save: false };
-            reached |= self.scored(course, step, evaluated, seconds, &[]).0;
+            let (enough, improved) = self.scored(course, step, evaluated, seconds, &[]);
+            reached |= enough;
+            if let Some(chief) = &mut self.chief {
+                chief.keeper.scored(step, checkpoint::Evaluated { loss, accuracy }, improved);
+            }
         }
         reached
     }

@@ -132,7 +132,8 @@ impl Worker<'_> {
             self.look_alone(course, (!cancelled, false, true))?;
         }
         self.hear(course, true);
-        if self.chief.is_some() {
+        if let Some(chief) = &mut self.chief {
+            chief.keeper.flush();
             course.tally = self.exchange.tally()?;
         }
         self.exchange.leave()?;

@@ -47,7 +47,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             let mut command = Command::new(&torch);
             command.arg(root.join("xtask/peers/peak_memory.py")).args(side.split(' '));
             if side == "run" {
-                command.arg(program.path()).args(own).arg(&out);
+                command.arg(program.program()).args(own).arg(&out);
             }
             let output = command.output().context("cannot run the measurement")?;
             if !output.status.success() {

@@ -22,8 +22,8 @@ impl Paceline {
         Ok(Self { program: root.join("target/release/paceline") })
     }
 
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn program(&self) -> &Path {
         &self.program
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     node_part::{Part, Talk},
-    node_place::{ClusterArgs, place},
+    node_place::{ClusterArgs, place, program_version},
     train,
     train_flags::Flags,
     train_report::{Order, Report, Reporter, Word},
@@ -45,15 +45,17 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let cancel = terminal.interrupt()?;
     let flags = &args.flags;
-    let place = place(&args.cluster, flags.ps.unwrap_or(0))?;
-    terminal.note(place.words());
-    if args.cluster.insecure {
-        terminal.warn("--insecure: anybody on the network can read this run and take part in it");
-    }
     let (mut spec, start) = match &flags.resume {
         Some(run) => flags.resumed(run)?,
         None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
     };
+    // A run that goes on has the servers it had.
+    let before = if flags.resume.is_some() { spec.servers } else { 0 };
+    let place = place(&args.cluster, flags.ps.unwrap_or(before))?;
+    terminal.note(place.words());
+    if args.cluster.insecure {
+        terminal.warn("--insecure: anybody on the network can read this run and take part in it");
+    }
     place.fit(flags, &mut spec)?;
     let parts = train::open(&spec, terminal)?;
     paceline_trainer::check(&spec, &parts).map_err(explain)?;
@@ -162,7 +164,7 @@ fn obey(
     let identity = Identity {
         me: order.task,
         run: run.name(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: program_version(),
         plan: [0; 32], // settings are compared one by one when a task joins
         key,
         security: Security::Plain, // nothing leaves this machine

@@ -99,6 +99,10 @@ impl Part<'_> {
             Start::In { run } | Start::Resume { run } => run.clone(),
         };
         if let Start::New { .. } = start {
+            // Without a shared disk this host needs the plan too, to resume together with the others.
+            if run.plan::<serde_json::Value>().is_err() {
+                run.write_plan(&paceline_trainer::check(self.spec, self.parts)?)?;
+            }
             start = Start::In { run: run.clone() };
         }
         let sampler = record_resources(&run.resources_path(&self.own.to_string()));
@@ -119,32 +123,51 @@ pub(super) struct Talk {
     shown: Arc<Mutex<Option<Shown>>>,
 }
 
-/// When tasks were last said to be missing, and how many.
+/// When tasks were last said to be missing, how many, and in how many lines that can still be redrawn.
 struct Shown {
     at: Instant,
     missing: usize,
+    lines: usize,
 }
 
-/// Time between two lines about missing tasks.
+/// Time between two lines about missing tasks; a table that is redrawn moves faster.
 const REPEAT: Duration = Duration::from_secs(5);
+const REDRAW: Duration = Duration::from_millis(500);
 
 impl Talk {
     /// Says something people should worry about.
     pub(super) fn warn(&self, text: &str) {
-        say(&format!("warning: {text}"));
+        self.say(&format!("warning: {text}"));
+    }
+
+    /// Says something; a table above it stays as it is.
+    fn say(&self, text: &str) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shown) = &mut *shown {
+            shown.lines = 0;
+        }
+        // Nobody is left to tell when stderr is closed.
+        let _ = writeln!(io::stderr(), "{text}");
     }
 }
 
-fn say(text: &str) {
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(io::stderr(), "{text}");
+/// The lines of a table; on a terminal they take the place of the last `drawn` ones, each cut at the edge.
+fn draw(lines: &[String], live: bool, drawn: usize) -> String {
+    let text = lines.join("\n");
+    match (live, drawn) {
+        (false, _) => format!("{text}\n"),
+        (true, 0) => format!("\x1b[?7l{text}\x1b[?7h\n"),
+        (true, drawn) => format!("\x1b[{drawn}A\x1b[J\x1b[?7l{text}\x1b[?7h\n"),
+    }
 }
 
 impl Onlooker for Talk {
     fn table(&self, rows: &[Row]) {
         let (missing, joined) = missing(rows);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let again = if io::stderr().is_terminal() { Duration::from_secs(1) } else { REPEAT };
+        let live = io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
+        let again = if live { REDRAW } else { REPEAT };
         let due = match &*shown {
             None => !missing.is_empty(),
             Some(last) => {
@@ -152,19 +175,37 @@ impl Onlooker for Talk {
             }
         };
         if due {
-            say(&format!("{joined} of {} tasks joined", rows.len()));
-            for line in &missing {
-                say(&format!("  {line}"));
-            }
-            *shown = Some(Shown { at: Instant::now(), missing: missing.len() });
+            let drawn = shown.as_ref().map_or(0, |last| last.lines);
+            let mut lines = vec![format!("{joined} of {} tasks joined", rows.len())];
+            lines.extend(missing.iter().map(|line| format!("  {line}")));
+            let _ = io::stderr().write_all(draw(&lines, live, drawn).as_bytes());
+            let (at, missing) = (Instant::now(), missing.len());
+            *shown = Some(Shown { at, missing, lines: lines.len() });
         }
     }
 
     fn noticed(&self, notice: &Notice) {
         match words(notice) {
             Some((text, true)) => self.warn(&text),
-            Some((text, false)) => say(&text),
+            Some((text, false)) => self.say(&text),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_takes_the_place_of_the_one_before_on_a_terminal_only() {
+        let lines = ["1 of 2 tasks joined".to_owned(), "  waiting for worker/1".to_owned()];
+        assert_eq!(
+            draw(&lines, false, 2),
+            "1 of 2 tasks joined\n  waiting for worker/1\n",
+            "no control characters in a log"
+        );
+        assert!(draw(&lines, true, 2).starts_with("\x1b[2A\x1b[J"));
+        assert!(!draw(&lines, true, 0).contains("\x1b[0A"), "which would move up by one");
     }
 }

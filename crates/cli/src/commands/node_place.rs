@@ -195,7 +195,7 @@ impl Place {
         Identity {
             me: self.own,
             run: names.join(" "),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: program_version(),
             plan: [0; 32], // settings are compared one by one when a task joins
             key: self.key.clone(),
             security: self.security,
@@ -240,6 +240,16 @@ impl Place {
             .filter(|(_, address)| host(address).as_deref() == Some(&own))
             .count()
     }
+}
+
+/// The version that tasks compare. A build for debugging can pretend to be another one, so that a test can
+/// show what the others then say.
+pub(super) fn program_version() -> String {
+    #[cfg(debug_assertions)]
+    if let Ok(other) = std::env::var("PACELINE_PRETEND_VERSION") {
+        return other;
+    }
+    env!("CARGO_PKG_VERSION").to_owned()
 }
 
 #[cfg(test)]

@@ -235,14 +235,23 @@ impl Roster {
                 Role::Worker | Role::Chief if self.rules.regroup => self.begin_generation(),
                 _ => {}
             }
-        } else if self.complete() {
-            self.running = true;
-            self.begin_generation();
+        } else {
+            self.begin_if_complete();
         }
         if self.running {
             self.show(orders);
         }
         Admission::Joined
+    }
+
+    /// Everybody is there for the first time: the run begins.
+    fn begin_if_complete(&mut self) -> bool {
+        let begins = !self.running && self.complete();
+        if begins {
+            self.running = true;
+            self.begin_generation();
+        }
+        begins
     }
 
     /// Something was heard of a task.
@@ -311,6 +320,9 @@ impl Roster {
     pub(super) fn tick(&mut self, now: Instant, orders: &mut Vec<Order>) {
         if self.stopped.is_some() || self.released {
             return;
+        }
+        if self.begin_if_complete() {
+            self.show(orders); // nobody else is expected, so nobody's coming begins it
         }
         let lost: Vec<(TaskId, String)> = self
             .entries

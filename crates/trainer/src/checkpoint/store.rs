@@ -5,7 +5,7 @@
 //! or a hidden folder that the next start sweeps away. Deleting renames first, for the same reason.
 
 use super::{
-    manifest::{FORMAT, FileSum, Manifest, Meta},
+    manifest::{Evaluated, FORMAT, FileSum, Manifest, Meta},
     policy::Kept,
     tensors::{self, Group, Unfit},
 };
@@ -224,6 +224,38 @@ impl Store {
             .filter_map(|kept| Some((kept.loss?, kept.step)))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map(|(_, step)| step))
+    }
+
+    /// Whether there is a checkpoint of that step.
+    #[must_use]
+    pub fn contains(&self, step: u64) -> bool {
+        self.path(step).exists()
+    }
+
+    /// Adds a test score that came after the checkpoint was written.
+    pub fn rate(&self, step: u64, score: Evaluated) -> Result<(), TrainError> {
+        let mut manifest = self.manifest(step)?;
+        manifest.meta.evaluation = Some(score);
+        let folder = self.path(step);
+        // Beside the folders, where `sweep` finds what a process that died left behind.
+        let temporary = self.folder.join(format!(".rating-{step:010}-{}", std::process::id()));
+        let written = serde_json::to_vec_pretty(&manifest).map_err(io::Error::from);
+        written
+            .and_then(|text| {
+                remove_if_there(&temporary)?;
+                fs::create_dir(&temporary)?;
+                let new = temporary.join(MANIFEST);
+                let mut file = (self.create)(&new)?;
+                file.write_all(&text)?;
+                file.sync()?;
+                fs::rename(&new, folder.join(MANIFEST))?;
+                fs::remove_dir(&temporary)?;
+                File::open(&folder)?.sync_all()
+            })
+            .map_err(|source| {
+                let _ = remove_if_there(&temporary);
+                TrainError::CheckpointWrite { path: folder, source }
+            })
     }
 
     /// Removes a checkpoint.

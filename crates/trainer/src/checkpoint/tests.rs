@@ -223,3 +223,23 @@ fn the_safetensors_crate_reads_our_files() {
     let slots = fs::read(store.path(10).join("optimizer.safetensors")).unwrap();
     assert_eq!(safetensors::SafeTensors::deserialize(&slots).unwrap().len(), 6);
 }
+
+#[test]
+fn a_score_that_comes_late_decides_which_is_best_and_damages_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    for step in [10, 20, 30] {
+        save(&store, step).unwrap();
+    }
+    assert_eq!(store.best().unwrap(), Some(30));
+    store.rate(20, Evaluated { loss: 0.001, accuracy: 0.9 }).unwrap();
+    assert_eq!(store.best().unwrap(), Some(20));
+    let (found, refused) = latest(&store);
+    assert_eq!((found.unwrap().meta.step, refused.len()), (30, 0));
+    assert!(store.contains(20) && !store.contains(21));
+    assert!(store.rate(21, Evaluated { loss: 0.0, accuracy: 1.0 }).is_err());
+    let hidden = fs::read_dir(folder.path())
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(hidden.count(), 0, "nothing half-written stays");
+}

@@ -236,3 +236,13 @@ fn who_has_finished_does_not_take_part_in_forming_anew() {
     let view = play.views_to(worker(1)).pop().unwrap();
     assert_eq!(view.circle, [worker(1)], "the one that is left finishes alone");
 }
+
+#[test]
+fn a_task_alone_waits_for_nobody() {
+    let mut alone = play(1, 0, OnLoss::Stop, true);
+    assert!(!alone.roster.is_running());
+    alone.pass(0.1, &[]);
+    assert!(alone.roster.is_running());
+    assert_eq!(alone.roster.view().circle, [TaskId::new(WORKER, 0)]);
+    assert_eq!(alone.orders.len(), 1, "it is told once: {:?}", alone.orders);
+}

@@ -82,8 +82,8 @@ mod tests {
         let before = Follower::new().unwrap();
         // SAFETY: within the size of a set.
         let allowed = |core: usize| unsafe { libc::CPU_ISSET(core, &before.allowed) };
-        let cores = (0..libc::CPU_SETSIZE as usize).filter(|core| allowed(*core));
-        let Some(last) = cores.last() else { return };
+        let mut cores = (0..libc::CPU_SETSIZE as usize).filter(|core| allowed(*core));
+        let Some(last) = cores.next_back() else { return };
         let mut follower = Follower::new().unwrap();
         follower.go(u32::try_from(last).unwrap() + 1);
         assert_eq!(here() as usize, last + 1);

@@ -1,0 +1,7 @@
+//! `versus cluster`: work that several processes do together, one file per group of rows.
+//!
+//! Each group runs by itself (`versus cluster/servers`) in two or three minutes and replaces only its own section.
+
+pub mod all_reduce;
+pub mod servers;
+pub mod transfer;

@@ -152,6 +152,21 @@ pub fn events(folder: &Path, kind: &str) -> Vec<Value> {
     lines.filter(|event| event["kind"] == kind).collect()
 }
 
+/// Seconds since 1970, as events have them. Times are compared between events: a test that is itself held up
+/// proves nothing.
+pub fn unix_seconds() -> f64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// When a task wrote down that the run was over for it.
+pub fn ended_at(folder: &Path, task: &str) -> f64 {
+    let path = folder.join(format!("events-{}.jsonl", task.replace('/', "-")));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let last = lines.filter(|event| event["kind"] == "run_ended").last();
+    last.unwrap_or_else(|| panic!("{task} wrote no end:\n{text}"))["time"].as_f64().unwrap()
+}
+
 /// The last step in the chief's log.
 pub fn steps(folder: &Path) -> u64 {
     let step = |event: &Value| event["data"]["step"].as_u64();

@@ -26,6 +26,7 @@ tasks:
   versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md
                       (areas: data, models, sparse, matmul, cluster, advisor, predictions)
   verdicts [KIND…]    short runs with a bottleneck put in their way on purpose: are they judged right?
+                      (--runs N each; --append adds to what is there; writes BENCHMARKS.md)
   docs                write docs/commands.md anew from the program itself
 ";
 

@@ -12,7 +12,7 @@
 mod evidence;
 mod words;
 
-pub use evidence::{Evidence, Link, ServerLoad, Surroundings, WorkerLoad};
+pub use evidence::{Evidence, Examples, Link, NodeLoad, ServerLoad, Surroundings, WorkerLoad};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ const BUSY: f64 = 0.6;
 const FEW_STEPS: u64 = 20;
 /// Less time than this, in seconds, says little.
 const SHORT_SECONDS: f64 = 0.2;
+/// Handing anything from one thread to another takes about this long, in seconds: a phase that is shorter is a fixed cost of the
+/// step, not something that is slow to come.
+const HAND_OVER_SECONDS: f64 = 10e-6;
 /// Steps shorter than this, in seconds, are dominated by fixed costs on any machine.
 const TINY_STEP_SECONDS: f64 = 100e-6;
 /// Other programs that take this share of the cores hold a run up, if no core is left idle.
@@ -42,6 +45,9 @@ const STRAGGLES: f64 = 1.5;
 const LINK_FULL: f64 = 0.7;
 /// A server that keeps this share of its threads busy is at its limit.
 const SERVER_FULL: f64 = 0.7;
+
+/// Whoever is not this run.
+const OTHERS: &str = "other programs";
 
 /// What limits a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +81,25 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// The word that programs use, as it is serialised.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Limit::Input => "input",
+            Limit::Compute => "compute",
+            Limit::SmallSteps => "small-steps",
+            Limit::IdleCores => "idle-cores",
+            Limit::TakenCores => "taken-cores",
+            Limit::Memory => "memory",
+            Limit::Exchange => "exchange",
+            Limit::Network => "network",
+            Limit::Server => "server",
+            Limit::Straggler => "straggler",
+            Limit::Synchronisation => "synchronisation",
+            Limit::Unknown => "unknown",
+        }
+    }
+
     /// The name that people use, as in "network-bound".
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -174,21 +199,31 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
     }
 }
 
-/// Cores that this run wanted and did not get.
+/// Cores that this run wanted and did not get, on the machine where it lacked most.
 fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
-    let cores = around.cores?;
-    if let Some(throttled) = around.throttled.filter(|share| *share >= THROTTLED) {
-        return Some(
-            Found::new(Limit::TakenCores, throttled).by("the cgroup's quota", Some(throttled)),
-        );
+    let place = |node: &NodeLoad| match around.nodes.len() {
+        1 => String::new(),
+        _ => format!(" on {}", node.host),
+    };
+    let throttled = around.nodes.iter().filter_map(|node| Some((node, node.throttled?)));
+    let worst = throttled.max_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((node, share)) = worst.filter(|(_, share)| *share >= THROTTLED) {
+        let culprit = format!("the cgroup's quota{}", place(node));
+        return Some(Found::new(Limit::TakenCores, share).by(&culprit, Some(share)));
     }
-    let (machine, own) = (around.machine_busy?, evidence.busy_cores?);
-    let taken = (machine - own).max(0.0) / cores;
-    let idle = (cores - machine) / cores;
     // A run that mostly waits for others does not want those cores.
-    let wants = evidence.input + evidence.compute >= 0.5;
-    (taken >= TAKEN && idle <= IDLE && wants)
-        .then(|| Found::new(Limit::TakenCores, taken).by("other programs", Some(taken * cores)))
+    if evidence.input + evidence.compute < 0.5 {
+        return None;
+    }
+    let taken = around.nodes.iter().filter_map(|node| {
+        let (cores, busy, own) = (node.cores?, node.busy?, node.own?);
+        let taken = (busy - own).max(0.0) / cores;
+        let idle = (cores - busy) / cores;
+        (taken >= TAKEN && idle <= IDLE).then_some((node, taken, cores))
+    });
+    let (node, taken, cores) = taken.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let culprit = format!("{OTHERS}{}", place(node));
+    Some(Found::new(Limit::TakenCores, taken).by(&culprit, Some(taken * cores)))
 }
 
 /// The phase that holds the steps up, and what lies behind it.
@@ -198,10 +233,20 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     if largest < HOLDS_UP && together < HOLDS_UP {
         return None;
     }
+    let step = evidence.seconds / evidence.steps as f64;
+    if largest.max(together) * step < HAND_OVER_SECONDS {
+        return None;
+    }
     if evidence.input >= HOLDS_UP && evidence.input >= together {
         let found = Found::new(Limit::Input, evidence.input);
-        let disk = around.disk_busy.into_iter().chain(around.disk_pressure).fold(0.0, f64::max);
-        return Some(if disk >= DISK_BUSY { found.by("the disk", Some(disk)) } else { found });
+        let worst = around.nodes.iter().max_by(|a, b| a.disk().total_cmp(&b.disk()));
+        return Some(match worst.filter(|node| node.disk() >= DISK_BUSY) {
+            Some(node) if around.nodes.len() > 1 => {
+                found.by(&format!("the disk of {}", node.host), Some(node.disk()))
+            }
+            Some(node) => found.by("the disk", Some(node.disk())),
+            None => found,
+        });
     }
     if let Some(found) = straggler(evidence, around) {
         return Some(found);
@@ -213,14 +258,17 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     if let Some(server) = busiest.filter(|server| server.load() >= SERVER_FULL) {
         return Some(Found::new(Limit::Server, together).by(&server.task, Some(server.load())));
     }
-    // Nobody works and bytes are on their way: the network, even where its capacity is not known.
-    let idle = match (around.cores, around.machine_busy) {
-        (Some(cores), Some(busy)) => busy < 0.5 * cores,
-        _ => false,
-    };
+    // Nobody works and bytes are on their way: the network, even where its capacity is not known. Where it is known and not
+    // used up, it is something else: round trips, or the protocol.
+    let idle = !around.nodes.is_empty()
+        && around
+            .nodes
+            .iter()
+            .all(|node| node.cores.zip(node.busy).is_some_and(|(cores, busy)| busy < 0.5 * cores));
     let moving =
         around.links.iter().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second));
-    if let Some(link) = moving.filter(|link| idle && link.bytes_per_second >= 1e6) {
+    let unknown = |link: &&Link| link.capacity.is_none() && link.bytes_per_second >= 1e6;
+    if let Some(link) = moving.filter(|link| idle && unknown(link)) {
         return Some(Found::new(Limit::Network, together).by(&link.task, None));
     }
     Some(if evidence.wait > evidence.exchange {
@@ -253,13 +301,14 @@ fn straggler(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
 fn fullest(links: &[Link]) -> Option<(String, f64)> {
     links
         .iter()
-        .filter_map(|link| Some((link.task.clone(), link.bytes_per_second / link.capacity?)))
+        .filter_map(|link| Some((link.task.clone(), link.share()?)))
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .filter(|(_, share)| *share >= LINK_FULL)
 }
 
 fn waits_for_memory(around: &Surroundings) -> Option<Found> {
-    let pressure = around.memory_pressure.filter(|share| *share >= MEMORY_PRESSURE)?;
+    let pressure = around.nodes.iter().filter_map(|node| node.memory_pressure);
+    let pressure = pressure.max_by(f64::total_cmp).filter(|share| *share >= MEMORY_PRESSURE)?;
     Some(Found::new(Limit::Memory, pressure).by("memory", Some(pressure)))
 }
 

@@ -1,11 +1,19 @@
 //! The verdict on a run, from everything its folder holds: the steps of all tasks, and what their machines did meanwhile.
+//!
+//! A run over several hosts leaves most of its records on the others. What the chief was told (`summary.json`: workers, tasks)
+//! stands in for what is not here.
 
 use crate::training::RunView;
 use paceline_analysis::verdict::{
-    Evidence, Link, ServerLoad, Surroundings, Verdict, WorkerLoad, judge_within,
+    Evidence, Link, NodeLoad, ServerLoad, Surroundings, Verdict, WorkerLoad, judge_within,
 };
-use paceline_runs::{Event, Resources};
-use std::collections::BTreeMap;
+use paceline_runs::{Diagnosis, Event, Machine, Summary, TaskLoad, Worker};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Interfaces that carry less than this, in bytes a second, carry no exchange.
+const TALKS: f64 = 1e5;
+/// Shares of the time below this are too short to divide by.
+const SHORTEST_SHARE: f64 = 0.05;
 
 /// Steps and seconds of one task.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,6 +24,14 @@ struct Work {
     compute: f64,
     exchange: f64,
     wait: f64,
+}
+
+impl Work {
+    /// Share of its time that a task spent on others.
+    fn together(&self) -> f64 {
+        let all = self.input + self.compute + self.exchange + self.wait;
+        if all > 0.0 { (self.exchange + self.wait) / all } else { 0.0 }
+    }
 }
 
 /// Judges a run.
@@ -32,8 +48,9 @@ pub fn diagnose(run: &RunView) -> Verdict {
     });
     let all = total.input + total.compute + total.exchange + total.wait;
     let share = |part: f64| if all > 0.0 { part / all } else { 0.0 };
-    let busy = |resources: &Resources| resources.mean("process_cpu_percent").map(|cpu| cpu / 100.0);
-    let own: Option<f64> = run.resources.iter().map(|(_, resources)| busy(resources)).sum();
+    let loads = loads(run);
+    let working = loads.iter().filter(|load| !is_server(&load.task));
+    let busy: Vec<f64> = working.filter_map(|load| load.process_cores).collect();
     let evidence = Evidence {
         steps: total.steps,
         seconds: total.seconds,
@@ -41,13 +58,49 @@ pub fn diagnose(run: &RunView) -> Verdict {
         compute: share(total.compute),
         exchange: share(total.exchange),
         wait: share(total.wait),
-        threads: run.threads,
-        busy_cores: own.filter(|_| !run.resources.is_empty()),
+        // Replicas of one process share its count.
+        threads: run.threads * busy.len().max(1),
+        busy_cores: (!busy.is_empty()).then(|| busy.iter().sum()),
+        examples: run.examples,
     };
-    judge_within(&evidence, &surroundings(run, &work, own))
+    let around = Surroundings {
+        nodes: nodes(&loads),
+        workers: if work.len() > 1 { worker_loads(&work) } else { Vec::new() },
+        servers: servers(&loads),
+        links: links(&loads, &run.summary.workers, total.together()),
+    };
+    judge_within(&evidence, &around)
 }
 
+/// Puts the verdict into a summary, with everything it rests on. A run that failed keeps its own word.
+pub fn conclude(run: &RunView, summary: &mut Summary) {
+    let verdict = diagnose(run);
+    summary.verdict = crate::training::words(run, &verdict);
+    summary.tasks = loads(run);
+    summary.diagnosis = Some(Diagnosis {
+        limit: verdict.limit.word().to_owned(),
+        culprit: verdict.culprit,
+        saving: verdict.saving,
+        thin: verdict.thin,
+        evidence: verdict.evidence,
+    });
+}
+
+fn is_server(task: &str) -> bool {
+    task.starts_with("ps")
+}
+
+/// What each worker did: counted at its end, or else summed over its events.
 fn work_by_task(run: &RunView) -> BTreeMap<&str, Work> {
+    let counted: BTreeMap<&str, Work> = run
+        .summary
+        .workers
+        .iter()
+        .filter_map(|worker| Some((&*worker.task, counted(worker)?)))
+        .collect();
+    if !counted.is_empty() {
+        return counted;
+    }
     let mut work: BTreeMap<&str, Work> = BTreeMap::new();
     for record in &run.records {
         if let Some(Event::Step(step)) = &record.event {
@@ -63,74 +116,277 @@ fn work_by_task(run: &RunView) -> BTreeMap<&str, Work> {
     work
 }
 
-fn surroundings(run: &RunView, work: &BTreeMap<&str, Work>, own: Option<f64>) -> Surroundings {
-    // The machine's own columns are the same in the recordings of all its tasks.
-    let first = run.resources.first().map(|(_, resources)| resources);
-    let mean = |column: &str| first.and_then(|resources| resources.mean(column));
-    let share = |column: &str| mean(column).map(|percent| percent / 100.0);
-    let cores = run.machine.as_ref().map(|machine| machine.host_cpus as f64);
-    let machine_busy =
-        cores.zip(share("cpu_idle_percent")).map(|(cores, idle)| cores * (1.0 - idle));
-    // More than the machine has: the tasks run on several machines, and what others took cannot be told.
-    let one_machine = own.zip(machine_busy).is_some_and(|(own, all)| own <= all * 1.1 + 0.1);
-    let workers: Vec<WorkerLoad> = work
+fn counted(worker: &Worker) -> Option<Work> {
+    let phases = &worker.phases;
+    let shares = phases.input + phases.compute + phases.exchange + phases.wait;
+    (shares > 0.0).then(|| Work {
+        steps: worker.iterations,
+        seconds: worker.seconds,
+        input: worker.seconds * phases.input,
+        compute: worker.seconds * phases.compute,
+        exchange: worker.seconds * phases.exchange,
+        wait: worker.seconds * phases.wait,
+    })
+}
+
+/// What every task's machine did during its steps.
+fn loads(run: &RunView) -> Vec<TaskLoad> {
+    let known = |task: &str| run.summary.tasks.iter().find(|load| load.task == task);
+    let unnamed = Machine::default();
+    let machine = run.machine.as_ref().unwrap_or(&unnamed);
+    let mut loads: Vec<TaskLoad> = run
+        .resources
         .iter()
+        .map(|(task, recording)| {
+            let (from, to) = stepping(run, task);
+            let mut load = TaskLoad::from_means(task, machine, |column| {
+                recording.mean_between(column, from, to)
+            });
+            if let Some(known) = known(task) {
+                load.host.clone_from(&known.host);
+                load.address.clone_from(&known.address);
+                load.send_capacity = known.send_capacity;
+                load.receive_capacity = known.receive_capacity;
+            }
+            load
+        })
+        .collect();
+    let here: BTreeSet<String> = loads.iter().map(|load| load.task.clone()).collect();
+    loads.extend(run.summary.tasks.iter().filter(|load| !here.contains(&load.task)).cloned());
+    loads.sort_by(|a, b| a.task.cmp(&b.task));
+    loads
+}
+
+/// From a task's first step to its last, or from anybody's where it takes none: servers do not.
+fn stepping(run: &RunView, task: &str) -> (f64, f64) {
+    let span = |only: Option<&str>| {
+        let mut span = (f64::INFINITY, f64::NEG_INFINITY);
+        for record in
+            run.records.iter().filter(|record| only.is_none_or(|task| record.task == task))
+        {
+            if let Some(Event::Step(step)) = &record.event {
+                span = (span.0.min(record.time - step.seconds), span.1.max(record.time));
+            }
+        }
+        (span.0 < span.1).then_some(span)
+    };
+    span(Some(task)).or_else(|| span(None)).unwrap_or((f64::NEG_INFINITY, f64::INFINITY))
+}
+
+/// Tasks of one host see the same machine; what they use of it adds up.
+fn nodes(loads: &[TaskLoad]) -> Vec<NodeLoad> {
+    let mut hosts: BTreeMap<&str, Vec<&TaskLoad>> = BTreeMap::new();
+    for load in loads {
+        hosts.entry(&load.host).or_default().push(load);
+    }
+    hosts
+        .into_iter()
+        .map(|(host, tasks)| {
+            let most = |of: fn(&TaskLoad) -> Option<f64>| {
+                tasks.iter().filter_map(|load| of(load)).max_by(f64::total_cmp)
+            };
+            let sum = |of: fn(&TaskLoad) -> Option<f64>| -> Option<f64> {
+                tasks.iter().map(|load| of(load)).sum()
+            };
+            let own = sum(|load| load.process_cores);
+            let busy = most(|load| load.machine_cores);
+            // More than the machine has: hosts of one name, and what others took cannot be told.
+            let told_apart = own.zip(busy).is_some_and(|(own, busy)| own <= busy * 1.1 + 0.1);
+            NodeLoad {
+                host: host.to_owned(),
+                cores: Some(tasks[0].cores as f64).filter(|cores| told_apart && *cores > 0.0),
+                busy: busy.filter(|_| told_apart),
+                own,
+                throttled: most(|load| load.throttled),
+                disk_busy: most(|load| load.disk_busy),
+                disk_pressure: most(|load| load.disk_pressure),
+                read: sum(|load| load.read_bytes_per_second),
+                memory_pressure: most(|load| load.memory_pressure),
+            }
+        })
+        .collect()
+}
+
+fn worker_loads(work: &BTreeMap<&str, Work>) -> Vec<WorkerLoad> {
+    work.iter()
         .filter(|(_, work)| work.steps > 0)
         .map(|(task, work)| WorkerLoad {
             task: (*task).to_owned(),
             own_seconds_per_step: (work.input + work.compute) / work.steps as f64,
         })
-        .collect();
-    let servers = run
-        .resources
-        .iter()
-        .filter(|(task, _)| task.starts_with("ps"))
-        .filter_map(|(task, resources)| {
-            let busy_cores = resources.mean("process_cpu_percent")? / 100.0;
-            let threads = resources.mean("process_threads").unwrap_or(1.0);
-            // A server has a thread per connection; beyond the cores they only wait.
-            let threads = threads.min(cores.unwrap_or(threads)).max(1.0) as usize;
-            Some(ServerLoad { task: task.clone(), busy_cores, threads })
-        })
-        .collect();
-    Surroundings {
-        cores: cores.filter(|_| one_machine),
-        machine_busy: machine_busy.filter(|_| one_machine),
-        throttled: share("cgroup_throttled_percent"),
-        disk_busy: share("disk_busiest_percent"),
-        disk_pressure: share("pressure_disk_percent"),
-        memory_pressure: share("pressure_memory_percent"),
-        links: if workers.len() > 1 || !run.summary.workers.is_empty() {
-            links(run)
-        } else {
-            Vec::new()
-        },
-        workers: if workers.len() > 1 { workers } else { Vec::new() },
-        servers,
-    }
+        .collect()
 }
 
-/// What the tasks exchange: what the interfaces carried, or what the workers counted.
-fn links(run: &RunView) -> Vec<Link> {
-    let seconds = run.summary.seconds.max(1e-9);
-    let counted = run.summary.traffic.sent_bytes.max(run.summary.traffic.received_bytes) as f64;
-    let mut links: Vec<Link> = run
-        .resources
-        .iter()
-        .filter_map(|(task, resources)| {
-            let received = resources.mean("network_received_bytes_per_second").unwrap_or(0.0);
-            let sent = resources.mean("network_sent_bytes_per_second").unwrap_or(0.0);
-            let rate = received.max(sent);
-            (rate >= 1e5).then(|| Link {
-                task: task.clone(),
-                bytes_per_second: rate,
-                capacity: None,
+fn servers(loads: &[TaskLoad]) -> Vec<ServerLoad> {
+    let servers = loads.iter().filter(|load| is_server(&load.task));
+    servers
+        .filter_map(|load| {
+            // A server has a thread per connection; beyond the cores they only wait.
+            let threads = load.threads.unwrap_or(1.0);
+            let threads = if load.cores > 0 { threads.min(load.cores as f64) } else { threads };
+            Some(ServerLoad {
+                task: load.task.clone(),
+                busy_cores: load.process_cores?,
+                threads: threads.max(1.0) as usize,
             })
         })
-        .collect();
-    if links.is_empty() && counted / seconds >= 1e5 {
-        let task = "the workers' links".to_owned();
-        links.push(Link { task, bytes_per_second: counted / seconds, capacity: None });
+        .collect()
+}
+
+/// What the tasks exchange over a network: what workers counted, and what the interfaces of the others carried.
+fn links(loads: &[TaskLoad], workers: &[Worker], together: f64) -> Vec<Link> {
+    let host = |load: &TaskLoad| load.address.rsplit_once(':').map(|(host, _)| host.to_owned());
+    loads
+        .iter()
+        .filter_map(|load| {
+            let carried = [load.sent_bytes_per_second, load.received_bytes_per_second];
+            // One task of a host measures its link for all of them.
+            let measured = loads.iter().find(|other| {
+                other.send_capacity.is_some() && host(other).is_some() && host(other) == host(load)
+            });
+            let measured = measured.unwrap_or(load);
+            let capacities = [measured.send_capacity, measured.receive_capacity];
+            let crosses = carried.iter().flatten().any(|rate| *rate >= TALKS);
+            if !crosses && capacities.iter().all(Option::is_none) {
+                return None; // its exchange does not leave the machine
+            }
+            let worker = workers.iter().find(|worker| worker.task == load.task);
+            let directions = (0..2).filter_map(|way| {
+                let (rate, share) = match worker.filter(|worker| worker.seconds > 0.0) {
+                    Some(worker) => {
+                        let traffic = [worker.traffic.sent_bytes, worker.traffic.received_bytes];
+                        let phases = &worker.phases;
+                        (traffic[way] as f64 / worker.seconds, phases.exchange + phases.wait)
+                    }
+                    None => (carried[way]?, together),
+                };
+                Some(Link {
+                    task: load.task.clone(),
+                    bytes_per_second: rate,
+                    while_used: rate / share.clamp(SHORTEST_SHARE, 1.0),
+                    capacity: capacities[way],
+                })
+            });
+            let fuller = |link: &Link| (link.share().unwrap_or(0.0), link.bytes_per_second);
+            directions
+                .max_by(|a, b| {
+                    let (a, b) = (fuller(a), fuller(b));
+                    a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+                })
+                .filter(|link| link.bytes_per_second >= TALKS)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_analysis::verdict::{Examples, Limit};
+    use paceline_runs::{PhaseShares, Traffic};
+
+    fn worker(task: &str, exchange: f64, megabytes: u64) -> Worker {
+        Worker {
+            task: task.to_owned(),
+            iterations: 100,
+            seconds: 2.0,
+            phases: PhaseShares { input: 0.0, compute: 1.0 - exchange, exchange, wait: 0.0 },
+            traffic: Traffic {
+                sent_bytes: megabytes * 1_000_000,
+                received_bytes: megabytes * 1_000_000,
+            },
+            ..Worker::default()
+        }
     }
-    links
+
+    fn load(task: &str, host: &str) -> TaskLoad {
+        TaskLoad {
+            task: task.to_owned(),
+            host: host.to_owned(),
+            address: format!("{host}:7000"),
+            cores: 4,
+            process_cores: Some(1.0),
+            machine_cores: Some(1.2),
+            threads: Some(6.0),
+            sent_bytes_per_second: Some(8e6),
+            received_bytes_per_second: Some(8e6),
+            ..TaskLoad::default()
+        }
+    }
+
+    fn run(summary: Summary) -> RunView {
+        RunView {
+            name: "r".to_owned(),
+            summary,
+            machine: None,
+            threads: 2,
+            examples: Examples::Any,
+            records: Vec::new(),
+            resources: Vec::new(),
+        }
+    }
+
+    /// What other hosts told stands in for their records.
+    #[test]
+    fn a_thin_link_of_another_host_is_found_in_the_summary() {
+        let narrow = TaskLoad {
+            send_capacity: Some(12.5e6),
+            receive_capacity: Some(400e6),
+            ..load("worker/1", "b")
+        };
+        let wide = TaskLoad {
+            send_capacity: Some(400e6),
+            receive_capacity: Some(400e6),
+            ..load("worker/0", "a")
+        };
+        let summary = Summary {
+            workers: vec![worker("worker/0", 0.8, 19), worker("worker/1", 0.8, 19)],
+            tasks: vec![wide, narrow],
+            ..Summary::default()
+        };
+        let verdict = diagnose(&run(summary.clone()));
+        assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Network, Some("worker/1")));
+        let mut written = summary;
+        conclude(&run(written.clone()), &mut written);
+        let diagnosis = written.diagnosis.unwrap();
+        assert_eq!(diagnosis.limit, "network");
+        assert_eq!(written.tasks.len(), 2, "the evidence stays");
+        assert!(
+            diagnosis.evidence.iter().any(|line| line.contains("95 % of the 12.5 MB/s")),
+            "{diagnosis:?}"
+        );
+    }
+
+    /// Memory that is shared carries gigabytes a second and is no network.
+    #[test]
+    fn an_exchange_that_stays_on_the_machine_has_no_link() {
+        let local = |task: &str| TaskLoad {
+            sent_bytes_per_second: Some(0.0),
+            received_bytes_per_second: Some(20.0),
+            ..load(task, "a")
+        };
+        let summary = Summary {
+            workers: vec![worker("worker/0", 0.6, 900), worker("worker/1", 0.6, 900)],
+            tasks: vec![local("worker/0"), local("worker/1")],
+            ..Summary::default()
+        };
+        assert_eq!(diagnose(&run(summary)).limit, Limit::Exchange);
+    }
+
+    #[test]
+    fn tasks_of_one_host_share_its_machine_and_its_link() {
+        let first = TaskLoad { send_capacity: Some(5e6), ..load("worker/0", "a") };
+        let loads = [first, load("worker/1", "a"), load("ps/0", "b")];
+        let found = nodes(&loads);
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (found[0].own, found[0].cores),
+            (Some(2.0), None),
+            "more than the machine was busy"
+        );
+        assert_eq!((found[1].own, found[1].cores), (Some(1.0), Some(4.0)));
+        let carried = links(&loads, &[], 0.5);
+        assert_eq!(carried[2].task, "ps/0");
+        assert_eq!((carried[1].capacity, carried[1].while_used), (Some(5e6), 16e6));
+        assert_eq!(servers(&loads)[0].threads, 4, "beyond the cores threads only wait");
+    }
 }

@@ -213,6 +213,7 @@ mod tests {
             summary: Summary::default(),
             machine: None,
             threads: 2,
+            examples: paceline_analysis::verdict::Examples::Any,
             records,
             resources: Vec::new(),
         }

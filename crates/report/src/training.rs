@@ -7,8 +7,9 @@ use crate::page::{Card, Figure, Page, Tone};
 use crate::table::{Column, Table};
 use crate::timeline::{self, PHASES};
 use paceline_analysis::scaling::{Rates, Scaling, scaling};
-use paceline_analysis::verdict::{Limit, Verdict};
+use paceline_analysis::verdict::{Examples, Limit, Verdict};
 use paceline_runs::{Event, Machine, Record, Resources, RunState, Status, Summary};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One run, read from its folder.
 #[derive(Debug, Clone)]
@@ -21,7 +22,9 @@ pub struct RunView {
     pub machine: Option<Machine>,
     /// Threads that all replicas of a worker had together.
     pub threads: usize,
-    /// What happened.
+    /// What it read.
+    pub examples: Examples,
+    /// What happened, on the chief's clock.
     pub records: Vec<Record>,
     /// What the machine did meanwhile, per task.
     pub resources: Vec<(String, Resources)>,
@@ -34,18 +37,24 @@ impl RunView {
     /// When the folder holds no run or its events cannot be read.
     pub fn read(path: &std::path::Path) -> Result<Self, paceline_runs::RunsError> {
         let folder = paceline_runs::RunFolder::open(path)?;
-        let (records, _) = folder.events()?;
+        let (mut records, _) = folder.events()?;
+        let ahead = clocks(&records);
+        for record in &mut records {
+            record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
+        }
+        records.sort_by(|a, b| a.time.total_cmp(&b.time));
         let summary = match folder.state() {
             RunState::Ended(summary) => *summary,
             _ => unfinished(&folder.name(), &records),
         };
-        let tasks: std::collections::BTreeSet<&str> =
-            records.iter().map(|record| record.task.as_str()).collect();
+        // Servers and evaluators write no events of their own, but their machines are recorded.
+        let tasks: BTreeSet<String> = records.iter().flat_map(named).collect();
         let resources = tasks
             .into_iter()
             .filter_map(|task| {
-                let recording = Resources::read(&folder.resources_path(task)).ok()?;
-                Some((task.to_owned(), recording))
+                let mut recording = Resources::read(&folder.resources_path(&task)).ok()?;
+                recording.set_back(ahead.get(&task).copied().unwrap_or(0.0));
+                Some((task, recording))
             })
             .collect();
         let name = format!("{} {}", summary.model, summary.strategy);
@@ -53,12 +62,47 @@ impl RunView {
         let planned = |key: &str| plan.get(key).and_then(serde_json::Value::as_u64).unwrap_or(1);
         let threads = usize::try_from(planned("threads") * planned("replicas")).unwrap_or(1);
         let machine = folder.machine().ok();
-        Ok(Self { name, summary, machine, threads, records, resources })
+        let examples = examples(&plan, &summary.data);
+        Ok(Self { name, summary, machine, threads, examples, records, resources })
     }
 
     /// When it began, in seconds since 1970.
     pub(crate) fn start(&self) -> f64 {
         self.records.first().map_or(0.0, |record| record.time)
+    }
+}
+
+/// The tasks that an event tells of.
+fn named(record: &Record) -> Vec<String> {
+    match &record.event {
+        Some(Event::TaskJoined(joined)) if !joined.role.is_empty() => {
+            vec![record.task.clone(), joined.role.clone()]
+        }
+        _ => vec![record.task.clone()],
+    }
+}
+
+/// Seconds by which each task's clock was ahead of the chief's, as measured when it joined.
+fn clocks(records: &[Record]) -> BTreeMap<String, f64> {
+    let joined = records.iter().filter_map(|record| match &record.event {
+        Some(Event::TaskJoined(joined)) => Some((joined.role.clone(), joined.clock_offset?)),
+        _ => None,
+    });
+    joined.collect()
+}
+
+/// What a run reads, from its plan.
+fn examples(plan: &serde_json::Value, data: &str) -> Examples {
+    let features = plan.pointer("/schema/features");
+    let of = |key: &str| features.and_then(|features| features.get(key));
+    if of("sparse").is_some() || plan.pointer("/spec/hashing").is_some() {
+        Examples::Rows
+    } else if of("image").is_some_and(|shape| shape["channels"] == 3)
+        && !data.starts_with("generated:")
+    {
+        Examples::Images
+    } else {
+        Examples::Any
     }
 }
 
@@ -101,7 +145,7 @@ fn distinct(runs: &[RunView]) -> Vec<String> {
             if !repeats(&run.name) {
                 return run.name.clone();
             }
-            let batches: std::collections::BTreeSet<u64> = runs
+            let batches: BTreeSet<u64> = runs
                 .iter()
                 .filter(|other| other.name == run.name)
                 .map(|other| other.summary.global_batch)

@@ -20,6 +20,7 @@ mod clock;
 mod error;
 mod event;
 mod event_log;
+mod load;
 mod machine;
 mod recorder;
 mod resources;
@@ -35,8 +36,9 @@ pub use event::{
     RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
 };
 pub use event_log::{EventLog, Record, read_events, read_last_events};
+pub use load::TaskLoad;
 pub use machine::Machine;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
 pub use resources::Resources;
 pub use run_dir::{RunFolder, RunState, list};
-pub use summary::{Final, PhaseShares, Reached, Summary, Traffic, Worker};
+pub use summary::{Diagnosis, Final, PhaseShares, Reached, Summary, Traffic, Worker};

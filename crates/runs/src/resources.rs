@@ -49,6 +49,16 @@ impl Resources {
         self.rows.iter().filter_map(|row| Some((row[time]? - begin?, row[value]?))).collect()
     }
 
+    /// Takes seconds off all times: the recorder's clock was ahead by that.
+    pub fn set_back(&mut self, seconds: f64) {
+        let Some(time) = self.header.iter().position(|known| known == "time_seconds") else {
+            return;
+        };
+        for row in &mut self.rows {
+            row[time] = row[time].map(|moment| moment - seconds);
+        }
+    }
+
     /// When the recording began, in seconds since 1970.
     #[must_use]
     pub fn begin(&self) -> Option<f64> {
@@ -63,6 +73,22 @@ impl Resources {
         let series = self.series(column);
         let sum: f64 = series.iter().map(|(_, value)| value).sum();
         (!series.is_empty()).then(|| sum / series.len() as f64)
+    }
+
+    /// The mean of a column from one moment to another, in seconds since 1970; of the whole recording where no reading fell between.
+    #[must_use]
+    pub fn mean_between(&self, column: &str, from: f64, to: f64) -> Option<f64> {
+        let begin = self.begin()?;
+        let within: Vec<f64> = self
+            .series(column)
+            .into_iter()
+            .filter(|(time, _)| (from..=to).contains(&(begin + time)))
+            .map(|(_, value)| value)
+            .collect();
+        if within.is_empty() {
+            return self.mean(column);
+        }
+        Some(within.iter().sum::<f64>() / within.len() as f64)
     }
 
     /// The greatest value of a column, if it was ever known.
@@ -84,6 +110,11 @@ mod tests {
         assert_eq!(resources.mean("cpu"), Some(20.0));
         assert_eq!(resources.peak("cpu"), Some(30.0));
         assert_eq!(resources.begin(), Some(0.5));
+        assert_eq!(resources.mean_between("cpu", 2.5, 3.5), Some(30.0));
+        assert_eq!(resources.mean_between("cpu", 7.0, 9.0), Some(20.0), "nothing fell between");
+        let mut shifted = resources.clone();
+        shifted.set_back(-2.0);
+        assert_eq!((shifted.begin(), shifted.mean("cpu")), (Some(2.5), Some(20.0)));
         assert_eq!(resources.mean("nothing"), None);
         assert_eq!(Resources::parse("").series("cpu"), []);
     }

@@ -1,6 +1,9 @@
 //! `summary.json`: how a run ended. Also what `train --json` prints; its names are a contract.
 
-use crate::event::{PhaseSeconds, Status, nullable};
+use crate::{
+    TaskLoad,
+    event::{PhaseSeconds, Status, nullable},
+};
 use serde::{Deserialize, Serialize};
 
 /// How a run ended.
@@ -53,8 +56,28 @@ pub struct Summary {
     pub lost: Vec<String>,
     /// Where the time went, in words.
     pub verdict: String,
+    /// The verdict in parts, with what it rests on; absent where nothing was measured.
+    pub diagnosis: Option<Diagnosis>,
+    /// What each task's machine did meanwhile.
+    pub tasks: Vec<TaskLoad>,
     /// Anything the reader should know: damaged checkpoints, full disks, dropped events.
     pub warnings: Vec<String>,
+}
+
+/// The verdict in parts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Diagnosis {
+    /// What limits the run, such as `input` or `network`.
+    pub limit: String,
+    /// The task, disk or link behind it, where one is.
+    pub culprit: Option<String>,
+    /// Share of the time that removing the limit would save at most.
+    pub saving: f64,
+    /// Whether there is too little evidence to lean on.
+    pub thin: bool,
+    /// What it rests on, each in a sentence.
+    pub evidence: Vec<String>,
 }
 
 /// Losses and accuracy at the end.

@@ -5,7 +5,7 @@ use crate::{
     engine::{Learned, Ledger, Wish},
     learn::{Observer, Outcome, Stage, TASK, with_cause},
 };
-use paceline_analysis::verdict::{Evidence, judge};
+use paceline_analysis::verdict::{Evidence, Examples, judge};
 use paceline_data::rows::{Input, Rejects};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
@@ -219,6 +219,7 @@ impl<'a> Books<'a> {
             wait: 0.0,
             threads: 1,
             busy_cores: None,
+            examples: Examples::Rows,
         };
         let reached = self.scores.lock().unwrap_or_else(PoisonError::into_inner).reached;
         let summary = Summary {

@@ -32,6 +32,8 @@ pub trait Onlooker: Send + Sync {
     fn table(&self, _rows: &[Row]) {}
     /// Something changed.
     fn noticed(&self, _notice: &Notice) {}
+    /// Another task sent the chief something that is not an evaluation.
+    fn told(&self, _by: TaskId, _value: &serde_json::Value) {}
 }
 
 /// Takes what a session says: shows it at once, and keeps it for the run's own log.
@@ -89,11 +91,14 @@ impl Watcher for Inbox {
         self.pending.store(true, Ordering::Release);
     }
 
-    fn told(&self, _by: TaskId, value: &serde_json::Value) {
-        // Only an evaluator tells anything, and it is the same program: what does not fit is not ours.
-        if let Ok(scored) = serde_json::from_value(value.clone()) {
-            self.scores.lock().unwrap_or_else(PoisonError::into_inner).push(scored);
-            self.pending.store(true, Ordering::Release);
+    fn told(&self, by: TaskId, value: &serde_json::Value) {
+        // Evaluations are for the run itself; whatever else tasks tell is for those who watch.
+        match serde_json::from_value(value.clone()) {
+            Ok(scored) => {
+                self.scores.lock().unwrap_or_else(PoisonError::into_inner).push(scored);
+                self.pending.store(true, Ordering::Release);
+            }
+            Err(_) => self.onlooker.told(by, value),
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn fill(
         exchange: summary.phases.exchange,
         wait: summary.phases.wait,
         threads: prepared.plan.threads * prepared.plan.replicas,
-        busy_cores: None,
+        ..Evidence::default()
     })
     .words;
     summary.warnings.extend(chief.warnings.iter().cloned());

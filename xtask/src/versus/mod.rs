@@ -5,7 +5,7 @@
 //! of the rounds with its spread. Peers run at the settings that serve them best (`xtask/peers`).
 
 mod advisor;
-mod benchmarks;
+pub mod benchmarks;
 mod cluster;
 mod contest;
 mod data;

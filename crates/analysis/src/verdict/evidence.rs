@@ -19,23 +19,27 @@ pub struct Evidence {
     pub threads: usize,
     /// Cores that the run's processes kept busy on average, where it was measured.
     pub busy_cores: Option<f64>,
+    /// What is read.
+    pub examples: Examples,
+}
+
+/// What a run reads, as far as advice on reading depends on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Examples {
+    /// Not known, or neither of the others.
+    #[default]
+    Any,
+    /// Pictures that are decoded.
+    Images,
+    /// Lines of text that are parsed.
+    Rows,
 }
 
 /// What probes and other tasks tell. Whatever was not measured is absent, and no rule leans on it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Surroundings {
-    /// Cores of the machine.
-    pub cores: Option<f64>,
-    /// Cores that anybody kept busy on average.
-    pub machine_busy: Option<f64>,
-    /// Share of the time that the cgroup's quota stopped the processes.
-    pub throttled: Option<f64>,
-    /// Share of the time that the busiest disk was busy.
-    pub disk_busy: Option<f64>,
-    /// Share of the time that somebody waited for a disk.
-    pub disk_pressure: Option<f64>,
-    /// Share of the time that somebody waited for memory.
-    pub memory_pressure: Option<f64>,
+    /// The machines.
+    pub nodes: Vec<NodeLoad>,
     /// The workers, where there are several.
     pub workers: Vec<WorkerLoad>,
     /// The parameter servers.
@@ -43,6 +47,43 @@ pub struct Surroundings {
     /// What the tasks send and receive.
     pub links: Vec<Link>,
 }
+
+/// What one machine did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeLoad {
+    /// Its name.
+    pub host: String,
+    /// Its cores.
+    pub cores: Option<f64>,
+    /// Cores that anybody kept busy on average.
+    pub busy: Option<f64>,
+    /// Cores that the run's processes kept busy there.
+    pub own: Option<f64>,
+    /// Share of the time that the cgroup's quota stopped the processes.
+    pub throttled: Option<f64>,
+    /// Share of the time that the busiest disk was busy.
+    pub disk_busy: Option<f64>,
+    /// Share of the time that somebody waited for a disk.
+    pub disk_pressure: Option<f64>,
+    /// Bytes a second that the run's processes read from disks.
+    pub read: Option<f64>,
+    /// Share of the time that somebody waited for memory.
+    pub memory_pressure: Option<f64>,
+}
+
+impl NodeLoad {
+    /// Share of the time that the disk was busy or waited for, if the run reads from one at all.
+    #[must_use]
+    pub fn disk(&self) -> f64 {
+        if self.read.is_some_and(|read| read < READS) {
+            return 0.0;
+        }
+        self.disk_busy.into_iter().chain(self.disk_pressure).fold(0.0, f64::max)
+    }
+}
+
+/// Bytes a second below which a run does not read from disks to speak of: whatever they do, it is for others.
+const READS: f64 = 1e4;
 
 /// What one worker does in a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,13 +113,23 @@ impl ServerLoad {
     }
 }
 
-/// What a task sends and receives.
+/// What a task sends and receives, in the direction that is fuller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
     /// Its name.
     pub task: String,
-    /// Bytes a second, in the busier direction.
+    /// Bytes a second over the whole run.
     pub bytes_per_second: f64,
+    /// Bytes a second while the task exchanged: a link that rests during compute can still be full.
+    pub while_used: f64,
     /// Bytes a second that the link can carry, where it was measured.
     pub capacity: Option<f64>,
+}
+
+impl Link {
+    /// Share of the capacity that was used while it was used at all.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        Some(self.while_used / self.capacity.filter(|capacity| *capacity > 0.0)?)
+    }
 }

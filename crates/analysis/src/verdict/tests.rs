@@ -12,11 +12,27 @@ fn run() -> Evidence {
         wait: 0.02,
         threads: 2,
         busy_cores: Some(1.9),
+        examples: Examples::Any,
     }
 }
 
+/// One machine of two cores, both busy with the run.
+fn node() -> NodeLoad {
+    NodeLoad {
+        host: "here".to_owned(),
+        cores: Some(2.0),
+        busy: Some(1.95),
+        own: Some(1.9),
+        ..NodeLoad::default()
+    }
+}
+
+fn on(node: NodeLoad) -> Surroundings {
+    Surroundings { nodes: vec![node], ..Surroundings::default() }
+}
+
 fn quiet() -> Surroundings {
-    Surroundings { cores: Some(2.0), machine_busy: Some(1.95), ..Surroundings::default() }
+    on(node())
 }
 
 fn worker(number: u32, milliseconds: f64) -> WorkerLoad {
@@ -43,6 +59,15 @@ fn idle_threads_and_tiny_steps_are_not_called_healthy() {
 }
 
 #[test]
+fn the_hand_over_of_a_tiny_batch_is_not_slow_input() {
+    let waits = Evidence { input: 0.3, compute: 0.7, exchange: 0.0, wait: 0.0, ..run() };
+    // 4 µs a step, 1.2 of them for the next batch: what a batch of one costs.
+    assert_eq!(judge(&Evidence { steps: 2_500_000, ..waits }).limit, Limit::SmallSteps);
+    // 80 µs a step, 24 of them: somebody is slow.
+    assert_eq!(judge(&Evidence { steps: 125_000, ..waits }).limit, Limit::Input);
+}
+
+#[test]
 fn thin_evidence_is_said_to_be_thin() {
     let verdict = judge(&Evidence { steps: 5, ..run() });
     assert!(verdict.thin && verdict.words.contains("thin evidence: 5 steps"));
@@ -52,24 +77,31 @@ fn thin_evidence_is_said_to_be_thin() {
 #[test]
 fn other_programs_are_blamed_only_when_no_core_is_left() {
     let burned = Evidence { busy_cores: Some(1.0), ..run() };
-    let verdict = judge_within(&burned, &Surroundings { machine_busy: Some(2.0), ..quiet() });
+    let full = NodeLoad { busy: Some(2.0), own: Some(1.0), ..node() };
+    let verdict = judge_within(&burned, &on(full.clone()));
     assert_eq!((verdict.limit, verdict.saving), (Limit::TakenCores, 0.5));
     assert!(verdict.words.contains("1.0 of 2 cores"), "{}", verdict.words);
     // Half of the machine was free: whatever the others did, they were not in the way.
-    let four = Surroundings { cores: Some(4.0), machine_busy: Some(2.0), ..quiet() };
+    let four = on(NodeLoad { cores: Some(4.0), ..full.clone() });
     assert_eq!(judge_within(&burned, &four).limit, Limit::IdleCores);
     // A run that waits for its peers does not want the cores that others use.
     let waiting =
         Evidence { compute: 0.2, wait: 0.75, input: 0.05, busy_cores: Some(0.4), ..run() };
-    let verdict = judge_within(&waiting, &Surroundings { machine_busy: Some(2.0), ..quiet() });
+    let verdict = judge_within(&waiting, &on(NodeLoad { own: Some(0.4), ..full.clone() }));
     assert_eq!(verdict.limit, Limit::Synchronisation);
-    let throttled = Surroundings { throttled: Some(0.4), ..quiet() };
+    let throttled = on(NodeLoad { throttled: Some(0.4), ..node() });
     let verdict = judge_within(&run(), &throttled);
     assert_eq!(verdict.culprit.as_deref(), Some("the cgroup's quota"));
+    // Of several machines the one is named where the cores are missing.
+    let there = NodeLoad { host: "there".to_owned(), ..full };
+    let two = Surroundings { nodes: vec![node(), there], ..Surroundings::default() };
+    let verdict = judge_within(&burned, &two);
+    assert_eq!(verdict.culprit.as_deref(), Some("other programs on there"));
+    assert!(verdict.words.contains("1.0 of 2 cores"), "{}", verdict.words);
 }
 
 #[test]
-fn a_busy_disk_is_named_behind_slow_input() {
+fn a_busy_disk_is_named_behind_slow_input_if_the_run_reads_from_it() {
     let input = Evidence {
         input: 0.7,
         compute: 0.3,
@@ -78,11 +110,27 @@ fn a_busy_disk_is_named_behind_slow_input() {
         busy_cores: Some(0.5),
         ..run()
     };
-    let around = Surroundings { disk_busy: Some(0.95), machine_busy: Some(0.6), ..quiet() };
-    let verdict = judge_within(&input, &around);
-    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Input, Some("the disk")));
-    let idle = Surroundings { disk_busy: Some(0.1), machine_busy: Some(0.6), ..quiet() };
-    assert_eq!(judge_within(&input, &idle).culprit, None);
+    let lazy = NodeLoad { busy: Some(0.6), own: Some(0.5), ..node() };
+    let culprit = |node: NodeLoad| judge_within(&input, &on(node)).culprit;
+    let busy = NodeLoad { disk_busy: Some(0.95), read: Some(1e6), ..lazy.clone() };
+    assert_eq!(judge_within(&input, &on(busy.clone())).limit, Limit::Input);
+    assert_eq!(culprit(busy.clone()).as_deref(), Some("the disk"));
+    // A limit above the disk holds requests back before the disk sees them; those who wait are counted.
+    let limited = NodeLoad { disk_busy: Some(0.02), disk_pressure: Some(0.9), ..busy.clone() };
+    assert_eq!(culprit(limited).as_deref(), Some("the disk"));
+    assert_eq!(culprit(NodeLoad { disk_busy: Some(0.1), ..lazy.clone() }), None);
+    assert_eq!(culprit(NodeLoad { read: Some(0.0), ..busy }), None, "others use the disk");
+}
+
+#[test]
+fn advice_on_input_fits_what_is_read() {
+    let input = Evidence { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0, ..run() };
+    let words = |examples| judge(&Evidence { examples, ..input }).words;
+    assert!(words(Examples::Images).contains("smaller images"));
+    assert!(
+        words(Examples::Rows).contains("rows prepared") && !words(Examples::Rows).contains("image")
+    );
+    assert!(!words(Examples::Any).contains("image"));
 }
 
 #[test]
@@ -104,11 +152,16 @@ fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
 #[test]
 fn a_full_link_a_full_server_and_neither_are_told_apart() {
     let moving = Evidence { input: 0.0, compute: 0.4, exchange: 0.6, wait: 0.0, ..run() };
-    let link = |capacity| Link { task: "ps/0".to_owned(), bytes_per_second: 210e6, capacity };
+    let link = |capacity| Link {
+        task: "ps/0".to_owned(),
+        bytes_per_second: 126e6,
+        while_used: 210e6,
+        capacity,
+    };
     let full = Surroundings { links: vec![link(Some(225e6))], ..quiet() };
     let verdict = judge_within(&moving, &full);
     assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Network, Some("ps/0")));
-    assert!(verdict.words.contains("93 % of the link"), "{}", verdict.words);
+    assert!(verdict.words.contains("210 MB/s, 93 % of the link"), "{}", verdict.words);
     assert!(
         verdict.words.contains("removing the exchange would save at most"),
         "{}",
@@ -119,22 +172,22 @@ fn a_full_link_a_full_server_and_neither_are_told_apart() {
         Surroundings { links: vec![link(Some(1e10))], servers: vec![server(0.95)], ..quiet() };
     assert_eq!(judge_within(&moving, &busy).limit, Limit::Server);
     // Nobody is busy and the capacity is not known: bytes are on their way.
-    let idle = Surroundings {
-        links: vec![link(None)],
-        servers: vec![server(0.1)],
-        machine_busy: Some(0.4),
-        ..quiet()
-    };
-    let verdict = judge_within(&Evidence { busy_cores: Some(0.3), ..moving }, &idle);
+    let bored = || on(NodeLoad { busy: Some(0.4), own: Some(0.3), ..node() });
+    let idle = Surroundings { links: vec![link(None)], servers: vec![server(0.1)], ..bored() };
+    let moving_slowly = Evidence { busy_cores: Some(0.3), ..moving };
+    let verdict = judge_within(&moving_slowly, &idle);
     assert_eq!(verdict.limit, Limit::Network);
     assert!(verdict.words.contains("capacity is not known"), "{}", verdict.words);
+    // It is known and hardly used: not the bandwidth.
+    let wide = Surroundings { links: vec![link(Some(1e10))], ..bored() };
+    assert_eq!(judge_within(&moving_slowly, &wide).limit, Limit::Exchange);
     let neither = Surroundings { links: vec![link(None)], servers: vec![server(0.1)], ..quiet() };
     assert_eq!(judge_within(&moving, &neither).limit, Limit::Exchange);
 }
 
 #[test]
 fn waiting_for_memory_is_not_called_compute() {
-    let around = Surroundings { memory_pressure: Some(0.3), ..quiet() };
+    let around = on(NodeLoad { memory_pressure: Some(0.3), ..node() });
     assert_eq!(judge_within(&run(), &around).limit, Limit::Memory);
 }
 

@@ -1,6 +1,6 @@
 //! A verdict in sentences.
 
-use super::{Evidence, Found, Limit, Surroundings};
+use super::{Evidence, Examples, Found, Limit, OTHERS, Surroundings};
 use crate::words::number;
 
 fn percent(share: f64) -> String {
@@ -21,16 +21,29 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
                      disk would save at most {saving}",
                     percent(busy)
                 ),
-                _ => format!(
-                    "{name}: {waited} of the time the model waited for data; more loader threads, a cache or smaller images would save at most {saving}"
-                ),
+                _ => {
+                    let help = match evidence.examples {
+                        Examples::Images => "prepared shards, a cache or smaller images",
+                        Examples::Rows => {
+                            "rows prepared into shards, or more threads to parse them,"
+                        }
+                        Examples::Any => "more loader threads or a cache",
+                    };
+                    format!(
+                        "{name}: {waited} of the time the model waited for data; {help} would save at most {saving}"
+                    )
+                }
             }
         }
-        Limit::TakenCores if culprit == "other programs" => format!(
-            "{name}: {culprit} kept {:.1} of {:.0} cores busy while none was idle; without them the run would take at most {saving} less time",
-            found.measure.unwrap_or_default(),
-            around.cores.unwrap_or_default()
-        ),
+        Limit::TakenCores if culprit.starts_with(OTHERS) => {
+            let node = around.nodes.iter().find(|node| culprit.ends_with(&node.host));
+            let cores = node.or(around.nodes.first()).and_then(|node| node.cores);
+            format!(
+                "{name}: {culprit} kept {:.1} of {:.0} cores busy while none was idle; without them the run would take at most {saving} less time",
+                found.measure.unwrap_or_default(),
+                cores.unwrap_or_default()
+            )
+        }
         Limit::TakenCores => format!(
             "{name}: {culprit} stopped the run {} of the time; a larger quota would save at most {saving}",
             percent(found.measure.unwrap_or_default())
@@ -40,13 +53,11 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             percent(found.measure.unwrap_or_default())
         ),
         Limit::Network => {
-            let rate = around
-                .links
-                .iter()
-                .find(|link| link.task == culprit)
-                .map_or(0.0, |link| link.bytes_per_second);
+            let link = around.links.iter().find(|link| link.task == culprit);
+            let rate = link.map_or(0.0, |link| link.while_used);
             let used = match found.measure {
-                Some(share) => format!("{} of the link", percent(share)),
+                // Measured in bursts of a few milliseconds; a little more than all is all.
+                Some(share) => format!("{} of the link", percent(share.min(1.0))),
                 None => "while most cores were idle; the link's capacity is not known".to_owned(),
             };
             format!(
@@ -99,20 +110,23 @@ pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String
         percent(evidence.exchange),
         percent(evidence.wait)
     )];
-    if let (Some(own), Some(all), Some(cores)) =
-        (evidence.busy_cores, around.machine_busy, around.cores)
-    {
-        lines.push(format!("{own:.1} cores busy for this run, {all:.1} of {cores:.0} in all"));
-    }
-    let shares = [
-        ("the cgroup's quota stopped the processes", around.throttled),
-        ("the busiest disk was busy", around.disk_busy),
-        ("somebody waited for a disk", around.disk_pressure),
-        ("somebody waited for memory", around.memory_pressure),
-    ];
-    for (what, share) in shares {
-        if let Some(share) = share.filter(|share| *share >= 0.01) {
-            lines.push(format!("{what} {} of the time", percent(share)));
+    for node in &around.nodes {
+        let on = if around.nodes.len() > 1 { format!("{}: ", node.host) } else { String::new() };
+        if let (Some(own), Some(all), Some(cores)) = (node.own, node.busy, node.cores) {
+            lines.push(format!(
+                "{on}{own:.1} cores busy for this run, {all:.1} of {cores:.0} in all"
+            ));
+        }
+        let shares = [
+            ("the cgroup's quota stopped the processes", node.throttled),
+            ("the busiest disk was busy", node.disk_busy),
+            ("somebody waited for a disk", node.disk_pressure),
+            ("somebody waited for memory", node.memory_pressure),
+        ];
+        for (what, share) in shares {
+            if let Some(share) = share.filter(|share| *share >= 0.01) {
+                lines.push(format!("{on}{what} {} of the time", percent(share)));
+            }
         }
     }
     for worker in &around.workers {
@@ -126,10 +140,19 @@ pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String
         lines.push(format!("{}: {:.1} cores busy", server.task, server.busy_cores));
     }
     for link in &around.links {
-        let of = link.capacity.map_or_else(String::new, |capacity| {
-            format!(", {} of its capacity", percent(link.bytes_per_second / capacity))
-        });
-        lines.push(format!("{}: {} MB/s{of}", link.task, number(link.bytes_per_second / 1e6)));
+        let of = match (link.share(), link.capacity) {
+            (Some(share), Some(capacity)) => format!(
+                ", {} of the {} MB/s that its link carries",
+                percent(share.min(1.0)),
+                number(capacity / 1e6)
+            ),
+            _ => String::new(),
+        };
+        lines.push(format!(
+            "{}: {} MB/s while exchanging{of}",
+            link.task,
+            number(link.while_used / 1e6)
+        ));
     }
     lines
 }

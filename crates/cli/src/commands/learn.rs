@@ -3,6 +3,7 @@
 //! The flags that only streams have, and the way from the command line to `paceline-stream`.
 
 use super::{
+    node_load::conclude,
     train_flags::{Flags, find_run},
     train_show::record_resources,
 };
@@ -254,11 +255,12 @@ fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Ex
     let watcher = Watcher { terminal, bar: Mutex::new(None), sampler: Mutex::new(None) };
     let result = learn(spec, start, &Control { cancel: &cancel, observer: &watcher });
     drop(watcher);
-    let report = result.map_err(explain)?;
+    let mut report = result.map_err(explain)?;
     let folder = match start {
         Start::New { out } => out.join(&report.summary.run),
         Start::Resume { run } => run.path().to_path_buf(),
     };
+    conclude(&folder, &mut report.summary, terminal);
     terminal.data(describe(&report, &folder.display().to_string()))?;
     terminal.json(&report)?;
     if report.summary.status == Status::Cancelled && cancel.load(Ordering::Relaxed) {
@@ -306,7 +308,7 @@ impl Observer for Watcher<'_> {
         if let Ok(mut slot) = self.bar.lock() {
             *slot = Some(self.terminal.progress("learning", plan.bytes, Unit::Bytes));
         }
-        match (record_resources(&run.resources_path("worker/0")), self.sampler.lock()) {
+        match (record_resources(&run.resources_path("worker/0"), |_| ()), self.sampler.lock()) {
             (Ok(sampler), Ok(mut slot)) => *slot = Some(sampler),
             (Err(error), _) => {
                 self.terminal.warn(format!("no resources are recorded: {error:#}"));

@@ -14,6 +14,8 @@ mod matmul;
 mod models;
 mod monitor;
 mod node;
+mod node_links;
+mod node_load;
 mod node_part;
 mod node_place;
 mod predict;

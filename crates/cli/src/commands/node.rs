@@ -1,6 +1,7 @@
 //! `paceline node`: one task of a cluster, whatever describes it.
 
 use super::{
+    node_load::conclude,
     node_part::{Part, Talk},
     node_place::{ClusterArgs, place, program_version},
     train,
@@ -79,7 +80,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     watcher.done();
     let (summary, run) = outcome.map_err(explain)?;
     match summary {
-        Some(summary) if part.is_chief() => {
+        Some(mut summary) if part.is_chief() => {
+            conclude(run.path(), &mut summary, terminal);
             train::show(&summary, run.path(), part.cancel.load(Ordering::Relaxed), terminal)?;
         }
         Some(summary) => {

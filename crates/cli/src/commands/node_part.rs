@@ -2,8 +2,9 @@
 //! that `paceline train` starts.
 
 use super::{
+    node_links,
+    node_load::{Gatherer, Loads, record_and_tell},
     train_report::{missing, words},
-    train_show::record_resources,
 };
 use paceline_cluster::{
     Endpoint, TaskId,
@@ -83,7 +84,9 @@ impl Part<'_> {
             host: Machine::detect().host,
             cancel: Arc::clone(&self.cancel),
         };
-        let inbox = Inbox::new(onlooker);
+        let loads = Loads::default();
+        let inbox = Inbox::new(Box::new(Gatherer { onlooker, loads: Arc::clone(&loads) }));
+        let address = endpoint.address().to_string();
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {
@@ -105,13 +108,18 @@ impl Part<'_> {
             }
             start = Start::In { run: run.clone() };
         }
-        let sampler = record_resources(&run.resources_path(&self.own.to_string()));
+        let capacity = node_links::measure(&session);
+        let sampler = record_and_tell(&run, &session, address, capacity);
         if let Err(error) = &sampler {
             observer.warned(&format!("no resources are recorded: {error:#}"));
         }
         let control = Control { cancel: &self.cancel, observer };
         let task = Task { session: &session, inbox: &inbox };
-        let summary = train_task(self.spec, self.parts, &start, &control, task)?;
+        let mut summary = train_task(self.spec, self.parts, &start, &control, task)?;
+        if let Some(summary) = &mut summary {
+            let told = std::mem::take(&mut *loads.lock().unwrap_or_else(PoisonError::into_inner));
+            summary.tasks = told.into_values().collect();
+        }
         Ok((summary, run))
     }
 }

@@ -4,6 +4,7 @@
 //! watched by `train_local`.
 
 use super::{
+    node_load::conclude,
     serve::Beside,
     train_flags::Flags,
     train_local,
@@ -48,11 +49,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let control = Control { cancel: &cancel, observer: &watcher };
     let result = train(&spec, &parts, &start, &control);
     watcher.done();
-    let summary = result.map_err(explain)?;
+    let mut summary = result.map_err(explain)?;
     let folder = match &start {
         Start::New { out } => out.join(&summary.run),
         Start::In { run } | Start::Resume { run } => run.path().to_path_buf(),
     };
+    conclude(&folder, &mut summary, terminal);
     show(&summary, &folder, cancel.load(Ordering::Relaxed), terminal)?;
     Ok(Exit::Done)
 }

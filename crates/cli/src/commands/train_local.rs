@@ -1,6 +1,7 @@
 //! `paceline train` with several tasks: a process for each on this machine, watched from here.
 
 use super::{
+    node_load::conclude,
     train,
     train_flags::Flags,
     train_report::{Order, Report, Word},
@@ -85,7 +86,8 @@ pub(super) fn exec(
     drop(job);
     watcher.done();
     outcome?;
-    let summary = summary.context("the chief ended without a word")?;
+    let mut summary = summary.context("the chief ended without a word")?;
+    conclude(run.path(), &mut summary, terminal);
     train::show(&summary, run.path(), cancel.load(Ordering::Relaxed), terminal)?;
     Ok(Exit::Done)
 }

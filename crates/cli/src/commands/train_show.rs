@@ -5,7 +5,7 @@ use crate::{
     terminal::{Progress as Bar, Table, Terminal, Unit},
 };
 use paceline_cluster::session::SessionError;
-use paceline_probes::{Layout, Roots, Sampler, Target, Writer};
+use paceline_probes::{Layout, Reading, Roots, Sampler, Target, Writer};
 use paceline_runs::{Evaluation, RunFolder, Summary};
 use paceline_strategies::{Combine, StrategyError, find};
 use paceline_trainer::{Observer, Progress, RunPlan, TrainError};
@@ -40,13 +40,17 @@ impl<'a> Watcher<'a> {
 /// Seconds between two readings of the machine.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
-/// Records the machine's resources until dropped; a resumed run goes on with its file.
-pub(super) fn record_resources(path: &Path) -> anyhow::Result<Sampler> {
+/// Records the machine's resources until dropped, and shows each reading to `each`; a resumed run goes on with its file.
+pub(super) fn record_resources(
+    path: &Path,
+    mut each: impl FnMut(&Reading) + Send + 'static,
+) -> anyhow::Result<Sampler> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
     let mut writer = Writer::new(BufWriter::new(file), Layout::Full)?;
     let sampler = Sampler::start(&Roots::default(), Target::own(), SAMPLE_EVERY, move |reading| {
         // A full disk must not end a run; the gap in the recording shows it.
         let _ = writer.write(&reading);
+        each(&reading);
     })?;
     Ok(sampler)
 }
@@ -62,7 +66,7 @@ impl Observer for Watcher<'_> {
         }
         let Some(task) = &self.task else { return };
         let path = run.resources_path(task);
-        match (record_resources(&path), self.sampler.lock()) {
+        match (record_resources(&path, |_| ()), self.sampler.lock()) {
             (Ok(sampler), Ok(mut slot)) => *slot = Some(sampler),
             (Err(error), _) => {
                 self.terminal.warn(format!("no resources are recorded: {error:#}"));

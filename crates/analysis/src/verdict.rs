@@ -33,6 +33,8 @@ const TINY_STEP_SECONDS: f64 = 100e-6;
 const TAKEN: f64 = 0.25;
 /// Cores are all in use when less than this share of them is idle.
 const IDLE: f64 = 0.15;
+/// A run whose threads were ready and had no core for this share of their time wants more than it gets.
+const MISSED: f64 = 0.15;
 /// A cgroup that stops its processes for this share of the time holds them up.
 const THROTTLED: f64 = 0.1;
 /// A disk that is busy, or waited for, this share of the time is what input waits for.
@@ -219,11 +221,13 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
         let (cores, busy, own) = (node.cores?, node.busy?, node.own?);
         let taken = (busy - own).max(0.0) / cores;
         let idle = (cores - busy) / cores;
-        (taken >= TAKEN && idle <= IDLE).then_some((node, taken, cores))
+        // Cores that a run does not ask for are not taken from it: it may wait for a disk.
+        let missed = node.waiting.map_or(taken, |waiting| waiting / (waiting + own).max(1e-9));
+        (taken >= TAKEN && idle <= IDLE && missed >= MISSED).then_some((node, taken, cores, missed))
     });
-    let (node, taken, cores) = taken.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (node, taken, cores, missed) = taken.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let culprit = format!("{OTHERS}{}", place(node));
-    Some(Found::new(Limit::TakenCores, taken).by(&culprit, Some(taken * cores)))
+    Some(Found::new(Limit::TakenCores, taken.min(missed)).by(&culprit, Some(taken * cores)))
 }
 
 /// The phase that holds the steps up, and what lies behind it.
@@ -280,7 +284,10 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
 
 /// One worker whose own work takes much longer than that of the others, which wait for it meanwhile.
 fn straggler(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
-    if evidence.wait < 0.5 * HOLDS_UP || around.workers.len() < 2 {
+    let count = around.workers.len() as f64;
+    // Waited for is the share of those who wait: the straggler itself never does.
+    let waited = evidence.wait * count / (count - 1.0);
+    if count < 2.0 || waited < 0.5 * HOLDS_UP {
         return None;
     }
     let mut workers: Vec<&WorkerLoad> =
@@ -291,8 +298,7 @@ fn straggler(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     let factor = slowest.own_seconds_per_step / usual;
     (factor >= STRAGGLES).then(|| {
         // At best everybody is as fast as the others are; more than is waited cannot be saved.
-        let saving = (1.0 - 1.0 / factor)
-            .min(evidence.wait * around.workers.len() as f64 / others.len() as f64);
+        let saving = (1.0 - 1.0 / factor).min(waited);
         Found::new(Limit::Straggler, saving).by(&slowest.task, Some(factor))
     })
 }

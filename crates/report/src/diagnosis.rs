@@ -197,6 +197,7 @@ fn nodes(loads: &[TaskLoad]) -> Vec<NodeLoad> {
                 cores: Some(tasks[0].cores as f64).filter(|cores| told_apart && *cores > 0.0),
                 busy: busy.filter(|_| told_apart),
                 own,
+                waiting: sum(|load| load.waiting_cores),
                 throttled: most(|load| load.throttled),
                 disk_busy: most(|load| load.disk_busy),
                 disk_pressure: most(|load| load.disk_pressure),

@@ -148,7 +148,7 @@ const RESOURCES: &[(&str, &str, &str, f64)] = &[
     ("Received from the network", "network_received_bytes_per_second", "MB/s", 1e6),
     ("Sent to the network", "network_sent_bytes_per_second", "MB/s", 1e6),
     ("Loopback traffic", "loopback_bytes_per_second", "MB/s", 1e6),
-    ("Waiting for cores", "pressure_cpu_percent", "% of the time", 1.0),
+    ("Cores wanted and not there", "process_waiting_percent", "of one core, %", 1.0),
 ];
 /// A resource below this in its chart's unit was not used to speak of.
 const UNUSED: f64 = 0.05;

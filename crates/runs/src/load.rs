@@ -20,6 +20,8 @@ pub struct TaskLoad {
     pub cores: usize,
     /// Cores that the task kept busy.
     pub process_cores: Option<f64>,
+    /// Cores that the task was ready to use and did not get.
+    pub waiting_cores: Option<f64>,
     /// Cores of the host that anybody kept busy.
     pub machine_cores: Option<f64>,
     /// Threads of the task.
@@ -54,8 +56,12 @@ impl TaskLoad {
             host: machine.host.clone(),
             cores: machine.host_cpus,
             process_cores: share("process_cpu_percent"),
-            machine_cores: share("cpu_idle_percent")
-                .map(|idle| (1.0 - idle) * machine.host_cpus as f64),
+            waiting_cores: share("process_waiting_percent"),
+            machine_cores: share("cpu_idle_percent").map(|idle| {
+                // A core that waits for a disk is free for others.
+                let free = idle + share("cpu_iowait_percent").unwrap_or(0.0);
+                (1.0 - free).max(0.0) * machine.host_cpus as f64
+            }),
             threads: mean("process_threads"),
             throttled: share("cgroup_throttled_percent"),
             disk_busy: share("disk_busiest_percent"),
@@ -77,7 +83,8 @@ mod tests {
     fn what_was_not_recorded_is_absent_not_zero() {
         let machine = Machine { host: "a".to_owned(), host_cpus: 4, ..Machine::default() };
         let load = TaskLoad::from_means("ps/0", &machine, |column| match column {
-            "cpu_idle_percent" => Some(25.0),
+            "cpu_idle_percent" => Some(15.0),
+            "cpu_iowait_percent" => Some(10.0),
             "process_cpu_percent" => Some(150.0),
             _ => None,
         });

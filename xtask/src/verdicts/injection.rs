@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Other programs that keep every core busy.
 pub(super) struct Burners(Vec<Child>);
@@ -157,6 +157,48 @@ fn whole_disk(path: &Path) -> anyhow::Result<String> {
         return Ok(fs::read_to_string(disk)?.trim().to_owned());
     }
     Ok(format!("{major}:{minor}"))
+}
+
+/// Who used the cores, by the kernel's own counts: an account that does not come from the program under test.
+pub(super) struct Cores {
+    at: Instant,
+    /// Hundredths of a second that all cores were busy, and those of our own children that have ended.
+    busy: u64,
+    own: u64,
+}
+
+impl Cores {
+    pub(super) fn now() -> Cores {
+        let numbers = |text: &str, skip: usize| -> Vec<u64> {
+            text.split_whitespace().skip(skip).filter_map(|word| word.parse().ok()).collect()
+        };
+        let machine = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let modes = numbers(machine.lines().next().unwrap_or_default(), 1);
+        // user nice system idle iowait irq softirq steal
+        let busy = modes.iter().enumerate().filter(|(at, _)| ![3, 4].contains(at) && *at < 8);
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let times = numbers(stat.rsplit(')').next().unwrap_or_default(), 12);
+        let busy = busy.map(|(_, ticks)| ticks).sum();
+        Cores { at: Instant::now(), busy, own: times.iter().take(4).sum() }
+    }
+
+    /// Cores that neither we nor our children kept busy since then.
+    pub(super) fn foreign(&self) -> f64 {
+        let now = Cores::now();
+        let ticks = (now.busy - self.busy).saturating_sub(now.own - self.own);
+        ticks as f64 / 100.0 / (now.at - self.at).as_secs_f64()
+    }
+}
+
+/// Waits until the machine has little to do; not for ever.
+pub(super) fn wait_for_quiet() {
+    for _ in 0..200 {
+        let before = Cores::now();
+        std::thread::sleep(Duration::from_millis(100));
+        if before.foreign() <= 0.2 {
+            return;
+        }
+    }
 }
 
 /// Two hosts on one cable: network namespaces, of which nothing leaves.

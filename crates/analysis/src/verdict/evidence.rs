@@ -59,6 +59,8 @@ pub struct NodeLoad {
     pub busy: Option<f64>,
     /// Cores that the run's processes kept busy there.
     pub own: Option<f64>,
+    /// Cores that they were ready to use and did not get.
+    pub waiting: Option<f64>,
     /// Share of the time that the cgroup's quota stopped the processes.
     pub throttled: Option<f64>,
     /// Share of the time that the busiest disk was busy.

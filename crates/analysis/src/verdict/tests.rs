@@ -84,6 +84,13 @@ fn other_programs_are_blamed_only_when_no_core_is_left() {
     // Half of the machine was free: whatever the others did, they were not in the way.
     let four = on(NodeLoad { cores: Some(4.0), ..full.clone() });
     assert_eq!(judge_within(&burned, &four).limit, Limit::IdleCores);
+    // A run that waits for a disk hardly asks for a core: none was taken from it.
+    let idler = NodeLoad { own: Some(0.1), waiting: Some(0.01), ..full.clone() };
+    assert_ne!(judge_within(&burned, &on(idler)).limit, Limit::TakenCores);
+    let eager = NodeLoad { waiting: Some(0.5), ..full.clone() };
+    let verdict = judge_within(&burned, &on(eager));
+    assert_eq!(verdict.limit, Limit::TakenCores);
+    assert!((verdict.saving - 1.0 / 3.0).abs() < 1e-9, "{}", verdict.saving);
     // A run that waits for its peers does not want the cores that others use.
     let waiting =
         Evidence { compute: 0.2, wait: 0.75, input: 0.05, busy_cores: Some(0.4), ..run() };
@@ -147,6 +154,9 @@ fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
     assert_eq!(judge_within(&waiting, &equal).limit, Limit::Synchronisation);
     let two = Surroundings { workers: vec![worker(0, 30.0), worker(1, 10.0)], ..quiet() };
     assert_eq!(judge_within(&waiting, &two).culprit.as_deref(), Some("worker/0"));
+    // A task that is stopped now and then is often stopped while it exchanges; the other one waits a quarter of the time all the same.
+    let halting = Evidence { input: 0.0, compute: 0.27, exchange: 0.6, wait: 0.125, ..run() };
+    assert_eq!(judge_within(&halting, &two).culprit.as_deref(), Some("worker/0"));
 }
 
 #[test]

@@ -117,6 +117,9 @@ pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String
                 "{on}{own:.1} cores busy for this run, {all:.1} of {cores:.0} in all"
             ));
         }
+        if let Some(waiting) = node.waiting.filter(|waiting| *waiting >= 0.05) {
+            lines.push(format!("{on}{waiting:.1} more cores were wanted and not there"));
+        }
         let shares = [
             ("the cgroup's quota stopped the processes", node.throttled),
             ("the busiest disk was busy", node.disk_busy),

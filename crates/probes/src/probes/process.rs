@@ -3,7 +3,7 @@
 use super::reread;
 use crate::counter::{growth, value_of, word};
 use crate::probe::{Column, Detail, Entry, Probe};
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Registry entry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -26,6 +26,10 @@ pub(crate) const ENTRY: Entry = Entry {
             name: "process_written_bytes_per_second",
             about: "bytes the process caused to be written",
         },
+        Column {
+            name: "process_waiting_percent",
+            about: "of one core, time its threads were ready to run and had none: 200 is two cores missing",
+        },
     ],
     open: |roots, target| {
         Box::new(Process {
@@ -33,6 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
             ticks: ticks_per_second(),
             text: String::new(),
             old: None,
+            waited: BTreeMap::new(),
         })
     },
 };
@@ -45,6 +50,8 @@ struct Process {
     ticks: f64,
     text: String,
     old: Option<Counts>,
+    /// Nanoseconds that each thread has waited for a core so far.
+    waited: BTreeMap<u32, u64>,
 }
 
 impl Probe for Process {
@@ -52,9 +59,14 @@ impl Probe for Process {
         values.fill(None);
         let Some(new) = self.counts() else {
             self.old = None; // the process is gone
+            self.waited.clear();
             return;
         };
         let seconds = elapsed.as_secs_f64();
+        let waited = self.waiting();
+        if let (Some(nanoseconds), true) = (waited, seconds > 0.0 && self.old.is_some()) {
+            values[8] = Some(100.0 * nanoseconds as f64 * 1e-9 / seconds);
+        }
         if let (Some(old), true) = (self.old, seconds > 0.0) {
             let rate =
                 |index: usize| growth(old[index], new[index]).map(|grown| grown as f64 / seconds);
@@ -75,6 +87,28 @@ impl Probe for Process {
 }
 
 impl Process {
+    /// Nanoseconds that all threads together have waited for a core since the last call, where the kernel counts them.
+    fn waiting(&mut self) -> Option<u64> {
+        let mut now = BTreeMap::new();
+        let mut sum = 0;
+        for entry in std::fs::read_dir(self.folder.join("task")).ok()?.flatten() {
+            let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            // A thread that ends in between takes its last few milliseconds with it.
+            if !reread(&entry.path().join("schedstat"), &mut self.text) {
+                continue;
+            }
+            let waited = word(&self.text, 1)?;
+            // One that is new has waited only since it began.
+            let before = self.waited.get(&thread).copied().unwrap_or(0);
+            sum += waited.saturating_sub(before);
+            now.insert(thread, waited);
+        }
+        self.waited = now;
+        (!self.waited.is_empty()).then_some(sum)
+    }
+
     fn counts(&mut self) -> Option<Counts> {
         if !reread(&self.folder.join("stat"), &mut self.text) {
             return None;
@@ -115,17 +149,42 @@ mod tests {
     #[test]
     fn our_own_process_has_memory_and_threads() {
         let mut probe = (ENTRY.open)(&Roots::default(), Target::own());
-        let mut values = [None; 8];
+        let mut values = [None; 9];
         probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
         assert!(values[1].is_some_and(|rss| rss > 100_000.0), "{values:?}");
         assert!(values[3].is_some_and(|threads| threads >= 1.0));
     }
 
     #[test]
+    fn waiting_for_a_core_adds_up_over_threads_that_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("7");
+        let thread = |number: u32, waited: u64| {
+            let path = own.join(format!("task/{number}"));
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::write(path.join("schedstat"), format!("1 {waited} 3")).unwrap();
+        };
+        thread(7, 5_000_000_000);
+        thread(8, 1_000_000_000);
+        std::fs::write(own.join("stat"), "7 (a) S 1 1 1 0 -1 0 1 0 2 0 10 5 0 0 20 0 3 0 0")
+            .unwrap();
+        let roots = Roots { proc: folder.path().into(), ..Roots::default() };
+        let mut probe = (ENTRY.open)(&roots, Target(7));
+        let mut values = [None; 9];
+        probe.sample(Duration::from_secs(1), &mut values, &mut Detail::new());
+        assert_eq!(values[8], None, "no interval yet");
+        thread(7, 5_250_000_000);
+        std::fs::remove_dir_all(own.join("task/8")).unwrap();
+        thread(9, 500_000_000);
+        probe.sample(Duration::from_secs(1), &mut values, &mut Detail::new());
+        assert_eq!(values[8], Some(75.0));
+    }
+
+    #[test]
     fn a_process_that_ended_is_unknown_not_zero() {
         let mut probe = (ENTRY.open)(&Roots::default(), Target(u32::MAX));
-        let mut values = [Some(1.0); 8];
+        let mut values = [Some(1.0); 9];
         probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
-        assert_eq!(values, [None; 8]);
+        assert_eq!(values, [None; 9]);
     }
 }

@@ -80,6 +80,71 @@ fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
     assert!(TcpStream::connect(&address).is_err(), "the page outlived its run");
 }
 
+/// The line of the only run there is.
+fn only_run(address: &str, wanted: &str) -> serde_json::Value {
+    let begun = Instant::now();
+    loop {
+        let answer = get(address, "/api/runs");
+        let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let found: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        if found["runs"][0]["state"] == wanted {
+            return found["runs"][0].clone();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "never {wanted}: {answer}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
+    let root = tempfile::tempdir().unwrap();
+    let key = root.path().join("key");
+    paceline_cluster::ClusterKey::generate().unwrap().save(&key).unwrap();
+    let ports: Vec<u16> = (0..2)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+        .map(|listener| listener.local_addr().unwrap().port())
+        .collect();
+    let node = |index: usize, out: &str| {
+        let cluster = format!(
+            r#"{{"cluster":{{"worker":["127.0.0.1:{}","127.0.0.1:{}"]}},"task":{{"type":"worker","index":{index}}}}}"#,
+            ports[0], ports[1]
+        );
+        let flags = "node --model softmax --data generated:digits?examples=300 --strategy multi-worker --steps 20 --no-tensorboard";
+        paceline(&flags.split(' ').collect::<Vec<_>>())
+            .arg("--out")
+            .arg(root.path().join(out))
+            .env("TF_CONFIG", cluster)
+            .env("PACELINE_KEY_FILE", &key)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let runs = root.path().join("chief");
+    let mut page = paceline(&["serve", runs.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(page.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = address(&line).unwrap();
+    let mut chief = node(0, "chief");
+    let forming = only_run(&address, "forming");
+    assert_eq!(forming["model"], "softmax", "{forming}");
+    assert_eq!(forming["verdict"], "waiting for worker/1", "{forming}");
+    let mut other = node(1, "other");
+    let done = only_run(&address, "done");
+    assert_eq!(done["workers"], 2, "{done}");
+    assert!(chief.wait().unwrap().success() && other.wait().unwrap().success());
+    // What both machines did is in the chief's summary, though the other's records lie elsewhere.
+    let name = done["name"].as_str().unwrap();
+    let text = std::fs::read_to_string(runs.join(name).join("summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(summary["diagnosis"]["limit"].is_string(), "{text}");
+    Command::new("kill").args(["-INT", &page.id().to_string()]).status().unwrap();
+    page.wait().unwrap();
+}
+
 #[test]
 fn a_page_for_others_wants_a_token_worth_its_name() {
     let output = paceline(&["serve", "/tmp", "--listen", "127.0.0.1:0", "--token", "1234"])

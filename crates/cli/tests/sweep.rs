@@ -112,6 +112,37 @@ fn a_sweep_that_was_killed_goes_on_where_it_was() {
     assert_eq!(rows(&out).len(), 5, "finished cells are not run again");
 }
 
+/// Processes whose command line names a path.
+fn processes_with(path: &str) -> usize {
+    let folders = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = folders.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(path)).count()
+}
+
+#[test]
+fn a_sweep_that_was_killed_leaves_no_cell_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("s").to_str().unwrap().to_owned();
+    let call = ["sweep", "--out", &out, "--vary", "strategy=multi-worker", "--", "train"];
+    let cell = ["--model", "softmax", "--data", DATA, "--steps", "1000000000", "--no-tensorboard"];
+    let mut command = paceline(&call);
+    command.args(cell).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let begun = Instant::now();
+    // The sweep itself and its cell name the folder.
+    while processes_with(&out) < 2 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(processes_with(&out) >= 2, "no cell within a minute");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begun = Instant::now();
+    while processes_with(&out) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "a cell goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn every_recipe_says_what_it_would_run() {
     let listed = paceline(&["list", "recipes", "--json"]).output().unwrap();

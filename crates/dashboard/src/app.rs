@@ -7,7 +7,7 @@ use paceline_report::page::Page;
 use paceline_report::table::{Column, Table};
 use paceline_report::theme;
 use paceline_report::training::{self, RunView};
-use paceline_runs::{RunFolder, RunState, format_utc};
+use paceline_runs::{RunFolder, RunState, StartTable, format_utc};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -174,7 +174,11 @@ impl App {
         if request.header("if-none-match") == tag {
             return Response::new(304, "application/json", "");
         }
-        let mut response = match details(&run, task) {
+        let found = match run.start_table() {
+            Some(table) if RunFolder::forming(run.path()).is_some() => Ok(forming(&run, &table)),
+            _ => details(&run, task),
+        };
+        let mut response = match found {
             Ok(value) => Response::json(&value),
             Err(error) => Response::text(500, &error.to_string()),
         };
@@ -233,6 +237,23 @@ impl App {
             Err(error) => Response::text(500, &error.to_string()),
         }
     }
+}
+
+/// The page of a run whose tasks are finding each other.
+fn forming(run: &RunFolder, table: &StartTable) -> Value {
+    let tasks = runs::tasks(run, &[]);
+    let (here, all) = (tasks.len() - table.missing().count(), tasks.len());
+    let mut page = Page::new("", "");
+    page.section(&format!("{here} of {all} tasks have joined"));
+    page.table(&task_table(&tasks));
+    page.remark("The run begins when everybody is there, or ends by its deadline with the names of those who are not.");
+    json!({
+        "state": runs::forming_state(table),
+        "html": page.body(),
+        "steps": false,
+        "tasks": [],
+        "logs": logs::list(run.path()),
+    })
 }
 
 /// A run's page: tasks, charts, logs; of one task only, if named.

@@ -1,7 +1,8 @@
 //! What the page knows about runs: found by walking the folder, remembered while their files do not change.
 
 use paceline_runs::{
-    Event, Record, RunFolder, RunState, Summary, TaskJoined, read_last_events, unix_seconds,
+    Event, Record, RunFolder, RunState, StartRow, StartTable, Summary, TaskJoined,
+    read_last_events, unix_seconds,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -80,7 +81,10 @@ impl Runs {
                 {
                     return Some(line.clone());
                 }
-                let line = line(&name, &RunFolder::open(&path).ok()?);
+                let line = match RunFolder::open(&path) {
+                    Ok(run) => line(&name, &run),
+                    Err(_) => forming(&name, &RunFolder::forming(&path)?),
+                };
                 known.insert(name, (summary, line.clone()));
                 Some(line)
             })
@@ -98,7 +102,8 @@ impl Runs {
             return None;
         }
         let path = fs::canonicalize(self.root.join(relative)).ok()?;
-        path.starts_with(&self.root).then(|| RunFolder::open(&path).ok()).flatten()
+        let run = || RunFolder::open(&path).ok().or_else(|| RunFolder::forming(&path));
+        path.starts_with(&self.root).then(run).flatten()
     }
 }
 
@@ -118,7 +123,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
         }
         let path = folder.join(&name);
         let full = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-        if path.join("plan.json").is_file() {
+        if path.join("plan.json").is_file() || path.join("tasks.json").is_file() {
             names.push(full);
         } else if depth > 1 {
             walk(&path, &full, depth - 1, names);
@@ -207,6 +212,26 @@ fn unfinished(line: &mut Line, run: &RunFolder, state: &str) {
     }
 }
 
+/// The state of a run whose tasks are finding each other: the chief renews the table of them a few times a second.
+pub(crate) fn forming_state(table: &StartTable) -> &'static str {
+    if unix_seconds() - table.written > SILENT { "died" } else { "forming" }
+}
+
+fn forming(name: &str, run: &RunFolder) -> Line {
+    let table = run.start_table().unwrap_or_default();
+    let missing: Vec<&str> = table.missing().map(|row| row.task.as_str()).collect();
+    Line {
+        name: name.to_owned(),
+        state: forming_state(&table).to_owned(),
+        workers: table.tasks.len() as u64,
+        started: table.written,
+        verdict: format!("waiting for {}", missing.join(", ")),
+        model: table.model.clone(),
+        strategy: table.strategy.clone(),
+        ..Line::default()
+    }
+}
+
 /// A task as its log tells.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Task {
@@ -220,17 +245,28 @@ pub(crate) struct Task {
     pub(crate) words: String,
 }
 
+impl From<StartRow> for Task {
+    fn from(row: StartRow) -> Task {
+        let since = format!("for {:.0} s", row.seconds);
+        Task {
+            words: match (row.state.as_str(), row.error) {
+                ("waiting", Some(error)) => format!("{since}, last error: {error}"),
+                ("waiting", None) => since,
+                _ if row.host.is_empty() => String::new(),
+                _ => format!("on {}", row.host),
+            },
+            task: row.task,
+            address: row.address,
+            state: row.state,
+            ..Task::default()
+        }
+    }
+}
+
 /// The tasks of a run: who has joined, how far each is, and who is missing or lost.
 pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
-    let mut tasks: Vec<Task> = wanted(run)
-        .into_iter()
-        .map(|(task, address)| Task {
-            task,
-            address,
-            state: "waiting".to_owned(),
-            ..Task::default()
-        })
-        .collect();
+    let table = run.start_table().unwrap_or_default();
+    let mut tasks: Vec<Task> = table.tasks.into_iter().map(Task::from).collect();
     fn of<'a>(tasks: &'a mut Vec<Task>, name: &str) -> &'a mut Task {
         let at = tasks.iter().position(|task| task.task == name).unwrap_or_else(|| {
             tasks.push(Task { task: name.to_owned(), ..Task::default() });
@@ -242,12 +278,19 @@ pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
         let task = of(&mut tasks, &record.task);
         task.last = record.time;
         match &record.event {
-            Some(Event::TaskJoined(TaskJoined { role, address, process, .. })) => {
-                task.role.clone_from(role);
-                task.address = address.clone().unwrap_or_else(|| std::mem::take(&mut task.address));
-                task.joined = Some(record.time);
-                task.state = "joined".to_owned();
-                task.words = format!("process {process}");
+            // The chief writes this of every task that joins; the name of that task is in it.
+            Some(Event::TaskJoined(TaskJoined { role, address, process, host, .. })) => {
+                let name = if role.contains('/') { role.clone() } else { record.task.clone() };
+                let (role, time) = (role.clone(), record.time);
+                let (address, words) = (address.clone(), format!("process {process} on {host}"));
+                let task = of(&mut tasks, &name);
+                task.role = role;
+                task.address = address.unwrap_or_else(|| std::mem::take(&mut task.address));
+                task.joined = Some(time);
+                if task.state.is_empty() || task.state == "waiting" {
+                    task.state = "joined".to_owned();
+                }
+                task.words = words;
             }
             Some(Event::RunStarted(_)) => task.state = "running".to_owned(),
             Some(Event::Step(step)) => {
@@ -274,22 +317,6 @@ pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
         }
     }
     tasks
-}
-
-/// Tasks that the plan names, with their addresses, where it describes a cluster.
-fn wanted(run: &RunFolder) -> Vec<(String, String)> {
-    let plan: Value = run.plan().unwrap_or(Value::Null);
-    let Some(tasks) = plan.pointer("/cluster/tasks").and_then(Value::as_array) else {
-        return Vec::new();
-    };
-    let text = |value: &Value, key: &str| {
-        value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    tasks
-        .iter()
-        .map(|task| (text(task, "task"), text(task, "address")))
-        .filter(|(task, _)| !task.is_empty())
-        .collect()
 }
 
 /// Changes whenever a file of the run does.

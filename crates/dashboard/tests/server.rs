@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
-use support::{Running, finished, joined, parts, planned, started, step};
+use support::{Running, finished, forming, joined, parts, planned, started, step};
 
 fn json(body: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
@@ -48,14 +48,25 @@ fn runs_are_listed_as_far_as_they_came() {
 #[test]
 fn the_start_table_shows_who_is_missing() {
     let root = tempfile::tempdir().unwrap();
-    let run = planned(root.path(), "forming", "lenet");
-    let plan = r#"{"spec":{"model":"lenet"},"cluster":{"tasks":[
-        {"task":"worker/0","address":"127.0.0.1:1"},{"task":"worker/1","address":"127.0.0.1:2"}]}}"#;
-    std::fs::write(run.path().join("plan.json"), plan).unwrap();
-    let mut log = EventLog::append(&run.events_path("worker/0"), "worker/0").unwrap();
-    log.write(paceline_runs::unix_seconds(), &joined("worker")).unwrap();
-    log.flush().unwrap();
+    let run = forming(root.path(), "forming", "waiting");
     let server = Running::of(root.path());
+    let line = json(&server.get("/api/runs").1)["runs"][0].clone();
+    assert_eq!((&line["state"], &line["model"]), (&Value::from("forming"), &Value::from("lenet")));
+    assert_eq!(line["verdict"], "waiting for worker/1");
+    let answer = json(&server.get("/api/run?name=forming").1);
+    let html = answer["html"].as_str().unwrap();
+    assert!(html.contains("1 of 2 tasks have joined") && html.contains("127.0.0.1:2"), "{html}");
+    assert!(html.contains("connection refused"), "{html}");
+    // A chief that is gone renews nothing.
+    let mut old = run.start_table().unwrap();
+    old.written -= 60.0;
+    run.write_start_table(&old).unwrap();
+    assert_eq!(json(&server.get("/api/runs").1)["runs"][0]["state"], "died");
+    // Once it has a plan it is a run like any other, and those who never came are still named.
+    planned(root.path(), "forming", "lenet");
+    let mut log = EventLog::append(&run.events_path("worker/0"), "worker/0").unwrap();
+    log.write(paceline_runs::unix_seconds(), &joined("worker/0")).unwrap();
+    log.flush().unwrap();
     let answer = json(&server.get("/api/run?name=forming").1);
     let states: Vec<&str> = answer["tasks"]
         .as_array()

@@ -1,7 +1,8 @@
 //! The files a training run leaves behind.
 //!
 //! ```text
-//! RUN/  plan.json             what was going to happen (written before the first step)
+//! RUN/  tasks.json            who has come and who is missing, until everybody is there
+//!       plan.json             what was going to happen (written before the first step)
 //!       machine.json          where it happened: CPU, limits, memory, versions
 //!       events-<task>.jsonl   what happened, one JSON object a line, versioned
 //!       resources-<task>.csv  what the machine did meanwhile
@@ -25,6 +26,7 @@ mod machine;
 mod recorder;
 mod resources;
 mod run_dir;
+mod start_table;
 mod summary;
 pub mod tensorboard;
 
@@ -41,4 +43,5 @@ pub use machine::Machine;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
 pub use resources::Resources;
 pub use run_dir::{RunFolder, RunState, list};
+pub use start_table::{StartRow, StartTable};
 pub use summary::{Diagnosis, Final, PhaseShares, Reached, Summary, Traffic, Worker};

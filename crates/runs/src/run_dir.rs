@@ -1,6 +1,9 @@
 //! Run folders: making one that nobody else has, and reading those that are there.
 
-use crate::{Machine, Record, RunsError, Summary, atomic_file::write_atomically, clock, event_log};
+use crate::{
+    Machine, Record, RunsError, StartTable, Summary, atomic_file::write_atomically, clock,
+    event_log,
+};
 use serde::Serialize;
 use std::{
     fs::{self, File},
@@ -12,6 +15,7 @@ use std::{
 const PLAN: &str = "plan.json";
 const MACHINE: &str = "machine.json";
 const SUMMARY: &str = "summary.json";
+const TASKS: &str = "tasks.json";
 
 /// A run's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +130,29 @@ impl RunFolder {
     /// Writes what is going to happen.
     pub fn write_plan(&self, plan: &impl Serialize) -> Result<(), RunsError> {
         self.write_json(PLAN, "plan", plan)
+    }
+
+    /// Writes who has come and who is missing.
+    pub fn write_start_table(&self, table: &StartTable) -> Result<(), RunsError> {
+        self.write_json(TASKS, "table of tasks", table)
+    }
+
+    /// Who had come and who was missing when that was written last; nothing for a run of one task.
+    #[must_use]
+    pub fn start_table(&self) -> Option<StartTable> {
+        self.read_json(TASKS, "table of tasks").ok()
+    }
+
+    /// A run whose tasks are only finding each other: it has a table of them and no plan yet.
+    #[must_use]
+    pub fn forming(path: &Path) -> Option<Self> {
+        (path.join(TASKS).is_file() && !path.join(PLAN).is_file()).then(|| Self::at(path))
+    }
+
+    /// Removes the folder of a run that never began; one with something in it stays.
+    pub fn abandon(&self) {
+        let _ = fs::remove_file(self.path.join(TASKS));
+        let _ = fs::remove_dir(&self.path);
     }
 
     /// Writes where it happens.

@@ -161,13 +161,11 @@ impl Runner<'_> {
         let file = File::create(log)
             .map_err(|source| SweepError::Write { path: log.to_owned(), source })?;
         let begin = Instant::now();
-        let mut child = Command::new(&self.program)
-            .args(arguments)
-            .arg("--json")
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file)
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--json").env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+        end_with_us(&mut command);
+        let mut child = command
             .spawn()
             .map_err(|source| SweepError::Start { program: self.program.clone(), source })?;
         let stdout = child.stdout.take();
@@ -247,6 +245,19 @@ impl Runner<'_> {
             std::thread::sleep(LOOK_EVERY);
         }
     }
+}
+
+/// Has the kernel end the child when this thread is gone: a sweep that is killed must not leave a cell behind that goes on for hours
+/// and disturbs the next one. The cell's own tasks follow it likewise.
+#[allow(unsafe_code)]
+fn end_with_us(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    let ask = || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec, one system call that neither allocates nor takes a lock.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Why a cell ended.

@@ -5,6 +5,19 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// No window, and no talk to the outside.
+pub(crate) const QUIETLY: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+];
+
 /// Chromium, if it is installed.
 ///
 /// # Panics
@@ -58,17 +71,7 @@ fn run(chromium: &Path, profile: &Path, args: &[&str]) -> String {
     let errors =
         std::fs::File::create(profile.join("stderr")).expect("the profile folder is there");
     let mut child = Command::new(chromium)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--disable-dev-shm-usage",
-        ])
+        .args(QUIETLY)
         .arg(format!("--user-data-dir={}", profile.join("profile").display()))
         .args(args)
         .stdin(Stdio::null())

@@ -4,6 +4,7 @@
 //! `CI=true` they are failures: a test that silently did nothing is worse than none.
 
 pub mod browser;
+pub mod devtools;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

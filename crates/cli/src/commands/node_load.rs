@@ -8,7 +8,9 @@ use paceline_cluster::{
 };
 use paceline_probes::{Reading, Sampler, Summary as Means};
 use paceline_report::{diagnosis, training::RunView};
-use paceline_runs::{Machine, RunFolder, Status, Summary, TaskLoad};
+use paceline_runs::{
+    Machine, RunFolder, StartRow, StartTable, Status, Summary, TaskLoad, unix_seconds,
+};
 use paceline_trainer::Onlooker;
 use std::{
     collections::BTreeMap,
@@ -22,15 +24,31 @@ const TELL_EVERY: f64 = 1.0;
 /// What all tasks told last.
 pub(super) type Loads = Arc<Mutex<BTreeMap<TaskId, TaskLoad>>>;
 
-/// Keeps what tasks tell of their machines; the rest goes to another onlooker.
+/// Keeps what tasks tell of their machines, and the table of those that are missing in the run's folder; the rest goes to another
+/// onlooker.
 pub(super) struct Gatherer {
     pub(super) onlooker: Box<dyn Onlooker>,
     pub(super) loads: Loads,
+    /// The run's folder and what is planned, at the chief.
+    pub(super) chiefs: Option<(RunFolder, StartTable)>,
 }
 
 impl Onlooker for Gatherer {
     fn table(&self, rows: &[Row]) {
         self.onlooker.table(rows);
+        let Some((run, plan)) = &self.chiefs else { return };
+        let tasks = rows.iter().map(|row| StartRow {
+            task: row.task.to_string(),
+            address: row.address.clone(),
+            host: row.host.clone(),
+            state: row.state.name().to_owned(),
+            seconds: row.seconds,
+            error: row.error.clone(),
+            clock_offset: row.offset.map(|offset| offset.seconds),
+        });
+        let table = StartTable { written: unix_seconds(), tasks: tasks.collect(), ..plan.clone() };
+        // Only for those who look on; a full disk will be noticed by the run itself.
+        let _ = run.write_start_table(&table);
     }
 
     fn noticed(&self, notice: &Notice) {

@@ -10,7 +10,7 @@ use paceline_cluster::{
     Endpoint, TaskId,
     session::{Notice, Row, Rules, Session, Settings, chief_of},
 };
-use paceline_runs::{Machine, RunFolder, Summary};
+use paceline_runs::{Machine, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_trainer::{
     Control, Inbox, Observer, Onlooker, Parts, RunSpec, Start, Task, TrainError, train_task,
@@ -85,14 +85,24 @@ impl Part<'_> {
             cancel: Arc::clone(&self.cancel),
         };
         let loads = Loads::default();
-        let inbox = Inbox::new(Box::new(Gatherer { onlooker, loads: Arc::clone(&loads) }));
+        let chiefs = match &start {
+            Start::In { run } | Start::Resume { run } if self.is_chief() => {
+                let plan = StartTable {
+                    model: self.spec.model.clone(),
+                    strategy: strategy.name.to_owned(),
+                    ..StartTable::default()
+                };
+                Some((run.clone(), plan))
+            }
+            _ => None,
+        };
+        let inbox = Inbox::new(Box::new(Gatherer { onlooker, loads: Arc::clone(&loads), chiefs }));
         let address = endpoint.address().to_string();
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {
                 if let Some(run) = made {
-                    // Nothing is in it yet; a folder with something in it stays.
-                    let _ = std::fs::remove_dir(run.path());
+                    run.abandon();
                 }
                 return Err(error.into());
             }

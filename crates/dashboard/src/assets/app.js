@@ -120,7 +120,7 @@ function listPage() {
       list();
       if (!runs.length) body.replaceChildren(element("tr", {}, element("td", { colspan: 11, class: "soft", text: "No runs yet: `paceline train` makes one." })));
     }
-    return runs.some((run) => run.state === "running") ? POLL : IDLE;
+    return runs.some((run) => run.state === "running" || run.state === "forming") ? POLL : IDLE;
   };
 }
 
@@ -144,7 +144,7 @@ function runPage(name) {
   };
   const address = () => `/api/run?name=${encodeURIComponent(name)}&task=${encodeURIComponent(task)}`;
   const show = (answer) => {
-    running = answer.state === "running";
+    running = answer.state === "running" || answer.state === "forming";
     state.replaceChildren(badge(answer.state));
     content.innerHTML = answer.html;
     const names = answer.tasks.map((one) => one.task);

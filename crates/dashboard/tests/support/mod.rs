@@ -4,8 +4,8 @@
 
 use paceline_dashboard::{Options, Server};
 use paceline_runs::{
-    Evaluation, Event, EventLog, Final, PhaseSeconds, PhaseShares, RunFolder, RunStarted, Status,
-    Step, Summary, TaskJoined, Worker, unix_seconds,
+    Evaluation, Event, EventLog, Final, PhaseSeconds, PhaseShares, RunFolder, RunStarted, StartRow,
+    StartTable, Status, Step, Summary, TaskJoined, Worker, unix_seconds,
 };
 use serde_json::json;
 use std::io::{Read, Write};
@@ -73,6 +73,29 @@ pub(crate) fn planned(root: &Path, name: &str, model: &str) -> RunFolder {
     });
     std::fs::write(path.join("plan.json"), plan.to_string()).unwrap();
     RunFolder::open(&path).unwrap()
+}
+
+/// A run of two tasks of which the second is in `state`; there is no plan yet.
+pub(crate) fn forming(root: &Path, name: &str, state: &str) -> RunFolder {
+    let path = root.join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    let run = RunFolder::at(&path);
+    let row = |task: &str, port: u16, state: &str| StartRow {
+        task: task.to_owned(),
+        address: format!("127.0.0.1:{port}"),
+        state: state.to_owned(),
+        seconds: 3.0,
+        error: (state == "waiting").then(|| "connection refused".to_owned()),
+        ..StartRow::default()
+    };
+    let table = StartTable {
+        written: unix_seconds(),
+        model: "lenet".to_owned(),
+        strategy: "multi-worker".to_owned(),
+        tasks: vec![row("worker/0", 1, "joined"), row("worker/1", 2, state)],
+    };
+    run.write_start_table(&table).unwrap();
+    run
 }
 
 pub(crate) fn step(step: u64) -> Event {

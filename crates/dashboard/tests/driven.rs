@@ -1,0 +1,107 @@
+//! The page as people use it: typed into and clicked in a real browser, while runs begin, go on and end.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod support;
+
+use paceline_runs::{EventLog, unix_seconds};
+use paceline_testing::{browser::chromium, devtools::Tab};
+use std::time::{Duration, Instant};
+use support::{Running, finished, forming, joined, planned, started, step};
+
+#[test]
+fn runs_are_filtered_compared_and_opened_by_hand() {
+    let Some(browser) = chromium() else { return };
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (name, model) in [("one", "softmax"), ("two", "lenet"), ("three", "lenet")] {
+        finished(root.path(), name, model, 0.9);
+    }
+    let server = Running::of(root.path());
+    let mut tab = Tab::open(&browser, &server.url, folder.path());
+    tab.wait_for("document.querySelectorAll('tbody tr').length === 3");
+    tab.fill("input[type=search]", "lenet done");
+    tab.wait_for("document.querySelectorAll('tbody tr').length === 2");
+    assert_eq!(tab.evaluate("document.querySelector('.count').textContent"), "2 of 3 runs");
+    tab.fill("input[type=search]", "no such run");
+    tab.wait_for("document.querySelectorAll('tbody tr').length === 0");
+    tab.fill("input[type=search]", " ");
+    tab.wait_for("document.querySelectorAll('tbody tr').length === 3");
+    assert_eq!(tab.evaluate("document.querySelector('.tools button').disabled"), true);
+    tab.click("tr[data-run=one] input");
+    tab.click("tr[data-run=two] input");
+    assert_eq!(
+        tab.evaluate("document.querySelector('.tools button').textContent"),
+        "Compare 2 runs"
+    );
+    tab.click(".tools button");
+    tab.wait_for(
+        "location.hash.startsWith('#/compare/') && document.body.innerText.includes('run by run')",
+    );
+    // Back, and into one of them.
+    tab.click(".tools a.button");
+    tab.click("tr[data-run=three]");
+    tab.wait_for("location.hash === '#/run/three' && document.querySelector('svg')");
+    assert_eq!(tab.evaluate("document.querySelector('.state').textContent"), "done");
+}
+
+#[test]
+fn a_run_is_followed_from_the_first_task_to_the_last_step() {
+    let Some(browser) = chromium() else { return };
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = forming(root.path(), "live", "waiting");
+    let server = Running::of(root.path());
+    let mut tab = Tab::open(&browser, &server.url, folder.path());
+    tab.wait_for("document.querySelector('.state.forming')");
+    tab.click("tr[data-run=live]");
+    tab.wait_for("document.body.innerText.includes('1 of 2 tasks have joined')");
+    tab.wait_for("document.body.innerText.includes('connection refused')");
+    forming(root.path(), "live", "joined");
+    tab.wait_for("document.body.innerText.includes('2 of 2 tasks have joined')");
+    // Everybody is there: the run begins, and the page with it.
+    let mut logs = ["worker/0", "worker/1"]
+        .map(|task| EventLog::append(&run.events_path(task), task).unwrap());
+    for (log, task) in logs.iter_mut().zip(["worker/0", "worker/1"]) {
+        log.write(unix_seconds(), &joined(task)).unwrap();
+        log.write(unix_seconds(), &started("lenet")).unwrap();
+        log.write(unix_seconds(), &step(10)).unwrap();
+        log.flush().unwrap();
+    }
+    planned(root.path(), "live", "lenet");
+    std::fs::create_dir_all(run.path().join("logs")).unwrap();
+    for (name, text) in [("worker-0.log", "I am the chief"), ("worker-1.log", "I am the other")] {
+        std::fs::write(run.path().join("logs").join(name), text).unwrap();
+    }
+    tab.wait_for("document.querySelector('.state.running')");
+    // Into one task, and into its log.
+    tab.wait_for("document.querySelectorAll('.tabs[aria-label=Task] button').length === 3");
+    let pressed =
+        "document.querySelector('.tabs[aria-label=Task] [aria-pressed=true]').textContent";
+    assert_eq!(tab.evaluate(pressed), "All tasks");
+    tab.click(".tabs[aria-label=Task] button:nth-child(3)");
+    tab.wait_for(&format!("{pressed} === 'worker/1'"));
+    tab.wait_for("document.querySelector('pre.log').textContent.includes('I am the chief')");
+    tab.click(".tabs[aria-label=Log] button:nth-child(2)");
+    tab.wait_for("document.querySelector('pre.log').textContent.includes('I am the other')");
+    // Every step shows without a reload; how soon is said, not asserted.
+    tab.evaluate("location.hash = '#'");
+    let mut delays: Vec<Duration> = Vec::new();
+    for at in 2..12 {
+        logs[0].write(unix_seconds(), &step(10 * at)).unwrap();
+        logs[0].flush().unwrap();
+        let begun = Instant::now();
+        tab.wait_for(&format!("document.querySelector('tr[data-step=\"{}\"]')", 10 * at));
+        delays.push(begun.elapsed());
+    }
+    delays.sort();
+    eprintln!("a step shows after {:?} at the median, {:?} at most", delays[5], delays[9]);
+    drop(logs);
+    let shots = paceline_testing::workspace().join("target/dashboard");
+    std::fs::create_dir_all(&shots).unwrap();
+    tab.picture(390, true, &shots.join("list-390-dark.png"));
+    tab.picture(390, false, &shots.join("list-390.png"));
+    assert_eq!(
+        tab.evaluate("document.documentElement.scrollWidth <= 390"),
+        true,
+        "wider than the phone"
+    );
+}

@@ -7,6 +7,7 @@
 //! Output is a pure function of its input: the same findings give the same bytes. All text from outside is escaped.
 
 pub mod chart;
+mod comparison;
 pub mod csv;
 pub mod diagnosis;
 mod escape;
@@ -14,6 +15,7 @@ pub mod experiment;
 mod number;
 pub mod page;
 pub mod table;
+mod tasks;
 pub mod theme;
 pub mod timeline;
 pub mod training;

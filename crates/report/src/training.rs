@@ -1,10 +1,12 @@
 //! Training runs as one page: what limits them first, then curves, time, resources, workers.
 
 use crate::chart::{Axis, Chart, Series, Span};
+use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
 use crate::diagnosis::diagnose;
 use crate::page::{Card, Figure, Page, Tone};
 use crate::table::{Column, Table};
+use crate::tasks;
 use crate::timeline::{self, PHASES};
 use paceline_analysis::scaling::{Rates, Scaling, scaling};
 use paceline_analysis::verdict::{Examples, Limit, Verdict};
@@ -181,7 +183,12 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
     }
     if runs.iter().any(|run| run.summary.workers.len() > 1) {
         page.section("Workers");
-        page.table(&workers(runs, &names));
+        page.table(&tasks::workers(runs, &names));
+        page.figures(&tasks::staleness(runs, &names).into_iter().collect::<Vec<_>>());
+    }
+    if runs.iter().any(|run| !run.summary.tasks.is_empty()) {
+        page.section("Machines, on average");
+        page.table(&tasks::machines(runs, &names));
     }
     let warnings: Vec<String> = runs
         .iter()
@@ -398,7 +405,7 @@ fn grouped(value: f64) -> String {
     out
 }
 
-fn decimal(value: f64, digits: usize) -> String {
+pub(crate) fn decimal(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "–".to_owned() }
 }
 
@@ -412,12 +419,17 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
         Column::numbers("time").unit("s"),
         Column::numbers("rate").unit("examples/s"),
         Column::numbers("against the first"),
+        Column::numbers("95 % interval"),
         Column::numbers("training loss"),
         Column::numbers("test loss"),
         Column::numbers("test accuracy").unit("%"),
     ]);
-    let first = runs.first().map_or(f64::NAN, |run| run.summary.examples_per_second);
-    for (run, name) in runs.iter().zip(names) {
+    let against = against_first(runs);
+    let words = caption(&against);
+    if !words.is_empty() {
+        table = table.captioned(words);
+    }
+    for ((run, name), against) in runs.iter().zip(names).zip(against) {
         let summary = &run.summary;
         table.rows.push(vec![
             name.clone(),
@@ -427,7 +439,10 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
             summary.global_steps.to_string(),
             decimal(summary.seconds, 2),
             grouped(summary.examples_per_second),
-            format!("{} x", decimal(summary.examples_per_second / first, 2)),
+            format!("{} x", decimal(against.value, 2)),
+            against
+                .interval
+                .map_or_else(|| "–".to_owned(), |(low, high, _)| format!("{low:.2} to {high:.2}")),
             decimal(summary.last.train_loss, 4),
             decimal(summary.last.test_loss, 4),
             decimal(100.0 * summary.last.test_accuracy, 2),
@@ -436,7 +451,8 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
     table
 }
 
-/// One curve per run; `point` picks the coordinates out of an event, given seconds since the start.
+/// One curve per run, and per worker where there is one run only; `point` picks the coordinates out of an event, given seconds since
+/// the start.
 fn curve(
     runs: &[RunView],
     names: &[String],
@@ -445,13 +461,20 @@ fn curve(
 ) -> Option<Figure> {
     let mut chart = Chart::new(title, x, y);
     for (index, (run, name)) in runs.iter().zip(names).enumerate() {
-        let points: Vec<(f64, f64)> = run
-            .records
-            .iter()
-            .filter_map(|record| point(record.event.as_ref()?, record.time - run.start()))
-            .collect();
-        if points.len() > 1 {
-            chart = chart.with(Series::line(name, points).colour(index));
+        let mut by_task: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        for record in &run.records {
+            let event = record.event.as_ref();
+            if let Some(at) = event.and_then(|event| point(event, record.time - run.start())) {
+                by_task.entry(&record.task).or_default().push(at);
+            }
+        }
+        by_task.retain(|_, points| points.len() > 1);
+        let several = runs.len() == 1 && by_task.len() > 1;
+        // Beside other runs the chief speaks for all.
+        let shown = if several { by_task.len() } else { 1 };
+        for (place, (task, points)) in by_task.into_iter().take(shown).enumerate() {
+            let (label, colour) = if several { (task, place) } else { (&**name, index) };
+            chart = chart.with(Series::line(label, points).colour(colour));
         }
     }
     if chart.series.is_empty() {
@@ -486,8 +509,20 @@ fn curves(runs: &[RunView], names: &[String]) -> Vec<Figure> {
             Event::Step(step) => Some((step.step as f64, step.loss)),
             _ => None,
         }),
+        curve(
+            runs,
+            names,
+            ("Training loss by time", seconds(), loss()),
+            |event, time| match event {
+                Event::Step(step) => Some((time, step.loss)),
+                _ => None,
+            },
+        ),
         curve(runs, names, ("Test loss by step", steps(), loss()), |event, _| {
             test(event).map(|(step, loss, _)| (step, loss))
+        }),
+        curve(runs, names, ("Test loss by time", seconds(), loss()), |event, time| {
+            test(event).map(|(_, loss, _)| (time, loss))
         }),
         curve(runs, names, ("Test accuracy by step", steps(), percent()), |event, _| {
             test(event).map(|(step, _, accuracy)| (step, 100.0 * accuracy))
@@ -536,26 +571,4 @@ fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
         },
     ));
     figures
-}
-
-fn workers(runs: &[RunView], names: &[String]) -> Table {
-    let mut table = Table::new([
-        Column::words("run"),
-        Column::words("task"),
-        Column::numbers("iterations"),
-        Column::numbers("examples"),
-        Column::numbers("busy").unit("s"),
-    ]);
-    for (run, name) in runs.iter().zip(names) {
-        for worker in &run.summary.workers {
-            table.rows.push(vec![
-                name.clone(),
-                worker.task.clone(),
-                worker.iterations.to_string(),
-                worker.examples.to_string(),
-                decimal(worker.seconds, 2),
-            ]);
-        }
-    }
-    table
 }

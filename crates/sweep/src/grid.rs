@@ -8,6 +8,7 @@ use crate::error::SweepError;
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// More cells than this are a slip of the keyboard.
 const MOST_CELLS: usize = 100_000;
@@ -27,11 +28,20 @@ pub struct Settings {
     pub vary: Vec<Axis>,
     /// Arguments for every cell, after all others.
     pub extra: Vec<String>,
+    /// Where the recipe's data set was found; nothing where it is drawn.
+    pub found_data: Option<PathBuf>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { scale: 1.0, repeats: None, seed: 1, vary: Vec::new(), extra: Vec::new() }
+        Self {
+            scale: 1.0,
+            repeats: None,
+            seed: 1,
+            vary: Vec::new(),
+            extra: Vec::new(),
+            found_data: None,
+        }
     }
 }
 

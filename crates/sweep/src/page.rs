@@ -430,6 +430,12 @@ fn failures(found: &Findings) -> Table {
     table
 }
 
+/// Whether a scaled number is part of what was run, beyond the drawing of data.
+fn used(recipe: &Recipe, name: &str) -> bool {
+    let run = format!("{:?} {:?} {:?}", recipe.arguments, recipe.flags, recipe.axis);
+    format!("{run} {:?}", recipe.setup).contains(&format!("{{{name}}}"))
+}
+
 fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String> {
     let mut lines = vec![format!(
         "Every cell is `paceline {}` as a process of its own; {} repeats of {} settings, each repeat in an order drawn from seed {}.",
@@ -442,6 +448,8 @@ fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String>
         let numbers: Vec<String> = recipe
             .scaled
             .iter()
+            // Numbers by which data would have been drawn mean nothing where it was found.
+            .filter(|(name, _)| settings.found_data.is_none() || used(recipe, name))
             .map(|(name, scaled)| {
                 format!("{name} {} instead of {}", scaled.at(settings.scale), scaled.at(1.0))
             })
@@ -449,6 +457,15 @@ fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String>
         if !numbers.is_empty() {
             lines.push(format!("Scaled by {}: {}.", settings.scale, numbers.join(", ")));
         }
+    }
+    match (&settings.found_data, &recipe.data) {
+        (Some(path), _) => lines.push(format!("Data: `{}`.", path.display())),
+        (None, Some(_)) => {
+            lines.push(
+                "Data: drawn by the program itself, in place of the published set.".to_owned(),
+            );
+        }
+        (None, None) => {}
     }
     lines.extend(recipe.caveats.iter().map(|caveat| capitalised(caveat)));
     if !found.comparisons.is_empty() {

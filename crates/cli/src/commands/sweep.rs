@@ -65,10 +65,11 @@ pub struct Args {
 
 /// Runs the cells that are left, and says what all of them tell.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let (recipe, settings) = args.resolve()?;
+    let (recipe, mut settings) = args.resolve()?;
     let cells = settings.cells(&recipe).map_err(explain)?;
     let out = args.out.clone().unwrap_or_else(|| Path::new("sweeps").join(&recipe.name));
     let places = Places { data: args.data_set(&recipe, &out), out };
+    settings.found_data = places.data.clone().filter(|data| *data != places.out.join("data"));
     if args.dry_run {
         return dry_run(&recipe, &places, &cells, terminal);
     }
@@ -185,8 +186,14 @@ impl Args {
             }
             None => (of_command(&self.command), self.command[1..].to_vec()),
         };
-        let settings =
-            Settings { scale: self.scale, repeats: self.repeats, seed: self.seed, vary, extra };
+        let settings = Settings {
+            scale: self.scale,
+            repeats: self.repeats,
+            seed: self.seed,
+            vary,
+            extra,
+            found_data: None,
+        };
         Ok((recipe, settings))
     }
 

@@ -1,0 +1,211 @@
+//! The tasks of a run, side by side: what each worker did, what each machine did meanwhile, how stale the updates were.
+
+use crate::chart::{Axis, Chart, Series, Span};
+use crate::page::Figure;
+use crate::table::{Column, Table};
+use crate::training::{RunView, decimal};
+
+/// Staleness beyond this share one last bar.
+const MOST_STALE: usize = 12;
+
+/// A cell of a table of tasks: the heading, its unit, and how it reads.
+type Field<T> = (&'static str, &'static str, fn(&T) -> Option<String>);
+
+fn percent(share: f64) -> Option<String> {
+    (share > 0.0).then(|| decimal(100.0 * share, 0))
+}
+
+fn megabytes(bytes: u64) -> Option<String> {
+    (bytes > 0).then(|| decimal(bytes as f64 / 1e6, 1))
+}
+
+/// A table with a row per task and a column per field; fields that no task has are left out.
+fn table<'a, T: 'a>(
+    rows: impl Iterator<Item = (String, &'a str, &'a T)>,
+    fields: &[Field<T>],
+) -> Table {
+    let rows: Vec<(String, &str, Vec<Option<String>>)> = rows
+        .map(|(run, task, of)| (run, task, fields.iter().map(|(.., read)| read(of)).collect()))
+        .collect();
+    let used: Vec<usize> =
+        (0..fields.len()).filter(|at| rows.iter().any(|row| row.2[*at].is_some())).collect();
+    let several = rows.windows(2).any(|pair| pair[0].0 != pair[1].0);
+    let mut columns = if several { vec![Column::words("run")] } else { Vec::new() };
+    columns.push(Column::words("task"));
+    columns.extend(used.iter().map(|at| {
+        let (name, unit, _) = fields[*at];
+        if unit.is_empty() { Column::numbers(name) } else { Column::numbers(name).unit(unit) }
+    }));
+    let mut table = Table::new(columns);
+    for (run, task, cells) in rows {
+        let mut row = if several { vec![run] } else { Vec::new() };
+        row.push(task.to_owned());
+        row.extend(used.iter().map(|at| cells[*at].clone().unwrap_or_else(|| "–".to_owned())));
+        table.rows.push(row);
+    }
+    table
+}
+
+/// What every worker did, where a run has several.
+pub(crate) fn workers(runs: &[RunView], names: &[String]) -> Table {
+    let rows = runs.iter().zip(names).filter(|(run, _)| run.summary.workers.len() > 1);
+    let rows = rows.flat_map(|(run, name)| {
+        run.summary.workers.iter().map(move |worker| (name.clone(), &*worker.task, worker))
+    });
+    table(
+        rows,
+        &[
+            ("iterations", "", |worker| Some(worker.iterations.to_string())),
+            ("examples", "", |worker| Some(worker.examples.to_string())),
+            ("finished after", "s", |worker| {
+                (worker.finished > 0.0).then(|| decimal(worker.finished, 2))
+            }),
+            ("accuracy", "%", |worker| {
+                worker.accuracy.is_finite().then(|| decimal(100.0 * worker.accuracy, 1))
+            }),
+            ("input", "%", |worker| percent(worker.phases.input)),
+            ("compute", "%", |worker| percent(worker.phases.compute)),
+            ("exchange", "%", |worker| percent(worker.phases.exchange)),
+            ("wait", "%", |worker| percent(worker.phases.wait)),
+            ("sent", "MB", |worker| megabytes(worker.traffic.sent_bytes)),
+            ("received", "MB", |worker| megabytes(worker.traffic.received_bytes)),
+            ("came too late", "", |worker| {
+                (worker.dropped > 0).then(|| worker.dropped.to_string())
+            }),
+        ],
+    )
+}
+
+/// What every task's machine did during its steps.
+pub(crate) fn machines(runs: &[RunView], names: &[String]) -> Table {
+    let rows = runs.iter().zip(names).flat_map(|(run, name)| {
+        run.summary.tasks.iter().map(move |load| (name.clone(), &*load.task, load))
+    });
+    fn rate(bytes: Option<f64>) -> Option<String> {
+        bytes.filter(|bytes| *bytes >= 5e4).map(|bytes| decimal(bytes / 1e6, 1))
+    }
+    fn cores(value: Option<f64>) -> Option<String> {
+        value.map(|value| decimal(value, 2))
+    }
+    fn share(value: Option<f64>) -> Option<String> {
+        value.filter(|share| *share >= 0.005).and_then(percent)
+    }
+    table(
+        rows,
+        &[
+            ("host", "", |load| (!load.host.is_empty()).then(|| load.host.clone())),
+            ("busy", "cores", |load| cores(load.process_cores)),
+            ("wanted and not there", "cores", |load| {
+                cores(load.waiting_cores.filter(|waiting| *waiting >= 0.005))
+            }),
+            ("busy, everybody", "cores", |load| cores(load.machine_cores)),
+            ("of", "cores", |load| (load.cores > 0).then(|| load.cores.to_string())),
+            ("stopped by a quota", "%", |load| share(load.throttled)),
+            ("disk busy", "%", |load| share(load.disk_busy)),
+            ("disk waited for", "%", |load| share(load.disk_pressure)),
+            ("read", "MB/s", |load| rate(load.read_bytes_per_second)),
+            ("received", "MB/s", |load| rate(load.received_bytes_per_second)),
+            ("sent", "MB/s", |load| rate(load.sent_bytes_per_second)),
+            ("link carries", "MB/s", |load| rate(load.send_capacity)),
+        ],
+    )
+}
+
+/// How stale the updates were, one picture for all runs that have any.
+pub(crate) fn staleness(runs: &[RunView], names: &[String]) -> Option<Figure> {
+    let stale: Vec<(usize, &RunView)> =
+        runs.iter().enumerate().filter(|(_, run)| run.summary.staleness.len() > 1).collect();
+    let most = stale.iter().map(|(_, run)| run.summary.staleness.len()).max()?.min(MOST_STALE + 1);
+    let labels = (0..most).map(|value| {
+        if value == MOST_STALE { format!("{value} or more") } else { value.to_string() }
+    });
+    let mut chart = Chart::new(
+        "Staleness of updates",
+        Axis::categories("updates by others between pull and push", labels),
+        Axis::new("share of updates").unit("%").from_zero(),
+    );
+    let mut words = Vec::new();
+    for (index, run) in &stale {
+        let counts = &run.summary.staleness;
+        let all = counts.iter().sum::<u64>().max(1) as f64;
+        let shares = (0..most).map(|value| {
+            let count: u64 = match value {
+                MOST_STALE => counts[MOST_STALE..].iter().sum(),
+                _ => counts.get(value).copied().unwrap_or(0),
+            };
+            Span::exact(value as f64, (1000.0 * count as f64 / all).round() / 10.0)
+        });
+        chart = chart.with(Series::bars(&names[*index], shares).colour(*index));
+        let sum: f64 = counts.iter().enumerate().map(|(value, n)| (value as u64 * n) as f64).sum();
+        words.push(format!("{}: {:.2} on average", names[*index], sum / all));
+    }
+    Some(Figure {
+        title: "Staleness of updates".to_owned(),
+        colour: None,
+        key: Vec::new(),
+        svg: chart.svg(),
+        words: format!(
+            "{}. A stale gradient was computed on weights that others have changed since.",
+            words.join("; ")
+        ),
+        notes: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_analysis::verdict::Examples;
+    use paceline_runs::{Summary, TaskLoad, Traffic, Worker};
+
+    fn run() -> RunView {
+        let worker = |task: &str, sent_bytes| Worker {
+            task: task.to_owned(),
+            iterations: 7,
+            traffic: Traffic { sent_bytes, received_bytes: 0 },
+            ..Worker::default()
+        };
+        let mut staleness = vec![50, 30];
+        staleness.resize(30, 1);
+        RunView {
+            name: "r".to_owned(),
+            summary: Summary {
+                workers: vec![worker("worker/0", 2_500_000), worker("worker/1", 0)],
+                tasks: vec![TaskLoad {
+                    task: "ps/0".to_owned(),
+                    process_cores: Some(0.5),
+                    ..TaskLoad::default()
+                }],
+                staleness,
+                ..Summary::default()
+            },
+            machine: None,
+            threads: 1,
+            examples: Examples::Any,
+            records: Vec::new(),
+            resources: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn columns_that_nobody_fills_are_left_out() {
+        let text = workers(&[run()], &["r".to_owned()]).markdown();
+        assert!(text.contains("sent (MB)") && text.contains("2.5"), "{text}");
+        assert!(
+            !text.contains("received") && !text.contains("too late") && !text.contains("| r "),
+            "{text}"
+        );
+        let text = machines(&[run()], &["r".to_owned()]).markdown();
+        assert!(text.contains("ps/0") && text.contains("0.50") && !text.contains("host"), "{text}");
+    }
+
+    #[test]
+    fn a_long_tail_of_staleness_shares_one_bar() {
+        let figure = staleness(&[run()], &["r".to_owned()]).unwrap();
+        assert!(figure.svg.contains("12 or more"), "{}", figure.svg);
+        assert!(figure.words.contains("on average"));
+        let mut fresh = run();
+        fresh.summary.staleness.clear();
+        assert!(staleness(&[fresh], &["r".to_owned()]).is_none());
+    }
+}

@@ -15,6 +15,9 @@ use crate::words::number;
 /// Published values closer than this share of the larger one are read as equal: tables are rounded.
 const FLAT: f64 = 0.02;
 
+/// A ratio whose interval spans more than this factor is not known.
+const OPEN: f64 = 30.0;
+
 /// One setting: the published figure and what was measured there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
@@ -100,7 +103,13 @@ pub struct Shape {
 /// Compares a series with its published figures, in the order given.
 #[must_use]
 pub fn compare_shape(points: &[Point]) -> Shape {
-    let steps: Vec<Step> = points.windows(2).map(|pair| step(&pair[0], &pair[1])).collect();
+    compare_shape_above(points, FLAT)
+}
+
+/// The same, where published values closer than the share `flat` of the larger one are read as equal.
+#[must_use]
+pub fn compare_shape_above(points: &[Point], flat: f64) -> Shape {
+    let steps: Vec<Step> = points.windows(2).map(|pair| step(&pair[0], &pair[1], flat)).collect();
     let rank = rank(points);
     let ends = match points {
         [first, .., last] if first.published > 0.0 && last.published > 0.0 => {
@@ -118,9 +127,9 @@ pub fn compare_shape(points: &[Point]) -> Shape {
     Shape { points, steps, rank: rank.into(), ends, agreement, words }
 }
 
-fn step(from: &Point, to: &Point) -> Step {
+fn step(from: &Point, to: &Point, flat: f64) -> Step {
     let (before, after) = (from.published, to.published);
-    let published = if (after - before).abs() <= FLAT * before.abs().max(after.abs()) {
+    let published = if (after - before).abs() <= flat * before.abs().max(after.abs()) {
         Direction::Flat
     } else {
         direction(after - before)
@@ -264,6 +273,10 @@ fn words(
     }
     if let (Some((published, measured)), [first, .., last]) = (ends, points) {
         let found = match measured.known() {
+            // So wide an interval in figures would only look like knowledge.
+            Some(ratio) if ratio.interval.high > OPEN * ratio.interval.low => {
+                format!("measured {}, which the repeats leave open", number(ratio.value))
+            }
             Some(ratio) => format!(
                 "measured {} ({} to {})",
                 number(ratio.value),
@@ -342,6 +355,15 @@ mod tests {
         assert_eq!(shape.steps[0].published, Direction::Flat);
         assert_eq!(shape.agreement, Agreement::Unresolved);
         assert!(shape.words.starts_with("the published figures do not change"), "{}", shape.words);
+    }
+
+    #[test]
+    fn small_published_steps_count_where_they_are_meant() {
+        let points = series(&[(90.3, &[90.1, 90.2]), (89.1, &[88.0, 88.1])]);
+        assert_eq!(compare_shape(&points).agreement, Agreement::Unresolved);
+        assert_eq!(compare_shape_above(&points, 0.005).agreement, Agreement::Agrees);
+        let wild = compare_shape(&series(&[(14.0, &[0.5, 16.0]), (7.0, &[0.1, 6.0])]));
+        assert!(wild.words.contains("leave open"), "{}", wild.words);
     }
 
     #[test]

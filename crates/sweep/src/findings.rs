@@ -5,7 +5,7 @@ use crate::journal::{Failure, Row};
 use crate::measure::{Measure, default_measures};
 use crate::recipe::{Axis, Published, Recipe};
 use paceline_analysis::scaling::{Rates, Scaling, scaling};
-use paceline_analysis::shape::{Agreement, Point, Shape, compare_shape};
+use paceline_analysis::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
 use serde::Serialize;
 
 /// Axis and setting, in the order of the axes.
@@ -228,7 +228,9 @@ fn compare(
         source: published.source.clone(),
         unit,
         along: published.along.clone(),
-        shape: compare_shape(&points),
+        shape: published
+            .flat
+            .map_or_else(|| compare_shape(&points), |flat| compare_shape_above(&points, flat)),
     })
 }
 

@@ -204,6 +204,9 @@ pub struct Published {
     pub across: Vec<String>,
     /// The figures.
     pub is: Vec<f64>,
+    /// Figures closer than this share of the larger one are read as equal [default: 0.02]; less where small steps are meant, as of accuracy.
+    #[serde(default)]
+    pub flat: Option<f64>,
 }
 
 impl Published {

@@ -1,4 +1,5 @@
-//! Placeholders in recipes: `{data}`, `{cell}`, `{repeat}`, and the recipe's own scaled numbers.
+//! Placeholders in recipes: `{data}`, `{cell}`, `{repeat}`, the recipe's own scaled numbers, and products of them, such as
+//! `{100*workers}`.
 
 use crate::error::SweepError;
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ pub(crate) fn fill(text: &str, names: &Names, keep: &[&str]) -> Result<String, S
             break;
         };
         let name = &inside[1..close];
-        match names.get(name) {
-            Some(value) => out.push_str(value),
+        match names.get(name).cloned().or_else(|| product(name, names)) {
+            Some(value) => out.push_str(&value),
             None if keep.contains(&name) => out.push_str(&inside[..=close]),
             None => {
                 return Err(SweepError::Placeholder {
@@ -34,6 +35,14 @@ pub(crate) fn fill(text: &str, names: &Names, keep: &[&str]) -> Result<String, S
     Ok(out)
 }
 
+/// `A*B` of whole numbers and names that stand for some.
+fn product(text: &str, names: &Names) -> Option<String> {
+    let (first, second) = text.split_once('*')?;
+    let value =
+        |part: &str| -> Option<u64> { names.get(part).map_or(part, String::as_str).parse().ok() };
+    Some(value(first)?.checked_mul(value(second)?)?.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +53,9 @@ mod tests {
         let filled = |text| fill(text, &names, &["cell"]);
         assert_eq!(filled("{data}/x{cell}").unwrap(), "d/mnist/x{cell}");
         assert_eq!(filled("no braces, {open").unwrap(), "no braces, {open");
+        let names = Names::from([("workers".to_owned(), "3".to_owned())]);
+        assert_eq!(fill("{100*workers} {workers*workers}", &names, &[]).unwrap(), "300 9");
+        assert!(fill("{100*nobody}", &names, &[]).is_err());
         let error = filled("{epoch}").unwrap_err().to_string();
         assert_eq!(error, "`{epoch}` wants `{epoch}`, which nothing fills");
     }

@@ -69,7 +69,17 @@ fn runs() -> Vec<Run> {
 }
 
 /// Names of what the tour makes inside its folder.
-const MADE: &[&str] = &["digits", "photos", "shards", "speedtest", "runs", "report.html"];
+const MADE: &[&str] = &[
+    "digits",
+    "photos",
+    "clicks.tsv",
+    "shards",
+    "speedtest",
+    "runs",
+    "stream",
+    "sweep",
+    "report.html",
+];
 
 /// Runs the tour.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
@@ -79,9 +89,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let tour = Tour { out: &args.out, terminal, interrupt: &interrupt };
     let at = |name: &str| args.out.join(name).display().to_string();
 
-    tour.say("1. Data: digits in MNIST's layout, and photos of five kinds of flowers");
+    tour.say("1. Data: digits in MNIST's layout, photos of five kinds of flowers, a log of clicks");
     tour.step(&["data", "synth", "digits", &at("digits")])?;
     tour.step(&["data", "synth", "photos", &at("photos"), "--per-class", "60"])?;
+    tour.step(&["data", "synth", "clicks", &at("clicks.tsv"), "--rows", "200000"])?;
 
     tour.say(
         "2. Photos to TFRecord shards: decoded, cropped, resized, encoded again, on all cores",
@@ -97,6 +108,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "--split",
         "validation=0.2",
     ])?;
+    if let Some(rate) = prepared["photos_per_second"].as_f64() {
+        tour.found(format!("{rate:.0} photos a second"));
+    }
 
     tour.say("3. How fast can they be read: files against records");
     let speed = tour.step(&[
@@ -116,6 +130,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "--out",
         &at("speedtest"),
     ])?;
+    if let (Some(files), Some(records)) =
+        (mean_rate(&speed, "image_files"), mean_rate(&speed, "records"))
+    {
+        tour.found(format!("{files:.0} photos a second from files, {records:.0} from records"));
+    }
 
     tour.say("4. Train: three models, every strategy, the same order of examples");
     let mut summaries = Vec::new();
@@ -125,10 +144,28 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             vec!["train", "--model", run.model, "--data", &data, "--strategy", run.strategy];
         words.extend(run.flags);
         words.extend(["--out", &runs]);
-        summaries.push(tour.step(&words)?);
+        let summary = tour.step(&words)?;
+        tour.found(in_short(&summary));
+        summaries.push(summary);
     }
 
-    tour.say("5. The report");
+    tour.say("5. A million weights and a stream of rows: clicks, learned as they come");
+    let (clicks, stream) = (at("clicks.tsv"), at("stream"));
+    let words = ["train", "--model", "sparse-logistic", "--data", &clicks, "--bits", "20"];
+    let sparse = tour.step(&[&words[..], &["--epochs", "1", "--out", &stream]].concat())?;
+    if let Some(rate) = sparse["examples_per_second"].as_f64() {
+        tour.found(format!("{rate:.0} rows a second; {}", verdict(&sparse)));
+    }
+
+    tour.say("6. A sweep: which batch size? Every setting twice, in random order");
+    let sweep = at("sweep");
+    let words = ["sweep", "--vary", "batch-size=16,64,256", "--repeats", "2", "--out", &sweep];
+    let digits = at("digits");
+    let cell = ["train", "--model", "lenet", "--data", &digits, "--epochs", "1"];
+    tour.step_behind(&words, &cell)?;
+    tour.found(format!("its page: {sweep}/sweep.html"));
+
+    tour.say("7. The report");
     let findings = findings(&speed, &summaries);
     let path = args.out.join("report.html");
     write_atomically(&path, page(&args.out, &speed, &prepared, &findings)?.as_bytes())?;
@@ -138,6 +175,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         std::fs::canonicalize(&path).unwrap_or(path.clone()).display(),
         start.elapsed().as_secs_f64()
     ))?;
+    terminal.note(format!(
+        "next: `paceline serve {}` shows these runs in a browser, `paceline train --help` makes your own",
+        args.out.display()
+    ));
     terminal.json(&json!({
         "report": path, "findings": findings, "seconds": start.elapsed().as_secs_f64(), "runs": summaries,
     }))?;
@@ -172,29 +213,65 @@ impl Tour<'_> {
         self.terminal.note(format!("\n{text}"));
     }
 
+    /// What a step showed, below it.
+    fn found(&self, text: impl std::fmt::Display) {
+        self.terminal.note(format!("    {text}"));
+    }
+
     /// Runs one command of this program and returns its JSON document.
     fn step(&self, words: &[&str]) -> anyhow::Result<Value> {
+        self.step_behind(words, &[])
+    }
+
+    /// The same for a command that takes another behind `--`.
+    fn step_behind(&self, words: &[&str], behind: &[&str]) -> anyhow::Result<Value> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(anyhow::anyhow!("the tour was interrupted")).exit(Exit::Interrupted);
         }
-        let line = format!("paceline {}", words.join(" "));
+        let mut line = format!("paceline {}", words.join(" "));
+        if !behind.is_empty() {
+            line.push_str(&format!(" -- {}", behind.join(" ")));
+        }
         self.terminal.note(format!("  $ {line}"));
         let program = std::env::current_exe().context("cannot find this program")?;
-        let output = Command::new(program)
-            .args(words)
-            .arg("--json")
-            .args(if self.terminal.watched() { &[][..] } else { &["--quiet"][..] })
+        let watched = self.terminal.watched();
+        let mut command = Command::new(program);
+        command.args(words).arg("--json").args(if watched { &[][..] } else { &["--quiet"][..] });
+        if !behind.is_empty() {
+            command.arg("--").args(behind);
+        }
+        // Its bars are for eyes; its warnings are on its own page, and here only if it fails.
+        let talk = if watched { Stdio::inherit() } else { Stdio::piped() };
+        let output = command
             .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
+            .stderr(talk)
             .output()
             .with_context(|| format!("cannot start `{line}`"))?;
         if !output.status.success() {
-            return Err(anyhow::anyhow!("`{line}` failed: {}", output.status))
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(anyhow::anyhow!("`{line}` failed: {}\n{}", output.status, said.trim_end()))
                 .hint(format!("what it made so far is in `{}`", self.out.display()));
         }
         serde_json::from_slice(&output.stdout)
             .with_context(|| format!("`{line}` printed no JSON document"))
     }
+}
+
+/// The first words of a run's verdict: what limits it.
+fn verdict(run: &Value) -> &str {
+    let words = run["verdict"].as_str().unwrap_or_default();
+    words.split([':', ';']).next().unwrap_or_default()
+}
+
+/// A run in a line: how far, how fast, and what held it up.
+fn in_short(run: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    format!(
+        "{:.1} % of the held-out examples right, {:.0} examples a second; {}",
+        100.0 * number(&run["final"]["test_accuracy"]),
+        number(&run["examples_per_second"]),
+        verdict(run)
+    )
 }
 
 /// Mean images per second of one source over all samples.
@@ -231,11 +308,13 @@ fn findings(speed: &Value, runs: &[Value]) -> Vec<String> {
             many / one
         ));
     }
+    let lenet = of("lenet", "multi-worker").or_else(|| of("lenet", "one-device"));
+    let limit = lenet.map(|run| run["verdict"].as_str().unwrap_or_default()).unwrap_or_default();
     let accuracy =
         |model| of(model, "one-device").and_then(|run| run["final"]["test_accuracy"].as_f64());
     if let (Some(plain), Some(deep)) = (accuracy("softmax"), accuracy("lenet")) {
         found.push(format!(
-            "Model: softmax regression gets {:.1} % of the held-out digits right, LeNet {:.1} %.",
+            "Model: softmax regression gets {:.1} % of the held-out digits right, LeNet {:.1} %; LeNet on two workers is {limit}.",
             100.0 * plain,
             100.0 * deep
         ));

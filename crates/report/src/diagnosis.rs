@@ -49,7 +49,7 @@ pub fn diagnose(run: &RunView) -> Verdict {
     let all = total.input + total.compute + total.exchange + total.wait;
     let share = |part: f64| if all > 0.0 { part / all } else { 0.0 };
     let loads = loads(run);
-    let working = loads.iter().filter(|load| !is_server(&load.task));
+    let working = loads.iter().filter(|load| is_worker(&load.task));
     let busy: Vec<f64> = working.filter_map(|load| load.process_cores).collect();
     let evidence = Evidence {
         steps: total.steps,
@@ -84,6 +84,10 @@ pub fn conclude(run: &RunView, summary: &mut Summary) {
         thin: verdict.thin,
         evidence: verdict.evidence,
     });
+}
+
+fn is_worker(task: &str) -> bool {
+    task.starts_with("worker") || task.starts_with("chief")
 }
 
 fn is_server(task: &str) -> bool {

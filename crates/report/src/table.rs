@@ -33,10 +33,10 @@ impl Column {
         Column { name: name.into(), unit: None, align: Align::Right }
     }
 
-    /// With a unit.
+    /// With a unit; an empty one is none.
     #[must_use]
     pub fn unit(mut self, unit: impl Into<String>) -> Column {
-        self.unit = Some(unit.into());
+        self.unit = Some(unit.into()).filter(|unit| !unit.is_empty());
         self
     }
 }

@@ -34,7 +34,7 @@ fn table<'a, T: 'a>(
     columns.push(Column::words("task"));
     columns.extend(used.iter().map(|at| {
         let (name, unit, _) = fields[*at];
-        if unit.is_empty() { Column::numbers(name) } else { Column::numbers(name).unit(unit) }
+        Column::numbers(name).unit(unit)
     }));
     let mut table = Table::new(columns);
     for (run, task, cells) in rows {

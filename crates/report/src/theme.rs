@@ -30,6 +30,7 @@ pub const CHART_CSS: &str = "\
 .chart text.title{fill:var(--ink);font-size:15px;font-weight:600}\
 .chart text.name{fill:var(--ink)}\
 .chart text.value{fill:var(--ink);font-size:12px}\
+.chart text.inside{fill:var(--card);font-size:12px;font-weight:600}\
 .chart text.label,.chart .label{fill:var(--c);font-weight:600}\
 .chart .grid path{stroke:var(--line);stroke-width:1;fill:none}\
 .chart .axis path{stroke:var(--rule);stroke-width:1;fill:none}\

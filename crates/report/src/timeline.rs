@@ -10,7 +10,7 @@ use paceline_runs::{CheckpointAction, Event};
 
 /// Stretches into which a run is cut for the phases over time.
 const STRETCHES: usize = 60;
-/// Runs whose phases are drawn over time; beyond, one picture of shares has to do.
+/// Runs whose phases and resources are drawn over time; beyond, shares and means have to do.
 const MOST_RUNS: usize = 4;
 /// Names of the phases, in the order in which a step goes through them.
 pub(crate) const PHASES: [&str; 4] = ["input", "compute", "exchange", "wait"];
@@ -156,6 +156,9 @@ const UNUSED: f64 = 0.05;
 /// Every resource that was used, all tasks on the run's clock.
 pub(crate) fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     let mut figures = Vec::new();
+    if runs.len() > MOST_RUNS {
+        return figures; // a tangle; the table of machines has the means
+    }
     for (title, column, unit, divisor) in RESOURCES {
         let mut chart = Chart::new(
             *title,

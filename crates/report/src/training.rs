@@ -1,6 +1,6 @@
 //! Training runs as one page: what limits them first, then curves, time, resources, workers.
 
-use crate::chart::{Axis, Chart, Series, Span};
+use crate::chart::{Axis, Chart, Series, Stacked};
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
 use crate::diagnosis::diagnose;
@@ -536,33 +536,42 @@ fn curves(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     .collect()
 }
 
+/// From zero, unless the runs differ so much that the slow ones would lie on the ground.
+fn rate_axis(runs: &[RunView]) -> Axis {
+    let rates = || {
+        let rates = runs.iter().map(|run| run.summary.examples_per_second);
+        rates.filter(|rate| rate.is_finite() && *rate > 0.0)
+    };
+    let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
+    let axis = Axis::new("rate").unit("examples/s");
+    if most > 20.0 * least { axis.logarithmic() } else { axis.from_zero() }
+}
+
 fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
-    let mut chart = Chart::new(
-        "Share of each step",
-        Axis::categories("run", names.to_vec()),
-        Axis::new("share of the step").unit("%").from_zero(),
-    )
-    .sized(460.0, 300.0);
-    for (place, phase) in PHASES.into_iter().enumerate() {
-        // A phase that took next to nothing is left out: its label would only be in the way.
-        let spans = runs.iter().enumerate().filter_map(|(index, run)| {
-            let shares = &run.summary.phases;
-            let share = [shares.input, shares.compute, shares.exchange, shares.wait][place];
-            (share >= 0.005).then(|| Span::exact(index as f64, (100.0 * share).round()))
-        });
-        chart = chart.with(Series::bars(phase, spans).colour(place));
-    }
+    let shares = runs.iter().zip(names).map(|(run, name)| {
+        let shares = &run.summary.phases;
+        (name.clone(), vec![shares.input, shares.compute, shares.exchange, shares.wait])
+    });
+    let chart = Stacked {
+        title: "Share of each step".to_owned(),
+        parts: PHASES.map(str::to_owned).to_vec(),
+        rows: shares.collect(),
+        width: 460.0,
+    };
     let words = "Input: waiting for data. Compute: the model. Exchange: moving gradients. Wait: for other workers.";
-    let mut figures = vec![figure("Share of each step", &chart, words.to_owned())];
+    let mut figures = vec![Figure {
+        title: chart.title.clone(),
+        colour: None,
+        key: Vec::new(),
+        svg: chart.svg(),
+        words: words.to_owned(),
+        notes: Vec::new(),
+    }];
     figures.extend(timeline::phases(runs, names));
     figures.extend(curve(
         runs,
         names,
-        (
-            "Examples per second",
-            Axis::new("time").unit("s"),
-            Axis::new("rate").unit("examples/s").from_zero(),
-        ),
+        ("Examples per second", Axis::new("time").unit("s"), rate_axis(runs)),
         |event, time| match event {
             Event::Step(step) if step.seconds > 0.0 => {
                 Some((time, step.examples as f64 / step.seconds))

@@ -18,8 +18,10 @@ mod axis;
 mod frame;
 mod labels;
 mod marks;
+mod stacked;
 
 pub use axis::{Axis, Scale};
+pub use stacked::Stacked;
 
 use crate::escape::Escaped;
 use crate::theme;

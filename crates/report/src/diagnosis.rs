@@ -123,7 +123,7 @@ fn work_by_task(run: &RunView) -> BTreeMap<&str, Work> {
 fn counted(worker: &Worker) -> Option<Work> {
     let phases = &worker.phases;
     let shares = phases.input + phases.compute + phases.exchange + phases.wait;
-    (shares > 0.0).then(|| Work {
+    (shares > 0.0).then_some(Work {
         steps: worker.iterations,
         seconds: worker.seconds,
         input: worker.seconds * phases.input,

@@ -162,8 +162,8 @@ pub fn unix_seconds() -> f64 {
 pub fn ended_at(folder: &Path, task: &str) -> f64 {
     let path = folder.join(format!("events-{}.jsonl", task.replace('/', "-")));
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let last = lines.filter(|event| event["kind"] == "run_ended").last();
+    let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let last = lines.rfind(|event| event["kind"] == "run_ended");
     last.unwrap_or_else(|| panic!("{task} wrote no end:\n{text}"))["time"].as_f64().unwrap()
 }
 

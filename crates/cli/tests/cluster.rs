@@ -256,7 +256,7 @@ fn the_best_weights_are_kept_where_somebody_else_finds_out_which_they_are() {
         let text = std::fs::read_to_string(&manifest)
             .unwrap_or_else(|error| panic!("{strategy}, {best:?}: {error}: {summary}"));
         let manifest: Value = serde_json::from_str(&text).unwrap();
-        let kept = manifest["evaluation"]["loss"].as_f64();
+        let kept = manifest["meta"]["evaluation"]["loss"].as_f64();
         assert_eq!(kept, Some(best.0), "{strategy}: {manifest}");
     }
 }

@@ -15,6 +15,7 @@ mod mnist;
 mod models;
 mod paceline;
 mod predictions;
+mod probes;
 mod sparse;
 mod training;
 
@@ -60,6 +61,7 @@ const ALL: &[Area] = &[
     ("cluster/training", training::run),
     ("advisor", advisor::run),
     ("predictions", predictions::run),
+    ("probes", probes::run),
 ];
 
 /// Runs the comparisons of the named areas or parts, or all.

@@ -35,6 +35,8 @@ const TAKEN: f64 = 0.25;
 const IDLE: f64 = 0.15;
 /// A run whose threads were ready and had no core for this share of their time wants more than it gets.
 const MISSED: f64 = 0.15;
+/// Fewer cores than this are not missed.
+const LITTLE: f64 = 0.1;
 /// A cgroup that stops its processes for this share of the time holds them up.
 const THROTTLED: f64 = 0.1;
 /// A disk that is busy, or waited for, this share of the time is what input waits for.
@@ -213,16 +215,20 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
         let culprit = format!("the cgroup's quota{}", place(node));
         return Some(Found::new(Limit::TakenCores, share).by(&culprit, Some(share)));
     }
-    // A run that mostly waits for others does not want those cores.
-    if evidence.input + evidence.compute < 0.5 {
-        return None;
-    }
+    // Where nobody counted, a run that mostly waits for others is taken not to want those cores.
+    let wants = evidence.input + evidence.compute >= 0.5;
     let taken = around.nodes.iter().filter_map(|node| {
         let (cores, busy, own) = (node.cores?, node.busy?, node.own?);
         let taken = (busy - own).max(0.0) / cores;
         let idle = (cores - busy) / cores;
-        // Cores that a run does not ask for are not taken from it: it may wait for a disk.
-        let missed = node.waiting.map_or(taken, |waiting| waiting / (waiting + own).max(1e-9));
+        // Cores that a run does not ask for are not taken from it: it may wait for a disk. Those that it asks for in the middle of an exchange
+        // are, whatever the phase is called.
+        let missed = match node.waiting {
+            Some(waiting) if waiting < LITTLE => 0.0,
+            Some(waiting) => waiting / (waiting + own),
+            None if wants => taken,
+            None => 0.0,
+        };
         (taken >= TAKEN && idle <= IDLE && missed >= MISSED).then_some((node, taken, cores, missed))
     });
     let (node, taken, cores, missed) = taken.max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -410,7 +410,9 @@ pub(crate) fn decimal(value: f64, digits: usize) -> String {
 }
 
 fn overview(runs: &[RunView], names: &[String]) -> Table {
-    let mut table = Table::new([
+    // One run has nobody to be compared with.
+    let several = runs.len() > 1;
+    let mut columns = vec![
         Column::words("run"),
         Column::words("ended"),
         Column::numbers("workers"),
@@ -418,12 +420,19 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
         Column::numbers("steps"),
         Column::numbers("time").unit("s"),
         Column::numbers("rate").unit("examples/s"),
-        Column::numbers("against the first"),
-        Column::numbers("95 % interval"),
+    ];
+    if several {
+        columns.extend([
+            Column::numbers("against the first"),
+            Column::numbers("interval").unit("95 %"),
+        ]);
+    }
+    columns.extend([
         Column::numbers("training loss"),
         Column::numbers("test loss"),
         Column::numbers("test accuracy").unit("%"),
     ]);
+    let mut table = Table::new(columns);
     let against = against_first(runs);
     let words = caption(&against);
     if !words.is_empty() {
@@ -431,7 +440,7 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
     }
     for ((run, name), against) in runs.iter().zip(names).zip(against) {
         let summary = &run.summary;
-        table.rows.push(vec![
+        let mut row = vec![
             name.clone(),
             format!("{:?}", summary.status).to_lowercase(),
             summary.workers.len().max(1).to_string(),
@@ -439,14 +448,20 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
             summary.global_steps.to_string(),
             decimal(summary.seconds, 2),
             grouped(summary.examples_per_second),
-            format!("{} x", decimal(against.value, 2)),
-            against
-                .interval
-                .map_or_else(|| "–".to_owned(), |(low, high, _)| format!("{low:.2} to {high:.2}")),
+        ];
+        if several {
+            row.push(format!("{} x", decimal(against.value, 2)));
+            row.push(match against.interval {
+                Some((low, high, _)) => format!("{low:.2} to {high:.2}"),
+                None => "–".to_owned(),
+            });
+        }
+        row.extend([
             decimal(summary.last.train_loss, 4),
             decimal(summary.last.test_loss, 4),
             decimal(100.0 * summary.last.test_accuracy, 2),
         ]);
+        table.rows.push(row);
     }
     table
 }

@@ -91,6 +91,10 @@ fn other_programs_are_blamed_only_when_no_core_is_left() {
     let verdict = judge_within(&burned, &on(eager));
     assert_eq!(verdict.limit, Limit::TakenCores);
     assert!((verdict.saving - 1.0 / 3.0).abs() < 1e-9, "{}", verdict.saving);
+    // Workers that are ready and get no core make each other wait in the exchange; the cores are what is missing.
+    let starved = Evidence { compute: 0.1, exchange: 0.9, input: 0.0, wait: 0.0, ..run() };
+    let around = on(NodeLoad { own: Some(0.1), waiting: Some(2.8), ..full.clone() });
+    assert_eq!(judge_within(&starved, &around).limit, Limit::TakenCores);
     // A run that waits for its peers does not want the cores that others use.
     let waiting =
         Evidence { compute: 0.2, wait: 0.75, input: 0.05, busy_cores: Some(0.4), ..run() };

@@ -174,9 +174,11 @@ pub(crate) fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
                     .map(|(time, value)| (time + shift, value / divisor))
                     .collect();
                 let several = run.resources.len() > 1;
+                let own = column.starts_with("process_");
                 let label = match (several, runs.len()) {
                     (true, 1) => task.clone(),
-                    (true, _) => format!("{name} {task}"),
+                    (true, _) if own => format!("{task}, {name}"),
+                    (true, _) => name.clone(),
                     (false, _) => name.clone(),
                 };
                 let used = points.iter().any(|(_, value)| *value > UNUSED);

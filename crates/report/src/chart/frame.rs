@@ -152,3 +152,13 @@ pub(super) fn text_width(text: &str) -> f64 {
         .sum::<f64>()
         * TEXT
 }
+
+/// A name that fits, cut at its end.
+pub(super) fn shortened(name: &str, room: f64) -> String {
+    if text_width(name) <= room {
+        return name.to_owned();
+    }
+    let mut short: String = name.to_owned();
+    while short.pop().is_some() && text_width(&short) + 8.0 > room {}
+    format!("{}…", short.trim_end())
+}

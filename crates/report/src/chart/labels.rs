@@ -1,9 +1,14 @@
 //! Names of series, written where the eye already is.
 
-use super::frame::{Frame, TEXT, text_width};
+use super::frame::{Frame, TEXT, shortened, text_width};
 use super::marks::marker;
 use super::{Chart, Series, SeriesKind, at};
 use crate::escape::Escaped;
+
+/// How much wider bold letters are.
+const BOLD: f64 = 1.08;
+/// The margin of a card that a name may use.
+const OVERHANG: f64 = 12.0;
 
 /// Series named beside their last point; a single series needs no name, its chart's title says it.
 pub(super) fn beside(chart: &Chart) -> impl Iterator<Item = &Series> {
@@ -31,13 +36,16 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
     let heights =
         apart(ends.iter().map(|end| end.0.1).collect(), TEXT * 1.25, frame.top, frame.bottom);
     for (height, ((end, _), series)) in heights.into_iter().zip(ends) {
+        // Usually in the margin; beside the end of a line that stops early.
+        let x = if end < frame.right * 0.8 { end } else { frame.right } + 8.0;
+        // Names are bold, and what hangs over the card is cut off there.
+        let name = shortened(&series.name, (chart.size.0 - x) / BOLD + OVERHANG);
         out.push_str(&format!(
             "<text class=\"label c{}\" x=\"{}\" y=\"{}\">{}</text>",
             colour_of(series),
-            // Usually in the margin; beside the end of a line that stops early.
-            at(if end < frame.right * 0.8 { end } else { frame.right } + 8.0),
+            at(x),
             at(height + TEXT * 0.35),
-            Escaped(&series.name)
+            Escaped(&name)
         ));
     }
     let bars: Vec<&Series> =

@@ -1,7 +1,7 @@
 //! Bars that lie: each a whole, cut into its parts. Long names and many rows stay readable, where upright bars side by side would not.
 
 use super::at;
-use super::frame::text_width;
+use super::frame::{shortened, text_width};
 use crate::escape::Escaped;
 use crate::theme;
 
@@ -89,16 +89,6 @@ impl Stacked {
         out.push_str("</svg>");
         out
     }
-}
-
-/// A name that fits, cut at its end.
-fn shortened(name: &str, room: f64) -> String {
-    if text_width(name) <= room {
-        return name.to_owned();
-    }
-    let mut short: String = name.to_owned();
-    while short.pop().is_some() && text_width(&short) + 8.0 > room {}
-    format!("{}…", short.trim_end())
 }
 
 #[cfg(test)]

@@ -243,7 +243,8 @@ fn ranks_that_are_out_of_step_are_told_so() {
 fn a_rank_that_goes_away_is_an_error_for_all_others_soon() {
     for carrier in Carrier::ALL {
         for (size, length) in [(2, 100), (2, 3_000_000), (4, 100), (4, 3_000_000)] {
-            let began = Instant::now();
+            // So far away that only a test that hangs would see it.
+            let wait = Wait::within(Duration::from_secs(3600), "adding up");
             let results = run(size, carrier, |mut group| {
                 if group.rank() == 1 {
                     drop(group);
@@ -253,14 +254,13 @@ fn a_rank_that_goes_away_is_an_error_for_all_others_soon() {
                 // One call may still succeed where small messages had left already.
                 let mut error = None;
                 for _ in 0..3 {
-                    error = group.all_reduce(&mut data, &soon("adding up")).err();
+                    error = group.all_reduce(&mut data, &wait).err();
                     if error.is_some() {
                         break;
                     }
                 }
                 Some(error.expect("a sum without rank 1").to_string())
             });
-            assert!(began.elapsed() < Duration::from_secs(20));
             assert!(results.iter().flatten().any(|text| text.contains("worker/1")), "{results:?}");
         }
     }

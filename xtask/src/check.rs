@@ -30,7 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strategies", &["batch", "cluster", "models"]),
     ("runs", &["batch", "tfrecord"]),
     ("trainer", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),
-    ("stream", &["analysis", "batch", "data", "models", "runs"]),
+    ("stream", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),
     ("advisor", &["analysis"]),
 ];
 

@@ -39,6 +39,14 @@ pub enum MatmulError {
         /// Rows of the block asked for, or of the smallest.
         block: usize,
     },
+    /// A worker's process did not do its part.
+    #[error("worker {worker}: {reason}")]
+    Worker {
+        /// Its number.
+        worker: usize,
+        /// What it said, or how it ended.
+        reason: String,
+    },
     /// Nobody would work.
     #[error("no {what}: at least one is needed")]
     None {

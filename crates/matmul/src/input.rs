@@ -2,6 +2,7 @@
 
 use crate::{MatmulError, npy::Npy, numeric};
 use paceline_models::kernels::Compute;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -10,7 +11,8 @@ use std::time::UNIX_EPOCH;
 const ROWS: usize = 64;
 
 /// One of the two matrices.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Input {
     /// Values even between -1 and 1, each a function of seed, matrix number, row and column.
     Generated {

@@ -3,7 +3,7 @@
 //! `trace(A B)` needs only the block pairs that meet: `A(i, k)` and `B(k, i)`. Each pair is one job, done
 //! by worker `(i + k) mod workers`, so that both blocks of a pair live in one place and, for `A A`, so
 //! do a block and its mirror image. The whole product has a job for each block of the result. Workers
-//! hold three blocks each; their partial results are added in one place, in the order of the jobs.
+//! are threads or processes and hold three blocks each; their partial results are added in one place, in the order of the jobs.
 //!
 //! Blocks come from a seed (each value is a function of seed, row and column, whoever makes it) or from
 //! `.npy` files. Every product is checked by Freivalds' method. Finished jobs are kept in a state file,
@@ -16,6 +16,7 @@ mod numeric;
 mod plan;
 mod run;
 mod state;
+mod task;
 mod verify;
 mod worker;
 
@@ -23,3 +24,4 @@ pub use error::MatmulError;
 pub use input::Input;
 pub use plan::{LEAST_BLOCK, Plan, Work};
 pub use run::{Outcome, Progress, Settings, run};
+pub use task::{Launch, Order, obey};

@@ -29,7 +29,7 @@ const BESIDE: u64 = 48 << 20;
 const MOST: u64 = 1 << 31;
 
 /// Who does what.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is computed.
     pub work: Work,

@@ -1,12 +1,13 @@
-//! Runs a plan: workers on threads, their parts added up in one place, the state kept on disk.
+//! Runs a plan: workers as threads or processes, their parts added up in one place, the state kept on disk.
 
 use crate::{
     Input, MatmulError, Plan, Work,
     npy::Writer,
     state::{Part, State},
-    worker::{Worker, either},
+    task::{Launch, Order},
+    worker::either,
 };
-use paceline_models::kernels::{Compute, Isa};
+use paceline_models::kernels::Isa;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +43,8 @@ pub struct Settings {
     pub output: Option<PathBuf>,
     /// Where finished jobs are kept; nowhere without.
     pub state: Option<PathBuf>,
+    /// Starts a process for each worker; without it they are threads.
+    pub launch: Option<Launch>,
     /// The state is written at most this often.
     pub save_every: Duration,
 }
@@ -162,8 +165,7 @@ fn work(
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, MatmulError> {
     let resumed = state.parts.len();
-    let mut open = vec![true; plan.jobs()];
-    state.parts.iter().for_each(|part| open[part.job] = false);
+    let done: Vec<usize> = state.parts.iter().map(|part| part.job).collect();
     let (halt, begun) = (AtomicBool::new(false), Instant::now());
     let earlier = state.seconds;
     let mut flops = 0.0;
@@ -172,35 +174,31 @@ fn work(
         // Bounded, so that workers do not run ahead of what is kept.
         let (sender, receiver) = mpsc::sync_channel::<Result<Part, MatmulError>>(plan.workers);
         for number in 0..plan.workers {
-            let (sender, open, halt) = (sender.clone(), &open, &halt);
+            let order = Order {
+                worker: number,
+                plan: plan.clone(),
+                left: settings.left.clone(),
+                right: settings.right.clone(),
+                // Threads are shared out; the first workers get what does not divide.
+                threads: (settings.threads + number) / plan.workers,
+                verify: settings.verify,
+                output: partial.map(Path::to_owned),
+                done: done.clone(),
+            };
+            let (sender, halt) = (sender.clone(), &halt);
             scope.spawn(move || {
                 let stopped = || either(stop, halt);
-                // Threads are shared out; the first workers get what does not divide.
-                let threads = (settings.threads + number) / plan.workers;
-                let compute = Compute::with_isa(settings.isa, threads.max(1));
-                let begin = || {
-                    let output = partial.map(|path| Writer::open(path, plan.size as u64));
-                    let output = output.transpose()?.map(|(writer, _)| writer);
-                    Worker::new(plan, settings, compute, output)
+                // Nobody listens any more when sending fails: the run is over.
+                let mut give = |part| {
+                    let _ = sender.send(Ok(part));
+                    Ok(())
                 };
-                let mut worker = match begin() {
-                    Ok(worker) => worker,
-                    Err(error) => {
-                        let _ = sender.send(Err(error));
-                        return;
-                    }
+                let outcome = match settings.launch {
+                    None => order.carry_out(settings.isa, &stopped, &mut give),
+                    Some(launch) => order.delegate(launch, &stopped, &mut give),
                 };
-                let mine = |&job: &usize| open[job] && plan.worker_of(job) == number;
-                for job in (0..plan.jobs()).filter(mine) {
-                    if stopped() {
-                        return;
-                    }
-                    // Nobody listens any more when sending fails: the run is over.
-                    match worker.job(job, &stopped) {
-                        Ok(None) => return,
-                        Ok(Some(part)) => _ = sender.send(Ok(part)),
-                        Err(error) => _ = sender.send(Err(error)),
-                    }
+                if let Err(error) = outcome {
+                    let _ = sender.send(Err(error));
                 }
             });
         }

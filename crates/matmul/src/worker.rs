@@ -1,7 +1,7 @@
 //! One worker: three blocks of memory, and its jobs one after the other.
 
 use crate::{
-    MatmulError, Settings,
+    Input, MatmulError,
     input::Reader,
     npy::Writer,
     numeric,
@@ -30,7 +30,8 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
-        settings: &Settings,
+        (left, right): (&Input, &Input),
+        verify: bool,
         compute: Compute,
         output: Option<Writer>,
     ) -> Result<Self, MatmulError> {
@@ -38,10 +39,10 @@ impl<'a> Worker<'a> {
         let result = if plan.work == Work::Identity { CORNER * CORNER } else { len };
         Ok(Self {
             plan,
-            verify: settings.verify,
+            verify,
             compute,
-            left: settings.left.open()?,
-            right: settings.right.open()?,
+            left: left.open()?,
+            right: right.open()?,
             blocks: [Buffer::zeroed(len), Buffer::zeroed(len), Buffer::zeroed(result)],
             check: Check::default(),
             output,

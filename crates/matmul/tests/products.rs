@@ -26,6 +26,7 @@ fn settings(left: Input, right: Input, work: Work, block: usize, workers: usize)
         isa: Isa::current().unwrap(),
         verify: true,
         output: None,
+        launch: None,
         state: None,
         save_every: Duration::ZERO,
     }

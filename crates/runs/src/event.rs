@@ -153,6 +153,12 @@ pub struct Evaluation {
     pub seconds: f64,
     /// Whether no evaluation of this run had a lower loss before.
     pub best: bool,
+    /// Area under the receiver operating characteristic, for models that answer yes or no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auc: Option<f64>,
+    /// Loss over that of always predicting the mean, for such models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalised_entropy: Option<f64>,
 }
 
 /// A reading of the machine's resources since the last one.

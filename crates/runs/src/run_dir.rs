@@ -165,6 +165,20 @@ impl RunFolder {
         self.write_json(SUMMARY, "summary", summary)
     }
 
+    /// Replaces what every run says in its summary; what only this kind of run says stays.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn amend_summary(&self, summary: &Summary) -> Result<(), RunsError> {
+        let kept: Option<serde_json::Map<String, serde_json::Value>> =
+            fs::read(self.path.join(SUMMARY)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let mut all = kept.unwrap_or_default();
+        if let Ok(serde_json::Value::Object(said)) = serde_json::to_value(summary) {
+            all.extend(said);
+        }
+        self.write_json(SUMMARY, "summary", &all)
+    }
+
     /// Forgets how an earlier process of this run ended, because it goes on.
     pub fn remove_summary(&self) -> Result<(), RunsError> {
         let path = self.path.join(SUMMARY);

@@ -19,6 +19,7 @@ mod error;
 mod exchange;
 mod options;
 pub mod server;
+pub mod sparse;
 pub mod strategies;
 
 pub use error::StrategyError;

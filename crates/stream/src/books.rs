@@ -36,8 +36,23 @@ pub(crate) struct Scores {
 }
 
 impl Scores {
+    /// Takes note of a score; says whether it is the best so far.
+    pub(crate) fn note(&mut self, wanted: Option<f64>, step: u64, now: f64, loss: f64) -> bool {
+        let best = self.best.is_none_or(|best| loss < best);
+        if best {
+            self.best = Some(loss);
+        }
+        if let Some(wanted) = wanted.filter(|wanted| loss <= *wanted && self.reached.is_none()) {
+            let between = [self.last.map_or(0, |(step, ..)| step), step];
+            let (step, seconds) = self.crossing(wanted, step, now, loss);
+            self.reached = Some(Reached { loss: wanted, step, seconds, between });
+        }
+        self.last = Some((step, now, loss));
+        best
+    }
+
     /// Where the loss was crossed, on a line between the last score and this one.
-    pub(crate) fn crossing(&self, wanted: f64, step: u64, now: f64, loss: f64) -> (f64, f64) {
+    fn crossing(&self, wanted: f64, step: u64, now: f64, loss: f64) -> (f64, f64) {
         let Some((last_step, last_now, last_loss)) = self.last else { return (step as f64, now) };
         let share = ((last_loss - wanted) / (last_loss - loss).max(1e-12)).clamp(0.0, 1.0);
         let at = |from: f64, to: f64| from + share * (to - from);
@@ -162,6 +177,7 @@ impl<'a> Books<'a> {
             place,
             seconds: self.earlier_seconds + self.begun.elapsed().as_secs_f64(),
             test_loss: test_loss.filter(|(at, ..)| *at == step).map(|(.., loss)| loss),
+            marks: Vec::new(),
         };
         let saved = checkpoint::save(&self.folder, &checkpoint, self.model, self.spec.keep);
         let (action, bytes, reason) = match saved {
@@ -255,6 +271,7 @@ impl<'a> Books<'a> {
             bytes_per_second: self.bytes as f64 / seconds.max(1e-9),
             delay: [self.delay_sum / self.all.rows.max(1) as f64, self.delay_most],
             most_behind: self.most_behind,
+            exchange: None,
         };
         Outcome { report, failure }
     }

@@ -6,7 +6,9 @@
 //! hidden folder that the next save sweeps away.
 
 use crate::{Place, Spec, StreamError};
+use paceline_cluster::TaskId;
 use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_strategies::sparse::Bookmark;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
@@ -41,6 +43,9 @@ pub struct Checkpoint {
     pub seconds: f64,
     /// Mean loss of held-out rows at this point, if they were scored.
     pub test_loss: Option<f64>,
+    /// How far each worker had read, where there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<(TaskId, Bookmark)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

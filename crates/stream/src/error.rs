@@ -1,8 +1,10 @@
 //! Why a stream could not be learned from.
 
+use paceline_cluster::{TaskId, session::SessionError};
 use paceline_data::DataError;
 use paceline_models::ModelError;
 use paceline_runs::RunsError;
+use paceline_strategies::StrategyError;
 use std::{io, path::PathBuf};
 
 /// Why a stream could not be learned from.
@@ -18,6 +20,12 @@ pub enum StreamError {
     /// The run's files could not be written or read.
     #[error(transparent)]
     Runs(#[from] RunsError),
+    /// Weights and gradients could not be exchanged.
+    #[error(transparent)]
+    Strategy(#[from] StrategyError),
+    /// The tasks of the run did not hold together.
+    #[error(transparent)]
+    Session(#[from] SessionError),
     /// A setting makes no sense.
     #[error("{setting} is {found}, must be {wanted}")]
     Setting {
@@ -79,4 +87,21 @@ pub enum StreamError {
     /// A thread of the run panicked.
     #[error("a thread of the run ended unexpectedly")]
     Panicked,
+}
+
+impl StreamError {
+    /// Whether another task, or the way to it, is the cause.
+    #[must_use]
+    pub fn is_peer(&self) -> bool {
+        matches!(self, Self::Strategy(StrategyError::Link(_) | StrategyError::PeerLost { .. }))
+    }
+
+    /// The task whose loss caused it, where one did.
+    #[must_use]
+    pub fn peer(&self) -> Option<TaskId> {
+        match self {
+            Self::Strategy(error) => error.lost(),
+            _ => None,
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Carries out a run: folder, threads, checkpoints, summary.
 
 use crate::{
-    Checkpoint, Metrics, Place, Source, Spec, StreamError, Window,
+    Checkpoint, Exchanged, Metrics, Place, Source, Spec, StreamError, Window,
     books::{Books, Scores},
     checkpoint,
     engine::{self, Shape},
@@ -10,8 +10,8 @@ use crate::{
 use paceline_data::rows::Input;
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    Evaluation, Event, Machine, Reached, Recorder, RecorderSettings, RunEnded, RunFolder,
-    RunStarted, Status, Summary, unix_seconds, write_atomically,
+    Evaluation, Event, Machine, Recorder, RecorderSettings, RunEnded, RunFolder, RunStarted,
+    Status, Summary, unix_seconds, write_atomically,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -98,7 +98,7 @@ pub struct Silent;
 impl Observer for Silent {}
 
 /// How a run ended: the summary every run has, and what only streams have.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// What every run says.
     #[serde(flatten)]
@@ -117,6 +117,9 @@ pub struct Report {
     pub delay: [f64; 2],
     /// The most bytes that waited in a followed file.
     pub most_behind: Option<u64>,
+    /// What went between tasks, where there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchanged>,
 }
 
 /// Learns, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
@@ -220,7 +223,7 @@ pub(crate) fn with_cause(error: &StreamError) -> String {
     text
 }
 
-fn bytes_of(input: &Input, epochs: u64) -> Option<u64> {
+pub(crate) fn bytes_of(input: &Input, epochs: u64) -> Option<u64> {
     let Input::Files(files) = input else { return None };
     // Packed files hold more than they weigh, so their end is not known.
     let packed = |path: &Path| path.extension().is_some_and(|name| name == "gz");
@@ -352,21 +355,9 @@ impl Stage<'_> {
         let rows = learned.load(Ordering::Relaxed);
         let step = rows.div_ceil(self.spec.batch_size);
         let mut scores = scores.lock().unwrap_or_else(PoisonError::into_inner);
-        let best = scores.best.is_none_or(|best| metrics.loss < best);
-        if best {
-            scores.best = Some(metrics.loss);
-        }
         let now = self.begun.elapsed().as_secs_f64();
-        if let Some(wanted) = self.spec.until_loss
-            && metrics.loss <= wanted
-            && scores.reached.is_none()
-        {
-            let between = [scores.last.map_or(0, |(step, ..)| step), step];
-            let (step, seconds) = scores.crossing(wanted, step, now, metrics.loss);
-            scores.reached = Some(Reached { loss: wanted, step, seconds, between });
-            reached.store(true, Ordering::Relaxed);
-        }
-        scores.last = Some((step, now, metrics.loss));
+        let best = scores.note(self.spec.until_loss, step, now, metrics.loss);
+        reached.store(scores.reached.is_some(), Ordering::Relaxed);
         drop(scores);
         self.recorder.record(Event::Evaluation(Evaluation {
             step,
@@ -376,6 +367,9 @@ impl Stage<'_> {
             accuracy: metrics.accuracy,
             seconds,
             best,
+            auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
+            normalised_entropy: Some(metrics.normalised_entropy)
+                .filter(|entropy| entropy.is_finite()),
         }));
         self.control.observer.evaluated(metrics, rows);
     }

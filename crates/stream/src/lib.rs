@@ -9,6 +9,9 @@
 //! Source ──read──▶ Parcel ──parse──▶ (in order) ──learn──▶ Totals ──▶ events, checkpoints, summary
 //! ```
 //!
+//! Several tasks ([`take_part`]) share the weights through parameter servers: each worker reads the files
+//! it was dealt, and only the weights that a batch touches travel.
+//!
 //! With one learner at a time the result does not depend on the number of threads, to the bit.
 
 mod books;
@@ -21,6 +24,7 @@ mod metrics;
 mod predict;
 mod source;
 mod spec;
+mod tasks;
 
 pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
 pub use error::StreamError;
@@ -29,3 +33,4 @@ pub use metrics::{Metrics, Totals};
 pub use predict::{Predicted, predict};
 pub use source::{Place, Source};
 pub use spec::{DataSpec, Spec, Window};
+pub use tasks::{Exchanged, Inbox, Pace, Task, Tasks, take_part};

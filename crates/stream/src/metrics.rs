@@ -9,7 +9,8 @@ const STEPS: f32 = 128.0;
 const BINS: usize = 4096;
 
 /// Counts over some rows.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Counts", into = "Counts")]
 pub struct Totals {
     /// Rows.
     pub rows: u64,
@@ -27,6 +28,38 @@ impl Default for Totals {
     fn default() -> Self {
         let bins = vec![[0; 2]; BINS].into_boxed_slice();
         Self { rows: 0, loss: 0.0, correct: 0, positive: 0, bins }
+    }
+}
+
+/// Counts on their way between tasks: only the steps of the logit that occur.
+#[derive(Serialize, Deserialize)]
+struct Counts {
+    rows: u64,
+    loss: f64,
+    correct: u64,
+    positive: u64,
+    bins: Vec<(usize, u64, u64)>,
+}
+
+impl From<Totals> for Counts {
+    fn from(totals: Totals) -> Self {
+        let Totals { rows, loss, correct, positive, bins } = totals;
+        let bins = bins.iter().enumerate().map(|(at, bin)| (at, bin[0], bin[1]));
+        let bins = bins.filter(|(_, no, yes)| no + yes > 0).collect();
+        Self { rows, loss, correct, positive, bins }
+    }
+}
+
+impl From<Counts> for Totals {
+    fn from(counts: Counts) -> Self {
+        let Counts { rows, loss, correct, positive, bins } = counts;
+        let mut totals = Self { rows, loss, correct, positive, ..Self::default() };
+        for (at, no, yes) in bins {
+            if let Some(bin) = totals.bins.get_mut(at) {
+                *bin = [no, yes];
+            }
+        }
+        totals
     }
 }
 
@@ -95,7 +128,7 @@ impl Totals {
 }
 
 /// How good predictions were. Not a number where there is nothing to divide by.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Rows judged.
     pub rows: u64,
@@ -169,6 +202,8 @@ mod tests {
         first.merge(&second);
         assert_eq!(first.metrics().auc, whole.metrics().auc);
         assert!((first.metrics().loss - whole.metrics().loss).abs() < 1e-12);
+        let text = serde_json::to_string(&whole).unwrap();
+        assert_eq!(serde_json::from_str::<Totals>(&text).unwrap(), whole, "{text}");
         assert!(Totals::default().metrics().loss.is_nan());
     }
 }

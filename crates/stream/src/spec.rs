@@ -1,6 +1,6 @@
 //! What was asked for.
 
-use crate::StreamError;
+use crate::{StreamError, Tasks};
 use paceline_data::rows::{Hashing, Input, expand, prepare::Prepared};
 use paceline_models::sparse_logistic::{self, Rule, Settings};
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,9 @@ pub struct Spec {
     pub max_rejects: f64,
     /// Whether to write TensorBoard files.
     pub tensorboard: bool,
+    /// The tasks that share the work; absent where one process does it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Tasks>,
 }
 
 impl Spec {
@@ -127,7 +130,14 @@ impl Spec {
             deterministic: false,
             max_rejects: 0.01,
             tensorboard: true,
+            tasks: None,
         })
+    }
+
+    /// Strategy's name, in records.
+    #[must_use]
+    pub fn strategy(&self) -> &str {
+        self.tasks.as_ref().map_or("one-device", |tasks| &tasks.strategy)
     }
 
     /// The rule's settings.
@@ -192,6 +202,9 @@ impl Spec {
         }
         if self.until_loss.is_some() && self.test.is_none() {
             return bad("the loss to reach", "given".to_owned(), "used with held-out rows");
+        }
+        if let Some(tasks) = &self.tasks {
+            tasks.check(self)?;
         }
         match self.window {
             Window::Rows(0) => bad("the window", "0".to_owned(), "positive"),

@@ -192,6 +192,7 @@ impl Worker<'_> {
                 accuracy: evaluated.accuracy,
                 seconds,
                 best: improved,
+                ..Evaluation::default()
             };
             chief.observer.evaluated(&event);
             recorder.record(Event::Evaluation(event));

@@ -1,8 +1,10 @@
-//! `versus sparse`: one pass over a click log against Vowpal Wabbit, and learning alone against
-//! scikit-learn. A speed without its loss says nothing, so every side's name ends with it.
+//! `versus sparse`: one pass over a click log against Vowpal Wabbit, learning alone against scikit-learn,
+//! parameter servers against TensorFlow. A speed without its loss says nothing, so the names say it.
+//!
+//! Each group is measured by itself and kept, so that one can be measured again without the others.
 
 use super::contest::{self, Outcome, Side};
-use super::{MISC, benchmarks};
+use super::{MISC, TENSORFLOW, benchmarks};
 use crate::environment;
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -19,6 +21,7 @@ const CAVEATS: &[&str] = &[
     "500,000 rows of `paceline data synth clicks --seed 1`: 13 integers, 26 categories, 2^25 weights. Nobody can get below the log loss of the hidden truth, about 0.415; always predicting the mean costs about 0.515. Losses are progressive: every row is predicted before it is learned.",
     "Text: read, parse, hash and learn, warm page cache. Both sides read the same rows, each in its own format, integers as the category of their number of binary digits. No side writes its model inside the clock.",
     "Learning alone: rows hashed beforehand, in memory. scikit-learn's loss predicts blocks of 20,000 rows before learning them, which costs it a little.",
+    "Parameter servers: processes of this machine, weights as f32, asynchronous unless said otherwise (synchronous: 512 rows over both workers). Paceline reads prepared records from files inside the clock, eight passes (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and goes over them again and again.",
     "Vowpal Wabbit runs in process, its start-up outside the clock; more than one thread it has only for reading ahead.",
 ];
 
@@ -28,7 +31,9 @@ struct Setting {
     paceline: PathBuf,
     clicks: PathBuf,
     vw: PathBuf,
-    python: PathBuf,
+    /// The same rows, hashed beforehand, a shard for each worker.
+    shards: PathBuf,
+    examples: PathBuf,
 }
 
 /// What we need of a run's JSON.
@@ -43,15 +48,29 @@ struct Progressive {
     loss: f64,
 }
 
-/// Runs all comparisons of the area and writes its section.
-pub fn run(root: &Path) -> anyhow::Result<()> {
+/// What can be measured by itself, in the order of the table.
+pub const GROUPS: &[&str] = &["text", "threads", "learning", "servers"];
+
+/// Runs some groups of comparisons, or all, and writes the area's section.
+pub fn run(root: &Path, groups: &[&str]) -> anyhow::Result<()> {
     let setting = Setting::make(root)?;
-    let outcomes = vec![
-        setting.text("1", "one pass over text, one thread")?,
-        setting.text("2", "one pass over text, two threads (peers: one)")?,
-        setting.learning()?,
-    ];
-    benchmarks::write(root, "sparse", CAVEATS, &outcomes)
+    let groups = if groups.is_empty() { GROUPS } else { groups };
+    for group in groups {
+        let outcome = match *group {
+            "text" => setting.text("1", "one pass over text, one thread")?,
+            "threads" => setting.text("2", "one pass over text, two threads (peers: one)")?,
+            "learning" => setting.learning()?,
+            _ => setting.servers()?,
+        };
+        outcome.keep(&kept(root, group))?;
+    }
+    let outcomes = GROUPS.iter().filter_map(|group| Outcome::kept(&kept(root, group), "rows/s"));
+    benchmarks::write(root, "sparse", CAVEATS, &outcomes.collect::<Vec<_>>())
+}
+
+/// Where a group's outcome is kept.
+fn kept(root: &Path, group: &str) -> PathBuf {
+    root.join("target/versus").join(format!("sparse-{group}.json"))
 }
 
 impl Setting {
@@ -64,17 +83,27 @@ impl Setting {
                     .args(words),
             )
         };
-        build(&["-p", "paceline"])?;
-        build(&["-p", "paceline-stream", "--examples"])?;
+        let release = match std::env::var_os("PACELINE_BIN") {
+            // A program that is built already, with its examples beside it.
+            Some(program) => {
+                PathBuf::from(program).parent().map(Path::to_owned).unwrap_or_default()
+            }
+            None => {
+                build(&["-p", "paceline"])?;
+                build(&["-p", "paceline-stream", "--examples"])?;
+                root.join("target/release")
+            }
+        };
         let work = root.join("target/versus");
         fs::create_dir_all(&work)?;
         let setting = Self {
             root: root.to_owned(),
             runs: work.join("sparse-runs"),
-            paceline: root.join("target/release/paceline"),
+            paceline: release.join("paceline"),
+            examples: release.join("examples"),
+            shards: work.join("clicks-shards"),
             clicks: work.join("clicks.tsv"),
             vw: work.join("clicks.vw"),
-            python: MISC.ensure(root)?,
         };
         if !setting.clicks.exists() || !setting.vw.exists() {
             environment::run(
@@ -83,21 +112,54 @@ impl Setting {
                     .args([&setting.vw, &setting.clicks]),
             )?;
         }
+        if !setting.shards.exists() {
+            let mut prepare = Command::new(&setting.paceline);
+            prepare.arg("prepare").args([&setting.clicks, &setting.shards]);
+            environment::run(prepare.args(["--shards", "2"]))?;
+        }
         Ok(setting)
     }
 
     fn peer(&self, script: &str, words: &[&std::ffi::OsStr]) -> anyhow::Result<Side> {
         let script = self.root.join("xtask/peers").join(script);
-        Side::peer(Command::new(&self.python).arg(script).args(words))
+        Side::peer(Command::new(MISC.ensure(&self.root)?).arg(script).args(words))
+    }
+
+    /// Parameter servers: the whole program on prepared rows, against TensorFlow on rows in memory.
+    fn servers(&self) -> anyhow::Result<Outcome> {
+        let own = |strategy: &'static str, transfer: &'static str| -> anyhow::Result<Side> {
+            let (paceline, shards, runs) =
+                (self.paceline.clone(), self.shards.clone(), self.runs.clone());
+            let flags = ["--optimizer", "sgd", "--lr", "0.1", "--strategy", strategy];
+            let more = ["--transfer", transfer, "--workers", "2", "--ps", "1", "--epochs", "8"];
+            let words: Vec<&'static str> = [&flags[..], &more, &["--batch-size", "512"]].concat();
+            let (_, loss) = train(&paceline, &shards, &runs, &words)?;
+            let name = format!("Paceline {strategy}, sgd, loss {loss:.4}");
+            Ok(Side::own(name, move || Ok(train(&paceline, &shards, &runs, &words)?.0)))
+        };
+        let python = TENSORFLOW.ensure(&self.root)?;
+        let script = self.root.join("xtask/peers/sparse_ps_tf.py");
+        // Its server listens on every interface: it gets a network of its own.
+        let alone = "ip link set lo up && exec \"$0\" \"$@\"";
+        let mut tensorflow = Command::new("unshare");
+        tensorflow.args(["--net", "sh", "-c", alone]).arg(python).arg(script).arg(&self.clicks);
+        let sides = vec![
+            own("ps-async", "sparse")?,
+            Side::peer(&mut tensorflow)?,
+            own("ps-sync", "sparse")?,
+        ];
+        let work = "parameter server, sparse pull and push, batch 512, 2 workers and 1 server";
+        contest::run(work, "rows/s", ROUNDS, sides)
     }
 
     /// The whole program on text: parsing, hashing and learning.
     fn text(&self, threads: &'static str, work: &str) -> anyhow::Result<Outcome> {
-        let (_, loss) = train(&self.paceline, &self.clicks, &self.runs, threads)?;
+        let words = ["--threads", threads];
+        let (_, loss) = train(&self.paceline, &self.clicks, &self.runs, &words)?;
         let (paceline, clicks, runs) =
             (self.paceline.clone(), self.clicks.clone(), self.runs.clone());
         let name = format!("Paceline, adagrad, threads {threads}, loss {loss:.4}");
-        let own = Side::own(name, move || Ok(train(&paceline, &clicks, &runs, threads)?.0));
+        let own = Side::own(name, move || Ok(train(&paceline, &clicks, &runs, &words)?.0));
         let vw = self.vw.as_os_str();
         let sides = vec![
             own,
@@ -110,9 +172,7 @@ impl Setting {
     /// Learning alone, rows hashed beforehand.
     fn learning(&self) -> anyhow::Result<Outcome> {
         let own = Side::peer(
-            Command::new(self.root.join("target/release/examples/pass_speed"))
-                .arg("--serve")
-                .arg(&self.clicks),
+            Command::new(self.examples.join("pass_speed")).arg("--serve").arg(&self.clicks),
         )?;
         let sides = vec![own, self.peer("sparse_sklearn.py", &[self.clicks.as_os_str()])?];
         contest::run("learning alone, rows hashed beforehand, one thread", "rows/s", ROUNDS, sides)
@@ -120,12 +180,13 @@ impl Setting {
 }
 
 /// One run of the program: rows per second and progressive loss.
-fn train(paceline: &Path, clicks: &Path, runs: &Path, threads: &str) -> anyhow::Result<(f64, f64)> {
+fn train(paceline: &Path, rows: &Path, runs: &Path, words: &[&str]) -> anyhow::Result<(f64, f64)> {
     let _ = fs::remove_dir_all(runs);
     let output = Command::new(paceline)
-        .args(["train", "--model", "sparse-logistic", "--threads", threads])
+        .args(["train", "--model", "sparse-logistic"])
+        .args(words)
         .args(["--no-tensorboard", "--quiet", "--json", "--data"])
-        .arg(clicks)
+        .arg(rows)
         .arg("--out")
         .arg(runs)
         .output()

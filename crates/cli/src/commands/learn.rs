@@ -3,6 +3,7 @@
 //! The flags that only streams have, and the way from the command line to `paceline-stream`.
 
 use super::{
+    learn_tasks,
     node_load::conclude,
     train_flags::{Flags, find_run},
     train_show::record_resources,
@@ -21,7 +22,10 @@ use paceline_runs::{RunFolder, Status};
 use paceline_stream::{
     Control, DataSpec, Metrics, Observer, Plan, Report, Spec, Start, StreamError, Window, learn,
 };
-use std::{path::PathBuf, sync::Mutex, sync::atomic::Ordering};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, atomic::Ordering},
+};
 
 /// Flags of `paceline train` for rows of sparse features.
 #[derive(Debug, clap::Args)]
@@ -101,21 +105,15 @@ fn unused(args: &Flags) -> Option<&'static str> {
         (args.width.is_some(), "--width"),
         (args.dropout.is_some(), "--dropout"),
         (args.lrn, "--lrn"),
-        (args.steps.is_some(), "--steps"),
         (args.momentum.is_some(), "--momentum"),
         (args.schedule.is_some(), "--schedule"),
         (args.grow_batch, "--grow-batch"),
         (args.seed.is_some(), "--seed"),
         (args.replicas.is_some(), "--replicas"),
-        (args.strategy.as_deref().is_some_and(|name| name != "one-device"), "--strategy"),
-        (args.workers.is_some(), "--workers"),
-        (args.ps.is_some(), "--ps"),
         (args.evaluator, "--evaluator"),
-        (args.transfer.is_some(), "--transfer"),
         (args.combine.is_some(), "--combine"),
         (args.backup_workers.is_some(), "--backup-workers"),
         (args.max_staleness.is_some(), "--max-staleness"),
-        (args.on_loss.is_some(), "--on-loss"),
     ]
     .into_iter()
     .find_map(|(given, flag)| given.then_some(flag))
@@ -141,17 +139,28 @@ pub(super) fn dispatch(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<
 }
 
 /// Whether a model's name means the one that learns from streams.
-fn is_stream_model(name: &str) -> bool {
+pub(super) fn is_stream_model(name: &str) -> bool {
     name.replace('_', "-") == sparse_logistic::NAME
 }
 
 /// Whether a run was made here.
-fn is_stream_run(run: &RunFolder) -> bool {
+pub(super) fn is_stream_run(run: &RunFolder) -> bool {
     run.plan::<serde_json::Value>()
         .is_ok_and(|plan| plan.get("kind").and_then(|kind| kind.as_str()) == Some(Plan::KIND))
 }
 
 fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let mut spec = specification(args)?;
+    spec.tasks = learn_tasks::asked(args, None)?;
+    let start = Start::New { out: args.out.clone() };
+    if spec.tasks.is_some() {
+        return learn_tasks::exec(args, spec, &start, terminal);
+    }
+    run(&spec, &start, terminal)
+}
+
+/// What was asked for, without the tasks.
+pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
     if let Some(flag) = unused(args) {
         return Err(usage(
             format!("{flag} means nothing for --model {}", sparse_logistic::NAME),
@@ -190,7 +199,7 @@ fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     spec.deterministic = stream.deterministic;
     spec.max_rejects = stream.max_rejects.unwrap_or(spec.max_rejects);
     apply(args, &mut spec);
-    run(&spec, &Start::New { out: args.out.clone() }, terminal)
+    Ok(spec)
 }
 
 /// Goes on with a run of ours; only its end and its records may change.
@@ -204,7 +213,12 @@ fn resume(folder: RunFolder, args: &Flags, terminal: &mut Terminal) -> anyhow::R
     }
     spec.until_loss = args.until_loss.or(spec.until_loss);
     apply(args, &mut spec);
-    run(&spec, &Start::Resume { run: folder }, terminal)
+    let start = Start::Resume { run: folder };
+    if let Some(tasks) = &mut spec.tasks {
+        tasks.steps = args.steps.or(tasks.steps);
+        return learn_tasks::exec(args, spec, &start, terminal);
+    }
+    run(&spec, &start, terminal)
 }
 
 fn apply(args: &Flags, spec: &mut Spec) {
@@ -252,7 +266,7 @@ fn no_window(text: &str) -> anyhow::Error {
 
 fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    let watcher = Watcher { terminal, bar: Mutex::new(None), sampler: Mutex::new(None) };
+    let watcher = Watcher::new(terminal, true);
     let result = learn(spec, start, &Control { cancel: &cancel, observer: &watcher });
     drop(watcher);
     let mut report = result.map_err(explain)?;
@@ -261,9 +275,19 @@ fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Ex
         Start::Resume { run } => run.path().to_path_buf(),
     };
     conclude(&folder, &mut report.summary, terminal);
-    terminal.data(describe(&report, &folder.display().to_string()))?;
-    terminal.json(&report)?;
-    if report.summary.status == Status::Cancelled && cancel.load(Ordering::Relaxed) {
+    show(&report, &folder, cancel.load(Ordering::Relaxed), terminal)
+}
+
+/// The result, and how to go on where somebody stopped it.
+pub(super) fn show(
+    report: &Report,
+    folder: &Path,
+    asked: bool,
+    terminal: &Terminal,
+) -> anyhow::Result<Exit> {
+    terminal.data(describe(report, &folder.display().to_string()))?;
+    terminal.json(report)?;
+    if report.summary.status == Status::Cancelled && asked {
         terminal.note(format!(
             "stopped after {} rows; go on with `paceline train --resume {}`",
             report.summary.examples,
@@ -274,10 +298,18 @@ fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Ex
 }
 
 /// Shows a run on the terminal while it goes on.
-struct Watcher<'a> {
+pub(super) struct Watcher<'a> {
     terminal: &'a Terminal,
     bar: Mutex<Option<Progress>>,
     sampler: Mutex<Option<Sampler>>,
+    /// Whether this process is the one that learns.
+    records: bool,
+}
+
+impl<'a> Watcher<'a> {
+    pub(super) fn new(terminal: &'a Terminal, records: bool) -> Self {
+        Self { terminal, bar: Mutex::new(None), sampler: Mutex::new(None), records }
+    }
 }
 
 impl Observer for Watcher<'_> {
@@ -290,8 +322,14 @@ impl Observer for Watcher<'_> {
             Window::Rows(rows) => format!(", learning when {rows} rows wait"),
             Window::Seconds(span) => format!(", learning every {span} s"),
         };
+        let tasks = spec.tasks.as_ref().map_or_else(String::new, |tasks| {
+            format!(
+                ", {}: {} workers, {} servers, {} transfer",
+                tasks.strategy, tasks.workers, tasks.servers, tasks.transfer
+            )
+        });
         self.terminal.note(format!(
-            "{} on `{}`: 2^{} weights{going_on}\n\
+            "{} on `{}`{tasks}: 2^{} weights{going_on}\n\
              {} at learning rate {}, {} row{} per update{window}; {} thread{}{}",
             spec.model,
             spec.data,
@@ -307,6 +345,9 @@ impl Observer for Watcher<'_> {
         self.terminal.note(format!("records in `{}`", run.path().display()));
         if let Ok(mut slot) = self.bar.lock() {
             *slot = Some(self.terminal.progress("learning", plan.bytes, Unit::Bytes));
+        }
+        if !self.records {
+            return;
         }
         match (record_resources(&run.resources_path("worker/0"), |_| ()), self.sampler.lock()) {
             (Ok(sampler), Ok(mut slot)) => *slot = Some(sampler),
@@ -371,18 +412,11 @@ fn describe(report: &Report, folder: &str) -> String {
         row("reached", format!("loss {} after {:.2} s", reached.loss, reached.seconds));
     }
     row("weights", format!("{} not zero", report.nonzero));
-    row(
-        "delay",
-        format!(
-            "{:.3} s from arrival to learning on average, {:.3} s at most{}",
-            report.delay[0],
-            report.delay[1],
-            report.most_behind.map_or_else(String::new, |bytes| format!(
-                "; at most {:.1} MB behind the log",
-                bytes as f64 / 1e6
-            ))
-        ),
-    );
+    if let Some(exchange) = &report.exchange {
+        learn_tasks::describe(summary, exchange, &mut row);
+    } else {
+        row("delay", delay(report));
+    }
     if report.rejected > 0 {
         row(
             "rejected",
@@ -396,6 +430,16 @@ fn describe(report: &Report, folder: &str) -> String {
     table.to_string()
 }
 
+fn delay(report: &Report) -> String {
+    let behind = report.most_behind.map_or_else(String::new, |bytes| {
+        format!("; at most {:.1} MB behind the log", bytes as f64 / 1e6)
+    });
+    format!(
+        "{:.3} s from arrival to learning on average, {:.3} s at most{behind}",
+        report.delay[0], report.delay[1]
+    )
+}
+
 /// Adds what the user could do about an error.
 pub fn explain(error: StreamError) -> anyhow::Error {
     let hint = match &error {
@@ -407,10 +451,28 @@ pub fn explain(error: StreamError) -> anyhow::Error {
         StreamError::NoCheckpoint { .. } => {
             "name a run folder of `paceline train --model sparse-logistic`"
         }
+        StreamError::Data(DataError::NoFilesFor { .. }) => {
+            "cut the data into more files, or use fewer --workers"
+        }
+        StreamError::Session(failed) => {
+            let exit = if failed.is_retryable() { Exit::Retry } else { Exit::Failed };
+            return dress(error, "`--resume` picks the run up from its last checkpoint", exit);
+        }
+        _ if error.is_peer() => {
+            return dress(
+                error,
+                "start it again; a run with a checkpoint goes on with --resume",
+                Exit::Retry,
+            );
+        }
         _ => return error.into(),
     };
+    dress(error, hint, Exit::Failed)
+}
+
+fn dress(error: StreamError, hint: &str, exit: Exit) -> anyhow::Error {
     let dressed: anyhow::Result<()> = Err(error).hint(hint);
-    match dressed {
+    match if exit == Exit::Failed { dressed } else { dressed.exit(exit) } {
         Err(error) => error,
         Ok(()) => unreachable!("an error stays an error when it is dressed"),
     }

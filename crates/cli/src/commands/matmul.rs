@@ -3,12 +3,14 @@
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
-use paceline_matmul::{Input, MatmulError, Outcome, Plan, Settings, Work, run};
+use paceline_matmul::{Input, MatmulError, Order, Outcome, Plan, Settings, Work, obey, run};
 use paceline_models::kernels::Isa;
 use paceline_models::random::mix;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Arguments of `paceline matmul`.
@@ -23,7 +25,7 @@ The trace needs only the block pairs that meet, A(i, k) and B(k, i); worker (i +
 The same call continues a run that was stopped or killed.")]
 pub struct Args {
     /// Rows and columns of generated matrices
-    #[arg(long, value_name = "N", conflicts_with = "a", required_unless_present = "a")]
+    #[arg(long, value_name = "N", conflicts_with = "a", required_unless_present_any = ["a", "launched"])]
     size: Option<u64>,
     /// The left matrix, a square .npy file
     #[arg(long, value_name = "FILE")]
@@ -52,7 +54,7 @@ pub struct Args {
     /// Memory for all workers together
     #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = parse_bytes)]
     memory: u64,
-    /// Tasks that share the block pairs [default: one for each core this process may use]
+    /// Processes that share the block pairs [default: one for each core this process may use]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     /// Threads of all workers together [default: all cores this process may use]
@@ -70,10 +72,16 @@ pub struct Args {
     /// Seconds between two writes of the state
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     save_every: u64,
+    /// One of the processes that this command starts; it is told everything through a pipe
+    #[arg(long, hide = true, exclusive = true)]
+    launched: bool,
 }
 
 /// Computes and says what it took.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    if args.launched {
+        return launched(terminal);
+    }
     let settings = settings(args)?;
     let state = settings.state.as_deref().expect("set by `settings`");
     if args.fresh && state.exists() {
@@ -110,6 +118,36 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Starts this program again as one worker.
+fn launch(_: &Order) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["matmul", "--launched"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
+/// One worker: its order comes in, a line for each job goes out.
+fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    // Ctrl-C reaches all processes of a terminal; whoever started this one says when to stop.
+    let stop = terminal.interrupt()?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).context("no order came")?;
+    let order: Order = serde_json::from_str(&line).context("the order cannot be read")?;
+    std::thread::Builder::new().name("orders".into()).spawn(orphaned)?;
+    let mut out = io::stdout();
+    obey(&order, Isa::current().exit(Exit::Usage)?, &stop, &mut |line| {
+        out.write_all(line.as_bytes())?;
+        out.write_all(b"\n")?;
+        out.flush()
+    })?;
+    Ok(Exit::Done)
+}
+
+/// Waits for the end of the input and ends this process: whoever started it is gone.
+#[allow(clippy::disallowed_methods)] // from a thread there is no other way, and nothing is lost
+fn orphaned() {
+    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+    std::process::exit(i32::from(Exit::Retry.code()));
+}
+
 fn settings(args: &Args) -> anyhow::Result<Settings> {
     let (left, right) = match (&args.a, args.size) {
         (Some(a), _) => {
@@ -131,6 +169,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         Work::Trace
     };
     let cores = paceline_batch::cores().count;
+    let workers = args.workers.unwrap_or(cores);
     let state = match &args.state {
         Some(path) => path.clone(),
         None => PathBuf::from(state_name(&left, &right, work, args)?),
@@ -141,11 +180,12 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         work,
         block: args.block,
         memory: args.memory,
-        workers: args.workers.unwrap_or(cores),
+        workers,
         threads: args.threads.unwrap_or(cores),
         isa: Isa::current().exit(Exit::Usage)?,
         verify: !args.no_verify,
         output: args.out.clone(),
+        launch: (workers > 1).then_some(launch),
         state: Some(state),
         save_every: Duration::from_secs(args.save_every),
     })
@@ -179,6 +219,9 @@ fn advise(error: MatmulError, args: &Args) -> anyhow::Error {
         }
         MatmulError::Npy { .. } | MatmulError::Length { .. } => {
             ("write it with `numpy.save(path, matrix.astype('<f4'))`".to_owned(), Exit::Failed)
+        }
+        MatmulError::Worker { .. } => {
+            ("the same call goes on with the blocks that are left".to_owned(), Exit::Retry)
         }
         MatmulError::Wrong { .. } => (
             "run it again: the state holds what was right; if it stays, suspect memory or CPU, or compare with PACELINE_ISA=portable".to_owned(),

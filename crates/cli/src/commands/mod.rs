@@ -8,6 +8,7 @@ mod data;
 mod export;
 mod key;
 mod learn;
+mod learn_tasks;
 mod list;
 mod man;
 mod matmul;

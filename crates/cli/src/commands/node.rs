@@ -1,12 +1,13 @@
 //! `paceline node`: one task of a cluster, whatever describes it.
 
 use super::{
+    learn_tasks::{self, RowsPart},
     node_load::conclude,
     node_part::{Part, Talk},
-    node_place::{ClusterArgs, place, program_version},
+    node_place::{ClusterArgs, Place, place, program_version},
     train,
     train_flags::Flags,
-    train_report::{Order, Report, Reporter, Word},
+    train_report::{Order, Report, Reporter, Word, Work},
     train_show::{Watcher, explain},
 };
 use crate::{
@@ -46,17 +47,17 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let cancel = terminal.interrupt()?;
     let flags = &args.flags;
+    if learn_tasks::are_rows(flags) {
+        let place = placed(args, flags.ps.unwrap_or(0), terminal)?;
+        return learn_tasks::at(&place, flags)?.take_part(&place, flags, cancel, terminal);
+    }
     let (mut spec, start) = match &flags.resume {
         Some(run) => flags.resumed(run)?,
         None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
     };
     // A run that goes on has the servers it had.
     let before = if flags.resume.is_some() { spec.servers } else { 0 };
-    let place = place(&args.cluster, flags.ps.unwrap_or(before))?;
-    terminal.note(place.words());
-    if args.cluster.insecure {
-        terminal.warn("--insecure: anybody on the network can read this run and take part in it");
-    }
+    let place = placed(args, flags.ps.unwrap_or(before), terminal)?;
     place.fit(flags, &mut spec)?;
     let parts = train::open(&spec, terminal)?;
     paceline_trainer::check(&spec, &parts).map_err(explain)?;
@@ -98,6 +99,16 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// Which task of which cluster this process is, said aloud.
+fn placed(args: &Args, servers: usize, terminal: &Terminal) -> anyhow::Result<Place> {
+    let place = place(&args.cluster, servers)?;
+    terminal.note(place.words());
+    if args.cluster.insecure {
+        terminal.warn("--insecure: anybody on the network can read this run and take part in it");
+    }
+    Ok(place)
 }
 
 /// A task that `paceline train` started: orders come in, reports go out.
@@ -178,7 +189,6 @@ fn obey(
     let endpoint = Endpoint::bind_with(identity, "127.0.0.1:0", strangers)
         .map_err(|error| plain(error.into()))?;
     reporter.send(&Report::Listening { address: endpoint.address().to_string() });
-    let parts = train::open(&order.spec, terminal).map_err(plain)?;
     let timeout = Duration::from_secs(order.join_timeout);
     let chief_address = if reporter.is_chief {
         String::new()
@@ -188,11 +198,27 @@ fn obey(
             .map_err(|_| plain(anyhow::anyhow!("nobody said where the chief is")))?
     };
     let tasks = order.tasks.iter().map(|task| (*task, String::new())).collect();
+    let spec = match &order.work {
+        Work::Examples(spec) => spec,
+        Work::Rows(spec) => {
+            let part = RowsPart {
+                own: order.task,
+                tasks: &tasks,
+                chief_address,
+                spec,
+                resume: order.resume,
+                cancel,
+                join_timeout: timeout,
+            };
+            return part.obey(endpoint, run, reporter);
+        }
+    };
+    let parts = train::open(spec, terminal).map_err(plain)?;
     let part = Part {
         own: order.task,
         tasks: &tasks,
         chief_address,
-        spec: &order.spec,
+        spec,
         parts: &parts,
         cancel,
         join_timeout: timeout,

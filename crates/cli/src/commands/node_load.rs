@@ -99,7 +99,7 @@ pub(super) fn conclude(folder: &Path, summary: &mut Summary, terminal: &Terminal
     let concluded = RunView::read(folder).and_then(|mut view| {
         view.summary.tasks.clone_from(&summary.tasks);
         diagnosis::conclude(&view, summary);
-        RunFolder::at(folder).write_summary(summary)
+        RunFolder::at(folder).amend_summary(summary)
     });
     if let Err(error) = concluded {
         terminal.warn(format!("the verdict does not know the machines: {error}"));

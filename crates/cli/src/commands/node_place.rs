@@ -203,12 +203,15 @@ impl Place {
         }
     }
 
-    /// Fills in what the cluster decides: numbers of tasks, threads.
-    pub(super) fn fit(&self, flags: &Flags, spec: &mut RunSpec) -> anyhow::Result<()> {
-        let count =
-            |wanted: fn(Role) -> bool| self.tasks.keys().filter(|task| wanted(task.role)).count();
-        let workers = count(|role| matches!(role, Role::Chief | Role::Worker));
-        let servers = count(|role| role == Role::Ps);
+    /// Tasks of a role.
+    fn count(&self, wanted: fn(Role) -> bool) -> usize {
+        self.tasks.keys().filter(|task| wanted(task.role)).count()
+    }
+
+    /// How many workers and servers there are; flags that say otherwise are refused.
+    pub(super) fn sizes(&self, flags: &Flags) -> anyhow::Result<(usize, usize)> {
+        let workers = self.count(|role| matches!(role, Role::Chief | Role::Worker));
+        let servers = self.count(|role| role == Role::Ps);
         for (given, found, flag) in
             [(flags.workers, workers, "--workers"), (flags.ps, servers, "--ps")]
         {
@@ -219,8 +222,13 @@ impl Place {
                 ));
             }
         }
-        (spec.workers, spec.servers) = (workers, servers);
-        spec.evaluator = count(|role| role == Role::Evaluator) > 0;
+        Ok((workers, servers))
+    }
+
+    /// Fills in what the cluster decides: numbers of tasks, threads.
+    pub(super) fn fit(&self, flags: &Flags, spec: &mut RunSpec) -> anyhow::Result<()> {
+        (spec.workers, spec.servers) = self.sizes(flags)?;
+        spec.evaluator = self.count(|role| role == Role::Evaluator) > 0;
         if spec.threads.is_none() {
             let cores = paceline_batch::cores().count;
             spec.threads = Some((cores / self.neighbours().max(1)).max(1));

@@ -4,7 +4,7 @@ use super::{
     node_load::conclude,
     train,
     train_flags::Flags,
-    train_report::{Order, Report, Word},
+    train_report::{Order, Report, Word, Work},
     train_show::Watcher,
 };
 use crate::{
@@ -55,50 +55,79 @@ pub(super) fn exec(
         Start::In { run } => (run.clone(), false),
         Start::Resume { run } => (run.clone(), true),
     };
-    let tasks = tasks(&spec);
+    let tasks = tasks(spec.workers, spec.servers, spec.evaluator);
+    let watcher = Watcher::new(terminal, None);
+    let show = |report: Report, run: &RunFolder| match report {
+        Report::Started { plan, first_step } => watcher.started(&plan, run, first_step),
+        Report::Progressed(progress) => watcher.progressed(&progress),
+        Report::Evaluated(evaluation) => watcher.evaluated(&evaluation),
+        Report::Warned { text } => watcher.warned(&text),
+        _ => {}
+    };
+    let place = Place { run: &run, resume, join_timeout: flags.join_timeout };
+    let work = Work::Examples(Box::new(spec));
+    let summary = carry_out(work, &tasks, &place, &cancel, terminal, &show);
+    watcher.done();
+    let mut summary = summary?;
+    conclude(run.path(), &mut summary, terminal);
+    train::show(&summary, run.path(), cancel.load(Ordering::Relaxed), terminal)?;
+    Ok(Exit::Done)
+}
+
+/// Where a run of several processes leaves its records, and how it begins.
+pub(super) struct Place<'a> {
+    /// Its folder.
+    pub(super) run: &'a RunFolder,
+    /// Whether it goes on from its latest checkpoint.
+    pub(super) resume: bool,
+    /// Seconds to wait for all tasks.
+    pub(super) join_timeout: u64,
+}
+
+/// Starts a process for each task and watches them to the end; `show` is told what the chief reports.
+pub(super) fn carry_out(
+    work: Work,
+    tasks: &[TaskId],
+    place: &Place<'_>,
+    cancel: &AtomicBool,
+    terminal: &Terminal,
+    show: &dyn Fn(Report, &RunFolder),
+) -> anyhow::Result<Box<Summary>> {
     let order = Order {
         task: tasks[0],
-        tasks: tasks.clone(),
+        tasks: tasks.to_vec(),
         key: ClusterKey::generate()?.to_text(),
-        run: std::path::absolute(run.path())?,
-        resume,
-        join_timeout: flags.join_timeout,
-        spec,
+        run: std::path::absolute(place.run.path())?,
+        resume: place.resume,
+        join_timeout: place.join_timeout,
+        work,
     };
     let program = std::env::current_exe().context("cannot find this program")?;
-    let watcher = Watcher::new(terminal, None);
     let mut job = Job {
         processes: Processes::new(&program, &["node", "--launched"]),
         chief: chief_of(tasks.iter().copied()),
         address: None,
         order,
-        run,
+        run: place.run.clone(),
         terminal,
-        watcher: &watcher,
+        show,
         waiting: None,
         summary: None,
         failure: None,
         verdict: None,
         done: Vec::new(),
     };
-    let outcome = job.carry_out(&tasks, &cancel);
-    let (summary, run) = (job.summary.take(), job.run.clone());
-    drop(job);
-    watcher.done();
-    outcome?;
-    let mut summary = summary.context("the chief ended without a word")?;
-    conclude(run.path(), &mut summary, terminal);
-    train::show(&summary, run.path(), cancel.load(Ordering::Relaxed), terminal)?;
-    Ok(Exit::Done)
+    job.carry_out(tasks, cancel)?;
+    job.summary.take().context("the chief ended without a word")
 }
 
 /// All tasks of a run on this machine; worker 0 is the chief.
-fn tasks(spec: &RunSpec) -> Vec<TaskId> {
+pub(super) fn tasks(workers: usize, servers: usize, evaluator: bool) -> Vec<TaskId> {
     let of =
         |role: Role, count: usize| (0..count).map(move |index| TaskId::new(role, index as u32));
-    of(Role::Worker, spec.workers)
-        .chain(of(Role::Ps, spec.servers))
-        .chain(of(Role::Evaluator, usize::from(spec.evaluator)))
+    of(Role::Worker, workers)
+        .chain(of(Role::Ps, servers))
+        .chain(of(Role::Evaluator, usize::from(evaluator)))
         .collect()
 }
 
@@ -124,7 +153,7 @@ struct Job<'a> {
     order: Order,
     run: RunFolder,
     terminal: &'a Terminal,
-    watcher: &'a Watcher<'a>,
+    show: &'a dyn Fn(Report, &RunFolder),
     /// Shown while tasks are missing.
     waiting: Option<Bar>,
     summary: Option<Box<Summary>>,
@@ -208,15 +237,9 @@ impl Job<'_> {
             Report::Table { missing, joined } => self.show_table(&missing, joined),
             Report::Notice { text, warning: true } => self.terminal.warn(text),
             Report::Notice { .. } => {} // local tasks that join are no news
-            Report::Started { plan, first_step } => {
-                self.waiting = None;
-                self.watcher.started(&plan, &self.run, first_step);
-            }
-            Report::Progressed(progress) => self.watcher.progressed(&progress),
-            Report::Evaluated(evaluation) => self.watcher.evaluated(&evaluation),
             Report::Warned { text } => {
                 let text = if is_chief { text } else { format!("{task}: {text}") };
-                self.watcher.warned(&text);
+                (self.show)(Report::Warned { text }, &self.run);
             }
             Report::Done { summary } => {
                 self.done.push(task);
@@ -231,6 +254,12 @@ impl Job<'_> {
                 if is_chief {
                     self.verdict = Some(Verdict { error, hint, exit });
                 }
+            }
+            report => {
+                if matches!(report, Report::Started { .. } | Report::RowsStarted { .. }) {
+                    self.waiting = None;
+                }
+                (self.show)(report, &self.run);
             }
         }
     }
@@ -265,7 +294,7 @@ impl Job<'_> {
         {
             failure.lines = last_lines(&log, SHOWN_LINES);
         }
-        let on_loss = self.order.spec.on_loss;
+        let on_loss = self.order.work.on_loss();
         let again = go_on
             && task != self.chief
             && match task.role {

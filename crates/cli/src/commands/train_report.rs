@@ -3,7 +3,7 @@
 
 use paceline_cluster::{
     TaskId,
-    session::{Notice, Row, RowState},
+    session::{Notice, OnLoss, Row, RowState},
 };
 use paceline_runs::{Evaluation, RunFolder, Summary};
 use paceline_trainer::{Observer, Onlooker, Progress, RunPlan, RunSpec};
@@ -23,13 +23,33 @@ pub(super) struct Order {
     /// The key of this run, made for it alone.
     pub(super) key: String,
     /// What to do.
-    pub(super) spec: RunSpec,
+    pub(super) work: Work,
     /// The run's folder.
     pub(super) run: PathBuf,
     /// Whether it goes on from its latest checkpoint.
     pub(super) resume: bool,
     /// Seconds to wait for the others.
     pub(super) join_timeout: u64,
+}
+
+/// What the tasks of a run do.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Work {
+    /// Train a model on examples.
+    Examples(Box<RunSpec>),
+    /// Learn from rows of sparse features.
+    Rows(Box<paceline_stream::Spec>),
+}
+
+impl Work {
+    /// What happens when a worker is lost.
+    pub(super) fn on_loss(&self) -> OnLoss {
+        match self {
+            Self::Examples(spec) => spec.on_loss,
+            Self::Rows(spec) => spec.tasks.as_ref().map_or_else(OnLoss::default, |t| t.on_loss),
+        }
+    }
 }
 
 /// Any further line a task is told.
@@ -79,6 +99,29 @@ pub(super) enum Report {
     Progressed(Progress),
     /// The model was scored.
     Evaluated(Evaluation),
+    /// The first row is next.
+    RowsStarted {
+        /// What will happen.
+        plan: Box<paceline_stream::Plan>,
+    },
+    /// Some rows were learned from.
+    RowsProgressed {
+        /// How well they were predicted.
+        recent: paceline_stream::Metrics,
+        /// Rows learned from, over all workers.
+        rows: u64,
+        /// Bytes of text that the chief has read.
+        done: u64,
+        /// Rows a second of the chief.
+        speed: f64,
+    },
+    /// Held-out rows were scored.
+    RowsEvaluated {
+        /// How well.
+        metrics: paceline_stream::Metrics,
+        /// Rows learned from, over all workers.
+        rows: u64,
+    },
     /// Something the user should know.
     Warned {
         /// In words.
@@ -133,6 +176,24 @@ impl Observer for Reporter {
 
     fn evaluated(&self, evaluation: &Evaluation) {
         self.send(&Report::Evaluated(evaluation.clone()));
+    }
+
+    fn warned(&self, text: &str) {
+        self.send(&Report::Warned { text: text.to_owned() });
+    }
+}
+
+impl paceline_stream::Observer for Reporter {
+    fn started(&self, plan: &paceline_stream::Plan, _run: &RunFolder, _rows: u64) {
+        self.send(&Report::RowsStarted { plan: Box::new(plan.clone()) });
+    }
+
+    fn progressed(&self, recent: &paceline_stream::Metrics, rows: u64, done: u64, speed: f64) {
+        self.send(&Report::RowsProgressed { recent: *recent, rows, done, speed });
+    }
+
+    fn evaluated(&self, metrics: &paceline_stream::Metrics, rows: u64) {
+        self.send(&Report::RowsEvaluated { metrics: *metrics, rows });
     }
 
     fn warned(&self, text: &str) {

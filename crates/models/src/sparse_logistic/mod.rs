@@ -11,6 +11,7 @@
 
 mod minibatch;
 pub mod rules;
+mod slots;
 mod table;
 
 pub use minibatch::{Minibatch, loss};

@@ -1,0 +1,368 @@
+//! `paceline train --model sparse-logistic --strategy ps-…`: rows learned from by several tasks.
+
+use super::{
+    learn::{self, Watcher, explain, is_stream_model, is_stream_run},
+    node_load::conclude,
+    node_part::Talk,
+    node_place,
+    train_flags::{Flags, find_run},
+    train_local::{Place, carry_out, tasks},
+    train_report::{Report as Word, Reporter, Work},
+    train_show::record_resources,
+};
+use crate::{
+    failure::{Exit, FailureExt, usage},
+    terminal::Terminal,
+};
+use anyhow::Context;
+use paceline_cluster::{
+    Endpoint, TaskId,
+    session::{Notice, Row, Rules, Session, Settings, Watcher as Onlooker, chief_of},
+};
+use paceline_models::sparse_logistic;
+use paceline_runs::{Machine, RunFolder, Summary};
+use paceline_strategies::find;
+use paceline_stream::{
+    Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, StreamError, Task, Tasks,
+    take_part,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// The tasks that the flags ask for, or that a cluster has; nothing for one process.
+pub(super) fn asked(flags: &Flags, sizes: Option<(usize, usize)>) -> anyhow::Result<Option<Tasks>> {
+    let name = flags.strategy.as_deref().unwrap_or("one-device");
+    let strategy = find(name).map_err(|error| explain(error.into()))?;
+    if strategy.in_process && name == "one-device" && sizes.is_none() {
+        for (given, flag) in [
+            (flags.workers.is_some(), "--workers"),
+            (flags.ps.is_some(), "--ps"),
+            (flags.transfer.is_some(), "--transfer"),
+            (flags.on_loss.is_some(), "--on-loss"),
+            (flags.steps.is_some(), "--steps"),
+        ] {
+            if given {
+                return Err(usage(
+                    format!("{flag} is for several tasks"),
+                    "choose `--strategy ps-sync` or `--strategy ps-async`",
+                ));
+            }
+        }
+        return Ok(None);
+    }
+    if !strategy.needs_servers {
+        return Err(usage(
+            format!("--strategy {name} means nothing for --model {}", sparse_logistic::NAME),
+            "its weights are held in one process (one-device) or by servers (ps-sync, ps-async)",
+        ));
+    }
+    let (workers, servers) = sizes.unwrap_or((flags.workers.unwrap_or(2), flags.ps.unwrap_or(1)));
+    Ok(Some(Tasks {
+        strategy: strategy.name.to_owned(),
+        workers,
+        servers,
+        transfer: flags.transfer.unwrap_or_default(),
+        on_loss: flags.on_loss.unwrap_or_default(),
+        steps: flags.steps,
+    }))
+}
+
+/// Learns with a process for each task.
+pub(super) fn exec(
+    flags: &Flags,
+    spec: Spec,
+    start: &Start,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
+    let cancel = terminal.interrupt()?;
+    // What is wrong with the settings is said once, before any process starts.
+    spec.check().map_err(explain)?;
+    let (run, resume) = match start {
+        Start::New { out } => (RunFolder::create(out, &spec.model, spec.strategy())?, false),
+        Start::Resume { run } => (run.clone(), true),
+    };
+    let (workers, servers) = spec.tasks.as_ref().map_or((1, 1), |all| (all.workers, all.servers));
+    let watcher = Watcher::new(terminal, false);
+    let show = |word: Word, run: &RunFolder| match word {
+        Word::RowsStarted { plan } => watcher.started(&plan, run, 0),
+        Word::RowsProgressed { recent, rows, done, speed } => {
+            watcher.progressed(&recent, rows, done, speed);
+        }
+        Word::RowsEvaluated { metrics, rows } => watcher.evaluated(&metrics, rows),
+        Word::Warned { text } => watcher.warned(&text),
+        _ => {}
+    };
+    let place = Place { run: &run, resume, join_timeout: flags.join_timeout };
+    let work = Work::Rows(Box::new(spec));
+    let all = tasks(workers, servers, false);
+    let outcome = carry_out(work, &all, &place, &cancel, terminal, &show);
+    drop(watcher);
+    outcome?;
+    let path = run.path().join("summary.json");
+    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut report: Report = serde_json::from_slice(&text)
+        .with_context(|| format!("{} is no report", path.display()))?;
+    conclude(run.path(), &mut report.summary, terminal);
+    learn::show(&report, run.path(), cancel.load(Ordering::Relaxed), terminal)
+}
+
+/// What a task of a cluster shall learn, where the flags speak of rows.
+pub(super) struct Learning {
+    spec: Spec,
+    resumed: Option<RunFolder>,
+}
+
+/// Whether the flags, or the run that they go on with, speak of rows.
+pub(super) fn are_rows(flags: &Flags) -> bool {
+    match &flags.resume {
+        Some(name) => find_run(&flags.out, name).is_ok_and(|run| is_stream_run(&run)),
+        None => flags.model.as_deref().is_some_and(is_stream_model),
+    }
+}
+
+/// What to do at a place of a cluster, where the flags speak of rows.
+pub(super) fn at(place: &node_place::Place, flags: &Flags) -> anyhow::Result<Learning> {
+    if let Some(name) = &flags.resume {
+        let run = find_run(&flags.out, name)?;
+        let mut spec = run.plan::<Plan>()?.spec;
+        let sizes = place.sizes(flags)?;
+        if let Some(tasks) = &mut spec.tasks {
+            (tasks.workers, tasks.servers) = sizes;
+        }
+        return Ok(Learning { spec, resumed: Some(run) });
+    }
+    let mut spec = learn::specification(flags)?;
+    spec.tasks = asked(flags, Some(place.sizes(flags)?))?;
+    Ok(Learning { spec, resumed: None })
+}
+
+impl Learning {
+    /// Plays the part of this place of the cluster.
+    pub(super) fn take_part(
+        self,
+        place: &node_place::Place,
+        flags: &Flags,
+        cancel: Arc<AtomicBool>,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Exit> {
+        self.spec.check().map_err(explain)?;
+        let talk = Talk::default();
+        let heard = talk.clone();
+        let strangers: paceline_cluster::endpoint::Notify =
+            Arc::new(move |notice| heard.warn(&notice.to_string()));
+        let endpoint = Endpoint::bind_with(place.identity(), &place.bind, strangers)
+            .hint("--bind HOST:PORT listens elsewhere")?;
+        let part = RowsPart {
+            own: place.own,
+            tasks: &place.tasks,
+            chief_address: place.chief_address.clone(),
+            spec: &self.spec,
+            resume: self.resumed.is_some(),
+            cancel: Arc::clone(&cancel),
+            join_timeout: Duration::from_secs(flags.join_timeout),
+        };
+        let is_chief = part.is_chief();
+        let start = match self.resumed {
+            Some(run) => Start::Resume { run },
+            None => Start::New { out: flags.out.clone() },
+        };
+        let watcher = Watcher::new(terminal, false);
+        let outcome = part.play(endpoint, &start, &watcher, Box::new(Words(talk)));
+        drop(watcher);
+        let (report, run) = outcome.map_err(explain)?;
+        match report {
+            Some(mut report) if is_chief => {
+                conclude(run.path(), &mut report.summary, terminal);
+                return learn::show(&report, run.path(), cancel.load(Ordering::Relaxed), terminal);
+            }
+            Some(report) => {
+                let own = report.summary.workers.first().cloned().unwrap_or_default();
+                terminal.data(format!(
+                    "{}: done, {} iterations, {} rows",
+                    place.own, own.iterations, own.examples
+                ))?;
+                terminal.json(&own)?;
+            }
+            None => {
+                terminal.data(format!("{}: done", place.own))?;
+                terminal.json(&serde_json::json!({ "task": place.own, "status": "done" }))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// One task's part in learning from rows, from joining to leaving.
+pub(super) struct RowsPart<'a> {
+    /// This task.
+    pub(super) own: TaskId,
+    /// All tasks, with addresses where they are known.
+    pub(super) tasks: &'a BTreeMap<TaskId, String>,
+    /// Where the chief is.
+    pub(super) chief_address: String,
+    /// What to do.
+    pub(super) spec: &'a Spec,
+    /// Whether to go on from the latest checkpoint.
+    pub(super) resume: bool,
+    /// Raised to stop.
+    pub(super) cancel: Arc<AtomicBool>,
+    /// How long to wait for the others.
+    pub(super) join_timeout: Duration,
+}
+
+impl RowsPart<'_> {
+    fn is_chief(&self) -> bool {
+        chief_of(self.tasks.keys().copied()) == self.own
+    }
+
+    /// Does what `paceline train` ordered. The flag beside an error says that it only repeats another
+    /// task's.
+    pub(super) fn obey(
+        &self,
+        endpoint: Endpoint,
+        run: RunFolder,
+        reporter: Reporter,
+    ) -> Result<(), (anyhow::Error, bool)> {
+        let start = Start::Resume { run };
+        match self.play(endpoint, &start, &reporter, Box::new(Words(reporter))) {
+            Ok((report, _)) => {
+                let summary = report.map(|report| Box::new(report.summary));
+                reporter.send(&Word::Done { summary });
+                Ok(())
+            }
+            Err(error) => {
+                let echo = matches!(&error, StreamError::Session(error) if error.is_echo());
+                Err((explain(error), echo))
+            }
+        }
+    }
+
+    /// Joins, learns or serves, leaves.
+    fn play(
+        &self,
+        endpoint: Endpoint,
+        start: &Start,
+        observer: &dyn Observer,
+        onlooker: Box<dyn Onlooker>,
+    ) -> Result<(Option<Report>, RunFolder), StreamError> {
+        // The chief names the run; the others learn its name when they join.
+        let (mut made, mut known) = (None, None);
+        match start {
+            Start::New { out } if self.is_chief() => {
+                made = Some(RunFolder::create(out, &self.spec.model, self.spec.strategy())?);
+            }
+            Start::New { .. } => {}
+            Start::Resume { run } => known = Some(run.clone()),
+        }
+        let own = made.as_ref().or(known.as_ref());
+        // How fast a task works is its own affair; all else must be the same for all.
+        let shared = Spec { threads: None, ..self.spec.clone() };
+        let settings = Settings {
+            me: self.own,
+            tasks: self.tasks.clone(),
+            chief_address: self.chief_address.clone(),
+            run: own.map(RunFolder::name).unwrap_or_default(),
+            plan: serde_json::to_value(&shared).expect("a specification is plain data"),
+            rules: Rules {
+                on_loss: self.spec.tasks.as_ref().map(|tasks| tasks.on_loss).unwrap_or_default(),
+                regroup: find(self.spec.strategy())?.synchronous,
+                all_finish: false,
+                join_timeout: self.join_timeout,
+            },
+            host: Machine::detect().host,
+            cancel: Arc::clone(&self.cancel),
+        };
+        let inbox = Inbox::new(onlooker);
+        let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
+            Ok(session) => Arc::new(session),
+            Err(error) => {
+                if let Some(run) = made {
+                    // Nothing is in it yet; a folder with something in it stays.
+                    let _ = std::fs::remove_dir(run.path());
+                }
+                return Err(error.into());
+            }
+        };
+        let run = match (start, own) {
+            (_, Some(run)) => run.clone(),
+            (Start::New { out }, None) => RunFolder::join(out, &session.view().run)?,
+            (Start::Resume { run }, None) => run.clone(),
+        };
+        let sampler = record_resources(&run.resources_path(&self.own.to_string()), |_| ());
+        if let Err(error) = &sampler {
+            observer.warned(&format!("no resources are recorded: {error:#}"));
+        }
+        let control = Control { cancel: &self.cancel, observer };
+        let task = Task { session: &session, inbox: &inbox, run: &run, resume: self.resume };
+        let report = take_part(self.spec, &task, &control)?;
+        Ok((report, run))
+    }
+}
+
+/// What happens to tasks, in the words of runs of examples.
+struct Words<T>(T);
+
+impl<T: paceline_trainer::Onlooker> Onlooker for Words<T> {
+    fn table(&self, rows: &[Row]) {
+        self.0.table(rows);
+    }
+
+    fn noticed(&self, notice: &Notice) {
+        self.0.noticed(notice);
+    }
+}
+
+/// Adds lines about what went between tasks.
+pub(super) fn describe(summary: &Summary, exchange: &Exchanged, row: &mut dyn FnMut(&str, String)) {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let phases = &summary.phases;
+    row(
+        "step time",
+        format!(
+            "input {}, compute {}, exchange {}, wait {}",
+            percent(phases.input),
+            percent(phases.compute),
+            percent(phases.exchange),
+            percent(phases.wait)
+        ),
+    );
+    let kilo = |bytes: f64| format!("{:.1} kB", bytes / 1e3);
+    row(
+        "traffic",
+        format!(
+            "{} an iteration ({} transfer); sparse takes {}, dense {}",
+            kilo(exchange.bytes_per_iteration),
+            exchange.transfer,
+            kilo(exchange.sparse_bytes_per_iteration),
+            kilo(exchange.dense_bytes_per_iteration)
+        ),
+    );
+    for (worker, pace) in summary.workers.iter().zip(&exchange.tasks) {
+        row(
+            &worker.task,
+            format!(
+                "{} iterations of {:.3} ms, {} rows, finished after {:.2} s, waited {}",
+                worker.iterations,
+                1e3 * pace.seconds_per_iteration,
+                worker.examples,
+                worker.finished,
+                percent(worker.phases.wait)
+            ),
+        );
+    }
+    let updates: u64 = summary.staleness.iter().sum();
+    if summary.staleness.len() > 1 {
+        let staleness = summary.staleness.iter().zip(0_u64..).map(|(count, at)| count * at);
+        let mean = staleness.sum::<u64>() as f64 / updates.max(1) as f64;
+        row("staleness", format!("{mean:.2} updates by others on average"));
+    }
+    for lost in &summary.lost {
+        row("lost", lost.clone());
+    }
+}

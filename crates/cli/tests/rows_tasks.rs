@@ -1,0 +1,226 @@
+//! Rows learned from by several real processes: workers, servers, one killed, one stopped and resumed.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster_support;
+
+use cluster_support::{events, processes, signal, spawn, wait_for};
+use serde_json::Value;
+use std::{
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn paceline(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    command.current_dir(folder).env("NO_COLOR", "1").args(words);
+    command
+}
+
+fn run(folder: &Path, words: &[&str]) -> Output {
+    paceline(folder, words).output().unwrap()
+}
+
+fn json(folder: &Path, words: &[&str]) -> Value {
+    let output = run(folder, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn clicks(folder: &Path, name: &str, rows: &str, seed: &str) -> Value {
+    json(folder, &["data", "synth", "clicks", name, "--rows", rows, "--seed", seed, "--json"])
+}
+
+const TRAIN: &[&str] =
+    &["train", "--model", "sparse-logistic", "--json", "--no-tensorboard", "--bits", "18"];
+
+fn number(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {report}"))
+}
+
+#[test]
+fn workers_and_servers_learn_and_leave_all_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    fs::create_dir(here.join("rows")).unwrap();
+    let made = clicks(here, "rows/a.tsv", "20000", "1");
+    clicks(here, "rows/b.tsv", "15000", "2");
+    clicks(here, "test.tsv", "4000", "3");
+    for (strategy, servers, transfer) in
+        [("ps-async", "1", "sparse"), ("ps-sync", "2", "sparse"), ("ps-sync", "1", "dense")]
+    {
+        let flags = ["--data", "rows", "--test", "test.tsv", "--strategy", strategy];
+        let more = ["--workers", "2", "--ps", servers, "--batch-size", "256"];
+        // All weights both ways are two megabytes an iteration: some must do.
+        let rest =
+            ["--transfer", transfer, "--steps", if transfer == "dense" { "20" } else { "1000" }];
+        let report = json(here, &[TRAIN, &flags, &more, &rest].concat());
+        let what = format!("{strategy} {servers} {transfer}: {report}");
+        assert_eq!((&report["status"], &report["strategy"]), (&"done".into(), &strategy.into()));
+        let whole = 2.0 * 4.0 * f64::from((1 << 18) + 1);
+        assert_eq!(number(&report, "/exchange/dense_bytes_per_iteration"), whole, "{what}");
+        let bytes = number(&report, "/exchange/bytes_per_iteration");
+        assert!((bytes > 0.9 * whole) == (transfer == "dense"), "{what}");
+        assert!(number(&report, "/exchange/sparse_bytes_per_iteration") < 0.1 * whole, "{what}");
+        assert_eq!(report["exchange"]["tasks"].as_array().unwrap().len(), 2, "{what}");
+        let shares: f64 = report["phases"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|share| share.as_f64().unwrap())
+            .sum();
+        assert!((shares - 1.0).abs() < 1e-6, "{what}");
+        if transfer == "dense" {
+            assert_eq!(report["global_steps"], 20, "{what}");
+            continue;
+        }
+        assert_eq!(report["examples"], 35_000, "{what}");
+        let constant = made["constant_loss"].as_f64().unwrap();
+        assert!(number(&report, "/progressive/loss") < constant - 0.01, "{what}");
+        assert!(number(&report, "/held_out/auc") > 0.6, "{what}");
+        let run_folder = here.join("runs").join(report["run"].as_str().unwrap());
+        let learned: u64 = (0..2)
+            .map(|worker| {
+                let text =
+                    fs::read_to_string(run_folder.join(format!("events-worker-{worker}.jsonl")));
+                let steps = text.unwrap();
+                let steps = steps.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+                steps
+                    .filter_map(|event| {
+                        event["data"]["examples"].as_u64().filter(|_| event["kind"] == "step")
+                    })
+                    .sum::<u64>()
+            })
+            .sum();
+        assert_eq!(learned, 35_000, "{what}");
+        let scored = events(&run_folder, "evaluation");
+        assert!(scored.last().unwrap()["data"]["normalised_entropy"].as_f64().unwrap() < 1.0);
+        for task in ["worker-0", "worker-1", "ps-0"] {
+            assert!(run_folder.join(format!("resources-{task}.csv")).exists(), "{task}");
+        }
+        let name = run_folder.to_str().unwrap();
+        let predicted = json(here, &["predict", name, "test.tsv", "--out", "p.txt", "--json"]);
+        let (found, wanted) =
+            (number(&predicted, "/metrics/loss"), number(&report, "/held_out/loss"));
+        assert!((found - wanted).abs() < 1e-5, "{found} {wanted}");
+        let out = run(here, &["report", name, "--out", "report.html"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+/// Rows of two features, so that everything is one block of text.
+fn small(rows: std::ops::Range<usize>) -> Vec<String> {
+    rows.map(|row| {
+        let label = usize::from((row * 7919) % 10 < 3 + 4 * (row % 2));
+        format!("{label} {}:1 {}:0.5\n", row % 2, 2 + row % 37)
+    })
+    .collect()
+}
+
+#[test]
+fn in_step_is_one_process_at_the_same_global_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let (first, second) = (small(0..1000), small(1000..2000));
+    fs::write(here.join("a.svm"), first.concat()).unwrap();
+    fs::write(here.join("b.svm"), second.concat()).unwrap();
+    let mut whole = String::new();
+    for (a, b) in first.chunks(100).zip(second.chunks(100)) {
+        write!(whole, "{}{}", a.concat(), b.concat()).unwrap();
+    }
+    fs::write(here.join("whole.svm"), whole).unwrap();
+    for optimizer in ["sgd", "adagrad", "ftrl"] {
+        let common = ["--optimizer", optimizer, "--batch-size", "200", "--format", "libsvm"];
+        let alone = [TRAIN, &common, &["--data", "whole.svm", "--deterministic"]].concat();
+        let alone = json(here, &alone);
+        let tasks = ["--strategy", "ps-sync", "--workers", "2", "--ps", "2"];
+        let shared = json(here, &[TRAIN, &common, &tasks, &["--data", "a.svm,b.svm"]].concat());
+        assert_eq!(alone["global_steps"], 10);
+        assert_eq!(shared["global_steps"], 10);
+        let losses = [&alone, &shared].map(|report| number(report, "/progressive/loss"));
+        assert!((losses[0] - losses[1]).abs() < 1e-6, "{optimizer}: {losses:?}");
+        let scores = [&alone, &shared].map(|report| {
+            let run_folder = format!("runs/{}", report["run"].as_str().unwrap());
+            let words =
+                ["predict", &run_folder, "a.svm", "--format", "libsvm", "--out", "p", "--json"];
+            number(&json(here, &words), "/metrics/loss")
+        });
+        assert!((scores[0] - scores[1]).abs() < 1e-6, "{optimizer}: {scores:?}");
+    }
+}
+
+#[test]
+fn out_of_step_the_others_go_on_without_a_killed_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    clicks(here, "a.tsv", "30000", "1");
+    clicks(here, "b.tsv", "30000", "2");
+    let flags = ["--data", "a.tsv,b.tsv", "--strategy", "ps-async", "--epochs", "200"];
+    let more = ["--batch-size", "64", "--steps", "20000", "--out", "runs"];
+    let child =
+        spawn(paceline(here, &[TRAIN, &flags, &more].concat()), tempfile::tempdir().unwrap());
+    let mut run_folder = None;
+    wait_for("the run folder", || {
+        run_folder = fs::read_dir(here.join("runs")).ok().and_then(|mut all| all.next());
+        run_folder.is_some()
+    });
+    let run_folder = run_folder.unwrap().unwrap().path();
+    wait_for("some steps", || events(&run_folder, "step").len() > 2);
+    signal(processes(&run_folder)["worker/1"], "-KILL");
+    let ended = child.end();
+    assert_eq!(ended.code(), 0, "{}", ended.talk);
+    let report = ended.json();
+    assert!(report["lost"][0].as_str().unwrap().contains("worker/1"), "{report}");
+    assert!(number(&report, "/global_steps") >= 20_000.0, "{report}");
+    let workers = report["workers"].as_array().unwrap();
+    assert_eq!(workers.len(), 1, "the dead tell nothing: {report}");
+    assert_eq!(events(&run_folder, "task_lost").len(), 1);
+}
+
+#[test]
+fn a_stopped_run_goes_on_where_every_worker_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    clicks(here, "a.tsv", "40000", "1");
+    clicks(here, "b.tsv", "30000", "2");
+    let flags = ["--data", "a.tsv,b.tsv", "--strategy", "ps-sync", "--batch-size", "100"];
+    let first = json(here, &[TRAIN, &flags, &["--steps", "300"]].concat());
+    assert_eq!((&first["global_steps"], &first["examples"]), (&300.into(), &30_000.into()));
+    let name = first["run"].as_str().unwrap().to_owned();
+    let second = json(here, &["train", "--resume", &name, "--steps", "100000", "--json"]);
+    assert_eq!(second["run"], name.as_str());
+    assert_eq!(second["examples"], 40_000, "{second}");
+    let whole = json(here, &[TRAIN, &flags].concat());
+    assert_eq!(second["global_steps"], whole["global_steps"], "{second}");
+    let run_folder = format!("runs/{name}");
+    let scores = [&run_folder, &format!("runs/{}", whole["run"].as_str().unwrap())].map(|run| {
+        number(&json(here, &["predict", run, "a.tsv", "--out", "p", "--json"]), "/metrics/loss")
+    });
+    assert!((scores[0] - scores[1]).abs() < 1e-6, "{scores:?}");
+}
+
+#[test]
+fn wrong_calls_name_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    clicks(folder.path(), "a.tsv", "100", "1");
+    for (words, code, needle) in [
+        (&["--strategy", "ps-async", "--workers", "2"][..], 1, "worker/1"),
+        (&["--strategy", "mirrored"], 2, "ps-sync"),
+        (&["--workers", "2"], 2, "--strategy"),
+        (
+            &["--strategy", "ps-sync", "--workers", "1", "--max-staleness", "3"],
+            2,
+            "--max-staleness",
+        ),
+        (&["--strategy", "ps-sync", "--workers", "1", "--window", "5"], 1, "without a window"),
+        (&["--strategy", "ps-sync", "--workers", "1", "--batch-size", "0"], 1, "batch size"),
+        (&["--strategy", "no-such"], 1, "no-such"),
+    ] {
+        let output = run(folder.path(), &[TRAIN, &["--data", "a.tsv"], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(needle), "{words:?}: {said}");
+    }
+}

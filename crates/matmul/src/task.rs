@@ -1,0 +1,167 @@
+//! Workers as processes: each is told what to do in one line, and answers with a line for every job.
+//!
+//! A worker's process keeps nothing: a job counts when its line has come, so that whatever kills a worker
+//! costs the jobs it was at, and the same call goes on with the rest.
+
+use crate::{
+    Input, MatmulError, Plan,
+    npy::Writer,
+    state::Part,
+    worker::{Worker, either},
+};
+use paceline_models::kernels::{Compute, Isa};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashSet,
+    io::{self, BufRead, BufReader, Write},
+    path::PathBuf,
+    process::{Child, ExitStatus},
+    sync::atomic::AtomicBool,
+};
+
+/// Everything a worker must know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// Which worker it is.
+    pub worker: usize,
+    /// The work, and how it is cut.
+    pub plan: Plan,
+    /// `A`.
+    pub left: Input,
+    /// `B`.
+    pub right: Input,
+    /// Its threads.
+    pub threads: usize,
+    /// Whether products are checked.
+    pub verify: bool,
+    /// Where blocks of the product go.
+    pub output: Option<PathBuf>,
+    /// Jobs that are done already.
+    pub done: Vec<usize>,
+}
+
+/// Starts a process that does what is ordered: it gets the order as a line of JSON on its standard input
+/// and runs [`obey`]; when that input ends, so does the process.
+pub type Launch = fn(&Order) -> io::Result<Child>;
+
+/// What a worker's process says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Part(Part),
+    Failed(String),
+}
+
+/// Does all jobs of a worker; `say` is given a line for each.
+///
+/// # Errors
+/// A line cannot be said; what goes wrong with a job is said in a line.
+pub fn obey(
+    order: &Order,
+    isa: Isa,
+    stop: &AtomicBool,
+    say: &mut dyn FnMut(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut tell = |line: Line| say(&serde_json::to_string(&line).map_err(io::Error::from)?);
+    let never = AtomicBool::new(false);
+    let outcome = order.carry_out(isa, &|| either(stop, &never), &mut |part| {
+        tell(Line::Part(part))
+            .map_err(|source| MatmulError::Write { path: PathBuf::from("standard output"), source })
+    });
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(MatmulError::Write { path, source }) if path.as_os_str() == "standard output" => {
+            Err(source)
+        }
+        Err(error) => {
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+            tell(Line::Failed(format!("{error}{cause}")))
+        }
+    }
+}
+
+impl Order {
+    /// Does the worker's jobs, one after the other, until done or stopped.
+    pub(crate) fn carry_out(
+        &self,
+        isa: Isa,
+        stopped: &dyn Fn() -> bool,
+        give: &mut dyn FnMut(Part) -> Result<(), MatmulError>,
+    ) -> Result<(), MatmulError> {
+        let plan = &self.plan;
+        let compute = Compute::with_isa(isa, self.threads.max(1));
+        let output = self.output.as_deref().map(|path| Writer::open(path, plan.size as u64));
+        let output = output.transpose()?.map(|(writer, _)| writer);
+        let inputs = (&self.left, &self.right);
+        let mut worker = Worker::new(plan, inputs, self.verify, compute, output)?;
+        let done: HashSet<usize> = self.done.iter().copied().collect();
+        let mine = |job: &usize| !done.contains(job) && plan.worker_of(*job) == self.worker;
+        for job in (0..plan.jobs()).filter(mine) {
+            if stopped() {
+                break;
+            }
+            match worker.job(job, stopped)? {
+                None => break,
+                Some(part) => give(part)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a process do it, and hands on what it says.
+    pub(crate) fn delegate(
+        &self,
+        launch: Launch,
+        stopped: &dyn Fn() -> bool,
+        give: &mut dyn FnMut(Part) -> Result<(), MatmulError>,
+    ) -> Result<(), MatmulError> {
+        let worker = self.worker;
+        let failed = |reason: String| MatmulError::Worker { worker, reason };
+        let mut child = launch(self).map_err(|error| failed(format!("cannot start: {error}")))?;
+        let mut text = serde_json::to_string(self).expect("an order is plain data");
+        text.push('\n');
+        // Held until the end: when it goes, the process ends.
+        let input = child.stdin.take();
+        let written = input.as_ref().map(|mut input| input.write_all(text.as_bytes()));
+        let output = child.stdout.take();
+        let mut outcome = match written {
+            Some(Err(error)) => Err(failed(format!("cannot be told what to do: {error}"))),
+            _ => Ok(()),
+        };
+        if let (Ok(()), Some(output)) = (&outcome, output) {
+            for line in BufReader::new(output).lines() {
+                let said = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+                match said {
+                    Some(Line::Part(part)) => outcome = give(part),
+                    Some(Line::Failed(reason)) => outcome = Err(failed(reason)),
+                    None => {}
+                }
+                if outcome.is_err() || stopped() {
+                    break;
+                }
+            }
+        }
+        drop(input);
+        if outcome.is_err() || stopped() {
+            // It may be in the middle of a job that nobody waits for.
+            let _ = child.kill();
+        }
+        let status = child.wait();
+        outcome?;
+        match status {
+            Ok(status) if status.success() || stopped() => Ok(()),
+            Ok(status) => Err(failed(format!("ended with {}", ending(status)))),
+            Err(error) => Err(failed(format!("was lost: {error}"))),
+        }
+    }
+}
+
+fn ending(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no word".to_owned(),
+    }
+}

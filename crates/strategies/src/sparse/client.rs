@@ -1,0 +1,320 @@
+//! A worker's links to all servers of sparse weights.
+
+use super::{
+    SparseOptions,
+    message::{self, Bookmark, Form, StepHead, ValuesHead},
+    slots,
+};
+use crate::{
+    StrategyError, Traffic, Transfer, bytes,
+    server::{indices, parts},
+};
+use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
+use std::{
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long a server may take to be there and to have its weights.
+const CONNECT: Duration = Duration::from_secs(600);
+
+/// A gradient on its way, of the weights that were pulled last.
+#[derive(Debug, Clone, Copy)]
+pub struct Push<'a> {
+    /// Numbers of these weights.
+    pub touched: &'a [u32],
+    /// Their gradient, summed over examples.
+    pub grads: &'a [f32],
+    /// How many examples.
+    pub examples: u64,
+    /// How far this worker has read with them.
+    pub mark: Bookmark,
+}
+
+/// What a step brought beside the weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Updates made so far.
+    pub version: u64,
+    /// Rows learned from so far, over all workers.
+    pub examples: u64,
+    /// Updates by others between the last pull and this push.
+    pub staleness: u64,
+    /// Everybody shall stop.
+    pub stop: bool,
+    /// Nanoseconds spent moving gradients and weights.
+    pub exchange: u64,
+    /// Nanoseconds spent waiting for other workers.
+    pub wait: u64,
+    /// Bytes of numbers and weights that sparse transfer takes for this step, whatever was used.
+    pub sparse_bytes: u64,
+}
+
+/// Where a worker begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Welcome {
+    /// Updates made so far.
+    pub version: u64,
+    /// How far this worker, or the one whose place it takes, has read.
+    pub mark: Option<Bookmark>,
+}
+
+#[derive(Debug)]
+struct Remote {
+    link: Link,
+    part: Range<usize>,
+}
+
+/// All weights and all gradients, where everything travels.
+#[derive(Debug)]
+struct Dense {
+    weights: Vec<f32>,
+    grads: Vec<f32>,
+}
+
+/// A worker's links to all servers.
+#[derive(Debug)]
+pub struct SparseClient {
+    seat: Arc<dyn Seat>,
+    options: SparseOptions,
+    remotes: Vec<Remote>,
+    dense: Option<Dense>,
+    encoded: Vec<u8>,
+    version: u64,
+    /// What went over links that are gone.
+    before: Traffic,
+}
+
+impl SparseClient {
+    /// Connects to all servers and waits until they have weights.
+    ///
+    /// # Errors
+    /// Names the server that could not be reached.
+    pub fn connect(
+        seat: Arc<dyn Seat>,
+        options: SparseOptions,
+        strategy: &'static str,
+    ) -> Result<(Self, Welcome), StrategyError> {
+        if seat.servers().is_empty() {
+            return Err(StrategyError::NoServers { strategy });
+        }
+        let length = options.length();
+        let dense = (options.transfer == Transfer::Dense)
+            .then(|| Dense { weights: vec![0.0; length], grads: vec![0.0; length] });
+        let mut client = Self {
+            seat,
+            options,
+            remotes: Vec::new(),
+            dense,
+            encoded: Vec::new(),
+            version: 0,
+            before: Traffic::default(),
+        };
+        let welcome = client.reconnect()?;
+        Ok((client, welcome))
+    }
+
+    /// Connects to the servers of the seat's present generation.
+    ///
+    /// # Errors
+    /// As [`SparseClient::connect`].
+    pub fn reconnect(&mut self) -> Result<Welcome, StrategyError> {
+        self.before = self.traffic();
+        self.remotes.clear();
+        let servers = self.seat.servers();
+        let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
+        for (server, part) in servers.iter().zip(parts(self.options.length(), servers.len())) {
+            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
+            let mut link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
+            link.sender.send(message::HELLO, 0, &[])?;
+            self.remotes.push(Remote { link, part });
+        }
+        let mut welcome = Welcome::default();
+        for server in 0..self.remotes.len() {
+            let head = self.receive(server, message::WELCOME, "waiting for the first weights")?;
+            let body = slots::payload(&mut *self.remotes[server].link.receiver, head, 64)?;
+            let Some((known, mark)) = body.split_first() else {
+                return Err(self.odd(server, head));
+            };
+            let Ok(mark) = mark.try_into() else { return Err(self.odd(server, head)) };
+            if server == 0 {
+                let mark = (*known == 1).then(|| message::read_bookmark(mark));
+                welcome = Welcome { version: head.number, mark };
+            }
+        }
+        self.version = welcome.version;
+        Ok(welcome)
+    }
+
+    /// Sends the gradient of the weights pulled last, if there is one, and brings the weights of `pull`
+    /// (ascending numbers; none where nothing follows) into `weights`.
+    ///
+    /// # Errors
+    /// Names the task that is missing.
+    pub fn step(
+        &mut self,
+        push: Option<Push<'_>>,
+        pull: &[u32],
+        weights: &mut Vec<f32>,
+        stop: bool,
+    ) -> Result<Answer, StrategyError> {
+        let begun = Instant::now();
+        let sparse_bytes = self.send(push.as_ref(), pull, stop)?;
+        weights.clear();
+        weights.resize(pull.len(), 0.0);
+        let mut answer = Answer { sparse_bytes, ..Answer::default() };
+        for server in 0..self.remotes.len() {
+            let head = self.receive(server, message::VALUES, "waiting for weights")?;
+            let part = self.remotes[server].part.clone();
+            let inside = within(pull, &part);
+            let floats = match (&self.dense, pull.is_empty()) {
+                (_, true) => 0,
+                (Some(_), _) => part.len(),
+                (None, _) => inside.len(),
+            };
+            if head.length != (ValuesHead::BYTES + 4 * floats) as u64 {
+                return Err(self.odd(server, head));
+            }
+            let mut fixed = [0; ValuesHead::BYTES];
+            let receiver = &mut self.remotes[server].link.receiver;
+            receiver.read(&mut fixed)?;
+            let values = ValuesHead::read(&fixed);
+            match &mut self.dense {
+                _ if floats == 0 => {}
+                Some(dense) => receiver.read(bytes::of_mut(&mut dense.weights[part]))?,
+                None => receiver.read(bytes::of_mut(&mut weights[inside]))?,
+            }
+            answer.wait = answer.wait.max(values.held);
+            answer.stop |= values.stop;
+            if server == 0 {
+                (answer.version, answer.examples) = (head.number, values.examples);
+                answer.staleness = values.staleness;
+            }
+        }
+        if let Some(dense) = &self.dense {
+            for (weight, index) in weights.iter_mut().zip(pull) {
+                *weight = dense.weights[*index as usize];
+            }
+        }
+        self.version = answer.version;
+        let all = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        answer.exchange = all.saturating_sub(answer.wait);
+        Ok(answer)
+    }
+
+    /// Sends a step to all servers; returns the bytes that sparse transfer takes both ways.
+    fn send(
+        &mut self,
+        push: Option<&Push<'_>>,
+        pull: &[u32],
+        stop: bool,
+    ) -> Result<u64, StrategyError> {
+        let mut sparse_bytes = 0;
+        if let (Some(dense), Some(push)) = (&mut self.dense, push) {
+            for (index, grad) in push.touched.iter().zip(push.grads) {
+                dense.grads[*index as usize] = *grad;
+            }
+        }
+        for remote in &mut self.remotes {
+            let part = &remote.part;
+            let wanted = within(pull, part);
+            self.encoded.clear();
+            indices::encode(&pull[wanted.clone()], first_of(part), &mut self.encoded);
+            let pushed = push.map_or(0..0, |push| within(push.touched, part));
+            sparse_bytes += self.encoded.len() + 4 * (wanted.len() + pushed.len());
+            let mut head = StepHead { stop, ..StepHead::default() };
+            if let Some(push) = push {
+                head.push = if self.dense.is_some() { Form::Dense } else { Form::Sparse };
+                (head.examples, head.mark) = (push.examples, push.mark);
+            }
+            let grads = match (&self.dense, push) {
+                (_, None) => &[][..],
+                (Some(dense), Some(_)) => &dense.grads[part.clone()],
+                (None, Some(push)) => &push.grads[pushed],
+            };
+            if self.dense.is_some() {
+                head.pull = if pull.is_empty() { Form::None } else { Form::Dense };
+                self.encoded.clear();
+            } else if !pull.is_empty() {
+                head.pull = Form::Sparse;
+                head.count = u32::try_from(wanted.len()).expect("indices are u32");
+                head.bytes = u32::try_from(self.encoded.len()).expect("5 bytes at most each");
+            }
+            let body = [&head.write()[..], bytes::of(grads), &self.encoded];
+            remote.link.sender.send(message::STEP, self.version, &body)?;
+        }
+        if let (Some(dense), Some(push)) = (&mut self.dense, push) {
+            for index in push.touched {
+                dense.grads[*index as usize] = 0.0;
+            }
+        }
+        Ok(sparse_bytes as u64)
+    }
+
+    /// This worker's files have ended: waits until everybody's have. Returns the updates of the run.
+    ///
+    /// # Errors
+    /// Names the task that is missing.
+    pub fn end(&mut self) -> Result<u64, StrategyError> {
+        for remote in &mut self.remotes {
+            remote.link.sender.send(message::END, 0, &[])?;
+        }
+        let mut version = 0;
+        for server in 0..self.remotes.len() {
+            let head = self.receive(server, message::ENDED, "waiting for the other workers")?;
+            if server == 0 {
+                version = head.number;
+            }
+        }
+        Ok(version)
+    }
+
+    /// Bytes that went over links so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let links = self.remotes.iter().map(|remote| &remote.link);
+        links.fold(self.before, |sum, link| Traffic {
+            sent: sum.sent + link.sender.sent(),
+            received: sum.received + link.receiver.received(),
+        })
+    }
+
+    fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
+        let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
+        let head = self.remotes[server].link.receiver.receive(&wait);
+        let step = self.version;
+        let head = head.map_err(|error| match error {
+            // A server that hangs up is gone itself.
+            LinkError::Lost { .. } => error.into(),
+            error => StrategyError::explain(error, &*self.seat, step),
+        })?;
+        if head.kind == message::REFUSED {
+            let receiver = &mut *self.remotes[server].link.receiver;
+            let name = slots::payload(receiver, head, 256)?;
+            let named: Option<TaskId> =
+                std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
+            let lost = self.seat.lost();
+            let task = lost.last().copied().or(named);
+            return Err(StrategyError::PeerLost { task, step });
+        }
+        if head.kind == kind { Ok(head) } else { Err(self.odd(server, head)) }
+    }
+
+    fn odd(&self, server: usize, head: Head) -> StrategyError {
+        let link = &self.remotes[server].link;
+        let found = format!("a message of kind {} and {} bytes", head.kind, head.length);
+        slots::odd(&(link.peer, link.address.clone()), found).into()
+    }
+}
+
+/// Where those of ascending `indices` stand that lie in `part`.
+fn within(indices: &[u32], part: &Range<usize>) -> Range<usize> {
+    let below = |end: usize| indices.partition_point(|index| (*index as usize) < end);
+    below(part.start)..below(part.end)
+}
+
+/// The number of the first weight of a part.
+fn first_of(part: &Range<usize>) -> u32 {
+    u32::try_from(part.start).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,319 @@
+//! One worker's thread of a server, and the chief's.
+
+use super::{
+    message::{self, Form, StepHead, ValuesHead},
+    server::{Inbox, Interrupted, OVERSEER_CHANNEL, Presence, Score, SparseServer},
+    slots,
+};
+use crate::{bytes, server::indices};
+use paceline_cluster::{Head, Link, LinkError, TaskId, Wait, seat::SERVER_CHANNEL};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// How long a connection is waited for before the thread looks around.
+const MOMENT: Duration = Duration::from_millis(500);
+
+pub(super) struct Desk<'a> {
+    server: &'a SparseServer,
+    rank: usize,
+    task: TaskId,
+    inboxes: &'a [Mutex<Inbox>],
+    /// Positions of the weights that the worker holds.
+    touched: Vec<u32>,
+    /// Those that it asks for now.
+    wanted: Vec<u32>,
+    encoded: Vec<u8>,
+    values: Vec<f32>,
+    /// Version of the weights that the worker holds.
+    pulled: u64,
+}
+
+/// Why a conversation ended.
+enum Failure {
+    Link(LinkError),
+    Interrupted,
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<Interrupted> for Failure {
+    fn from(_: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
+impl<'a> Desk<'a> {
+    pub(super) fn new(
+        server: &'a SparseServer,
+        rank: usize,
+        task: TaskId,
+        inboxes: &'a [Mutex<Inbox>],
+    ) -> Self {
+        let (touched, wanted, encoded, values) = Default::default();
+        Self { server, rank, task, inboxes, touched, wanted, encoded, values, pulled: 0 }
+    }
+
+    /// Serves the worker, and whoever takes its place, until the server closes.
+    pub(super) fn run(mut self) {
+        let server = self.server;
+        while !server.closing.load(Ordering::Acquire) {
+            let wait = Wait::within(MOMENT, "waiting for it to connect").unless(&server.closing);
+            let Ok(mut link) = server.seat.accept(self.task, SERVER_CHANNEL, &wait) else {
+                if !server.seat.expects(self.task) {
+                    self.note(Presence::Gone(Instant::now()));
+                }
+                std::thread::sleep(Duration::from_millis(5)); // an error may come at once
+                continue;
+            };
+            self.note(Presence::Here);
+            match self.converse(&mut link) {
+                Failure::Interrupted | Failure::Link(LinkError::Cancelled { .. }) => {
+                    let lost = server.locked().lost.or_else(|| server.seat.lost().last().copied());
+                    let name = lost.map(|task| task.to_string()).unwrap_or_default();
+                    // Whoever cannot hear it any more learns it from its own session.
+                    let _ = link.sender.send(message::REFUSED, 0, &[name.as_bytes()]);
+                    return;
+                }
+                Failure::Link(_) => self.note(Presence::Gone(Instant::now())),
+            }
+        }
+    }
+
+    fn note(&self, presence: Presence) {
+        let mut core = self.server.locked();
+        let before = core.presence[self.rank];
+        match (before, presence) {
+            // A worker that has finished hangs up at last; one that is gone is gone since it was noticed.
+            (Presence::Left | Presence::Gone(_), Presence::Gone(_)) => return,
+            _ => core.presence[self.rank] = presence,
+        }
+        if let Presence::Gone(_) = presence {
+            core.lost = Some(self.task);
+        }
+        drop(core);
+        self.server.wake();
+    }
+
+    /// Answers until the worker hangs up or the server closes.
+    fn converse(&mut self, link: &mut Link) -> Failure {
+        loop {
+            if let Err(failure) = self.answer(link) {
+                return failure;
+            }
+        }
+    }
+
+    fn answer(&mut self, link: &mut Link) -> Result<(), Failure> {
+        let server = self.server;
+        let wait = Wait::within(server.options.patience, "waiting for its next request");
+        let head = link.receiver.receive(&wait.unless(&server.closing))?;
+        match head.kind {
+            message::HELLO => {
+                let core = server.wait_while(server.locked(), |core| !core.supplied)?;
+                let mark = core.marks.get(&self.task).copied();
+                let version = core.version;
+                drop(core);
+                let known = [u8::from(mark.is_some())];
+                let mark = message::write_bookmark(&mark.unwrap_or_default());
+                link.sender.send(message::WELCOME, version, &[&known, &mark])?;
+            }
+            message::STEP => self.step(link, head)?,
+            message::END => {
+                self.note(Presence::Left);
+                let mut core = server.locked();
+                if server.options.synchronous {
+                    let workers = server.seat.workers();
+                    server.settle(&mut core, &workers, self.inboxes);
+                }
+                let returning = server.options.returning;
+                let core = server.wait_while(core, |core| {
+                    core.presence.iter().any(|presence| match presence {
+                        Presence::Expected | Presence::Here => true,
+                        Presence::Gone(since) => since.elapsed() < returning,
+                        Presence::Left => false,
+                    })
+                })?;
+                let version = core.version;
+                drop(core);
+                link.sender.send(message::ENDED, version, &[])?;
+            }
+            other => return Err(odd(link, format!("a message of kind {other}")).into()),
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, link: &mut Link, message: Head) -> Result<(), Failure> {
+        let server = self.server;
+        let length = server.part.len();
+        let mut fixed = [0; StepHead::BYTES];
+        let Some(rest) = message.length.checked_sub(StepHead::BYTES as u64) else {
+            return Err(odd(link, "a step without a head".to_owned()).into());
+        };
+        link.receiver.read(&mut fixed)?;
+        let Some(head) = StepHead::read(&fixed) else {
+            return Err(odd(link, "a damaged head of a step".to_owned()).into());
+        };
+        let floats = match head.push {
+            Form::None => 0,
+            Form::Sparse => self.touched.len(),
+            Form::Dense => length,
+        };
+        if rest != 4 * floats as u64 + u64::from(head.bytes) {
+            return Err(odd(link, format!("{rest} bytes of gradient and numbers")).into());
+        }
+        let staleness = self.gradient(link, &head)?;
+        self.encoded.resize(head.bytes as usize, 0);
+        link.receiver.read(&mut self.encoded)?;
+        let decoded = indices::decode(&self.encoded, head.count as usize, length, &mut self.wanted);
+        if head.pull == Form::Sparse && decoded.is_err() {
+            return Err(odd(link, "a damaged list of weights".to_owned()).into());
+        }
+        let begun = Instant::now();
+        let mut core = server.locked();
+        core.stop |= head.stop;
+        if server.options.synchronous && head.push != Form::None {
+            let version = core.version;
+            core.given[self.rank] = true;
+            let workers = server.seat.workers();
+            server.settle(&mut core, &workers, self.inboxes);
+            core = server.wait_while(core, |core| core.version == version)?;
+        }
+        let values = ValuesHead {
+            held: elapsed(begun),
+            examples: core.examples,
+            staleness,
+            stop: core.stop,
+        };
+        self.pulled = core.version;
+        drop(core);
+        std::mem::swap(&mut self.touched, &mut self.wanted);
+        self.values.clear();
+        match head.pull {
+            Form::None => {}
+            Form::Sparse => {
+                server.model.gather(server.part.start, &self.touched, &mut self.values);
+            }
+            Form::Dense => {
+                self.values.resize(length, 0.0);
+                server.model.read_all(server.part.start, &mut self.values);
+            }
+        }
+        let body = bytes::of(&self.values);
+        link.sender.send(message::VALUES, self.pulled, &[&values.write(), body])?;
+        Ok(())
+    }
+
+    /// Takes a gradient: into the inbox in step, into the weights otherwise. Says how stale it was.
+    fn gradient(&mut self, link: &mut Link, head: &StepHead) -> Result<u64, Failure> {
+        if head.push == Form::None {
+            return Ok(0);
+        }
+        let server = self.server;
+        let first = server.part.start;
+        let mut inbox: MutexGuard<'_, Inbox> =
+            self.inboxes[self.rank].lock().unwrap_or_else(PoisonError::into_inner);
+        (inbox.examples, inbox.mark) = (head.examples, head.mark);
+        inbox.is_dense = head.push == Form::Dense;
+        if inbox.is_dense {
+            inbox.dense.resize(server.part.len(), 0.0);
+            link.receiver.read(bytes::of_mut(&mut inbox.dense))?;
+        } else {
+            inbox.grads.resize(self.touched.len(), 0.0);
+            link.receiver.read(bytes::of_mut(&mut inbox.grads))?;
+            std::mem::swap(&mut inbox.indices, &mut self.touched);
+        }
+        if server.options.synchronous {
+            return Ok(0);
+        }
+        let scale = 1.0 / head.examples.max(1) as f32;
+        if inbox.is_dense {
+            server.model.apply_all(first, &inbox.dense, scale);
+        } else {
+            server.model.apply(first, &inbox.indices, &inbox.grads, scale);
+        }
+        let mut core = server.locked();
+        let staleness = core.version - self.pulled.min(core.version);
+        core.version += 1;
+        core.examples += head.examples;
+        core.marks.insert(self.task, head.mark);
+        Ok(staleness)
+    }
+}
+
+fn odd(link: &Link, found: String) -> LinkError {
+    slots::odd(&(link.peer, link.address.clone()), found)
+}
+
+fn elapsed(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Serves the chief until the server closes.
+pub(super) fn oversee(server: &SparseServer, chief: TaskId, scorer: Option<&dyn Score>) {
+    while !server.closing.load(Ordering::Acquire) {
+        let wait = Wait::within(MOMENT, "waiting for the chief").unless(&server.closing);
+        let Ok(mut link) = server.seat.accept(chief, OVERSEER_CHANNEL, &wait) else {
+            std::thread::sleep(Duration::from_millis(5)); // an error may come at once
+            continue;
+        };
+        // A chief that is gone is the session's to notice.
+        while answer_chief(server, &mut link, scorer).is_ok() {}
+    }
+}
+
+fn answer_chief(
+    server: &SparseServer,
+    link: &mut Link,
+    scorer: Option<&dyn Score>,
+) -> Result<(), LinkError> {
+    let wait = Wait::within(server.options.patience, "waiting for the chief's next request");
+    let wait = wait.unless(&server.closing);
+    let head = link.receiver.receive(&wait)?;
+    match head.kind {
+        message::ASK => {
+            let lineage = server.locked().lineage;
+            link.sender.send(message::HOLDS, lineage.into(), &[])
+        }
+        message::KEEP => {
+            server.locked().supplied = true;
+            server.wake();
+            Ok(())
+        }
+        message::BEGIN => {
+            let lineage = u32::try_from(head.number).unwrap_or(u32::MAX);
+            server.clear();
+            let (table, first) = (server.model.table(), server.part.start);
+            let beginning = slots::receive(link, head, server.part.len(), &wait, |at, slot| {
+                table.set(first + at as usize, slot);
+            })?;
+            server.begin(lineage, &beginning);
+            Ok(())
+        }
+        message::COPY => {
+            // Bookmarks first: what is learned meanwhile may be read again, never skipped.
+            let (beginning, lineage) = (server.beginning(), server.locked().lineage);
+            let all = slots::touched(server.model.table(), server.part.clone());
+            slots::send(link, lineage, &beginning, all)
+        }
+        message::SCORE => {
+            let (version, examples) = {
+                let core = server.locked();
+                (core.version, core.examples)
+            };
+            let scores = scorer
+                .and_then(|scorer| {
+                    scorer.score(&server.model, server.part.clone(), &server.closing)
+                })
+                .unwrap_or_default();
+            let body = [&examples.to_le_bytes()[..], bytes::of(&scores.logits), &scores.labels];
+            link.sender.send(message::SCORES, version, &body)
+        }
+        other => Err(odd(link, format!("a message of kind {other}"))),
+    }
+}

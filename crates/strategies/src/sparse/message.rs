@@ -1,0 +1,175 @@
+//! What workers, servers and the chief tell each other about sparse weights.
+
+use crate::bytes;
+
+/// "Here I am", from a worker.
+pub(super) const HELLO: u8 = 32;
+/// The updates so far, whether a bookmark is known, and the bookmark.
+pub(super) const WELCOME: u8 = 33;
+/// A [`StepHead`], the gradient of the weights that the worker asked for last, numbers of those it wants.
+pub(super) const STEP: u8 = 34;
+/// A [`ValuesHead`], then the weights asked for.
+pub(super) const VALUES: u8 = 35;
+/// "My files have ended", from a worker; answered when everybody's have.
+pub(super) const END: u8 = 36;
+/// Everybody's files have ended.
+pub(super) const ENDED: u8 = 37;
+/// The conversation cannot go on; the payload names the task that is missing, where one is.
+pub(super) const REFUSED: u8 = 38;
+
+/// "Which lineage of weights do you hold?", from the chief.
+pub(super) const ASK: u8 = 48;
+/// The lineage; 0 for none.
+pub(super) const HOLDS: u8 = 49;
+/// "Keep them."
+pub(super) const KEEP: u8 = 50;
+/// The head of a copy: updates, rows, bookmarks; [`SLOTS`] follow, then [`LAST`].
+pub(super) const BEGIN: u8 = 51;
+/// Some slots: numbers, then two floats each.
+pub(super) const SLOTS: u8 = 52;
+/// The copy is complete.
+pub(super) const LAST: u8 = 53;
+/// "Give me a copy."
+pub(super) const COPY: u8 = 54;
+/// "Score the held-out rows."
+pub(super) const SCORE: u8 = 55;
+/// The server's share of every row's logit, then labels, a byte each; nothing if it could not.
+pub(super) const SCORES: u8 = 56;
+
+/// How far a worker has read: numbers that only the worker understands.
+pub type Bookmark = [u64; 6];
+
+/// Bytes of a bookmark.
+pub(super) const BOOKMARK: usize = 48;
+
+pub(super) fn write_bookmark(mark: &Bookmark) -> [u8; BOOKMARK] {
+    let mut out = [0; BOOKMARK];
+    for (to, number) in out.as_chunks_mut::<8>().0.iter_mut().zip(mark) {
+        *to = number.to_le_bytes();
+    }
+    out
+}
+
+pub(super) fn read_bookmark(bytes: &[u8; BOOKMARK]) -> Bookmark {
+    let words = bytes.as_chunks::<8>().0;
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+}
+
+/// How weights or gradients follow a head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Not at all.
+    #[default]
+    None,
+    /// Those that were named.
+    Sparse,
+    /// All of the server's part.
+    Dense,
+}
+
+impl Form {
+    fn read(number: u32) -> Option<Self> {
+        [Self::None, Self::Sparse, Self::Dense].into_iter().find(|form| *form as u32 == number)
+    }
+}
+
+/// A worker's step.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct StepHead {
+    /// Examples in the gradient.
+    pub(super) examples: u64,
+    /// How the gradient follows.
+    pub(super) push: Form,
+    /// How weights are asked for.
+    pub(super) pull: Form,
+    /// How many numbers of weights follow, in how many bytes.
+    pub(super) count: u32,
+    pub(super) bytes: u32,
+    /// Everybody shall stop.
+    pub(super) stop: bool,
+    /// Where the worker stands after the gradient.
+    pub(super) mark: Bookmark,
+}
+
+impl StepHead {
+    pub(super) const BYTES: usize = 32 + BOOKMARK;
+
+    pub(super) fn write(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[..8].copy_from_slice(&self.examples.to_le_bytes());
+        let words = [self.push as u32, self.pull as u32, self.count, self.bytes, self.stop.into()];
+        for (to, word) in out[8..].as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        out[32..].copy_from_slice(&write_bookmark(&self.mark));
+        out
+    }
+
+    pub(super) fn read(from: &[u8; Self::BYTES]) -> Option<Self> {
+        let mark: &[u8; BOOKMARK] = from.last_chunk().expect("a head ends with a bookmark");
+        Some(Self {
+            examples: bytes::u64_at(from, 0),
+            push: Form::read(bytes::u32_at(from, 8))?,
+            pull: Form::read(bytes::u32_at(from, 12))?,
+            count: bytes::u32_at(from, 16),
+            bytes: bytes::u32_at(from, 20),
+            stop: bytes::u32_at(from, 24) != 0,
+            mark: read_bookmark(mark),
+        })
+    }
+}
+
+/// A server's answer to a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ValuesHead {
+    /// Nanoseconds the answer was held back for other workers.
+    pub(super) held: u64,
+    /// Rows in the weights, over all workers.
+    pub(super) examples: u64,
+    /// Updates by others between the worker's pull and its own update.
+    pub(super) staleness: u64,
+    /// Everybody shall stop.
+    pub(super) stop: bool,
+}
+
+impl ValuesHead {
+    pub(super) const BYTES: usize = 32;
+
+    pub(super) fn write(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        let words = [self.held, self.examples, self.staleness, self.stop.into()];
+        for (to, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        out
+    }
+
+    pub(super) fn read(from: &[u8; Self::BYTES]) -> Self {
+        let word = |at: usize| bytes::u64_at(from, 8 * at);
+        Self { held: word(0), examples: word(1), staleness: word(2), stop: word(3) != 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_read_back_and_unknown_forms_do_not() {
+        let head = StepHead {
+            examples: 512,
+            push: Form::Sparse,
+            pull: Form::Dense,
+            count: 7,
+            bytes: 21,
+            stop: true,
+            mark: [1, 2, 3, u64::MAX, 5, 6],
+        };
+        let mut bytes = head.write();
+        assert_eq!(StepHead::read(&bytes), Some(head));
+        bytes[8] = 9;
+        assert_eq!(StepHead::read(&bytes), None);
+        let values = ValuesHead { held: 1, examples: 2, staleness: 3, stop: true };
+        assert_eq!(ValuesHead::read(&values.write()), values);
+    }
+}

@@ -1,0 +1,68 @@
+//! Parameter servers for rows of sparse features: a batch of clicks touches some thousands of tens of
+//! millions of weights, and only those travel.
+//!
+//! The strategies for models of examples deal batches of a set whose size is known. Rows are files that
+//! workers read by themselves, so a worker says with every gradient how far it has read (a
+//! [`Bookmark`]), and a worker that comes back is told where to go on. The conversation is one message
+//! each way and step:
+//!
+//! ```text
+//! worker ── gradient of this batch, numbers of the next batch's weights ──▶ server
+//! worker ◀── these weights, after the update ────────────────────────────── server
+//! ```
+//!
+//! The numbers of the weights go over the wire once: the gradient that follows is in their order. They are
+//! ascending distances in few bytes; the servers' parts are ranges, so each gets a stretch of the list.
+//!
+//! **Without keeping step** (`ps-async`) a gradient is an update at once, on a table that all threads of
+//! the server share without locks. **In step** (`ps-sync`) the gradients of all workers are kept, added up
+//! in the order of the ranks, and make one update; a worker whose files have ended is waited for no more.
+//!
+//! Gradients travel as sums over examples; the server divides by the examples of the update, so
+//! that one worker equals many, whatever their shares.
+//!
+//! Beside the workers, the chief has a link to every server for what concerns the whole model
+//! ([`Overseer`]): the weights to begin with, copies for checkpoints, scores of held-out rows.
+
+mod client;
+mod desk;
+mod message;
+mod overseer;
+mod server;
+mod slots;
+
+pub use client::{Answer, Push, SparseClient, Welcome};
+pub use message::Bookmark;
+pub use overseer::{Beginning, Overseer};
+pub use server::{Score, Scores, SparseServer};
+
+use crate::Transfer;
+use paceline_models::sparse_logistic::Settings;
+use std::time::Duration;
+
+/// What workers and servers of one run have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct SparseOptions {
+    /// Weights without the bias, as a power of two.
+    pub bits: u32,
+    /// The name of the rule of updates.
+    pub rule: &'static str,
+    /// Its settings.
+    pub settings: Settings,
+    /// Whether all workers make every update together.
+    pub synchronous: bool,
+    /// Which weights travel.
+    pub transfer: Transfer,
+    /// How long a lost worker's return is waited for at the end; zero where nobody starts it again.
+    pub returning: Duration,
+    /// The longest wait for anybody that lives and does nothing.
+    pub patience: Duration,
+}
+
+impl SparseOptions {
+    /// Weights, the bias included.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        (1 << self.bits) + 1
+    }
+}

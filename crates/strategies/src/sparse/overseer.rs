@@ -1,0 +1,177 @@
+//! The chief's links to all servers, for what concerns the whole model: weights to begin with, copies for
+//! checkpoints, scores of held-out rows. Apart from the workers' links, so that training never waits for it.
+
+use super::{
+    Scores, SparseOptions,
+    message::{self, Bookmark},
+    server::OVERSEER_CHANNEL,
+    slots,
+};
+use crate::{StrategyError, bytes, server::parts};
+use paceline_cluster::{Head, Link, Seat, TaskId, Wait};
+use paceline_models::sparse_logistic::Table;
+use std::{ops::Range, sync::Arc, time::Duration};
+
+/// How long a server may take to be there, or to score a file of held-out rows.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The most held-out rows that are taken for such.
+const MOST_ROWS: u64 = 1 << 28;
+
+/// Where a run stands, beside its weights.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beginning {
+    /// Updates in the weights.
+    pub version: u64,
+    /// Rows in them.
+    pub examples: u64,
+    /// How far each worker has read.
+    pub marks: Vec<(TaskId, Bookmark)>,
+}
+
+/// The chief's links to all servers.
+#[derive(Debug)]
+pub struct Overseer {
+    seat: Arc<dyn Seat>,
+    links: Vec<(Link, Range<usize>)>,
+}
+
+impl Overseer {
+    /// Connects to all servers of the seat's present generation.
+    ///
+    /// # Errors
+    /// Names the server that could not be reached.
+    pub fn connect(seat: Arc<dyn Seat>, options: &SparseOptions) -> Result<Self, StrategyError> {
+        let servers = seat.servers();
+        let wait = Wait::within(PATIENCE, "connecting to the servers").unless(seat.alarm());
+        let mut links = Vec::with_capacity(servers.len());
+        for (server, part) in servers.iter().zip(parts(options.length(), servers.len())) {
+            let link = seat.connect(*server, OVERSEER_CHANNEL, &wait);
+            let link = link.map_err(|error| StrategyError::explain(error, &*seat, 0))?;
+            links.push((link, part));
+        }
+        Ok(Self { seat, links })
+    }
+
+    /// Whether all servers hold weights of `lineage`; if so, they are told to keep them.
+    ///
+    /// # Errors
+    /// A server does not answer.
+    pub fn keep(&mut self, lineage: u32) -> Result<bool, StrategyError> {
+        let mut same = lineage > 0;
+        for server in 0..self.links.len() {
+            self.links[server].0.sender.send(message::ASK, 0, &[])?;
+            let head = self.receive(server, message::HOLDS, "asking what it holds")?;
+            same &= head.number == u64::from(lineage);
+        }
+        if same {
+            for (link, _) in &mut self.links {
+                link.sender.send(message::KEEP, lineage.into(), &[])?;
+            }
+        }
+        Ok(same)
+    }
+
+    /// Gives all servers weights to begin with: those of `table`, or zeros.
+    ///
+    /// # Errors
+    /// A server does not answer.
+    pub fn give(
+        &mut self,
+        lineage: u32,
+        beginning: &Beginning,
+        table: Option<&Table>,
+    ) -> Result<(), StrategyError> {
+        for (link, part) in &mut self.links {
+            let all = table.into_iter().flat_map(|table| slots::touched(table, part.clone()));
+            slots::send(link, lineage, beginning, all)?;
+        }
+        Ok(())
+    }
+
+    /// Copies every slot that was ever touched, in ascending order of numbers. Where workers do not keep
+    /// step, updates go on meanwhile: rows after the bookmarks may be in the copy.
+    ///
+    /// # Errors
+    /// A server does not answer.
+    pub fn copy(
+        &mut self,
+        mut take: impl FnMut(usize, [f32; 2]),
+    ) -> Result<Beginning, StrategyError> {
+        let mut first = Beginning::default();
+        for server in 0..self.links.len() {
+            self.links[server].0.sender.send(message::COPY, 0, &[])?;
+            let head = self.receive(server, message::BEGIN, "waiting for a copy of its weights")?;
+            let wait = Wait::within(PATIENCE, "receiving a copy of its weights");
+            let wait = wait.unless(self.seat.alarm());
+            let (link, part) = &mut self.links[server];
+            let start = part.start;
+            let beginning = slots::receive(link, head, part.len(), &wait, |number, slot| {
+                take(start + number as usize, slot);
+            })?;
+            if server == 0 {
+                first = beginning;
+            }
+        }
+        Ok(first)
+    }
+
+    /// Has held-out rows scored beside the weights; nothing where the servers could not. Returns the updates
+    /// and rows in the weights, and every row's logit and label.
+    ///
+    /// # Errors
+    /// A server does not answer, or has other held-out rows than the rest.
+    pub fn score(&mut self) -> Result<Option<(u64, u64, Scores)>, StrategyError> {
+        for (link, _) in &mut self.links {
+            link.sender.send(message::SCORE, 0, &[])?; // all at once: each has its own cores
+        }
+        let mut whole: Option<(u64, u64, Scores)> = None;
+        let mut failed = false;
+        for server in 0..self.links.len() {
+            let head = self.receive(server, message::SCORES, "waiting for scores")?;
+            let body = head.length.checked_sub(8).filter(|body| body % 5 == 0);
+            let Some(rows) = body.map(|body| body / 5).filter(|rows| *rows <= MOST_ROWS) else {
+                return Err(self.odd(server, head));
+            };
+            let rows = usize::try_from(rows).expect("checked above");
+            let receiver = &mut self.links[server].0.receiver;
+            let mut examples = [0; 8];
+            let (mut logits, mut labels) = (vec![0.0; rows], vec![0; rows]);
+            receiver.read(&mut examples)?;
+            receiver.read(bytes::of_mut(&mut logits))?;
+            receiver.read(&mut labels)?;
+            failed |= rows == 0;
+            match &mut whole {
+                None => {
+                    let examples = u64::from_le_bytes(examples);
+                    whole = Some((head.number, examples, Scores { logits, labels }));
+                }
+                Some((.., sum)) if sum.labels == labels => {
+                    for (sum, share) in sum.logits.iter_mut().zip(&logits) {
+                        *sum += share;
+                    }
+                }
+                Some(_) if failed => {}
+                Some(_) => return Err(self.odd(server, head)),
+            }
+        }
+        Ok(whole.filter(|_| !failed))
+    }
+
+    fn receive(
+        &mut self,
+        server: usize,
+        kind: u8,
+        phase: &'static str,
+    ) -> Result<Head, StrategyError> {
+        let wait = Wait::within(PATIENCE, phase).unless(self.seat.alarm());
+        let head = self.links[server].0.receiver.receive(&wait);
+        let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
+        if head.kind == kind { Ok(head) } else { Err(self.odd(server, head)) }
+    }
+
+    fn odd(&self, server: usize, head: Head) -> StrategyError {
+        let (link, _) = &self.links[server];
+        let found = format!("a message of kind {} and {} bytes", head.kind, head.length);
+        slots::odd(&(link.peer, link.address.clone()), found).into()
+    }
+}

@@ -1,0 +1,156 @@
+//! A server's weights and their state as messages: only the slots that were ever touched, some at a time,
+//! so that neither side holds a second copy.
+
+use super::message::{BEGIN, BOOKMARK, LAST, SLOTS, read_bookmark, write_bookmark};
+use super::overseer::Beginning;
+use crate::{bytes, server::indices};
+use paceline_cluster::{Head, Link, LinkError, Receiver, TaskId, Wait};
+use paceline_models::sparse_logistic::Table;
+use std::ops::Range;
+
+/// Slots of one message: about a megabyte.
+const CHUNK: usize = 1 << 16;
+/// Longest head of a copy: tens of thousands of workers.
+const LONGEST_HEAD: u64 = 1 << 22;
+/// Longest message with slots: five bytes at most for a number, eight for its floats.
+const LONGEST_SLOTS: u64 = 16 + 13 * CHUNK as u64;
+
+/// Some slots on their way.
+#[derive(Debug, Default)]
+struct Chunk {
+    numbers: Vec<u32>,
+    encoded: Vec<u8>,
+    floats: Vec<f32>,
+}
+
+impl Chunk {
+    fn send(&mut self, link: &mut Link) -> Result<(), LinkError> {
+        if self.numbers.is_empty() {
+            return Ok(());
+        }
+        self.encoded.clear();
+        indices::encode(&self.numbers, 0, &mut self.encoded);
+        let (count, length) = (self.numbers.len() as u32, self.encoded.len() as u32);
+        let head = [count.to_le_bytes(), length.to_le_bytes()].concat();
+        link.sender.send(SLOTS, 0, &[&head, &self.encoded, bytes::of(&self.floats)])?;
+        self.numbers.clear();
+        self.floats.clear();
+        Ok(())
+    }
+
+    fn push(&mut self, number: u32, slot: [f32; 2], link: &mut Link) -> Result<(), LinkError> {
+        self.numbers.push(number);
+        self.floats.extend(slot);
+        if self.numbers.len() == CHUNK { self.send(link) } else { Ok(()) }
+    }
+}
+
+/// Sends the head of a copy, then those of `slots` (numbers ascending within the part).
+pub(super) fn send(
+    link: &mut Link,
+    lineage: u32,
+    beginning: &Beginning,
+    slots: impl Iterator<Item = (u32, [f32; 2])>,
+) -> Result<(), LinkError> {
+    let mut head = Vec::with_capacity(32);
+    for word in [beginning.version, beginning.examples, beginning.marks.len() as u64] {
+        head.extend(word.to_le_bytes());
+    }
+    for (task, mark) in &beginning.marks {
+        let name = task.to_string();
+        head.push(u8::try_from(name.len()).expect("names of tasks are short"));
+        head.extend(name.as_bytes());
+        head.extend(write_bookmark(mark));
+    }
+    link.sender.send(BEGIN, lineage.into(), &[&head])?;
+    let mut chunk = Chunk::default();
+    for (number, slot) in slots {
+        chunk.push(number, slot, link)?;
+    }
+    chunk.send(link)?;
+    link.sender.send(LAST, 0, &[])
+}
+
+/// The slots of `part` that were ever touched, counted from its start.
+pub(super) fn touched(
+    table: &Table,
+    part: Range<usize>,
+) -> impl Iterator<Item = (u32, [f32; 2])> + '_ {
+    let first = part.start;
+    part.map(move |number| ((number - first) as u32, table.get(number)))
+        .filter(|(_, slot)| *slot != [0.0; 2])
+}
+
+/// Receives the head of a copy whose message has come, then its slots.
+pub(super) fn receive(
+    link: &mut Link,
+    begin: Head,
+    length: usize,
+    wait: &Wait<'_>,
+    mut take: impl FnMut(u32, [f32; 2]),
+) -> Result<Beginning, LinkError> {
+    let from = (link.peer, link.address.clone());
+    let odd = |found: String| odd(&from, found);
+    let receiver = &mut *link.receiver;
+    let head = payload(receiver, begin, LONGEST_HEAD)?;
+    let beginning = read_head(&head).ok_or_else(|| odd("a damaged head of a copy".to_owned()))?;
+    let (mut body, mut numbers) = (Vec::new(), Vec::new());
+    loop {
+        let head = receiver.receive_into(wait, LONGEST_SLOTS, &mut body)?;
+        match head.kind {
+            LAST => return Ok(beginning),
+            SLOTS => {}
+            other => return Err(odd(format!("a message of kind {other}"))),
+        }
+        let whole = body.split_first_chunk::<8>().and_then(|(sizes, rest)| {
+            let count = bytes::u32_at(sizes, 0) as usize;
+            let (encoded, floats) = rest.split_at_checked(bytes::u32_at(sizes, 4) as usize)?;
+            indices::decode(encoded, count, length, &mut numbers).ok()?;
+            (floats.len() == 8 * count).then_some(floats)
+        });
+        let floats = whole.ok_or_else(|| odd("damaged slots".to_owned()))?;
+        for (number, slot) in numbers.iter().zip(floats.as_chunks::<8>().0) {
+            let half = |at: usize| f32::from_bits(bytes::u32_at(slot, at));
+            take(*number, [half(0), half(4)]);
+        }
+    }
+}
+
+fn read_head(head: &[u8]) -> Option<Beginning> {
+    let (fixed, mut rest) = head.split_first_chunk::<24>()?;
+    let word = |at: usize| bytes::u64_at(fixed, 8 * at);
+    let mut marks = Vec::new();
+    for _ in 0..word(2) {
+        let (length, after) = rest.split_first()?;
+        let (name, after) = after.split_at_checked(usize::from(*length))?;
+        let (mark, after) = after.split_first_chunk::<BOOKMARK>()?;
+        let task: TaskId = std::str::from_utf8(name).ok()?.parse().ok()?;
+        marks.push((task, read_bookmark(mark)));
+        rest = after;
+    }
+    rest.is_empty().then_some(Beginning { version: word(0), examples: word(1), marks })
+}
+
+/// The payload of a message that has come, which must not be longer than `most`.
+pub(super) fn payload(
+    receiver: &mut dyn Receiver,
+    head: Head,
+    most: u64,
+) -> Result<Vec<u8>, LinkError> {
+    if head.length > most {
+        return Err(receiver.too_long(head.length, most));
+    }
+    let mut payload = vec![0; usize::try_from(head.length).expect("checked above")];
+    receiver.read(&mut payload)?;
+    Ok(payload)
+}
+
+/// The error for a message that does not fit.
+pub(super) fn odd((task, address): &(TaskId, String), found: String) -> LinkError {
+    LinkError::Protocol {
+        task: *task,
+        address: address.clone(),
+        found,
+        expected: "a message that fits these weights".to_owned(),
+    }
+}

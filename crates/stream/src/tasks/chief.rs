@@ -1,0 +1,252 @@
+//! What the chief does beside training: weights to begin with, scores of held-out rows, checkpoints.
+
+use super::{Task, Tasks};
+use crate::{
+    Checkpoint, Control, Metrics, Place, Spec, StreamError, Totals, books::Scores, checkpoint,
+    learn::with_cause,
+};
+use paceline_cluster::{Seat, TaskId};
+use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_runs::{self as runs, CheckpointAction, Evaluation, Event, Reached, Recorder};
+use paceline_strategies::sparse::{Beginning, Bookmark, Overseer, SparseOptions};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Seconds between two scores of held-out rows where no number of rows was asked for.
+const EVALUATE_SECONDS: f64 = 5.0;
+/// Seconds between checkpoints where no number of rows was asked for.
+const CHECKPOINT_SECONDS: f64 = 30.0;
+/// How often the thread looks whether something is due.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The chief's care for the whole model.
+pub(super) struct Oversight<'a> {
+    spec: &'a Spec,
+    tasks: &'a Tasks,
+    task: &'a Task<'a>,
+    recorder: &'a Recorder,
+    control: &'a Control<'a>,
+    options: SparseOptions,
+    overseer: Mutex<Option<Overseer>>,
+    /// Of the weights that the servers hold; 0 before the first.
+    lineage: AtomicU32,
+    /// Held by the chief's worker in every step and for a copy in step: then nobody's step can end.
+    pace: Mutex<()>,
+    /// The loss asked for was reached.
+    pub(super) reached: AtomicBool,
+    finished: AtomicBool,
+    /// Rows in the weights, over all workers.
+    pub(super) rows: AtomicU64,
+    scores: Mutex<Scores>,
+    warnings: Mutex<Vec<String>>,
+    begun: Instant,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Oversight<'a> {
+    pub(super) fn new(
+        spec: &'a Spec,
+        tasks: &'a Tasks,
+        task: &'a Task<'a>,
+        recorder: &'a Recorder,
+        control: &'a Control<'a>,
+        begun: Instant,
+    ) -> Result<Self, StreamError> {
+        Ok(Self {
+            spec,
+            tasks,
+            task,
+            recorder,
+            control,
+            options: tasks.options(spec)?,
+            overseer: Mutex::default(),
+            lineage: AtomicU32::new(0),
+            pace: Mutex::default(),
+            reached: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
+            rows: AtomicU64::new(0),
+            scores: Mutex::default(),
+            warnings: Mutex::default(),
+            begun,
+        })
+    }
+
+    fn warn(&self, text: String) {
+        self.control.observer.warned(&text);
+        locked(&self.warnings).push(text);
+    }
+
+    /// Held for the time of a step.
+    pub(super) fn step(&self) -> MutexGuard<'_, ()> {
+        locked(&self.pace)
+    }
+
+    /// Sees to it that all servers of the present generation hold the same weights.
+    pub(super) fn supply(&self) -> Result<(), StreamError> {
+        let session = self.task.session;
+        let seat = Arc::clone(session) as Arc<dyn Seat>;
+        let mut overseer = Overseer::connect(seat, &self.options)?;
+        let lineage = self.lineage.load(Ordering::Relaxed);
+        if !overseer.keep(lineage)? {
+            let kept = if lineage > 0 || self.task.resume { self.latest()? } else { None };
+            let beginning = kept.as_ref().map_or_else(Beginning::default, |(kept, _)| Beginning {
+                version: kept.step,
+                examples: kept.rows,
+                marks: kept.marks.clone(),
+            });
+            if lineage > 0 {
+                self.warn(format!(
+                    "a server lost what it held: everybody goes on from step {}",
+                    beginning.version
+                ));
+            }
+            let fresh = session.view().generation;
+            let table = kept.as_ref().map(|(_, model)| model.table());
+            overseer.give(fresh, &beginning, table)?;
+            self.lineage.store(fresh, Ordering::Relaxed);
+            if kept.is_some() {
+                self.record_checkpoint(CheckpointAction::Restored, beginning.version, 0.0, 0, None);
+            }
+        }
+        *locked(&self.overseer) = Some(overseer);
+        Ok(())
+    }
+
+    /// The latest checkpoint; one must be there where a run goes on, not where a server was lost early.
+    fn latest(&self) -> Result<Option<(Checkpoint, SparseLogistic)>, StreamError> {
+        let path = match checkpoint::resolve(self.task.run.path()) {
+            Err(StreamError::NoCheckpoint { .. }) if !self.task.resume => return Ok(None),
+            found => found?,
+        };
+        checkpoint::load_model(&path).map(Some)
+    }
+
+    /// Scores and saves when it is due, until training has ended.
+    pub(super) fn look_after(&self) {
+        let rows = || self.rows.load(Ordering::Relaxed);
+        let (mut scored, mut saved) = (Instant::now(), Instant::now());
+        let (mut scored_rows, mut saved_rows) = (rows(), rows());
+        let mut pause = EVALUATE_SECONDS;
+        while !self.finished.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+            let due = |every: Option<u64>, since: u64, at: Instant, seconds: f64| match every {
+                Some(every) => rows() >= since + every,
+                None => at.elapsed().as_secs_f64() >= seconds,
+            };
+            if self.spec.test.is_some() && due(self.spec.eval_every, scored_rows, scored, pause) {
+                let begun = Instant::now();
+                // A server that is gone is the worker's to notice.
+                let _ = self.evaluate();
+                // Scoring must not take more than a fifth of the time of one core.
+                pause = EVALUATE_SECONDS.max(4.0 * begun.elapsed().as_secs_f64());
+                (scored, scored_rows) = (Instant::now(), rows());
+            }
+            if due(self.spec.checkpoint_every, saved_rows, saved, CHECKPOINT_SECONDS) {
+                let _ = self.save();
+                (saved, saved_rows) = (Instant::now(), rows());
+            }
+        }
+    }
+
+    /// Training has ended.
+    pub(super) fn end(&self) {
+        self.finished.store(true, Ordering::Relaxed);
+    }
+
+    /// Has held-out rows scored beside the weights.
+    pub(super) fn evaluate(&self) -> Result<Option<Metrics>, StreamError> {
+        let begun = Instant::now();
+        let mut overseer = locked(&self.overseer);
+        let Some(overseer) = overseer.as_mut() else { return Ok(None) };
+        let Some((step, rows, scores)) = overseer.score()? else { return Ok(None) };
+        let mut totals = Totals::default();
+        let labels: Vec<u32> = scores.labels.iter().map(|label| u32::from(*label)).collect();
+        totals.add(&scores.logits, &labels);
+        let metrics = totals.metrics();
+        let now = self.begun.elapsed().as_secs_f64();
+        let mut scores = locked(&self.scores);
+        let best = scores.note(self.spec.until_loss, step, now, metrics.loss);
+        self.reached.store(scores.reached.is_some(), Ordering::Relaxed);
+        drop(scores);
+        self.recorder.record(Event::Evaluation(Evaluation {
+            step,
+            epochs: 0.0,
+            examples: metrics.rows,
+            loss: metrics.loss,
+            accuracy: metrics.accuracy,
+            seconds: begun.elapsed().as_secs_f64(),
+            best,
+            auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
+            normalised_entropy: Some(metrics.normalised_entropy).filter(|part| part.is_finite()),
+        }));
+        self.control.observer.evaluated(&metrics, rows);
+        Ok(Some(metrics))
+    }
+
+    /// Copies the weights into a checkpoint; returns how many are not zero.
+    pub(super) fn save(&self) -> Result<u64, StreamError> {
+        let begun = Instant::now();
+        let model =
+            SparseLogistic::new(self.options.bits, self.options.rule, self.options.settings)?;
+        let mut nonzero = 0;
+        let beginning = {
+            let _pause = self.tasks.synchronous().then(|| self.step());
+            let mut overseer = locked(&self.overseer);
+            let Some(overseer) = overseer.as_mut() else { return Ok(0) };
+            overseer.copy(|number, slot| {
+                model.table().set(number, slot);
+                nonzero += u64::from(model.rule().weight(slot) != 0.0);
+            })?
+        };
+        let last = locked(&self.scores).last;
+        let marks: Vec<(TaskId, Bookmark)> = beginning.marks;
+        let kept = Checkpoint {
+            spec: self.spec.clone(),
+            step: beginning.version,
+            rows: beginning.examples,
+            place: Place::default(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+            test_loss: last.filter(|(at, ..)| *at == beginning.version).map(|(.., loss)| loss),
+            marks,
+        };
+        let folder = self.task.run.checkpoints_path();
+        let (action, bytes, reason) = match checkpoint::save(&folder, &kept, &model, self.spec.keep)
+        {
+            Ok(bytes) => (CheckpointAction::Saved, bytes, None),
+            // A full disk costs the checkpoint, not the run.
+            Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
+        };
+        if let Some(reason) = &reason {
+            self.warn(format!("{reason}; training goes on with the checkpoints there are"));
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        self.record_checkpoint(action, kept.step, seconds, bytes, reason);
+        Ok(nonzero)
+    }
+
+    fn record_checkpoint(
+        &self,
+        action: CheckpointAction,
+        step: u64,
+        seconds: f64,
+        bytes: u64,
+        reason: Option<String>,
+    ) {
+        let event = runs::Checkpoint { action, step, seconds, bytes, reason };
+        self.recorder.record(Event::Checkpoint(event));
+    }
+
+    /// When the loss asked for was reached, and what the user should know.
+    pub(super) fn close(self) -> (Option<Reached>, Vec<String>) {
+        let reached = locked(&self.scores).reached;
+        (reached, self.warnings.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}

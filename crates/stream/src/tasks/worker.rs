@@ -1,0 +1,271 @@
+//! A worker's steps: pull the weights of a batch, compute, push the gradient with the next pull.
+
+use super::{
+    Task, Tasks,
+    chief::Oversight,
+    feed::{Feed, Origin, Portion},
+};
+use crate::{Control, Spec, StreamError, Totals, learn::with_cause};
+use paceline_cluster::{Seat, session::Beat};
+use paceline_runs::{Event, PhaseSeconds, Recorder, Step};
+use paceline_strategies::{
+    Traffic, find,
+    sparse::{Answer, Bookmark, Push, SparseClient},
+};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+/// Seconds between two records of progress.
+const RECORD_SECONDS: f64 = 0.1;
+/// Stalenesses from here on are counted together.
+const MOST_STALENESS: usize = 1024;
+
+/// One worker.
+pub(super) struct Worker<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) tasks: &'a Tasks,
+    pub(super) task: &'a Task<'a>,
+    pub(super) origin: Origin,
+    pub(super) recorder: &'a Recorder,
+    pub(super) control: &'a Control<'a>,
+    /// The chief's care for the whole model.
+    pub(super) oversight: Option<&'a Oversight<'a>>,
+    pub(super) begun: Instant,
+}
+
+/// What a worker did so far.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub(super) totals: Totals,
+    pub(super) iterations: u64,
+    pub(super) phases: PhaseSeconds,
+    pub(super) traffic: Traffic,
+    pub(super) sparse_bytes: u64,
+    pub(super) bytes: u64,
+    pub(super) rejected: u64,
+    pub(super) staleness: Vec<u64>,
+    /// Updates of the run.
+    pub(super) version: u64,
+    /// Seconds from the start until its files had ended.
+    pub(super) finished: f64,
+    pub(super) lost: Vec<String>,
+    pub(super) remarks: Vec<String>,
+    recent: Totals,
+    recent_phases: PhaseSeconds,
+    recent_steps: u64,
+}
+
+/// What a worker holds between two steps.
+#[derive(Default)]
+struct Hands {
+    client: Option<SparseClient>,
+    feed: Option<Feed>,
+    /// The batch whose weights were asked for.
+    current: Option<Portion>,
+    /// The one after it.
+    next: Option<Portion>,
+    /// The last batch that the servers are known to have learned from.
+    applied: Option<Bookmark>,
+    weights: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+impl Worker<'_> {
+    /// Learns from all files, or until somebody wants to stop.
+    pub(super) fn run(&self) -> Result<Course, StreamError> {
+        let mut course = Course::default();
+        let mut hands = Hands::default();
+        loop {
+            let done = self.join(&mut hands, &mut course).and_then(|()| {
+                self.learn(&mut hands, &mut course)?;
+                if course.finished == 0.0 {
+                    course.finished = self.begun.elapsed().as_secs_f64();
+                }
+                let client = hands.client.as_mut().expect("joined above");
+                course.version = client.end()?;
+                Ok(())
+            });
+            if let Some(client) = &hands.client {
+                course.traffic = client.traffic();
+            }
+            match done {
+                Ok(()) => break,
+                Err(error) if error.is_peer() => {
+                    self.task.session.regroup(error.peer(), &with_cause(&error))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.record(&mut course, &Answer::default());
+        self.hear(&mut course);
+        Ok(course)
+    }
+
+    fn hear(&self, course: &mut Course) {
+        let Course { version, lost, remarks, .. } = course;
+        self.task.inbox.record(self.recorder, *version, lost, remarks);
+    }
+
+    /// Connects to the servers and finds the batch to go on with.
+    fn join(&self, hands: &mut Hands, course: &mut Course) -> Result<(), StreamError> {
+        if let Some(oversight) = self.oversight {
+            oversight.supply()?;
+        }
+        let welcome = match &mut hands.client {
+            Some(client) => client.reconnect()?,
+            None => {
+                let seat = Arc::clone(self.task.session) as Arc<dyn Seat>;
+                let strategy = find(&self.tasks.strategy)?.name;
+                let options = self.tasks.options(self.spec)?;
+                let (client, welcome) = SparseClient::connect(seat, options, strategy)?;
+                hands.client = Some(client);
+                welcome
+            }
+        };
+        course.version = welcome.version;
+        let learned = hands.current.as_ref().is_some_and(|now| welcome.mark == Some(now.mark));
+        if let (true, Some(current), Some(feed)) = (learned, hands.current.take(), &hands.feed) {
+            // Only the answer was lost.
+            hands.applied = Some(current.mark);
+            hands.current = hands.next.take().map_or_else(|| feed.next(), |next| Ok(Some(next)))?;
+        } else if hands.feed.is_none() || welcome.mark != hands.applied {
+            let feed = Feed::start(self.spec, &self.origin, welcome.mark)?;
+            (hands.current, hands.next) = (feed.next()?, None);
+            (hands.feed, hands.applied) = (Some(feed), welcome.mark);
+        }
+        Ok(())
+    }
+
+    /// Steps until the files end or somebody wants to stop.
+    fn learn(&self, hands: &mut Hands, course: &mut Course) -> Result<(), StreamError> {
+        let Hands { client, feed, current, next, applied, weights, logits } = hands;
+        let (Some(client), Some(feed)) = (client, feed) else { return Ok(()) };
+        let Some(first) = current.as_ref() else { return Ok(()) };
+        let begun = Instant::now();
+        let answer = client.step(None, &first.minibatch.touched, weights, false)?;
+        course.spend(PhaseSeconds {
+            exchange: begun.elapsed().as_secs_f64() - seconds(answer.wait),
+            wait: seconds(answer.wait),
+            ..PhaseSeconds::default()
+        });
+        let mut reported = Instant::now();
+        let mut stop = answer.stop || self.is_done(answer.version);
+        while let (Some(portion), false) = (current.as_mut(), stop) {
+            let begun = Instant::now();
+            let all = 0..portion.batch.len();
+            portion.minibatch.gradient(&portion.batch, all, weights, 1.0, logits);
+            let computed = Instant::now();
+            if next.is_none() {
+                *next = feed.next()?;
+            }
+            let fed = Instant::now();
+            let wish = self.control.cancel.load(Ordering::Relaxed)
+                || self.oversight.is_some_and(|one| one.reached.load(Ordering::Relaxed));
+            let push = Push {
+                touched: &portion.minibatch.touched,
+                grads: &portion.minibatch.grads,
+                examples: portion.batch.len() as u64,
+                mark: portion.mark,
+            };
+            let pull = next.as_ref().map_or(&[][..], |next| &next.minibatch.touched);
+            let pause = self.oversight.map(Oversight::step);
+            let answer = client.step(Some(push), pull, weights, wish)?;
+            drop(pause);
+            let phases = PhaseSeconds {
+                input: (fed - computed).as_secs_f64(),
+                compute: (computed - begun).as_secs_f64(),
+                exchange: seconds(answer.exchange),
+                wait: seconds(answer.wait),
+            };
+            *applied = Some(portion.mark);
+            course.count(portion, logits, &answer, phases);
+            if !course.recent.loss.is_finite() {
+                return Err(StreamError::NotFinite { rows: course.totals.rows });
+            }
+            if let Some(learned) = std::mem::replace(current, next.take()) {
+                feed.recycle(learned);
+            }
+            stop = answer.stop || wish || self.is_done(answer.version);
+            if let Some(oversight) = self.oversight {
+                oversight.rows.store(answer.examples, Ordering::Relaxed);
+            }
+            if reported.elapsed().as_secs_f64() >= RECORD_SECONDS {
+                reported = Instant::now();
+                self.record(course, &answer);
+                self.hear(course);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_done(&self, version: u64) -> bool {
+        self.tasks.steps.is_some_and(|steps| version >= steps)
+    }
+
+    /// Writes down what happened since the last record, and tells the chief how far this worker is.
+    fn record(&self, course: &mut Course, answer: &Answer) {
+        let Course { phases, iterations, .. } = *course;
+        self.task.session.progress(Beat {
+            step: course.version,
+            steps: iterations,
+            busy_seconds: phases.input + phases.compute,
+            wait_seconds: phases.wait,
+            step_seconds: phases.total(),
+        });
+        if course.recent.rows == 0 {
+            return;
+        }
+        let metrics = course.recent.metrics();
+        let recent = std::mem::take(&mut course.recent_phases);
+        self.recorder.record(Event::Step(Step {
+            step: course.version,
+            steps: std::mem::take(&mut course.recent_steps),
+            examples: course.recent.rows,
+            seconds: recent.total(),
+            loss: metrics.loss,
+            accuracy: metrics.accuracy,
+            learning_rate: f64::from(self.spec.learning_rate),
+            global_batch: self.spec.batch_size,
+            phases: recent,
+        }));
+        if self.oversight.is_some() {
+            let speed = course.recent.rows as f64 / recent.total().max(1e-9);
+            let observer = self.control.observer;
+            observer.progressed(&metrics, answer.examples, course.bytes, speed);
+        }
+        course.recent.clear();
+    }
+}
+
+impl Course {
+    fn spend(&mut self, phases: PhaseSeconds) {
+        for sum in [&mut self.phases, &mut self.recent_phases] {
+            sum.input += phases.input;
+            sum.compute += phases.compute;
+            sum.exchange += phases.exchange;
+            sum.wait += phases.wait;
+        }
+    }
+
+    fn count(&mut self, portion: &Portion, logits: &[f32], answer: &Answer, phases: PhaseSeconds) {
+        self.spend(phases);
+        self.iterations += 1;
+        self.recent_steps += 1;
+        self.recent.add(logits, &portion.batch.labels);
+        self.totals.add(logits, &portion.batch.labels);
+        self.version = answer.version;
+        self.sparse_bytes += answer.sparse_bytes;
+        (self.bytes, self.rejected) = (portion.bytes, portion.rejected);
+        let place = usize::try_from(answer.staleness).unwrap_or(usize::MAX).min(MOST_STALENESS);
+        if self.staleness.len() <= place {
+            self.staleness.resize(place + 1, 0);
+        }
+        self.staleness[place] += 1;
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 * 1e-9
+}

@@ -359,9 +359,12 @@ impl Learner {
             return;
         }
         // Batches do not span parcels, so that a checkpoint lies between two of them; the rows of a
-        // parcel are shared evenly.
+        // parcel are shared evenly, into batches as near to the size asked for as that allows.
         let rows = batch.len();
-        let count = rows.div_ceil(self.batch_size);
+        let count = match rows {
+            0 => 0,
+            _ => ((rows as f64 / self.batch_size as f64).round() as usize).max(1),
+        };
         self.all.clear();
         for number in 0..count {
             let range = rows * number / count..rows * (number + 1) / count;

@@ -29,6 +29,8 @@ pub(crate) const TASK: &str = "worker/0";
 const STRATEGY: &str = "one-device";
 /// Seconds between two scores of held-out rows where no number of rows was asked for.
 const EVALUATE_SECONDS: f64 = 5.0;
+/// From so many rows on, an update may be larger than the blocks that files are read in.
+const LARGE_BATCH: u64 = 256;
 /// Parcels that may wait for their window; at about half a megabyte each, below 100 MB.
 const WINDOW_PARCELS: usize = 128;
 
@@ -259,13 +261,18 @@ impl Stage<'_> {
         let finished = AtomicBool::new(false);
         let scores = Mutex::new(Scores::default());
         let books = Books::new(self, model, origin, &learned, &reached, &scores);
+        // A parcel holds at least one update's rows: updates do not span parcels.
+        let window = match spec.window {
+            Window::None if spec.batch_size >= LARGE_BATCH => Window::Rows(spec.batch_size),
+            asked => asked,
+        };
         let source = Source::open(
             self.input.clone(),
             spec.format.as_deref(),
             spec.hashing,
             place,
             spec.epochs,
-            spec.window,
+            window,
         );
         let source = match source {
             Ok(source) => source,

@@ -15,6 +15,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("mobilenet-batch", include_str!("../../../recipes/mobilenet-batch.toml")),
     ("mobilenet-strategies", include_str!("../../../recipes/mobilenet-strategies.toml")),
     ("sparse-transfer", include_str!("../../../recipes/sparse-transfer.toml")),
+    ("batch-stream-online", include_str!("../../../recipes/batch-stream-online.toml")),
     ("matmul", include_str!("../../../recipes/matmul.toml")),
 ];
 

@@ -19,22 +19,24 @@ const CAVEATS: &[&str] = &[
 
 /// Runs the comparison and writes its section.
 pub fn run(root: &Path) -> anyhow::Result<()> {
-    environment::run(Command::new(env!("CARGO")).current_dir(root).args([
-        "build",
-        "--release",
-        "-p",
-        "paceline-models",
-        "--example",
-        "gemm_speed",
-    ]))?;
+    let example = match std::env::var_os("PACELINE_BIN") {
+        // A program that is built already, with its examples beside it.
+        Some(program) => Path::new(&program).with_file_name("examples/gemm_speed"),
+        None => {
+            environment::run(Command::new(env!("CARGO")).current_dir(root).args([
+                "build",
+                "--release",
+                "-p",
+                "paceline-models",
+                "--example",
+                "gemm_speed",
+            ]))?;
+            root.join("target/release/examples/gemm_speed")
+        }
+    };
     let (numpy, torch) = (MISC.ensure(root)?, TORCH.ensure(root)?);
     let own = |way: &[&str]| {
-        Side::peer(
-            Command::new(root.join("target/release/examples/gemm_speed"))
-                .arg(THREADS)
-                .args(way)
-                .env_remove("PACELINE_ISA"),
-        )
+        Side::peer(Command::new(&example).arg(THREADS).args(way).env_remove("PACELINE_ISA"))
     };
     let peer = |python: &Path, engine: &str| {
         Side::peer(

@@ -21,7 +21,7 @@ const CAVEATS: &[&str] = &[
     "500,000 rows of `paceline data synth clicks --seed 1`: 13 integers, 26 categories, 2^25 weights. Nobody can get below the log loss of the hidden truth, about 0.415; always predicting the mean costs about 0.515. Losses are progressive: every row is predicted before it is learned.",
     "Text: read, parse, hash and learn, warm page cache. Both sides read the same rows, each in its own format, integers as the category of their number of binary digits. No side writes its model inside the clock.",
     "Learning alone: rows hashed beforehand, in memory. scikit-learn's loss predicts blocks of 20,000 rows before learning them, which costs it a little.",
-    "Parameter servers: processes of this machine, weights as f32, asynchronous unless said otherwise (synchronous: 512 rows over both workers). Paceline reads prepared records from files inside the clock, eight passes (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and goes over them again and again.",
+    "Parameter servers: processes of this machine, weights as f32, asynchronous unless said otherwise (synchronous: 512 rows over both workers). Paceline reads prepared records from files inside the clock, eight passes (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and goes over them again and again. The ratio in the row of ps-sync is between our own two strategies.",
     "Vowpal Wabbit runs in process, its start-up outside the clock; more than one thread it has only for reading ahead.",
 ];
 

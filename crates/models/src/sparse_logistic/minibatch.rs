@@ -10,7 +10,8 @@ use paceline_batch::{Batch, Features};
 use super::{SparseLogistic, probability};
 use crate::model::StepLoss;
 
-/// Slots of the table that finds duplicates, at first; a power of two.
+/// Slots of the table that finds duplicates, at first; a power of two. It grows with the weights that batches
+/// touch, not with their features, so that it stays in a core's cache.
 const LEAST_SLOTS: usize = 1 << 12;
 
 /// Which weights a batch touches, and where each of its features finds its weight among them. Reused
@@ -23,20 +24,12 @@ pub struct Minibatch {
     pub grads: Vec<f32>,
     /// For each feature of the batch, the place of its weight in `touched`.
     places: Vec<u32>,
-    /// Open addressing: the number of a weight and where it was first seen, valid in this batch only.
-    seen: Vec<Seen>,
-    batch: u32,
+    /// Open addressing: the number of a weight and, beside it, its place plus one; 0 for nothing.
+    seen: Vec<u64>,
     /// Scratch of the sort.
     sorted: Vec<u64>,
     spare: Vec<u64>,
     order: Vec<u32>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Seen {
-    batch: u32,
-    index: u32,
-    place: u32,
 }
 
 impl Minibatch {
@@ -48,25 +41,12 @@ impl Minibatch {
         let indices = &indices[offsets[rows.start]..offsets[rows.end]];
         self.places.clear();
         self.sorted.clear();
-        self.next_batch(indices.len());
-        let mask = self.seen.len() - 1;
+        // The last batch tells how many weights this one will touch.
+        let slots = self.seen.len().max(LEAST_SLOTS);
+        self.seen.clear();
+        self.seen.resize(slots, 0);
         for &index in indices {
-            // The high bits of the product depend on all bits of the index.
-            let mut at =
-                (u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
-            let place = loop {
-                let seen = &mut self.seen[at];
-                if seen.batch != self.batch {
-                    let place = self.sorted.len() as u32;
-                    *seen = Seen { batch: self.batch, index, place };
-                    self.sorted.push(u64::from(index) << 32 | u64::from(place));
-                    break place;
-                }
-                if seen.index == index {
-                    break seen.place;
-                }
-                at = (at + 1) & mask;
-            };
+            let place = self.place_of(index);
             self.places.push(place);
         }
         radix_sort(&mut self.sorted, &mut self.spare);
@@ -83,15 +63,43 @@ impl Minibatch {
         self.touched.push(bias);
     }
 
-    /// Forgets the last batch by its number, and makes room for `features` with the table half empty.
-    fn next_batch(&mut self, features: usize) {
-        let slots = (2 * features).next_power_of_two().max(LEAST_SLOTS);
-        if self.seen.len() < slots || self.batch == u32::MAX {
-            self.seen.clear();
-            self.seen.resize(slots, Seen::default());
-            self.batch = 0;
+    /// The place of a weight among those seen so far, itself included.
+    #[inline(always)]
+    fn place_of(&mut self, index: u32) -> u32 {
+        let mask = self.seen.len() - 1;
+        let mut at = slot_of(index, mask);
+        loop {
+            let seen = self.seen[at];
+            if seen == 0 {
+                break;
+            }
+            if (seen >> 32) as u32 == index {
+                return seen as u32 - 1;
+            }
+            at = (at + 1) & mask;
         }
-        self.batch += 1;
+        let place = self.sorted.len() as u32;
+        self.seen[at] = u64::from(index) << 32 | u64::from(place + 1);
+        self.sorted.push(u64::from(index) << 32 | u64::from(place));
+        if 2 * self.sorted.len() > self.seen.len() {
+            self.grow();
+        }
+        place
+    }
+
+    /// Doubles the table, so that it stays half empty.
+    #[cold]
+    fn grow(&mut self) {
+        let slots = 2 * self.seen.len();
+        self.seen.clear();
+        self.seen.resize(slots, 0);
+        for entry in &self.sorted {
+            let mut at = slot_of((entry >> 32) as u32, slots - 1);
+            while self.seen[at] != 0 {
+                at = (at + 1) & (slots - 1);
+            }
+            self.seen[at] = entry + 1;
+        }
     }
 
     /// Computes the logits of the rows that were prepared, and the gradient of their summed loss times
@@ -157,6 +165,12 @@ impl Minibatch {
     }
 }
 
+/// Where a weight is looked for first: the high bits of the product depend on all bits of its number.
+#[inline(always)]
+fn slot_of(index: u32, mask: usize) -> usize {
+    (u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask
+}
+
 /// Loss, hits and number of rows with these logits.
 #[must_use]
 pub fn loss(logits: &[f32], labels: &[u32]) -> StepLoss {
@@ -179,7 +193,10 @@ fn radix_sort(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
     }
     spare.clear();
     spare.resize(entries.len(), 0);
-    for shift in [32, 43, 54] {
+    // The third digit is there only for large numbers.
+    let most = entries.iter().fold(0, |most, entry| most | entry) >> 32;
+    let shifts: &[u32] = if most < 1 << 22 { &[32, 43] } else { &[32, 43, 54] };
+    for &shift in shifts {
         let mut starts = [0_u32; 1 << 11];
         for &entry in entries.iter() {
             starts[(entry >> shift) as usize & 0x7ff] += 1;

@@ -2,9 +2,14 @@
 
 use super::{Tasks, worker::Course};
 use crate::{Metrics, Report, Spec, Totals};
-use paceline_analysis::verdict::{Evidence, Surroundings, WorkerLoad, judge_within};
+use paceline_analysis::verdict::{Evidence, Link, Surroundings, WorkerLoad, judge_within};
 use paceline_runs::{self as runs, Final, PhaseSeconds, PhaseShares, Status, Summary, Traffic};
 use serde::{Deserialize, Serialize};
+
+/// A link is full when it carries this share of the most it was seen to carry, over the whole time.
+const LINK_FULL: f64 = 0.7;
+/// Fewer bytes a second fill no network that is in use today.
+const LEAST_RATE: f64 = 10e6;
 
 /// What went between tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,9 +47,21 @@ pub(super) struct Told {
     pub(super) bytes: u64,
     pub(super) rejected: u64,
     pub(super) staleness: Vec<u64>,
+    /// The most bytes a second that went over its links in one step, both ways together.
+    pub(super) best_rate: f64,
 }
 
 impl Told {
+    /// Bytes a second over the whole time, and the most that were seen.
+    fn link(&self) -> Link {
+        let Traffic { sent_bytes, received_bytes } = self.worker.traffic;
+        Link {
+            task: self.worker.task.clone(),
+            bytes_per_second: (sent_bytes + received_bytes) as f64 / self.phases.total().max(1e-9),
+            capacity: Some(self.best_rate).filter(|rate| *rate > 0.0),
+        }
+    }
+
     pub(super) fn new(task: String, course: &Course) -> Self {
         let own = course.totals.metrics();
         let worker = runs::Worker {
@@ -70,6 +87,7 @@ impl Told {
             bytes: course.bytes,
             rejected: course.rejected,
             staleness: course.staleness.clone(),
+            best_rate: course.best_rate,
         }
     }
 }
@@ -158,10 +176,16 @@ pub(super) fn report(spec: &Spec, tasks: &Tasks, told: &[Told], known: Known) ->
     }
 }
 
-/// Where the time went. In step, a worker whose weights take long to come holds the others up as much as
-/// one that computes slowly, so moving them counts as its own work.
+/// Where the time went. A link that carries most of the time as much as it ever did is full. Otherwise, in
+/// step, a worker whose weights take long to come holds the others up as much as one that computes slowly:
+/// moving them counts as its own work.
 fn verdict(tasks: &Tasks, told: &[Told], phases: PhaseSeconds) -> String {
     let shares = PhaseShares::from(phases);
+    let full = told.iter().map(Told::link).filter(|link| {
+        link.capacity.is_some_and(|capacity| link.bytes_per_second >= LINK_FULL * capacity)
+    });
+    // Memory that processes share is no network; what goes over it is counted all the same.
+    let links: Vec<Link> = full.filter(|link| link.bytes_per_second >= LEAST_RATE).collect();
     let load = |one: &Told| {
         let own = one.phases.input + one.phases.compute + one.phases.exchange;
         WorkerLoad {
@@ -169,7 +193,8 @@ fn verdict(tasks: &Tasks, told: &[Told], phases: PhaseSeconds) -> String {
             own_seconds_per_step: own / one.worker.iterations.max(1) as f64,
         }
     };
-    let workers = if tasks.synchronous() { told.iter().map(load).collect() } else { Vec::new() };
+    let waits = tasks.synchronous() && links.is_empty();
+    let workers = if waits { told.iter().map(load).collect() } else { Vec::new() };
     let evidence = Evidence {
         steps: told.iter().map(|one| one.worker.iterations).sum(),
         seconds: phases.total(),
@@ -180,5 +205,5 @@ fn verdict(tasks: &Tasks, told: &[Told], phases: PhaseSeconds) -> String {
         threads: 1,
         busy_cores: None,
     };
-    judge_within(&evidence, &Surroundings { workers, ..Surroundings::default() }).words
+    judge_within(&evidence, &Surroundings { workers, links, ..Surroundings::default() }).words
 }

@@ -46,6 +46,8 @@ pub(super) struct Course {
     pub(super) bytes: u64,
     pub(super) rejected: u64,
     pub(super) staleness: Vec<u64>,
+    /// The most bytes a second that went over the links in one step.
+    pub(super) best_rate: f64,
     /// Updates of the run.
     pub(super) version: u64,
     /// Seconds from the start until its files had ended.
@@ -181,6 +183,7 @@ impl Worker<'_> {
             };
             *applied = Some(portion.mark);
             course.count(portion, logits, &answer, phases);
+            course.carried(client.traffic(), phases.exchange);
             if !course.recent.loss.is_finite() {
                 return Err(StreamError::NotFinite { rows: course.totals.rows });
             }
@@ -247,6 +250,13 @@ impl Course {
             sum.exchange += phases.exchange;
             sum.wait += phases.wait;
         }
+    }
+
+    /// Notes what went over the links in a step that took `seconds` to exchange.
+    fn carried(&mut self, traffic: Traffic, seconds: f64) {
+        let before = std::mem::replace(&mut self.traffic, traffic);
+        let bytes = (traffic.sent + traffic.received) - (before.sent + before.received);
+        self.best_rate = self.best_rate.max(bytes as f64 / seconds.max(1e-6));
     }
 
     fn count(&mut self, portion: &Portion, logits: &[f32], answer: &Answer, phases: PhaseSeconds) {

@@ -2,6 +2,7 @@
 
 use crate::failure::Exit;
 use crate::terminal::{Table, Terminal};
+use paceline_models::sparse_logistic;
 use paceline_sweep::{Recipe, recipes};
 use serde_json::{Map, Value, json};
 
@@ -60,6 +61,7 @@ impl Kind {
             Kind::Models => paceline_models::registry::ALL
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
+                .chain([pair(sparse_logistic::NAME, sparse_logistic::ABOUT)])
                 .collect(),
             Kind::Strategies => {
                 paceline_strategies::ALL.iter().map(|entry| pair(entry.name, entry.about)).collect()

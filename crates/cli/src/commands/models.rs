@@ -5,11 +5,12 @@ use crate::{
     terminal::{Table, Terminal},
 };
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_data::rows::Hashing;
 use paceline_models::{
     Model, ModelOptions, StepContext,
     kernels::{Buffer, Compute, peak::peak_flops},
     profile::LayerTime,
-    registry,
+    registry, sparse_logistic,
 };
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -60,6 +61,12 @@ fn listing(terminal: &Terminal) -> anyhow::Result<Exit> {
             "schema": schema.features,
         }));
     }
+    // Learns from streams of rows and not from batches of a set, so it is in no registry of models.
+    let parameters = (1_u64 << Hashing::default().bits) + 1;
+    let (name, about) = (sparse_logistic::NAME, sparse_logistic::ABOUT);
+    table.row([name.to_string(), parameters.to_string(), about.to_string()]);
+    models
+        .push(json!({ "name": name, "about": about, "parameters": parameters, "schema": "rows" }));
     terminal.data(table)?;
     terminal.json(&models)?;
     Ok(Exit::Done)

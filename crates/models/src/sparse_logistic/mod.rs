@@ -27,6 +27,8 @@ use rules::Update;
 
 /// The name users type.
 pub const NAME: &str = "sparse-logistic";
+/// One line for lists.
+pub const ABOUT: &str = "logistic regression over hashed features, 2^25 weights unless said otherwise: rows of click logs";
 
 /// Rows ahead whose weights are fetched: at about 40 lines a row, some 150 lines are on their way, more
 /// than the machine can have in flight, so that memory never idles.

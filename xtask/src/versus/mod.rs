@@ -16,6 +16,7 @@ mod models;
 mod paceline;
 mod predictions;
 mod probes;
+mod shaped;
 mod sparse;
 mod training;
 
@@ -53,6 +54,11 @@ const ALL: &[Area] = &[
     ("models/mnist", mnist::run),
     ("models/memory", memory::run),
     ("sparse", sparse::run),
+    ("sparse/text", sparse::text),
+    ("sparse/threads", sparse::threads),
+    ("sparse/learning", sparse::learning),
+    ("sparse/servers", sparse::servers),
+    ("shaped", shaped::run),
     ("matmul", matmul::run),
     ("cluster/all-reduce", cluster::all_reduce::shared),
     ("cluster/tcp", cluster::all_reduce::tcp),

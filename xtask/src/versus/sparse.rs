@@ -1,7 +1,7 @@
 //! `versus sparse`: one pass over a click log against Vowpal Wabbit, learning alone against scikit-learn,
 //! parameter servers against TensorFlow. A speed without its loss says nothing, so the names say it.
 //!
-//! Each group is measured by itself and kept, so that one can be measured again without the others.
+//! Each part is measured by itself and kept, so that one can be measured again without the others.
 
 use super::contest::{self, Outcome, Side};
 use super::{MISC, TENSORFLOW, benchmarks};
@@ -48,29 +48,40 @@ struct Progressive {
     loss: f64,
 }
 
-/// What can be measured by itself, in the order of the table.
-pub const GROUPS: &[&str] = &["text", "threads", "learning", "servers"];
+/// Parts of the area, in the order of its table.
+const PARTS: &[&str] = &["text", "threads", "learning", "servers"];
 
-/// Runs some groups of comparisons, or all, and writes the area's section.
-pub fn run(root: &Path, groups: &[&str]) -> anyhow::Result<()> {
-    let setting = Setting::make(root)?;
-    let groups = if groups.is_empty() { GROUPS } else { groups };
-    for group in groups {
-        let outcome = match *group {
-            "text" => setting.text("1", "one pass over text, one thread")?,
-            "threads" => setting.text("2", "one pass over text, two threads (peers: one)")?,
-            "learning" => setting.learning()?,
-            _ => setting.servers()?,
-        };
-        outcome.keep(&kept(root, group))?;
-    }
-    let outcomes = GROUPS.iter().filter_map(|group| Outcome::kept(&kept(root, group), "rows/s"));
+/// The whole program on text, on one thread.
+pub fn text(root: &Path) -> anyhow::Result<()> {
+    write(root, "text", &Setting::make(root)?.text("1", "one pass over text, one thread")?)
+}
+
+/// The whole program on text, on two threads.
+pub fn threads(root: &Path) -> anyhow::Result<()> {
+    let work = "one pass over text, two threads (peers: one)";
+    write(root, "threads", &Setting::make(root)?.text("2", work)?)
+}
+
+/// Learning alone.
+pub fn learning(root: &Path) -> anyhow::Result<()> {
+    write(root, "learning", &Setting::make(root)?.learning()?)
+}
+
+/// Parameter servers.
+pub fn servers(root: &Path) -> anyhow::Result<()> {
+    write(root, "servers", &Setting::make(root)?.servers()?)
+}
+
+/// Keeps the outcome of a part and writes the section anew, with what is known of the other parts.
+fn write(root: &Path, part: &str, outcome: &Outcome) -> anyhow::Result<()> {
+    outcome.keep(&kept(root, part))?;
+    let outcomes = PARTS.iter().filter_map(|part| Outcome::kept(&kept(root, part), "rows/s"));
     benchmarks::write(root, "sparse", CAVEATS, &outcomes.collect::<Vec<_>>())
 }
 
-/// Where a group's outcome is kept.
-fn kept(root: &Path, group: &str) -> PathBuf {
-    root.join("target/versus").join(format!("sparse-{group}.json"))
+/// Where the outcome of a part is kept.
+fn kept(root: &Path, part: &str) -> PathBuf {
+    root.join("target/versus").join(format!("sparse-{part}.json"))
 }
 
 impl Setting {

@@ -68,6 +68,37 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(left, ["c.npy"], "state and partial output are gone");
 }
 
+/// Workers are processes: one that is killed ends the run with its name, and the same call does the rest.
+#[test]
+fn a_killed_worker_is_named_and_costs_only_its_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--size", "5000", "--block", "125", "--save-every", "0", "--threads", "2"];
+    let with = |workers: &'static str| [&args[..], &["--workers", workers]].concat();
+    let alone = json(&matmul(folder.path(), &with("1")).output().unwrap());
+    let mut command = matmul(folder.path(), &with("3"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let list = format!("/proc/{0}/task/{0}/children", child.id());
+    let begun = Instant::now();
+    let workers = loop {
+        let found = std::fs::read_to_string(&list).unwrap_or_default();
+        let kept = std::fs::read_dir(folder.path()).unwrap().count() > 0;
+        if found.split_whitespace().count() == 3 && kept {
+            break found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "three workers: {found}");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let victim = workers.split_whitespace().nth(1).unwrap();
+    assert!(Command::new("kill").args(["-KILL", victim]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("worker ") && said.contains("signal 9"), "{said}");
+    let rest = json(&matmul(folder.path(), &with("3")).output().unwrap());
+    assert!(rest["resumed"].as_u64().unwrap() > 0, "{rest}");
+    assert_eq!(rest["trace"], alone["trace"]);
+}
+
 #[test]
 fn the_identity_gives_the_same_trace_for_a_fraction_of_the_work() {
     let folder = tempfile::tempdir().unwrap();

@@ -171,7 +171,9 @@ impl RunFolder {
     /// The file cannot be read or written.
     pub fn amend_summary(&self, summary: &Summary) -> Result<(), RunsError> {
         let kept: Option<serde_json::Map<String, serde_json::Value>> =
-            fs::read(self.path.join(SUMMARY)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            fs::read(self.path.join(SUMMARY))
+                .ok()
+                .and_then(|text| serde_json::from_slice(&text).ok());
         let mut all = kept.unwrap_or_default();
         if let Ok(serde_json::Value::Object(said)) = serde_json::to_value(summary) {
             all.extend(said);

@@ -53,7 +53,6 @@ const ALL: &[Area] = &[
     ("models", models::run),
     ("models/mnist", mnist::run),
     ("models/memory", memory::run),
-    ("sparse", sparse::run),
     ("sparse/text", sparse::text),
     ("sparse/threads", sparse::threads),
     ("sparse/learning", sparse::learning),

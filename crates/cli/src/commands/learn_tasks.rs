@@ -2,13 +2,13 @@
 
 use super::{
     learn::{self, Watcher, explain, is_stream_model, is_stream_run},
-    node_load::conclude,
+    node_links,
+    node_load::{Gatherer, Loads, conclude, record_and_tell},
     node_part::Talk,
     node_place,
     train_flags::{Flags, find_run},
     train_local::{Place, carry_out, tasks},
     train_report::{Report as Word, Reporter, Work},
-    train_show::record_resources,
 };
 use crate::{
     failure::{Exit, FailureExt, usage},
@@ -20,7 +20,7 @@ use paceline_cluster::{
     session::{Notice, Row, Rules, Session, Settings, Watcher as Onlooker, chief_of},
 };
 use paceline_models::sparse_logistic;
-use paceline_runs::{Machine, RunFolder, Summary};
+use paceline_runs::{Machine, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_stream::{
     Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, StreamError, Task, Tasks,
@@ -29,7 +29,7 @@ use paceline_stream::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -103,11 +103,12 @@ pub(super) fn exec(
     let all = tasks(workers, servers, false);
     let outcome = carry_out(work, &all, &place, &cancel, terminal, &show);
     drop(watcher);
-    outcome?;
+    let told = outcome?;
     let path = run.path().join("summary.json");
     let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut report: Report = serde_json::from_slice(&text)
         .with_context(|| format!("{} is no report", path.display()))?;
+    report.summary.tasks.clone_from(&told.tasks);
     conclude(run.path(), &mut report.summary, terminal);
     learn::show(&report, run.path(), cancel.load(Ordering::Relaxed), terminal)
 }
@@ -148,7 +149,7 @@ impl Learning {
         self,
         place: &node_place::Place,
         flags: &Flags,
-        cancel: Arc<AtomicBool>,
+        cancel: &Arc<AtomicBool>,
         terminal: &Terminal,
     ) -> anyhow::Result<Exit> {
         self.spec.check().map_err(explain)?;
@@ -164,7 +165,7 @@ impl Learning {
             chief_address: place.chief_address.clone(),
             spec: &self.spec,
             resume: self.resumed.is_some(),
-            cancel: Arc::clone(&cancel),
+            cancel: Arc::clone(cancel),
             join_timeout: Duration::from_secs(flags.join_timeout),
         };
         let is_chief = part.is_chief();
@@ -173,7 +174,7 @@ impl Learning {
             None => Start::New { out: flags.out.clone() },
         };
         let watcher = Watcher::new(terminal, false);
-        let outcome = part.play(endpoint, &start, &watcher, Box::new(Words(talk)));
+        let outcome = part.play(endpoint, &start, &watcher, Box::new(talk));
         drop(watcher);
         let (report, run) = outcome.map_err(explain)?;
         match report {
@@ -230,7 +231,7 @@ impl RowsPart<'_> {
         reporter: Reporter,
     ) -> Result<(), (anyhow::Error, bool)> {
         let start = Start::Resume { run };
-        match self.play(endpoint, &start, &reporter, Box::new(Words(reporter))) {
+        match self.play(endpoint, &start, &reporter, Box::new(reporter)) {
             Ok((report, _)) => {
                 let summary = report.map(|report| Box::new(report.summary));
                 reporter.send(&Word::Done { summary });
@@ -249,7 +250,7 @@ impl RowsPart<'_> {
         endpoint: Endpoint,
         start: &Start,
         observer: &dyn Observer,
-        onlooker: Box<dyn Onlooker>,
+        onlooker: Box<dyn paceline_trainer::Onlooker>,
     ) -> Result<(Option<Report>, RunFolder), StreamError> {
         // The chief names the run; the others learn its name when they join.
         let (mut made, mut known) = (None, None);
@@ -278,7 +279,14 @@ impl RowsPart<'_> {
             host: Machine::detect().host,
             cancel: Arc::clone(&self.cancel),
         };
-        let inbox = Inbox::new(onlooker);
+        let loads = Loads::default();
+        let chiefs = own.filter(|_| self.is_chief()).map(|run| {
+            let (model, strategy) = (self.spec.model.clone(), self.spec.strategy().to_owned());
+            (run.clone(), StartTable { model, strategy, ..StartTable::default() })
+        });
+        let gatherer = Gatherer { onlooker, loads: Arc::clone(&loads), chiefs };
+        let inbox = Inbox::new(Box::new(Words(gatherer)));
+        let address = endpoint.address().to_string();
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {
@@ -294,13 +302,18 @@ impl RowsPart<'_> {
             (Start::New { out }, None) => RunFolder::join(out, &session.view().run)?,
             (Start::Resume { run }, None) => run.clone(),
         };
-        let sampler = record_resources(&run.resources_path(&self.own.to_string()), |_| ());
+        let capacity = node_links::measure(&session);
+        let sampler = record_and_tell(&run, &session, address, capacity);
         if let Err(error) = &sampler {
             observer.warned(&format!("no resources are recorded: {error:#}"));
         }
         let control = Control { cancel: &self.cancel, observer };
         let task = Task { session: &session, inbox: &inbox, run: &run, resume: self.resume };
-        let report = take_part(self.spec, &task, &control)?;
+        let mut report = take_part(self.spec, &task, &control)?;
+        if let Some(report) = &mut report {
+            let told = std::mem::take(&mut *loads.lock().unwrap_or_else(PoisonError::into_inner));
+            report.summary.tasks = told.into_values().collect();
+        }
         Ok((report, run))
     }
 }
@@ -315,6 +328,10 @@ impl<T: paceline_trainer::Onlooker> Onlooker for Words<T> {
 
     fn noticed(&self, notice: &Notice) {
         self.0.noticed(notice);
+    }
+
+    fn told(&self, by: TaskId, value: &serde_json::Value) {
+        self.0.told(by, value);
     }
 }
 

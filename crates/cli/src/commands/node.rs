@@ -49,7 +49,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let flags = &args.flags;
     if learn_tasks::are_rows(flags) {
         let place = placed(args, flags.ps.unwrap_or(0), terminal)?;
-        return learn_tasks::at(&place, flags)?.take_part(&place, flags, cancel, terminal);
+        return learn_tasks::at(&place, flags)?.take_part(&place, flags, &cancel, terminal);
     }
     let (mut spec, start) = match &flags.resume {
         Some(run) => flags.resumed(run)?,

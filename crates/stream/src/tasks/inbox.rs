@@ -1,6 +1,9 @@
 //! What a session says about the other tasks: shown at once, kept for the run's own log.
 
-use paceline_cluster::session::{Notice, Row, Watcher};
+use paceline_cluster::{
+    TaskId,
+    session::{Notice, Row, Watcher},
+};
 use paceline_runs::{Event, Recorder, TaskJoined, TaskLost, TaskRecovered};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,5 +70,9 @@ impl Watcher for Inbox {
     fn noticed(&self, notice: &Notice) {
         self.onlooker.noticed(notice);
         self.notices.lock().unwrap_or_else(PoisonError::into_inner).push(notice.clone());
+    }
+
+    fn told(&self, by: TaskId, value: &serde_json::Value) {
+        self.onlooker.told(by, value);
     }
 }

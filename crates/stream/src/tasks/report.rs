@@ -2,7 +2,9 @@
 
 use super::{Tasks, worker::Course};
 use crate::{Metrics, Report, Spec, Totals};
-use paceline_analysis::verdict::{Evidence, Link, Surroundings, WorkerLoad, judge_within};
+use paceline_analysis::verdict::{
+    Evidence, Examples, Link, Surroundings, WorkerLoad, judge_within,
+};
 use paceline_runs::{self as runs, Final, PhaseSeconds, PhaseShares, Status, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -55,9 +57,11 @@ impl Told {
     /// Bytes a second over the whole time, and the most that were seen.
     fn link(&self) -> Link {
         let Traffic { sent_bytes, received_bytes } = self.worker.traffic;
+        let bytes = (sent_bytes + received_bytes) as f64;
         Link {
             task: self.worker.task.clone(),
-            bytes_per_second: (sent_bytes + received_bytes) as f64 / self.phases.total().max(1e-9),
+            bytes_per_second: bytes / self.phases.total().max(1e-9),
+            while_used: bytes / (self.phases.exchange + self.phases.wait).max(1e-9),
             capacity: Some(self.best_rate).filter(|rate| *rate > 0.0),
         }
     }
@@ -204,6 +208,7 @@ fn verdict(tasks: &Tasks, told: &[Told], phases: PhaseSeconds) -> String {
         wait: shares.wait,
         threads: 1,
         busy_cores: None,
+        examples: Examples::Rows,
     };
     judge_within(&evidence, &Surroundings { workers, links, ..Surroundings::default() }).words
 }

@@ -54,23 +54,24 @@ impl Lab {
     fn new(root: &Path) -> anyhow::Result<Self> {
         let names = ["near", "far"].map(|name| format!("pl-{}-{name}", std::process::id()));
         let mut lab = Self { names, relay: None };
-        let [a, b] = lab.names.clone();
-        ip(&["netns", "add", &a]).context("network namespaces need root")?;
-        ip(&["netns", "add", &b])?;
+        let names = lab.names.clone();
+        let [a, b] = names.each_ref().map(String::as_str);
+        ip(&["netns", "add", a]).context("network namespaces need root")?;
+        ip(&["netns", "add", b])?;
         let cable = ["link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns"];
-        ip(&[&["-n", &a], &cable[..], &[&b]].concat())?;
+        ip(&[&["-n", a][..], &cable, &[b]].concat())?;
         let shape = |name: &str| {
             let queue = ["tc", "qdisc", "add", "dev", "cable", "root", "netem"];
             let how = ["delay", DELAY, "rate", RATE, "limit", "100000"];
-            ip(&[&["netns", "exec", name], &queue[..], &how].concat())
+            ip(&[&["netns", "exec", name][..], &queue, &how].concat())
         };
-        if shape(&a).and_then(|()| shape(&b)).is_err() {
-            ip(&["-n", &a, "link", "del", "cable"])?;
-            lab.relay = Some(relay(root, &[&a, &b])?);
+        if shape(a).and_then(|()| shape(b)).is_err() {
+            ip(&["-n", a, "link", "del", "cable"])?;
+            lab.relay = Some(relay(root, [a, b])?);
         }
-        for (name, own, other) in [(&a, NEAR, FAR), (&b, FAR, NEAR)] {
+        for (name, own, other) in [(a, NEAR, FAR), (b, FAR, NEAR)] {
             let whole = [own, "peer", other];
-            ip(&[&["-n", name, "addr", "add"], &whole[..], &["dev", "cable"]].concat())?;
+            ip(&[&["-n", name, "addr", "add"][..], &whole, &["dev", "cable"]].concat())?;
             ip(&["-n", name, "link", "set", "cable", "up"])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
         }
@@ -148,7 +149,7 @@ impl Lab {
 }
 
 /// A cable in user space: two tunnel devices, moved into the namespaces, and a process between them.
-fn relay(root: &Path, names: &[&str; 2]) -> anyhow::Result<Child> {
+fn relay(root: &Path, names: [&str; 2]) -> anyhow::Result<Child> {
     let devices = ["a", "b"].map(|end| format!("pl{}{end}", std::process::id()));
     let mut command = Command::new("python3");
     command

@@ -77,18 +77,25 @@ fn a_killed_worker_is_named_and_costs_only_its_block() {
     let alone = json(&matmul(folder.path(), &with("1")).output().unwrap());
     let mut command = matmul(folder.path(), &with("3"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let list = format!("/proc/{0}/task/{0}/children", child.id());
+    // Each thread of the parent has the workers that it started.
+    let children = || -> Vec<String> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten();
+        let lists = threads.flatten().map(|thread| thread.path().join("children"));
+        let found: Vec<String> =
+            lists.filter_map(|list| std::fs::read_to_string(list).ok()).collect();
+        found.join(" ").split_whitespace().map(str::to_owned).collect()
+    };
     let begun = Instant::now();
     let workers = loop {
-        let found = std::fs::read_to_string(&list).unwrap_or_default();
+        let found = children();
         let kept = std::fs::read_dir(folder.path()).unwrap().count() > 0;
-        if found.split_whitespace().count() == 3 && kept {
+        if found.len() == 3 && kept {
             break found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "three workers: {found}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "three workers: {found:?}");
         std::thread::sleep(Duration::from_millis(2));
     };
-    let victim = workers.split_whitespace().nth(1).unwrap();
+    let victim = &workers[1];
     assert!(Command::new("kill").args(["-KILL", victim]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

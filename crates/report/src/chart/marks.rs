@@ -178,6 +178,9 @@ fn draw_bars(spans: &[Span], frame: &Frame, (place, of): (usize, usize), out: &m
         (Some(zero), Some(one)) => (one - zero).abs() * 0.72,
         _ => return,
     };
+    if !slot.is_finite() {
+        return; // an axis so short that one unit of it cannot be drawn
+    }
     let each = slot / of.max(1) as f64;
     let Some(floor) = frame.up(frame.y.floor()) else { return };
     for span in spans.iter().filter(|span| span.is_finite()) {

@@ -233,6 +233,9 @@ impl<'a> Part<'a> {
         // A report is our own type; one that does not read back is of another version.
         let told: Vec<Told> =
             reports.into_iter().filter_map(|(_, told)| serde_json::from_value(told).ok()).collect();
+        let mut course = course;
+        // Who was lost after the last step, before everybody was done.
+        task.inbox.record(recorder, course.version, &mut course.lost, &mut course.remarks);
         let mut known = self.known(course, held_out, nonzero);
         known.reached = reached;
         known.warnings.extend(warnings);

@@ -160,6 +160,8 @@ fn a_killed_chief_ends_the_run_with_its_name_and_resume_picks_it_up() {
         let mut run = train(strategy, &flags);
         run.wait_for_step(300);
         let (chief, folder) = (run.process("worker/0"), run.folder());
+        // The others may be hundreds of steps ahead before the chief has saved for the first time.
+        wait_for("a checkpoint", || has_checkpoint(&folder));
         signal(chief, "-KILL");
         let killed = unix_seconds();
         let ended = run.end();

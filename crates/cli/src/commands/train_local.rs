@@ -324,7 +324,11 @@ impl Job<'_> {
             143 => Exit::Terminated,
             code => Exit::Of(code),
         });
-        let resumable = self.run.checkpoints_path().exists();
+        // One that was being written when its task died does not count.
+        let saved = std::fs::read_dir(self.run.checkpoints_path());
+        let resumable = saved.is_ok_and(|entries| {
+            entries.flatten().any(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+        });
         let logs = self.run.path().join("logs");
         let mut hint = verdict.as_ref().and_then(|verdict| verdict.hint.clone());
         if resumable {

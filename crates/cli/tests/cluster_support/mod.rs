@@ -167,6 +167,13 @@ pub fn ended_at(folder: &Path, task: &str) -> f64 {
     last.unwrap_or_else(|| panic!("{task} wrote no end:\n{text}"))["time"].as_f64().unwrap()
 }
 
+/// Whether a checkpoint is committed.
+pub fn has_checkpoint(folder: &Path) -> bool {
+    fs::read_dir(folder.join("checkpoints")).is_ok_and(|entries| {
+        entries.flatten().any(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+    })
+}
+
 /// The last step in the chief's log.
 pub fn steps(folder: &Path) -> u64 {
     let step = |event: &Value| event["data"]["step"].as_u64();

@@ -32,9 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("prediction error {:?}", summary.prediction_error);
     for (runs, spread) in &summary.regret {
         let found = summary.found.iter().find(|(at, _)| at == runs).map_or(0.0, |found| found.1);
+        let jobs =
+            summary.found_jobs.iter().find(|(at, _)| at == runs).map_or(0.0, |found| found.1);
         println!(
-            "n={runs:2} mean {:.3} median {:.3} p90 {:.3} max {:.2} optimum {:.2}",
-            spread.mean, spread.median, spread.p90, spread.max, found
+            "n={runs:2} mean {:.3} median {:.3} p90 {:.3} max {:.2} optimum {found:.2} of searches, {jobs:.2} of jobs",
+            spread.mean, spread.median, spread.p90, spread.max
         );
     }
     println!(

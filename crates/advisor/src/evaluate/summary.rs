@@ -37,6 +37,9 @@ pub struct Summary {
     pub within: Vec<(usize, [f64; 4])>,
     /// Share of searches that had run the optimal configuration after so many runs.
     pub found: Vec<(usize, f64)>,
+    /// Share of jobs of which at least half of the searches had: what a study that shows the median of
+    /// its repetitions counts.
+    pub found_jobs: Vec<(usize, f64)>,
     /// Mean runs until within 20 %, within 10 % and optimal; a search that never was counts as one
     /// more than it made.
     pub steps: [f64; 3],
@@ -78,6 +81,7 @@ impl Summary {
         let mut interval = Vec::new();
         let mut within = Vec::new();
         let mut found = Vec::new();
+        let mut found_jobs = Vec::new();
         let mut spent = Vec::new();
         let groups: Vec<&str> = jobs.iter().map(|job| job.application.as_str()).collect();
         for &point in &points {
@@ -103,7 +107,9 @@ impl Summary {
             };
             within.push((point, [share(1.0), share(1.05), share(1.1), share(1.2)]));
             let had = |trace: &super::Trace| trace.optimum_at.is_some_and(|at| at <= point);
-            found.push((point, overall(&|trace| f64::from(had(trace)))));
+            let shares = per_job(&|trace| f64::from(had(trace)));
+            found_jobs.push((point, mean(shares.iter().map(|&share| f64::from(share >= 0.5)))));
+            found.push((point, mean(shares.into_iter())));
             spent.push((point, overall(&|trace| after(&trace.spent, point))));
         }
         let steps_to = |limit: f64| {
@@ -138,6 +144,7 @@ impl Summary {
             interval,
             within,
             found,
+            found_jobs,
             steps: [steps_to(1.2), steps_to(1.1), steps_to_optimum],
             spent,
             failing: failing as f64 / f64::from(asked.max(1) as u32),

@@ -18,8 +18,10 @@ pub(super) const ENTRY: Entry = Entry {
     build: |problem, _| Ok(Box::new(Arrow::new(problem))),
 };
 
-/// Random runs before the model is asked.
-const START: usize = 3;
+/// Random runs before the model is asked: as few as make a pair. The paper does not say how many.
+const START: usize = 2;
+/// Runs before it may stop: trees on fewer than a dozen pairs only repeat what they were shown.
+const FEWEST: usize = 4;
 /// Stops when no prediction is below this multiple of the best.
 const TAU: f64 = 1.1;
 const GROWTH: Growth = Growth { trees: 50, smallest: 2, tries: usize::MAX, kind: Kind::ExtraTrees };
@@ -28,8 +30,9 @@ struct Arrow {
     features: Vec<Vec<f64>>,
 }
 
-/// The paper's description of a machine: the kind of its processor as a number, cores and memory per
-/// core; here with the number of machines. Machines of one family share a processor.
+/// The paper's description of a machine: the kind of its processor as a number, cores, memory per core
+/// and the class of its disk's bandwidth, which goes by size; here with the number of machines. Machines of
+/// one family share a processor.
 fn features(problem: &Problem) -> Vec<Vec<f64>> {
     let catalogue = &problem.catalogue;
     let mut families: Vec<&str> = Vec::new();
@@ -43,7 +46,8 @@ fn features(problem: &Problem) -> Vec<Vec<f64>> {
                 families.len() - 1
             });
             let count = f64::from(catalogue.count(at));
-            vec![kind as f64, machine.cores, machine.memory_gib / machine.cores, count]
+            let disk = machine.disk_mb_per_s.unwrap_or(machine.cores).log2();
+            vec![kind as f64, machine.cores, machine.memory_gib / machine.cores, disk, count]
         })
         .collect()
 }
@@ -116,7 +120,8 @@ impl Advisor for Arrow {
         let configuration =
             untried.into_iter().min_by(|&a, &b| model[a].0.total_cmp(&model[b].0))?;
         let predicted = model[configuration].0;
-        let done = search.best().is_some_and(|(_, best)| predicted > best.ln() + TAU.ln());
+        let done = search.runs().len() >= FEWEST
+            && search.best().is_some_and(|(_, best)| predicted > best.ln() + TAU.ln());
         Some(Proposal {
             configuration,
             stop: done.then(|| format!("nothing untried is predicted below {TAU} times the best")),

@@ -170,6 +170,8 @@ fn simulation_starts_from_a_run_and_says_where_it_leaves_it() {
         assert_eq!(workers, [1, 2, 4, 8]);
         assert!(outcomes.iter().all(|row| row["examples_per_second"].as_f64().unwrap() > 0.0));
         assert_eq!(outcomes[3]["staleness"].is_object(), strategy == "ps-async");
+        let tasks = found["tasks"].as_array().unwrap();
+        assert!(tasks.len() == 8 && tasks.iter().all(|task| task["wait"].as_f64().is_some()));
         let doubts = found["extrapolates"].as_array().unwrap();
         assert!(
             doubts

@@ -3,8 +3,8 @@
 //! The formulas are those of ParaDL (Kahira et al., HPDC 2021), one file per strategy in [`parallel`].
 //! Their inputs are measured: times of every layer on this machine by our own kernels, latency and
 //! bandwidth of the links. Three things are added, because here they are not small: a part of a layer's
-//! time that does not shrink with the batch, several tasks that share the cores of a host, and links of
-//! a host's own.
+//! time that does not shrink with the batch, several tasks that share the cores of a host, and sums
+//! inside a host, which are work for those cores.
 //!
 //! Trust the ranking more than the seconds: no input reading, no congestion, overlap of exchange and
 //! backward pass only where it is asked for.
@@ -40,6 +40,8 @@ impl Link {
 pub struct Machines {
     /// Tasks on each host when all are used; the first tasks fill the first host.
     pub tasks_per_host: Vec<usize>,
+    /// Cores of each host: inside one, messages are work for them.
+    pub cores: f64,
     /// How much longer a task's compute takes when so many tasks share a host, against one alone:
     /// `(tasks, factor)`, measured, by rising number of tasks. Beyond the last the factor grows in
     /// proportion: the cores are spent.
@@ -57,7 +59,7 @@ impl Machines {
     #[must_use]
     pub fn one_each(tasks: usize, memory: f64, network: Link) -> Self {
         let (tasks_per_host, sharing) = (vec![1; tasks], vec![(1, 1.0)]);
-        Self { tasks_per_host, sharing, memory, network, local: network }
+        Self { tasks_per_host, cores: 1.0, sharing, memory, network, local: network }
     }
 
     /// Tasks there is room for.
@@ -83,7 +85,11 @@ impl Machines {
         if left > 0 {
             fullest = fullest.max(workers.div_ceil(self.tasks_per_host.len().max(1)));
         }
-        (fullest, if hosts > 1 { self.network } else { self.local })
+        // Tasks beyond the cores take turns at moving bytes.
+        let turns = (fullest as f64 / self.cores).max(1.0);
+        let Link { latency, bandwidth } = self.local;
+        let local = Link { latency: latency * turns, bandwidth: bandwidth / turns };
+        (fullest, if hosts > 1 { self.network } else { local })
     }
 
     /// Factor on compute times when `tasks` share a host.
@@ -266,6 +272,7 @@ fn check(
     positive("the batch size", job.batch)?;
     positive("the size of a value", job.value_bytes)?;
     positive("the memory of a host", machines.memory)?;
+    positive("the number of cores", machines.cores)?;
     for link in [machines.network, machines.local] {
         positive("the bandwidth of a link", link.bandwidth)?;
         if !(link.latency.is_finite() && link.latency >= 0.0) {

@@ -103,6 +103,7 @@ fn too_little_memory_is_no_recommendation() {
 #[test]
 fn tasks_that_share_a_host_share_its_cores() {
     let machines = Machines {
+        cores: 2.0,
         tasks_per_host: vec![4],
         sharing: vec![(1, 1.0), (2, 1.9)],
         memory: 1e12,

@@ -4,9 +4,9 @@
 //! sent its piece of the weights back. Per host there is one network card that sends one message
 //! after the other and one that receives likewise; a server takes one gradient at a time.
 
-use super::Setting;
-use super::host::Host;
+use super::host::{Host, Piece};
 use super::outcome::{Outcome, Staleness, TaskTime};
+use super::{HANDOVER, Setting};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -60,43 +60,33 @@ impl PartialOrd for Timed {
 /// A task's piece of work on its host.
 #[derive(Debug, Clone, Copy)]
 enum Job {
-    Compute {
-        worker: usize,
-    },
-    /// A worker copies its gradient to the servers on its host.
-    Push {
-        worker: usize,
-    },
-    /// A server takes a gradient.
-    Apply {
-        server: usize,
-        worker: usize,
-    },
-    /// A worker copies one server's weights, on its host.
-    Pull {
-        worker: usize,
-    },
+    /// A worker's step in one go: it copies weights from the servers on its host, computes, copies its
+    /// gradient to them. Nobody else gets its core in between.
+    Step { worker: usize },
+    /// A server on the worker's host wakes and takes its message, one thread for each worker; the
+    /// worker, looking for the answer, would keep a core no less busy.
+    Take { server: usize, worker: usize },
+    /// A server makes an update, one after the other.
+    Apply { server: usize, worker: usize },
 }
 
 impl Job {
     /// Two numbers in one, because a host knows nothing of jobs.
     fn encode(self, workers: usize) -> u64 {
         let (kind, worker, server) = match self {
-            Self::Compute { worker } => (0, worker, 0),
-            Self::Push { worker } => (1, worker, 0),
-            Self::Pull { worker } => (2, worker, 0),
-            Self::Apply { server, worker } => (3, worker, server),
+            Self::Step { worker } => (0, worker, 0),
+            Self::Take { server, worker } => (1, worker, server),
+            Self::Apply { server, worker } => (2, worker, server),
         };
-        kind + 4 * (worker + workers * server) as u64
+        kind + 3 * (worker + workers * server) as u64
     }
 
     fn decode(code: u64, workers: usize) -> Self {
-        let rest = (code / 4) as usize;
+        let rest = (code / 3) as usize;
         let (worker, server) = (rest % workers, rest / workers);
-        match code % 4 {
-            0 => Self::Compute { worker },
-            1 => Self::Push { worker },
-            2 => Self::Pull { worker },
+        match code % 3 {
+            0 => Self::Step { worker },
+            1 => Self::Take { server, worker },
             _ => Self::Apply { server, worker },
         }
     }
@@ -108,7 +98,7 @@ struct Worker {
     version: u64,
     /// Servers that have not answered yet.
     missing: usize,
-    /// When it began to compute, and for how long it would with cores enough.
+    /// When it had everything for its step, and for how long it computes with cores enough.
     begun: f64,
     own: f64,
     /// When it had computed.
@@ -207,9 +197,8 @@ impl<'a, 'b> Engine<'a, 'b> {
         self.events.push(Timed { at, number: self.number, event });
     }
 
-    fn work(&mut self, host: usize, seconds: f64, threads: f64, job: Job) {
-        let code = job.encode(self.workers.len());
-        self.hosts[host].start(self.now, seconds, threads, code);
+    fn work(&mut self, host: usize, piece: Piece) {
+        self.hosts[host].start(self.now, piece);
         self.expect(host);
     }
 
@@ -226,7 +215,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         let warm = (wanted / 5).min(4 * self.workers.len() as u64);
         let mut from: Option<(f64, u64, f64)> = None;
         for worker in 0..self.workers.len() {
-            self.compute(worker);
+            self.begin(worker);
         }
         while let Some(Timed { at, event, .. }) = self.events.pop() {
             self.now = at;
@@ -283,56 +272,70 @@ impl<'a, 'b> Engine<'a, 'b> {
         Some((what, (busy / self.now.max(f64::MIN_POSITIVE)).min(1.0)))
     }
 
-    fn compute(&mut self, worker: usize) {
+    /// Seconds of a core for a worker's messages to or from the servers on its own host, `bytes` to all.
+    fn copies(&self, worker: usize, bytes: f64) -> f64 {
+        let servers = self.servers.len();
+        let here = self.host_of_worker(worker);
+        let near = (0..servers).filter(|&server| self.host_of_server(server) == here).count();
+        near as f64 * bytes / servers as f64 / self.setting.cluster.local.bandwidth
+    }
+
+    /// A worker has its weights.
+    fn begin(&mut self, worker: usize) {
         let (now, host, threads) = (self.now, self.host_of_worker(worker), self.threads);
-        let seconds = self.setting.draw(worker, threads);
+        let computing = self.setting.draw(worker, threads);
         let state = &mut self.workers[worker];
-        (state.begun, state.own) = (now, seconds);
-        self.work(host, seconds, threads, Job::Compute { worker });
+        (state.begun, state.own) = (now, computing);
+        let workload = self.setting.workload;
+        let bytes = [workload.weight_bytes, workload.gradient_bytes];
+        // Copies occupy one core, the rest of the step all of the worker's.
+        let copies = bytes.map(|bytes| self.copies(worker, bytes)).iter().sum::<f64>();
+        let piece = Piece {
+            job: Job::Step { worker }.encode(self.workers.len()),
+            seconds: computing + copies,
+            handover: HANDOVER + (workload.cold - 1.0) * computing,
+            threads,
+            first: false,
+        };
+        self.work(host, piece);
     }
 
     fn done(&mut self, job: Job) {
         match job {
-            Job::Compute { worker } => self.push(worker),
-            Job::Push { worker } => {
-                let host = self.host_of_worker(worker);
-                for server in 0..self.servers.len() {
-                    if self.host_of_server(server) == host {
-                        self.received(server, worker);
-                    }
-                }
-            }
+            Job::Step { worker } => self.push(worker),
+            Job::Take { server, worker } => self.received(server, worker),
             Job::Apply { server, worker } => self.applied(server, worker),
-            Job::Pull { worker } => self.answered(worker),
         }
     }
 
-    /// A worker sends its gradient, a piece to each server.
+    /// A worker has computed: its gradient is with the servers on its host, and on its way to the others.
     fn push(&mut self, worker: usize) {
         let now = self.now;
+        let workload = self.setting.workload;
+        let copying = self.copies(worker, workload.weight_bytes + workload.gradient_bytes);
         let state = &mut self.workers[worker];
         state.time.compute += state.own;
+        state.time.exchange += copying.min(now - state.begun - state.own).max(0.0);
         // Cores that others took meanwhile.
-        state.time.wait += (now - state.begun - state.own).max(0.0);
+        state.time.wait += (now - state.begun - state.own - copying).max(0.0);
         state.computed = now;
         state.missing = self.servers.len();
         let (host, servers) = (self.host_of_worker(worker), self.servers.len());
-        let bytes = self.setting.workload.gradient_bytes / servers as f64;
+        let bytes = workload.gradient_bytes / servers as f64;
         let network = self.setting.cluster.network;
-        let mut copies: Option<f64> = None;
         for server in 0..servers {
             if self.host_of_server(server) == host {
-                let copy = self.setting.cluster.local.message(bytes);
-                copies = Some(copies.unwrap_or(0.0) + copy);
+                // It is copied; the server wakes, and will wake the worker.
+                let job = Job::Take { server, worker }.encode(self.workers.len());
+                let seconds = 2.0 * self.setting.cluster.local.latency;
+                let handover = HANDOVER;
+                self.work(host, Piece { job, seconds, handover, threads: 1.0, first: true });
                 continue;
             }
             let card = &mut self.sends[host];
             let begins = card.0.max(now);
             *card = (begins + bytes / network.bandwidth, card.1 + bytes / network.bandwidth);
             self.after(begins + network.latency, Event::Arriving { server, worker });
-        }
-        if let Some(copies) = copies {
-            self.work(host, copies, 1.0, Job::Push { worker });
         }
     }
 
@@ -361,7 +364,8 @@ impl<'a, 'b> Engine<'a, 'b> {
         self.servers[server].busy = true;
         self.servers[server].worked += seconds;
         let host = self.host_of_server(server);
-        self.work(host, seconds, 1.0, Job::Apply { server, worker });
+        let job = Job::Apply { server, worker }.encode(self.workers.len());
+        self.work(host, Piece { job, seconds, handover: HANDOVER, threads: 1.0, first: true });
     }
 
     /// A server has taken a gradient: it answers now, or when the step is complete.
@@ -419,8 +423,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         let bytes = self.setting.workload.weight_bytes / self.servers.len() as f64;
         let host = self.host_of_server(server);
         if host == self.host_of_worker(worker) {
-            let seconds = self.setting.cluster.local.message(bytes);
-            return self.work(host, seconds, 1.0, Job::Pull { worker });
+            return self.answered(worker);
         }
         let network = self.setting.cluster.network;
         let time = bytes / network.bandwidth;
@@ -445,14 +448,17 @@ impl<'a, 'b> Engine<'a, 'b> {
         let (servers, cluster) = (self.setting.plan.servers as f64, self.setting.cluster);
         let workload = self.setting.workload;
         let here = self.host_of_worker(worker) == self.host_of_server(0);
-        let link = if here { cluster.local } else { cluster.network };
-        // What the exchange would take if nobody else were there; the rest is waiting.
-        let alone = link.message(workload.gradient_bytes)
-            + link.message(workload.weight_bytes)
+        // What the exchange would take if nobody else were there; the rest is waiting. Copies inside a
+        // host are counted with the step.
+        let travel = |bytes: f64| {
+            if here { cluster.local.latency } else { cluster.network.message(bytes) }
+        };
+        let alone = travel(workload.gradient_bytes)
+            + travel(workload.weight_bytes)
             + workload.apply / servers;
         let state = &mut self.workers[worker];
         state.time.exchange += passed.min(alone);
         state.time.wait += (passed - alone).max(0.0);
-        self.compute(worker);
+        self.begin(worker);
     }
 }

@@ -1,12 +1,12 @@
 //! What a cluster would do with a job that was measured on a smaller one.
 //!
-//! Discrete events: workers compute for times drawn from the measured steps, hosts share their cores
-//! among the tasks on them, network cards send one message after the other, servers apply one update
+//! Discrete events: workers compute for times drawn from the measured steps, tasks of a host queue for its
+//! cores, network cards send one message after the other, servers apply one update
 //! after the other. One file per strategy in [`strategies`]. Nothing here knows the trainer: a
 //! [`Workload`] is plain numbers, a [`Plan`] what to try.
 //!
 //! Messages between hosts take time on both network cards; messages inside a host take time of its
-//! cores, because there a message is a copy. All-reduces follow the production schedule: buckets in the
+//! cores, because there a message is a copy and a wake-up. All-reduces follow the production schedule: buckets in the
 //! order in which the backward pass finishes them, each a ring or a tree.
 
 mod engine;
@@ -20,6 +20,10 @@ use crate::error::AdvisorError;
 use crate::oracle::Link;
 use crate::random::Random;
 use serde::{Deserialize, Serialize};
+
+/// Seconds lost when a core goes from one waiting task to the next: a task that waits for a message looks for
+/// 5 us before it gives its core away (the production transport's patience), and the switch takes some 3 us.
+const HANDOVER: f64 = 8e-6;
 
 /// A part of the gradient, and when the backward pass has finished it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -43,7 +47,14 @@ pub struct Workload {
     pub threads: f64,
     /// Share of a step's work that more threads make faster, 0 to 1.
     pub parallel: f64,
-    /// Each measured worker's mean step time over that of the middle one: who is always slow.
+    /// Workers on the host that was measured.
+    pub neighbours: f64,
+    /// How much longer a step takes while all cores of its host work on such steps: they share caches and
+    /// memory. 1 or above.
+    pub contended: f64,
+    /// How much longer a step takes on a core that another worker had before it. 1 or above.
+    pub cold: f64,
+    /// Each measured worker's mean step time over the average one's: who is always slow.
     pub factors: Vec<f64>,
     /// Bytes a worker sends per step: its gradient.
     pub gradient_bytes: f64,
@@ -64,7 +75,7 @@ pub struct Cluster {
     pub per_host: usize,
     /// Between hosts.
     pub network: Link,
-    /// Inside a host: what a core needs to move a message.
+    /// Inside a host: what waking the other side takes of a core, and what a core copies.
     pub local: Link,
 }
 
@@ -98,6 +109,8 @@ pub struct Plan {
     pub shares: Vec<f64>,
     /// Steps to simulate, in updates.
     pub steps: u64,
+    /// Threads of each worker; nothing: the host's cores, divided among its workers.
+    pub threads: Option<f64>,
     /// How gradients are added up without servers.
     pub collective: Collective,
     /// Seed of all draws.
@@ -114,6 +127,7 @@ impl Plan {
             backup: 0,
             shares: vec![examples],
             steps: 100,
+            threads: None,
             collective: Collective::BySize { tree_up_to: 65536.0 },
             seed: 0,
         }
@@ -151,21 +165,38 @@ impl Setting<'_> {
     /// Threads of each worker: the host's cores, divided among its tasks; servers sleep mostly and do
     /// not count.
     fn threads(&self, servers: usize) -> f64 {
+        if let Some(threads) = self.plan.threads {
+            return threads;
+        }
         let tasks = self.tasks_per_host(servers);
         let workers = tasks.saturating_sub(servers).max(1) as f64;
         (self.cluster.cores / workers).floor().clamp(1.0, self.cluster.cores.max(1.0))
     }
 
+    /// How much longer steps take for sharing caches and memory with so many busy threads of their host:
+    /// nothing for one, all of it when every core is busy.
+    fn crowding(&self, threads: f64) -> f64 {
+        let cores = self.cluster.cores;
+        if cores <= 1.0 {
+            return 1.0;
+        }
+        let busy = (threads.min(cores) - 1.0).max(0.0) / (cores - 1.0);
+        1.0 + (self.workload.contended - 1.0) * busy
+    }
+
     /// Seconds of `worker`'s next step on as many threads, with cores enough.
     fn draw(&mut self, worker: usize, threads: f64) -> f64 {
         let plan = self.plan;
+        let workers = self.cluster.per_host.min(plan.workers) as f64;
+        let crowding = self.crowding(workers * threads)
+            / self.crowding(self.workload.neighbours * self.workload.threads);
         let Draws { workload, random, factors } = &mut self.draws;
         let sample = workload.steps[random.below(workload.steps.len())];
         let fixed = workload.fixed.min(sample);
         let seconds = fixed + (sample - fixed) * plan.share(worker) / workload.examples;
         // Amdahl, from the threads measured to those used.
         let cost = |threads: f64| (1.0 - workload.parallel) + workload.parallel / threads;
-        seconds * factors[worker] * cost(threads) / cost(workload.threads)
+        seconds * crowding * factors[worker] * cost(threads) / cost(workload.threads)
     }
 }
 
@@ -219,6 +250,8 @@ fn check(
     let positive = [
         ("the examples of a measured step", workload.examples),
         ("the threads of a measured worker", workload.threads),
+        ("the workers of the measured host", workload.neighbours),
+        ("the threads of a worker", plan.threads.unwrap_or(1.0)),
         ("the cores of a host", cluster.cores),
         ("the tasks of a host", cluster.per_host as f64),
         ("the bandwidth of the network", cluster.network.bandwidth),
@@ -239,6 +272,12 @@ fn check(
     ];
     for (what, found) in not_negative {
         range(what, found, found >= 0.0, NOT_BELOW)?;
+    }
+    for (what, factor) in [
+        ("the cost of busy neighbours", workload.contended),
+        ("the cost of cold caches", workload.cold),
+    ] {
+        range(what, factor, factor >= 1.0, "1 or above and finite")?;
     }
     let share = workload.parallel;
     range("the parallel share of a step", share, (0.0..=1.0).contains(&share), "between 0 and 1")?;

@@ -1,5 +1,6 @@
 //! `paceline models`: what can be trained, and where a training step's time goes.
 
+use super::advise::stepping::{Stepper, Subject};
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Table, Terminal},
@@ -7,13 +8,12 @@ use crate::{
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_data::rows::Hashing;
 use paceline_models::{
-    Model, ModelOptions, StepContext,
-    kernels::{Buffer, Compute, peak::peak_flops},
+    ModelOptions,
+    kernels::{Compute, peak::peak_flops},
     profile::LayerTime,
     registry, sparse_logistic,
 };
 use serde_json::{Value, json};
-use std::time::Instant;
 
 /// Arguments of `paceline models`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,8 @@ fn listing(terminal: &Terminal) -> anyhow::Result<Exit> {
     let mut table = Table::new(["model", "parameters", "about"]);
     let mut models = Vec::new();
     for entry in registry::ALL {
-        let schema = schema_for(entry.name, None, None);
+        let subject = Subject { model: entry.name.to_owned(), size: None, classes: None };
+        let schema = subject.schema().0;
         // The number for the images and classes a model is known for.
         let parameters = (entry.build)(&schema, &ModelOptions::default())?.layout().len();
         table.row([entry.name.to_string(), parameters.to_string(), entry.about.to_string()]);
@@ -72,34 +73,21 @@ fn listing(terminal: &Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Digits for the small models, ImageNet's shape for the others, unless said otherwise.
-fn schema_for(name: &str, size: Option<usize>, classes: Option<usize>) -> Schema {
-    let digits = matches!(name, "softmax" | "lenet");
-    let side = size.unwrap_or(if digits { 28 } else { 224 });
-    let classes = classes.unwrap_or(if digits { 10 } else { 1000 });
-    let shape = ImageShape { height: side, width: side, channels: if digits { 1 } else { 3 } };
-    let names = (0..classes).map(|class| class.to_string()).collect();
-    Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } }
-}
-
 fn profile(name: &str, args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
     if args.batch_size == 0 || args.steps == 0 {
         return Err(usage("nothing to time", "give at least one example and one step"));
     }
-    let entry = registry::find(name).hint("`paceline models` lists the models")?;
-    let schema = schema_for(name, args.size, args.classes);
+    registry::find(name).hint("`paceline models` lists the models")?;
     let threads = args.threads.unwrap_or_else(|| paceline_batch::cores().count);
-    let options = ModelOptions { threads, ..ModelOptions::default() };
-    let mut model = (entry.build)(&schema, &options)?;
-    if model.profile().is_none() {
+    let subject = Subject { model: name.to_owned(), size: args.size, classes: args.classes };
+    let mut stepper = Stepper::new(&subject, args.batch_size, threads)?;
+    let peak = peak_flops(&Compute::new(threads)?);
+    let Some((seconds, layers)) = stepper.profile(args.steps)? else {
         return Err(usage(
             format!("model `{name}` does not time its layers"),
             "try another model: `paceline models` lists them",
         ));
-    }
-    let peak = peak_flops(&Compute::new(threads)?);
-    let seconds = time_steps(&mut *model, &schema, args)?;
-    let layers = model.profile().map(|profile| profile.layers().to_vec()).unwrap_or_default();
+    };
     let steps = f64::from(args.steps);
     let rate = args.batch_size as f64 / seconds;
     terminal.note(format!(
@@ -144,34 +132,4 @@ fn row(layer: &LayerTime, seconds: f64, flops: f64, peak: f64) -> Value {
         "flops_per_second": flops,
         "share_of_peak": flops / peak,
     })
-}
-
-/// Seconds of a training step without the update, on a batch of made-up pixels.
-fn time_steps(model: &mut dyn Model, schema: &Schema, args: &Args) -> anyhow::Result<f64> {
-    let FeatureKind::Image(shape) = schema.features else { unreachable!("made above") };
-    let (width, classes) = (shape.len(), schema.labels.classes());
-    let batch = Batch {
-        features: Features::Pixels {
-            values: (0..width * args.batch_size).map(|at| (at * 7 % 251) as u8).collect(),
-            width,
-        },
-        labels: (0..args.batch_size).map(|at| (at % classes) as u32).collect(),
-    };
-    let mut params = Buffer::zeroed(model.layout().len());
-    let mut grad = Buffer::zeroed(model.layout().len());
-    model.init(1, &mut params);
-    let scale = 1.0 / args.batch_size as f32;
-    let mut step = |model: &mut dyn Model, step: u64| {
-        let context = StepContext { seed: 1, step, first_example: 0, scale };
-        model.loss_and_grad(&mut params, &batch, &context, &mut grad, &mut |_, _, _| ())
-    };
-    step(model, 0)?;
-    if let Some(profile) = model.profile() {
-        profile.set(true);
-    }
-    let begun = Instant::now();
-    for number in 1..=args.steps {
-        step(model, u64::from(number))?;
-    }
-    Ok(begun.elapsed().as_secs_f64() / f64::from(args.steps))
 }

@@ -9,7 +9,7 @@ use crate::units::show_seconds;
 use anyhow::Context;
 use measured::Measured;
 use paceline_advisor::simulate::{
-    Cluster, Collective, Outcome, Plan, knee, simulate,
+    Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
     strategies::{self, Entry},
 };
 use paceline_data::order::{Batches, LastBatch};
@@ -52,7 +52,10 @@ pub struct Args {
     per_host: usize,
     /// Cores of each host [default: those of the run's machine]
     #[arg(long)]
-    cores: Option<usize>,
+    cores: Option<f64>,
+    /// Threads of each worker [default: its host's cores, divided among the workers there]
+    #[arg(long)]
+    threads: Option<usize>,
     #[command(flatten)]
     links: links::LinkArgs,
     /// Take only what the run folder says; do not time the model's layers here
@@ -84,10 +87,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         (None, Ok(own)) => own,
         (None, Err(_)) => strategies::find("multi-worker")?,
     };
-    let links = args.links.decide()?;
+    let links = args.links.decide(Some(measured.local))?;
     let per_host = if args.one_machine { usize::MAX } else { args.per_host };
     let mut cluster = Cluster {
-        cores: args.cores.map_or(measured.cores, |cores| cores as f64),
+        cores: args.cores.unwrap_or(measured.cores),
         per_host,
         network: links.network,
         local: links.local,
@@ -129,6 +132,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
                       "examples_per_second": measured.examples_per_second, "calibrated": calibrated },
         "outcomes": outcomes,
         "knee": knee(&outcomes).map(|found| found.workers),
+        // Seconds of each task of the largest cluster, the first thousand.
+        "tasks": outcomes.last().map(|last| &last.tasks[..last.tasks.len().min(1000)]),
         "extrapolates": doubts,
     }))?;
     Ok(Exit::Done)
@@ -173,6 +178,7 @@ fn plan(args: &Args, strategy: &Entry, workers: usize, batch: u64) -> anyhow::Re
         backup: args.backup_workers.min(workers - 1),
         shares,
         steps,
+        threads: args.threads.map(|threads| threads as f64),
         collective: Collective::BySize {
             tree_up_to: paceline_cluster::collective::TREE_BYTES as f64,
         },
@@ -218,11 +224,31 @@ fn print(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow:
     terminal.data(table)?;
     if let Some(knee) = knee(outcomes) {
         let most = outcomes.iter().map(|found| found.examples_per_second).fold(0.0, f64::max);
+        let each = show_seconds(1.0 / knee.updates_per_second.max(f64::MIN_POSITIVE));
+        let pace = if strategy.shares_batch {
+            format!("a step of theirs takes {each}")
+        } else {
+            format!("an update comes every {each}")
+        };
         terminal.data(format!(
-            "knee: {} workers give {:.0} % of the best; a step of theirs takes {}",
+            "knee: {} workers give {:.0} % of the best; {pace}",
             knee.workers,
             100.0 * knee.examples_per_second / most,
-            show_seconds(knee.seconds / (knee.updates_per_second * knee.seconds).max(1.0)),
+        ))?;
+    }
+    if let Some(last) = outcomes.last().filter(|last| last.workers > 1) {
+        let share = |task: &TaskTime| {
+            task.wait / (task.compute + task.exchange + task.wait).max(f64::MIN_POSITIVE)
+        };
+        let by_share =
+            |a: &usize, b: &usize| share(&last.tasks[*a]).total_cmp(&share(&last.tasks[*b]));
+        let least = (0..last.workers).min_by(by_share).unwrap_or(0);
+        let most = (0..last.workers).max_by(by_share).unwrap_or(0);
+        terminal.data(format!(
+            "waiting at {} workers: {:.0} % of its time (worker {least}) to {:.0} % (worker {most})",
+            last.workers,
+            100.0 * share(&last.tasks[least]),
+            100.0 * share(&last.tasks[most]),
         ))?;
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! each bucket, then the rounds.
 
 use super::super::host::together;
-use super::super::{Collective, Outcome, Setting, TaskTime};
+use super::super::{Cluster, Collective, HANDOVER, Outcome, Setting, TaskTime};
 use super::Entry;
 
 /// The registry's line.
@@ -17,6 +17,9 @@ pub(super) const ENTRY: Entry = Entry {
     shares_batch: true,
     run,
 };
+
+/// Gradients of more bytes lie in buffers that all ranks of a host see.
+const SHARED_FROM: f64 = 1_048_576.0;
 
 fn run(setting: &mut Setting<'_>) -> Outcome {
     let (workload, cluster, plan) = (setting.workload, setting.cluster, setting.plan);
@@ -37,7 +40,10 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
             if host.len() == 1 {
                 ends[first] = host[0];
             } else {
-                let found = together(cluster.cores, threads, host);
+                let cold = workload.cold - 1.0;
+                let pieces: Vec<(f64, f64)> =
+                    host.iter().map(|&own| (own, HANDOVER + cold * own)).collect();
+                let found = together(cluster.cores, threads, &pieces);
                 ends[first..first + host.len()].copy_from_slice(&found);
             }
         }
@@ -54,9 +60,7 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
             }
             done = done.max(free);
         } else if workers > 1 {
-            // Inside a host the cores move the bytes: nothing overlaps that they do not also slow down.
-            let alone = among(setting, cluster.local, workers, workload.gradient_bytes);
-            done += together(cluster.cores, 1.0, &vec![alone; workers])[0];
+            done += within(cluster, workers, workload.gradient_bytes);
         }
         for (task, (&end, &own)) in tasks.iter_mut().zip(ends.iter().zip(&seconds)) {
             // Cores taken by others are waiting, too.
@@ -74,7 +78,17 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
     outcome
 }
 
-/// Seconds of one all-reduce.
+/// Seconds of one all-reduce inside a host. Its cores move the bytes, so nothing overlaps that they do not
+/// also slow down, and with more ranks than cores they take turns. A few bytes every rank reads from
+/// all; of many, each sums its share: then the work of a rank does not depend on their number.
+fn within(cluster: &Cluster, workers: usize, bytes: f64) -> f64 {
+    let p = workers as f64;
+    let passes = if bytes <= SHARED_FROM { p / 2.0 } else { 1.0 };
+    let own = passes * bytes / cluster.local.bandwidth;
+    cluster.local.latency + own * (p / cluster.cores).max(1.0)
+}
+
+/// Seconds of one all-reduce between hosts.
 fn among(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize, bytes: f64) -> f64 {
     let p = workers as f64;
     let ring = 2.0 * (p - 1.0) * link.message(bytes / p);

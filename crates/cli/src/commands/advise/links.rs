@@ -20,7 +20,7 @@ pub(crate) struct LinkArgs {
     /// The same between tasks of one host [default: measured here]
     #[arg(long, value_parser = units::rate, value_name = "RATE")]
     pub(crate) local_network: Option<f64>,
-    /// The same between tasks of one host [default: 10us]
+    /// The same between tasks of one host [default: measured here, else 10us]
     #[arg(long, value_parser = units::seconds, value_name = "TIME")]
     pub(crate) local_latency: Option<f64>,
     /// Take both from a report of `paceline check --json`
@@ -31,7 +31,7 @@ pub(crate) struct LinkArgs {
 /// A guess where nothing is said: an ordinary network of a cloud.
 const NETWORK: Link = Link { latency: 50e-6, bandwidth: 1.25e9 };
 /// Waking another process and being woken, about.
-const LOCAL_LATENCY: f64 = 10e-6;
+pub(crate) const LOCAL_LATENCY: f64 = 10e-6;
 
 /// Links between hosts and inside one, and where the former come from.
 pub(crate) struct Links {
@@ -41,8 +41,9 @@ pub(crate) struct Links {
 }
 
 impl LinkArgs {
-    /// Decides both links.
-    pub(crate) fn decide(&self) -> anyhow::Result<Links> {
+    /// Decides both links. Inside a host, `measured` is what messages were found to cost there; without it,
+    /// a copy of memory and a wake-up.
+    pub(crate) fn decide(&self, measured: Option<Link>) -> anyhow::Result<Links> {
         let (network, origin) = match &self.check {
             Some(path) => (read(path)?, format!("`{}`", path.display())),
             None => {
@@ -55,9 +56,14 @@ impl LinkArgs {
             }
         };
         let local = Link {
-            latency: self.local_latency.unwrap_or(LOCAL_LATENCY),
+            latency: self
+                .local_latency
+                .unwrap_or_else(|| measured.map_or(LOCAL_LATENCY, |link| link.latency)),
             // A reduction reads two streams and writes one where a copy reads and writes one.
-            bandwidth: self.local_network.unwrap_or_else(|| stepping::copy_rate() / 2.0),
+            bandwidth: self.local_network.unwrap_or_else(|| {
+                measured
+                    .map_or_else(|| stepping::copy_rate(usize::MAX) / 2.0, |link| link.bandwidth)
+            }),
         };
         Ok(Links { network, local, origin })
     }

@@ -1,12 +1,13 @@
 //! `paceline advise parallel`: which way of parallelising suits a network and a cluster.
 
 use super::links;
-use super::stepping::{self, Subject};
+use super::local_sums;
+use super::stepping::{self, Stepper, Subject};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
-use paceline_advisor::oracle::{Answer, Job, Machines, Network, Projection, parallel, rank};
+use paceline_advisor::oracle::{Answer, Job, Link, Machines, Network, Projection, parallel, rank};
 use paceline_cluster::{Role, TaskId, spec};
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
@@ -46,6 +47,9 @@ pub struct Args {
     /// Share of the backward pass during which gradients already travel
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     overlap: f64,
+    /// Threads of each worker [default: its host's cores, divided among the workers there]
+    #[arg(long)]
+    threads: Option<usize>,
     /// Examples of a measured step
     #[arg(long, default_value_t = 32)]
     measure_batch: usize,
@@ -67,8 +71,13 @@ struct Measured {
     network: Network,
     /// How much longer a step takes when so many tasks share a host.
     sharing: Vec<(usize, f64)>,
+    /// Adding up between tasks of one host.
+    #[serde(default)]
+    local: Option<Link>,
 }
 
+/// Workers that are timed at once at most: each needs memory for a network.
+const MOST_AT_ONCE: usize = 8;
 /// How long each measurement lasts.
 const SPAN: Duration = Duration::from_millis(1500);
 
@@ -89,9 +98,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         write_atomically(path, serde_json::to_string_pretty(&measured)?.as_bytes())
             .with_context(|| format!("cannot write `{}`", path.display()))?;
     }
-    let links = args.links.decide()?;
+    let links = args.links.decide(measured.local)?;
     let machines = Machines {
         tasks_per_host,
+        cores: paceline_batch::cores().count as f64,
         sharing: measured.sharing,
         memory: args.memory.unwrap_or_else(|| paceline_runs::Machine::detect().memory_bytes as f64),
         network: links.network,
@@ -187,20 +197,38 @@ fn read(path: &Path) -> anyhow::Result<Measured> {
         .hint("write them with `--save-layers FILE`")
 }
 
+/// Times layers with the threads one worker alone on a host has, then common steps of several workers
+/// there with what each has then.
 fn measure(args: &Args, fullest: usize, terminal: &Terminal) -> anyhow::Result<Measured> {
     let cores = paceline_batch::cores().count;
-    terminal.note(format!("measuring `{}` layer by layer on {cores} threads", args.subject.model));
-    let network = stepping::network(&args.subject, args.measure_batch, cores, SPAN)
+    let threads = |tasks: usize| args.threads.unwrap_or_else(|| (cores / tasks).max(1));
+    terminal.note(format!(
+        "measuring `{}` layer by layer on {} threads",
+        args.subject.model,
+        threads(1)
+    ));
+    let network = stepping::network(&args.subject, args.measure_batch, threads(1), SPAN)
         .hint("`paceline models` lists the models; small ones take --size 28")?;
     let mut sharing = vec![(1, 1.0)];
+    let mut local = None;
     // Beyond twice the cores nothing new is learned: the time grows with the number of tasks.
-    for tasks in [2, cores.max(2), 2 * cores] {
-        if tasks <= fullest.max(1) && sharing.iter().all(|(known, _)| *known != tasks) {
-            let examples = (args.measure_batch / tasks).max(1);
-            sharing.push((tasks, stepping::sharing(&args.subject, examples, tasks, SPAN)?));
-        }
+    for tasks in 2..=fullest.min(2 * cores).min(MOST_AT_ONCE) {
+        let examples = (args.measure_batch / tasks).max(1);
+        let own = threads(tasks);
+        let common = stepping::sharing(&args.subject, examples, tasks, own, SPAN)?;
+        // The layers were timed with the threads of one worker alone.
+        let alone = if own == threads(1) {
+            1.0
+        } else {
+            let time = |threads| Stepper::new(&args.subject, examples, threads)?.time(SPAN);
+            time(own)?.whole / time(threads(1))?.whole
+        };
+        sharing.push((tasks, (common * alone).max(1.0)));
     }
-    Ok(Measured { network, sharing })
+    if fullest > 1 {
+        local = Some(local_sums::measure(network.parameters() as usize, SPAN / 4)?);
+    }
+    Ok(Measured { network, sharing, local })
 }
 
 fn print(

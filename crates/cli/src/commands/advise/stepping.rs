@@ -1,12 +1,12 @@
 //! Training steps of a model on made-up pixels, timed: what advice about other machines rests on.
 
+use super::local_sums;
 use anyhow::bail;
 use paceline_advisor::oracle::{Layer, Network};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_models::optimizer::{self, Optimizer, Settings, State};
-use paceline_models::profile::Pass;
+use paceline_models::profile::{LayerTime, Pass};
 use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Which model, for which images.
@@ -24,7 +24,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    fn schema(&self) -> (Schema, ImageShape, usize) {
+    pub(crate) fn schema(&self) -> (Schema, ImageShape, usize) {
         let digits = matches!(self.model.as_str(), "softmax" | "lenet");
         let side = self.size.unwrap_or(if digits { 28 } else { 224 });
         let classes = self.classes.unwrap_or(if digits { 10 } else { 1000 });
@@ -114,6 +114,36 @@ impl Stepper {
         Ok(time)
     }
 
+    /// Times `steps` steps without their updates, layer by layer, after one to warm up: seconds of a step,
+    /// and of every layer and pass over all of them. Nothing for a model that does not time its layers.
+    pub(crate) fn profile(&mut self, steps: u32) -> anyhow::Result<Option<(f64, Vec<LayerTime>)>> {
+        if self.model.profile().is_none() {
+            return Ok(None);
+        }
+        let scale = 1.0 / self.batch.len().max(1) as f32;
+        let Self { model, params, grad, batch, step, .. } = self;
+        let mut pass = |model: &mut dyn Model| -> anyhow::Result<()> {
+            let context = StepContext { seed: 1, step: *step, first_example: 0, scale };
+            model.loss_and_grad(params, batch, &context, grad, &mut |_, _, _| ())?;
+            *step += 1;
+            Ok(())
+        };
+        pass(&mut **model)?;
+        if let Some(profile) = model.profile() {
+            profile.set(true);
+        }
+        let begun = Instant::now();
+        for _ in 0..steps {
+            pass(&mut **model)?;
+        }
+        let seconds = begun.elapsed().as_secs_f64() / f64::from(steps);
+        let layers = model.profile().map(|profile| profile.layers().to_vec());
+        if let Some(profile) = model.profile() {
+            profile.set(false);
+        }
+        Ok(Some((seconds, layers.unwrap_or_default())))
+    }
+
     /// Median times of steps over about `span`, after one to warm up.
     pub(crate) fn time(&mut self, span: Duration) -> anyhow::Result<StepTime> {
         self.step()?;
@@ -126,6 +156,9 @@ impl Stepper {
         Ok(times.swap_remove(times.len() / 2))
     }
 }
+
+/// Steps that are timed layer by layer.
+const PROFILED: u32 = 4;
 
 /// Measures a network layer by layer: at two batch sizes, so that what a step takes whatever its batch
 /// is told from what every example takes.
@@ -182,28 +215,13 @@ fn layers(
     let time = stepper.time(span)?;
     let passes = time.whole - time.update;
     let mut rows = vec![[0.0; 2]; shapes.len()];
-    if stepper.model.profile().is_some() {
-        if let Some(profile) = stepper.model.profile() {
-            profile.set(true);
-        }
-        for _ in 0..3 {
-            stepper.step()?;
-        }
-        let times = stepper.model.profile().map(|profile| profile.layers().to_vec());
-        for layer in times.unwrap_or_default() {
-            let at = shapes.iter().position(|shape| {
-                shape.name == layer.layer || shape.name.starts_with(&format!("{}.", layer.layer))
-            });
-            if let Some(at) = at {
-                let mut seconds = layer.seconds / 3.0;
-                if layer.pass == Pass::BackwardWeights {
-                    // The update happens inside this pass; it is counted apart.
-                    let share = shapes[at].parameters as f64
-                        / shapes.iter().map(|shape| shape.parameters as f64).sum::<f64>();
-                    seconds = (seconds - time.update * share).max(0.0);
-                }
-                rows[at][usize::from(layer.pass != Pass::Forward)] += seconds;
-            }
+    for layer in stepper.profile(PROFILED)?.map(|found| found.1).unwrap_or_default() {
+        let at = shapes.iter().position(|shape| {
+            shape.name == layer.layer || shape.name.starts_with(&format!("{}.", layer.layer))
+        });
+        if let Some(at) = at {
+            let pass = usize::from(layer.pass != Pass::Forward);
+            rows[at][pass] += layer.seconds / f64::from(PROFILED);
         }
     }
     let measured: f64 = rows.iter().flatten().sum();
@@ -221,61 +239,86 @@ fn layers(
     Ok((rows, time.update, shapes))
 }
 
-/// How much longer a step takes when `tasks` workers share this machine's cores, each with its part of
-/// them, than for one worker with all cores.
+/// How much longer a common step takes when `tasks` workers share this machine's cores than one of them
+/// takes alone: all begin together and the step is over when the last is done, as in synchronous
+/// training, and they wait for each other as its workers do. `threads` is that of each.
 pub(crate) fn sharing(
     subject: &Subject,
     examples: usize,
     tasks: usize,
+    threads: usize,
     span: Duration,
 ) -> anyhow::Result<f64> {
-    let cores = paceline_batch::cores().count;
-    let alone = Stepper::new(subject, examples, cores)?.time(span)?.whole;
-    let threads = (cores / tasks).max(1);
-    let mut steppers: Vec<Stepper> = (0..tasks)
-        .map(|_| Stepper::new(subject, examples, threads))
-        .collect::<anyhow::Result<_>>()?;
-    for stepper in &mut steppers {
-        stepper.step()?;
+    let mut alone = Stepper::new(subject, examples, threads)?;
+    let alone = alone.time(span)?.whole;
+    let steps = (span.as_secs_f64() / alone / tasks as f64).clamp(3.0, 2000.0) as usize;
+    let mut workers = Vec::new();
+    for group in local_sums::ranks(tasks)? {
+        workers.push((Stepper::new(subject, examples, threads)?, group));
     }
-    // The same number of steps for all: a worker that has finished would leave its core to the others.
-    let steps = (span.as_secs_f64() / alone / tasks as f64).clamp(2.0, 2000.0) as usize;
-    let barrier = Barrier::new(tasks);
-    let times: Vec<anyhow::Result<f64>> = std::thread::scope(|scope| {
-        let running: Vec<_> = steppers
-            .iter_mut()
-            .map(|stepper| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    barrier.wait();
-                    let begun = Instant::now();
-                    for _ in 0..steps {
-                        stepper.step()?;
-                    }
-                    Ok(begun.elapsed().as_secs_f64() / steps as f64)
-                })
-            })
-            .collect();
+    let times = at_once(&mut workers, |(stepper, group)| {
+        // Twice to warm up and to settle on cores.
+        let mut begun = Instant::now();
+        for step in 0..steps + 2 {
+            if step == 2 {
+                begun = Instant::now();
+            }
+            stepper.step()?;
+            group.barrier(&local_sums::wait())?;
+        }
+        Ok(begun.elapsed().as_secs_f64() / steps as f64)
+    })?;
+    let common = times.iter().sum::<f64>() / tasks as f64;
+    Ok((common / alone).max(1.0))
+}
+
+/// How much longer a step takes while all of `steppers` step, each by itself, than for one alone.
+pub(crate) fn contention(steppers: &mut [Stepper], span: Duration) -> anyhow::Result<f64> {
+    let alone = steppers[0].time(span)?.whole;
+    let times = at_once(steppers, |stepper| Ok(stepper.time(span)?.whole))?;
+    Ok((times.iter().sum::<f64>() / times.len() as f64 / alone).max(1.0))
+}
+
+/// How much longer a step takes on a core whose caches another worker's step has just filled.
+pub(crate) fn cold(steppers: &mut [Stepper; 2], span: Duration) -> anyhow::Result<f64> {
+    let alone = steppers[0].time(span)?.whole;
+    let begun = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 3 || (begun.elapsed() < 2 * span && times.len() < 2000) {
+        steppers[1].step()?;
+        times.push(steppers[0].step()?.whole);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok((times[times.len() / 2] / alone).max(1.0))
+}
+
+/// The same work on a thread for each of `workers`.
+pub(super) fn at_once<W: Send, T: Send>(
+    workers: &mut [W],
+    work: impl Fn(&mut W) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> =
+            workers.iter_mut().map(|worker| scope.spawn(move || work(worker))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|_| bail!("a measuring thread panicked")))
             .collect()
-    });
-    let times: Vec<f64> = times.into_iter().collect::<anyhow::Result<_>>()?;
-    Ok((times.iter().sum::<f64>() / tasks as f64 / alone).max(1.0))
+    })
 }
 
-/// Bytes per second that one task copies to another of the same machine: what a message costs there.
-pub(crate) fn copy_rate() -> f64 {
-    const BYTES: usize = 64 << 20;
-    let from = vec![1u8; BYTES];
-    let mut to = vec![0u8; BYTES];
+/// Bytes per second of copying so many bytes: small messages stay in the caches.
+pub(crate) fn copy_rate(bytes: usize) -> f64 {
+    let bytes = bytes.clamp(4 << 10, 64 << 20);
+    let from = vec![1u8; bytes];
+    let mut to = vec![0u8; bytes];
     let mut best = f64::INFINITY;
-    for _ in 0..4 {
+    for _ in 0..(256 << 20) / bytes.max(1 << 20) {
         let begun = Instant::now();
         to.copy_from_slice(&from);
         std::hint::black_box(&mut to);
         best = best.min(begun.elapsed().as_secs_f64());
     }
-    BYTES as f64 / best
+    bytes as f64 / best
 }

@@ -1,8 +1,10 @@
 //! A run folder as the ground of a simulation.
 
-use crate::commands::advise::stepping::Stepper;
+use crate::commands::advise::links::LOCAL_LATENCY;
+use crate::commands::advise::stepping::{self, Stepper};
 use crate::failure::FailureExt;
 use anyhow::{Context, bail};
+use paceline_advisor::oracle::Link;
 use paceline_advisor::simulate::{
     Bucket, Cluster, Collective, Plan, Workload, simulate,
     strategies::{self, Entry},
@@ -50,6 +52,8 @@ pub(super) struct Measured {
     /// Examples of one update.
     pub(super) batch: u64,
     pub(super) examples_per_second: f64,
+    /// What a message costs inside a machine, as far as can be told beforehand.
+    pub(super) local: Link,
     /// Most steps that one event covers.
     covered: u64,
     events: usize,
@@ -58,8 +62,10 @@ pub(super) struct Measured {
 
 /// How long the model is timed here, for what a run does not say.
 const SPAN: Duration = Duration::from_millis(300);
-/// Bytes moved by an update for every parameter: weight and gradient read, weight written.
-const UPDATE_BYTES: f64 = 12.0;
+/// The least and the most by which messages may be cheaper or dearer than first thought.
+const FACTORS: (f64, f64) = (1e-3, 1e4);
+/// Workers that are timed at once at most: each needs memory for a model.
+const MOST_AT_ONCE: usize = 4;
 
 impl Measured {
     pub(super) fn read(path: &Path, measure: bool) -> anyhow::Result<Self> {
@@ -90,6 +96,9 @@ impl Measured {
         let mut means = Vec::new();
         let mut covered = 1;
         let mut examples = 0.0;
+        // Where workers keep step, every one of them counts all updates.
+        let in_step = strategies::find(&plan.strategy).is_ok_and(|entry| entry.shares_batch);
+        let each = if in_step { tasks.len() as f64 } else { 1.0 };
         let mut rate = 0.0;
         for steps in tasks.values_mut() {
             // The first steps warm caches, pools and connections up.
@@ -108,23 +117,19 @@ impl Measured {
                 .collect();
             let count: f64 = own.iter().map(|(_, steps)| steps).sum();
             let mean = own.iter().map(|(seconds, steps)| seconds * steps).sum::<f64>() / count;
-            // An event is a mean over its steps: single steps spread wider by the root of their number.
-            samples.extend(own.iter().map(|(seconds, steps)| {
-                (mean + (seconds - mean) * steps.sqrt()).clamp(0.5 * mean, 10.0 * mean)
-            }));
+            samples.extend(own.iter().map(|(seconds, _)| *seconds));
             means.push(mean);
             covered = covered.max(steps.iter().map(|step| step.steps).max().unwrap_or(1));
             let [done, updates, seconds] = steps.iter().fold([0.0; 3], |[e, n, s], step| {
                 [e + step.examples as f64, n + step.steps as f64, s + step.seconds]
             });
             examples += done / updates;
-            rate += done / seconds;
+            rate += updates / seconds / each;
         }
         let tasks_seen = means.len() as f64;
-        let mut sorted = means.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted[sorted.len() / 2];
+        let average = means.iter().sum::<f64>() / tasks_seen;
         let floats = plan.parameters as f64 * 4.0;
+        let copying = stepping::copy_rate(floats as usize);
         let batch =
             summary.as_ref().map_or(plan.spec.batch_size, |summary| summary.global_batch.max(1));
         let mut workload = Workload {
@@ -133,11 +138,14 @@ impl Measured {
             fixed: 0.0,
             threads: plan.threads.max(1) as f64,
             parallel: 1.0,
-            factors: means.iter().map(|mean| mean / middle).collect(),
+            neighbours: workers as f64,
+            contended: 1.0,
+            cold: 1.0,
+            factors: means.iter().map(|mean| mean / average).collect(),
             gradient_bytes: floats,
             weight_bytes: floats,
-            apply: plan.parameters as f64 * UPDATE_BYTES
-                / crate::commands::advise::stepping::copy_rate(),
+            // An update reads weights and gradients and writes weights where a copy reads and writes.
+            apply: 1.5 * floats / copying,
             buckets: Vec::new(),
         };
         if let Some(summary) = &summary {
@@ -149,9 +157,6 @@ impl Measured {
             if done > 0.0 && steps > 0.0 {
                 workload.examples = done / steps;
             }
-            if summary.examples_per_second > 0.0 {
-                rate = summary.examples_per_second;
-            }
         }
         let events = workload.steps.len();
         let measured_here = measure && learn(&mut workload, &plan);
@@ -161,7 +166,8 @@ impl Measured {
             servers,
             cores,
             batch,
-            examples_per_second: rate,
+            examples_per_second: rate * batch as f64,
+            local: Link { latency: LOCAL_LATENCY, bandwidth: copying },
             covered,
             events,
             measured_here,
@@ -170,7 +176,8 @@ impl Measured {
     }
 
     /// Makes the simulation of the measured run itself come out right, where the run had an exchange:
-    /// what a message costs inside its machine follows from that. Answers the cost found, in seconds.
+    /// what messages and updates cost on its machine follows from that. Answers the factor on what was
+    /// first thought.
     pub(super) fn calibrate(&mut self, cluster: &mut Cluster) -> anyhow::Result<Option<f64>> {
         let Ok(entry) = strategies::find(&self.strategy) else { return Ok(None) };
         if self.workers + self.servers < 2 || self.examples_per_second <= 0.0 {
@@ -182,36 +189,46 @@ impl Measured {
             self.batch as f64
         };
         let plan = Plan {
-            steps: 300.max(20 * self.workers as u64),
+            steps: 1000.max(50 * self.workers as u64),
+            threads: Some(self.workload.threads),
             collective: Collective::BySize {
                 tree_up_to: paceline_cluster::collective::TREE_BYTES as f64,
             },
             ..Plan::even(self.workers, self.servers.max(1), share)
         };
-        let own = Cluster { cores: self.cores, per_host: usize::MAX, ..cluster.clone() };
-        let rate = |latency: f64| -> anyhow::Result<f64> {
-            let mut cluster = own.clone();
-            cluster.local.latency = latency;
-            Ok(simulate(entry.name, &self.workload, &cluster, &plan)?.examples_per_second)
+        let mut measured = self.workload.clone();
+        let with = |measured: &Workload, factor: f64| {
+            let mut local = cluster.local;
+            (local.latency, local.bandwidth) = (local.latency * factor, local.bandwidth / factor);
+            let workload = Workload { apply: measured.apply * factor, ..measured.clone() };
+            let own = Cluster { cores: self.cores, per_host: usize::MAX, local, ..cluster.clone() };
+            (workload, own)
         };
-        let (mut low, mut high) = (0.0, 1.0);
-        if rate(low)? < self.examples_per_second {
-            // Faster than free messages allow: the steps were measured while cores were shared.
-            let factor = rate(low)? / self.examples_per_second;
-            self.workload.steps.iter_mut().for_each(|seconds| *seconds *= factor);
-            self.workload.fixed *= factor;
-            cluster.local.latency = low;
-            return Ok(Some(low));
+        let rate = |factor: f64| -> anyhow::Result<f64> {
+            let (workload, own) = with(&measured, factor);
+            Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
+        };
+        let (mut low, mut high) = FACTORS;
+        let fastest = rate(low)?;
+        if fastest < self.examples_per_second {
+            high = low;
         }
-        for _ in 0..40 {
-            let middle = (low + high) / 2.0;
+        while high / low > 1.001 {
+            let middle = (low * high).sqrt();
             if rate(middle)? > self.examples_per_second {
                 low = middle;
             } else {
                 high = middle;
             }
         }
-        cluster.local.latency = high;
+        if high == FACTORS.0 {
+            // Faster than free messages allow: the steps were measured while cores were shared.
+            let factor = fastest / self.examples_per_second;
+            measured.steps.iter_mut().for_each(|seconds| *seconds *= factor);
+            measured.fixed *= factor;
+        }
+        let (workload, own) = with(&measured, high);
+        (self.workload, cluster.local) = (workload, own.local);
         Ok(Some(high))
     }
 
@@ -238,7 +255,7 @@ impl Measured {
         }
         if self.covered > 1 {
             doubts.push(format!(
-                "an event of the run covers up to {} steps: the spread of single steps is inferred",
+                "an event of the run covers up to {} steps: single steps spread wider than their means",
                 self.covered
             ));
         }
@@ -252,6 +269,13 @@ impl Measured {
             doubts.push(format!(
                 "{share:.1} examples a worker and step, measured were {:.1}: {how}",
                 self.workload.examples
+            ));
+        }
+        if (self.workers + self.servers) as f64 > self.cores && self.workers > 1 {
+            doubts.push(format!(
+                "the run had {} tasks on {} cores: its step times contain waiting for a core",
+                self.workers + self.servers,
+                self.cores
             ));
         }
         if cluster.cores != self.cores {
@@ -279,7 +303,7 @@ fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
 }
 
 /// Times the run's model here for what no run says: what a step takes whatever its batch, what threads
-/// bring, in which order gradients become final. Only ratios are used, so another machine will do.
+/// bring, what busy neighbours and cold caches cost, in which order gradients become final. Only ratios are used, so another machine will do.
 fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
     let stepper = |examples: usize, threads: usize| -> anyhow::Result<Stepper> {
         let FeatureKind::Image(image) = plan.schema.features else { bail!("made for images only") };
@@ -311,7 +335,13 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
             // one/all = 1 / ((1−f) + f/cores)
             let gain = (one / all).max(1.0);
             workload.parallel = ((1.0 - 1.0 / gain) / (1.0 - 1.0 / cores as f64)).clamp(0.0, 1.0);
+            let mut several = (0..cores.min(MOST_AT_ONCE))
+                .map(|_| stepper(large, 1))
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            workload.contended = stepping::contention(&mut several, SPAN)?;
         }
+        workload.cold =
+            stepping::cold(&mut [stepper(large, threads)?, stepper(large, threads)?], SPAN)?;
         workload.buckets = buckets(&many.ready, many.whole - many.update);
         Ok(())
     };

@@ -13,6 +13,7 @@ mod matmul;
 mod memory;
 mod mnist;
 mod models;
+mod namespaces;
 mod paceline;
 mod predictions;
 mod probes;
@@ -67,6 +68,18 @@ const ALL: &[Area] = &[
     ("advisor", advisor::run),
     ("predictions", predictions::run),
     ("probes", probes::run),
+    ("cluster", cluster::run),
+    ("advisor/multi", advisor::multi),
+    ("advisor/single-cost", advisor::single_cost),
+    ("advisor/single-time", advisor::single_time),
+    ("advisor/nested", advisor::nested),
+    ("advisor/speed", advisor::speed),
+    ("predictions/softmax", predictions::softmax),
+    ("predictions/lenet", predictions::lenet),
+    ("predictions/lenet-512", predictions::lenet_large),
+    ("predictions/alexnet", predictions::alexnet),
+    ("predictions/links-100", predictions::slow_links),
+    ("predictions/links-400", predictions::fast_links),
 ];
 
 /// Runs the comparisons of the named areas or parts, or all.

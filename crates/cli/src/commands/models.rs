@@ -5,7 +5,6 @@ use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Table, Terminal},
 };
-use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_data::rows::Hashing;
 use paceline_models::{
     ModelOptions,

@@ -13,6 +13,12 @@ pub struct Environment {
     pub packages: &'static [&'static str],
 }
 
+/// Spark, and what the usual PySpark job on photos needs: for tests and benchmarks alike, because it is large.
+pub const SPARK: Environment = Environment {
+    folder: "test-spark",
+    packages: &["pyspark==4.3.0", "pillow==13.0.0", "google-crc32c==1.9.0"],
+};
+
 impl Environment {
     /// Makes sure the environment is there and returns its interpreter.
     pub fn ensure(&self, root: &Path) -> anyhow::Result<PathBuf> {
@@ -44,6 +50,15 @@ fn ensure_python() -> anyhow::Result<()> {
         return Ok(());
     }
     apt_install(&["python3", "python3-venv"])
+}
+
+/// A Java for Spark.
+pub fn ensure_java() -> anyhow::Result<()> {
+    let java = Command::new("java").arg("-version").output();
+    if java.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    apt_install(&["default-jre-headless"])
 }
 
 /// Installs Debian packages; a machine without apt or root rights gets a clear error.

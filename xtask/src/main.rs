@@ -24,7 +24,7 @@ tasks:
   faults [RUNS] [STRATEGY…]
                       kill a random task in each of many runs of every strategy; all must end as their policy says
   versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md
-                      (areas: data, models, sparse, shaped, matmul, cluster, advisor, predictions, probes; `area/part` is one part)
+                      (areas: data, models, sparse, shaped, matmul, cluster, advisor, predictions, probes, spark; `area/part` is one part)
   verdicts [KIND…]    short runs with a bottleneck put in their way on purpose: are they judged right?
                       (--runs N each; --append adds to what is there; writes BENCHMARKS.md)
   docs                write docs/commands.md anew from the program itself

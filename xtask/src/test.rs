@@ -1,6 +1,6 @@
 //! `cargo xtask test`: install what the tests need beyond cargo, then run them all.
 
-use crate::environment::{self, Environment};
+use crate::environment::{self, Environment, SPARK};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,11 +10,16 @@ const TEST_ENVIRONMENT: Environment =
 
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
-    match TEST_ENVIRONMENT.ensure(root) {
-        Ok(_) => {}
+    let installed = [
+        TEST_ENVIRONMENT.ensure(root),
+        environment::ensure_java().and_then(|()| SPARK.ensure(root)),
+    ];
+    for error in installed.into_iter().filter_map(Result::err) {
         // A part that cannot be had is skipped aloud by the tests themselves; in CI that fails.
-        Err(error) if std::env::var("CI").as_deref() == Ok("true") => return Err(error),
-        Err(error) => eprintln!("warning: {error:#}; tests that need it will be skipped"),
+        if std::env::var("CI").as_deref() == Ok("true") {
+            return Err(error);
+        }
+        eprintln!("warning: {error:#}; tests that need it will be skipped");
     }
     environment::run(
         Command::new(env!("CARGO")).current_dir(root).args(["test", "--workspace"]).args(filter),

@@ -9,12 +9,14 @@
 //! and setting up are reported beside the speed. A measurement reads a set of `batch size × batches` examples, chosen by
 //! the seed, the same in every repetition; nothing is decoded beyond it.
 
+mod cells;
 mod cold;
 mod error;
 mod journal;
 mod plan;
 mod subset;
 
+pub use cells::{CellsDone, Distributed, forget, measure_cells};
 pub use cold::{ColdMethod, PageCache};
 pub use error::SpeedTestError;
 pub use journal::JOURNAL;
@@ -158,6 +160,9 @@ pub struct Sample {
     pub cached: u64,
     /// Time for starting threads, before the clock.
     pub setup_seconds: f64,
+    /// Host it was measured on, where an engine chose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// What is known about a source after opening it.
@@ -403,6 +408,7 @@ impl<'a> Bench<'a> {
             storage_bytes,
             cached,
             setup_seconds,
+            host: None,
         }))
     }
 

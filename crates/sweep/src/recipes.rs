@@ -3,6 +3,7 @@
 /// Name and text of every recipe, in the order of the experiments.
 pub const ALL: &[(&str, &str)] = &[
     ("prepare-shards", include_str!("../../../recipes/prepare-shards.toml")),
+    ("prepare-by-partitions", include_str!("../../../recipes/prepare-by-partitions.toml")),
     ("speedtest", include_str!("../../../recipes/speedtest.toml")),
     ("softmax-batch", include_str!("../../../recipes/softmax-batch.toml")),
     ("softmax-epochs", include_str!("../../../recipes/softmax-epochs.toml")),

@@ -60,3 +60,21 @@ pub fn missing<T>(what: &str) -> Option<T> {
     eprintln!("skipped: {what}");
     None
 }
+
+/// The Python environment with Spark that `cargo xtask test` installs, if it is there and Java runs.
+///
+/// # Panics
+/// With `CI=true`, when it is not.
+#[must_use]
+pub fn spark() -> Option<PathBuf> {
+    let folder = std::env::var_os("PACELINE_TEST_SPARK")
+        .map_or_else(|| workspace().join("target/test-spark"), PathBuf::from);
+    if !folder.join("bin/spark-submit").exists() {
+        return missing(&format!("no Spark at `{}`; run `cargo xtask test`", folder.display()));
+    }
+    let java = Command::new("java").arg("-version").output();
+    if !java.is_ok_and(|output| output.status.success()) {
+        return missing("no Java for Spark; run `cargo xtask test`");
+    }
+    Some(folder)
+}

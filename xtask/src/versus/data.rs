@@ -1,7 +1,7 @@
 //! `versus data`: preparing photos, reading them back, and raw record reading, against tf.data and Pillow.
 
 use super::contest::{self, Outcome, Side};
-use super::{MISC, TENSORFLOW, benchmarks};
+use super::{MISC, TENSORFLOW, benchmarks, photos};
 use crate::environment;
 use anyhow::{Context, bail};
 use std::fs;
@@ -37,8 +37,8 @@ struct Setting {
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let setting = Setting::make(root)?;
     setting.check_records()?;
-    let originals = setting.photos("flowers-originals", 10)?;
-    let small = setting.photos("flowers-sample", 6)?;
+    let originals = photos::copies(root, &setting.work, "flowers-originals", 10)?;
+    let small = photos::copies(root, &setting.work, "flowers-sample", 6)?;
     let records = setting.records(&small)?;
     let large = setting.raw_records()?;
     let outcomes = vec![
@@ -93,37 +93,6 @@ impl Setting {
         self.root.join("xtask/peers").join(script)
     }
 
-    /// A set of real photos copied `times` times, or drawn ones where there are none.
-    fn photos(&self, name: &str, times: usize) -> anyhow::Result<PathBuf> {
-        let out = self.work.join(format!("{name}-{times}"));
-        if out.join(".complete").exists() {
-            return Ok(out);
-        }
-        let data = std::env::var_os("PACELINE_DATA")
-            .map_or_else(|| self.root.join("../shared/data"), PathBuf::from);
-        let source = data.join(name);
-        if !source.is_dir() {
-            bail!("no photos at {}; set PACELINE_DATA", source.display());
-        }
-        for class in fs::read_dir(&source)? {
-            let class = class?.path();
-            if !class.is_dir() {
-                continue;
-            }
-            let target = out.join(class.file_name().context("a class folder has a name")?);
-            fs::create_dir_all(&target)?;
-            for photo in fs::read_dir(&class)? {
-                let photo = photo?.path();
-                let name = photo.file_name().context("a photo has a name")?.to_string_lossy();
-                for copy in 0..times {
-                    fs::copy(&photo, target.join(format!("{copy}-{name}")))?;
-                }
-            }
-        }
-        fs::write(out.join(".complete"), "")?;
-        Ok(out)
-    }
-
     /// The photos as records of the same size, written by ourselves; both sides read them.
     fn records(&self, photos: &Path) -> anyhow::Result<PathBuf> {
         let out = self.work.join("records-224");
@@ -152,7 +121,7 @@ impl Setting {
     }
 
     fn prepare(&self, work: &str, photos: &Path) -> anyhow::Result<Outcome> {
-        let count = count_photos(photos)? as f64;
+        let count = photos::count(photos)? as f64;
         let out = self.work.join("prepared");
         let (paceline, source) = (self.paceline.clone(), photos.to_owned());
         let own = Side::own("Paceline, 2 threads", move || {
@@ -255,15 +224,4 @@ impl Setting {
         ];
         contest::run("raw record reading, 1 GB", "GB/s", ROUNDS, sides)
     }
-}
-
-fn count_photos(folder: &Path) -> anyhow::Result<u64> {
-    let mut count = 0;
-    for class in fs::read_dir(folder)? {
-        let class = class?.path();
-        if class.is_dir() {
-            count += fs::read_dir(class)?.count() as u64;
-        }
-    }
-    Ok(count)
 }

@@ -15,9 +15,11 @@ mod mnist;
 mod models;
 mod namespaces;
 mod paceline;
+mod photos;
 mod predictions;
 mod probes;
 mod shaped;
+mod spark;
 mod sparse;
 mod training;
 
@@ -77,6 +79,7 @@ const ALL: &[Area] = &[
     ("predictions/alexnet", predictions::alexnet),
     ("predictions/links-100", predictions::slow_links),
     ("predictions/links-400", predictions::fast_links),
+    ("spark", spark::run),
 ];
 
 /// Runs the comparisons of the named areas or parts, or all.

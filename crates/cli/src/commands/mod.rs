@@ -29,11 +29,13 @@ mod serve;
 mod simulate;
 mod speedtest;
 mod sweep;
+mod task;
 mod train;
 mod train_flags;
 mod train_local;
 mod train_report;
 mod train_show;
+mod train_spark;
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
@@ -81,6 +83,8 @@ pub enum Command {
     Key(key::Args),
     /// Say what a bigger cluster would do with a measured run
     Simulate(Box<simulate::Args>),
+    /// Work on a part that an engine such as Spark hands out; for engines, not for people
+    Task(task::Args),
     /// Print a completion script for your shell
     Completions(completions::Args),
     /// Print the manual page, or write all pages into a folder
@@ -111,6 +115,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Sweep(args) => sweep::exec(args, terminal),
         Command::List(args) => list::exec(args, terminal),
         Command::Serve(args) => serve::exec(args, terminal),
+        Command::Task(args) => task::exec(args, terminal),
         Command::Man(args) => man::exec(args, terminal),
     }
 }

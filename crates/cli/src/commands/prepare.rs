@@ -1,5 +1,8 @@
 //! `paceline prepare`: photos in class folders, or rows of sparse features → shards of records.
 
+mod spark;
+
+use crate::engine::{Engine, EngineArgs};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_data::prepare::{
@@ -56,6 +59,8 @@ pub struct Args {
     retry_failed: bool,
     #[command(flatten)]
     pub(super) rows: super::prepare_rows::RowArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,10 +91,17 @@ enum EncodeArg {
 
 /// Prepares.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let spark = args.engine.spark()?;
     if super::prepare_rows::are_rows(args) {
+        if spark.is_some() {
+            return Err(usage("rows are prepared by one process", "leave out --engine spark"));
+        }
         return super::prepare_rows::exec(args, terminal);
     }
     let options = args.options()?;
+    if let Some(spark) = spark {
+        return spark::exec(args, &options, &spark, terminal);
+    }
     let cancel = terminal.interrupt()?;
     let (src, dst) = (LocalStore::new(&args.src), LocalStore::new(&args.dst));
     let bar = terminal.progress("preparing", None, Unit::Items("photos"));
@@ -105,6 +117,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     drop(bar);
     let summary = outcome.or_else(dress)?;
     report(args, &summary, terminal)?;
+    terminal.json(&summary)?;
     Ok(Exit::Done)
 }
 
@@ -139,7 +152,7 @@ impl Args {
 }
 
 /// Gives an error its hint and exit code.
-fn dress(error: PrepareError) -> anyhow::Result<Summary> {
+pub(super) fn dress<T>(error: PrepareError) -> anyhow::Result<T> {
     let exit = match &error {
         PrepareError::BadSize { .. }
         | PrepareError::BadQuality { .. }
@@ -147,7 +160,9 @@ fn dress(error: PrepareError) -> anyhow::Result<Summary> {
         | PrepareError::BadSplitName { .. }
         | PrepareError::BadShares { .. } => Exit::Usage,
         PrepareError::Cancelled { .. } => Exit::Interrupted,
-        PrepareError::Busy { .. } => Exit::Retry,
+        PrepareError::Busy { .. }
+        | PrepareError::Unfinished { .. }
+        | PrepareError::Conflict { .. } => Exit::Retry,
         _ => Exit::Failed,
     };
     let hint = error.hint();
@@ -179,7 +194,7 @@ fn report(args: &Args, summary: &Summary, terminal: &Terminal) -> anyhow::Result
     terminal.data(table)?;
     if summary.converted == 0 {
         terminal.note(format!("`{}` was finished already", args.dst.display()));
-    } else {
+    } else if args.engine.engine == Engine::Local {
         terminal.note(format!(
             "{} photos in {:.1} s on {} threads: {:.0} photos/s",
             summary.converted, summary.seconds, summary.threads, summary.photos_per_second
@@ -197,7 +212,7 @@ fn report(args: &Args, summary: &Summary, terminal: &Terminal) -> anyhow::Result
             list.display()
         ));
     }
-    terminal.json(summary)
+    Ok(())
 }
 
 fn parse_size(text: &str) -> Result<Size, String> {

@@ -3,18 +3,21 @@
 //! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
+use crate::engine::{self, Engine, EngineArgs};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
 use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
 use paceline_analysis::words::number;
+use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_data::speedtest::{
-    self, ColdMethod, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings, SpeedTestError,
-    Target,
+    self, ColdMethod, Distributed, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings,
+    SpeedTestError, Target,
 };
 use paceline_report::csv::Csv;
 use paceline_report::experiment::{self as page, Context};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +66,8 @@ pub struct Args {
     /// Forget an earlier test in that folder and begin again
     #[arg(long)]
     fresh: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 /// Measures, analyses, writes the results.
@@ -74,9 +79,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             fs::remove_file(&journal)
                 .with_context(|| format!("cannot remove `{}`", journal.display()))?;
         }
+        speedtest::forget(&args.out)?;
+    }
+    let engine = args.engine.spark()?;
+    if let Some(spark) = &engine {
+        distribute(&settings, args, spark, terminal)?;
     }
     let outcome = measure(&settings, args, terminal)?;
-    if outcome.resumed > 0 {
+    if outcome.resumed > 0 && engine.is_none() {
         terminal.note(format!("{} measurements were there already", outcome.resumed));
     }
     for opened in &outcome.sources {
@@ -133,9 +143,43 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         cold: args.cold,
         cache: args.cache,
         seed: args.seed,
-        threads: args.threads.unwrap_or_else(|| paceline_data::LoaderOptions::default().threads),
+        threads: args.threads.unwrap_or_else(|| match args.engine.engine {
+            Engine::Spark => args.engine.task_cores(),
+            Engine::Local => paceline_data::LoaderOptions::default().threads,
+        }),
         size: args.size.map(|side| (side, side)),
     })
+}
+
+/// Lets tasks of Spark measure what the folder does not hold yet.
+fn distribute(
+    settings: &Settings,
+    args: &Args,
+    spark: &Spark,
+    terminal: &mut Terminal,
+) -> anyhow::Result<()> {
+    let stop = terminal.interrupt()?;
+    let test = Distributed::open(settings, &args.out).or_else(dress)?;
+    let mut lines = test.hand_out().or_else(dress)?.into_iter();
+    let heading = lines.next().unwrap_or_default();
+    let pieces = lines.len();
+    let work = Work {
+        name: "paceline speedtest".into(),
+        arguments: ["--json", "--quiet", "task", "speedtest"].map(str::to_owned).to_vec(),
+        kind: WorkKind::Slices { heading, slices: lines.collect() },
+    };
+    if pieces > 0 {
+        let bar = terminal.progress("measuring", None, Unit::Items("settings"));
+        let outcome = engine::run(spark, &work, &stop, terminal, &mut || {
+            if let Ok((done, total)) = test.progress() {
+                bar.set_total(total);
+                bar.set(done);
+            }
+        })?;
+        drop(bar);
+        engine::tell_outcome(&outcome, terminal);
+    }
+    test.collect().or_else(dress)
 }
 
 fn measure(settings: &Settings, args: &Args, terminal: &mut Terminal) -> anyhow::Result<Outcome> {
@@ -153,16 +197,16 @@ fn measure(settings: &Settings, args: &Args, terminal: &mut Terminal) -> anyhow:
     };
     let result = speedtest::run(settings, &args.out, &PageCache::default(), &stop, &mut tell);
     drop(bar);
-    match result {
-        Ok(outcome) => Ok(outcome),
-        Err(error) => {
-            let (hint, exit) = advice(&error);
-            let result = Err(error).exit(exit);
-            match hint {
-                Some(hint) => result.hint(hint),
-                None => result,
-            }
-        }
+    result.or_else(dress)
+}
+
+/// Gives an error its hint and exit code.
+pub(super) fn dress<T>(error: SpeedTestError) -> anyhow::Result<T> {
+    let (hint, exit) = advice(&error);
+    let failed = Err(error).exit(exit);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
     }
 }
 
@@ -179,6 +223,11 @@ fn advice(error: &SpeedTestError) -> (Option<&'static str>, Exit) {
         SpeedTestError::NotPositive { .. }
         | SpeedTestError::NothingToRead
         | SpeedTestError::TooLarge { .. } => (None, Exit::Usage),
+        SpeedTestError::FolderUnseen { .. } => (
+            Some("data and results must lie where every executor sees them under the same path"),
+            Exit::Failed,
+        ),
+        SpeedTestError::Unmeasured { .. } => (Some("the same call goes on from here"), Exit::Retry),
         SpeedTestError::OtherKind { .. } | SpeedTestError::Missing { .. } => {
             (Some("`paceline data info PATH` says what a folder holds"), Exit::Failed)
         }
@@ -231,13 +280,20 @@ fn context(settings: &Settings, outcome: &Outcome) -> Context {
     };
     let list =
         |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let hosts: BTreeSet<&str> = outcome.samples.iter().filter_map(|s| s.host.as_deref()).collect();
     let mut method = vec![
         "The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching on all \
          threads. Opening the data and starting threads are not timed."
             .to_owned(),
-        "Every repetition measures all settings once, sources mixed, in a random order of its own. A warm-up before the first \
-         measurement is dropped."
-            .to_owned(),
+        if hosts.is_empty() {
+            "Every repetition measures all settings once, sources mixed, in a random order of its own. A warm-up before the \
+             first measurement is dropped."
+                .to_owned()
+        } else {
+            "Every setting was measured by a task of Spark, a warm-up first, then all its repetitions in a row; tasks that ran \
+             on one host at the same time shared its disk and memory."
+                .to_owned()
+        },
     ];
     method.extend(outcome.cold.map(|cold| match cold {
         ColdMethod::Whole => "The page cache was dropped as a whole before every measurement.".to_owned(),
@@ -257,6 +313,9 @@ fn context(settings: &Settings, outcome: &Outcome) -> Context {
         ("threads".to_owned(), settings.threads.to_string()),
         ("seed".to_owned(), settings.seed.to_string()),
     ];
+    if !hosts.is_empty() {
+        rows.push(("hosts".to_owned(), hosts.into_iter().collect::<Vec<_>>().join(", ")));
+    }
     for opened in &outcome.sources {
         rows.push((opened.source.name().to_owned(), about(opened)));
         method.extend(
@@ -359,6 +418,7 @@ fn samples_csv(samples: &[Sample]) -> String {
         "storage_bytes",
         "cached",
         "setup_seconds",
+        "host",
     ]);
     for s in samples {
         csv.row(&[
@@ -374,6 +434,7 @@ fn samples_csv(samples: &[Sample]) -> String {
             s.storage_bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
             s.cached.to_string(),
             s.setup_seconds.to_string(),
+            s.host.clone().unwrap_or_default(),
         ]);
     }
     csv.finish()

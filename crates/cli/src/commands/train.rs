@@ -9,8 +9,13 @@ use super::{
     train_flags::Flags,
     train_local,
     train_show::{Watcher, describe, explain},
+    train_spark,
 };
-use crate::{failure::Exit, terminal::Terminal};
+use crate::{
+    engine::EngineArgs,
+    failure::{Exit, usage},
+    terminal::Terminal,
+};
 use paceline_runs::{Status, Summary};
 use paceline_strategies::find;
 use paceline_trainer::{Control, Parts, RunSpec, Start, TrainError, train};
@@ -21,6 +26,8 @@ use std::{path::Path, sync::atomic::Ordering};
 pub struct Args {
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 /// Trains.
@@ -28,7 +35,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let flags = &args.flags;
     let _page =
         flags.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
-    if let Some(exit) = super::learn::dispatch(flags, terminal)? {
+    let spark = args.engine.spark()?;
+    if spark.is_none()
+        && let Some(exit) = super::learn::dispatch(flags, terminal)?
+    {
         return Ok(exit); // rows of sparse features have a learner of their own
     }
     let (mut spec, start) = match &flags.resume {
@@ -41,7 +51,16 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             spec.workers = flags.workers.unwrap_or(2);
             spec.servers = flags.ps.unwrap_or(usize::from(strategy.needs_servers));
         }
+        if let Some(spark) = spark {
+            return train_spark::exec(flags, &args.engine, &spark, &spec, &start, terminal);
+        }
         return train_local::exec(flags, spec, &start, terminal);
+    }
+    if spark.is_some() {
+        return Err(usage(
+            format!("strategy {} trains in one process", spec.strategy),
+            "Spark runs strategies of several tasks: multi-worker, ps-sync or ps-async",
+        ));
     }
     let cancel = terminal.interrupt()?;
     let parts = open(&spec, terminal)?;

@@ -1,3 +1,4 @@
-//! Starting the tasks of a run.
+//! Starting the tasks of a run: as children of this process, or on what a site already has.
 
 pub mod local;
+pub mod spark;

@@ -88,6 +88,27 @@ pub(super) fn read(src: &dyn Store, cancel: &AtomicBool) -> Result<Catalogue, Pr
 }
 
 impl Catalogue {
+    /// The photos of a slice, in the order given: label, size in bytes and path inside the class folder.
+    pub(super) fn of_slice<'a>(
+        classes: &[String],
+        photos: impl Iterator<Item = &'a (u32, u64, String)>,
+    ) -> Result<Self, PrepareError> {
+        let mut catalogue = Self { classes: classes.to_vec(), ..Self::default() };
+        for (label, size, name) in photos {
+            catalogue.push(*label, *size, name)?;
+        }
+        Ok(catalogue)
+    }
+
+    fn push(&mut self, class: u32, size: u64, name: &str) -> Result<(), PrepareError> {
+        let length =
+            u32::try_from(name.len()).map_err(|_| StoreError::BadKey { key: name.to_owned() })?;
+        self.bytes += size;
+        self.entries.push(Entry { start: self.names.len() as u64, size, length, class });
+        self.names.push_str(name);
+        Ok(())
+    }
+
     /// Photos that will be tried.
     pub(super) fn photos(&self) -> usize {
         self.entries.len()
@@ -112,7 +133,7 @@ impl Catalogue {
     }
 
     /// Path inside the class folder.
-    fn name(&self, photo: usize) -> &str {
+    pub(super) fn name(&self, photo: usize) -> &str {
         let entry = self.entries[photo];
         let start = entry.start as usize; // `names` is in memory, so its length is a usize
         &self.names[start..start + entry.length as usize]
@@ -159,15 +180,7 @@ impl Catalogue {
                     continue;
                 }
                 self.nested += u64::from(depth > 0);
-                self.bytes += file.size;
-                self.entries.push(Entry {
-                    start: self.names.len() as u64,
-                    size: file.size,
-                    length: u32::try_from(name.len())
-                        .map_err(|_| StoreError::BadKey { key: file.name.clone() })?,
-                    class: label,
-                });
-                self.names.push_str(&name);
+                self.push(label, file.size, &name)?;
             }
             if depth < MAX_DEPTH {
                 let folders = listing.folders.iter().filter(|name| !is_hidden(name));

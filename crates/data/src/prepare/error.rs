@@ -152,6 +152,65 @@ pub enum PrepareError {
         /// Photos rejected.
         rejects: u64,
     },
+    /// Whoever was to make these shards did not.
+    #[error("{} of {shards} shards were not made, first `{}`", .missing.len(), .missing.first().map_or("", String::as_str))]
+    Unfinished {
+        /// Their names.
+        missing: Vec<String>,
+        /// All shards.
+        shards: usize,
+    },
+    /// A slice that cannot be read.
+    #[error("cannot read the slice")]
+    SliceUnreadable(#[source] std::io::Error),
+    /// A line of a slice that is not what it should be.
+    #[error("line {line} of the slice cannot be understood")]
+    SliceMalformed {
+        /// From 1.
+        line: usize,
+        /// What the parser said.
+        source: serde_json::Error,
+    },
+    /// A slice handed out by another version of the program.
+    #[error("the slice was handed out by {theirs}, this is {ours}")]
+    SliceForeign {
+        /// Program and version that handed it out.
+        theirs: String,
+        /// This program and its version.
+        ours: String,
+    },
+    /// A shard without photos, twice, or with a label that no class has.
+    #[error("line {line} of the slice contradicts the rest: shard `{shard}`")]
+    SliceInconsistent {
+        /// From 1.
+        line: usize,
+        /// The shard.
+        shard: String,
+    },
+    /// This machine does not see the target.
+    #[error("`{location}` holds no preparation, seen from this machine")]
+    TargetUnseen {
+        /// The target.
+        location: String,
+    },
+    /// This machine does not see the photos.
+    #[error("`{location}` does not exist, seen from this machine")]
+    SourceUnseen {
+        /// A photo that should be there.
+        location: String,
+    },
+    /// The job this work belongs to has ended, or was handed out anew.
+    #[error("the preparation into `{location}` that this work belongs to is over")]
+    Over {
+        /// The target.
+        location: String,
+    },
+    /// Two attempts at a shard made different ones.
+    #[error("another attempt wrote `{location}` with other contents")]
+    Conflict {
+        /// The shard.
+        location: String,
+    },
     /// Stopped from outside; calling again goes on.
     #[error("cancelled with {finished} of {shards} shards finished")]
     Cancelled {
@@ -184,6 +243,13 @@ impl PrepareError {
             Self::TooManyRejects { .. } => {
                 "look at the reasons; a higher --max-rejects goes on where this stopped"
             }
+            Self::TargetUnseen { .. } | Self::SourceUnseen { .. } => {
+                "source and target must lie where every executor sees them under the same path"
+            }
+            Self::Conflict { .. } => {
+                "photos changed or could not be read meanwhile; run the same command again"
+            }
+            Self::Unfinished { .. } => "run the same command again: finished shards are kept",
             Self::Cancelled { .. } => "run the same command again to go on",
             _ => return None,
         })

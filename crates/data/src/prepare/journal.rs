@@ -3,10 +3,13 @@
 //! ```text
 //! DST/.prepare/lock        held while a process prepares into DST
 //!              plan.json   the recipe: settings, seed, fingerprint of the source
+//!              ticket      there while others may work on it; a new one each time it is handed out
 //!              train-00003-of-00016.json   report of a finished shard, written after the shard
 //! ```
 //! The folder goes away once `manifest.json` is there. A report without its shard cannot be; a shard
 //! without its report is done again, with the same bytes.
+
+use std::{cell::RefCell, collections::BTreeSet};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -14,16 +17,20 @@ use super::{
     PrepareError,
     catalogue::Reject,
     plan::{Plan, Recipe},
-    shard::index_key,
+    run::Ledger,
+    shard::{index_key, put},
 };
 use crate::{
     manifest::{MANIFEST, Manifest, REJECTS, Shard},
-    store::{Lock, Store, StoreError, join_key},
+    store::{IfExists, Lock, Store, StoreError, fresh_token, join_key},
 };
 
 const FOLDER: &str = ".prepare";
 const PLAN: &str = "plan.json";
 const LOCK: &str = "lock";
+const TICKET: &str = "ticket";
+/// A ticket is 16 digits. Bytes.
+const TICKET_LIMIT: u64 = 64;
 /// Largest note that is read back; a report holds the rejects of one shard. Bytes.
 const NOTE_LIMIT: u64 = 1 << 30;
 
@@ -171,6 +178,36 @@ impl<'a> Journal<'a> {
             && self.dst.size(&index_key(&shard.name))?.is_some())
     }
 
+    /// Removes whatever there is of a shard, its report first.
+    pub(super) fn forget(&self, shard: &str) -> Result<(), PrepareError> {
+        self.dst.remove(&note(&report_name(shard)))?;
+        self.dst.remove(shard)?;
+        Ok(self.dst.remove(&index_key(shard))?)
+    }
+
+    /// Lets others in who show the ticket that is returned.
+    pub(super) fn admit(&self) -> Result<String, PrepareError> {
+        let ticket = format!("{:016x}", fresh_token());
+        self.dst.write(&note(TICKET), ticket.as_bytes())?;
+        Ok(ticket)
+    }
+
+    /// Lets nobody in any more, and removes what those who were killed left.
+    pub(super) fn dismiss(&self) -> Result<(), PrepareError> {
+        self.dst.remove(&note(TICKET))?;
+        self.dst.sweep("")?;
+        self.dst.sweep(FOLDER)?;
+        Ok(())
+    }
+
+    /// Names of the shards that have a report.
+    pub(super) fn noted(&self) -> Result<BTreeSet<String>, PrepareError> {
+        let files = self.dst.list(FOLDER)?.files.into_iter();
+        Ok(files
+            .filter_map(|file| Some(format!("{}.tfrecord", file.name.strip_suffix(".json")?)))
+            .collect())
+    }
+
     /// Removes the notes after the manifest was written. Failure leaves litter, not damage, and the next
     /// run removes it; so it is not reported.
     pub(super) fn close(mut self) {
@@ -194,14 +231,89 @@ impl<'a> Journal<'a> {
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, PrepareError> {
-        let key = note(name);
-        if self.dst.size(&key)?.is_none() {
-            return Ok(None);
-        }
-        let bytes = self.dst.read(&key, NOTE_LIMIT)?;
-        let damaged = |source| PrepareError::Damaged { location: self.dst.locate(&key), source };
-        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+        read_note(self.dst, name)
     }
+}
+
+impl Ledger for Journal<'_> {
+    fn if_exists(&self) -> IfExists {
+        IfExists::Replace // the lock keeps other writers out
+    }
+
+    fn check(&self) -> Result<(), PrepareError> {
+        Ok(())
+    }
+
+    fn record(&self, report: &Report) -> Result<(), PrepareError> {
+        Journal::record(self, report)
+    }
+}
+
+/// The notes as somebody sees them who works on a part, among others and without the lock.
+#[derive(Debug)]
+pub(super) struct Guest<'a> {
+    dst: &'a dyn Store,
+    ticket: &'a str,
+    /// Shards that another attempt finished first.
+    outrun: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Guest<'a> {
+    pub(super) fn new(dst: &'a dyn Store, ticket: &'a str) -> Self {
+        Self { dst, ticket, outrun: RefCell::default() }
+    }
+
+    /// Whether this is the target that the ticket is for, seen from this machine.
+    pub(super) fn enter(&self) -> Result<(), PrepareError> {
+        match self.dst.size(&note(PLAN))? {
+            Some(_) => self.check(),
+            None => Err(PrepareError::TargetUnseen { location: self.dst.locate("") }),
+        }
+    }
+
+    /// The report of a shard that is there as the report says.
+    pub(super) fn report(&self, shard: &str) -> Result<Option<Report>, PrepareError> {
+        read_note(self.dst, &report_name(shard))
+    }
+
+    pub(super) fn was_outrun(&self, shard: &str) -> bool {
+        self.outrun.borrow().contains(shard)
+    }
+}
+
+impl Ledger for Guest<'_> {
+    fn if_exists(&self) -> IfExists {
+        IfExists::Fail
+    }
+
+    fn check(&self) -> Result<(), PrepareError> {
+        let over = || PrepareError::Over { location: self.dst.locate("") };
+        match self.dst.read(&note(TICKET), TICKET_LIMIT) {
+            Ok(found) if found == self.ticket.as_bytes() => Ok(()),
+            Ok(_) => Err(over()),
+            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Err(over()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn record(&self, report: &Report) -> Result<(), PrepareError> {
+        let bytes = serde_json::to_vec(report).expect("notes are plain structs with string keys");
+        let key = note(&report_name(&report.shard.name));
+        if !put(self.dst, &key, &bytes, IfExists::Fail)? {
+            self.outrun.borrow_mut().insert(report.shard.name.clone());
+        }
+        Ok(())
+    }
+}
+
+fn read_note<T: DeserializeOwned>(dst: &dyn Store, name: &str) -> Result<Option<T>, PrepareError> {
+    let key = note(name);
+    if dst.size(&key)?.is_none() {
+        return Ok(None);
+    }
+    let bytes = dst.read(&key, NOTE_LIMIT)?;
+    let damaged = |source| PrepareError::Damaged { location: dst.locate(&key), source };
+    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
 }
 
 impl Drop for Journal<'_> {

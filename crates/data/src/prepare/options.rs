@@ -134,6 +134,22 @@ impl Options {
         }
     }
 
+    /// Options that make records as `settings` say; unknown words get values that [`Options::check`] refuses.
+    pub(super) fn of_settings(settings: &Settings) -> Self {
+        let fit = [Fit::Crop, Fit::Pad, Fit::Stretch]
+            .into_iter()
+            .find(|fit| fit_name(*fit) == settings.fit);
+        let encoding = match settings.encode.as_str() {
+            "png" => Encoding::Png,
+            "raw" => Encoding::Raw,
+            "jpeg" => Encoding::Jpeg { quality: settings.quality.unwrap_or(0) },
+            _ => Encoding::Jpeg { quality: 0 },
+        };
+        let width = if fit.is_some() { settings.width } else { 0 };
+        let fit = fit.unwrap_or(Fit::Crop);
+        Self { width, height: settings.height, fit, encoding, ..Self::default() }
+    }
+
     /// Smallest and likely size of a record in bytes.
     pub(super) fn record_bytes(&self) -> (u64, u64) {
         let pixels = u64::from(self.width) * u64::from(self.height);

@@ -18,6 +18,8 @@ use crate::{
 
 /// Bytes collected before the store is written to.
 const BUFFER: usize = 256 << 10;
+/// Bytes read at once when a shard is compared.
+const BLOCK: u64 = 8 << 20;
 
 /// Takes the photos of one shard in order.
 pub(super) struct ShardWriter<'a> {
@@ -27,6 +29,7 @@ pub(super) struct ShardWriter<'a> {
     name: &'a str,
     writer: Writer<BufWriter<Hashing>>,
     rejects: Vec<Reject>,
+    if_exists: IfExists,
     /// Photos still to come.
     left: usize,
 }
@@ -56,8 +59,9 @@ impl<'a> ShardWriter<'a> {
         dst: &'a dyn Store,
         number: usize,
         plan: &'a ShardPlan,
+        if_exists: IfExists,
     ) -> Result<Self, PrepareError> {
-        let upload = dst.create(&plan.name, IfExists::Replace)?;
+        let upload = dst.create(&plan.name, if_exists)?;
         let hashing = Hashing { upload, hash: Sha256::new(), bytes: 0 };
         Ok(Self {
             dst,
@@ -65,6 +69,7 @@ impl<'a> ShardWriter<'a> {
             name: &plan.name,
             writer: Writer::new(BufWriter::with_capacity(BUFFER, hashing)),
             rejects: Vec::new(),
+            if_exists,
             left: plan.photos.len(),
         })
     }
@@ -95,13 +100,21 @@ impl<'a> ShardWriter<'a> {
         let (buffer, index) = self.writer.finish_with_index().map_err(failed)?;
         let hashing = buffer.into_inner().map_err(|error| failed(error.into_error()))?;
         let Hashing { upload, hash, bytes } = hashing;
-        upload.commit()?;
-        self.dst.write(&index_key(self.name), &index.encode())?;
+        let sha256 = hex(&hash.finalize());
+        match upload.commit() {
+            // Another attempt was first. What it wrote is what we would have written, or the source changed.
+            Err(StoreError::Exists { location }) if sha256 != hash_of(self.dst, self.name)? => {
+                return Err(PrepareError::Conflict { location });
+            }
+            Ok(()) | Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        put(self.dst, &index_key(self.name), &index.encode(), self.if_exists)?;
         let shard = Shard {
             name: self.name.to_owned(),
             records,
             bytes,
-            sha256: hex(&hash.finalize()),
+            sha256,
             rejects: self.rejects.len() as u64,
         };
         Ok((self.number, Report { shard, rejects: self.rejects }))
@@ -111,6 +124,35 @@ impl<'a> ShardWriter<'a> {
 /// The index lies beside its shard.
 pub(super) fn index_key(shard: &str) -> String {
     format!("{shard}.index")
+}
+
+/// Writes an object that is at hand; `false` where one is there already and is to be kept.
+pub(super) fn put(
+    dst: &dyn Store,
+    key: &str,
+    bytes: &[u8],
+    if_exists: IfExists,
+) -> Result<bool, PrepareError> {
+    let mut upload = dst.create(key, if_exists)?;
+    upload.write_all(bytes).map_err(|source| failed(dst, key, source))?;
+    match upload.commit() {
+        Ok(()) => Ok(true),
+        Err(StoreError::Exists { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// SHA-256 of an object, in hexadecimal.
+fn hash_of(dst: &dyn Store, key: &str) -> Result<String, PrepareError> {
+    let size = dst.size(key)?.unwrap_or(0);
+    let mut hash = Sha256::new();
+    let mut at = 0;
+    while at < size {
+        let end = size.min(at + BLOCK);
+        hash.update(dst.read_range(key, at..end)?);
+        at = end;
+    }
+    Ok(hex(&hash.finalize()))
 }
 
 fn failed(dst: &dyn Store, name: &str, source: io::Error) -> PrepareError {

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::Kind;
-use crate::DataError;
+use crate::{DataError, store::StoreError};
 
 /// What went wrong with a speed test.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,27 @@ pub enum SpeedTestError {
     /// The source could not be read.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The folder for results failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Work handed out by another program, or cut off.
+    #[error("line {line} of the work cannot be understood")]
+    BadWork {
+        /// From 1.
+        line: usize,
+    },
+    /// This machine does not see the folder for results.
+    #[error("`{}` holds no speed test, seen from this machine", .path.display())]
+    FolderUnseen {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Whoever was to measure a cell did not.
+    #[error("nobody measured `{}`", .path.display())]
+    Unmeasured {
+        /// Where its measurements should be.
+        path: PathBuf,
+    },
     /// The folder holds a test with other settings.
     #[error("`{}` holds a speed test with another {what}: {before} there, {now} now", .path.display())]
     SettingsChanged {

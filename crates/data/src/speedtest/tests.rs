@@ -221,3 +221,60 @@ fn the_order_follows_from_the_seed() {
         plan(&base)[..8].iter().map(|run| (run.source, run.batch_size, run.batches)).collect();
     assert_eq!(first_pass.len(), 8, "a repetition covers all settings before the next begins");
 }
+
+fn measure(lines: &[&String]) -> Result<CellsDone, SpeedTestError> {
+    let text: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
+    let text = text.join("\n");
+    measure_cells(&mut text.as_bytes(), &PageCache::default(), &AtomicBool::new(false))
+}
+
+#[test]
+fn cells_measured_elsewhere_become_the_same_journal_and_none_is_measured_twice() {
+    let data = data();
+    let settings = settings(data.path());
+    let out = data.path().join("out");
+    // Some were measured here before an engine was called.
+    assert_eq!(run_some(&settings, &out, 3).samples.len(), 3);
+    let test = Distributed::open(&settings, &out).unwrap();
+    let lines = test.hand_out().unwrap();
+    assert_eq!(lines.len(), 1 + 8, "two sources, two batch sizes, two numbers of batches");
+    assert_eq!(measure(&[&lines[0], &lines[3]]).unwrap(), CellsDone { measured: 1, found: 0 });
+    assert_eq!(test.progress().unwrap(), (1, 8));
+    let missing = Distributed::collect(test).unwrap_err();
+    assert!(matches!(missing, SpeedTestError::Unmeasured { .. }), "{missing}");
+
+    // The next call hands out the rest only, and a second attempt finds what is there.
+    let test = Distributed::open(&settings, &out).unwrap();
+    let rest = test.hand_out().unwrap();
+    assert_eq!(rest.len(), 1 + 7);
+    let all: Vec<&String> = lines.iter().collect();
+    assert_eq!(measure(&all).unwrap(), CellsDone { measured: 7, found: 1 });
+    assert_eq!(measure(&all).unwrap(), CellsDone { measured: 0, found: 8 });
+    test.collect().unwrap();
+    assert!(!out.join("cells").exists());
+    let outcome = run_in(&settings, &out).unwrap();
+    assert!(outcome.complete);
+    assert_eq!(outcome.resumed, 24);
+    assert!(outcome.samples[..3].iter().all(|sample| sample.host.is_none()));
+    assert!(outcome.samples[3..].iter().all(|sample| sample.host.is_some()));
+}
+
+#[test]
+fn cells_of_another_test_are_not_taken_for_ours() {
+    let data = data();
+    let settings = settings(data.path());
+    let out = data.path().join("out");
+    let test = Distributed::open(&settings, &out).unwrap();
+    let lines = test.hand_out().unwrap();
+    measure(&[&lines[0], &lines[1]]).unwrap();
+    drop(test);
+    fs::remove_file(out.join(JOURNAL)).unwrap();
+    let changed = Settings { seed: 8, ..settings };
+    let test = Distributed::open(&changed, &out).unwrap();
+    assert_eq!(test.hand_out().unwrap().len(), 1 + 8, "the old cell is to be measured again");
+    assert!(matches!(measure(&[]), Err(SpeedTestError::BadWork { line: 1 })));
+    let junk = "{".to_owned();
+    assert!(matches!(measure(&[&lines[0], &junk]), Err(SpeedTestError::BadWork { line: 2 })));
+    let elsewhere = lines[0].replace("/out", "/nowhere");
+    assert!(matches!(measure(&[&elsewhere, &lines[1]]), Err(SpeedTestError::FolderUnseen { .. })));
+}

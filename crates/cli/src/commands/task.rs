@@ -1,0 +1,51 @@
+//! `paceline task`: a part of somebody else's command, handed out by an engine.
+//!
+//! Engines such as Spark start it on their executors with the work on standard input. It answers with one JSON
+//! document, like every command with `--json`.
+
+use crate::failure::Exit;
+use crate::terminal::Terminal;
+use paceline_data::prepare::{self, Slice};
+use paceline_data::speedtest::{self, PageCache};
+use paceline_data::store::LocalStore;
+use std::io;
+
+/// Arguments of `paceline task`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Whose work it is
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Kind {
+    /// Make the shards of a slice of `paceline prepare`, read from standard input
+    Prepare {
+        /// Threads that convert [default: all cores this process may use]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+        threads: Option<u32>,
+    },
+    /// Measure cells of `paceline speedtest`, read from standard input
+    Speedtest,
+}
+
+/// Works.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let cancel = terminal.interrupt()?;
+    match args.kind {
+        Kind::Prepare { threads } => {
+            let slice = Slice::read(&mut io::stdin().lock()).or_else(super::prepare::dress)?;
+            let (src, dst) = (LocalStore::new(slice.src()), LocalStore::new(slice.dst()));
+            let threads = threads.map(|threads| threads as usize);
+            let worked = prepare::work(&src, &dst, &slice, threads, &cancel);
+            terminal.json(&worked.or_else(super::prepare::dress)?)?;
+        }
+        Kind::Speedtest => {
+            let cache = PageCache::default();
+            let done = speedtest::measure_cells(&mut io::stdin().lock(), &cache, &cancel);
+            terminal.json(&done.or_else(super::speedtest::dress)?)?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,259 @@
+//! What the driver says, and what it adds up to.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Stands before every line of ours among whatever Spark prints.
+const MARK: &str = "@paceline ";
+
+/// A word from the driver.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// Spark has accepted the application.
+    Session {
+        /// Version of Spark.
+        version: String,
+        /// Its name for the application.
+        application: String,
+    },
+    /// No executor yet.
+    Waiting {
+        /// For so long.
+        seconds: f64,
+    },
+    /// Work begins.
+    Stage {
+        /// Executors at this moment; more may join.
+        executors: u32,
+        /// Their cores.
+        cores: u32,
+        /// Number of tasks.
+        partitions: u32,
+    },
+    /// A task is done; told when all are.
+    Task(TaskReport),
+    /// All are done.
+    Done {
+        /// From handing out the first task to having the last.
+        seconds: f64,
+    },
+    /// There was no executor in time.
+    NoExecutors {
+        /// How long was waited.
+        seconds: f64,
+        /// For whom.
+        master: String,
+    },
+    /// Tasks that must run at once do not fit.
+    TooFewSlots {
+        /// Tasks that could run at once.
+        slots: u32,
+        /// Tasks of the work.
+        wanted: u32,
+        /// Executors there are.
+        executors: u32,
+        /// Their cores.
+        cores: u32,
+    },
+    /// It is over.
+    Failed {
+        /// Host of the task that failed, where it was one.
+        #[serde(default)]
+        host: Option<String>,
+        /// In words.
+        error: String,
+        /// What the task suggests.
+        #[serde(default)]
+        hint: Option<String>,
+        /// Exit code of the task.
+        #[serde(default)]
+        exit: Option<u8>,
+    },
+}
+
+/// What one task did, where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// Number of the task, from 0.
+    pub partition: u32,
+    /// Which attempt succeeded, from 0.
+    pub attempt: u32,
+    /// Host it ran on.
+    pub host: String,
+    /// Executor on that host, by Spark's name; empty where unknown.
+    pub executor: String,
+    /// Slices it was given.
+    pub slices: u64,
+    /// When it began, in seconds since 1970 by its host's clock.
+    pub begun: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What the binary answered.
+    pub result: Value,
+}
+
+/// Work that was done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Version of Spark.
+    pub version: String,
+    /// Spark's name for the application.
+    pub application: String,
+    /// Executors when work began.
+    pub executors: u32,
+    /// Their cores.
+    pub cores: u32,
+    /// Number of tasks.
+    pub partitions: u32,
+    /// From calling `spark-submit` until the first task began: processes, session, executors, Python.
+    pub startup_seconds: f64,
+    /// From the first task's beginning to the last one's end.
+    pub work_seconds: f64,
+    /// The tasks, by number.
+    pub tasks: Vec<TaskReport>,
+}
+
+/// How it can fail, as far as the driver knows.
+pub(super) enum Failure {
+    Task { host: String, message: String, hint: Option<String>, exit: u8 },
+    Stage { message: String },
+    NoExecutors { master: String, waited: Duration },
+    TooFewSlots { slots: u32, wanted: u32, executors: u32, cores: u32 },
+    Silent,
+}
+
+/// A line of ours; others, and what a newer driver may say, are nothing.
+pub(super) fn parse(line: &str) -> Option<Event> {
+    serde_json::from_str(line.strip_prefix(MARK)?).ok()
+}
+
+/// Everything said so far.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    session: Option<(String, String)>,
+    stage: Option<(u32, u32, u32)>,
+    /// Seconds from calling `spark-submit` to the stage.
+    before_stage: f64,
+    tasks: Vec<TaskReport>,
+    last: Option<Event>,
+}
+
+impl Collected {
+    pub(super) fn take(&mut self, event: &Event, begun: Instant) {
+        match event {
+            Event::Session { version, application } => {
+                self.session = Some((version.clone(), application.clone()));
+            }
+            Event::Stage { executors, cores, partitions } => {
+                self.stage = Some((*executors, *cores, *partitions));
+                self.before_stage = begun.elapsed().as_secs_f64();
+            }
+            Event::Task(task) => self.tasks.push(task.clone()),
+            Event::Done { .. }
+            | Event::Failed { .. }
+            | Event::NoExecutors { .. }
+            | Event::TooFewSlots { .. } => {
+                self.last = Some(event.clone());
+            }
+            Event::Waiting { .. } => {}
+        }
+    }
+
+    /// What was done, or why not.
+    pub(super) fn finish(mut self) -> Result<Outcome, Failure> {
+        match self.last.take() {
+            Some(Event::Done { seconds }) => match (self.session.take(), self.stage.take()) {
+                (Some(session), Some(stage)) => Ok(self.outcome(session, stage, seconds)),
+                _ => Err(Failure::Silent),
+            },
+            Some(Event::Failed { host: Some(host), error, hint, exit }) => {
+                Err(Failure::Task { host, message: error, hint, exit: exit.unwrap_or(1) })
+            }
+            Some(Event::Failed { error, .. }) => Err(Failure::Stage { message: error }),
+            Some(Event::NoExecutors { seconds, master }) => {
+                let waited = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                Err(Failure::NoExecutors { master, waited })
+            }
+            Some(Event::TooFewSlots { slots, wanted, executors, cores }) => {
+                Err(Failure::TooFewSlots { slots, wanted, executors, cores })
+            }
+            _ => Err(Failure::Silent),
+        }
+    }
+
+    fn outcome(
+        mut self,
+        (version, application): (String, String),
+        (executors, cores, partitions): (u32, u32, u32),
+        stage_seconds: f64,
+    ) -> Outcome {
+        self.tasks.sort_by_key(|task| task.partition);
+        let first = self.tasks.iter().map(|task| task.begun).fold(f64::INFINITY, f64::min);
+        let last = self.tasks.iter().map(|task| task.begun + task.seconds).fold(0.0, f64::max);
+        // Clocks of several hosts: never more than the whole stage, never nothing.
+        let work_seconds = (last - first).clamp(1e-9, stage_seconds.max(1e-9));
+        Outcome {
+            version,
+            application,
+            executors,
+            cores,
+            partitions,
+            startup_seconds: self.before_stage + stage_seconds - work_seconds,
+            work_seconds,
+            tasks: self.tasks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collected(lines: &[&str]) -> Result<Outcome, Failure> {
+        let mut collected = Collected::default();
+        for event in lines.iter().filter_map(|line| parse(line)) {
+            collected.take(&event, Instant::now());
+        }
+        collected.finish()
+    }
+
+    const SESSION: &str =
+        r#"@paceline {"event":"session","version":"4.3.0","application":"app-1","seconds":3.5}"#;
+    const STAGE: &str = r#"@paceline {"event":"stage","executors":2,"cores":2,"partitions":2}"#;
+
+    #[test]
+    fn tasks_are_sorted_and_start_up_is_told_apart_from_work() {
+        let task = |partition: u32, begun: f64| {
+            format!(
+                r#"@paceline {{"event":"task","partition":{partition},"attempt":1,"host":"a","executor":"0","slices":1,"begun":{begun},"seconds":2.0,"result":{{}}}}"#
+            )
+        };
+        let (one, two) = (task(1, 101.0), task(0, 100.0));
+        let done = r#"@paceline {"event":"done","seconds":7.0}"#;
+        let lines = [SESSION, "noise", "@paceline {broken", STAGE, &one, &two, done];
+        let outcome = collected(&lines).ok().unwrap();
+        assert_eq!(outcome.tasks.iter().map(|task| task.partition).collect::<Vec<_>>(), [0, 1]);
+        assert!((outcome.work_seconds - 3.0).abs() < 1e-9, "{outcome:?}");
+        assert!(outcome.startup_seconds >= 4.0, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_failed_task_speaks_for_itself_and_silence_is_noticed() {
+        let ours = r#"@paceline {"event":"failed","host":"b","error":"disk full","hint":"free some","exit":1}"#;
+        assert!(matches!(
+            collected(&[SESSION, STAGE, ours]),
+            Err(Failure::Task { host, hint: Some(_), .. }) if host == "b"
+        ));
+        let theirs = r#"@paceline {"event":"failed","error":"ExecutorLostFailure"}"#;
+        assert!(matches!(collected(&[SESSION, theirs]), Err(Failure::Stage { .. })));
+        assert!(matches!(collected(&[SESSION, STAGE]), Err(Failure::Silent)));
+        assert!(matches!(
+            collected(&[r#"@paceline {"event":"no_executors","seconds":5,"master":"yarn"}"#]),
+            Err(Failure::NoExecutors { .. })
+        ));
+    }
+}

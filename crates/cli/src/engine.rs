@@ -96,6 +96,9 @@ impl EngineArgs {
     }
 }
 
+/// Settings of Spark for measurements: a second attempt at one that goes on would only disturb it.
+pub const MEASURING: &[(&str, &str)] = &[("spark.speculation", "false")];
+
 /// Runs work on Spark and says what is going on; `tick` is called a few times a second.
 pub fn run(
     spark: &Spark,

@@ -93,9 +93,41 @@ fn a_cluster_makes_the_same_bytes_whatever_dies_or_runs_twice() {
     first_attempt_fails_and_another_runs_twice(&cluster, dir.path(), &photos, &wanted);
     executor_is_killed(&cluster, dir.path(), &photos, &wanted);
     no_room(&cluster, dir.path(), &photos);
+    cells_of_a_sweep(&cluster, dir.path());
     training(&cluster, dir.path());
     a_member_that_fails_ends_training(&cluster, dir.path());
     more_members_than_slots(&cluster, dir.path());
+}
+
+/// Every cell is a task, a failure is a row like any other, and nothing is run twice.
+fn cells_of_a_sweep(cluster: &Cluster, folder: &Path) {
+    let out = folder.join("sweep");
+    let flags = ["--json", "sweep", "--out", text(&out), "--vary", "steps=2,3,nonsense"];
+    let data = "generated:digits?examples=300";
+    let command = ["--", "train", "--model", "softmax", "--no-tensorboard", "--data", data];
+    let first = cluster.paceline(&flags).args(command).output().unwrap();
+    let said = talk(&first);
+    assert_eq!(first.status.code(), Some(1), "a cell failed: {said}");
+    assert!(said.contains("3 pieces of work in 3 tasks on"), "{said}");
+    let rows = || -> Vec<Value> {
+        let journal = std::fs::read_to_string(out.join("sweep.jsonl")).unwrap();
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert_eq!(rows().len(), 3);
+    for row in rows() {
+        assert!(!row["host"].as_str().unwrap().is_empty(), "{row}");
+        let bad = row["settings"][0][1] == "nonsense";
+        assert_eq!(row["failure"].is_object(), bad, "{row}");
+        assert!(bad || row["output"]["status"] == "done", "{row}");
+    }
+    let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
+    assert!(page.contains("Measured by tasks of an engine on"), "the page says where");
+    // The journal has everything: Spark is not even looked for.
+    let mut again = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    again.args(flags).args(["--engine", "spark", "--spark-submit", "/nowhere"]).args(command);
+    let again = again.output().unwrap();
+    assert!(talk(&again).contains("3 of 3 cells were there already"), "{}", talk(&again));
+    assert_eq!(rows().len(), 3);
 }
 
 const TRAIN: [&str; 15] = [

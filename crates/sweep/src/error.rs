@@ -116,6 +116,36 @@ pub enum SweepError {
         /// Its last words.
         reason: String,
     },
+    /// Work that was handed out by no sweep, or cut off.
+    #[error("line {line} of the work cannot be understood")]
+    BadWork {
+        /// From 1.
+        line: usize,
+        /// What the parser said.
+        source: io::Error,
+    },
+    /// Work handed out by another version of the program.
+    #[error("the work was handed out by {theirs}, this is {ours}")]
+    Foreign {
+        /// Program and version that handed it out.
+        theirs: String,
+        /// This program and its version.
+        ours: String,
+    },
+    /// This machine does not see the sweep.
+    #[error("`{}` holds no sweep, seen from this machine", .path.display())]
+    Unseen {
+        /// The sweep's folder.
+        path: PathBuf,
+    },
+    /// Whoever was to run these cells did not.
+    #[error("{cells} cells were not run, first `{first}`")]
+    Unfinished {
+        /// How many.
+        cells: usize,
+        /// One of them.
+        first: String,
+    },
     /// Somebody asked to stop.
     #[error("stopped")]
     Interrupted,

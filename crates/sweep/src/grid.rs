@@ -7,6 +7,7 @@
 use crate::error::SweepError;
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -46,7 +47,7 @@ impl Default for Settings {
 }
 
 /// One command to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     /// What tells it from all others; also its folder's name.
     pub key: String,

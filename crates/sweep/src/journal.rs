@@ -31,6 +31,9 @@ pub struct Row {
     pub output: Value,
     /// What the machine did meanwhile, by column.
     pub machine: BTreeMap<String, MeanPeak>,
+    /// Host it ran on, where an engine chose it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// Why a cell failed.

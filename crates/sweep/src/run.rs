@@ -53,8 +53,13 @@ impl Places {
     /// # Errors
     /// A placeholder that nothing fills.
     pub fn arguments(&self, cell: &Cell) -> Result<Vec<String>, SweepError> {
+        self.arguments_in(cell, &self.cell(cell))
+    }
+
+    /// The command line of a cell that runs in `folder`.
+    fn arguments_in(&self, cell: &Cell, folder: &Path) -> Result<Vec<String>, SweepError> {
         let mut names = self.names();
-        names.insert("cell".to_owned(), self.cell(cell).display().to_string());
+        names.insert("cell".to_owned(), folder.display().to_string());
         cell.arguments.iter().map(|argument| fill(argument, &names, &[])).collect()
     }
 }
@@ -123,14 +128,23 @@ impl Runner<'_> {
     /// # Errors
     /// The program cannot be started or a file not be written. What goes wrong inside is in the row.
     pub fn run(&self, recipe: &Recipe, cell: &Cell) -> Result<Option<Row>, SweepError> {
-        let folder = self.places.cell(cell);
-        let write = |source| SweepError::Write { path: folder.clone(), source };
+        self.run_in(&recipe.discard, cell, &self.places.cell(cell))
+    }
+
+    /// Runs a cell in a folder of its own.
+    pub(crate) fn run_in(
+        &self,
+        discard: &[String],
+        cell: &Cell,
+        folder: &Path,
+    ) -> Result<Option<Row>, SweepError> {
+        let write = |source| SweepError::Write { path: folder.to_owned(), source };
         if folder.exists() {
             // An earlier attempt was cut off; what it left is not a result.
-            fs::remove_dir_all(&folder).map_err(write)?;
+            fs::remove_dir_all(folder).map_err(write)?;
         }
-        fs::create_dir_all(&folder).map_err(write)?;
-        let arguments = self.places.arguments(cell)?;
+        fs::create_dir_all(folder).map_err(write)?;
+        let arguments = self.places.arguments_in(cell, folder)?;
         let log = folder.join("log.txt");
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ran = self.child(&arguments, &log, self.timeout)?;
@@ -138,7 +152,7 @@ impl Runner<'_> {
             return Ok(None);
         }
         if !self.keep_all {
-            tidy(&folder, &recipe.discard);
+            tidy(folder, discard);
         }
         Ok(Some(Row {
             cell: cell.key.clone(),
@@ -149,6 +163,7 @@ impl Runner<'_> {
             failure: failure(&ran, &log),
             output: ran.output,
             machine: ran.machine,
+            host: None,
         }))
     }
 

@@ -138,6 +138,14 @@ pub(super) fn dispatch(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<
     }
 }
 
+/// Whether the model, or the run to go on with, is one of streams.
+pub(super) fn concerns(args: &Flags) -> bool {
+    match &args.resume {
+        Some(name) => find_run(&args.out, name).is_ok_and(|run| is_stream_run(&run)),
+        None => args.model.as_deref().is_some_and(is_stream_model),
+    }
+}
+
 /// Whether a model's name means the one that learns from streams.
 pub(super) fn is_stream_model(name: &str) -> bool {
     name.replace('_', "-") == sparse_logistic::NAME

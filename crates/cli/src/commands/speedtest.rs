@@ -3,7 +3,7 @@
 //! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
-use crate::engine::{self, Engine, EngineArgs};
+use crate::engine::{self, Engine, EngineArgs, MEASURING};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
@@ -166,11 +166,13 @@ fn distribute(
     let work = Work {
         name: "paceline speedtest".into(),
         arguments: ["--json", "--quiet", "task", "speedtest"].map(str::to_owned).to_vec(),
+        settings: MEASURING,
         kind: WorkKind::Slices { heading, slices: lines.collect() },
     };
     if pieces > 0 {
         let bar = terminal.progress("measuring", None, Unit::Items("settings"));
-        let outcome = engine::run(spark, &work, &stop, terminal, &mut || {
+        let spark = spark.with_partitions(pieces);
+        let outcome = engine::run(&spark, &work, &stop, terminal, &mut || {
             if let Ok((done, total)) = test.progress() {
                 bar.set_total(total);
                 bar.set(done);

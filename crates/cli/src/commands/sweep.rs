@@ -2,15 +2,19 @@
 //!
 //! Cells, journal and findings are `paceline_sweep`; here they meet the terminal.
 
+mod spark;
+
+use crate::engine::EngineArgs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context;
 use paceline_runs::{Machine, write_atomically};
 use paceline_sweep::{
-    Cell, Findings, Journal, Places, Recipe, Runner, Settings, SweepError, analyse, csv, html,
+    Cell, Findings, Journal, Places, Recipe, Row, Runner, Settings, SweepError, analyse, csv, html,
     markdown, parse_vary, recipes, table,
 };
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +28,10 @@ Examples:
   paceline sweep --vary batch-size=10,50,100 --vary lr=0.01,0.1 -- train --model softmax --data digits --epochs 2
 
 The same call continues an interrupted sweep; cells that are done are not run again. `paceline list recipes` lists what comes
-with the program. A recipe's page puts the published figures beside the measured ones.")]
+with the program. A recipe's page puts the published figures beside the measured ones.
+
+With --engine spark every cell is a task. Tasks on one host disturb each other's measurements: --spark-conf spark.task.cpus=N gives
+each one N cores to itself.")]
 pub struct Args {
     /// A recipe: a file, or the name of one that comes with the program
     recipe: Option<String>,
@@ -58,6 +65,8 @@ pub struct Args {
     /// Only say what would be run
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// The command to sweep, or further arguments for the recipe's
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -73,6 +82,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.dry_run {
         return dry_run(&recipe, &places, &cells, terminal);
     }
+    let spark = args.engine.spark()?;
     let cancel = terminal.interrupt()?;
     let mut journal = Journal::open(&places.out).map_err(explain)?;
     let timeout = args.timeout.or(recipe.timeout);
@@ -98,9 +108,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         other => other.map_err(explain)?,
     }
-    let interrupted = run_cells(args, &recipe, &cells, &runner, &mut journal, terminal)?;
+    let interrupted = match &spark {
+        Some(spark) => {
+            spark::run_cells(args, spark, &recipe, &cells, &runner, &mut journal, terminal)?
+        }
+        None => run_cells(args, &recipe, &cells, &runner, &mut journal, terminal)?,
+    };
     let found = analyse(&recipe, &settings, &cells, journal.rows());
-    let files = write(&recipe, &settings, &places, &found)?;
+    let files = write(&recipe, &settings, &places, &found, &hosts(&cells, &journal))?;
     show(&found, terminal)?;
     terminal.note(format!("page: {}", files[0].display()));
     terminal.json(&json!({
@@ -138,10 +153,7 @@ fn run_cells(
     journal: &mut Journal,
     terminal: &Terminal,
 ) -> anyhow::Result<bool> {
-    let is_done = |journal: &Journal, cell: &Cell| {
-        journal.find(&cell.key).is_some_and(|row| row.failure.is_none() || !args.retry_failed)
-    };
-    let there = cells.iter().filter(|cell| is_done(journal, cell)).count();
+    let there = cells.iter().filter(|cell| args.is_done(journal, cell)).count();
     if there > 0 {
         terminal.note(format!("{there} of {} cells were there already", cells.len()));
     }
@@ -149,7 +161,7 @@ fn run_cells(
     let mut done = there as u64;
     bar.set(done);
     for cell in cells {
-        if is_done(journal, cell) {
+        if args.is_done(journal, cell) {
             continue;
         }
         bar.message(format!("· {}", cell.label()));
@@ -157,10 +169,7 @@ fn run_cells(
             return Ok(true);
         }
         let Some(row) = runner.run(recipe, cell).map_err(explain)? else { return Ok(true) };
-        match &row.failure {
-            Some(failure) => terminal.warn(format!("{}: {}", cell.label(), failure.reason)),
-            None => terminal.note(format!("{}: {:.2} s", cell.label(), row.seconds)),
-        }
+        tell_row(cell, &row, terminal);
         journal.add(row).map_err(explain)?;
         done += 1;
         bar.set(done);
@@ -168,7 +177,21 @@ fn run_cells(
     Ok(false)
 }
 
+/// Says what became of a cell.
+fn tell_row(cell: &Cell, row: &Row, terminal: &Terminal) {
+    let place = row.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+    match &row.failure {
+        Some(failure) => terminal.warn(format!("{}{place}: {}", cell.label(), failure.reason)),
+        None => terminal.note(format!("{}{place}: {:.2} s", cell.label(), row.seconds)),
+    }
+}
+
 impl Args {
+    /// Whether a cell need not be run.
+    fn is_done(&self, journal: &Journal, cell: &Cell) -> bool {
+        journal.find(&cell.key).is_some_and(|row| row.failure.is_none() || !self.retry_failed)
+    }
+
     fn resolve(&self) -> anyhow::Result<(Recipe, Settings)> {
         let vary = self
             .vary
@@ -249,22 +272,28 @@ fn dry_run(
     Ok(Exit::Done)
 }
 
+/// Hosts that an engine chose for these cells.
+fn hosts<'a>(cells: &[Cell], journal: &'a Journal) -> BTreeSet<&'a str> {
+    cells.iter().filter_map(|cell| journal.find(&cell.key)?.host.as_deref()).collect()
+}
+
 /// Page, Markdown, CSV and JSON, in that order.
 fn write(
     recipe: &Recipe,
     settings: &Settings,
     places: &Places,
     found: &Findings,
+    hosts: &BTreeSet<&str>,
 ) -> anyhow::Result<Vec<PathBuf>> {
     let machine = Machine::detect();
-    let footer = format!(
-        "Measured on {}: {}, {} cores, Linux {}. Written by Paceline {}.",
-        machine.host,
-        machine.cpu,
-        machine.cores,
-        machine.kernel,
-        env!("CARGO_PKG_VERSION")
-    );
+    let measured = if hosts.is_empty() {
+        let Machine { host, cpu, cores, kernel, .. } = machine;
+        format!("Measured on {host}: {cpu}, {cores} cores, Linux {kernel}.")
+    } else {
+        let hosts: Vec<&str> = hosts.iter().copied().collect();
+        format!("Measured by tasks of an engine on {}.", hosts.join(", "))
+    };
+    let footer = format!("{measured} Written by Paceline {}.", env!("CARGO_PKG_VERSION"));
     let mut files = Vec::new();
     for (ending, text) in [
         ("html", html(recipe, settings, found, &footer)),
@@ -298,7 +327,7 @@ fn show(found: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
 }
 
 /// Adds what the user can do.
-fn explain(error: SweepError) -> anyhow::Error {
+pub(super) fn explain(error: SweepError) -> anyhow::Error {
     let hint = match &error {
         SweepError::Busy { .. } => Some("wait for it, or choose another folder with --out"),
         SweepError::Vary { .. } => Some("write --vary flag=a,b,c"),
@@ -307,6 +336,10 @@ fn explain(error: SweepError) -> anyhow::Error {
             "placeholders are {data}, {cell}, {out}, {repeat}, {cores}, the axes and the [scaled] numbers",
         ),
         SweepError::Setup { .. } => Some("setup.log in the sweep's folder says more"),
+        SweepError::Unseen { .. } => {
+            Some("the sweep's folder must lie where every executor sees it under the same path")
+        }
+        SweepError::Unfinished { .. } => Some("the same call goes on with them"),
         _ => None,
     };
     let exit = match &error {
@@ -314,6 +347,8 @@ fn explain(error: SweepError) -> anyhow::Error {
         | SweepError::Scale { .. }
         | SweepError::TooMany { .. }
         | SweepError::Placeholder { .. } => Exit::Usage,
+        SweepError::Unfinished { .. } => Exit::Retry,
+        SweepError::Interrupted => Exit::Interrupted,
         _ => Exit::Failed,
     };
     let result: Result<(), SweepError> = Err(error);

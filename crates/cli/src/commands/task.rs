@@ -5,6 +5,7 @@
 
 use crate::failure::Exit;
 use crate::terminal::Terminal;
+use anyhow::Context;
 use paceline_data::prepare::{self, Slice};
 use paceline_data::speedtest::{self, PageCache};
 use paceline_data::store::LocalStore;
@@ -28,6 +29,8 @@ enum Kind {
     },
     /// Measure cells of `paceline speedtest`, read from standard input
     Speedtest,
+    /// Run cells of `paceline sweep`, read from standard input
+    Sweep,
 }
 
 /// Works.
@@ -45,6 +48,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             let cache = PageCache::default();
             let done = speedtest::measure_cells(&mut io::stdin().lock(), &cache, &cancel);
             terminal.json(&done.or_else(super::speedtest::dress)?)?;
+        }
+        Kind::Sweep => {
+            let program = std::env::current_exe().context("cannot find the program itself")?;
+            let done = paceline_sweep::run_cells(&mut io::stdin().lock(), &program, &cancel);
+            terminal.json(&done.map_err(super::sweep::explain)?)?;
         }
     }
     Ok(Exit::Done)

@@ -36,9 +36,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let _page =
         flags.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
     let spark = args.engine.spark()?;
-    if spark.is_none()
-        && let Some(exit) = super::learn::dispatch(flags, terminal)?
-    {
+    if spark.is_some() && super::learn::concerns(flags) {
+        return Err(usage("rows are learned by one process", "leave out --engine spark"));
+    }
+    if let Some(exit) = super::learn::dispatch(flags, terminal)? {
         return Ok(exit); // rows of sparse features have a learner of their own
     }
     let (mut spec, start) = match &flags.resume {

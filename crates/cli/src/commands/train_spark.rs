@@ -8,30 +8,16 @@ use crate::engine::{self, EngineArgs};
 use crate::failure::{Exit, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
+use clap::{Id, parser::ValueSource};
 use paceline_cluster::ClusterKey;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_runs::Summary;
 use paceline_trainer::{RunSpec, Start};
+use std::ffi::OsString;
 use std::path::Path;
 
-/// Flags with a value that are not passed on: Spark's own, and those that are said anew.
-const DROPPED: [&str; 13] = [
-    "--engine",
-    "--spark-master",
-    "--spark-conf",
-    "--spark-submit",
-    "--spark-binary",
-    "--spark-wait",
-    "--partitions",
-    "--data",
-    "-d",
-    "--out",
-    "--init",
-    "--threads",
-    "--resume",
-];
-/// Flags without a value that are not passed on.
-const DROPPED_SWITCHES: [&str; 4] = ["--json", "--quiet", "-q", "--evaluator"];
+/// Flags that are not passed on because they are said anew below, or are meant for this process.
+const OWN: [&str; 7] = ["data", "out", "init", "threads", "resume", "serve", "evaluator"];
 
 /// Trains by tasks of Spark.
 pub(super) fn exec(
@@ -54,9 +40,8 @@ pub(super) fn exec(
     paceline_trainer::check(spec, &parts).map_err(super::train_show::explain)?;
     drop(parts);
     let tasks = tasks(spec);
-    let words: Vec<String> = std::env::args().skip_while(|word| word != "train").skip(1).collect();
     let mut arguments: Vec<String> = ["--json", "--quiet", "node"].map(str::to_owned).to_vec();
-    arguments.extend(passed_on(&words));
+    arguments.extend(passed_on(std::env::args_os().collect())?);
     let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     say("--data", absolute(&spec.data)?);
     let out = std::path::absolute(&flags.out)?;
@@ -72,6 +57,7 @@ pub(super) fn exec(
     let work = Work {
         name: format!("paceline train {}", spec.model),
         arguments,
+        settings: &[],
         kind: WorkKind::Cluster { tasks: tasks.clone(), key },
     };
     let outcome = engine::run(spark, &work, &cancel, terminal, &mut || {})?;
@@ -95,47 +81,70 @@ fn absolute(data: &str) -> anyhow::Result<String> {
     }
 }
 
-/// The command line without what is dropped.
-fn passed_on(words: &[String]) -> Vec<String> {
+/// What was typed behind `train`, as far as `node` knows the flag too.
+fn passed_on(typed: Vec<OsString>) -> anyhow::Result<Vec<String>> {
+    let mut program = crate::command();
+    program.build();
+    let matches = program.clone().try_get_matches_from(typed)?;
+    let both = program.find_subcommand("train").zip(program.find_subcommand("node"));
+    let (train, node) = both.context("there are the commands train and node")?;
+    let matches = matches.subcommand_matches("train").context("this is the command train")?;
+    let known = |id: &Id| node.get_arguments().any(|argument| argument.get_id() == id);
     let mut kept = Vec::new();
-    let mut words = words.iter().peekable();
-    while let Some(word) = words.next() {
-        let (name, has_value) = match word.split_once('=') {
-            Some((name, _)) => (name, true),
-            None => (word.as_str(), false),
-        };
-        if DROPPED_SWITCHES.contains(&name) {
+    for argument in train.get_arguments() {
+        let id = argument.get_id();
+        let typed = matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let Some(name) = argument.get_long().filter(|_| typed && known(id)) else { continue };
+        if argument.is_global_set() || OWN.contains(&id.as_str()) {
             continue;
         }
-        if DROPPED.contains(&name) {
-            // `--resume` may stand alone.
-            if !has_value
-                && words.peek().is_some_and(|next| name != "--resume" || !next.starts_with('-'))
-            {
-                words.next();
+        if argument.get_action().takes_values() {
+            for value in matches.get_raw(id.as_str()).into_iter().flatten() {
+                let value = value.to_str().with_context(|| format!("--{name} is not UTF-8"))?;
+                kept.push(format!("--{name}={value}"));
             }
-            continue;
+        } else {
+            kept.push(format!("--{name}"));
         }
-        // A short flag with its value in the same word: `-dDIR`.
-        if word.starts_with("-d") {
-            continue;
-        }
-        kept.push(word.clone());
     }
-    kept
+    Ok(kept)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn passed(line: &str) -> String {
+        passed_on(line.split_whitespace().map(OsString::from).collect()).unwrap().join(" ")
+    }
+
     #[test]
     fn what_is_meant_for_spark_does_not_reach_the_tasks() {
-        let line = "--model lenet -d digits --engine=spark --spark-conf spark.a=b --spark-conf=spark.c=d \
-                    --workers 2 -q --out runs --resume --epochs 3 --init=w.safetensors -b32";
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        assert_eq!(passed_on(&words).join(" "), "--model lenet --workers 2 --epochs 3 -b32");
-        let words = ["--resume", "runs/x", "--steps=5", "-ddigits"].map(str::to_owned);
-        assert_eq!(passed_on(&words), ["--steps=5"]);
+        let line = "paceline --quiet train --model lenet -d digits --engine=spark --spark-conf spark.a=b \
+                    --spark-conf=spark.c=d --workers 2 --json --out runs --serve --epochs 3 --init=w.safetensors \
+                    --freeze -b32 --lr 0.5";
+        let kept = passed(line);
+        let mut words: Vec<&str> = kept.split(' ').collect();
+        words.sort_unstable();
+        let wanted = [
+            "--batch-size=32",
+            "--epochs=3",
+            "--freeze",
+            "--lr=0.5",
+            "--model=lenet",
+            "--workers=2",
+        ];
+        assert_eq!(words, wanted);
+        assert_eq!(passed("paceline train --resume runs/x --steps=5"), "--steps=5");
+    }
+
+    #[test]
+    fn what_is_passed_on_is_understood_by_a_task() {
+        let kept = passed(
+            "paceline train -m lenet -ddigits -s ps-async --workers 2 --ps 1 --on-loss stop",
+        );
+        let line = "paceline node --data digits";
+        let line = line.split(' ').chain(kept.split(' '));
+        crate::command().try_get_matches_from(line).unwrap();
     }
 }

@@ -57,6 +57,8 @@ pub struct Work {
     pub name: String,
     /// Arguments of the binary; it answers with one JSON document on its standard output.
     pub arguments: Vec<String>,
+    /// Settings of Spark that suit this work; the user's own win.
+    pub settings: &'static [(&'static str, &'static str)],
     /// What it is given beside them.
     pub kind: WorkKind,
 }
@@ -196,6 +198,13 @@ struct Spec<'a> {
 }
 
 impl Spark {
+    /// The same with so many tasks where the user named no number.
+    #[must_use]
+    pub fn with_partitions(&self, tasks: usize) -> Self {
+        let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
+        Self { partitions: self.partitions.or(Some(tasks)), ..self.clone() }
+    }
+
     /// Runs the work to its end. `tell` is called with every event, and with `None` a few times a second.
     ///
     /// # Errors
@@ -302,7 +311,7 @@ impl Spark {
             // A cluster that lost a member ends with its own words, and goes on when the user says so.
             settings.push(("spark.stage.maxConsecutiveAttempts", "1"));
         }
-        let own = settings.into_iter();
+        let own = settings.into_iter().chain(work.settings.iter().copied());
         let theirs = self.conf.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         for (key, value) in own.chain(theirs) {
             arguments.extend(["--conf".into(), format!("{key}={value}")]);

@@ -58,6 +58,7 @@ pub(super) fn exec(
     let work = Work {
         name: "paceline prepare".into(),
         arguments: arguments.map(str::to_owned).to_vec(),
+        settings: &[],
         kind: WorkKind::Slices { heading, slices: lines.collect() },
     };
     let bar = terminal.progress("preparing", None, Unit::Items("photos"));

@@ -5,8 +5,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// What tests compare with. TensorFlow itself is not here: it is large, and `versus` shows what it reads.
-const TEST_ENVIRONMENT: Environment =
-    Environment { folder: "test-env", packages: &["tensorboard==2.21.0", "numpy==2.4.6"] };
+const TEST_ENVIRONMENT: Environment = Environment {
+    folder: "test-env",
+    packages: &[
+        "tensorboard==2.21.0",
+        "numpy==2.4.6",
+        // Kubernetes' own description of the files in deploy/kubernetes.
+        "kubeflow-trainer-api==2.3.0",
+        "pyyaml==6.0.3",
+    ],
+};
 
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {

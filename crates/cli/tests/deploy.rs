@@ -107,6 +107,18 @@ fn every_file_is_in_the_table() {
     }
 }
 
+/// Fields change their names between releases, and a service that does not know one may drop it without a word.
+#[test]
+fn kubernetes_own_models_know_every_field() {
+    let Some(python) = paceline_testing::python("kubeflow_trainer_api, yaml") else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/kubernetes_schema.py");
+    let files = ["jobset.yaml", "trainjob.yaml", "tfjob.yaml"]
+        .map(|name| deploy().join("kubernetes").join(name));
+    let output = Command::new(python).arg(script).args(files).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "");
+}
+
 #[test]
 fn jobset_gives_every_pod_its_rank_and_the_first_ones_name() {
     let job = yaml("kubernetes/jobset.yaml");
@@ -178,7 +190,9 @@ fn trainjob_renames_what_the_trainer_sets() {
     let found = from_environment(&|name| variables.get(name).map(|value| (*value).to_owned()));
     let found = found.unwrap().unwrap();
     assert_eq!((found.own, found.tasks().len() as i64), (TaskId::new(Role::Worker, 2), nodes));
-    volumes_are_mounted(at(&job, "spec.podTemplateOverrides.0.spec"));
+    let patch = at(&job, "spec.runtimePatches.0.trainingRuntimeSpec.template.spec");
+    assert_eq!(text(patch, "replicatedJobs.0.name"), "node");
+    volumes_are_mounted(at(patch, "replicatedJobs.0.template.spec.template.spec"));
 }
 
 #[test]

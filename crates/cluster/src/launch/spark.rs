@@ -174,7 +174,9 @@ impl SparkError {
                     .to_owned()
             }
             Self::TooFewSlots { .. } => {
-                "ask for fewer tasks, or give Spark more cores; spark.task.cpus says how many a task takes".to_owned()
+                "ask for fewer tasks, or for more executors or cores by --spark-conf spark.executor.instances=… or \
+                 spark.executor.cores=…; spark.task.cpus says how many cores a task takes"
+                    .to_owned()
             }
             Self::Stage { log, .. } | Self::Ended { log, .. } => {
                 format!("all that Spark said is in `{}`", log.display())
@@ -302,7 +304,9 @@ impl Spark {
         std::fs::hard_link(&self.binary, &binary)
             .or_else(|_| std::fs::copy(&self.binary, &binary).map(drop))
             .map_err(|source| SparkError::Write { path: binary.clone(), source })?;
-        let mut arguments: Vec<String> = vec!["--name".into(), work.name.clone()];
+        // The driver stays here: it reads its job from this machine, and we hear what it says.
+        let mut arguments: Vec<String> =
+            ["--deploy-mode", "client", "--name", &work.name].map(str::to_owned).to_vec();
         if let Some(master) = &self.master {
             arguments.extend(["--master".into(), master.clone()]);
         }
@@ -310,6 +314,8 @@ impl Spark {
         if matches!(work.kind, WorkKind::Cluster { .. }) {
             // A cluster that lost a member ends with its own words, and goes on when the user says so.
             settings.push(("spark.stage.maxConsecutiveAttempts", "1"));
+            // Tasks that wait for each other need executors that stay; some sites let them come and go.
+            settings.push(("spark.dynamicAllocation.enabled", "false"));
         }
         let own = settings.into_iter().chain(work.settings.iter().copied());
         let theirs = self.conf.iter().map(|(key, value)| (key.as_str(), value.as_str()));

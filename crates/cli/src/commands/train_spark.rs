@@ -39,7 +39,7 @@ pub(super) fn exec(
     let parts = train::open(spec, terminal)?;
     paceline_trainer::check(spec, &parts).map_err(super::train_show::explain)?;
     drop(parts);
-    let tasks = tasks(spec);
+    let tasks = tasks(spec.workers, spec.servers, spec.evaluator);
     let mut arguments: Vec<String> = ["--json", "--quiet", "node"].map(str::to_owned).to_vec();
     arguments.extend(passed_on(std::env::args_os().collect())?);
     let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);

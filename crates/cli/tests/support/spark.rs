@@ -9,9 +9,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Hosts of the workers.
-pub const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+pub(crate) const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     environment: PathBuf,
     master: u16,
     workers: Vec<u16>,
@@ -21,7 +21,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts master and workers, one core each; `None` where there is no Spark.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let environment = paceline_testing::spark()?;
         let folder = tempfile::tempdir().unwrap();
         let mut cluster = Self {
@@ -45,7 +45,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("spark://{}:{}", HOSTS[0], self.master)
     }
 
@@ -66,14 +66,14 @@ impl Cluster {
     }
 
     /// `paceline` with the flags for this cluster.
-    pub fn paceline(&self, args: &[&str]) -> Command {
+    pub(crate) fn paceline(&self, args: &[&str]) -> Command {
         let mut command = paceline(&self.environment, args);
         command.args(["--spark-master", &self.url()]);
         command
     }
 
     /// Process ids of the executors on a host.
-    pub fn executors(&self, host: &str) -> Vec<u32> {
+    pub(crate) fn executors(&self, host: &str) -> Vec<u32> {
         let place = HOSTS.iter().position(|known| *known == host).unwrap();
         let worker = format!("spark://Worker@{host}:{}", self.workers[place]);
         let mut found = Vec::new();
@@ -116,7 +116,7 @@ fn home(environment: &Path) -> PathBuf {
 }
 
 /// `paceline` with the flags and variables for this Spark, small enough for a test.
-pub fn paceline(environment: &Path, args: &[&str]) -> Command {
+pub(crate) fn paceline(environment: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
     command
         .args(args)
@@ -136,7 +136,7 @@ pub fn paceline(environment: &Path, args: &[&str]) -> Command {
     command
 }
 
-pub fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
 }
 

@@ -141,7 +141,7 @@ pub(super) fn reason(log: &Path) -> String {
         !stack
             && (line.contains("Exception") || line.contains("rror:") || line.contains("JAVA_HOME"))
     };
-    let line = lines().find(telling).or_else(|| lines().last()).unwrap_or("it said nothing");
+    let line = lines().find(telling).or_else(|| lines().next_back()).unwrap_or("it said nothing");
     // Java puts the class in front of the words.
     let line = line.strip_prefix("Exception in thread \"main\" ").unwrap_or(line);
     line.chars().take(400).collect()

@@ -311,7 +311,7 @@ fn ssh_script_starts_every_task_of_the_cluster_file() {
 fn mpi_script_tells_mpirun_from_our_own_flags() {
     let dir = tempfile::tempdir().unwrap();
     let mpirun = dir.path().join("mpirun");
-    std::fs::write(&mpirun, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    std::fs::write(&mpirun, "#!/bin/sh\nprintf '%s\\n' \"$*\"\n").unwrap();
     Command::new("chmod").arg("+x").arg(&mpirun).status().unwrap();
     let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
     let run = |args: &[&str]| {

@@ -12,7 +12,7 @@ const ROUNDS: usize = 3;
 
 const CAVEATS: &[&str] = &[
     "Images per second of the step loop, one thread per process; the same global batch on one process and on two. Half the ratio of two processes to one is the efficiency.",
-    "\"half the batch\" is one process with the batch that each of the two has: what is missing to twice its rate is the exchange, what is missing beyond that is that smaller batches are slower. AlexNet reads its 61 million weights once per step whatever the batch.",
+    "\"half the batch\" is one process with the batch that each of the two has: what is missing to twice its rate is the exchange, what is missing beyond that is that smaller batches are slower (for AlexNet probably because its 61 million weights are passed over every step whatever the batch; not profiled).",
     "Our side reads its images (MNIST from its files, 224-pixel images generated and kept); DDP trains on one random batch that stays in memory.",
 ];
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// One side of a comparison. A measurement is a rate: more is better.
 pub enum Side {
@@ -102,6 +103,10 @@ pub struct Outcome {
     pub sides: Vec<(String, Vec<f64>)>,
 }
 
+/// Pause before each measurement: threads of OpenMP and OpenBLAS spin for a few hundred milliseconds
+/// after their last product, on cores that the next side is to have for itself.
+const SETTLE: Duration = Duration::from_millis(700);
+
 /// Measures all sides `rounds` times, rotating who goes first. The first side is ours.
 pub fn run(
     work: &str,
@@ -114,6 +119,7 @@ pub fn run(
     for round in 0..rounds {
         for turn in 0..count {
             let side = (round + turn) % count;
+            std::thread::sleep(SETTLE);
             let rate = sides[side]
                 .measure()
                 .with_context(|| format!("{work}: {} failed", sides[side].name()))?;

@@ -6,6 +6,9 @@
 //! chance; kernels are deterministic because a task's share of the work follows from shape and
 //! thread count alone, and sums of tasks are added in task order.
 
+mod placement;
+
+use self::placement::Placement;
 use std::{
     any::Any,
     cell::UnsafeCell,
@@ -15,6 +18,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, Thread},
+    time::Instant,
 };
 
 /// Rounds of the spin loop before a thread sleeps, some tens of microseconds: longer than the gap
@@ -26,6 +30,8 @@ const OPEN: u64 = 1;
 const INSIDE: u64 = 2;
 const INSIDE_MASK: u64 = 0xfffe;
 const NUMBER_SHIFT: u32 = 16;
+/// The counter of threads inside has 15 bits.
+const MOST_THREADS: usize = 1 << 14;
 
 /// Threads for fork-join loops; clones share the same threads.
 ///
@@ -55,6 +61,7 @@ struct Shared {
     stop: AtomicBool,
     sleepers: AtomicUsize,
     caller: Mutex<Option<Thread>>,
+    placement: Placement,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -79,11 +86,11 @@ impl Pool {
             stop: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             caller: Mutex::new(None),
+            placement: Placement::new(threads.clamp(1, MOST_THREADS)),
             panic: Mutex::new(None),
         });
-        // A thread that cannot be started is a thread less, not a failed run. The counter of
-        // threads inside has 15 bits.
-        let workers = (1..threads.min(1 << 14))
+        // A thread that cannot be started is a thread less, not a failed run.
+        let workers = (1..threads.min(MOST_THREADS))
             .map_while(|thread| {
                 let shared = Arc::clone(&shared);
                 thread::Builder::new()
@@ -173,6 +180,7 @@ impl Shared {
         }
         self.next.store(0, Ordering::Relaxed);
         let number = (self.state.load(Ordering::Relaxed) >> NUMBER_SHIFT) + 1;
+        self.placement.settle(0, number, &mut None);
         self.state.store((number << NUMBER_SHIFT) | OPEN, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             for worker in workers.iter().take(tasks - 1) {
@@ -225,11 +233,13 @@ impl Shared {
     /// A worker's life: wait for a job not seen yet, enter it if it is still open, leave.
     fn work(&self, thread: usize) {
         let mut seen = 0;
+        let mut aside: Option<Instant> = None;
         while let Some(number) = self.await_job(seen) {
             seen = number;
             if !self.enter(number) {
                 continue;
             }
+            self.placement.settle(thread, number, &mut aside);
             // SAFETY: inside an open job, so the caller keeps the closure alive and unchanged.
             #[allow(unsafe_code)]
             let job = unsafe { (*self.job.get()).map(|(task, tasks)| (&*task, tasks)) };

@@ -6,6 +6,7 @@
 
 mod advisor;
 pub mod benchmarks;
+mod cable;
 mod cluster;
 mod contest;
 mod data;

@@ -4,24 +4,24 @@
 //! Two network namespaces stand for two machines: one with the server and worker 0, one with worker 1. Needs
 //! root and `ip`. Where the kernel has no `netem`, a small process carries the packets and delays them.
 
-use super::benchmarks;
 use super::contest::median;
 use super::paceline::Paceline;
+use super::{benchmarks, cable};
 use crate::environment;
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The link, both ways.
 const RATE: &str = "1800mbit";
 const DELAY: &str = "1ms";
-/// The same in the words of the relay.
-const BYTES_PER_SECOND: &str = "225e6";
-const DELAY_SECONDS: &str = "0.001";
+/// The same for the cable in user space.
+const BYTES_PER_SECOND: f64 = 225e6;
+const ONE_WAY: Duration = Duration::from_millis(1);
 const NEAR: &str = "10.78.0.1";
 const FAR: &str = "10.78.0.2";
 /// Rows of the click log, in two files.
@@ -41,8 +41,8 @@ const MODES: &[(&str, &str, &str, &str)] = &[
 /// Two hosts on one shaped cable.
 struct Lab {
     names: [String; 2],
-    /// Carries packets where the kernel cannot delay them.
-    relay: Option<Child>,
+    /// Whether the cable is one of ours, because the kernel cannot delay packets.
+    relayed: bool,
 }
 
 fn ip(words: &[&str]) -> anyhow::Result<()> {
@@ -51,9 +51,9 @@ fn ip(words: &[&str]) -> anyhow::Result<()> {
 }
 
 impl Lab {
-    fn new(root: &Path) -> anyhow::Result<Self> {
+    fn new() -> anyhow::Result<Self> {
         let names = ["near", "far"].map(|name| format!("pl-{}-{name}", std::process::id()));
-        let mut lab = Self { names, relay: None };
+        let mut lab = Self { names, relayed: false };
         let names = lab.names.clone();
         let [a, b] = names.each_ref().map(String::as_str);
         ip(&["netns", "add", a]).context("network namespaces need root")?;
@@ -67,7 +67,8 @@ impl Lab {
         };
         if shape(a).and_then(|()| shape(b)).is_err() {
             ip(&["-n", a, "link", "del", "cable"])?;
-            lab.relay = Some(relay(root, [a, b])?);
+            relay([a, b])?;
+            lab.relayed = true;
         }
         for (name, own, other) in [(a, NEAR, FAR), (b, FAR, NEAR)] {
             let whole = [own, "peer", other];
@@ -148,34 +149,19 @@ impl Lab {
     }
 }
 
-/// A cable in user space: two tunnel devices, moved into the namespaces, and a process between them.
-fn relay(root: &Path, names: [&str; 2]) -> anyhow::Result<Child> {
+/// A cable in user space: two tunnel devices, moved into the namespaces, and threads between them.
+fn relay(names: [&str; 2]) -> anyhow::Result<()> {
     let devices = ["a", "b"].map(|end| format!("pl{}{end}", std::process::id()));
-    let mut command = Command::new("python3");
-    command
-        .arg(root.join("xtask/peers/delayed_link.py"))
-        .args(&devices)
-        .args([BYTES_PER_SECOND, DELAY_SECONDS]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take().context("its output was piped")?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    if line.trim() != "ready" {
-        bail!("no cable can be made: neither netem nor /dev/net/tun works here");
-    }
+    cable::lay([&devices[0], &devices[1]], BYTES_PER_SECOND, ONE_WAY)?;
     for (device, name) in devices.iter().zip(names) {
         ip(&["link", "set", device, "netns", name])?;
-        ip(&["-n", name, "link", "set", device, "name", "cable", "mtu", "32000"])?;
+        ip(&["-n", name, "link", "set", device, "name", "cable", "mtu", cable::MTU])?;
     }
-    Ok(child)
+    Ok(())
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if let Some(relay) = &mut self.relay {
-            let _ = relay.kill();
-            let _ = relay.wait();
-        }
         for name in &self.names {
             let _ = ip(&["netns", "del", name]);
         }
@@ -219,7 +205,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     if !setting.key.exists() {
         environment::run(Command::new(&setting.program).args(["key", "new"]).arg(&setting.key))?;
     }
-    let lab = Lab::new(root)?;
+    let lab = Lab::new()?;
     let mut all: Vec<Figures> = MODES.iter().map(|_| Figures::default()).collect();
     for round in 0..ROUNDS {
         for (mode, figures) in all.iter_mut().enumerate() {
@@ -236,7 +222,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             eprintln!("{}, round {}: {rate:.2} updates/s", MODES[mode].0, round + 1);
         }
     }
-    benchmarks::write_body(root, "shaped", &section(&all, lab.relay.is_some())?)
+    benchmarks::write_body(root, "shaped", &section(&all, lab.relayed)?)
 }
 
 fn section(all: &[Figures], relayed: bool) -> anyhow::Result<String> {
@@ -271,7 +257,7 @@ fn section(all: &[Figures], relayed: bool) -> anyhow::Result<String> {
     if relayed {
         writeln!(
             text,
-            "- This kernel has no `netem`: packets go through a process that sends them at that rate and with that delay (`xtask/peers/delayed_link.py`)."
+            "- This kernel has no `netem`: packets go through threads that send them at that rate and with that delay (`xtask/src/versus/cable.rs`), on the same two cores."
         )?;
     }
     Ok(text)

@@ -9,6 +9,7 @@
 pub mod chart;
 mod comparison;
 pub mod csv;
+mod curves;
 pub mod diagnosis;
 mod escape;
 pub mod experiment;

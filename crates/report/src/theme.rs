@@ -36,6 +36,7 @@ pub const CHART_CSS: &str = "\
 .chart .axis path{stroke:var(--rule);stroke-width:1;fill:none}\
 .chart .dot{fill:var(--c);fill-opacity:.38;stroke:none}\
 .chart .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
+.chart .again{stroke-dasharray:5 4}\
 @media print{.chart .d1{stroke-dasharray:7 3}.chart .d2{stroke-dasharray:2 4}.chart .d3{stroke-dasharray:9 3 2 3}}\
 .chart .band{fill:var(--c);fill-opacity:.16;stroke:none}\
 .chart .area{fill:var(--c);fill-opacity:.62;stroke:none}\

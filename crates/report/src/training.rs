@@ -1,13 +1,13 @@
 //! Training runs as one page: what limits them first, then curves, time, resources, workers.
 
-use crate::chart::{Axis, Chart, Series, Stacked};
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
+use crate::curves;
 use crate::diagnosis::diagnose;
-use crate::page::{Card, Figure, Page, Tone};
+use crate::page::{Card, Page, Tone};
 use crate::table::{Column, Table};
 use crate::tasks;
-use crate::timeline::{self, PHASES};
+use crate::timeline;
 use paceline_analysis::scaling::{Rates, Scaling, scaling};
 use paceline_analysis::verdict::{Examples, Limit, Verdict};
 use paceline_runs::{Event, Machine, Record, Resources, RunState, Status, Summary};
@@ -169,9 +169,9 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
     page.section("What was run");
     page.table(&overview(runs, &names));
     page.section("Learning");
-    page.figures(&curves(runs, &names));
+    page.figures(&curves::learning(runs, &names));
     page.section("Where the time went");
-    page.figures(&time(runs, &names));
+    page.figures(&curves::time(runs, &names));
     let figures = timeline::resources(runs, &names);
     if !figures.is_empty() {
         page.section("What the machine did");
@@ -464,135 +464,4 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
         table.rows.push(row);
     }
     table
-}
-
-/// One curve per run, and per worker where there is one run only; `point` picks the coordinates out of an event, given seconds since
-/// the start.
-fn curve(
-    runs: &[RunView],
-    names: &[String],
-    (title, x, y): (&str, Axis, Axis),
-    point: impl Fn(&Event, f64) -> Option<(f64, f64)>,
-) -> Option<Figure> {
-    let mut chart = Chart::new(title, x, y);
-    for (index, (run, name)) in runs.iter().zip(names).enumerate() {
-        let mut by_task: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        for record in &run.records {
-            let event = record.event.as_ref();
-            if let Some(at) = event.and_then(|event| point(event, record.time - run.start())) {
-                by_task.entry(&record.task).or_default().push(at);
-            }
-        }
-        by_task.retain(|_, points| points.len() > 1);
-        let several = runs.len() == 1 && by_task.len() > 1;
-        // Beside other runs the chief speaks for all.
-        let shown = if several { by_task.len() } else { 1 };
-        for (place, (task, points)) in by_task.into_iter().take(shown).enumerate() {
-            let (label, colour) = if several { (task, place) } else { (&**name, index) };
-            chart = chart.with(Series::line(label, points).colour(colour));
-        }
-    }
-    if chart.series.is_empty() {
-        return None;
-    }
-    Some(figure(title, &chart, String::new()))
-}
-
-fn figure(title: &str, chart: &Chart, words: String) -> Figure {
-    Figure {
-        title: title.to_owned(),
-        colour: None,
-        key: Vec::new(),
-        svg: chart.svg(),
-        words,
-        notes: Vec::new(),
-    }
-}
-
-fn curves(runs: &[RunView], names: &[String]) -> Vec<Figure> {
-    let steps = || Axis::new("global step");
-    let seconds = || Axis::new("time").unit("s");
-    let loss = || Axis::new("loss").unit("nats").logarithmic();
-    let percent = || Axis::new("accuracy").unit("%");
-    // Step, loss and accuracy of an evaluation.
-    let test = |event: &Event| match event {
-        Event::Evaluation(it) => Some((it.step as f64, it.loss, it.accuracy)),
-        _ => None,
-    };
-    [
-        curve(runs, names, ("Training loss by step", steps(), loss()), |event, _| match event {
-            Event::Step(step) => Some((step.step as f64, step.loss)),
-            _ => None,
-        }),
-        curve(
-            runs,
-            names,
-            ("Training loss by time", seconds(), loss()),
-            |event, time| match event {
-                Event::Step(step) => Some((time, step.loss)),
-                _ => None,
-            },
-        ),
-        curve(runs, names, ("Test loss by step", steps(), loss()), |event, _| {
-            test(event).map(|(step, loss, _)| (step, loss))
-        }),
-        curve(runs, names, ("Test loss by time", seconds(), loss()), |event, time| {
-            test(event).map(|(_, loss, _)| (time, loss))
-        }),
-        curve(runs, names, ("Test accuracy by step", steps(), percent()), |event, _| {
-            test(event).map(|(step, _, accuracy)| (step, 100.0 * accuracy))
-        }),
-        curve(runs, names, ("Test accuracy by time", seconds(), percent()), |event, time| {
-            test(event).map(|(_, _, accuracy)| (time, 100.0 * accuracy))
-        }),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-/// From zero, unless the runs differ so much that the slow ones would lie on the ground.
-fn rate_axis(runs: &[RunView]) -> Axis {
-    let rates = || {
-        let rates = runs.iter().map(|run| run.summary.examples_per_second);
-        rates.filter(|rate| rate.is_finite() && *rate > 0.0)
-    };
-    let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
-    let axis = Axis::new("rate").unit("examples/s");
-    if most > 20.0 * least { axis.logarithmic() } else { axis.from_zero() }
-}
-
-fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
-    let shares = runs.iter().zip(names).map(|(run, name)| {
-        let shares = &run.summary.phases;
-        (name.clone(), vec![shares.input, shares.compute, shares.exchange, shares.wait])
-    });
-    let chart = Stacked {
-        title: "Share of each step".to_owned(),
-        parts: PHASES.map(str::to_owned).to_vec(),
-        rows: shares.collect(),
-        width: 460.0,
-    };
-    let words = "Input: waiting for data. Compute: the model. Exchange: moving gradients. Wait: for other workers.";
-    let mut figures = vec![Figure {
-        title: chart.title.clone(),
-        colour: None,
-        key: Vec::new(),
-        svg: chart.svg(),
-        words: words.to_owned(),
-        notes: Vec::new(),
-    }];
-    figures.extend(timeline::phases(runs, names));
-    figures.extend(curve(
-        runs,
-        names,
-        ("Examples per second", Axis::new("time").unit("s"), rate_axis(runs)),
-        |event, time| match event {
-            Event::Step(step) if step.seconds > 0.0 => {
-                Some((time, step.examples as f64 / step.seconds))
-            }
-            _ => None,
-        },
-    ));
-    figures
 }

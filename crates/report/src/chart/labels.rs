@@ -4,6 +4,7 @@ use super::frame::{Frame, TEXT, shortened, text_width};
 use super::marks::marker;
 use super::{Chart, Series, SeriesKind, at};
 use crate::escape::Escaped;
+use crate::theme;
 
 /// How much wider bold letters are.
 const BOLD: f64 = 1.08;
@@ -27,7 +28,7 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
             .series
             .iter()
             .position(|series| std::ptr::eq(series, wanted))
-            .map_or(0, |index| colours[index])
+            .map_or(0, |index| colours[index] % theme::COLOURS)
     };
     let mut ends: Vec<((f64, f64), &Series)> = beside(chart)
         .filter_map(|series| last_place(series, frame).map(|place| (place, series)))
@@ -35,9 +36,19 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
     ends.sort_by(|a, b| a.0.1.total_cmp(&b.0.1));
     let heights =
         apart(ends.iter().map(|end| end.0.1).collect(), TEXT * 1.25, frame.top, frame.bottom);
+    // Usually in the margin; beside the end of a line that stops early, if none of these names would
+    // lie over a line.
+    let early = |end: f64| end < frame.right * 0.8;
+    let drawn = places(chart, frame);
+    let inside = heights.iter().zip(&ends).all(|(height, ((end, _), series))| {
+        let width = text_width(&series.name) * BOLD + 8.0;
+        let over = |&(x, y): &(f64, f64)| {
+            x > end + 2.0 && x < end + 8.0 + width && (y - height).abs() < TEXT * 0.8
+        };
+        !early(*end) || (end + width < chart.size.0 && !drawn.iter().any(over))
+    });
     for (height, ((end, _), series)) in heights.into_iter().zip(ends) {
-        // Usually in the margin; beside the end of a line that stops early.
-        let x = if end < frame.right * 0.8 { end } else { frame.right } + 8.0;
+        let x = if early(end) && inside { end } else { frame.right } + 8.0;
         // Names are bold, and what hangs over the card is cut off there.
         let name = shortened(&series.name, (chart.size.0 - x) / BOLD + OVERHANG);
         out.push_str(&format!(
@@ -66,6 +77,31 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
             x += text_width(&series.name) + 30.0;
         }
     }
+}
+
+/// Places along everything that is drawn as a line, close enough that no name fits between two.
+fn places(chart: &Chart, frame: &Frame) -> Vec<(f64, f64)> {
+    let mut places = Vec::new();
+    for series in &chart.series {
+        let (SeriesKind::Points(points) | SeriesKind::Line(points)) = &series.kind else {
+            continue;
+        };
+        let mut before: Option<(f64, f64)> = None;
+        for point in points {
+            let place = frame.across(point.0).zip(frame.up(point.1));
+            if let (Some((x0, y0)), Some((x1, y1))) = (before, place) {
+                let cuts = (((x1 - x0).abs() + (y1 - y0).abs()) / TEXT).ceil().clamp(1.0, 100.0);
+                for cut in 1..=cuts as usize {
+                    let share = cut as f64 / cuts;
+                    places.push((x0 + share * (x1 - x0), y0 + share * (y1 - y0)));
+                }
+            } else {
+                places.extend(place);
+            }
+            before = place;
+        }
+    }
+    places
 }
 
 /// Place of the last point that is drawn.

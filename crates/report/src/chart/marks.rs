@@ -4,6 +4,7 @@ use super::frame::{Frame, text_width};
 use super::{Chart, SeriesKind, Span, at};
 use crate::escape::Escaped;
 use crate::number::grouped;
+use crate::theme;
 
 /// Draws all series: bands below, then bars, lines, points, averages.
 pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut String) {
@@ -24,11 +25,11 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
     let mut order: Vec<usize> = (0..chart.series.len()).collect();
     order.sort_by_key(|&index| layer(&chart.series[index].kind));
     for index in order {
-        let colour = colours[index];
+        let (colour, again) = (colours[index] % theme::COLOURS, colours[index] >= theme::COLOURS);
         out.push_str(&format!("<g class=\"c{colour}\">"));
         match &chart.series[index].kind {
             SeriesKind::Points(points) => draw_points(points, frame, colour, out),
-            SeriesKind::Line(points) => draw_line(points, frame, colour, out),
+            SeriesKind::Line(points) => draw_line(points, frame, (colour, again), out),
             SeriesKind::Band(spans) => draw_band(spans, frame, "band", out),
             SeriesKind::Area(spans) => draw_band(spans, frame, "area", out),
             SeriesKind::Averages(spans) => draw_averages(spans, frame, colour, out),
@@ -67,8 +68,14 @@ pub(super) fn marker((x, y): (f64, f64), r: f64, shape: usize) -> String {
     }
 }
 
-fn draw_line(points: &[(f64, f64)], frame: &Frame, colour: usize, out: &mut String) {
-    out.push_str(&format!("<path class=\"line d{}\" d=\"", colour % 4));
+fn draw_line(
+    points: &[(f64, f64)],
+    frame: &Frame,
+    (colour, again): (usize, bool),
+    out: &mut String,
+) {
+    let again = if again { " again" } else { "" };
+    out.push_str(&format!("<path class=\"line d{}{again}\" d=\"", colour % 4));
     let mut gap = true;
     for place in thinned(points, frame) {
         let Some((x, y)) = place else {

@@ -243,7 +243,7 @@ impl Chart {
         out
     }
 
-    /// A palette place per series: equal names share one.
+    /// A palette place per series: equal names share one. Places beyond the palette begin it again, dashed.
     fn colours(&self) -> Vec<usize> {
         let mut names: Vec<&str> = Vec::new();
         self.series
@@ -254,7 +254,7 @@ impl Chart {
                         names.push(&series.name);
                         names.len() - 1
                     });
-                series.colour.unwrap_or(place) % theme::COLOURS
+                series.colour.unwrap_or(place)
             })
             .collect()
     }

@@ -180,6 +180,38 @@ fn out_of_step_the_others_go_on_without_a_killed_worker() {
 }
 
 #[test]
+fn a_killed_server_comes_back_with_its_checkpoint_and_all_go_on_from_there() {
+    for strategy in ["ps-async", "ps-sync"] {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        clicks(here, "a.tsv", "30000", "1");
+        clicks(here, "b.tsv", "30000", "2");
+        let flags = ["--data", "a.tsv,b.tsv", "--strategy", strategy, "--ps", "2"];
+        let more = ["--batch-size", "64", "--epochs", "2000", "--steps", "30000"];
+        let kept = ["--checkpoint-every", "100", "--out", "runs"];
+        let words = [TRAIN, &flags, &more, &kept].concat();
+        let child = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
+        let mut run_folder = None;
+        wait_for("the run folder", || {
+            run_folder = fs::read_dir(here.join("runs")).ok().and_then(|mut all| all.next());
+            run_folder.is_some()
+        });
+        let run_folder = run_folder.unwrap().unwrap().path();
+        wait_for("a checkpoint", || events(&run_folder, "checkpoint").len() > 1);
+        signal(processes(&run_folder)["ps/0"], "-KILL");
+        let ended = child.end();
+        assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);
+        let report = ended.json();
+        assert_eq!(report["status"], "done", "{strategy}: {report}");
+        assert!(number(&report, "/global_steps") >= 30_000.0, "{strategy}: {report}");
+        assert!(report["lost"][0].as_str().unwrap().contains("ps/0"), "{strategy}: {report}");
+        let warned = report["warnings"].as_array().unwrap();
+        let told = |warning: &Value| warning.as_str().unwrap().contains("goes on from step");
+        assert!(warned.iter().any(told), "{strategy}: {report}");
+    }
+}
+
+#[test]
 fn a_stopped_run_goes_on_where_every_worker_was() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

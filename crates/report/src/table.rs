@@ -74,7 +74,7 @@ impl Table {
     pub fn html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\"><table>");
         if !self.caption.is_empty() {
-            out.push_str(&format!("<caption>{}</caption>", Escaped(&self.caption)));
+            out.push_str(&format!("<caption><span>{}</span></caption>", Escaped(&self.caption)));
         }
         out.push_str("<thead><tr>");
         for column in &self.columns {
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn html_escapes_cells_and_fills_missing_ones() {
         let html = table().captioned("a < b").html();
-        assert!(html.contains("<caption>a &lt; b</caption>"));
+        assert!(html.contains("<caption><span>a &lt; b</span></caption>"));
         assert!(html.contains("<th scope=\"row\">&lt;records&gt;</th><td class=\"num\"></td>"));
     }
 }

@@ -84,6 +84,7 @@ figure .words{margin:10px 0 0;font-size:14.5px}\
 .scroll{overflow-x:auto;margin:12px 0}\
 table{border-collapse:collapse;width:100%;font-size:14.5px;font-variant-numeric:tabular-nums}\
 caption{text-align:left;color:var(--soft);padding:0 0 6px}\
+caption span{display:inline-block;max-width:min(60em,calc(100vw - 40px));position:sticky;left:0}\
 th,td{padding:7px 12px 7px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}\
 th{font-weight:600;white-space:nowrap}thead th{border-bottom:1px solid var(--rule)}\
 th small{font-weight:400;color:var(--soft);display:block}\

@@ -198,7 +198,40 @@ fn points(found: &Findings) -> Vec<String> {
         let of = if settings.is_empty() { String::new() } else { format!("{settings}: ") };
         points.push(format!("{of}{}", growth.scaling.words));
     }
+    if found.comparisons.is_empty() {
+        points.extend((0..found.measures.len()).filter_map(|place| extremes(found, place)));
+    }
     points
+}
+
+/// Where a measure was highest and lowest, and whether that may be chance.
+fn extremes(found: &Findings, place: usize) -> Option<String> {
+    let mut sets: Vec<(&Group, Summary)> = found
+        .groups
+        .iter()
+        .filter_map(|group| Some((group, summary(&group.values[place]).ok()?)))
+        .collect();
+    sets.sort_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+    let ((low_at, low), (high_at, high)) = (sets.first()?, sets.last()?);
+    let measure = &found.measures[place];
+    if sets.len() < 2 || low.mean >= high.mean {
+        return None;
+    }
+    let said =
+        |set: &Summary| format!("{} {}", number(set.mean), measure.unit).trim_end().to_owned();
+    let sure = match (ends(low), ends(high)) {
+        (Some((_, below)), Some((above, _))) if below < above => "",
+        (Some(_), Some(_)) => "; their intervals overlap, so that may be chance",
+        _ => "; measured once each, so that may be chance",
+    };
+    Some(format!(
+        "{}: highest with {} ({}), lowest with {} ({}){sure}",
+        capitalised(&measure.name),
+        joined(&high_at.settings),
+        said(high),
+        joined(&low_at.settings),
+        said(low),
+    ))
 }
 
 fn joined(settings: &[(String, String)]) -> String {

@@ -161,7 +161,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let sweep = at("sweep");
     let words = ["sweep", "--vary", "batch-size=16,64,256", "--repeats", "2", "--out", &sweep];
     let digits = at("digits");
-    let cell = ["train", "--model", "lenet", "--data", &digits, "--epochs", "1"];
+    let cell = ["train", "--model", "lenet", "--data", &digits, "--epochs", "1", "--lr", "0.02"];
+    let cell = [&cell[..], &["--optimizer", "momentum"]].concat();
     tour.step_behind(&words, &cell)?;
     tour.found(format!("its page: {sweep}/sweep.html"));
 

@@ -34,8 +34,12 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
         .filter_map(|series| last_place(series, frame).map(|place| (place, series)))
         .collect();
     ends.sort_by(|a, b| a.0.1.total_cmp(&b.0.1));
-    let heights =
-        apart(ends.iter().map(|end| end.0.1).collect(), TEXT * 1.25, frame.top, frame.bottom);
+    let heights = apart(
+        ends.iter().map(|end| end.0.1).collect(),
+        TEXT * 1.25,
+        frame.top,
+        frame.bottom - TEXT * 0.5,
+    );
     // Usually in the margin; beside the end of a line that stops early, if none of these names would
     // lie over a line.
     let early = |end: f64| end < frame.right * 0.8;

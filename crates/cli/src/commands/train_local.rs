@@ -116,6 +116,7 @@ pub(super) fn carry_out(
         failure: None,
         verdict: None,
         done: Vec::new(),
+        started: false,
     };
     job.carry_out(tasks, cancel)?;
     job.summary.take().context("the chief ended without a word")
@@ -162,6 +163,8 @@ struct Job<'a> {
     verdict: Option<Verdict>,
     /// Tasks that said they are done.
     done: Vec<TaskId>,
+    /// Whether all tasks have met and training has begun.
+    started: bool,
 }
 
 impl Job<'_> {
@@ -258,6 +261,7 @@ impl Job<'_> {
             report => {
                 if matches!(report, Report::Started { .. } | Report::RowsStarted { .. }) {
                     self.waiting = None;
+                    self.started = true;
                 }
                 (self.show)(report, &self.run);
             }
@@ -295,11 +299,18 @@ impl Job<'_> {
             failure.lines = last_lines(&log, SHOWN_LINES);
         }
         let on_loss = self.order.work.on_loss();
+        if on_loss == OnLoss::Stop && by_itself && !self.started && task != self.chief {
+            // The others would wait for it until their deadline.
+            self.processes.kill_all();
+            return Ok(());
+        }
+        // Nobody can go on without a task that was never there; it has lost nothing either.
+        let unborn = by_itself && !self.started;
         let again = go_on
             && task != self.chief
             && match task.role {
                 Role::Ps => on_loss != OnLoss::Stop,
-                Role::Worker | Role::Chief => on_loss == OnLoss::Restart,
+                Role::Worker | Role::Chief => on_loss == OnLoss::Restart || unborn,
                 Role::Evaluator => true,
             };
         if !again {

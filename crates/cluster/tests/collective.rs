@@ -69,7 +69,7 @@ fn check_all_reduce(carrier: Carrier, size: usize, lengths: &[usize], seed: u64)
 #[test]
 fn sizes_around_every_limit_add_up_on_every_carrier() {
     // Empty, tiny, around the tree's limit, around a piece, larger than any buffer in between.
-    let lengths = [0, 1, 3, 1024, 16_383, 16_384, 16_385, 32_768, 100_003, 300_007];
+    let lengths = [0, 1, 3, 1024, 16_383, 16_384, 16_385, 32_768, 65_536, 65_537, 100_003, 300_007];
     for carrier in Carrier::ALL {
         for size in 1..=5 {
             check_all_reduce(carrier, size, &lengths, 7);
@@ -210,6 +210,51 @@ fn broadcast_gather_and_barrier_reach_everybody() {
 }
 
 #[test]
+fn parts_of_any_length_reach_everybody_at_their_place() {
+    for carrier in Carrier::ALL {
+        for lengths in [
+            vec![5],
+            vec![3, 4],
+            vec![0, 7],
+            vec![100_003, 40_000],
+            vec![16_384, 16_385],
+            vec![0, 0, 0],
+            vec![50_000, 0, 3],
+            vec![1, 70_000, 16_383, 2],
+        ] {
+            let size = lengths.len();
+            let results = run(size, carrier, |mut group| {
+                let mut all = Vec::new();
+                for call in 0..3 {
+                    let mut data = vec![f32::NAN; lengths.iter().sum()];
+                    let before: usize = lengths[..group.rank()].iter().sum();
+                    let mine = numbers(group.rank(), lengths[group.rank()], call);
+                    data[before..before + mine.len()].copy_from_slice(&mine);
+                    group.all_gather(&mut data, &lengths, &soon("gathering")).unwrap();
+                    // What follows must find everything in step.
+                    let mut sums = vec![1.0f32; 20_000];
+                    group.all_reduce(&mut sums, &soon("adding up")).unwrap();
+                    assert!(sums.iter().all(|sum| *sum == size as f32));
+                    all.push(data);
+                }
+                let (sent, received) = group.traffic();
+                assert!(size == 1 || sent.min(received) > 0, "nothing travelled");
+                all
+            });
+            for calls in results {
+                for (call, data) in calls.into_iter().enumerate() {
+                    let parts = (0..size).map(|rank| numbers(rank, lengths[rank], call as u64));
+                    assert!(
+                        bits(&data) == bits(&parts.collect::<Vec<_>>().concat()),
+                        "{lengths:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn nobody_passes_a_barrier_before_the_last_has_come() {
     for carrier in Carrier::ALL {
         let times = run(3, carrier, |mut group| {
@@ -242,7 +287,10 @@ fn ranks_that_are_out_of_step_are_told_so() {
 #[test]
 fn a_rank_that_goes_away_is_an_error_for_all_others_soon() {
     for carrier in Carrier::ALL {
-        for (size, length) in [(2, 100), (2, 3_000_000), (4, 100), (4, 3_000_000)] {
+        let cases = [(2, 100), (2, 3_000_000), (4, 100), (4, 3_000_000)];
+        for ((size, length), gathers) in
+            cases.into_iter().flat_map(|case| [(case, false), (case, true)])
+        {
             // So far away that only a test that hangs would see it.
             let wait = Wait::within(Duration::from_secs(3600), "adding up");
             let results = run(size, carrier, |mut group| {
@@ -251,10 +299,15 @@ fn a_rank_that_goes_away_is_an_error_for_all_others_soon() {
                     return None;
                 }
                 let mut data = vec![1.0f32; length];
+                let lengths = vec![length / size; size];
                 // One call may still succeed where small messages had left already.
                 let mut error = None;
-                for _ in 0..3 {
-                    error = group.all_reduce(&mut data, &wait).err();
+                for call in 0..6 {
+                    error = if call % 2 == usize::from(gathers) {
+                        group.all_reduce(&mut data, &wait).err()
+                    } else {
+                        group.all_gather(&mut data, &lengths, &wait).err()
+                    };
                     if error.is_some() {
                         break;
                     }

@@ -1,10 +1,10 @@
-//! What each rank of one machine lays open to the others: counters, a note on the present operation,
-//! slots for numbers that lie elsewhere.
+//! What each rank of one machine lays open to the others: counters, a note on the present operation with room for
+//! the numbers of a small one, slots for larger ones that lie elsewhere.
 //!
 //! Rules that make it safe. An *operation* is one collective; every *post* raises `posted` by one, an
 //! operation has one or more posts. A rank posts `m` only when it has finished with posts up to `m - 2`
 //! and has seen everybody post `m - 2`. So at post `m` nobody reads what belonged to post `m - 4` any more,
-//! and four slots suffice; and at operation `c + 2` nobody reads the note of operation `c`, so two notes do.
+//! and four slots suffice; and at operation `c + 2` nobody reads the note of operation `c` or what lies beside it, so two do.
 
 #![allow(unsafe_code)]
 
@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// enough for the cache of the one that reads, large enough that waiting for each other is rare.
 pub(super) const SLOT: usize = 64 << 10;
 const SLOTS: u64 = 4;
+/// An operation of up to this many bytes lays its numbers beside its note: all ranks meet once and then each sums
+/// all of them. Two of these and the two that are read are half of a core's second-level cache.
+pub(super) const SMALL: usize = 256 << 10;
 /// `f64`s that ride along with an operation.
 pub(super) const RIDERS: usize = 16;
 
@@ -60,7 +63,7 @@ pub(super) struct Control {
 }
 
 /// Bytes of an arena.
-pub(super) const BYTES: usize = size_of::<Control>() + SLOTS as usize * SLOT;
+pub(super) const BYTES: usize = size_of::<Control>() + SLOTS as usize * SLOT + 2 * SMALL;
 
 /// One rank's arena, mapped here.
 pub(super) struct Arena(pub(super) Region);
@@ -80,6 +83,34 @@ impl Arena {
         let place = size_of::<Control>() + (post % SLOTS) as usize * SLOT;
         // SAFETY: within the payload; see `BYTES`.
         unsafe { self.0.payload().add(place).as_ptr() }
+    }
+
+    fn beside_note(&self, operation: u64) -> *mut u8 {
+        let slots = size_of::<Control>() + SLOTS as usize * SLOT;
+        let place = slots + (operation % 2) as usize * SMALL;
+        // SAFETY: within the payload; see `BYTES`.
+        unsafe { self.0.payload().add(place).as_ptr() }
+    }
+
+    /// Lays down the numbers of an operation that this rank is about to announce, in its own arena.
+    pub(super) fn lay(&self, operation: u64, bytes: &[u8]) {
+        assert!(bytes.len() <= SMALL, "more than there is room for");
+        // SAFETY: there is room for that many bytes, and by the rules above nobody reads them now.
+        unsafe {
+            self.beside_note(operation).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    /// The numbers of an operation that its rank has announced.
+    ///
+    /// # Safety
+    /// The rank has announced it (and the caller has seen that), and the caller announces no other
+    /// while it uses the bytes.
+    pub(super) unsafe fn laid(&self, operation: u64, length: usize) -> &[u8] {
+        assert!(length <= SMALL, "more than there is room for");
+        // SAFETY: there is room for that many bytes, on lines of their own; by the rules above its rank does
+        // not write them before the caller has announced twice.
+        unsafe { std::slice::from_raw_parts(self.beside_note(operation), length) }
     }
 
     /// Fills the slot of a post that this rank is about to make, in its own arena.

@@ -112,6 +112,24 @@ impl Core {
         self.tree(number, trailer, wait)
     }
 
+    pub(super) fn all_gather<T: Number>(
+        &mut self,
+        data: &mut [T],
+        lengths: &[usize],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let (rank, size) = (self.rank, self.size());
+        if size == 1 {
+            return Ok(());
+        }
+        if let Some(local) = self.local(wait)? {
+            return local.all_gather(data, lengths, wait);
+        }
+        let number = self.next();
+        let route = Route::gather(rank, lengths);
+        self.along(&route, number, data, wait)
+    }
+
     /// The group within one machine, if that is what it is. The first call sets it up, together with all
     /// others.
     pub(super) fn local(&mut self, wait: &Wait<'_>) -> Result<Option<&mut Local>, LinkError> {
@@ -213,21 +231,39 @@ impl Core {
         data: &mut [T],
         wait: &Wait<'_>,
     ) -> Result<(), LinkError> {
+        let route = Route::ring(self.rank, self.size(), data.len());
+        self.along(&route, number, data, wait)
+    }
+
+    /// To the right what the route says, while the same comes from the left.
+    fn along<T: Number>(
+        &mut self,
+        route: &Route,
+        number: u64,
+        data: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
         let (rank, size) = (self.rank, self.size());
         let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
-        let route = Route::ring(rank, size, data.len());
-        let [Some(from), Some(to)] = self
-            .links
-            .get_disjoint_mut([left, right])
-            .expect("left and right differ with three ranks or more")
-        else {
-            unreachable!("a group has links to all ranks but itself")
-        };
         let (Some(from_peer), Some(to_peer)) = (&self.peers[left], &self.peers[right]) else {
             unreachable!("a group has links to all ranks but itself")
         };
-        let mut ends = Ends { to: &mut *to.sender, from: &mut *from.receiver, to_peer, from_peer };
-        flow::run(&mut ends, &route, number, data, &mut [], &mut self.room, wait)
+        let mut ends = if left == right {
+            let Some(link) = &mut self.links[left] else {
+                unreachable!("a group has links to all ranks but itself")
+            };
+            Ends::of(link, to_peer)
+        } else {
+            let [Some(from), Some(to)] = self
+                .links
+                .get_disjoint_mut([left, right])
+                .expect("left and right differ with three ranks or more")
+            else {
+                unreachable!("a group has links to all ranks but itself")
+            };
+            Ends { to: &mut *to.sender, from: &mut *from.receiver, to_peer, from_peer }
+        };
+        flow::run(&mut ends, route, number, data, &mut [], &mut self.room, wait)
     }
 
     /// Adds up along a binomial tree to rank 0 and sends the sums back the same way.

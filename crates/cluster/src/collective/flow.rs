@@ -78,6 +78,19 @@ impl Route {
         Self { out, into, added: size - 1, head_start, mirrored: false }
     }
 
+    /// Around a ring: each rank's part, as it is, to all others.
+    pub(super) fn gather(rank: usize, lengths: &[usize]) -> Self {
+        let size = lengths.len();
+        let part = |index: usize| {
+            let start = lengths[..index].iter().sum::<usize>();
+            start..start + lengths[index]
+        };
+        let at = |step: usize| part((rank + size - step) % size);
+        let out: Vec<_> = (0..size - 1).map(at).collect();
+        let into: Vec<_> = (1..size).map(at).collect();
+        Self { head_start: lengths[rank], out, into, added: 0, mirrored: false }
+    }
+
     fn total(ranges: &[Range<usize>]) -> usize {
         ranges.iter().map(ExactSizeIterator::len).sum()
     }

@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code)]
 
-use super::arena::{Arena, Note, RIDERS, SLOT};
+use super::arena::{Arena, Note, RIDERS, SLOT, SMALL};
 use super::number::{Number, add, add_both, bytes, bytes_mut};
 use crate::error::LinkError;
 use crate::frame::Peer;
@@ -115,9 +115,9 @@ impl Local {
         let length = size_of_val(data);
         // `f64` is for a few numbers; only `f32` is worth a path of its own.
         let place = if size_of::<T>() == 4 && length > 0 { self.locate(data) } else { None };
-        let early = place.is_none() && length <= SLOT;
+        let early = place.is_none() && length <= SMALL;
         if early {
-            self.own.fill(self.posted + 1, bytes(data));
+            self.own.lay(self.operation + 1, bytes(data));
         }
         self.announce(length, place, trailer);
         self.post_and_meet(wait)?;
@@ -141,7 +141,9 @@ impl Local {
                 .iter()
                 .all(|other| other.arena.note(self.operation).buffer.load(Relaxed) == 0);
         if all_early {
-            self.sum_slots(self.posted, data);
+            let operation = self.operation;
+            // SAFETY: everybody has announced it, and this rank announces the next only after this call.
+            self.sum_each(data, |arena, length| unsafe { arena.laid(operation, length) });
             return Ok(());
         }
         self.through_slots(data, wait)
@@ -192,8 +194,8 @@ impl Local {
         found.map_or(&self.own, |other| &other.arena)
     }
 
-    /// Sums the slots of a post into `data`, in order of rank.
-    fn sum_slots<T: Number>(&mut self, post: u64, data: &mut [T]) {
+    /// Sums what all ranks lay open at `place` into `data`, in order of rank.
+    fn sum_each<T: Number>(&self, data: &mut [T], place: impl Fn(&Arena, usize) -> &[u8]) {
         let length = size_of_val(data);
         let pair = self.size() == 2;
         for rank in 0..self.size() {
@@ -201,16 +203,14 @@ impl Local {
                 // A sum of two is the same either way round, and the own half is in `data`.
                 continue;
             }
-            // SAFETY: everybody has posted it, and this rank posts again only after this call (once
-            // ahead in `through_slots`, which the rules allow).
-            let slot = unsafe { self.arena(rank).filled(post, length) };
+            let slot = place(self.arena(rank), length);
             if rank == 0 && !pair {
                 if self.rank > 0 {
                     bytes_mut(data).copy_from_slice(slot);
                 }
                 continue;
             }
-            // SAFETY: every pattern of bits is a `Number`; slots are aligned far beyond it, so that all
+            // SAFETY: every pattern of bits is a `Number`; what is laid open is aligned far beyond it, so that all
             // bytes are in the middle part.
             let numbers = unsafe { slot.align_to::<T>().1 };
             add(data, numbers);
@@ -237,7 +237,64 @@ impl Local {
             }
             let post = first + index as u64;
             self.meet(|arena| &arena.control().posted, post, wait)?;
-            self.sum_slots(post, &mut data[range.clone()]);
+            self.sum_each(&mut data[range.clone()], |arena, length| {
+                // SAFETY: everybody has posted it, and this rank is one post ahead at most.
+                unsafe { arena.filled(post, length) }
+            });
+        }
+        Ok(())
+    }
+
+    /// Each rank copies the others' parts: small ones after one meeting, others through the slots, one piece ahead.
+    pub(super) fn all_gather<T: Number>(
+        &mut self,
+        data: &mut [T],
+        lengths: &[usize],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let starts: Vec<usize> = (0..lengths.len()).map(|r| lengths[..r].iter().sum()).collect();
+        let part = |rank: usize| starts[rank]..starts[rank] + lengths[rank];
+        let small = lengths.iter().all(|length| length * size_of::<T>() <= SMALL);
+        if small {
+            self.own.lay(self.operation + 1, bytes(&data[part(self.rank)]));
+        }
+        self.announce(size_of_val(data), None, &[]);
+        self.post_and_meet(wait)?;
+        self.compare_notes(size_of_val(data))?;
+        if small {
+            for other in &self.others {
+                let into = bytes_mut(&mut data[part(other.rank)]);
+                // SAFETY: everybody has announced it, and this rank announces the next only after this call.
+                into.copy_from_slice(unsafe { other.arena.laid(self.operation, into.len()) });
+                self.moved += into.len() as u64;
+            }
+            return Ok(());
+        }
+        let piece = SLOT / size_of::<T>();
+        let range = |rank: usize, index: usize| {
+            let at = |index: usize| starts[rank] + lengths[rank].min(index * piece);
+            at(index)..at(index + 1)
+        };
+        // Everybody posts as often as the longest part needs: posts are counted alike everywhere.
+        let count = lengths.iter().map(|length| length.div_ceil(piece)).max().unwrap_or(0);
+        let first = self.posted + 1;
+        for index in 0..count {
+            let ahead = (index + 2).min(count);
+            while self.posted + 1 < first + ahead as u64 {
+                let next = (self.posted + 1 - first) as usize;
+                self.own.fill(self.posted + 1, bytes(&data[range(self.rank, next)]));
+                self.posted += 1;
+                self.own.control().posted.set(self.posted);
+            }
+            let post = first + index as u64;
+            self.meet(|arena| &arena.control().posted, post, wait)?;
+            for other in &self.others {
+                let into = bytes_mut(&mut data[range(other.rank, index)]);
+                // SAFETY: everybody has posted it, and this rank is one post ahead of it at most.
+                let slot = unsafe { other.arena.filled(post, into.len()) };
+                into.copy_from_slice(slot);
+                self.moved += into.len() as u64;
+            }
         }
         Ok(())
     }

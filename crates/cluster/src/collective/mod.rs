@@ -122,6 +122,22 @@ impl Group {
         self.run(|core| core.broadcast(root, number::bytes_mut(data), wait))
     }
 
+    /// Collects one part from every rank at all of them: `data` holds the parts one after the other in order of rank,
+    /// `lengths` numbers each. The own part must be there; on return all are. Parts may be empty.
+    ///
+    /// # Panics
+    /// If `lengths` has not one entry for each rank, or they do not add up to `data`.
+    pub fn all_gather<T: Number>(
+        &mut self,
+        data: &mut [T],
+        lengths: &[usize],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        assert_eq!(lengths.len(), self.size, "one length for each rank");
+        assert_eq!(lengths.iter().sum::<usize>(), data.len(), "the parts and their lengths");
+        self.run(|core| core.all_gather(data, lengths, wait))
+    }
+
     /// Returns when all ranks have called it.
     pub fn barrier(&mut self, wait: &Wait<'_>) -> Result<(), LinkError> {
         self.all_reduce::<f64>(&mut [], wait)

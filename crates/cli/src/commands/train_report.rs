@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Write},
     path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// The first line a task is told: everything it needs but the chief's address.
@@ -145,6 +147,12 @@ pub(super) enum Report {
     },
 }
 
+/// A bar is drawn no more often than this. Every report wakes the process that started the tasks, on a core
+/// that one of them needs: for each step of a small model that would be several per cent of its time.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+/// When this process last told how far it is.
+static PROGRESSED: Mutex<Option<Instant>> = Mutex::new(None);
+
 /// Writes reports to standard output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reporter {
@@ -171,7 +179,12 @@ impl Observer for Reporter {
     }
 
     fn progressed(&self, progress: &Progress) {
-        self.send(&Report::Progressed(*progress));
+        let mut last = PROGRESSED.lock().unwrap_or_else(PoisonError::into_inner);
+        let rested = last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY);
+        if rested || progress.planned == Some(progress.step) {
+            *last = Some(Instant::now());
+            self.send(&Report::Progressed(*progress));
+        }
     }
 
     fn evaluated(&self, evaluation: &Evaluation) {

@@ -53,9 +53,10 @@ struct LeNet {
 struct Memory {
     batch: usize,
     image: Buffer,
-    conv1: Buffer,
     pool1: Buffer,
-    conv2: Buffer,
+    /// Which outputs of the two convolutions are positive.
+    made1: Vec<u8>,
+    made2: Vec<u8>,
     flat: Buffer,
     fc1: Buffer,
     fc2: Buffer,
@@ -78,9 +79,7 @@ impl Memory {
         self.batch = batch;
         for (buffer, len) in [
             (&mut self.image, batch * kernel::IMAGE),
-            (&mut self.conv1, batch * kernel::CONV1),
             (&mut self.pool1, batch * kernel::POOL1),
-            (&mut self.conv2, batch * kernel::CONV2),
             (&mut self.flat, batch * FLAT),
             (&mut self.fc1, batch * 120),
             (&mut self.fc2, batch * 84),
@@ -96,6 +95,8 @@ impl Memory {
             *buffer = Buffer::default();
             *buffer = Buffer::zeroed(len);
         }
+        self.made1 = vec![0; batch * kernel::CONV1];
+        self.made2 = vec![0; batch * kernel::CONV2];
     }
 }
 
@@ -162,28 +163,30 @@ impl LeNet {
         kernel::order_weights(weights(1), &mut memory.weights2, &mut memory.weights2_back);
         let isa = compute.isa();
         let weights2 = &memory.weights2;
-        let [image, conv1, pool1, conv2, flat] = [
-            &mut memory.image,
-            &mut memory.conv1,
-            &mut memory.pool1,
-            &mut memory.conv2,
-            &mut memory.flat,
-        ]
-        .map(|buffer| SendPtr(buffer.as_mut_ptr()));
+        let [image, pool1, flat, scratch] =
+            [&mut memory.image, &mut memory.pool1, &mut memory.flat, &mut memory.scratch]
+                .map(|buffer| SendPtr(buffer.as_mut_ptr()));
+        let [made1, made2] =
+            [&mut memory.made1, &mut memory.made2].map(|bytes| SendPtr(bytes.as_mut_ptr()));
         let groups = tasks(compute.pool().threads()).min(batch);
-        let convolve = |group: usize, _| {
+        let convolve = |group: usize, thread: usize| {
             for number in group * batch / groups..(group + 1) * batch / groups {
-                // SAFETY: every buffer has room for the batch; groups hold different images.
+                // SAFETY: every buffer has room for the batch; groups hold different images. A thread has
+                // its own scratch.
                 #[allow(unsafe_code)]
                 unsafe {
-                    let part = |start: &SendPtr<f32>, len: usize| {
+                    let of = |start: &SendPtr<f32>, number: usize, len: usize| {
+                        std::slice::from_raw_parts_mut(start.get().add(number * len), len)
+                    };
+                    let part = |start: &SendPtr<f32>, len: usize| of(start, number, len);
+                    let bytes = |start: &SendPtr<u8>, len: usize| {
                         std::slice::from_raw_parts_mut(start.get().add(number * len), len)
                     };
                     let framed = part(&image, kernel::IMAGE);
                     let range = number * SIDE * SIDE..(number + 1) * SIDE * SIDE;
                     match pixels {
-                        Pixels::Bytes(bytes) => kernel::frame(
-                            bytes[range].iter().map(|&byte| f32::from(byte) * BYTE),
+                        Pixels::Bytes(values) => kernel::frame(
+                            values[range].iter().map(|&byte| f32::from(byte) * BYTE),
                             framed,
                         ),
                         Pixels::Floats(floats) => {
@@ -196,9 +199,10 @@ impl LeNet {
                         bias1: bias(0),
                         weights2,
                         bias2: bias(1),
-                        conv1: part(&conv1, kernel::CONV1),
+                        scratch: of(&scratch, thread, kernel::SCRATCH),
+                        made1: bytes(&made1, kernel::CONV1),
                         pool1: part(&pool1, kernel::POOL1),
-                        conv2: part(&conv2, kernel::CONV2),
+                        made2: bytes(&made2, kernel::CONV2),
                         flat: part(&flat, FLAT),
                     });
                 }
@@ -293,9 +297,9 @@ impl LeNet {
             for number in group * batch / groups..(group + 1) * batch / groups {
                 let backward = Backward {
                     image: &memory.image[number * kernel::IMAGE..][..kernel::IMAGE],
-                    conv1: &memory.conv1[number * kernel::CONV1..][..kernel::CONV1],
+                    made1: &memory.made1[number * kernel::CONV1..][..kernel::CONV1],
                     pool1: &memory.pool1[number * kernel::POOL1..][..kernel::POOL1],
-                    conv2: &memory.conv2[number * kernel::CONV2..][..kernel::CONV2],
+                    made2: &memory.made2[number * kernel::CONV2..][..kernel::CONV2],
                     d_flat: &memory.d_flat[number * FLAT..][..FLAT],
                     weights2: &memory.weights2_back,
                     scratch: &mut *scratch,

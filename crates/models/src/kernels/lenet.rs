@@ -3,7 +3,9 @@
 //! Six channels fill six of sixteen lanes, and 25 products per output are too few to pay for packing.
 //! So these kernels know their shapes: where channels are few, vectors run along the image; where the
 //! sixteen channels of the second layer fit a vector, along them. Everything about an image stays in
-//! the first-level cache from its pixels to its pooled outputs, and on the way back.
+//! the first-level cache from its pixels to its pooled outputs, and on the way back. Of a layer's outputs
+//! only whether they are positive is kept for the way back, a byte each: so a batch of 64 stays in the
+//! second-level cache.
 //!
 //! Rows are kept [`ROW`] floats apart, wide enough for loads that run over the edge.
 
@@ -43,7 +45,7 @@ pub(crate) const WEIGHTS2: usize = FIRST * 25 * SECOND;
 pub(crate) const WEIGHTS2_BACK: usize = SECOND * 5 * 32;
 /// Floats of a task's sums: gradients of both layers' weights and biases.
 pub(crate) const SUMS: usize = WEIGHTS2 + SECOND + FIRST * 25 + FIRST;
-/// Floats of scratch memory on the way back.
+/// Floats of scratch memory: outputs of both layers on the way forward, their gradients on the way back.
 pub(crate) const SCRATCH: usize = CONV2 + 14 * POOL_ROW + 64 + CONV1;
 
 /// Puts the second layer's weights (output, channel, tap) into the orders of both ways.
@@ -69,9 +71,12 @@ pub(crate) struct Forward<'a> {
     /// See [`order_weights`].
     pub(crate) weights2: &'a [f32],
     pub(crate) bias2: &'a [f32],
-    pub(crate) conv1: &'a mut [f32],
+    pub(crate) scratch: &'a mut [f32],
+    /// Whether the first layer's outputs are positive, `CONV1` bytes.
+    pub(crate) made1: &'a mut [u8],
     pub(crate) pool1: &'a mut [f32],
-    pub(crate) conv2: &'a mut [f32],
+    /// Whether the second layer's outputs are positive, `CONV2` bytes.
+    pub(crate) made2: &'a mut [u8],
     /// Channel by channel, as the dense layer wants them.
     pub(crate) flat: &'a mut [f32],
 }
@@ -81,27 +86,40 @@ impl Kernel for Forward<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) {
-        assert!(self.image.len() >= IMAGE && self.conv1.len() >= CONV1, "first layer");
-        assert!(self.pool1.len() >= POOL1 && self.conv2.len() >= CONV2, "second layer");
-        assert!(self.flat.len() >= FLAT && self.weights2.len() >= WEIGHTS2, "second layer");
+        assert!(self.image.len() >= IMAGE && self.scratch.len() >= SCRATCH, "first layer");
+        assert!(self.made1.len() >= CONV1 && self.made2.len() >= CONV2, "what is kept");
+        assert!(self.pool1.len() >= POOL1 && self.flat.len() >= FLAT, "second layer");
+        assert!(self.weights2.len() >= WEIGHTS2, "second layer");
+        let (conv2, rest) = std::mem::take(&mut self.scratch).split_at_mut(CONV2);
+        let conv1 = &mut rest[..CONV1];
         unsafe {
-            self.first::<S>();
+            self.first::<S>(conv1);
             // Vectors of output channels: one of sixteen, two of eight, four of four.
             match S::LANES {
-                16 => self.second::<S, 10, 1>(),
-                8 => self.second::<S, 5, 2>(),
-                _ => self.second::<S, 2, 4>(),
+                16 => self.second::<S, 10, 1>(conv2),
+                8 => self.second::<S, 5, 2>(conv2),
+                _ => self.second::<S, 2, 4>(conv2),
             }
         }
-        self.pool_second();
+        keep_signs(conv1, self.made1);
+        keep_signs(conv2, self.made2);
+        self.pool_second(conv2);
+    }
+}
+
+/// Which outputs are positive.
+#[inline(always)]
+fn keep_signs(outputs: &[f32], made: &mut [u8]) {
+    for (made, output) in made.iter_mut().zip(outputs) {
+        *made = u8::from(*output > 0.0);
     }
 }
 
 impl Forward<'_> {
     #[inline(always)]
-    unsafe fn first<S: Simd>(&mut self) {
+    unsafe fn first<S: Simd>(&mut self, conv1: &mut [f32]) {
         unsafe {
-            let (image, conv) = (self.image.as_ptr(), self.conv1.as_mut_ptr());
+            let (image, conv) = (self.image.as_ptr(), conv1.as_mut_ptr());
             for y in 0..28 {
                 let mut x = 0;
                 while x < 28 {
@@ -134,7 +152,7 @@ impl Forward<'_> {
         for channel in 0..FIRST {
             for y in 0..14 {
                 let at = (channel * 28 + 2 * y) * CONV_ROW;
-                let (upper, lower) = self.conv1[at..at + 2 * CONV_ROW].split_at(CONV_ROW);
+                let (upper, lower) = conv1[at..at + 2 * CONV_ROW].split_at(CONV_ROW);
                 let to = &mut self.pool1[(channel * 14 + y) * PLANE_ROW..][..14];
                 for x in 0..14 {
                     let sum = upper[2 * x] + upper[2 * x + 1] + lower[2 * x] + lower[2 * x + 1];
@@ -146,7 +164,7 @@ impl Forward<'_> {
 
     /// `PIXELS` of a row at a time, all sixteen outputs.
     #[inline(always)]
-    unsafe fn second<S: Simd, const PIXELS: usize, const NV: usize>(&mut self) {
+    unsafe fn second<S: Simd, const PIXELS: usize, const NV: usize>(&self, conv2: &mut [f32]) {
         unsafe {
             let (pool, weights) = (self.pool1.as_ptr(), self.weights2.as_ptr());
             let mut bias = [S::zero(); NV];
@@ -174,7 +192,7 @@ impl Forward<'_> {
                         }
                     }
                 }
-                let to = self.conv2.as_mut_ptr().add(pixel * SECOND);
+                let to = conv2.as_mut_ptr().add(pixel * SECOND);
                 for p in 0..PIXELS {
                     for j in 0..NV {
                         let value = S::max(acc[p][j], S::zero());
@@ -185,11 +203,12 @@ impl Forward<'_> {
         }
     }
 
-    fn pool_second(&mut self) {
+    #[inline(always)]
+    fn pool_second(&mut self, conv2: &[f32]) {
         for y in 0..5 {
             for x in 0..5 {
                 let corner = (2 * y * 10 + 2 * x) * SECOND;
-                let (upper, lower) = (&self.conv2[corner..], &self.conv2[corner + 10 * SECOND..]);
+                let (upper, lower) = (&conv2[corner..], &conv2[corner + 10 * SECOND..]);
                 for channel in 0..SECOND {
                     let sum = upper[channel]
                         + upper[SECOND + channel]
@@ -205,9 +224,9 @@ impl Forward<'_> {
 /// One image backward: adds to the task's sums.
 pub(crate) struct Backward<'a> {
     pub(crate) image: &'a [f32],
-    pub(crate) conv1: &'a [f32],
+    pub(crate) made1: &'a [u8],
     pub(crate) pool1: &'a [f32],
-    pub(crate) conv2: &'a [f32],
+    pub(crate) made2: &'a [u8],
     pub(crate) d_flat: &'a [f32],
     /// See [`order_weights`].
     pub(crate) weights2: &'a [f32],
@@ -222,13 +241,13 @@ impl Kernel for Backward<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         assert!(self.scratch.len() >= SCRATCH && self.sums.len() >= SUMS, "scratch");
-        assert!(self.image.len() >= IMAGE && self.conv1.len() >= CONV1, "first layer");
-        assert!(self.pool1.len() >= POOL1 && self.conv2.len() >= CONV2, "second layer");
+        assert!(self.image.len() >= IMAGE && self.made1.len() >= CONV1, "first layer");
+        assert!(self.pool1.len() >= POOL1 && self.made2.len() >= CONV2, "second layer");
         assert!(self.d_flat.len() >= FLAT && self.weights2.len() >= WEIGHTS2_BACK, "second layer");
         let (d_conv2, rest) = self.scratch.split_at_mut(CONV2);
         let (d_pool1, d_conv1) = rest.split_at_mut(14 * POOL_ROW + 64);
         let (sums2, sums1) = self.sums.split_at_mut(WEIGHTS2 + SECOND);
-        unpool_second(self.d_flat, self.conv2, d_conv2, &mut sums2[WEIGHTS2..]);
+        unpool_second(self.d_flat, self.made2, d_conv2, &mut sums2[WEIGHTS2..]);
         unsafe {
             match S::LANES {
                 16 => {
@@ -244,13 +263,14 @@ impl Kernel for Backward<'_> {
                     input_second::<S, 8>(d_conv2, self.weights2, d_pool1);
                 }
             }
-            unpool_first::<S>(d_pool1, self.conv1, d_conv1);
+            unpool_first::<S>(d_pool1, self.made1, d_conv1);
             weights_first::<S>(self.image, d_conv1, sums1);
         }
     }
 }
 
-fn unpool_second(d_flat: &[f32], conv2: &[f32], d_conv2: &mut [f32], d_bias: &mut [f32]) {
+#[inline(always)]
+fn unpool_second(d_flat: &[f32], made2: &[u8], d_conv2: &mut [f32], d_bias: &mut [f32]) {
     let mut spread = [0f32; SECOND];
     for y in 0..5 {
         for x in 0..5 {
@@ -259,10 +279,10 @@ fn unpool_second(d_flat: &[f32], conv2: &[f32], d_conv2: &mut [f32], d_bias: &mu
             }
             for (dy, dx) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let at = ((2 * y + dy) * 10 + 2 * x + dx) * SECOND;
-                let made = &conv2[at..at + SECOND];
+                let made = &made2[at..at + SECOND];
                 let to = &mut d_conv2[at..at + SECOND];
                 for channel in 0..SECOND {
-                    to[channel] = if made[channel] > 0.0 { spread[channel] } else { 0.0 };
+                    to[channel] = if made[channel] > 0 { spread[channel] } else { 0.0 };
                     d_bias[channel] += to[channel];
                 }
             }
@@ -353,7 +373,7 @@ unsafe fn input_second<S: Simd, const NV: usize>(
 }
 
 #[inline(always)]
-unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], conv1: &[f32], d_conv1: &mut [f32]) {
+unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], made1: &[u8], d_conv1: &mut [f32]) {
     for channel in 0..FIRST {
         for y in 0..14 {
             // Columns 28 and on stay zero: they are no pixels.
@@ -366,7 +386,7 @@ unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], conv1: &[f32], d_conv1: &mut [f
             let at = (channel * 28 + 2 * y) * CONV_ROW;
             for offset in (0..2 * CONV_ROW).step_by(S::LANES) {
                 unsafe {
-                    let made = S::load(conv1.as_ptr().add(at + offset));
+                    let made = S::load_bytes(made1.as_ptr().add(at + offset));
                     let value = S::load(spread.as_ptr().add(offset % CONV_ROW));
                     let value = S::keep_greater(made, S::zero(), value);
                     S::store(d_conv1.as_mut_ptr().add(at + offset), value);

@@ -40,8 +40,8 @@ fn an_image_forward_and_backward_matches_the_general_kernels() {
         frame(pixels.iter().copied(), &mut image);
         let (mut forward, mut back) = (vec![0.0; WEIGHTS2], vec![0.0; WEIGHTS2_BACK]);
         order_weights(&weights2, &mut forward, &mut back);
-        let (mut conv1, mut pooled1) = (vec![0.0; CONV1], vec![0.0; POOL1]);
-        let (mut conv2, mut flat) = (vec![0.0; CONV2], vec![0.0; FLAT]);
+        let (mut made1, mut pooled1) = (vec![0; CONV1], vec![0.0; POOL1]);
+        let (mut made2, mut flat) = (vec![0; CONV2], vec![0.0; FLAT]);
         let mut sums = vec![0.0; SUMS];
         unsafe {
             isa.run(Forward {
@@ -50,16 +50,17 @@ fn an_image_forward_and_backward_matches_the_general_kernels() {
                 bias1: &bias1,
                 weights2: &forward,
                 bias2: &bias2,
-                conv1: &mut conv1,
+                scratch: &mut vec![f32::NAN; SCRATCH],
+                made1: &mut made1,
                 pool1: &mut pooled1,
-                conv2: &mut conv2,
+                made2: &mut made2,
                 flat: &mut flat,
             });
             isa.run(Backward {
                 image: &image,
-                conv1: &conv1,
+                made1: &made1,
                 pool1: &pooled1,
-                conv2: &conv2,
+                made2: &made2,
                 d_flat: &d_flat,
                 weights2: &back,
                 scratch: &mut vec![f32::NAN; SCRATCH],

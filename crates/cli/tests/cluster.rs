@@ -135,6 +135,54 @@ fn a_killed_worker_stops_the_run_where_that_was_asked_for() {
     assert_eq!(ended.json()["exit"], 75);
 }
 
+/// The smallest images that AlexNet takes: its dense layers are as large as ever.
+const SMALL_IMAGES: &str = "generated:images?size=63&classes=4&examples=48";
+
+#[test]
+fn dense_layers_are_shared_out_where_that_is_sound() {
+    let out = || tempfile::tempdir().unwrap();
+    let base = ["--model", "alexnet", "--data", SMALL_IMAGES, "--strategy", "multi-worker"];
+    let more = ["--workers", "2", "--steps", "3", "--batch-size", "7", "--optimizer", "momentum"];
+    let base = [&base[..], &more].concat();
+    let with = |flags: &[&str]| train_in(out(), &[&base[..], flags].concat()).end();
+
+    let refused = with(&["--split-dense", "on"]);
+    assert_ne!(refused.code(), 0);
+    assert!(refused.talk.contains("--on-loss continue"), "{}", refused.talk);
+
+    let copied = with(&["--on-loss", "stop", "--split-dense", "off"]);
+    let shared = with(&["--on-loss", "stop"]);
+    let (before, after) = (copied.json(), shared.json());
+    assert!(!copied.talk.contains("shared out"), "{}", copied.talk);
+    assert!(shared.talk.contains("shared out"), "{}", shared.talk);
+    let loss = |summary: &Value| summary["final"]["train_loss"].as_f64().unwrap();
+    assert!((loss(&before) - loss(&after)).abs() < 1e-3, "{before} {after}");
+    assert_eq!(examples(&after), 21);
+    let traffic = |summary: &Value| summary["traffic"]["sent_bytes"].as_u64().unwrap();
+    assert!(traffic(&after) > 0 && traffic(&after) < traffic(&before) / 5, "{before} {after}");
+    // The checkpoint is whole, and so is a run that goes on from it.
+    let run = shared.out.path().join(after["run"].as_str().unwrap());
+    let plan = std::fs::read_to_string(run.join("plan.json")).unwrap();
+    assert!(serde_json::from_str::<Value>(&plan).unwrap()["split_parameters"].as_u64() > Some(0));
+    let folder = run.to_string_lossy().into_owned();
+    let ended = train_in(shared.out, &["--resume", &folder, "--steps", "5"]).end();
+    assert_eq!(ended.code(), 0, "{}", ended.talk);
+    assert_eq!(ended.json()["global_steps"], 5);
+}
+
+#[test]
+fn a_worker_killed_amid_layers_shared_out_is_named_and_ends_the_run() {
+    let flags = ["--model", "alexnet", "--data", SMALL_IMAGES, "--strategy", "multi-worker"];
+    let more = ["--workers", "2", "--steps", ENDLESS, "--on-loss", "stop", "--batch-size", "8"];
+    let mut run = train_in(tempfile::tempdir().unwrap(), &[&flags[..], &more].concat());
+    run.wait_for_step(3);
+    assert!(run.talk().contains("shared out"), "{}", run.talk());
+    signal(run.process("worker/1"), "-KILL");
+    let ended = run.end();
+    assert_eq!(ended.code(), 75, "{}", ended.talk);
+    assert!(ended.talk.contains("worker/1: was killed (signal 9"), "{}", ended.talk);
+}
+
 #[test]
 fn a_killed_server_comes_back_with_the_last_checkpoint() {
     for strategy in ["ps-async", "ps-sync"] {

@@ -10,6 +10,7 @@ use paceline_models::{
     kernels::Buffer,
     optimizer::{self, Optimizer},
     registry,
+    split::{Split, Together},
 };
 use paceline_strategies::{
     self as strategies, Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, Tally, Vote,
@@ -41,6 +42,8 @@ pub struct Job {
     pub servers: usize,
     /// Updates in all.
     pub steps: u64,
+    /// Layers that the workers share out.
+    pub split: Option<Split>,
     /// The optimiser's name.
     pub optimizer: &'static str,
     /// Whether the model keeps statistics of the batches it sees, which depend on how they are cut.
@@ -96,6 +99,7 @@ impl Job {
             workers: 1,
             servers: 0,
             steps: 5,
+            split: None,
             optimizer: "momentum",
             has_statistics: layout.entries().iter().any(|entry| !entry.trained),
             examples,
@@ -115,6 +119,13 @@ impl Job {
         // Momentum gives early batches more weight than late ones, so their order would matter.
         self.optimizer = if strategy.synchronous { "momentum" } else { "sgd" };
         self
+    }
+
+    /// The same with the layers shared out that the model can share out; nothing if it has none.
+    #[must_use]
+    pub fn shared_out(mut self) -> Option<Self> {
+        self.split = Some(self.examples.build(self.model).split()?);
+        Some(self)
     }
 
     /// The same over links of that kind.
@@ -196,6 +207,7 @@ impl Job {
         let mut setup = Setup::alone(replicas, &self.layout, optimizer);
         setup.seat = seat.map(|seat| seat as Arc<dyn Seat>);
         setup.steps = Some(self.steps);
+        setup.split = self.split.clone();
         setup.options = Options { patience: Duration::from_secs(120), ..Options::default() };
         if let Some(from) = &self.from {
             let Snapshot { version, outstanding, state, .. } = &**from;
@@ -287,6 +299,7 @@ impl Job {
         let mut sums = [1.0];
         exchange.sum(&mut sums).unwrap();
         assert_eq!(sums[0], self.workers as f64, "everybody is there at the end");
+        exchange.complete(&mut params).unwrap();
         worked.snapshot = exchange.snapshot().unwrap();
         worked.tally = exchange.tally().unwrap();
         exchange.leave().unwrap();
@@ -315,6 +328,15 @@ impl Job {
             first_example: share.places.start - global.places.start,
             scale: 1.0 / global.len() as f32,
         };
+        if let Some(peers) = exchange.peers() {
+            let (rank, of) = ticket.share;
+            let counts = |worker| global.share(worker as u64, of as u64).len() as usize;
+            let counts: Vec<usize> = (0..of).map(counts).collect();
+            let mut together = Together { place: (rank, of), examples: &counts, peers };
+            return model
+                .loss_and_grad_together(params, &batch, &context, grad, &mut together)
+                .unwrap();
+        }
         if batch.is_empty() {
             grad.fill(0.0);
             return StepLoss::default();

@@ -25,7 +25,15 @@ fn jobs(alone: &Job) -> Vec<(String, Job)> {
             continue;
         }
         for transport in TRANSPORTS {
-            jobs.push((format!("{name}, {}", transport.name), job.clone().over(transport)));
+            let (name, job) = (format!("{name}, {}", transport.name), job.clone().over(transport));
+            // Once within a machine and once between two: what differs beyond that is tested with the links.
+            if strategy.shares_layers
+                && ["shared memory", "tls"].contains(&transport.name)
+                && let Some(shared_out) = job.clone().shared_out()
+            {
+                jobs.push((format!("{name}, layers shared out"), shared_out));
+            }
+            jobs.push((name, job));
         }
     }
     jobs
@@ -121,6 +129,36 @@ fn mobilenet_v2() {
 #[test]
 fn alexnet() {
     check(model("alexnet"));
+}
+
+/// Shares of different sizes, one of them empty, and the optimiser's state of layers that nobody holds whole.
+#[test]
+fn layers_shared_out_end_like_one_worker_with_empty_shares_too() {
+    let alone = Job::new(model("alexnet")).steps(4);
+    let wanted = alone.run();
+    assert!(batches(3).len() < 3, "three workers cannot all have an example of the last batch");
+    let strategy = strategies::ALL.iter().find(|strategy| strategy.shares_layers).unwrap();
+    let transport = TRANSPORTS.iter().find(|transport| transport.name == "shared memory").unwrap();
+    let mut job = alone.clone().under(strategy).over(transport).shared_out().unwrap();
+    job.workers = 3;
+    // In two goes, so that a checkpoint of parts is also read again.
+    let first = job.clone().steps(2).run();
+    let second = job.clone().from(first).steps(4);
+    let outcome = second.run();
+    check_counts("three workers", &second, &outcome, 2);
+    for params in &outcome.params {
+        assert_eq!(*params, outcome.params[0], "the same bits for all workers");
+    }
+    let way = distance(&wanted.params[0], alone.start());
+    let off = distance(&outcome.params[0], &wanted.params[0]) / way;
+    assert!(off < 1e-3, "{off:e} of the way off from one worker");
+    let states = outcome.snapshot.state.buffers().iter().zip(wanted.snapshot.state.buffers());
+    let used: Vec<_> = states.filter(|(_, wanted)| !wanted.is_empty()).collect();
+    assert!(!used.is_empty(), "momentum has a state");
+    for (state, wanted) in used {
+        let off = distance(state, wanted) / norm(wanted.iter().copied());
+        assert!(off < 1e-3, "{off:e} of the state's length off");
+    }
 }
 
 /// Three steps and then four equal seven, with other links and another number of servers.

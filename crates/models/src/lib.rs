@@ -2,7 +2,7 @@
 //!
 //! A model owns its activations and scratch memory, planned once per batch size; parameters and
 //! gradients are the caller's, one flat buffer each, described by a [`Layout`]. A model knows no
-//! clock, no network and no other worker.
+//! clock and no network, and of other workers at most that they share out its layers ([`split`]).
 
 pub mod alexnet;
 mod input;
@@ -20,6 +20,7 @@ pub mod schedule;
 pub mod shapes;
 pub mod softmax;
 pub mod sparse_logistic;
+pub mod split;
 pub mod threads;
 
 pub use layout::{Entry, Layout};

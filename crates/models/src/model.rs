@@ -1,6 +1,12 @@
 //! What every model can do.
 
-use crate::{layout::Layout, profile::Profile, shapes::LayerShape, threads::Pool};
+use crate::{
+    layout::Layout,
+    profile::Profile,
+    shapes::LayerShape,
+    split::{Split, Together},
+    threads::Pool,
+};
 use paceline_batch::{Batch, Schema};
 use std::ops::Range;
 
@@ -30,6 +36,29 @@ pub trait Model: Send {
         grad: &mut [f32],
         ready: &mut Ready<'_>,
     ) -> Result<StepLoss, ModelError>;
+
+    /// The layers that workers can share out; nothing for models that are to be copied as they are.
+    fn split(&self) -> Option<Split> {
+        None
+    }
+
+    /// As [`Model::loss_and_grad`], with the layers of [`Model::split`] shared out: of those, only the
+    /// parameters that this worker owns are read, and only their gradients are written and reported.
+    /// `batch` holds this worker's examples and may be empty, `grad` of the other layers is then zero
+    /// and not reported.
+    ///
+    /// # Errors
+    /// Also [`ModelError::Interrupted`] when another worker could not be reached.
+    fn loss_and_grad_together(
+        &mut self,
+        _params: &mut [f32],
+        _batch: &Batch,
+        _context: &StepContext,
+        _grad: &mut [f32],
+        _together: &mut Together<'_>,
+    ) -> Result<StepLoss, ModelError> {
+        Err(ModelError::NoSplit)
+    }
 
     /// Forward pass only (no dropout, running statistics), added to `score`.
     fn score(&mut self, params: &[f32], batch: &Batch, score: &mut Score)
@@ -177,6 +206,12 @@ pub enum ModelError {
         /// The name that looks most like it.
         nearest: Option<&'static str>,
     },
+    /// Another worker could not be reached in the middle of a step; see [`crate::split`].
+    #[error("another worker could not be reached in the middle of a step")]
+    Interrupted,
+    /// A model without such layers was asked to share them out.
+    #[error("the model has no layers that workers can share out")]
+    NoSplit,
     /// An option is out of range.
     #[error("model `{model}`: {option} is {found}, must be {wanted}")]
     Option {

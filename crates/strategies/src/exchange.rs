@@ -1,7 +1,7 @@
 //! What a worker needs from a strategy.
 
 use crate::StrategyError;
-use paceline_models::{StepLoss, Touched, kernels::Buffer, optimizer::State};
+use paceline_models::{StepLoss, Touched, kernels::Buffer, optimizer::State, split::Peers};
 use std::ops::Range;
 
 /// Updates done so far on the parameters a worker holds: one global step is one update.
@@ -137,7 +137,7 @@ pub struct Tally {
 /// ```
 ///
 /// Where workers keep step ([`Exchange::keeps_step`]), the collective calls (`push`, `sum`,
-/// `snapshot`) are made by every worker in the same order; a worker that drops its exchange in
+/// `complete`, `snapshot`) are made by every worker in the same order; a worker that drops its exchange in
 /// between makes the others fail instead of wait for ever. Where they do not, `push` concerns the
 /// caller alone, `snapshot` and `tally` are made by worker 0 whenever it likes, and only `sum` is a
 /// meeting of all that are still there.
@@ -175,6 +175,19 @@ pub trait Exchange: Send {
     /// A range of the gradient is final and the model no longer reads these parameters in this step.
     /// Called in the middle of the backward pass, so it must not wait; failures surface in `push`.
     fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]);
+
+    /// The other workers, where they share out layers among themselves: the model then makes its step
+    /// together with them. A call that fails there surfaces in `push`.
+    fn peers(&mut self) -> Option<&mut dyn Peers> {
+        None
+    }
+
+    /// Brings the whole of `params` up to date where each worker has only its own part of some layers.
+    /// Wherever workers keep step, it is a collective call, before anybody uses all weights.
+    fn complete(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
+        let _ = params;
+        Ok(())
+    }
 
     /// Ends a step. Afterwards `params` are those of the next step, unless the vote is poisoned: then
     /// they are untouched, so that one can look for the cause. `grad` may be exchanged for another

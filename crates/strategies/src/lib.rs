@@ -26,6 +26,6 @@ pub use error::StrategyError;
 pub use exchange::{
     Exchange, Origin, Pushed, Snapshot, StepInfo, Tally, Ticket, Traffic, Version, Vote,
 };
-pub use options::{Combine, Options, Transfer};
+pub use options::{Combine, Options, SplitDense, Transfer};
 pub use server::Server;
 pub use strategies::{ALL, Connect, Entry, Setup, find};

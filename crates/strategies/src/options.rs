@@ -27,6 +27,19 @@ pub enum Transfer {
     Dense,
 }
 
+/// Whether workers share out large dense layers instead of each having a copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SplitDense {
+    /// Where it can be and pays.
+    #[default]
+    Auto,
+    /// Always; a run that cannot is refused.
+    On,
+    /// Never.
+    Off,
+}
+
 /// Choices of the strategies that have them; the others ignore them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -122,6 +135,42 @@ impl FromStr for Transfer {
     }
 }
 
+impl SplitDense {
+    /// What users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+
+    /// Whether it is the default, which older runs do not mention.
+    #[must_use]
+    #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+    pub fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+impl fmt::Display for SplitDense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for SplitDense {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        [Self::Auto, Self::On, Self::Off]
+            .into_iter()
+            .find(|choice| choice.name() == text)
+            .ok_or_else(|| unknown("split-dense", text, "`auto`, `on` or `off`"))
+    }
+}
+
 fn unknown(option: &'static str, found: &str, wanted: &str) -> StrategyError {
     StrategyError::Option { option, found: format!("`{found}`"), wanted: wanted.to_owned() }
 }
@@ -138,6 +187,10 @@ mod tests {
         for transfer in [Transfer::Sparse, Transfer::Dense] {
             assert_eq!(transfer.to_string().parse::<Transfer>().unwrap(), transfer);
         }
+        for split in [SplitDense::Auto, SplitDense::On, SplitDense::Off] {
+            assert_eq!(split.to_string().parse::<SplitDense>().unwrap(), split);
+        }
+        assert!("yes".parse::<SplitDense>().unwrap_err().to_string().contains("auto"));
         let error = "average".parse::<Combine>().unwrap_err().to_string();
         assert!(error.contains("average") && error.contains("mean"), "{error}");
         assert_eq!(Combine::Sum.effective_rate(0.1, 4), 0.4);

@@ -41,6 +41,9 @@ impl Worker<'_> {
         let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
         course.end_stretch();
         let elsewhere = self.prepared.plan.spec.evaluator;
+        if elsewhere || self.evaluator.is_some() {
+            self.exchange.complete(&mut self.params)?;
+        }
         let Some(evaluator) = self.evaluator.as_mut().filter(|_| !elsewhere) else {
             // Nobody evaluates here, but all must learn whether the chief wants to save.
             let mut wish = [f64::from(u8::from(due))];
@@ -50,7 +53,9 @@ impl Worker<'_> {
             let params = std::mem::take(&mut self.params);
             let asked = self.score_elsewhere(course, course.step, &params);
             self.params = params;
-            if asked?.sent && moment.light && course.saved != Some(course.step) {
+            // Where layers are shared out, the chief cannot have a state without the others.
+            let whole = self.prepared.split.is_none();
+            if asked?.sent && whole && moment.light && course.saved != Some(course.step) {
                 self.await_score(course)?;
             }
             return Ok(false);
@@ -229,6 +234,7 @@ impl Worker<'_> {
     ) -> Result<(), TrainError> {
         let policy = crate::train::policy(&self.prepared.plan.spec);
         let Some(action) = policy.decide(moment) else { return Ok(()) };
+        self.exchange.complete(&mut self.params)?;
         let snapshot = self.exchange.snapshot()?;
         let place = Place { step: course.step, position: course.position, outstanding: Vec::new() };
         let meta = self.meta(course, place);

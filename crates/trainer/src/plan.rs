@@ -11,11 +11,12 @@ use paceline_data::{
     order::{Batches, LastBatch},
 };
 use paceline_models::{
-    Layout, ModelOptions,
+    Layout, Model, ModelOptions,
     optimizer::{self, Mask, Optimizer},
     schedule::{GrowBatch, Schedule},
+    split::Split as LayerSplit,
 };
-use paceline_strategies as strategies;
+use paceline_strategies::{self as strategies, SplitDense};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -50,6 +51,9 @@ pub struct RunPlan {
     pub replicas: usize,
     /// Threads of each replica.
     pub threads: usize,
+    /// Weights of the dense layers that the workers share out; 0 where each has a copy of everything.
+    #[serde(default)]
+    pub split_parameters: u64,
     /// Learning rate that the schedule starts from.
     pub learning_rate: f32,
     /// Steps in one epoch of the first batch size.
@@ -70,7 +74,13 @@ pub(crate) struct Prepared {
     pub(crate) optimizer: Optimizer,
     pub(crate) strategy: &'static strategies::Entry,
     pub(crate) options: ModelOptions,
+    /// Layers that the workers share out.
+    pub(crate) split: Option<LayerSplit>,
 }
+
+/// Dense layers are shared out from this many weights on, unless asked otherwise: 16 MiB, which a step passes
+/// over several times and no core's own cache holds. Below it, meetings in mid-step cost more than they save.
+const WORTH_SPLITTING: usize = 4 << 20;
 
 /// Checks a specification against model, data and strategy.
 pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainError> {
@@ -84,7 +94,9 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
         return Err(TrainError::BatchTooSmall { batch: spec.batch_size, replicas: shares });
     }
     let options = model_options(spec, threads);
-    let layout = (parts.build)(parts.train.schema(), &options)?.layout().clone();
+    let model = (parts.build)(parts.train.schema(), &options)?;
+    let layout = model.layout().clone();
+    let split = split(spec, strategy, &*model)?;
     let optimizer = optimizer(spec, &layout)?;
     let pace = pace(spec, examples, optimizer.settings().rate)?;
     let steps_per_epoch = pace.batches.per_epoch(spec.batch_size);
@@ -113,6 +125,7 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
         servers: spec.servers,
         replicas,
         threads,
+        split_parameters: split.as_ref().map_or(0, |split| split.parameters() as u64),
         learning_rate: pace.rate,
         steps_per_epoch,
         planned_steps: pace.total_steps,
@@ -120,7 +133,7 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
         hash: String::new(),
     };
     plan.hash = plan.numbers_hash();
-    Ok(Prepared { plan, pace, layout, optimizer, strategy, options })
+    Ok(Prepared { plan, pace, layout, optimizer, strategy, options, split })
 }
 
 /// What a specification says about the model itself.
@@ -136,8 +149,8 @@ pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
 }
 
 impl RunPlan {
-    /// Hash of what decides the numbers: two runs of the same hash, threads and stop rule give the
-    /// same weights. When to stop, to look and to save do not matter, nor where the data lie.
+    /// Hash of what decides the numbers: two runs of the same hash, threads, split and stop rule give
+    /// the same weights. When to stop, to look and to save do not matter, nor where the data lie.
     fn numbers_hash(&self) -> String {
         let mut spec = self.spec.clone();
         spec.stop = crate::Stop::default();
@@ -145,6 +158,7 @@ impl RunPlan {
         (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
         (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
         (spec.evaluator, spec.on_loss) = (false, OnLoss::Continue);
+        spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
         let text = serde_json::to_string(&(
             spec,
             &self.schema,
@@ -154,6 +168,43 @@ impl RunPlan {
         ))
         .expect("a plan holds nothing that JSON cannot say");
         Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The layers that workers share out, where that was asked for, or can be and pays. All tasks decide alike: it
+/// hangs on settings that they share.
+fn split(
+    spec: &RunSpec,
+    strategy: &'static strategies::Entry,
+    model: &dyn Model,
+) -> Result<Option<LayerSplit>, TrainError> {
+    let split = model.split();
+    let hindrance = match &split {
+        _ if !strategy.shares_layers => {
+            Some(format!("with strategy `{}`, whose workers share out nothing", strategy.name))
+        }
+        _ if spec.workers < 2 => Some("with one worker".to_owned()),
+        _ if spec.on_loss != OnLoss::Stop => Some(format!(
+            "with `--on-loss {}`: a lost worker would take its part of the weights along",
+            spec.on_loss.name()
+        )),
+        None => Some("with a model, or trained layers, that cannot be shared out".to_owned()),
+        Some(split) if split.most_workers() < spec.workers => Some(format!(
+            "with {} workers: the smallest layer has {} outputs",
+            spec.workers,
+            split.most_workers()
+        )),
+        Some(_) => None,
+    };
+    match (spec.split_dense, hindrance) {
+        (SplitDense::On, Some(hindrance)) => Err(TrainError::Setting {
+            setting: "the split of dense layers",
+            found: "`on`".to_owned(),
+            wanted: format!("`auto` or `off` {hindrance}"),
+        }),
+        (SplitDense::Off, _) | (_, Some(_)) => Ok(None),
+        (SplitDense::On, None) => Ok(split),
+        (SplitDense::Auto, None) => Ok(split.filter(|split| split.parameters() >= WORTH_SPLITTING)),
     }
 }
 

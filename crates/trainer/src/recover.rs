@@ -128,6 +128,7 @@ impl Worker<'_> {
         if self.exchange.keeps_step() {
             let moment = Moment { ending: true, ..self.moment(course.step, course) };
             self.checkpoint(course, &moment)?;
+            self.exchange.complete(&mut self.params)?;
         } else if self.chief.is_some() {
             self.look_alone(course, (!cancelled, false, true))?;
         }

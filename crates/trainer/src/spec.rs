@@ -1,7 +1,7 @@
 //! What was asked for.
 
 use paceline_cluster::session::OnLoss;
-use paceline_strategies::{Combine, Options, Transfer};
+use paceline_strategies::{Combine, Options, SplitDense, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -73,6 +73,9 @@ pub struct RunSpec {
     /// What happens when a worker is lost.
     #[serde(default)]
     pub on_loss: OnLoss,
+    /// Whether workers share out large dense layers (multi-worker).
+    #[serde(default, skip_serializing_if = "SplitDense::is_auto")]
+    pub split_dense: SplitDense,
     /// Steps between evaluations; once per epoch where absent.
     #[serde(default)]
     pub eval_every: Option<u64>,
@@ -147,6 +150,7 @@ impl RunSpec {
             max_staleness: None,
             transfer: Transfer::Sparse,
             on_loss: OnLoss::Continue,
+            split_dense: SplitDense::Auto,
             eval_every: None,
             checkpoint_every: None,
             keep: keep(),

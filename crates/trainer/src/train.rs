@@ -425,6 +425,7 @@ impl<'a> Stage<'a> {
                 },
                 steps: prepared.pace.total_steps,
                 options: prepared.plan.spec.options(),
+                split: prepared.split.clone(),
                 seat,
             };
             let attempt = self

@@ -19,7 +19,7 @@ use crate::{
 };
 use paceline_cluster::session::Beat;
 use paceline_data::{Source, order::Position};
-use paceline_models::{Model, StepContext, StepLoss, kernels::Buffer};
+use paceline_models::{Model, ModelError, StepContext, StepLoss, kernels::Buffer, split::Together};
 use paceline_runs::{Event, Recorder, Step};
 use paceline_strategies::{Exchange, StepInfo, Ticket, Vote};
 use std::{
@@ -249,7 +249,19 @@ impl<'a> Worker<'a> {
             first_example: first_example(&global, rank, of),
             scale: 1.0 / global.len() as f32,
         };
-        let loss = if examples.is_empty() {
+        let mut interrupted = false;
+        let loss = if let Some(peers) = exchange.peers() {
+            let counts = |worker| global.share(worker as u64, of as u64).len() as usize;
+            let counts: Vec<usize> = (0..of).map(counts).collect();
+            let mut together = Together { place: (rank, of), examples: &counts, peers };
+            match model.loss_and_grad_together(params, examples, &context, grad, &mut together) {
+                Err(ModelError::Interrupted) => {
+                    interrupted = true;
+                    StepLoss::default()
+                }
+                done => done?,
+            }
+        } else if examples.is_empty() {
             // The last batch of an epoch can be smaller than the number of replicas.
             grad.fill(0.0);
             StepLoss::default()
@@ -261,6 +273,10 @@ impl<'a> Worker<'a> {
         let stop = self.cancel.load(Ordering::Relaxed) || course.reached;
         let vote = Vote { loss, stop, poisoned: false };
         let pushed = exchange.push(vote, params, grad)?;
+        if interrupted {
+            // The exchange knows why and has said so; a step that was not finished must not count.
+            return Err(ModelError::Interrupted.into());
+        }
         let ended = Instant::now();
         // The exchange counts what it took from dealing to pushing.
         let input = nanoseconds(fed - begun);

@@ -114,6 +114,7 @@ fn unused(args: &Flags) -> Option<&'static str> {
         (args.combine.is_some(), "--combine"),
         (args.backup_workers.is_some(), "--backup-workers"),
         (args.max_staleness.is_some(), "--max-staleness"),
+        (args.split_dense.is_some(), "--split-dense"),
     ]
     .into_iter()
     .find_map(|(given, flag)| given.then_some(flag))

@@ -6,7 +6,7 @@ use anyhow::Context;
 use paceline_cluster::session::OnLoss;
 use paceline_models::pretrained::expects_imagenet_input;
 use paceline_runs::{RunFolder, list};
-use paceline_strategies::{Combine, Transfer};
+use paceline_strategies::{Combine, SplitDense, Transfer};
 use paceline_trainer::{RunPlan, RunSpec, Start, Stop};
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,10 @@ pub(super) struct Flags {
     /// What happens when a worker is lost: continue, restart or stop [default: continue]
     #[arg(long, value_name = "POLICY", value_parser = on_loss, help_heading = "Tasks")]
     pub(super) on_loss: Option<OnLoss>,
+    /// Share out large dense layers among the workers of multi-worker instead of copying them: auto, on or off;
+    /// needs --on-loss stop [default: auto]
+    #[arg(long, value_name = "WHEN", help_heading = "Tasks")]
+    pub(super) split_dense: Option<SplitDense>,
     /// Seconds to wait for all tasks, at the start and after a loss
     #[arg(long, value_name = "SECONDS", default_value_t = 60, help_heading = "Tasks")]
     pub(super) join_timeout: u64,
@@ -172,6 +176,7 @@ impl Flags {
             max_staleness: self.max_staleness,
             transfer: self.transfer.unwrap_or_default(),
             on_loss: self.on_loss.unwrap_or_default(),
+            split_dense: self.split_dense.unwrap_or_default(),
             eval_every: self.eval_every,
             checkpoint_every: self.checkpoint_every,
             keep: self.keep.unwrap_or(spec.keep),
@@ -247,6 +252,7 @@ impl Flags {
         spec.keep = self.keep.unwrap_or(spec.keep);
         spec.tensorboard &= !self.no_tensorboard;
         spec.on_loss = self.on_loss.unwrap_or(spec.on_loss);
+        spec.split_dense = self.split_dense.unwrap_or(spec.split_dense);
         spec.evaluator |= self.evaluator;
         Ok((spec, Start::Resume { run }))
     }

@@ -139,6 +139,12 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
     );
     let from =
         if first_step > 0 { format!(", going on at step {first_step}") } else { String::new() };
+    let split = match plan.split_parameters {
+        0 => String::new(),
+        count => format!(
+            "; dense layers ({count} weights) shared out: each worker has a part of their outputs for the whole batch"
+        ),
+    };
     let pixels = if spec.imagenet_input {
         "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)"
     } else {
@@ -146,7 +152,7 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
     };
     format!(
         "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
-         global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}, seed {}{pixels}",
+         global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}{split}, seed {}{pixels}",
         spec.model,
         spec.data,
         plan.strategy,

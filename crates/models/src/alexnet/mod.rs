@@ -6,6 +6,7 @@
 
 mod passes;
 mod plan;
+mod together;
 
 use crate::{
     input::{self, Scaling},
@@ -16,12 +17,14 @@ use crate::{
     random,
     registry::Entry,
     shapes::LayerShape,
+    split::{Split, Together},
     threads::Pool,
 };
 use paceline_batch::{Batch, Schema};
 use passes::Dropout;
 use plan::{Memory, Shapes};
 use std::ops::Range;
+use together::Whole;
 
 /// Share of the dense layers' units that drop in a step, unless asked otherwise.
 const DROPOUT: f32 = 0.5;
@@ -62,6 +65,7 @@ struct AlexNet {
     scaling: Scaling,
     compute: Compute,
     memory: Memory,
+    whole: Whole,
     profile: Profile,
 }
 
@@ -105,6 +109,7 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
         scaling: Scaling::of(ENTRY.name, image, options)?,
         compute: Compute::new(options.threads)?,
         memory: Memory::default(),
+        whole: Whole::default(),
         profile: Profile::default(),
     }))
 }
@@ -168,6 +173,26 @@ impl Model for AlexNet {
             self.backward(params, examples, grad, ready);
         }
         Ok(loss)
+    }
+
+    fn split(&self) -> Option<Split> {
+        // With the last layer alone to train, the others' gradients need not be exchanged anyway.
+        (!self.head_only).then(|| self.dense_split())
+    }
+
+    fn loss_and_grad_together(
+        &mut self,
+        params: &mut [f32],
+        batch: &Batch,
+        context: &StepContext,
+        grad: &mut [f32],
+        together: &mut Together<'_>,
+    ) -> Result<StepLoss, ModelError> {
+        self.layout.check(params, grad);
+        if self.head_only {
+            return Err(ModelError::NoSplit);
+        }
+        self.step_together(params, batch, context, grad, together)
     }
 
     fn score(

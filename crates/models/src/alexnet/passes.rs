@@ -25,6 +25,12 @@ impl AlexNet {
         batch: usize,
         dropout: Option<Dropout<'_>>,
     ) {
+        self.forward_convs(params, pixels, batch);
+        self.forward_dense(params, batch, dropout);
+    }
+
+    /// Leaves the inputs of the first dense layer in memory.
+    pub(super) fn forward_convs(&mut self, params: &[f32], pixels: Pixels<'_>, batch: usize) {
         let shapes = self.shapes.with_batch(batch);
         if self.lrn {
             self.memory.reserve_normed(&self.shapes);
@@ -33,7 +39,7 @@ impl AlexNet {
         let weights = |layer: usize| &params[at[layer].0.clone()];
         let finish = |layer: usize| Finish {
             bias: Some(&params[at[layer].1.clone()]),
-            relu: layer < LAYERS.len() - 1,
+            relu: true,
             ..Finish::default()
         };
         profile.time("input", Pass::Forward, 0.0, || {
@@ -78,6 +84,17 @@ impl AlexNet {
             &memory.pooled
         };
         compute.swap_channels(batch, pixels, shapes.adaptive.channels, pooled, flat);
+    }
+
+    fn forward_dense(&mut self, params: &[f32], batch: usize, dropout: Option<Dropout<'_>>) {
+        let shapes = self.shapes.with_batch(batch);
+        let Self { memory, compute, at, profile, .. } = self;
+        let weights = |layer: usize| &params[at[layer].0.clone()];
+        let finish = |layer: usize| Finish {
+            bias: Some(&params[at[layer].1.clone()]),
+            relu: layer < LAYERS.len() - 1,
+            ..Finish::default()
+        };
         for layer in 0..3 {
             let shape = &shapes.dense[layer];
             let (input, output) = match layer {
@@ -125,10 +142,11 @@ impl AlexNet {
         let Self { memory, compute, at, profile, .. } = self;
         let (shape, number) = (&shapes.dense[2], LAYERS.len() - 1);
         let start = at[number].0.start;
+        let places = (start, at[number].1.start);
         profile.time(LAYERS[number], Pass::BackwardWeights, shape.flops(), || {
             let (input, d_output) = (&memory.hidden[1], &memory.logits);
             compute
-                .dense_backward_weights_ready(shape, input, d_output, start, params, grad, ready);
+                .dense_backward_weights_ready(shape, input, d_output, places, params, grad, ready);
         });
         compute.pool().for_chunks(&mut grad[..start], 1 << 18, |_, piece| piece.fill(0.0));
         ready(0..start, &mut params[..start], &mut grad[..start]);
@@ -175,7 +193,7 @@ impl AlexNet {
                     shape,
                     input,
                     d_output,
-                    at[number].0.start,
+                    (at[number].0.start, at[number].1.start),
                     params,
                     grad,
                     ready,
@@ -184,7 +202,7 @@ impl AlexNet {
         }
     }
 
-    fn backward_convs(
+    pub(super) fn backward_convs(
         &mut self,
         params: &mut [f32],
         batch: usize,

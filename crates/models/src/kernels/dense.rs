@@ -87,9 +87,9 @@ impl Compute {
 const PIECE: usize = 1 << 20;
 
 impl Compute {
-    /// Like [`Compute::dense_backward_weights`], for a layer whose weights start at `start` of the
-    /// flat buffers and whose bias follows them; reports the gradient piece by piece, so that the
-    /// callee can use it while it is hot.
+    /// Like [`Compute::dense_backward_weights`], for a layer whose weights and biases start at these
+    /// places of the flat buffers; reports the gradient piece by piece, so that the callee can use it
+    /// while it is hot.
     ///
     /// # Panics
     /// If a slice does not fit the shape.
@@ -99,13 +99,12 @@ impl Compute {
         shape: &DenseShape,
         input: &[f32],
         d_output: &[f32],
-        start: usize,
+        (start, bias): (usize, usize),
         params: &mut [f32],
         grad: &mut [f32],
         ready: &mut Ready<'_>,
     ) {
         let DenseShape { batch, inputs, outputs } = *shape;
-        let bias = start + shape.weights_len();
         let range = bias..bias + outputs;
         self.column_sums(&d_output[..batch * outputs], outputs, &mut grad[range.clone()]);
         ready(range.clone(), &mut params[range.clone()], &mut grad[range]);

@@ -32,6 +32,7 @@ pub(super) const ENTRY: Entry = Entry {
     needs_servers: false,
     in_process: true,
     most_replicas: None,
+    shares_layers: false,
     connect,
 };
 

@@ -11,6 +11,7 @@ use paceline_cluster::Seat;
 use paceline_models::{
     Layout,
     optimizer::{Optimizer, State},
+    split::Split,
     threads::Pool,
 };
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Entry {
     pub in_process: bool,
     /// The most replicas in one process; nothing where there is no limit.
     pub most_replicas: Option<usize>,
+    /// Whether its workers can share out layers among themselves (see [`paceline_models::split`]).
+    pub shares_layers: bool,
     /// Makes one exchange per replica of this process.
     pub connect: Connect,
 }
@@ -66,6 +69,8 @@ pub struct Setup<'a> {
     pub steps: Option<u64>,
     /// Choices of the strategies that have them.
     pub options: Options,
+    /// Layers that the workers share out, for strategies that can.
+    pub split: Option<Split>,
     /// This task's seat in a job of several processes.
     pub seat: Option<Arc<dyn Seat>>,
 }
@@ -83,6 +88,7 @@ impl<'a> Setup<'a> {
             origin: Origin::default(),
             steps: None,
             options: Options::default(),
+            split: None,
             seat: None,
         }
     }

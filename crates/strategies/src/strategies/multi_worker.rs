@@ -8,6 +8,11 @@
 //! therefore leaves everybody with the weights of this step or of the next, never in between, and
 //! [`Exchange::reform`] brings those behind up to the others.
 //!
+//! Where the workers share out layers ([`paceline_models::split`]), each updates the parameters it owns in the
+//! middle of the backward pass, as one device does, and they are no part of what is added up. Others learn them
+//! only when all are needed ([`Exchange::complete`]). A lost worker takes its own along, so such a group
+//! cannot be formed anew.
+//!
 //! Running statistics are averaged over the workers: each sees only its own share of the batch.
 
 use super::{Entry, Setup};
@@ -20,6 +25,7 @@ use paceline_models::{
     StepLoss, Touched,
     kernels::Buffer,
     optimizer::{Optimizer, State},
+    split::{Interrupted, Peers, Split},
     threads::Pool,
 };
 use std::{
@@ -35,6 +41,7 @@ pub(super) const ENTRY: Entry = Entry {
     needs_servers: false,
     in_process: false,
     most_replicas: Some(1),
+    shares_layers: true,
     connect,
 };
 
@@ -60,13 +67,29 @@ struct Worker {
     /// knows it: then they go on their way one by one. Before, and where the gradient is small,
     /// it goes in one piece at the end.
     order: Option<Vec<Range<usize>>>,
-    /// Ranges completed in this step.
+    /// Ranges completed in this step that are to be added up.
     seen: Vec<Range<usize>>,
+    /// Whether a range of this step was looked at, and what it was like.
+    looked: bool,
     poisoned: bool,
+    /// Parameters from here on belong to shared-out layers; those before are copies.
+    copied: usize,
+    shared_out: Option<SharedOut>,
     block: Vec<f32>,
     told: (u64, u64),
     /// When the last step ended: from then on this worker was busy by itself.
     free: Instant,
+}
+
+/// Layers that the workers share out.
+struct SharedOut {
+    split: Split,
+    /// The version of which this worker has everybody's parameters.
+    complete: Version,
+    /// Time spent with the others in the middle of the present step.
+    spent: Duration,
+    /// What went wrong there.
+    failure: Option<LinkError>,
 }
 
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
@@ -85,7 +108,15 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         version: Version(setup.origin.version),
         order: None,
         seen: Vec::new(),
+        looked: false,
         poisoned: false,
+        copied: setup.split.as_ref().map_or(setup.layout.len(), Split::start),
+        shared_out: setup.split.clone().map(|split| SharedOut {
+            split,
+            complete: Version(setup.origin.version),
+            spent: Duration::ZERO,
+            failure: None,
+        }),
         block: vec![0.0; BLOCK],
         told: (0, 0),
         free: Instant::now(),
@@ -131,11 +162,12 @@ impl Worker {
             Update { optimizer, pool, averaged, workers, rate: step.rate, step: step.step };
         let block = &mut self.block;
         let wait = Wait::within(options.patience, "adding up gradients").unless(seat.alarm());
-        let length = grad.len();
+        let copied = self.copied;
+        let (params, grad) = (&mut params[..copied], &mut grad[..copied]);
         let Some(order) = &self.order else {
             group.all_reduce_with(grad, numbers, &wait)?;
             if numbers[POISONED] == 0.0 {
-                update.apply(0..length, params, grad, state, block);
+                update.apply(0..copied, params, grad, state, block);
             }
             return Ok(());
         };
@@ -148,7 +180,8 @@ impl Worker {
         if group.shares_memory() {
             // All sums are there before the first is handed out. A value that is not finite in one
             // worker's gradient is one in the sum, so everybody sees it in the first range.
-            let mut poisoned = None;
+            // With shared-out layers everybody has seen the gradient of all examples' losses already.
+            let mut poisoned = self.shared_out.as_ref().map(|_| self.poisoned);
             return group.finish(numbers, &wait, |range, sums| {
                 if !*poisoned.get_or_insert_with(|| is_poisoned(sums)) {
                     update.apply(range.clone(), &mut params[range], sums, state, block);
@@ -157,9 +190,60 @@ impl Worker {
         }
         group.finish(numbers, &wait, |range, sums| grad[range].copy_from_slice(sums))?;
         if numbers[POISONED] == 0.0 {
-            update.apply(0..length, params, grad, state, block);
+            update.apply(0..copied, params, grad, state, block);
         }
         Ok(())
+    }
+}
+
+impl Worker {
+    /// A meeting in the middle of a step.
+    fn meet(
+        &mut self,
+        phase: &'static str,
+        work: impl FnOnce(&mut Group, &Wait<'_>) -> Result<(), LinkError>,
+    ) -> Result<(), Interrupted> {
+        let Self { seat, options, group, shared_out: Some(shared_out), .. } = self else {
+            return Err(Interrupted);
+        };
+        if shared_out.failure.is_some() {
+            return Err(Interrupted);
+        }
+        let begun = Instant::now();
+        let wait = Wait::within(options.patience, phase).unless(seat.alarm());
+        let done = work(group, &wait);
+        shared_out.spent += begun.elapsed();
+        done.map_err(|error| {
+            shared_out.failure = Some(error);
+            Interrupted
+        })
+    }
+
+    /// Brings everybody's part of a buffer that is laid out like the parameters to all workers.
+    fn gather_parts(
+        group: &mut Group,
+        split: &Split,
+        values: &mut [f32],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let parts = split.parts(group.size());
+        parts
+            .into_iter()
+            .try_for_each(|(range, lengths)| group.all_gather(&mut values[range], &lengths, wait))
+    }
+}
+
+impl Peers for Worker {
+    fn gather(&mut self, values: &mut [f32], lengths: &[usize]) -> Result<(), Interrupted> {
+        self.meet("gathering activations", |group, wait| group.all_gather(values, lengths, wait))
+    }
+
+    fn sum(&mut self, values: &mut [f32]) -> Result<(), Interrupted> {
+        self.meet("adding up activations' gradients", |group, wait| group.all_reduce(values, wait))
+    }
+
+    fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
+        Exchange::ready(self, range, params, grad);
     }
 }
 
@@ -240,13 +324,22 @@ impl Exchange for Worker {
     ) -> Result<Version, StrategyError> {
         self.step = step;
         self.seen.clear();
-        self.poisoned = false;
+        (self.looked, self.poisoned) = (false, false);
         Ok(self.version)
     }
 
-    fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
-        if self.seen.is_empty() {
+    fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
+        if !self.looked {
+            self.looked = true;
             self.poisoned = is_poisoned(grad);
+        }
+        if range.start >= self.copied {
+            if !self.poisoned {
+                let StepInfo { step, rate, .. } = self.step;
+                let Self { optimizer, state, pool, .. } = self;
+                optimizer.update_on(pool, range, params, grad, state, rate, step);
+            }
+            return;
         }
         if self.order.is_some() {
             self.group.begin(range.clone(), grad);
@@ -261,14 +354,21 @@ impl Exchange for Worker {
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         let begun = Instant::now();
+        let mut amid = Duration::ZERO;
+        if let Some(shared_out) = &mut self.shared_out {
+            amid = std::mem::take(&mut shared_out.spent);
+            if let Some(error) = shared_out.failure.take() {
+                return Err(self.failed(error));
+            }
+        }
         vote.poisoned |= self.poisoned;
         let (rank, size) = self.place();
         let timed = if size <= MOST_TIMED { size } else { 0 };
         let mut numbers = [0.0; FIXED + MOST_TIMED];
         numbers[..FIXED].copy_from_slice(&written(&vote));
-        let known = grad.len() >= WORTH_CUTTING && !self.seen.is_empty();
+        let known = self.copied >= WORTH_CUTTING && !self.seen.is_empty();
         numbers[KNOWS] = f64::from(u8::from(known));
-        let busy = (begun - self.free).as_secs_f64();
+        let busy = (begun - self.free).saturating_sub(amid).as_secs_f64();
         if timed > 0 {
             numbers[FIXED + rank] = busy;
         }
@@ -280,7 +380,7 @@ impl Exchange for Worker {
         self.version = Version(self.step.step + 1);
         self.free = Instant::now();
         // All began together, when the last step ended: who was busy less than the slowest waited.
-        let spent = self.free - begun;
+        let spent = self.free - begun + amid;
         let slowest = numbers[FIXED..].iter().copied().fold(busy, f64::max);
         let wait = Duration::from_secs_f64((slowest - busy).max(0.0)).min(spent);
         let (sent, received) = self.group.traffic();
@@ -303,7 +403,34 @@ impl Exchange for Worker {
         done.map_err(|error| self.failed(error))
     }
 
+    fn peers(&mut self) -> Option<&mut dyn Peers> {
+        if self.shared_out.is_some() { Some(self) } else { None }
+    }
+
+    fn complete(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
+        let Self { seat, options, group, version, shared_out: Some(shared_out), .. } = self else {
+            return Ok(());
+        };
+        if shared_out.complete == *version {
+            return Ok(());
+        }
+        let wait = Wait::within(options.patience, "gathering weights").unless(seat.alarm());
+        let done = Self::gather_parts(group, &shared_out.split, params, &wait);
+        shared_out.complete = *version;
+        self.free = Instant::now();
+        done.map_err(|error| self.failed(error))
+    }
+
     fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
+        let Self { seat, options, group, state, shared_out, .. } = self;
+        if let Some(SharedOut { split, .. }) = shared_out {
+            let wait = Wait::within(options.patience, "gathering the optimiser's state");
+            let wait = wait.unless(seat.alarm());
+            let mut buffers = state.buffers_mut().iter_mut().filter(|buffer| !buffer.is_empty());
+            let done =
+                buffers.try_for_each(|buffer| Self::gather_parts(group, split, buffer, &wait));
+            done.map_err(|error| self.failed(error))?;
+        }
         // Everybody has everything; only one needs to write it.
         Ok((self.group.rank() == 0).then(|| Snapshot {
             version: self.version,
@@ -314,6 +441,9 @@ impl Exchange for Worker {
     }
 
     fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
+        if self.shared_out.is_some() {
+            return Err(StrategyError::NoReform);
+        }
         self.group = join(&*self.seat)?;
         self.order = None;
         self.seen.clear();
@@ -325,7 +455,7 @@ impl Exchange for Worker {
         let (rank, size) = self.place();
         let mut versions = vec![0.0; size];
         versions[rank] = self.version.0 as f64;
-        self.sum(&mut versions)?;
+        Exchange::sum(self, &mut versions)?;
         let latest = versions.iter().copied().fold(0.0, f64::max);
         let ahead = versions.iter().position(|version| *version == latest).unwrap_or(0);
         if versions.iter().any(|version| *version < latest) {
@@ -338,6 +468,10 @@ impl Exchange for Worker {
             }
         }
         self.version = Version(latest as u64);
+        if let Some(shared_out) = &mut self.shared_out {
+            // Only whole weights were broadcast, and only right after connecting.
+            shared_out.complete = self.version;
+        }
         self.free = Instant::now();
         Ok(self.version)
     }

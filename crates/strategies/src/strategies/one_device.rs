@@ -22,6 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     needs_servers: false,
     in_process: true,
     most_replicas: Some(1),
+    shares_layers: false,
     connect,
 };
 

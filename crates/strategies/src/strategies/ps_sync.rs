@@ -20,6 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     needs_servers: true,
     in_process: false,
     most_replicas: Some(1),
+    shares_layers: false,
     connect,
 };
 

@@ -28,6 +28,8 @@ struct PlanFile {
     threads: usize,
     #[serde(default)]
     servers: usize,
+    #[serde(default)]
+    split_parameters: u64,
     spec: SpecFile,
 }
 
@@ -47,6 +49,8 @@ pub(super) struct Measured {
     pub(super) workload: Workload,
     pub(super) workers: usize,
     pub(super) servers: usize,
+    /// Weights of layers that the run's workers shared out.
+    split: u64,
     /// Cores of the machine it ran on.
     pub(super) cores: f64,
     /// Examples of one update.
@@ -164,6 +168,7 @@ impl Measured {
             strategy: plan.strategy.clone(),
             workers,
             servers,
+            split: plan.split_parameters,
             cores,
             batch,
             examples_per_second: rate * batch as f64,
@@ -241,6 +246,12 @@ impl Measured {
         batch: u64,
     ) -> Vec<String> {
         let mut doubts = Vec::new();
+        if self.split > 0 {
+            doubts.push(format!(
+                "the run's workers shared out dense layers of {} weights, which is not simulated: its step times are taken for those of workers with a copy of everything, which are slower and exchange more",
+                self.split
+            ));
+        }
         if workers > 4 * self.workers {
             doubts.push(format!(
                 "{workers} workers from a run of {}: who is slow, and how slow, is guessed from so few",

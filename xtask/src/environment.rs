@@ -61,6 +61,46 @@ pub fn ensure_java() -> anyhow::Result<()> {
     apt_install(&["default-jre-headless"])
 }
 
+/// Open MPI, and what building the feature `mpi` needs: its headers, and libclang for the bindings to them.
+pub fn ensure_mpi() -> anyhow::Result<()> {
+    let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if has_libclang() && runs("mpicc") && runs("mpirun") {
+        return Ok(());
+    }
+    apt_install(&["openmpi-bin", "libopenmpi-dev", "libclang1"])
+}
+
+/// Whether there is a libclang where the bindings' generator looks for it.
+fn has_libclang() -> bool {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+    files.flatten().any(|file| {
+        let name = file.file_name();
+        // `libclang.so…` or `libclang-14.so…`; libclang-cpp is another library.
+        let rest = name.to_string_lossy().strip_prefix("libclang").map(str::to_owned);
+        rest.is_some_and(|rest| {
+            rest.trim_start_matches(|c: char| c == '-' || c.is_ascii_digit()).starts_with(".so")
+        })
+    })
+}
+
+/// For a build with the feature `mpi`: libclang alone comes without the headers of a compiler, so it gets those of gcc.
+pub fn with_mpi(command: &mut Command) -> &mut Command {
+    let found = Command::new("gcc").arg("-print-file-name=include").output();
+    let folder = found.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    match folder {
+        Ok(folder) if !folder.is_empty() => {
+            command.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-I{folder}"))
+        }
+        _ => command,
+    }
+}
+
+/// Where cargo puts what it builds.
+pub fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
 /// Installs Debian packages; a machine without apt or root rights gets a clear error.
 pub fn apt_install(packages: &[&str]) -> anyhow::Result<()> {
     if Command::new("apt-get").arg("--version").output().is_err() {

@@ -18,9 +18,12 @@ const TEST_ENVIRONMENT: Environment = Environment {
 
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
+    let mpi = environment::ensure_mpi();
+    let with_mpi = mpi.is_ok();
     let installed = [
-        TEST_ENVIRONMENT.ensure(root),
-        environment::ensure_java().and_then(|()| SPARK.ensure(root)),
+        TEST_ENVIRONMENT.ensure(root).map(drop),
+        environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop),
+        mpi,
     ];
     for error in installed.into_iter().filter_map(Result::err) {
         // A part that cannot be had is skipped aloud by the tests themselves; in CI that fails.
@@ -29,9 +32,20 @@ pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
         }
         eprintln!("warning: {error:#}; tests that need it will be skipped");
     }
-    environment::run(
-        Command::new(env!("CARGO")).current_dir(root).args(["test", "--workspace"]).args(filter),
-    )
+    let cargo = || {
+        let mut command = Command::new(env!("CARGO"));
+        command.current_dir(root);
+        command
+    };
+    environment::run(cargo().args(["test", "--workspace"]).args(filter))?;
+    if with_mpi && filter.is_empty() {
+        // Only what the feature changes; the rest of the suite says nothing new about it. The whole workspace is named so that
+        // third-party crates stay as they were built.
+        let mut again = cargo();
+        again.args(["test", "--workspace", "--features", "paceline/mpi", "--test", "mpi"]);
+        environment::run(environment::with_mpi(&mut again))?;
+    }
+    Ok(())
 }
 
 /// Rewrites the generated reference by running its own test in writing mode.

@@ -35,3 +35,10 @@ pub use spec::{Cluster, Members, SpecError};
 pub use strangers::Notice;
 pub use task::{Role, TaskId};
 pub use transport::shared::Window;
+
+/// A program's version as tasks tell it to each other. Builds with and without MPI do not go together: one would wait for
+/// the other inside MPI.
+#[must_use]
+pub fn version(program: &str) -> String {
+    if cfg!(feature = "mpi") { format!("{program}+mpi") } else { program.to_owned() }
+}

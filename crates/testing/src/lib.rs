@@ -61,6 +61,19 @@ pub fn missing<T>(what: &str) -> Option<T> {
     None
 }
 
+/// Open MPI's `mpirun`.
+///
+/// # Panics
+/// With `CI=true`, when there is none.
+#[must_use]
+pub fn mpirun() -> Option<PathBuf> {
+    let found = Command::new("mpirun").arg("--version").output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        return missing("no Open MPI; run `cargo xtask test`");
+    }
+    Some(PathBuf::from("mpirun"))
+}
+
 /// The Python environment with Spark that `cargo xtask test` installs, if it is there and Java runs.
 ///
 /// # Panics

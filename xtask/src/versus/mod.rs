@@ -68,6 +68,7 @@ const ALL: &[Area] = &[
     ("cluster/servers", cluster::servers::run),
     ("cluster/transfer", cluster::transfer::run),
     ("cluster/training", training::run),
+    ("cluster/mpi", cluster::mpi::run),
     ("probes", probes::run),
     ("advisor/multi", advisor::multi),
     ("advisor/single-cost", advisor::single_cost),

@@ -79,7 +79,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     };
     let outcome = part.play(endpoint, &start, &watcher, Box::new(talk));
     watcher.done();
+    if outcome.is_err() {
+        paceline_cluster::collective::give_up_mpi();
+    }
     let (summary, run) = outcome.map_err(explain)?;
+    if paceline_cluster::collective::summed_by_mpi() {
+        terminal.note("gradients were added up by MPI_Allreduce");
+    }
     match summary {
         Some(mut summary) if part.is_chief() => {
             conclude(run.path(), &mut summary, terminal);

@@ -257,7 +257,7 @@ pub(super) fn program_version() -> String {
     if let Ok(other) = std::env::var("PACELINE_PRETEND_VERSION") {
         return other;
     }
-    env!("CARGO_PKG_VERSION").to_owned()
+    paceline_cluster::version(env!("CARGO_PKG_VERSION"))
 }
 
 #[cfg(test)]

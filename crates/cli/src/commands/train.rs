@@ -37,7 +37,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         flags.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
     let spark = args.engine.spark()?;
     if spark.is_some() && super::learn::concerns(flags) {
-        return Err(usage("rows are learned by one process", "leave out --engine spark"));
+        return Err(usage(
+            "rows of sparse features are not learned by tasks of Spark",
+            "leave out --engine spark; --workers and --ps start processes of this machine",
+        ));
     }
     if let Some(exit) = super::learn::dispatch(flags, terminal)? {
         return Ok(exit); // rows of sparse features have a learner of their own

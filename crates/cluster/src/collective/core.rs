@@ -34,6 +34,9 @@ enum Place {
     Unknown,
     Apart,
     Together(Box<Local>),
+    /// All are ranks of one MPI job, wherever they are.
+    #[cfg(feature = "mpi")]
+    Mpi(super::mpi::World),
 }
 
 impl Core {
@@ -55,7 +58,12 @@ impl Core {
     /// Bytes sent and received so far.
     pub(super) fn traffic(&self) -> (u64, u64) {
         let links = || self.links.iter().flatten();
-        let moved = if let Place::Together(local) = &self.local { local.moved } else { 0 };
+        let moved = match &self.local {
+            Place::Together(local) => local.moved,
+            #[cfg(feature = "mpi")]
+            Place::Mpi(world) => world.moved,
+            Place::Unknown | Place::Apart => 0,
+        };
         let sent: u64 = links().map(|link| link.sender.sent()).sum();
         let received: u64 = links().map(|link| link.receiver.received()).sum();
         (sent + moved, received + moved)
@@ -64,6 +72,10 @@ impl Core {
     /// After a failure the ranks are out of step for good: ends all links, so that the others fail at
     /// once and not at their deadlines.
     pub(super) fn hang_up(&self) {
+        #[cfg(feature = "mpi")]
+        if matches!(self.local, Place::Mpi(_)) {
+            super::mpi::give_up();
+        }
         for link in self.links.iter().flatten() {
             link.closer.close();
         }
@@ -90,6 +102,21 @@ impl Core {
         if let Some(local) = self.local(wait)? {
             return local.all_reduce(data, trailer, wait);
         }
+        #[cfg(feature = "mpi")]
+        if size_of_val(data) > super::mpi::RIDE && self.mpi().is_some() {
+            return self.all_reduce_by_mpi(data, trailer, wait);
+        }
+        self.over_links(data, trailer, wait)
+    }
+
+    /// The same through messages.
+    pub(super) fn over_links<T: Number>(
+        &mut self,
+        data: &mut [T],
+        trailer: &mut [f64],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let size = self.size();
         let number = self.next();
         if size == 2 {
             let other = 1 - self.rank;
@@ -147,7 +174,43 @@ impl Core {
         if let Place::Together(local) = &mut self.local { Some(local) } else { None }
     }
 
+    /// The MPI job, if the ranks of the group are its ranks.
+    #[cfg(feature = "mpi")]
+    pub(super) fn mpi(&mut self) -> Option<&mut super::mpi::World> {
+        if let Place::Mpi(world) = &mut self.local { Some(world) } else { None }
+    }
+
+    /// The same, to look at.
+    #[cfg(feature = "mpi")]
+    pub(super) fn mpi_now(&self) -> Option<&super::mpi::World> {
+        if let Place::Mpi(world) = &self.local { Some(world) } else { None }
+    }
+
+    /// An error with the name of a rank that has closed its link or died, if there is one; nothing is read.
+    #[cfg(feature = "mpi")]
+    pub(super) fn gone(&self, wait: &Wait<'_>) -> Option<LinkError> {
+        let links = self.links.iter().zip(&self.peers);
+        links.flat_map(|(link, peer)| link.as_ref().zip(peer.as_ref())).find_map(|(link, peer)| {
+            let state = match (&link.pair, link.receiver.socket()) {
+                (Some(pair), _) => pair.check(),
+                (None, Some(socket)) => crate::transport::tcp::check(socket),
+                (None, None) => Ok(()), // threads of one process, which end together
+            };
+            state.err().map(|cause| peer.lost(wait.phase, cause))
+        })
+    }
+
+    /// Any other rank, for errors that concern all of them.
+    #[cfg(feature = "mpi")]
+    pub(super) fn some_peer(&self) -> &Peer {
+        self.peers.iter().flatten().next().expect("a group that sums has other ranks")
+    }
+
     fn settle(&mut self, wait: &Wait<'_>) -> Result<Place, LinkError> {
+        #[cfg(feature = "mpi")]
+        if let Some(world) = self.join_mpi(wait)? {
+            return Ok(Place::Mpi(world));
+        }
         let together = self.size() > 1 && self.links.iter().flatten().all(Link::shares_memory);
         if !together {
             return Ok(Place::Apart);

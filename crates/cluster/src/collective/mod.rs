@@ -11,6 +11,8 @@ mod buffer;
 mod core;
 mod flow;
 mod local;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod number;
 mod packed;
 
@@ -193,6 +195,22 @@ impl Group {
         }
         done
     }
+}
+
+/// Whether `MPI_Allreduce` has added up numbers in this process; never without the feature `mpi`.
+#[must_use]
+pub fn summed_by_mpi() -> bool {
+    #[cfg(feature = "mpi")]
+    return mpi::used();
+    #[cfg(not(feature = "mpi"))]
+    false
+}
+
+/// Ends this process's part in an MPI job without the others: for a process that fails. Otherwise the end of the process is a
+/// meeting of all ranks, for which those that are gone never come.
+pub fn give_up_mpi() {
+    #[cfg(feature = "mpi")]
+    mpi::give_up();
 }
 
 fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {

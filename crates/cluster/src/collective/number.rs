@@ -32,6 +32,16 @@ pub(crate) fn bytes_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
+/// Memory as numbers of either kind.
+#[cfg(feature = "mpi")]
+#[allow(unsafe_code)]
+pub(crate) fn numbers_in<T: Number>(memory: &mut [f64]) -> &mut [T] {
+    let length = size_of_val(memory) / size_of::<T>();
+    // SAFETY: `f64` is aligned at least as `f32` and `f64` are, the length covers no more than the memory, and
+    // every pattern of bits is a number of either kind.
+    unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), length) }
+}
+
 /// Adds `other` to `sums`, which is as long.
 #[allow(unsafe_code)]
 pub(crate) fn add<T: Number>(sums: &mut [T], other: &[T]) {

@@ -1,13 +1,12 @@
-//! Open MPI's variables: ranks without addresses.
+//! Variables of Open MPI and MPICH: ranks without addresses.
 //!
-//! `mpirun` does not say where rank 0 is, so `PACELINE_COORDINATOR=host:port` does; on one machine
-//! (local size equals size) the loopback interface and a port that follows from the job's own
-//! identity are enough.
+//! `mpirun` does not say where rank 0 is, so `PACELINE_COORDINATOR=host:port` does. On one machine (local size equals
+//! size) Open MPI needs none: the loopback interface and a port that follows from the job's own identity are enough. MPICH
+//! gives ranks nothing that tells one job from another.
 
 use super::{Cluster, Entry, Environment, SpecError, number, ranked};
 
-const NAME: &str = "Open MPI";
-const BECAUSE: &str = "`OMPI_COMM_WORLD_RANK` is";
+const NAME: &str = "MPI";
 
 /// Ports for jobs on one machine: the range the kernel hands out to nobody by default.
 const LOCAL_PORTS: std::ops::Range<u32> = 20_000..30_000;
@@ -15,20 +14,46 @@ const LOCAL_PORTS: std::ops::Range<u32> = 20_000..30_000;
 /// Registry entry.
 pub(super) const ENTRY: Entry = Entry {
     name: NAME,
-    present: |environment| environment("OMPI_COMM_WORLD_RANK").is_some(),
+    present: |environment| is_open_mpi(environment) || is_mpich(environment),
     read,
 };
 
+fn is_open_mpi(environment: Environment<'_>) -> bool {
+    environment("OMPI_COMM_WORLD_RANK").is_some()
+}
+
+/// The first variable alone could be Slurm's, which says more by its own.
+fn is_mpich(environment: Environment<'_>) -> bool {
+    environment("PMI_RANK").is_some() && environment("MPI_LOCALNRANKS").is_some()
+}
+
 fn read(environment: Environment<'_>) -> Result<Cluster, SpecError> {
-    let rank = number(environment, NAME, "OMPI_COMM_WORLD_RANK", BECAUSE)?;
-    let workers = number(environment, NAME, "OMPI_COMM_WORLD_SIZE", BECAUSE)?;
+    if is_open_mpi(environment) { open_mpi(environment) } else { mpich(environment) }
+}
+
+fn mpich(environment: Environment<'_>) -> Result<Cluster, SpecError> {
+    let (origin, because) = ("MPICH", "`PMI_RANK` is");
+    let rank = number(environment, origin, "PMI_RANK", because)?;
+    let workers = number(environment, origin, "PMI_SIZE", because)?;
+    let coordinator = environment("PACELINE_COORDINATOR").ok_or(SpecError::Missing {
+        origin,
+        variable: "PACELINE_COORDINATOR",
+        because: "MPICH does not say where rank 0 is; give host:port of its machine, 127.0.0.1:7000 on a single one",
+    })?;
+    ranked(origin, rank, workers, coordinator)
+}
+
+fn open_mpi(environment: Environment<'_>) -> Result<Cluster, SpecError> {
+    let (origin, because) = ("Open MPI", "`OMPI_COMM_WORLD_RANK` is");
+    let rank = number(environment, origin, "OMPI_COMM_WORLD_RANK", because)?;
+    let workers = number(environment, origin, "OMPI_COMM_WORLD_SIZE", because)?;
     if let Some(coordinator) = environment("PACELINE_COORDINATOR") {
-        return ranked(NAME, rank, workers, coordinator);
+        return ranked(origin, rank, workers, coordinator);
     }
-    let local = number(environment, NAME, "OMPI_COMM_WORLD_LOCAL_SIZE", BECAUSE)?;
+    let local = number(environment, origin, "OMPI_COMM_WORLD_LOCAL_SIZE", because)?;
     if local != workers {
         return Err(SpecError::Missing {
-            origin: NAME,
+            origin,
             variable: "PACELINE_COORDINATOR",
             because: "the job spans several machines, and Open MPI does not say where rank 0 is",
         });
@@ -40,5 +65,5 @@ fn read(environment: Environment<'_>) -> Result<Cluster, SpecError> {
     let mixed =
         job.bytes().fold(17u32, |mixed, byte| mixed.wrapping_mul(31).wrapping_add(u32::from(byte)));
     let port = LOCAL_PORTS.start + mixed % (LOCAL_PORTS.end - LOCAL_PORTS.start);
-    ranked(NAME, rank, workers, format!("127.0.0.1:{port}"))
+    ranked(origin, rank, workers, format!("127.0.0.1:{port}"))
 }

@@ -102,6 +102,18 @@ fn mpi_on_one_machine_needs_no_address_and_on_several_it_does() {
 }
 
 #[test]
+fn mpich_needs_an_address_and_is_not_taken_for_slurm() {
+    let job = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
+    let error = read(&job).unwrap_err().to_string();
+    assert!(error.contains("MPICH") && error.contains("PACELINE_COORDINATOR"), "{error}");
+    let told = [&job[..], &[("PACELINE_COORDINATOR", "127.0.0.1:7000")]].concat();
+    let cluster = read(&told).unwrap().unwrap();
+    assert_eq!((cluster.origin.as_str(), cluster.own.index), ("MPICH", 1));
+    // `srun --mpi=pmi2` sets the first two beside its own.
+    assert!(read(&job[..2]).unwrap().is_none());
+}
+
+#[test]
 fn slurm_lists_of_hosts_are_unfolded() {
     for (list, first) in [
         ("node7", "node7"),

@@ -65,6 +65,18 @@ pub(crate) fn would_block<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// An error if the other side has closed the connection, or it broke. Reads nothing.
+#[cfg(feature = "mpi")]
+#[allow(unsafe_code)]
+pub(crate) fn check(socket: RawFd) -> io::Result<()> {
+    let mut entry = libc::pollfd { fd: socket, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one valid entry, and with a limit of 0 the call returns at once.
+    if unsafe { libc::poll(&raw mut entry, 1, 0) } > 0 {
+        return Err(io::Error::new(io::ErrorKind::ConnectionReset, "the connection was closed"));
+    }
+    Ok(())
+}
+
 struct TcpOutlet(Arc<TcpStream>);
 
 impl Outlet for TcpOutlet {

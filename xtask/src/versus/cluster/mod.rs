@@ -3,5 +3,6 @@
 //! Each group runs by itself (`versus cluster/servers`) in two or three minutes and replaces only its own section.
 
 pub mod all_reduce;
+pub mod mpi;
 pub mod servers;
 pub mod transfer;

@@ -157,10 +157,12 @@ fn dress<T>(error: SparkError) -> anyhow::Result<T> {
 pub fn tell_outcome(outcome: &Outcome, terminal: &Terminal) {
     let used: BTreeSet<_> = outcome.tasks.iter().map(|task| (&task.host, &task.executor)).collect();
     terminal.note(format!(
-        "Spark needed {:.1} s to start, its tasks {:.1} s on {} executors",
+        "Spark needed {:.1} s to start, its tasks {:.1} s on {} of {} executors, which were busy for {:.0} % of that time",
         outcome.startup_seconds,
         outcome.work_seconds,
-        used.len()
+        used.len(),
+        outcome.executors,
+        outcome.busy_percent
     ));
     if outcome.partitions < outcome.cores {
         terminal.warn(format!(

@@ -228,6 +228,20 @@ fn without_key_or_cluster_the_hint_says_what_to_do() {
 }
 
 #[test]
+fn a_socket_that_was_promised_and_does_not_listen_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(&folder).display().to_string();
+    for promised in ["nonsense", "0", "987654"] {
+        let mut environment = rank(0, ports(1)[0], &key);
+        environment.push(("PACELINE_LISTEN_FD", promised.to_owned()));
+        let flags = ["--strategy", "multi-worker", "--epochs", "1"];
+        let ended = node(&flags, &environment).end();
+        assert_eq!(ended.code(), 1, "{promised}: {}", ended.talk);
+        assert!(ended.talk.contains(&format!("PACELINE_LISTEN_FD={promised}")), "{}", ended.talk);
+    }
+}
+
+#[test]
 fn check_names_a_broken_description_and_loopback_among_hosts() {
     let check = |config: &str| {
         let folder = tempfile::tempdir().unwrap();

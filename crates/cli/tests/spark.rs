@@ -94,6 +94,7 @@ fn a_cluster_makes_the_same_bytes_whatever_dies_or_runs_twice() {
     executor_is_killed(&cluster, dir.path(), &photos, &wanted);
     no_room(&cluster, dir.path(), &photos);
     cells_of_a_sweep(&cluster, dir.path());
+    a_cell_ends_with_its_executor(&cluster, dir.path());
     training(&cluster, dir.path());
     a_member_that_fails_ends_training(&cluster, dir.path());
     more_members_than_slots(&cluster, dir.path());
@@ -128,6 +129,50 @@ fn cells_of_a_sweep(cluster: &Cluster, folder: &Path) {
     let again = again.output().unwrap();
     assert!(talk(&again).contains("3 of 3 cells were there already"), "{}", talk(&again));
     assert_eq!(rows().len(), 3);
+}
+
+/// Processes whose command line names a path, Spark's own aside.
+fn processes_with(path: &Path) -> BTreeSet<u32> {
+    let folders = std::fs::read_dir("/proc").unwrap().flatten();
+    let named = |entry: &std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text(path))
+    };
+    folders.filter(named).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn within_a_minute(mut done: impl FnMut() -> bool) -> bool {
+    let since = Instant::now();
+    while !done() {
+        if since.elapsed() > Duration::from_secs(60) {
+            return false;
+        }
+        sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// What a task has started ends when Spark ends the task: it would disturb the next attempt, for hours.
+fn a_cell_ends_with_its_executor(cluster: &Cluster, folder: &Path) {
+    let out = folder.join("sweep-killed");
+    let flags = ["--json", "sweep", "--out", text(&out), "--vary", "strategy=multi-worker"];
+    let data = "generated:digits?examples=300";
+    let command = ["--", "train", "--model", "softmax", "--no-tensorboard", "--data", data];
+    let mut sweep = cluster.paceline(&flags);
+    sweep.args(command).args(["--workers", "2", "--steps", "1000000000"]);
+    let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let cells = || -> BTreeSet<u32> {
+        processes_with(&out.join("cells")).into_iter().filter(|pid| *pid != sweep.id()).collect()
+    };
+    assert!(within_a_minute(|| !cells().is_empty()), "no cell was begun");
+    let begun = cells();
+    for executor in HOSTS.iter().flat_map(|host| cluster.executors(host)) {
+        signal(executor, "KILL");
+    }
+    assert!(within_a_minute(|| cells().is_disjoint(&begun)), "a cell goes on without its task");
+    signal(sweep.id(), "TERM");
+    assert!(!sweep.wait().unwrap().success());
+    assert!(within_a_minute(|| processes_with(&out.join("cells")).is_empty()), "a cell goes on");
 }
 
 const TRAIN: [&str; 15] = [

@@ -18,7 +18,7 @@ use crate::transport::{shared, tcp, tls};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -48,6 +48,43 @@ pub struct Identity {
     pub security: Security,
     /// Whether tasks of one machine may share memory.
     pub shared_memory: bool,
+}
+
+/// Names the descriptor of a socket that already listens where the others look for this task: whoever chose the port kept it.
+pub const INHERITED: &str = "PACELINE_LISTEN_FD";
+
+/// The socket that [`INHERITED`] names, to be taken once. A descriptor that is no such socket is an error, so that nobody
+/// listens elsewhere without a word.
+#[allow(unsafe_code)]
+pub fn inherited() -> io::Result<Option<TcpListener>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let Ok(text) = std::env::var(INHERITED) else { return Ok(None) };
+    let refused = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{INHERITED}={text}: no listening socket"),
+        )
+    };
+    // The first three are standard input and outputs.
+    let number: i32 = text.parse().ok().filter(|number| *number > 2).ok_or_else(refused)?;
+    let (mut listens, mut size): (libc::c_int, _) =
+        (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: asks about a number that may be no descriptor at all, which the call then says; it writes one `int` and its size.
+    let asked = unsafe {
+        let into = (&raw mut listens).cast();
+        libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, into, &raw mut size)
+    };
+    if asked != 0 || listens == 0 || TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(refused());
+    }
+    // SAFETY: the descriptor is open, came from our parent for this purpose, and nobody else takes it: see `TAKEN`. Not for our
+    // own children.
+    let listener = unsafe {
+        libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        TcpListener::from_raw_fd(number)
+    };
+    listener.set_nonblocking(false)?;
+    Ok(Some(listener))
 }
 
 /// Called with every refusal worth a line.
@@ -84,8 +121,18 @@ impl Endpoint {
 
     /// Listens on that one address and tells `notify` of refusals.
     pub fn bind_with(identity: Identity, address: &str, notify: Notify) -> Result<Self, LinkError> {
-        let failed = |cause| LinkError::Bind { address: address.to_owned(), cause };
-        let listener = TcpListener::bind(address).map_err(failed)?;
+        let listener = TcpListener::bind(address)
+            .map_err(|cause| LinkError::Bind { address: address.to_owned(), cause })?;
+        Self::listening(identity, listener, notify)
+    }
+
+    /// Takes over a socket that listens already, and tells `notify` of refusals.
+    pub fn listening(
+        identity: Identity,
+        listener: TcpListener,
+        notify: Notify,
+    ) -> Result<Self, LinkError> {
+        let failed = |cause| LinkError::Bind { address: "its own socket".to_owned(), cause };
         let local = listener.local_addr().map_err(failed)?;
         let tls = match identity.security {
             Security::Tls => Some(tls::Configs::new()?),

@@ -267,11 +267,16 @@ impl Runner<'_> {
 #[allow(unsafe_code)]
 fn end_with_us(command: &mut Command) {
     use std::os::unix::process::CommandExt;
-    let ask = || {
+    let parent = rustix::process::getpid();
+    let ask = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // It may have gone before the kernel was asked.
+        if rustix::process::getppid() != Some(parent) {
+            return Err(rustix::io::Errno::SRCH.into());
+        }
         Ok(())
     };
-    // SAFETY: between fork and exec, one system call that neither allocates nor takes a lock.
+    // SAFETY: between fork and exec, two system calls that neither allocate nor take a lock.
     unsafe { command.pre_exec(ask) };
 }
 

@@ -1,6 +1,7 @@
 //! `versus spark`: photos → shards on the same kind of Spark cluster, our binary in its tasks against Pillow in Python.
 
 use super::contest::{self, Outcome, Side, median};
+use super::paceline::Paceline;
 use super::{benchmarks, photos};
 use crate::environment::{self, SPARK};
 use anyhow::{Context, bail};
@@ -11,7 +12,7 @@ use std::process::Command;
 use std::rc::Rc;
 
 /// Rounds of each comparison; every one of ours starts a Spark of its own.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 /// Two executors with one core each.
 const MASTER: &str = "local-cluster[2,1,1024]";
 /// Tasks of both sides.
@@ -31,23 +32,18 @@ struct Setting {
 
 /// Runs the comparisons and writes their section.
 pub fn run(root: &Path) -> anyhow::Result<()> {
-    environment::run(Command::new(env!("CARGO")).current_dir(root).args([
-        "build",
-        "--release",
-        "-p",
-        "paceline",
-    ]))?;
+    let paceline = Paceline::build(root)?.program().to_owned();
     environment::ensure_java()?;
     let work = root.join("target/versus");
     fs::create_dir_all(&work)?;
     let setting = Setting {
         root: root.to_owned(),
         work: work.clone(),
-        paceline: root.join("target/release/paceline"),
+        paceline,
         python: SPARK.ensure(root)?,
     };
-    let originals = photos::copies(root, &work, "flowers-originals", 10)?;
-    let small = photos::copies(root, &work, "flowers-sample", 6)?;
+    let originals = photos::copies(root, &work, "flowers-originals", 30)?;
+    let small = photos::copies(root, &work, "flowers-sample", 12)?;
     let startups = Rc::new(RefCell::new(Vec::new()));
     let outcomes = vec![
         setting.prepare("500 px originals to 192 px", &originals, &startups)?,
@@ -80,7 +76,14 @@ impl Setting {
                 .args(["--json", "--quiet", "prepare", "--size", "192", "--quality", "90"])
                 .args(["--shards", TASKS, "--partitions", TASKS, "--engine", "spark"])
                 .args(["--spark-master", MASTER, "--spark-conf", "spark.executor.memory=512m"])
-                .args(["--spark-conf", "spark.ui.enabled=false"])
+                .args([
+                    "--spark-conf",
+                    "spark.ui.enabled=false",
+                    "--spark-conf",
+                    "spark.cores.max=2",
+                ])
+                // Both executors are there before the first task, as they are for the peer.
+                .args(["--spark-conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"])
                 .arg("--spark-submit")
                 .arg(&submit)
                 .env("PYSPARK_PYTHON", &python)

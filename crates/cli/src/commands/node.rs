@@ -15,7 +15,7 @@ use crate::{
     terminal::Terminal,
 };
 use anyhow::Context;
-use paceline_cluster::{ClusterKey, Endpoint, Identity, Security, session::chief_of};
+use paceline_cluster::{ClusterKey, Endpoint, Identity, Security, endpoint, session::chief_of};
 use paceline_runs::RunFolder;
 use paceline_trainer::{Start, TrainError};
 use std::{
@@ -63,10 +63,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     paceline_trainer::check(&spec, &parts).map_err(explain)?;
     let talk = Talk::default();
     let heard = talk.clone();
-    let strangers: paceline_cluster::endpoint::Notify =
-        Arc::new(move |notice| heard.warn(&notice.to_string()));
-    let endpoint = Endpoint::bind_with(place.identity(), &place.bind, strangers)
-        .hint("--bind HOST:PORT listens elsewhere")?;
+    let strangers: endpoint::Notify = Arc::new(move |notice| heard.warn(&notice.to_string()));
+    let inherited = endpoint::inherited()
+        .context("cannot take over the socket of whoever started this task")?;
+    let endpoint = match inherited {
+        Some(listener) => Endpoint::listening(place.identity(), listener, strangers)?,
+        None => Endpoint::bind_with(place.identity(), &place.bind, strangers)
+            .hint("--bind HOST:PORT listens elsewhere")?,
+    };
     let watcher = Watcher::new(terminal, None);
     let part = Part {
         own: place.own,
@@ -189,7 +193,7 @@ fn obey(
         security: Security::Plain, // nothing leaves this machine
         shared_memory: true,
     };
-    let strangers: paceline_cluster::endpoint::Notify = Arc::new(move |notice| {
+    let strangers: endpoint::Notify = Arc::new(move |notice| {
         reporter.send(&Report::Notice { text: notice.to_string(), warning: true });
     });
     let endpoint = Endpoint::bind_with(identity, "127.0.0.1:0", strangers)

@@ -46,20 +46,34 @@ def failed(host, error, hint=None, exit=1):
     return RuntimeError(MARK + json.dumps(fields) + "\n")
 
 
-def run(command, text, host, environment=None):
-    """Runs our binary on `text` and returns its document; it dies with us, for Spark kills attempts it no longer wants."""
+def run(command, text, host, environment=None, listener=None):
+    """Runs our binary on `text` and returns its document; it dies with us, for Spark kills attempts it no longer wants.
+    A listening socket goes over to it: nobody else can take the port in between."""
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def die_with_parent():
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it may have gone before the kernel was asked
+            os._exit(1)
+
+    environment = {**os.environ, **(environment or {})}
+    if listener is not None:
+        environment["PACELINE_LISTEN_FD"] = str(listener.fileno())
     try:
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),
-            env={**os.environ, **(environment or {})},
+            preexec_fn=die_with_parent,
+            env=environment,
+            pass_fds=[] if listener is None else [listener.fileno()],
         )
     except OSError as error:
         hint = "the executors need a build that runs there: give one, such as a static build, by --spark-binary"
         raise failed(host, f"cannot start the shipped binary: {error}", hint) from None
+    if listener is not None:
+        listener.close()  # it is the binary's now, and ends with it
     out, err = child.communicate(text.encode())
     try:
         document = json.loads(out)
@@ -123,25 +137,24 @@ def cluster_task(spec, names):
         context = BarrierTaskContext.get()
         # The name under which Spark itself reaches this machine; others reach it by the same.
         host = context.getTaskInfos()[partition].address.rpartition(":")[0] or socket.gethostname()
-        # The port stays ours until everybody knows it, and is free again for our binary a moment later.
         with socket.create_server((host, 0)) as listener:
             everyone = context.allGather(f"{host}:{listener.getsockname()[1]}")
-        cluster = {}
-        for name, address in zip(names, everyone):
-            cluster.setdefault(name.partition("/")[0], []).append(address)
-        role, _, index = names[partition].partition("/")
-        config = {"cluster": cluster, "task": {"type": role, "index": int(index)}}
-        begun = time.time()
-        folder = tempfile.mkdtemp(prefix="paceline-task-")  # for this user alone
-        try:
-            key = os.path.join(folder, "cluster.key")
-            with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(spec["key"])
-            environment = {"TF_CONFIG": json.dumps(config), "PACELINE_KEY_FILE": key}
-            command = [shipped(spec["binary"]), *spec["arguments"]]
-            result = run(command, "", f"{host} ({names[partition]})", environment)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            cluster = {}
+            for name, address in zip(names, everyone):
+                cluster.setdefault(name.partition("/")[0], []).append(address)
+            role, _, index = names[partition].partition("/")
+            config = {"cluster": cluster, "task": {"type": role, "index": int(index)}}
+            begun = time.time()
+            folder = tempfile.mkdtemp(prefix="paceline-task-")  # for this user alone
+            try:
+                key = os.path.join(folder, "cluster.key")
+                with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                    file.write(spec["key"])
+                environment = {"TF_CONFIG": json.dumps(config), "PACELINE_KEY_FILE": key}
+                command = [shipped(spec["binary"]), *spec["arguments"]]
+                result = run(command, "", f"{host} ({names[partition]})", environment, listener)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
         yield {
             "partition": partition,
             "attempt": context.attemptNumber(),
@@ -266,9 +279,11 @@ def run_cluster(context, spec, names):
 
 
 def finish(context, reports, seconds):
+    # Executors that came up after the first task had begun count too: they could have worked.
+    there = {"executors": executors(context), "cores": cores(context), "slots": room(context)}
     for report in reports:
         tell("task", **report)
-    tell("done", seconds=seconds)
+    tell("done", seconds=seconds, **there)
     context.stop()
     return 0
 

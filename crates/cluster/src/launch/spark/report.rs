@@ -40,6 +40,12 @@ pub enum Event {
     Done {
         /// From handing out the first task to having the last.
         seconds: f64,
+        /// Executors at the end.
+        executors: u32,
+        /// Their cores.
+        cores: u32,
+        /// Tasks that could have run at the same time.
+        slots: u32,
     },
     /// There was no executor in time.
     NoExecutors {
@@ -103,7 +109,7 @@ pub struct Outcome {
     pub version: String,
     /// Spark's name for the application.
     pub application: String,
-    /// Executors when work began.
+    /// Executors that were there, at the beginning or at the end.
     pub executors: u32,
     /// Their cores.
     pub cores: u32,
@@ -113,6 +119,8 @@ pub struct Outcome {
     pub startup_seconds: f64,
     /// From the first task's beginning to the last one's end.
     pub work_seconds: f64,
+    /// How much of that time the places for tasks were taken, in percent: too few tasks leave executors idle.
+    pub busy_percent: f64,
     /// The tasks, by number.
     pub tasks: Vec<TaskReport>,
 }
@@ -166,10 +174,15 @@ impl Collected {
     /// What was done, or why not.
     pub(super) fn finish(mut self) -> Result<Outcome, Failure> {
         match self.last.take() {
-            Some(Event::Done { seconds }) => match (self.session.take(), self.stage.take()) {
-                (Some(session), Some(stage)) => Ok(self.outcome(session, stage, seconds)),
-                _ => Err(Failure::Silent),
-            },
+            Some(Event::Done { seconds, executors, cores, slots }) => {
+                match (self.session.take(), self.stage.take()) {
+                    (Some(session), Some((before, fewer, partitions))) => {
+                        let size = (before.max(executors), fewer.max(cores), partitions);
+                        Ok(self.outcome(session, size, slots, seconds))
+                    }
+                    _ => Err(Failure::Silent),
+                }
+            }
             Some(Event::Failed { host: Some(host), error, hint, exit }) => {
                 Err(Failure::Task { host, message: error, hint, exit: exit.unwrap_or(1) })
             }
@@ -189,6 +202,7 @@ impl Collected {
         mut self,
         (version, application): (String, String),
         (executors, cores, partitions): (u32, u32, u32),
+        slots: u32,
         stage_seconds: f64,
     ) -> Outcome {
         self.tasks.sort_by_key(|task| task.partition);
@@ -196,6 +210,8 @@ impl Collected {
         let last = self.tasks.iter().map(|task| task.begun + task.seconds).fold(0.0, f64::max);
         // Clocks of several hosts: never more than the whole stage, never nothing.
         let work_seconds = (last - first).clamp(1e-9, stage_seconds.max(1e-9));
+        let worked: f64 = self.tasks.iter().map(|task| task.seconds).sum();
+        let busy = worked / (work_seconds * f64::from(slots.max(1)));
         Outcome {
             version,
             application,
@@ -204,6 +220,8 @@ impl Collected {
             partitions,
             startup_seconds: self.before_stage + stage_seconds - work_seconds,
             work_seconds,
+            // Of an executor that was lost on the way only the work counts.
+            busy_percent: 100.0 * busy.min(1.0),
             tasks: self.tasks,
         }
     }
@@ -233,12 +251,15 @@ mod tests {
             )
         };
         let (one, two) = (task(1, 101.0), task(0, 100.0));
-        let done = r#"@paceline {"event":"done","seconds":7.0}"#;
+        let done = r#"@paceline {"event":"done","seconds":7.0,"executors":3,"cores":3,"slots":3}"#;
         let lines = [SESSION, "noise", "@paceline {broken", STAGE, &one, &two, done];
         let outcome = collected(&lines).ok().unwrap();
         assert_eq!(outcome.tasks.iter().map(|task| task.partition).collect::<Vec<_>>(), [0, 1]);
         assert!((outcome.work_seconds - 3.0).abs() < 1e-9, "{outcome:?}");
         assert!(outcome.startup_seconds >= 4.0, "{outcome:?}");
+        assert_eq!((outcome.executors, outcome.cores), (3, 3), "one came up later");
+        let busy = 100.0 * (2.0 + 2.0) / (3.0 * 3.0);
+        assert!((outcome.busy_percent - busy).abs() < 1e-9, "{outcome:?}");
     }
 
     #[test]

@@ -24,7 +24,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("report", &["analysis", "runs"]),
     ("dashboard", &["report", "runs"]),
     ("sweep", &["analysis", "batch", "probes", "report", "runs"]),
-    ("data", &["batch", "tfrecord", "photo"]),
+    ("store", &[]),
+    ("data", &["batch", "photo", "store", "tfrecord"]),
     ("models", &["batch"]),
     ("matmul", &["models", "runs"]),
     ("strategies", &["batch", "cluster", "models"]),
@@ -165,6 +166,7 @@ fn dead_paths(root: &Path) -> anyhow::Result<Vec<String>> {
 
 /// Folders of alternatives, and the file that lists them all.
 const REGISTRIES: &[(&str, &str)] = &[
+    ("crates/store/src/services", "crates/store/src/services.rs"),
     ("crates/data/src/sources", "crates/data/src/sources.rs"),
     ("crates/data/src/rows/formats", "crates/data/src/rows/formats.rs"),
     ("crates/models/src/sparse_logistic/rules", "crates/models/src/sparse_logistic/rules.rs"),

@@ -38,6 +38,41 @@ impl Environment {
     }
 }
 
+/// One package of Node's registry.
+pub struct NodeEnvironment {
+    /// Folder below `target/`.
+    pub folder: &'static str,
+    /// Its name.
+    pub package: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
+impl NodeEnvironment {
+    /// Makes sure the package is there.
+    pub fn ensure(&self, root: &Path) -> anyhow::Result<()> {
+        let folder = root.join("target").join(self.folder);
+        let described = folder.join("node_modules").join(self.package).join("package.json");
+        let wanted = format!("\"version\": \"{}\"", self.version);
+        if fs::read_to_string(&described).is_ok_and(|found| found.contains(&wanted)) {
+            return Ok(());
+        }
+        eprintln!("installing {}@{} into {}", self.package, self.version, folder.display());
+        let works = |tool: &str| {
+            Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success())
+        };
+        if !works("npm") {
+            apt_install(&["nodejs", "npm"])?;
+        }
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        run(Command::new("npm")
+            .args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+            .arg(&folder)
+            .arg(format!("{}@{}", self.package, self.version)))
+    }
+}
+
 /// Python with `venv`; Debian ships the module apart from the interpreter.
 fn ensure_python() -> anyhow::Result<()> {
     let works = |module: &str| {

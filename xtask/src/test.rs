@@ -1,6 +1,6 @@
 //! `cargo xtask test`: install what the tests need beyond cargo, then run them all.
 
-use crate::environment::{self, Environment, SPARK};
+use crate::environment::{self, Environment, NodeEnvironment, SPARK};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,6 +16,22 @@ const TEST_ENVIRONMENT: Environment = Environment {
     ],
 };
 
+/// Object stores for tests: moto speaks S3, WsgiDAV is a web server that can be listed and written.
+const STORES: Environment = Environment {
+    folder: "test-env-stores",
+    packages: &[
+        "moto==5.2.5",
+        "flask==3.1.3",
+        "flask-cors==6.0.5",
+        "wsgidav==4.4.0",
+        "cheroot==11.1.2",
+    ],
+};
+
+/// Microsoft's own emulator of Azure's blobs.
+const AZURITE: NodeEnvironment =
+    NodeEnvironment { folder: "test-env-azurite", package: "azurite", version: "3.35.0" };
+
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
     let mpi = environment::ensure_mpi();
@@ -24,6 +40,8 @@ pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
         TEST_ENVIRONMENT.ensure(root).map(drop),
         environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop),
         mpi,
+        STORES.ensure(root).map(drop),
+        AZURITE.ensure(root),
     ];
     for error in installed.into_iter().filter_map(Result::err) {
         // A part that cannot be had is skipped aloud by the tests themselves; in CI that fails.

@@ -13,6 +13,7 @@ use crate::{
     DataError, OpenOptions, Scratch, Source, Split,
     source::image_shape,
     sources::{self, Entry},
+    store::{self, Store, join_key},
 };
 pub use verify::{Problem, Verification, verify};
 
@@ -171,12 +172,23 @@ fn sample(
 
 /// Bytes of a file, or of all files in a folder; what cannot be read counts nothing.
 fn stored_bytes(path: &Path) -> u64 {
+    if store::is_remote(path) {
+        return store::open(path).map_or(0, |store| stored_in(&*store, "", 0));
+    }
     let Ok(metadata) = path.symlink_metadata() else { return 0 };
     if !metadata.is_dir() {
         return path.metadata().map_or(0, |metadata| metadata.len());
     }
     let Ok(entries) = std::fs::read_dir(path) else { return 0 };
     entries.filter_map(Result::ok).map(|entry| stored_bytes(&entry.path())).sum()
+}
+
+/// As [`stored_bytes`], for a folder of a store.
+fn stored_in(store: &dyn Store, folder: &str, depth: usize) -> u64 {
+    let Ok(listing) = store.list(folder) else { return 0 };
+    let files: u64 = listing.files.iter().map(|file| file.size).sum();
+    let inner = listing.folders.iter().filter(|_| depth < 32);
+    files + inner.map(|name| stored_in(store, &join_key(folder, name), depth + 1)).sum::<u64>()
 }
 
 /// An error with all its causes in one line.

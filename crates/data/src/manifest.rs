@@ -4,9 +4,11 @@
 //! counts, classes and shard names from it instead of opening every shard. Unknown keys are skipped,
 //! so that an older program reads what a newer one added.
 
+use std::io::Write;
+
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Store, StoreError};
+use crate::store::{IfExists, Store, StoreError};
 
 /// Name of the manifest inside a data folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -166,10 +168,27 @@ impl Manifest {
 
     /// Writes the manifest to the root of `store`, whole; to be called when every shard is there.
     pub fn write(&self, store: &dyn Store) -> Result<(), StoreError> {
+        store.write(MANIFEST, &self.encode())
+    }
+
+    /// As [`Self::write`], but only where none is yet: of two who finish the same work at once, one
+    /// writes it, and whoever did other work does not replace it.
+    pub fn commit(&self, store: &dyn Store) -> Result<(), ManifestError> {
+        let mut upload = store.create(MANIFEST, IfExists::Fail)?;
+        upload
+            .write_all(&self.encode())
+            .map_err(|source| StoreError::io("write", store.locate(MANIFEST), source))?;
+        match upload.commit() {
+            Err(StoreError::Exists { .. }) if Self::read(store)?.as_ref() == Some(self) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
         let mut bytes =
             serde_json::to_vec_pretty(self).expect("plain structs with string keys become JSON");
         bytes.push(b'\n');
-        store.write(MANIFEST, &bytes)
+        bytes
     }
 }
 

@@ -37,6 +37,12 @@ pub trait Source: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether examples come from another machine one by one, so that a reader mostly waits and there
+    /// should be more of them than cores.
+    fn distant(&self) -> bool {
+        false
+    }
+
     /// The label of example `index`, without decoding it where that can be avoided.
     ///
     /// # Errors

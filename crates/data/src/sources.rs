@@ -12,6 +12,7 @@ use std::{fmt, path::Path, sync::Arc};
 use crate::{
     DataError,
     source::{OpenOptions, Source, Split},
+    store,
 };
 
 type Opens = fn(&Path, Option<Split>, &OpenOptions) -> Result<Arc<dyn Source>, DataError>;
@@ -58,10 +59,18 @@ pub const ALL: &[&Entry] = &[&generated::ENTRY, &records::ENTRY, &idx::ENTRY, &p
 /// # Errors
 /// A path that does not exist, or is nothing known, with what was looked for.
 pub fn detect(path: &Path) -> Result<&'static Entry, DataError> {
+    if store::is_remote(path) {
+        // A store that does not answer, or lets nobody in, is said to be that, once.
+        store::open(path)?.size(crate::manifest::MANIFEST)?;
+    }
     if let Some(entry) = ALL.iter().find(|entry| (entry.recognises)(path)) {
         return Ok(entry);
     }
-    std::fs::metadata(path).map_err(DataError::read(path))?;
+    if store::is_remote(path) {
+        store::open(path)?.list("")?; // says what is missing
+    } else {
+        std::fs::metadata(path).map_err(DataError::read(path))?;
+    }
     let looked_for: Vec<&str> = ALL.iter().map(|entry| entry.looks_for).collect();
     Err(DataError::Unrecognised { path: path.to_owned(), looked_for: looked_for.join("; ") })
 }

@@ -39,6 +39,7 @@ use crate::{
     loader::Cached,
     order::{LastBatch, Shuffle},
     source::image_shape,
+    store,
 };
 use journal::Journal;
 use subset::Subset;
@@ -246,6 +247,9 @@ pub fn run(
         if settings.cold {
             cold = Some(page_cache.drop_all(&bench.paths())?);
         }
+        if settings.cold {
+            bench.open_distant_anew()?;
+        }
         let Some(sample) = bench.measure(run, stop)? else { break };
         journal.append(&sample)?;
         samples.push(sample);
@@ -281,6 +285,8 @@ fn left(samples: &[Sample], runs: &[Run]) -> Option<Duration> {
 /// The opened sources, and the caches between repetitions.
 struct Bench<'a> {
     settings: &'a Settings,
+    /// How the sources were opened.
+    options: OpenOptions,
     sources: Vec<Arc<dyn Source>>,
     opened: Vec<Opened>,
     /// Decoded examples of each setting that will be measured again.
@@ -321,11 +327,23 @@ impl<'a> Bench<'a> {
             opened.insert(place, (source, about));
         }
         let (sources, opened) = opened.into_values().unzip();
-        Ok(Self { settings, sources, opened, caches: BTreeMap::new() })
+        Ok(Self { settings, options, sources, opened, caches: BTreeMap::new() })
     }
 
+    /// The paths of this machine.
     fn paths(&self) -> Vec<&Path> {
-        self.settings.targets.iter().map(|target| target.path.as_path()).collect()
+        let paths = self.settings.targets.iter().map(|target| target.path.as_path());
+        paths.filter(|path| !store::is_remote(path)).collect()
+    }
+
+    /// Opens what lies in a store once more: what was read of it is then forgotten here.
+    fn open_distant_anew(&mut self) -> Result<(), SpeedTestError> {
+        for (target, source) in self.settings.targets.iter().zip(&mut self.sources) {
+            if store::is_remote(&target.path) {
+                *source = open_as(target, &self.options)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads every example of the largest setting once (cold tests: one small batch), so that the first measurement pays
@@ -426,7 +444,7 @@ fn open_as(target: &Target, options: &OpenOptions) -> Result<Arc<dyn Source>, Sp
         Kind::ImageFiles => &crate::sources::photos::ENTRY,
         Kind::Records => &crate::sources::records::ENTRY,
     };
-    if !target.path.exists() {
+    if !store::is_remote(&target.path) && !target.path.exists() {
         return Err(SpeedTestError::Missing { kind: target.kind, path: target.path.clone() });
     }
     if !(wanted.recognises)(&target.path) {

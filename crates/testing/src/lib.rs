@@ -5,6 +5,9 @@
 
 pub mod browser;
 pub mod devtools;
+pub mod emulators;
+pub mod faults;
+mod google;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

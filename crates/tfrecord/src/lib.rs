@@ -40,7 +40,7 @@ pub use example::{
 };
 pub use index::Index;
 pub use parallel::{Totals, for_each_record};
-pub use random::IndexedFile;
+pub use random::{IndexedFile, ReadAt};
 pub use reader::{Reader, ReaderOptions};
 pub use view::{
     BytesValues, Entries, ExampleView, FeatureKind, FeatureView, FloatValues, IntValues,

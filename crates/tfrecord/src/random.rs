@@ -4,17 +4,34 @@
 //! a lock. Both checksums are verified on every read, which also notices a
 //! file that was replaced under its index.
 
+use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Place};
 use crate::frame::{self, FOOTER_LEN, HEADER_LEN};
 use crate::index::{self, Index};
 
+/// Bytes by position, wherever they lie.
+pub trait ReadAt: fmt::Debug + Send + Sync {
+    /// Fills `buffer` from `offset` on; fewer bytes only where there are no more.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// How many bytes there are.
+    fn size(&self) -> u64;
+}
+
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    Elsewhere(Box<dyn ReadAt>),
+}
+
 /// A plain record file with random access.
 #[derive(Debug)]
 pub struct IndexedFile {
-    file: File,
+    bytes: Bytes,
     path: PathBuf,
     index: Index,
 }
@@ -36,7 +53,20 @@ impl IndexedFile {
         if indexed != actual {
             return Err(Error::StaleIndex { file: path, indexed, actual });
         }
-        Ok(Self { file, path, index })
+        Ok(Self { bytes: Bytes::File(file), path, index })
+    }
+
+    /// Records that are no file of this machine; `name` is what messages call them.
+    pub fn elsewhere(
+        name: impl Into<PathBuf>,
+        index: Index,
+        bytes: Box<dyn ReadAt>,
+    ) -> Result<Self, Error> {
+        let (path, indexed, actual) = (name.into(), index.file_size(), bytes.size());
+        if indexed != actual {
+            return Err(Error::StaleIndex { file: path, indexed, actual });
+        }
+        Ok(Self { bytes: Bytes::Elsewhere(bytes), path, index })
     }
 
     /// Offsets and lengths of the records.
@@ -74,8 +104,11 @@ impl IndexedFile {
             buffer.resize(total, 0);
         }
         let record_bytes = &mut buffer[..total];
-        let present = index::read_at(&self.file, record_bytes, span.offset)
-            .map_err(|source| Error::Read { file: self.path.clone(), source })?;
+        let present = match &self.bytes {
+            Bytes::File(file) => index::read_at(file, record_bytes, span.offset),
+            Bytes::Elsewhere(bytes) => bytes.read_at(record_bytes, span.offset),
+        };
+        let present = present.map_err(|source| Error::Read { file: self.path.clone(), source })?;
         let truncated = || Error::TruncatedRecord {
             place: place(),
             wanted: total as u64,

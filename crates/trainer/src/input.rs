@@ -23,6 +23,14 @@ const TRAIN_AHEAD_BYTES: u64 = 64 << 20;
 /// The same for evaluation, whose first batches wait through the steps in between.
 const TEST_AHEAD_BYTES: u64 = 16 << 20;
 
+/// Threads that read examples from another machine, at least; they wait much and compute little.
+const DISTANT_READERS: usize = 16;
+
+/// Threads that read from `source`, where `threads` would compute.
+fn readers(source: &Arc<dyn Source>, threads: usize) -> usize {
+    if source.distant() { threads.max(DISTANT_READERS) } else { threads }
+}
+
 /// A source with its decoded examples held in memory, where that saves decoding and they fit.
 pub(crate) fn cached(source: &Arc<dyn Source>) -> Arc<dyn Source> {
     let needed = source.len().saturating_mul(width(source));
@@ -74,7 +82,7 @@ impl Feed {
             worker: worker as u64,
             workers: workers as u64,
             start,
-            threads,
+            threads: readers(source, threads),
             prefetch_bytes: TRAIN_AHEAD_BYTES,
             ..LoaderOptions::default()
         };
@@ -243,7 +251,7 @@ impl TestFeed {
             last: LastBatch::Keep,
             worker: worker as u64,
             workers: workers as u64,
-            threads,
+            threads: readers(source, threads),
             prefetch_bytes: TEST_AHEAD_BYTES,
             ..LoaderOptions::default()
         };

@@ -1,13 +1,14 @@
 //! `paceline export`: a run's weights as one safetensors file.
 
-use super::train_flags::find_run;
+use super::{staging::Staging, train_flags::find_run};
 use crate::{
     failure::{Exit, FailureExt},
     terminal::Terminal,
 };
+use paceline_runs::RunFolder;
 use paceline_trainer::{Which, export};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline export`.
 #[derive(Debug, clap::Args)]
@@ -29,13 +30,21 @@ pub struct Args {
 
 /// Writes the file.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let run = find_run(&args.out, &args.run)?;
+    let mut staging = Staging::default();
+    let (out, name) = staging.run(&args.out, &args.run, &|_| true)?;
+    let file = staging.output_file(&args.file)?;
+    let outcome = find_run(&out, &name).and_then(|run| write(args, &run, &file, terminal));
+    staging.settle(outcome, terminal)
+}
+
+/// Writes a file of this machine.
+fn write(args: &Args, run: &RunFolder, file: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {
     let which = match args.step {
         Some(step) => Which::Step(step),
         None if args.latest => Which::Latest,
         None => Which::Best,
     };
-    let exported = export(&run, which, &args.file)
+    let exported = export(run, which, file)
         .hint("`paceline runs` lists the runs; a run keeps its latest and its best checkpoints")?;
     terminal.data(format!(
         "{} tensors of `{}`, step {}, in `{}`",

@@ -5,6 +5,7 @@
 use super::{
     learn_tasks,
     node_load::conclude,
+    staging::local_path,
     train_flags::{Flags, find_run},
     train_show::record_resources,
 };
@@ -28,10 +29,10 @@ use std::{
 };
 
 /// Flags of `paceline train` for rows of sparse features.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
     /// Learn from a growing log instead of --data, through rotations
-    #[arg(long, value_name = "FILE", conflicts_with = "data", help_heading = HEADING)]
+    #[arg(long, value_name = "FILE", conflicts_with = "data", help_heading = HEADING, value_parser = local_path())]
     follow: Option<PathBuf>,
     /// Held-out rows, scored while training goes on
     #[arg(long, value_name = "FILES", help_heading = HEADING)]
@@ -294,6 +295,7 @@ pub(super) fn show(
     asked: bool,
     terminal: &Terminal,
 ) -> anyhow::Result<Exit> {
+    let folder = terminal.place(folder);
     terminal.data(describe(report, &folder.display().to_string()))?;
     terminal.json(report)?;
     if report.summary.status == Status::Cancelled && asked {
@@ -351,7 +353,7 @@ impl Observer for Watcher<'_> {
             if plan.threads == 1 { "" } else { "s" },
             if spec.deterministic { ", deterministic" } else { "" },
         ));
-        self.terminal.note(format!("records in `{}`", run.path().display()));
+        self.terminal.note(format!("records in `{}`", self.terminal.place(run.path()).display()));
         if let Ok(mut slot) = self.bar.lock() {
             *slot = Some(self.terminal.progress("learning", plan.bytes, Unit::Bytes));
         }

@@ -21,6 +21,8 @@ enum Kind {
     Strategies,
     /// Where data can come from
     Sources,
+    /// Object stores that a URL may name
+    Stores,
     /// Known data sets to download
     Datasets,
     /// What is recorded of a machine
@@ -32,10 +34,11 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::Models,
         Kind::Strategies,
         Kind::Sources,
+        Kind::Stores,
         Kind::Datasets,
         Kind::Probes,
         Kind::Advisors,
@@ -47,6 +50,7 @@ impl Kind {
             Kind::Models => "models",
             Kind::Strategies => "strategies",
             Kind::Sources => "sources",
+            Kind::Stores => "stores",
             Kind::Datasets => "datasets",
             Kind::Probes => "probes",
             Kind::Advisors => "advisors",
@@ -67,6 +71,10 @@ impl Kind {
                 paceline_strategies::ALL.iter().map(|entry| pair(entry.name, entry.about)).collect()
             }
             Kind::Sources => paceline_data::sources::ALL
+                .iter()
+                .map(|entry| pair(entry.name, entry.about))
+                .collect(),
+            Kind::Stores => paceline_data::store::SERVICES
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
                 .collect(),

@@ -1,5 +1,6 @@
 //! `paceline matmul`: trace or product of matrices too large for memory.
 
+use super::staging::local_path;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
@@ -28,10 +29,10 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "a", required_unless_present_any = ["a", "launched"])]
     size: Option<u64>,
     /// The left matrix, a square .npy file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     a: Option<PathBuf>,
     /// The right matrix [default: the left one again]
-    #[arg(long, value_name = "FILE", requires = "a")]
+    #[arg(long, value_name = "FILE", requires = "a", value_parser = local_path())]
     b: Option<PathBuf>,
     /// Multiply the generated matrix by itself
     #[arg(long, conflicts_with = "a")]
@@ -46,7 +47,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "identity")]
     product: bool,
     /// Write the whole product to this .npy file
-    #[arg(long, value_name = "FILE", conflicts_with = "identity")]
+    #[arg(long, value_name = "FILE", conflicts_with = "identity", value_parser = local_path())]
     out: Option<PathBuf>,
     /// Rows of a block [default: as memory allows, at most 2048 for a trace, 8192 for a product]
     #[arg(long, value_name = "ROWS")]
@@ -64,7 +65,7 @@ pub struct Args {
     #[arg(long)]
     no_verify: bool,
     /// File that keeps finished blocks [default: a name made from what is computed, in this folder]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     state: Option<PathBuf>,
     /// Forget what an earlier run has done
     #[arg(long)]

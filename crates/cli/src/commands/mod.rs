@@ -28,6 +28,7 @@ mod runs;
 mod serve;
 mod simulate;
 mod speedtest;
+mod staging;
 mod sweep;
 mod task;
 mod train;

@@ -1,5 +1,6 @@
 //! `paceline monitor`: what this machine does, every second; or while one command runs.
 
+use super::staging::local_path;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Gauge, Table, Terminal};
 use anyhow::Context;
@@ -29,13 +30,13 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS")]
     duration: Option<f64>,
     /// Write every column to this file, units in the header
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     csv: Option<PathBuf>,
     /// Write the columns of dstat to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     dstat: Option<PathBuf>,
     /// Write one JSON object per reading to this file, per core, disk and interface too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     jsonl: Option<PathBuf>,
     /// Run this command, record until it ends, and exit with its code
     #[arg(last = true, value_name = "COMMAND")]

@@ -5,6 +5,7 @@ use super::{
     node_load::conclude,
     node_part::{Part, Talk},
     node_place::{ClusterArgs, Place, place, program_version},
+    staging::Staging,
     train,
     train_flags::Flags,
     train_report::{Order, Report, Reporter, Word, Work},
@@ -45,8 +46,21 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.launched {
         return launched(terminal);
     }
+    let mut staging = Staging::default();
+    let flags = train::stand_in(&args.flags, &mut staging)?;
+    staging.tell(terminal);
+    let outcome = described(args, &flags, &staging, terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// A task that something outside describes.
+fn described(
+    args: &Args,
+    flags: &Flags,
+    staging: &Staging,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    let flags = &args.flags;
     if learn_tasks::are_rows(flags) {
         let place = placed(args, flags.ps.unwrap_or(0), terminal)?;
         return learn_tasks::at(&place, flags)?.take_part(&place, flags, &cancel, terminal);
@@ -93,7 +107,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match summary {
         Some(mut summary) if part.is_chief() => {
             conclude(run.path(), &mut summary, terminal);
-            train::show(&summary, run.path(), part.cancel.load(Ordering::Relaxed), terminal)?;
+            train::show(
+                &summary,
+                &staging.there(run.path()),
+                part.cancel.load(Ordering::Relaxed),
+                terminal,
+            )?;
         }
         Some(summary) => {
             let own = summary.workers.first().cloned().unwrap_or_default();

@@ -1,23 +1,27 @@
 //! `paceline predict`: scores rows with a checkpoint.
 
-use super::learn::{explain, words};
+use super::{
+    learn::{explain, words},
+    staging::Staging,
+};
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::Terminal,
 };
 use anyhow::Context;
 use paceline_data::rows::{Hashing, Input, expand};
+use paceline_data::store;
 use paceline_stream::{load_model, predict, resolve};
 use std::{
     fs::{self, File},
     io::{BufWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// Arguments of `paceline predict`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A run folder, or one of its checkpoints
+    /// A run folder, or one of its checkpoints; here or in an object store
     run: PathBuf,
     /// Rows to score: files and folders, or `-` for standard input
     #[arg(default_value = "-")]
@@ -41,8 +45,22 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             "write the probabilities to a file with --out FILE",
         ));
     }
+    let mut staging = Staging::default();
+    let run = staging.input(&args.run, &|_| true)?;
+    let out = args.out.as_deref().map(|out| staging.output_file(out)).transpose()?;
+    let outcome = score(args, &run, out.as_deref(), terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// Scores with a run on this machine, into a file on this machine.
+fn score(
+    args: &Args,
+    run: &Path,
+    out: Option<&Path>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    let path = resolve(&args.run).map_err(explain)?;
+    let path = resolve(run).map_err(explain)?;
     let (checkpoint, model) = load_model(&path).map_err(explain)?;
     let hashing = Hashing { labelled: !args.unlabelled, ..checkpoint.spec.hashing };
     let format = args.format.as_deref().or(checkpoint.spec.format.as_deref());
@@ -50,8 +68,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "-" => Input::Standard,
         list => Input::Files(expand(list)?),
     };
-    terminal.note(format!("weights of `{}`, after {} rows", path.display(), checkpoint.rows));
-    let predicted = match &args.out {
+    let shown = if store::is_remote(&args.run) { &args.run } else { &path };
+    terminal.note(format!("weights of `{}`, after {} rows", shown.display(), checkpoint.rows));
+    let predicted = match out {
         Some(target) => {
             let name = target.file_name().unwrap_or_default().to_string_lossy();
             let temporary = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));

@@ -9,7 +9,7 @@ use paceline_data::prepare::{
     Encoding, Event, Fit, Options, PrepareError, Progress, RejectLimit, SplitShare, Summary,
     prepare,
 };
-use paceline_data::store::LocalStore;
+use paceline_data::store;
 use std::path::PathBuf;
 
 /// Arguments of `paceline prepare`.
@@ -20,9 +20,9 @@ use std::path::PathBuf;
                   Example: paceline prepare flowers shards --size 192 --shards 16 --split validation=0.1"
 )]
 pub struct Args {
-    /// Folder with one folder of photos (JPEG, PNG) per class; or a click log, libsvm or Vowpal Wabbit text
+    /// Folder or URL (s3:, gs:, az:, https:) with one folder of photos (JPEG, PNG) per class; or a click log, libsvm or Vowpal Wabbit text
     pub(super) src: PathBuf,
-    /// Folder for the shards
+    /// Folder for the shards, here or in an object store
     pub(super) dst: PathBuf,
     /// Size of every photo in pixels: a side, or WIDTHxHEIGHT
     #[arg(long, default_value = "192", value_parser = parse_size, value_name = "SIZE")]
@@ -103,9 +103,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         return spark::exec(args, &options, &spark, terminal);
     }
     let cancel = terminal.interrupt()?;
-    let (src, dst) = (LocalStore::new(&args.src), LocalStore::new(&args.dst));
+    let (src, dst) = (store::open(&args.src)?, store::open(&args.dst)?);
     let bar = terminal.progress("preparing", None, Unit::Items("photos"));
-    let outcome = prepare(&src, &dst, &options, &cancel, &mut |event| match event {
+    let outcome = prepare(&*src, &*dst, &options, &cancel, &mut |event| match event {
         Event::Progress(progress) => {
             bar.set_total(progress.total);
             bar.set(progress.photos);
@@ -163,6 +163,7 @@ pub(super) fn dress<T>(error: PrepareError) -> anyhow::Result<T> {
         PrepareError::Busy { .. }
         | PrepareError::Unfinished { .. }
         | PrepareError::Conflict { .. } => Exit::Retry,
+        PrepareError::Store(error) if error.may_pass() => Exit::Retry,
         _ => Exit::Failed,
     };
     let hint = error.hint();

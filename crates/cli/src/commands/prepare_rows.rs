@@ -1,6 +1,6 @@
 //! `paceline prepare` for rows of sparse features: click logs, libsvm, Vowpal Wabbit text → shards.
 
-use super::{learn::IntegersArg, prepare::Args};
+use super::{learn::IntegersArg, prepare::Args, staging::Staging};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Terminal, Unit};
 use paceline_data::prepare::RejectLimit;
@@ -8,7 +8,8 @@ use paceline_data::rows::{
     Hashing, Input, expand,
     prepare::{DESCRIPTION, Options, Prepared, prepare},
 };
-use std::fs;
+use paceline_data::store;
+use std::path::Path;
 use std::time::Instant;
 
 /// Flags for rows.
@@ -32,12 +33,20 @@ pub fn are_rows(args: &Args) -> bool {
     rows.format.is_some()
         || rows.bits.is_some()
         || rows.integers.is_some()
-        || args.src.is_file()
+        || store::is_file(&args.src)
         || listed
 }
 
 /// Prepares rows.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let mut staging = Staging::default();
+    let dst = staging.output(&args.dst)?;
+    let outcome = exec_to(args, &dst, terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// Prepares rows into a folder of this machine.
+fn exec_to(args: &Args, dst: &Path, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let defaults = Hashing::default();
     let hashing = Hashing {
         bits: args.rows.bits.unwrap_or(defaults.bits),
@@ -64,11 +73,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
                 "begin again with --fresh, or use another folder",
             ));
         }
+        // The promise first, then what it promised.
+        let target = store::open(&args.dst)?;
+        target.remove(DESCRIPTION)?;
         for shard in &found.shards {
-            // One that is gone already is no obstacle.
-            let _ = fs::remove_file(args.dst.join(&shard.name));
+            target.remove(&shard.name)?;
         }
-        fs::remove_file(args.dst.join(DESCRIPTION))?;
     }
     let options = Options {
         format: args.rows.format.clone(),
@@ -80,7 +90,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let files = expand(&args.src.to_string_lossy())?;
     let bar = terminal.progress("preparing", None, Unit::Items("rows"));
     let start = Instant::now();
-    let made = prepare(&Input::Files(files), &args.dst, &options, &cancel, &|rows, _| {
+    let made = prepare(&Input::Files(files), dst, &options, &cancel, &|rows, _| {
         bar.set(rows);
     })
     .hint("`--format` names the format; `--max-rejects 5%` allows more lines that are no rows")?;

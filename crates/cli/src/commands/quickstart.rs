@@ -4,6 +4,7 @@
 //! the tour doubles as a cheat sheet, and what it shows is what users get.
 
 use super::report;
+use super::staging::local_path;
 use crate::failure::{Exit, FailureExt};
 use crate::terminal::Terminal;
 use anyhow::Context;
@@ -22,7 +23,7 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Folder for everything the tour makes; a second tour starts over
-    #[arg(long, default_value = "quickstart")]
+    #[arg(long, default_value = "quickstart", value_parser = local_path())]
     out: PathBuf,
 }
 

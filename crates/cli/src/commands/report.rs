@@ -1,8 +1,10 @@
 //! `paceline report`: runs as one page, or as a table for other programs.
 
+use super::staging::{Staging, without_weights};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
+use paceline_data::store;
 use paceline_report::page::Page;
 use paceline_report::training::{self, RunView};
 use paceline_runs::write_atomically;
@@ -38,7 +40,9 @@ enum Format {
 
 /// Reads the runs and writes the report.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let runs = read(&args.runs)?;
+    let mut staging = Staging::default();
+    let folders = args.runs.iter().map(|run| staging.input(run, &without_weights));
+    let runs = read(&folders.collect::<anyhow::Result<Vec<_>>>()?)?;
     let text = match args.format {
         Format::Html => html(&runs),
         Format::Markdown => training::markdown(&runs),
@@ -58,8 +62,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Format::Csv => "csv",
     };
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(format!("report.{ending}")));
-    write_atomically(&out, text.as_bytes())
-        .with_context(|| format!("cannot write `{}`", out.display()))?;
+    if store::is_remote(&out) {
+        let (folder, name) = store::open_file(&out)?;
+        folder.write(&name, text.as_bytes())?;
+    } else {
+        write_atomically(&out, text.as_bytes())
+            .with_context(|| format!("cannot write `{}`", out.display()))?;
+    }
     terminal.data(format!("{} runs in `{}`", runs.len(), out.display()))?;
     terminal.json(
         &json!({ "out": out, "runs": runs.iter().map(|run| &run.summary).collect::<Vec<_>>() }),

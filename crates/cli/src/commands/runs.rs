@@ -1,6 +1,9 @@
 //! `paceline runs`: lists runs, and compares those that are named.
 
-use super::train_flags::find_run;
+use super::{
+    staging::{Staging, without_weights},
+    train_flags::find_run,
+};
 use crate::{
     failure::Exit,
     terminal::{Table, Terminal},
@@ -24,8 +27,10 @@ pub struct Args {
 
 /// Lists or compares.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let mut staging = Staging::default();
     if args.runs.is_empty() {
-        let runs: Vec<Row> = list(&args.out)?.iter().map(Row::read).collect();
+        let out = staging.input(&args.out, &without_weights)?;
+        let runs: Vec<Row> = list(&out)?.iter().map(Row::read).collect();
         terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
         if runs.is_empty() {
             terminal.note(format!("no runs in `{}`", args.out.display()));
@@ -34,16 +39,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Done);
     }
-    let runs = args
-        .runs
-        .iter()
-        .map(|name| find_run(&args.out, name).map(|run| Row::read(&run)))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    let views: Vec<RunView> = args
-        .runs
-        .iter()
-        .filter_map(|name| RunView::read(find_run(&args.out, name).ok()?.path()).ok())
-        .collect();
+    let mut found = Vec::new();
+    for name in &args.runs {
+        let (out, name) = staging.run(&args.out, name, &without_weights)?;
+        found.push(find_run(&out, &name)?);
+    }
+    let runs: Vec<Row> = found.iter().map(Row::read).collect();
+    let views: Vec<RunView> =
+        found.iter().filter_map(|run| RunView::read(run.path()).ok()).collect();
     let documents: Vec<Value> = runs
         .iter()
         .map(|row| {

@@ -1,5 +1,6 @@
 //! `paceline serve`: a live web page of all runs under a folder; also what `train --serve` starts beside a run.
 
+use super::staging::{Staging, without_weights};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
@@ -23,7 +24,7 @@ pub(super) const ADDRESS: &str = "127.0.0.1:6060";
                   The traffic is not encrypted: across an untrusted network, use `ssh -L 6060:localhost:6060 HOST` instead."
 )]
 pub struct Args {
-    /// Folder of run folders, at any depth
+    /// Folder of run folders, at any depth, here or in an object store
     #[arg(default_value = "runs")]
     folder: PathBuf,
     /// Where to listen; port 0 takes a free one
@@ -44,7 +45,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         return Err(usage("the token is too short to keep anybody out", "use 16 letters or more"));
     }
     let stop = terminal.interrupt()?;
-    let options = Options { root: args.folder.clone(), listen, token: args.token.clone() };
+    let mut staging = Staging::default();
+    let root = staging.followed(&args.folder, without_weights)?;
+    let options = Options { root, listen, token: args.token.clone() };
     let server =
         Server::bind(&options).hint("another port: --listen 127.0.0.1:0 takes a free one")?;
     if args.until_eof {

@@ -2,7 +2,10 @@
 
 mod measured;
 
-use super::advise::links;
+use super::{
+    advise::links,
+    staging::{Staging, local_path, without_weights},
+};
 use crate::failure::{Exit, usage};
 use crate::terminal::{Table, Terminal};
 use crate::units::show_seconds;
@@ -65,7 +68,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Draw throughput over workers into an SVG file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     chart: Option<PathBuf>,
 }
 
@@ -81,7 +84,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.workers == 0 || args.workers > 1_000_000 || args.per_host == 0 {
         return Err(usage("--workers and --per-host are out of range", "use 1 to 1000000 workers"));
     }
-    let mut measured = Measured::read(&args.run, !args.no_measure)?;
+    let mut staging = Staging::default();
+    let run = staging.input(&args.run, &without_weights)?;
+    let mut measured = Measured::read(&run, !args.no_measure)?;
     let strategy = match (&args.strategy, strategies::find(&measured.strategy)) {
         (Some(name), _) => strategies::find(name)?,
         (None, Ok(own)) => own,

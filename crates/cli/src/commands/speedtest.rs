@@ -3,6 +3,7 @@
 //! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
+use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::{self, Engine, EngineArgs, MEASURING};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
@@ -30,10 +31,10 @@ Example:
 The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching
 on all threads. Opening the data is reported separately. The same call continues an interrupted test.")]
 pub struct Args {
-    /// Folder of photos in class folders
+    /// Folder or URL of photos in class folders
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
-    /// Folder of TFRecord shards
+    /// Folder or URL of TFRecord shards
     #[arg(long, value_name = "DIR")]
     records: Option<PathBuf>,
     /// Images per batch
@@ -60,7 +61,7 @@ pub struct Args {
     /// Side in pixels to which all images are resized [default: the records' own, else 224]
     #[arg(long, value_name = "PIXELS")]
     size: Option<u32>,
-    /// Folder for results
+    /// Folder for results, here or in an object store
     #[arg(long, value_name = "DIR", default_value = "speedtest")]
     out: PathBuf,
     /// Forget an earlier test in that folder and begin again
@@ -73,19 +74,36 @@ pub struct Args {
 /// Measures, analyses, writes the results.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let settings = settings(args)?;
+    let engine = args.engine.spark()?;
+    if engine.is_some() {
+        refuse_for_tasks(&args.out)?;
+    }
+    let mut staging = Staging::default();
+    let out = staging.results(&args.out)?;
+    let outcome = test(args, &settings, &out, engine.as_ref(), terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// Does it, with results in a folder of this machine.
+fn test(
+    args: &Args,
+    settings: &Settings,
+    out: &Path,
+    engine: Option<&Spark>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
     if args.fresh {
-        let journal = args.out.join(JOURNAL);
+        let journal = out.join(JOURNAL);
         if journal.exists() {
             fs::remove_file(&journal)
                 .with_context(|| format!("cannot remove `{}`", journal.display()))?;
         }
-        speedtest::forget(&args.out)?;
+        speedtest::forget(out)?;
     }
-    let engine = args.engine.spark()?;
-    if let Some(spark) = &engine {
-        distribute(&settings, args, spark, terminal)?;
+    if let Some(spark) = engine {
+        distribute(settings, out, spark, terminal)?;
     }
-    let outcome = measure(&settings, args, terminal)?;
+    let outcome = measure(settings, out, terminal)?;
     if outcome.resumed > 0 && engine.is_none() {
         terminal.note(format!("{} measurements were there already", outcome.resumed));
     }
@@ -104,12 +122,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }))?;
         return Ok(Exit::Interrupted);
     }
-    let experiment = experiment(&settings, &outcome.samples);
+    let experiment = experiment(settings, &outcome.samples);
     let findings = analyse(&experiment);
-    let context = context(&settings, &outcome);
-    let files = write(&args.out, &settings, &outcome, &experiment, &findings, &context)?;
+    let context = context(settings, &outcome);
+    let written = write(out, settings, &outcome, &experiment, &findings, &context)?;
+    let names = written.iter().filter_map(|path| path.file_name());
+    let files: Vec<PathBuf> = names.map(|name| args.out.join(name)).collect();
     show(&findings, terminal)?;
-    terminal.json(&document(&settings, &outcome, &findings, &files))?;
+    terminal.json(&document(settings, &outcome, &findings, &files))?;
     terminal.note(format!("page: {}", args.out.join(PAGE).display()));
     Ok(Exit::Done)
 }
@@ -154,12 +174,12 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
 /// Lets tasks of Spark measure what the folder does not hold yet.
 fn distribute(
     settings: &Settings,
-    args: &Args,
+    out: &Path,
     spark: &Spark,
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     let stop = terminal.interrupt()?;
-    let test = Distributed::open(settings, &args.out).or_else(dress)?;
+    let test = Distributed::open(settings, out).or_else(dress)?;
     let mut lines = test.hand_out().or_else(dress)?.into_iter();
     let heading = lines.next().unwrap_or_default();
     let pieces = lines.len();
@@ -184,7 +204,7 @@ fn distribute(
     test.collect().or_else(dress)
 }
 
-fn measure(settings: &Settings, args: &Args, terminal: &mut Terminal) -> anyhow::Result<Outcome> {
+fn measure(settings: &Settings, out: &Path, terminal: &mut Terminal) -> anyhow::Result<Outcome> {
     let stop = terminal.interrupt()?;
     let bar = terminal.progress("measuring", None, Unit::Items("measurements"));
     let mut tell = |progress: speedtest::Progress<'_>| {
@@ -197,7 +217,7 @@ fn measure(settings: &Settings, args: &Args, terminal: &mut Terminal) -> anyhow:
         let left = progress.left.map(|left| format!("{:.0} s left", left.as_secs_f64()));
         bar.message(latest.into_iter().chain(left).collect::<Vec<_>>().join(", "));
     };
-    let result = speedtest::run(settings, &args.out, &PageCache::default(), &stop, &mut tell);
+    let result = speedtest::run(settings, out, &PageCache::default(), &stop, &mut tell);
     drop(bar);
     result.or_else(dress)
 }

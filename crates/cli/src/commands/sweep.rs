@@ -4,10 +4,12 @@
 
 mod spark;
 
+use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::EngineArgs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context;
+use paceline_cluster::launch::spark::Spark;
 use paceline_runs::{Machine, write_atomically};
 use paceline_sweep::{
     Cell, Findings, Journal, Places, Recipe, Row, Runner, Settings, SweepError, analyse, csv, html,
@@ -47,7 +49,7 @@ pub struct Args {
     /// Decides the order of the cells
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder for results [default: sweeps/NAME]
+    /// Folder for results, here or in an object store [default: sweeps/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The data set [default: from PACELINE_DATA or data/, else drawn by the program]
@@ -77,12 +79,39 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let (recipe, mut settings) = args.resolve()?;
     let cells = settings.cells(&recipe).map_err(explain)?;
     let out = args.out.clone().unwrap_or_else(|| Path::new("sweeps").join(&recipe.name));
-    let places = Places { data: args.data_set(&recipe, &out), out };
-    settings.found_data = places.data.clone().filter(|data| *data != places.out.join("data"));
     if args.dry_run {
+        let places = Places { data: args.data_set(&recipe, &out), out };
         return dry_run(&recipe, &places, &cells, terminal);
     }
     let spark = args.engine.spark()?;
+    if spark.is_some() {
+        refuse_for_tasks(&out)?;
+    }
+    let mut staging = Staging::default();
+    let here = staging.results(&out)?;
+    let places = Places { data: args.data_set(&recipe, &here), out: here };
+    settings.found_data = places.data.clone().filter(|data| *data != places.out.join("data"));
+    let plan = Plan { recipe: &recipe, settings: &settings, cells: &cells, places: &places };
+    let outcome = sweep(args, &plan, spark.as_ref(), &staging, terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// What is to be run, with results in a folder of this machine.
+struct Plan<'a> {
+    recipe: &'a Recipe,
+    settings: &'a Settings,
+    cells: &'a [Cell],
+    places: &'a Places,
+}
+
+fn sweep(
+    args: &Args,
+    plan: &Plan<'_>,
+    spark: Option<&Spark>,
+    staging: &Staging,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
+    let &Plan { recipe, settings, cells, places } = plan;
     let cancel = terminal.interrupt()?;
     let mut journal = Journal::open(&places.out).map_err(explain)?;
     let timeout = args.timeout.or(recipe.timeout);
@@ -94,12 +123,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     })?;
     let runner = Runner {
         program: std::env::current_exe().context("cannot find the program itself")?,
-        places: &places,
+        places,
         timeout,
         keep_all: args.keep_all,
         cancel: &cancel,
     };
-    let set_up = runner.set_up(&recipe, &settings, |command| {
+    let set_up = runner.set_up(recipe, settings, |command| {
         terminal.note(format!("first: paceline {command}"));
     });
     match set_up {
@@ -108,20 +137,21 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         other => other.map_err(explain)?,
     }
-    let interrupted = match &spark {
+    let interrupted = match spark {
         Some(spark) => {
-            spark::run_cells(args, spark, &recipe, &cells, &runner, &mut journal, terminal)?
+            spark::run_cells(args, spark, recipe, cells, &runner, &mut journal, terminal)?
         }
-        None => run_cells(args, &recipe, &cells, &runner, &mut journal, terminal)?,
+        None => run_cells(args, recipe, cells, &runner, &mut journal, terminal)?,
     };
-    let found = analyse(&recipe, &settings, &cells, journal.rows());
-    let files = write(&recipe, &settings, &places, &found, &hosts(&cells, &journal))?;
+    let found = analyse(recipe, settings, cells, journal.rows());
+    let written = write(recipe, settings, places, &found, &hosts(cells, &journal))?;
+    let files: Vec<PathBuf> = written.iter().map(|path| staging.there(path)).collect();
     show(&found, terminal)?;
     terminal.note(format!("page: {}", files[0].display()));
     terminal.json(&json!({
         "recipe": recipe.name,
         "scale": settings.scale,
-        "data": places.data,
+        "data": places.data.as_ref().map(|data| staging.there(data)),
         "complete": found.done == found.cells,
         "findings": found,
         "files": files,

@@ -8,7 +8,7 @@ use crate::terminal::Terminal;
 use anyhow::Context;
 use paceline_data::prepare::{self, Slice};
 use paceline_data::speedtest::{self, PageCache};
-use paceline_data::store::LocalStore;
+use paceline_data::store;
 use std::io;
 
 /// Arguments of `paceline task`.
@@ -39,9 +39,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     match args.kind {
         Kind::Prepare { threads } => {
             let slice = Slice::read(&mut io::stdin().lock()).or_else(super::prepare::dress)?;
-            let (src, dst) = (LocalStore::new(slice.src()), LocalStore::new(slice.dst()));
+            let (src, dst) = (store::open(slice.src())?, store::open(slice.dst())?);
             let threads = threads.map(|threads| threads as usize);
-            let worked = prepare::work(&src, &dst, &slice, threads, &cancel);
+            let worked = prepare::work(&*src, &*dst, &slice, threads, &cancel);
             terminal.json(&worked.or_else(super::prepare::dress)?)?;
         }
         Kind::Speedtest => {

@@ -6,6 +6,7 @@
 use super::{
     node_load::conclude,
     serve::Beside,
+    staging::{Staging, without_weights},
     train_flags::Flags,
     train_local,
     train_show::{Watcher, describe, explain},
@@ -16,6 +17,7 @@ use crate::{
     failure::{Exit, usage},
     terminal::Terminal,
 };
+use paceline_cluster::launch::spark::Spark;
 use paceline_runs::{Status, Summary};
 use paceline_strategies::find;
 use paceline_trainer::{Control, Parts, RunSpec, Start, TrainError, train};
@@ -32,10 +34,47 @@ pub struct Args {
 
 /// Trains.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let flags = &args.flags;
+    let spark = args.engine.spark()?;
+    let mut staging = Staging::default();
+    // Tasks of Spark run elsewhere, and each finds stand-ins of its own.
+    let flags = match &spark {
+        Some(_) => look_at(&args.flags, &mut staging)?,
+        None => stand_in(&args.flags, &mut staging)?,
+    };
+    staging.tell(terminal);
+    let outcome = run(args, &flags, spark, &staging, terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// The flags with folders of this machine in the place of folders in a store.
+pub(super) fn stand_in(flags: &Flags, staging: &mut Staging) -> anyhow::Result<Flags> {
+    let mut flags = flags.clone();
+    (flags.out, flags.resume) = staging.run_to_go_on(&flags.out, flags.resume.as_deref())?;
+    if let Some(init) = &mut flags.init {
+        *init = staging.input(init, &|_| true)?;
+    }
+    Ok(flags)
+}
+
+/// The flags with a copy of the run to go on from in the place of one in a store: enough to see what it was.
+fn look_at(flags: &Flags, staging: &mut Staging) -> anyhow::Result<Flags> {
+    let mut flags = flags.clone();
+    if let Some(name) = flags.resume.take() {
+        let (out, name) = staging.run(&flags.out, &name, &without_weights)?;
+        (flags.out, flags.resume) = (out, Some(name));
+    }
+    Ok(flags)
+}
+
+fn run(
+    args: &Args,
+    flags: &Flags,
+    spark: Option<Spark>,
+    staging: &Staging,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
     let _page =
         flags.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
-    let spark = args.engine.spark()?;
     if spark.is_some() && super::learn::concerns(flags) {
         return Err(usage(
             "rows of sparse features are not learned by tasks of Spark",
@@ -56,9 +95,17 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             spec.servers = flags.ps.unwrap_or(usize::from(strategy.needs_servers));
         }
         if let Some(spark) = spark {
-            return train_spark::exec(flags, &args.engine, &spark, &spec, &start, terminal);
+            return train_spark::exec(
+                flags,
+                &args.engine,
+                &spark,
+                &spec,
+                &start,
+                staging,
+                terminal,
+            );
         }
-        return train_local::exec(flags, spec, &start, terminal);
+        return train_local::exec(flags, spec, &start, staging, terminal);
     }
     if spark.is_some() {
         return Err(usage(
@@ -78,7 +125,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Start::In { run } | Start::Resume { run } => run.path().to_path_buf(),
     };
     conclude(&folder, &mut summary, terminal);
-    show(&summary, &folder, cancel.load(Ordering::Relaxed), terminal)?;
+    show(&summary, &staging.there(&folder), cancel.load(Ordering::Relaxed), terminal)?;
     Ok(Exit::Done)
 }
 

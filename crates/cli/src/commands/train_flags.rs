@@ -20,12 +20,12 @@ pub(super) enum Scale {
 }
 
 /// What to train and how: the same words for `train` and `node`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Flags {
     /// Model to train; `paceline models` lists them
     #[arg(long, short, required_unless_present = "resume", help_heading = "What")]
     pub(super) model: Option<String>,
-    /// Data set: a folder, files of rows, `-` for standard input, or `generated:…`
+    /// Data set: a folder or URL, files of rows, `-` for standard input, or `generated:…`
     #[arg(long, short, required_unless_present_any = ["resume", "follow"], help_heading = "What")]
     pub(super) data: Option<String>,
     /// How gradients are exchanged: one-device, mirrored, multi-worker, ps-sync or ps-async [default: one-device]
@@ -136,7 +136,7 @@ pub(super) struct Flags {
     /// Write no TensorBoard files
     #[arg(long, help_heading = "Records")]
     pub(super) no_tensorboard: bool,
-    /// Folder of run folders
+    /// Folder of run folders, here or in an object store
     #[arg(long, default_value = "runs", help_heading = "Records")]
     pub(super) out: PathBuf,
     /// Show all runs of that folder on a live web page while this one goes on [default address: 127.0.0.1:6060]

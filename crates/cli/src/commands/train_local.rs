@@ -2,6 +2,7 @@
 
 use super::{
     node_load::conclude,
+    staging::Staging,
     train,
     train_flags::Flags,
     train_report::{Order, Report, Word, Work},
@@ -38,6 +39,7 @@ pub(super) fn exec(
     flags: &Flags,
     mut spec: RunSpec,
     start: &Start,
+    staging: &Staging,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
@@ -70,7 +72,7 @@ pub(super) fn exec(
     watcher.done();
     let mut summary = summary?;
     conclude(run.path(), &mut summary, terminal);
-    train::show(&summary, run.path(), cancel.load(Ordering::Relaxed), terminal)?;
+    train::show(&summary, &staging.there(run.path()), cancel.load(Ordering::Relaxed), terminal)?;
     Ok(Exit::Done)
 }
 

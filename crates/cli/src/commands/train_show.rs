@@ -58,7 +58,7 @@ pub(super) fn record_resources(
 impl Observer for Watcher<'_> {
     fn started(&self, plan: &RunPlan, run: &RunFolder, first_step: u64) {
         self.terminal.note(header(plan, first_step));
-        self.terminal.note(format!("records in `{}`", run.path().display()));
+        self.terminal.note(format!("records in `{}`", self.terminal.place(run.path()).display()));
         let bar = self.terminal.progress("training", plan.planned_steps, Unit::Items("steps"));
         bar.set(first_step);
         if let Ok(mut slot) = self.bar.lock() {

@@ -3,7 +3,7 @@
 //! The command line goes on to the tasks as it is, without what is meant for Spark; paths become absolute, because tasks
 //! start in folders of their own.
 
-use super::{train, train_flags::Flags, train_local::tasks};
+use super::{staging::Staging, train, train_flags::Flags, train_local::tasks};
 use crate::engine::{self, EngineArgs};
 use crate::failure::{Exit, usage};
 use crate::terminal::Terminal;
@@ -11,10 +11,11 @@ use anyhow::Context;
 use clap::{Id, parser::ValueSource};
 use paceline_cluster::ClusterKey;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
+use paceline_data::store;
 use paceline_runs::Summary;
 use paceline_trainer::{RunSpec, Start};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Flags that are not passed on because they are said anew below, or are meant for this process.
 const OWN: [&str; 7] = ["data", "out", "init", "threads", "resume", "serve", "evaluator"];
@@ -26,6 +27,7 @@ pub(super) fn exec(
     spark: &Spark,
     spec: &RunSpec,
     start: &Start,
+    staging: &Staging,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     if spark.partitions.is_some() {
@@ -44,14 +46,14 @@ pub(super) fn exec(
     arguments.extend(passed_on(std::env::args_os().collect())?);
     let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     say("--data", absolute(&spec.data)?);
-    let out = std::path::absolute(&flags.out)?;
+    let out = everywhere(&staging.there(&flags.out))?;
     say("--out", out.display().to_string());
     say("--threads", spec.threads.unwrap_or_else(|| engine.task_cores()).to_string());
     if let Some(init) = &flags.init {
-        say("--init", std::path::absolute(init)?.display().to_string());
+        say("--init", everywhere(init)?.display().to_string());
     }
     if let Start::Resume { run } = start {
-        say("--resume", std::path::absolute(run.path())?.display().to_string());
+        say("--resume", everywhere(&staging.there(run.path()))?.display().to_string());
     }
     let key = ClusterKey::generate()?;
     let work = Work {
@@ -70,6 +72,11 @@ pub(super) fn exec(
         .context("the first worker's answer is no summary")?;
     train::show(&summary, &out.join(&summary.run), false, terminal)?;
     Ok(Exit::Done)
+}
+
+/// A folder or file as every machine of the cluster sees it.
+fn everywhere(path: &Path) -> anyhow::Result<PathBuf> {
+    Ok(if store::is_remote(path) { path.to_owned() } else { std::path::absolute(path)? })
 }
 
 /// A path as every machine of the cluster sees it; other names of data stay as they are.

@@ -12,10 +12,12 @@ pub use table::Table;
 use crate::failure::{Exit, Failure};
 use anstream::{AutoStream, ColorChoice};
 use indicatif::{MultiProgress, ProgressDrawTarget};
+use paceline_data::store;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -44,6 +46,8 @@ pub struct Terminal {
     colour: bool,
     bars: MultiProgress,
     interrupted: Option<Interrupt>,
+    /// Stand-ins, and what they stand for.
+    places: Vec<(PathBuf, PathBuf)>,
 }
 
 struct Interrupt {
@@ -63,7 +67,22 @@ impl Terminal {
             colour: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
             bars: MultiProgress::with_draw_target(target),
             interrupted: None,
+            places: Vec::new(),
         }
+    }
+
+    /// From now on `here` is called `there`: it only stands in for it.
+    pub fn call(&mut self, here: &Path, there: &Path) {
+        self.places.push((here.to_owned(), there.to_owned()));
+    }
+
+    /// What people call a path.
+    pub fn place(&self, path: &Path) -> PathBuf {
+        let named = self.places.iter().find_map(|(here, there)| {
+            let rest = path.strip_prefix(here).ok()?;
+            Some(if rest.as_os_str().is_empty() { there.clone() } else { there.join(rest) })
+        });
+        named.unwrap_or_else(|| path.to_owned())
     }
 
     /// Whether the caller wants JSON.
@@ -145,7 +164,9 @@ impl Terminal {
             return Exit::Done; // the reader has seen enough, as with `| head`
         }
         let failure = error.downcast_ref::<Failure>();
+        let store = store::advice(error.as_ref());
         let hint = failure.and_then(|failure| failure.hint.as_deref());
+        let hint = hint.or(store.and_then(|advice| advice.hint));
         let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
         let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {error}");
         for cause in &causes {
@@ -155,7 +176,8 @@ impl Terminal {
             text.push_str(&format!("\n\n{CYAN}{BOLD}hint{RESET}{BOLD}:{RESET} {hint}"));
         }
         self.stderr(&text);
-        let exit = failure.and_then(|failure| failure.exit).unwrap_or(Exit::Failed);
+        let passing = store.filter(|advice| advice.may_pass).map(|_| Exit::Retry);
+        let exit = failure.and_then(|failure| failure.exit).or(passing).unwrap_or(Exit::Failed);
         if self.json {
             let document = serde_json::json!({
                 "error": error.to_string(), "causes": causes, "hint": hint, "exit": exit.code(),

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use paceline_tfrecord::Index;
+use paceline_tfrecord::{Index, ReaderOptions};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -24,6 +24,7 @@ use crate::{
         self,
         records::{Files, Records, Shard},
     },
+    store::{self, Stream},
 };
 
 /// What a verification found.
@@ -178,7 +179,7 @@ fn verify_records(
     for (_, file) in &files.shards {
         // A stored index lets reading go on beyond a damaged header; without one it ends there. A
         // stale one must not hide anything, so the headers are walked too.
-        if let Err(error) = Index::build(file)
+        if let Err(error) = count(file)
             && !matches!(error, paceline_tfrecord::Error::NoRandomAccess { .. })
         {
             result.problems.push(Problem::new(file.display().to_string(), &error.into()));
@@ -236,10 +237,10 @@ fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verifi
                 }
             }
         }
-        if let Ok(index) = Index::build(&file)
-            && index.len() != shard.records
+        if let Ok(found) = count(&file)
+            && found != shard.records
         {
-            let (found, wanted) = (index.len(), shard.records);
+            let wanted = shard.records;
             result
                 .problems
                 .push(problem(format!("the file has {found} records, the manifest says {wanted}")));
@@ -247,9 +248,30 @@ fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verifi
     }
 }
 
+/// Records of a file, by its headers alone; of an object, by all it holds, since it comes whole anyway.
+fn count(file: &Path) -> Result<u64, paceline_tfrecord::Error> {
+    if !store::is_remote(file) {
+        return Index::build(file).map(|index| index.len());
+    }
+    let failed = |source| paceline_tfrecord::Error::Read { file: file.to_owned(), source };
+    let stream = open(file).map_err(failed)?;
+    let mut reader = ReaderOptions::default().name(file).stream(stream)?;
+    while reader.next_record()?.is_some() {}
+    Ok(reader.record_number())
+}
+
+/// The bytes of a file or object.
+fn open(path: &Path) -> std::io::Result<Box<dyn Read>> {
+    if !store::is_remote(path) {
+        return Ok(Box::new(File::open(path)?));
+    }
+    let (folder, key) = store::open_file(path)?;
+    Ok(Box::new(Stream::new(folder.find(&key)?, 0)))
+}
+
 /// Size and SHA-256 of a file.
 fn digest(path: &Path) -> std::io::Result<(u64, String)> {
-    let mut file = File::open(path)?;
+    let mut file = open(path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     let mut size = 0;

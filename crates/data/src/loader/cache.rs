@@ -122,6 +122,10 @@ impl Source for Cached {
         self.inner.resident()
     }
 
+    fn distant(&self) -> bool {
+        self.inner.distant()
+    }
+
     fn origin(&self, index: u64) -> String {
         self.inner.origin(index)
     }

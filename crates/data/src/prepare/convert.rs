@@ -22,6 +22,9 @@ pub(super) struct Photo {
     pub(super) bytes: u64,
     /// The encoded example, or why there is none.
     pub(super) outcome: Result<Vec<u8>, Reject>,
+    /// The source failed, not this photo: the whole must stop, or a store that was away for a minute
+    /// would have cost all photos of that minute.
+    pub(super) failure: Option<StoreError>,
 }
 
 /// What one thread needs to convert photos.
@@ -76,7 +79,27 @@ impl<'a> Converter<'a> {
         if self.scratch.file.capacity() as u64 > KEEP {
             self.scratch.file = Vec::new();
         }
-        Photo { bytes, outcome: outcome.map_err(|reason| Reject { path, reason: words(&reason) }) }
+        let (outcome, failure) = match outcome {
+            Ok(record) => (Ok(record), None),
+            Err(reason) => {
+                let reject = Reject { path, reason: words(&reason) };
+                (Err(reject), self.failure(reason))
+            }
+        };
+        Photo { bytes, outcome, failure }
+    }
+
+    /// Whether the reason lies in a store on another machine rather than in the photo. A photo that
+    /// vanished or grew is the photo's own affair.
+    fn failure(&self, reason: Reason) -> Option<StoreError> {
+        match reason {
+            Reason::Read(error @ StoreError::Io { .. })
+                if self.src.is_distant() && !error.is_missing() =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
     }
 
     fn record(

@@ -229,6 +229,10 @@ impl PrepareError {
             Self::Store(error) if error.is_full() => {
                 "free some space and run the same command again: finished shards are kept"
             }
+            Self::Store(error) if error.may_pass() => {
+                "run the same command again when the store answers: finished shards are kept"
+            }
+            Self::Store(error) => return error.hint(),
             Self::NoRoom { .. } => "choose a target with more room, or a smaller size",
             Self::NoClasses { .. } | Self::NoPhotos { .. } => {
                 "photos are expected in one folder per class: SRC/daisy/1.jpg, SRC/rose/2.jpg"

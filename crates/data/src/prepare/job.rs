@@ -76,7 +76,8 @@ impl<'a> Job<'a> {
                 journal.close();
                 let resumed = plan.shards.len();
                 let seconds = started.elapsed().as_secs_f64();
-                let summary = Summary::new(dst, manifest, &catalogue, options, seconds, resumed, 0);
+                let summary =
+                    Summary::new((src, dst), manifest, &catalogue, options, seconds, resumed, 0);
                 return Ok(Begun::Finished(summary));
             }
         }
@@ -218,7 +219,7 @@ impl<'a> Job<'a> {
         let converted = self.catalogue.total() - self.before;
         let seconds = self.started.elapsed().as_secs_f64();
         Ok(Summary::new(
-            self.dst,
+            (self.src, self.dst),
             &manifest,
             &self.catalogue,
             self.options,
@@ -327,7 +328,7 @@ fn write_manifest(
         rejects: rejects.len() as u64,
         splits: splits.collect(),
     };
-    manifest.write(dst)?;
+    manifest.commit(dst)?;
     debug_assert!(dst.size(MANIFEST).is_ok_and(|size| size.is_some()));
     Ok(manifest)
 }

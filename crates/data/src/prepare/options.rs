@@ -5,12 +5,19 @@ use std::collections::BTreeSet;
 use paceline_photo::{Encoding, Fit};
 
 use super::PrepareError;
-use crate::manifest::{Settings, TRAIN};
+use crate::{
+    manifest::{Settings, TRAIN},
+    store::Store,
+};
 
 /// Largest side of the output, in pixels: a raw record of that size fills the window of waiting records.
 const MAX_SIDE: u32 = 4096;
 /// The names have five digits.
 const MAX_SHARDS: u32 = 99_999;
+
+/// Threads that read photos from another machine, at least: with some tens of milliseconds a photo it
+/// takes so many to keep two cores busy.
+const DISTANT_READERS: usize = 16;
 
 /// How photos are to be prepared.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,9 +120,10 @@ impl Options {
         Ok(())
     }
 
-    /// Threads that will convert.
-    pub(super) fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| paceline_batch::cores().count)
+    /// Threads that read and convert: more than cores where most of them wait for another machine.
+    pub(super) fn threads_for(&self, src: &dyn Store) -> usize {
+        let most = if src.is_distant() { DISTANT_READERS } else { 0 };
+        self.threads.unwrap_or_else(|| paceline_batch::cores().count.max(most))
     }
 
     /// The settings that decide the bytes of a record, as the manifest says them.

@@ -111,7 +111,7 @@ pub struct SplitSummary {
 
 impl Summary {
     pub(super) fn new(
-        dst: &dyn Store,
+        (src, dst): (&dyn Store, &dyn Store),
         manifest: &Manifest,
         catalogue: &Catalogue,
         options: &Options,
@@ -135,7 +135,7 @@ impl Summary {
             splits: splits.collect(),
             bytes_in: manifest.source.bytes,
             bytes_out: manifest.splits.iter().map(|split| split.bytes).sum(),
-            threads: options.threads(),
+            threads: options.threads_for(src),
             seconds,
             converted,
             photos_per_second: converted as f64 / seconds.max(1e-9),

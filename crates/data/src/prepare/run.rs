@@ -78,7 +78,7 @@ impl Run<'_> {
         let mut current: Option<ShardWriter<'_>> = None;
         let mut last_tick = Instant::now();
         let workers = ordered::Workers {
-            threads: options.threads(),
+            threads: options.threads_for(src),
             window_bytes: WINDOW_BYTES,
             window_items: WINDOW_PHOTOS,
             tick: TICK,
@@ -90,7 +90,10 @@ impl Run<'_> {
             |converter, job| converter.convert(catalogue, jobs[job] as usize),
             |photo| photo.outcome.as_ref().map_or(0, Vec::len),
             |step| -> Result<(), PrepareError> {
-                if let ordered::Step::Done(photo) = step {
+                if let ordered::Step::Done(mut photo) = step {
+                    if let Some(failure) = photo.failure.take() {
+                        return Err(failure.into());
+                    }
                     let mut writer = match current.take() {
                         Some(writer) => writer,
                         None => {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::DataError;
+use crate::{DataError, store};
 
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,10 @@ pub fn expand(list: &str) -> Result<Vec<PathBuf>, DataError> {
     let parts: Vec<&Path> =
         if whole.exists() { vec![whole] } else { list.split(',').map(Path::new).collect() };
     for part in parts {
+        if store::is_remote(part) {
+            files.append(&mut expand_remote(part)?);
+            continue;
+        }
         if fs::metadata(part).map_err(DataError::read(part))?.is_dir() {
             let mut inside = Vec::new();
             for entry in fs::read_dir(part).map_err(DataError::read(part))? {
@@ -73,6 +77,22 @@ pub fn expand(list: &str) -> Result<Vec<PathBuf>, DataError> {
         }
     }
     Ok(files)
+}
+
+/// An object, or the objects of a folder of a store.
+fn expand_remote(part: &Path) -> Result<Vec<PathBuf>, DataError> {
+    if let Ok((folder, key)) = store::open_file(part)
+        && folder.size(&key)?.is_some()
+    {
+        return Ok(vec![part.to_owned()]);
+    }
+    let listing = store::open(part)?.list("")?; // sorted by name
+    let visible = listing.files.iter().filter(|file| !file.name.starts_with(['.', '_']));
+    let mut inside: Vec<PathBuf> = visible.map(|file| part.join(&file.name)).collect();
+    if inside.iter().any(|path| is_shard(path)) {
+        inside.retain(|path| is_shard(path));
+    }
+    if inside.is_empty() { Err(DataError::NoExamples) } else { Ok(inside) }
 }
 
 fn is_shard(path: &Path) -> bool {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
-use paceline_tfrecord::Reader;
+use paceline_tfrecord::{Reader, ReaderOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,10 @@ use super::{
     formats::{by_name, records},
     tail::Tail,
 };
-use crate::DataError;
+use crate::{
+    DataError,
+    store::{self, Stream},
+};
 
 /// Bytes of a block: large enough that handing it to another thread costs nothing, small enough for
 /// text, delimiters and rows to stay in a core's cache.
@@ -94,7 +97,7 @@ enum Open {
     Nothing,
     File(Box<dyn Read + Send>),
     /// Records instead of lines: their number takes the place of the offset.
-    Records(Box<Reader<File>>),
+    Records(Box<Reader<Box<dyn Read + Send>>>),
     Standard,
     Tail(Tail),
     Ended,
@@ -265,7 +268,8 @@ impl Lines {
         self.open = match &self.input {
             Input::Files(files) => match files.get(self.at.file) {
                 Some(path) if by_name(path).is_some() => {
-                    let mut reader = Reader::open(path)?;
+                    let file = open_bytes(path).map_err(DataError::read(path.clone()))?;
+                    let mut reader = ReaderOptions::default().name(path).stream(file)?;
                     for _ in 0..self.at.offset {
                         if reader.next_record()?.is_none() {
                             let error = io::ErrorKind::UnexpectedEof.into();
@@ -300,19 +304,50 @@ impl Lines {
     }
 }
 
+/// The bytes of a file or object.
+fn open_bytes(path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    if store::is_remote(path) {
+        let (folder, key) = store::open_file(path)?;
+        return Ok(Box::new(Stream::new(folder.find(&key)?, 0)));
+    }
+    Ok(Box::new(File::open(path)?))
+}
+
+/// An object of a store from `offset` of its text on, unpacked where it is gzip.
+fn open_object(path: &Path, offset: u64) -> io::Result<Box<dyn Read + Send>> {
+    let (folder, key) = store::open_file(path)?;
+    let object = folder.find(&key)?;
+    let start = object.read(0..object.size().min(2))?;
+    if start == [0x1f, 0x8b] {
+        let packed = BufReader::with_capacity(64 << 10, Stream::new(object, 0));
+        return skip(MultiGzDecoder::new(packed), offset);
+    }
+    if object.size() < offset {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Box::new(Stream::new(object, offset)))
+}
+
+/// Leaves out the first `offset` bytes.
+fn skip(mut unpacked: impl Read + Send + 'static, offset: u64) -> io::Result<Box<dyn Read + Send>> {
+    let skipped = io::copy(&mut unpacked.by_ref().take(offset), &mut io::sink())?;
+    if skipped < offset {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Box::new(unpacked))
+}
+
 /// A file from `offset` of its text on, unpacked where it is gzip.
 fn open_file(path: &Path, offset: u64) -> io::Result<Box<dyn Read + Send>> {
+    if store::is_remote(path) {
+        return open_object(path, offset);
+    }
     let mut file = File::open(path)?;
     let mut magic = BufReader::with_capacity(64 << 10, file.try_clone()?);
     let packed = magic.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     io::Seek::rewind(&mut file)?;
     if packed {
-        let mut unpacked = MultiGzDecoder::new(BufReader::with_capacity(64 << 10, file));
-        let skipped = io::copy(&mut unpacked.by_ref().take(offset), &mut io::sink())?;
-        if skipped < offset {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        return Ok(Box::new(unpacked));
+        return skip(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, file)), offset);
     }
     if file.metadata()?.len() < offset {
         return Err(io::ErrorKind::UnexpectedEof.into());

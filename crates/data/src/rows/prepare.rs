@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Block, Hashing, Input, Lines, Next, Parser, Position, Rejects, detect, formats};
-use crate::DataError;
+use crate::{
+    DataError,
+    store::{self, StoreError},
+};
 
 /// Name of the description inside a folder of shards.
 pub const DESCRIPTION: &str = "rows.json";
@@ -78,22 +81,21 @@ impl Prepared {
     /// It cannot be read, is no description, or is of a later version.
     pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         let path = folder.join(DESCRIPTION);
-        let length = match fs::metadata(&path) {
+        let damaged = |reason: String| DataError::RowsDescription { path: path.clone(), reason };
+        let bytes = match store::open(folder)?.read(DESCRIPTION, LONGEST) {
             Err(error)
                 if matches!(
                     error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
                 ) =>
             {
                 return Ok(None);
             }
-            other => other.map_err(DataError::read(&path))?.len(),
+            Err(StoreError::TooLarge { size, .. }) => {
+                return Err(damaged(format!("{size} bytes long")));
+            }
+            other => other?,
         };
-        let damaged = |reason: String| DataError::RowsDescription { path: path.clone(), reason };
-        if length > LONGEST {
-            return Err(damaged(format!("{length} bytes long")));
-        }
-        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
         let found: Self =
             serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         if found.version > VERSION {

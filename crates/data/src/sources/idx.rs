@@ -6,6 +6,7 @@
 //! has been held against the length of the file.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Read},
     ops::{Deref, RangeInclusive},
@@ -20,6 +21,7 @@ use crate::{
     DataError, gunzip,
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
+    store::{self, Stream},
 };
 
 /// This kind of data set.
@@ -260,6 +262,9 @@ fn read_idx(
     dimensions: RangeInclusive<usize>,
     wanted: &'static str,
 ) -> Result<(Vec<u32>, Contents), DataError> {
+    if store::is_remote(path) {
+        return read_remote(&Shape { path, dimensions, wanted });
+    }
     let mut file = File::open(path).map_err(DataError::read(path))?;
     let stored = file.metadata().map_err(DataError::read(path))?.len();
     let mut start = [0; 2];
@@ -286,6 +291,20 @@ fn read_idx(
     }
     // Damaged, or not of the size it promises: the slow way finds out.
     shape.read(MultiGzDecoder::new(&packed[..]), most)
+}
+
+/// As [`read_idx`], from a store.
+fn read_remote(shape: &Shape<'_>) -> Result<(Vec<u32>, Contents), DataError> {
+    let (folder, key) = store::open_file(shape.path)?;
+    let object = folder.find(&key)?;
+    let stored = object.size();
+    let mut stream = io::BufReader::new(Stream::new(object, 0));
+    let start = io::BufRead::fill_buf(&mut stream).map_err(DataError::read(shape.path))?;
+    if start.starts_with(&[0x1f, 0x8b]) {
+        shape.read(MultiGzDecoder::new(stream), stored.saturating_mul(LARGEST_EXPANSION))
+    } else {
+        shape.read(stream, stored)
+    }
 }
 
 /// What a file is expected to hold.
@@ -356,16 +375,45 @@ impl Shape<'_> {
 
 /// The pairs in a folder (training split first), or the one pair a file belongs to.
 fn find_pairs(path: &Path) -> Vec<Pair> {
+    if store::is_remote(path) {
+        return find_remote_pairs(path);
+    }
     if path.is_file() {
-        return pair_of(path).into_iter().collect();
+        return pair_of(path, &Path::is_file).into_iter().collect();
     }
     let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
-    let mut pairs: Vec<Pair> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+    let files = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    pairs_among(files, &Path::is_file)
+}
+
+/// As [`find_pairs`], in a store: by its listing, or by name where it lists nothing.
+fn find_remote_pairs(path: &Path) -> Vec<Pair> {
+    if names_idx(path) {
+        return pair_of(path, &store::is_file).into_iter().collect();
+    }
+    let listing = store::open(path).and_then(|folder| folder.list(""));
+    match listing {
+        Ok(listing) => {
+            let files: BTreeSet<PathBuf> =
+                listing.files.iter().map(|file| path.join(&file.name)).collect();
+            pairs_among(files.iter().cloned(), &|file| files.contains(file))
+        }
+        Err(store::StoreError::Unsupported { .. }) => {
+            let usual = ["train", "t10k"].into_iter().flat_map(|split| {
+                ["", ".gz"].map(|end| path.join(format!("{split}-images-idx3-ubyte{end}")))
+            });
+            pairs_among(usual.filter(|file| store::is_file(file)), &store::is_file)
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+fn pairs_among(files: impl Iterator<Item = PathBuf>, exists: &dyn Fn(&Path) -> bool) -> Vec<Pair> {
+    let mut pairs: Vec<Pair> = files
         .filter(|file| {
             file.file_name().is_some_and(|name| name.to_string_lossy().contains("images"))
         })
-        .filter_map(|file| pair_of(&file))
+        .filter_map(|file| pair_of(&file, exists))
         .collect();
     pairs.sort_by(|a, b| {
         (a.split.name() != "train", &a.images).cmp(&(b.split.name() != "train", &b.images))
@@ -375,18 +423,23 @@ fn find_pairs(path: &Path) -> Vec<Pair> {
     pairs
 }
 
+/// Whether a name is one of this layout's files.
+fn names_idx(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    (name.contains("ubyte") || name.contains("idx"))
+        && (name.contains("images") || name.contains("labels"))
+}
+
 /// The partner of a file of images or of labels; the layout names them alike.
-fn pair_of(file: &Path) -> Option<Pair> {
+fn pair_of(file: &Path, exists: &dyn Fn(&Path) -> bool) -> Option<Pair> {
     let name = file.file_name()?.to_str()?;
-    if !name.contains("ubyte") && !name.contains("idx") {
+    if !names_idx(file) {
         return None;
     }
     let (images, labels) = if name.contains("images") {
         (name.to_owned(), name.replace("images", "labels").replace("idx3", "idx1"))
-    } else if name.contains("labels") {
-        (name.replace("labels", "images").replace("idx1", "idx3"), name.to_owned())
     } else {
-        return None;
+        (name.replace("labels", "images").replace("idx1", "idx3"), name.to_owned())
     };
     // One of the two may have been unpacked and the other not.
     let beside = |name: &str| {
@@ -394,7 +447,7 @@ fn pair_of(file: &Path) -> Option<Pair> {
         [name.to_owned(), plain.to_owned(), format!("{plain}.gz")]
             .into_iter()
             .map(|name| file.with_file_name(name))
-            .find(|path| path.is_file())
+            .find(|path| exists(path))
     };
     let split = Split::ALL
         .into_iter()

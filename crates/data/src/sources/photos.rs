@@ -4,7 +4,7 @@
 //! opened, so that a million photos open without touching one of them; what a file really is, its
 //! first bytes decide when it is read. Photos are turned upright and resized while they are read.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
 use paceline_photo::{DecodeOptions, Fit, PhotoError};
@@ -14,7 +14,7 @@ use crate::{
     path_hash::split_position,
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
-    store::{LocalStore, Store, join_key},
+    store::{self, Store, join_key},
 };
 
 /// This kind of data set.
@@ -22,7 +22,10 @@ pub const ENTRY: Entry = Entry {
     name: "photos",
     about: "JPEG and PNG photos in one folder per class, resized while they are read",
     looks_for: "photos: one folder per class with .jpg or .png files (also below train/, validation/, test/)",
-    recognises: |path| path.is_dir() && has_photo(&LocalStore::new(path), "", 0).unwrap_or(false),
+    recognises: |path| {
+        (store::is_remote(path) || path.is_dir())
+            && store::open(path).is_ok_and(|store| has_photo(&*store, "", 0).unwrap_or(false))
+    },
     opens: |path, split, options| Ok(Arc::new(Photos::open(path, split, options)?)),
 };
 
@@ -42,7 +45,7 @@ const MAX_DEPTH: usize = 32;
 #[derive(Debug)]
 pub struct Photos {
     schema: Schema,
-    store: LocalStore,
+    store: Arc<dyn Store>,
     /// All keys in one string: a boxed string each would double the memory of a large set.
     names: String,
     /// Where each key ends in `names`, and its label.
@@ -63,7 +66,7 @@ impl Photos {
         split: Option<Split>,
         options: &OpenOptions,
     ) -> Result<Self, DataError> {
-        let store = LocalStore::new(path);
+        let store = store::open(path)?;
         let root = store.list("")?;
         let splits: Vec<(Split, &str)> = root
             .folders
@@ -89,16 +92,19 @@ impl Photos {
             }
             // Classes come from all splits, so that every split gives a class the same label.
             let mut classes: Vec<String> = Vec::new();
+            let mut present = BTreeSet::new();
             for (_, folder) in &splits {
-                classes.extend(visible(store.list(folder)?.folders));
+                let inside = visible(store.list(folder)?.folders);
+                present.extend(inside.iter().map(|class| join_key(folder, class)));
+                classes.extend(inside);
             }
             classes.sort();
             classes.dedup();
             for folder in chosen {
                 for (label, class) in classes.iter().enumerate() {
                     let key = join_key(folder, class);
-                    if Path::new(&store.locate(&key)).is_dir() {
-                        found.walk(&store, &key, label as u32)?;
+                    if present.contains(&key) {
+                        found.walk(&*store, &key, label as u32)?;
                     }
                 }
             }
@@ -106,7 +112,7 @@ impl Photos {
         } else {
             for class in visible(root.folders.clone()) {
                 let before = found.photos.len();
-                found.walk(&store, &class, found.classes.len() as u32)?;
+                found.walk(&*store, &class, found.classes.len() as u32)?;
                 // A folder without photos (documentation, say) is no class and takes no label.
                 if found.photos.len() > before {
                     found.classes.push(class);
@@ -177,6 +183,10 @@ impl Source for Photos {
         Ok(self.key(index).1)
     }
 
+    fn distant(&self) -> bool {
+        self.store.is_distant()
+    }
+
     fn origin(&self, index: u64) -> String {
         format!("`{}`", self.store.locate(self.key(index).0))
     }
@@ -218,7 +228,7 @@ struct Found {
 
 impl Found {
     /// Adds all photos below `folder`, files before folders, each sorted by name.
-    fn walk(&mut self, store: &LocalStore, folder: &str, label: u32) -> Result<(), DataError> {
+    fn walk(&mut self, store: &dyn Store, folder: &str, label: u32) -> Result<(), DataError> {
         let mut open = vec![(folder.to_owned(), 0)];
         while let Some((folder, depth)) = open.pop() {
             let listing = store.list(&folder)?;
@@ -269,7 +279,7 @@ fn visible(folders: Vec<String>) -> Vec<String> {
 }
 
 /// Whether there is a photo at most three folders down; stops at the first.
-fn has_photo(store: &LocalStore, folder: &str, depth: usize) -> Result<bool, DataError> {
+fn has_photo(store: &dyn Store, folder: &str, depth: usize) -> Result<bool, DataError> {
     let listing = store.list(folder)?;
     if depth > 0 && listing.files.iter().any(|file| is_photo(&file.name)) {
         return Ok(true);

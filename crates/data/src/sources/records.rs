@@ -22,7 +22,7 @@ use crate::{
     manifest::Manifest,
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
-    store::LocalStore,
+    store,
 };
 use layout::Layout;
 pub(crate) use shard::Shard;
@@ -33,6 +33,9 @@ pub const ENTRY: Entry = Entry {
     about: "TFRecord shards of encoded images, with or without a manifest",
     looks_for: "records: a folder with manifest.json, or *.tfrecord files with `image/encoded` and `image/class/label`",
     recognises: |path| match path.is_dir() {
+        _ if store::is_remote(path) => {
+            Files::find(path).is_ok_and(|files| !files.shards.is_empty())
+        }
         true => path.join(crate::manifest::MANIFEST).is_file() || !list(path).is_empty(),
         false => path.is_file() && is_record_file(path),
     },
@@ -62,13 +65,20 @@ pub(crate) struct Files {
     pub(crate) shards: Vec<(Split, PathBuf)>,
 }
 
+/// Shards of a store that are opened at once; each takes two round trips.
+const DISTANT_AT_ONCE: usize = 16;
+
 impl Files {
     /// Finds the shards at `path`, a folder or one file.
     pub(crate) fn find(path: &Path) -> Result<Self, DataError> {
-        if path.is_file() {
+        let single = match store::is_remote(path) {
+            true => is_record_file(path) && store::is_file(path),
+            false => path.is_file(),
+        };
+        if single {
             return Ok(Self { manifest: None, shards: vec![(Split::Train, path.to_owned())] });
         }
-        if let Some(manifest) = Manifest::read(&LocalStore::new(path))? {
+        if let Some(manifest) = Manifest::read(&*store::open(path)?)? {
             let mut shards = Vec::new();
             for split in &manifest.splits {
                 let name = split.name.parse().unwrap_or(Split::Train);
@@ -78,7 +88,8 @@ impl Files {
             }
             return Ok(Self { manifest: Some(manifest), shards });
         }
-        Ok(Self { manifest: None, shards: list(path) })
+        let shards = if store::is_remote(path) { list_remote(path)? } else { list(path) };
+        Ok(Self { manifest: None, shards })
     }
 }
 
@@ -93,12 +104,11 @@ impl Records {
         options: &OpenOptions,
     ) -> Result<Self, DataError> {
         let files = Files::find(path)?;
-        let mut shards = Vec::new();
-        for (this, file) in &files.shards {
-            if split.is_none_or(|wanted| wanted == *this) {
-                shards.push(Shard::open(file)?);
-            }
-        }
+        let wanted =
+            files.shards.iter().filter(|(this, _)| split.is_none_or(|split| split == *this));
+        let wanted: Vec<&Path> = wanted.map(|(_, file)| file.as_path()).collect();
+        let at_once = if store::is_remote(path) { DISTANT_AT_ONCE } else { 1 };
+        let shards = store::side_by_side(wanted.len(), at_once, |n| Shard::open(wanted[n]))?;
         if let Some(wanted) = split
             && shards.is_empty()
             && !files.shards.is_empty()
@@ -225,6 +235,10 @@ impl Source for Records {
         self.class(found.label, shard, record)
     }
 
+    fn distant(&self) -> bool {
+        self.shards.iter().any(|shard| store::is_remote(shard.path()))
+    }
+
     fn origin(&self, index: u64) -> String {
         let (shard, record) = self.find(index);
         shard.place(record).to_string()
@@ -259,12 +273,22 @@ fn list(folder: &Path) -> Vec<(Split, PathBuf)> {
         .filter(|path| path.is_file() && is_record_file(path))
         .collect();
     paths.sort();
-    let split_of = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let mut words = name.split(['-', '.', '_']);
-        words.find_map(|word| word.parse().ok()).unwrap_or(Split::Train)
-    };
     paths.into_iter().map(|path| (split_of(&path), path)).collect()
+}
+
+/// As [`list`], for a folder of a store.
+fn list_remote(folder: &Path) -> Result<Vec<(Split, PathBuf)>, DataError> {
+    let listing = store::open(folder)?.list("")?; // sorted by name
+    let paths = listing.files.iter().map(|file| folder.join(&file.name));
+    let records = paths.filter(|path| is_record_file(path));
+    Ok(records.map(|path| (split_of(&path), path)).collect())
+}
+
+/// The split that the name of a record file tells.
+fn split_of(path: &Path) -> Split {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let mut words = name.split(['-', '.', '_']);
+    words.find_map(|word| word.parse().ok()).unwrap_or(Split::Train)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::{
 
 use paceline_data::{
     prepare::{Options, PrepareError, Summary, prepare},
-    store::{IfExists, Listing, LocalStore, Lock, Result, Store, Upload},
+    store::{IfExists, Listing, LocalStore, Lock, Object, Result, Store, Upload},
 };
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
 
@@ -154,6 +154,9 @@ impl Store for FailingStore {
     }
     fn read_range(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>> {
         self.inner.read_range(key, range)
+    }
+    fn find(&self, key: &str) -> Result<Arc<dyn Object>> {
+        self.inner.find(key)
     }
     fn list(&self, folder: &str) -> Result<Listing> {
         self.inner.list(folder)

@@ -1,5 +1,6 @@
 //! `paceline advise ask`: what to run next.
 
+use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
 use crate::failure::Exit;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 )]
 pub struct Args {
     /// The search; begun if the file does not exist
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     state: PathBuf,
     #[command(flatten)]
     question: Question,

@@ -1,6 +1,9 @@
 //! `paceline advise batch`: which batch size, at which rate.
 
-use super::stepping::Stepper;
+use super::{
+    super::staging::{Staging, without_weights},
+    stepping::Stepper,
+};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::{self, show_bytes, show_seconds};
@@ -80,8 +83,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     registry::find(&args.model).hint("`paceline models` lists the models")?;
     let source = open_split(&args.data, Split::Train, &OpenOptions::default())
         .hint("`paceline data info` says what a folder holds")?;
+    let mut staging = Staging::default();
     let (timings, memory) = match &args.runs {
-        Some(folder) => (from_runs(folder, &args.model)?, None),
+        Some(folder) => (from_runs(&staging.input(folder, &without_weights)?, &args.model)?, None),
         None => {
             let (timings, memory) = measure(args, &source, &sizes, terminal)?;
             (timings, Some(memory))

@@ -1,5 +1,6 @@
 //! `paceline advise cloud`: the whole search, run by run.
 
+use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
 use crate::failure::{Exit, FailureExt, usage};
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "COMMAND")]
     exec: String,
     /// The search is kept here, and goes on from here
-    #[arg(long, value_name = "FILE", default_value = "advise.json")]
+    #[arg(long, value_name = "FILE", default_value = "advise.json", value_parser = local_path())]
     state: PathBuf,
     /// Most runs to make; fewer if the method finds that more are not worth it
     #[arg(long, default_value_t = 20)]

@@ -1,5 +1,6 @@
 //! `paceline advise evaluate`: how good is the advice.
 
+use super::super::staging::local_path;
 use super::question::Goal;
 use crate::failure::{Exit, usage};
 use crate::terminal::{Table, Terminal, Unit};
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Set::Scout)]
     set: Set,
     /// Its folder; else the set's name under `PACELINE_DATA`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = local_path())]
     data: Option<PathBuf>,
     /// Clusters of many machines, or single machines
     #[arg(long, value_enum, default_value_t = Nodes::Multi)]

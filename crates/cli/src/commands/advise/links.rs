@@ -1,5 +1,6 @@
 //! What messages cost: from flags, from a report of `paceline check`, or measured here.
 
+use super::super::staging::local_path;
 use super::stepping;
 use crate::failure::{FailureExt, usage};
 use crate::units;
@@ -24,7 +25,7 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_parser = units::seconds, value_name = "TIME")]
     pub(crate) local_latency: Option<f64>,
     /// Take both from a report of `paceline check --json`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["network", "latency"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["network", "latency"], value_parser = local_path())]
     check: Option<PathBuf>,
 }
 

@@ -1,5 +1,6 @@
 //! `paceline advise parallel`: which way of parallelising suits a network and a cluster.
 
+use super::super::staging::local_path;
 use super::links;
 use super::local_sums;
 use super::stepping::{self, Stepper, Subject};
@@ -31,7 +32,7 @@ pub struct Args {
     #[arg(long, default_value_t = 60_000)]
     examples: u64,
     /// The cluster: its workers and the hosts they are on
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     cluster: Option<PathBuf>,
     /// Largest number of workers to consider [default: the cluster's, else 16]
     #[arg(long)]
@@ -54,13 +55,13 @@ pub struct Args {
     #[arg(long, default_value_t = 32)]
     measure_batch: usize,
     /// Layer times measured before, instead of measuring now
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     layers: Option<PathBuf>,
     /// Keep the layer times in a file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     save_layers: Option<PathBuf>,
     /// Draw seconds over workers into an SVG file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     chart: Option<PathBuf>,
 }
 

@@ -1,5 +1,6 @@
 //! What a search is about, from flags and from its state file.
 
+use super::super::staging::local_path;
 use super::own_runs;
 use crate::failure::{FailureExt, usage};
 use paceline_advisor::methods::{self, Entry};
@@ -11,10 +12,10 @@ use std::sync::Arc;
 #[derive(Debug, clap::Args)]
 pub(super) struct Question {
     /// What can be rented: CSV (machine,count,cores,memory_gib,usd_per_hour) or TOML ([[machine]])
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     pub(super) catalog: PathBuf,
     /// Runs of other jobs: CSV (workload,machine,count,seconds,completed), JSON, or a folder of our own runs
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = local_path())]
     history: Option<PathBuf>,
     /// What is to be small; `cost` unless the state file says otherwise
     #[arg(long, value_enum)]

@@ -1,6 +1,9 @@
 //! `paceline advise scale`: how many machines.
 
-use super::own_runs;
+use super::{
+    super::staging::{Staging, without_weights},
+    own_runs,
+};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
 use paceline_advisor::methods::{Scaling, ScalingRun, scaling_design};
@@ -42,7 +45,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.plan {
         return plan(args, terminal);
     }
-    let runs = match args.runs.as_slice() {
+    let mut staging = Staging::default();
+    let paths = args.runs.iter().map(|run| staging.input(run, &without_weights));
+    let paths = paths.collect::<anyhow::Result<Vec<_>>>()?;
+    let runs = match paths.as_slice() {
         [path] if !own_runs::are_runs(path) => ScalingRun::read(path)?,
         folders => {
             let (runs, work) = own_runs::scaling(folders)?;

@@ -1,5 +1,6 @@
 //! `paceline advise tell`: how a run went.
 
+use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
 use crate::failure::{Exit, FailureExt, usage};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The search
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     state: PathBuf,
     #[command(flatten)]
     question: Question,

@@ -1,5 +1,6 @@
 //! `paceline data fetch`: known data sets, downloaded once, by one process, verified.
 
+use super::super::staging::Staging;
 use crate::failure::{Exit, FailureExt};
 use crate::terminal::{Terminal, Unit};
 use clap::builder::PossibleValuesParser;
@@ -40,8 +41,21 @@ fn known_names() -> PossibleValuesParser {
 
 /// Fetches.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let mut staging = Staging::default();
+    let out = args.out.as_deref().map(|out| staging.output(out)).transpose()?;
+    let outcome = fetch_to(args, out, &staging, terminal);
+    staging.settle(outcome, terminal)
+}
+
+/// Fetches into a folder of this machine.
+fn fetch_to(
+    args: &Args,
+    out: Option<PathBuf>,
+    staging: &Staging,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
     let dataset = datasets::find(&args.name).expect("the parser knows the registered names only");
-    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("data").join(dataset.name));
+    let out = out.unwrap_or_else(|| PathBuf::from("data").join(dataset.name));
     let options = Options {
         from: args.from.clone(),
         stall: Duration::from_secs(args.stall),
@@ -84,7 +98,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let fetched = outcome.or_else(dress)?;
     let state = if fetched.was_complete { "was complete already" } else { "complete, verified" };
     terminal.note(format!("{}: {state}; {}", dataset.name, dataset.licence));
-    terminal.data(fetched.folder.display())?;
+    terminal.data(staging.there(&fetched.folder).display())?;
     terminal.json(&fetched)?;
     Ok(Exit::Done)
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Arguments of `paceline data info`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder of photos, records or IDX files, or `generated:…`
+    /// A folder or URL of photos, records or IDX files, or `generated:…`
     path: PathBuf,
     #[command(flatten)]
     opening: Opening,

@@ -1,5 +1,6 @@
 //! `paceline data synth`: data drawn by the program itself, so that nothing need be downloaded.
 
+use super::super::staging::{Staging, local_path};
 use crate::failure::{Exit, usage};
 use crate::terminal::{Terminal, Unit};
 use paceline_data::synth::{
@@ -85,7 +86,7 @@ struct Clicks {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Also write the same rows in Vowpal Wabbit's format
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
     vw: Option<PathBuf>,
     /// Threads to draw on [default: all cores this process may use]
     #[arg(long)]
@@ -94,14 +95,16 @@ struct Clicks {
 
 /// Draws what was asked for.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    match &args.kind {
-        Kind::Digits(args) => digits(args, terminal),
-        Kind::Photos(args) => photos(args, terminal),
-        Kind::Clicks(args) => clicks(args, terminal),
-    }
+    let mut staging = Staging::default();
+    let outcome = match &args.kind {
+        Kind::Digits(args) => digits(args, &staging.output(&args.out)?, terminal),
+        Kind::Photos(args) => photos(args, &staging.output(&args.out)?, terminal),
+        Kind::Clicks(args) => clicks(args, &staging.output_file(&args.out)?, terminal),
+    };
+    staging.settle(outcome, terminal)
 }
 
-fn digits(args: &Digits, terminal: &Terminal) -> anyhow::Result<Exit> {
+fn digits(args: &Digits, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {
     let defaults = DigitsOptions::default();
     let options = DigitsOptions {
         train: args.train,
@@ -113,12 +116,12 @@ fn digits(args: &Digits, terminal: &Terminal) -> anyhow::Result<Exit> {
     let total = u64::from(args.train) + u64::from(args.test);
     let start = Instant::now();
     let bar = terminal.progress("drawing", Some(total), Unit::Items("digits"));
-    write_digits(&args.out, &options, &|done| bar.set(done))?;
+    write_digits(out, &options, &|done| bar.set(done))?;
     drop(bar);
     done(terminal, &args.out, "digits", total, start)
 }
 
-fn photos(args: &Photos, terminal: &Terminal) -> anyhow::Result<Exit> {
+fn photos(args: &Photos, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {
     if args.least_side == 0 || args.least_side > args.most_side {
         return Err(usage(
             format!("sides from {} to {} make no photo", args.least_side, args.most_side),
@@ -137,12 +140,12 @@ fn photos(args: &Photos, terminal: &Terminal) -> anyhow::Result<Exit> {
     };
     let start = Instant::now();
     let bar = terminal.progress("drawing", None, Unit::Items("photos"));
-    let count = write_photos(&args.out, &options, &|done| bar.set(done))?;
+    let count = write_photos(out, &options, &|done| bar.set(done))?;
     drop(bar);
     done(terminal, &args.out, "photos", count, start)
 }
 
-fn clicks(args: &Clicks, terminal: &Terminal) -> anyhow::Result<Exit> {
+fn clicks(args: &Clicks, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {
     let options = ClicksOptions {
         rows: args.rows,
         seed: args.seed,
@@ -151,7 +154,7 @@ fn clicks(args: &Clicks, terminal: &Terminal) -> anyhow::Result<Exit> {
     };
     let start = Instant::now();
     let bar = terminal.progress("drawing", Some(args.rows), Unit::Items("rows"));
-    let written = write_clicks(&args.out, &options, &|done| bar.set(done))?;
+    let written = write_clicks(out, &options, &|done| bar.set(done))?;
     drop(bar);
     let seconds = start.elapsed().as_secs_f64();
     let share = written.positive as f64 / written.rows.max(1) as f64;

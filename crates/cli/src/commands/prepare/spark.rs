@@ -6,7 +6,7 @@ use crate::failure::Exit;
 use crate::terminal::{Terminal, Unit};
 use paceline_cluster::launch::spark::{Outcome, Spark, Work, WorkKind};
 use paceline_data::prepare::{Begun, Event, Job, Options, PrepareError, Summary};
-use paceline_data::store::LocalStore;
+use paceline_data::store;
 use serde::Serialize;
 
 /// The document of `--json`: the usual summary, and how the engine did.
@@ -34,14 +34,14 @@ pub(super) fn exec(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    let (src, dst) = (LocalStore::new(&args.src), LocalStore::new(&args.dst));
+    let (src, dst) = (store::open(&args.src)?, store::open(&args.dst)?);
     let begun = {
         let mut warn = |event: Event<'_>| {
             if let Event::Warning(warning) = event {
                 terminal.warn(warning);
             }
         };
-        Job::begin(&src, &dst, options, &cancel, &mut warn).or_else(dress)?
+        Job::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)?
     };
     let mut job = match begun {
         Begun::Finished(summary) => {

@@ -6,10 +6,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use paceline_tfrecord::{ExampleView, FeatureView, Place, for_each_record};
+use paceline_tfrecord::{ExampleView, FeatureView, Place, ReaderOptions, for_each_record};
 
 use super::layout::Layout;
-use crate::DataError;
+use crate::{
+    DataError,
+    store::{self, Stream},
+};
 
 /// More classes than any set has; a stray label must not make a million names.
 const MOST_CLASSES: i64 = 1 << 20;
@@ -34,7 +37,7 @@ struct Seen {
 pub(super) fn labels(files: &[&Path], layout: &Layout) -> Result<Scan, DataError> {
     let seen = Mutex::new(Seen::default());
     let threads = paceline_batch::cores().count;
-    let totals = for_each_record(files, threads, |file, record, payload| {
+    let look = |file: usize, record: u64, payload: &[u8]| {
         let place = || Place { file: files[file].to_owned(), record, offset: 0 };
         let found = layout.find(payload, &place);
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +51,25 @@ pub(super) fn labels(files: &[&Path], layout: &Layout) -> Result<Scan, DataError
                 }
             }
         }
-    })?;
+    };
+    // All of one place, because a set is one folder.
+    let records = if files.iter().any(|file| store::is_remote(file)) {
+        let mut records = 0;
+        for (number, file) in files.iter().enumerate() {
+            let (folder, key) = store::open_file(file)?;
+            let stream = Stream::new(folder.find(&key)?, 0);
+            let mut reader = ReaderOptions::default().name(*file).stream(stream)?;
+            let mut record = 0;
+            while let Some(payload) = reader.next_record()? {
+                look(number, record, payload);
+                record += 1;
+            }
+            records += record;
+        }
+        records
+    } else {
+        for_each_record(files, threads, look)?.records
+    };
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, _, error)) = seen.problem {
         return Err(error);
@@ -73,7 +94,7 @@ pub(super) fn labels(files: &[&Path], layout: &Layout) -> Result<Scan, DataError
             _ => label.to_string(),
         })
         .collect();
-    Ok(Scan { names, first_label, records: totals.records })
+    Ok(Scan { names, first_label, records })
 }
 
 fn class_text(payload: &[u8], layout: &Layout) -> String {

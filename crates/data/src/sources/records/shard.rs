@@ -1,13 +1,19 @@
 //! One file of records with access by number.
 
 use std::{
+    io::{self, Read},
     ops::Range,
     path::{Path, PathBuf},
 };
 
-use paceline_tfrecord::{Error, IndexedFile, Place, Reader};
+use paceline_tfrecord::{
+    Compression, Error, Index, IndexedFile, Place, ReadAt, Reader, ReaderOptions,
+};
 
-use crate::DataError;
+use crate::{
+    DataError,
+    store::{self, Spool, Store, Stream},
+};
 
 /// Compressed shards cannot be read at random, so they are unpacked into memory up to this; bytes.
 const MOST_UNPACKED: u64 = 1 << 30;
@@ -28,11 +34,41 @@ enum Records {
 impl Shard {
     /// Opens a file; one without an index gets one.
     pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
+        if store::is_remote(path) {
+            return Self::open_remote(path);
+        }
         let records = match IndexedFile::open(path) {
             Ok(file) => Records::Indexed(file),
-            Err(Error::NoRandomAccess { .. }) => unpack(path)?,
+            Err(Error::NoRandomAccess { .. }) => unpack(path, Reader::open(path)?)?,
             Err(error) => return Err(error.into()),
         };
+        Ok(Self { path: path.to_owned(), records })
+    }
+
+    /// Opens a shard in a store: its index comes now, its records as they are asked for.
+    fn open_remote(path: &Path) -> Result<Self, DataError> {
+        let (folder, key) = store::open_file(path)?;
+        let object = folder.find(&key)?;
+        let beside = stored_index(&*folder, &key, object.size())?;
+        let records = match beside {
+            Some(index) => index,
+            // Without an index of its own, one pass over the shard makes one.
+            None => {
+                let stream = Stream::new(folder.find(&key)?, 0);
+                let mut reader = ReaderOptions::default().name(path).stream(stream)?;
+                if reader.compression() != Compression::Plain {
+                    let records = unpack(path, reader)?;
+                    return Ok(Self { path: path.to_owned(), records });
+                }
+                let mut index = Index::default();
+                while let Some(payload) = reader.next_record()? {
+                    index.push(payload.len() as u64);
+                }
+                index
+            }
+        };
+        let bytes = Box::new(Spooled(Spool::new(object)?));
+        let records = Records::Indexed(IndexedFile::elsewhere(path, records, bytes)?);
         Ok(Self { path: path.to_owned(), records })
     }
 
@@ -91,8 +127,34 @@ impl Shard {
     }
 }
 
-fn unpack(path: &Path) -> Result<Records, DataError> {
-    let mut reader = Reader::open(path)?;
+/// The index beside a shard, if there is one and it fits.
+fn stored_index(folder: &dyn Store, key: &str, size: u64) -> Result<Option<Index>, DataError> {
+    let key = format!("{key}.index");
+    // Eight bytes or so for a record, which has sixteen around it: no index is longer than its shard.
+    let limit = size.max(4096);
+    match folder.read(&key, limit) {
+        Ok(bytes) => Ok(Index::decode(&bytes).filter(|index| index.file_size() == size)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(store::StoreError::TooLarge { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An object's bytes, by position.
+#[derive(Debug)]
+struct Spooled(Spool);
+
+impl ReadAt for Spooled {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+}
+
+fn unpack<R: Read>(path: &Path, mut reader: Reader<R>) -> Result<Records, DataError> {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     while let Some(payload) = reader.next_record()? {
         if (bytes.len() + payload.len()) as u64 > MOST_UNPACKED {

@@ -7,20 +7,21 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Read, Write},
     ops::Range,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
     process,
+    sync::Arc,
 };
 
 use super::{
-    FileEntry, IfExists, Listing, Lock, Result, Store, StoreError, Upload, check_key, fresh_token,
-    join_key,
+    FileEntry, IfExists, Listing, Lock, Object, Result, Store, StoreError, Upload, check_key,
+    check_range, fresh_token, join_key,
 };
 
 /// Start of the name of every unfinished object.
-const TEMPORARY: &str = ".paceline-tmp-";
+pub(crate) const TEMPORARY: &str = ".paceline-tmp-";
 
 /// A local folder; it need not exist before the first write.
 #[derive(Debug, Clone)]
@@ -122,18 +123,12 @@ impl Store for LocalStore {
     }
 
     fn read_range(&self, key: &str, range: Range<u64>) -> Result<Vec<u8>> {
-        let (mut file, size) = self.open(key)?;
-        let out_of_range = || StoreError::OutOfRange { location: self.locate(key), end: range.end };
-        // Checked before anything is allocated: an index may lie about lengths.
-        if range.end > size || range.start > range.end {
-            return Err(out_of_range());
-        }
-        let length = usize::try_from(range.end - range.start).map_err(|_| out_of_range())?;
-        let mut bytes = vec![0; length];
-        file.seek(SeekFrom::Start(range.start))
-            .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(|source| StoreError::io("read", self.locate(key), source))?;
-        Ok(bytes)
+        self.find(key)?.read(range)
+    }
+
+    fn find(&self, key: &str) -> Result<Arc<dyn Object>> {
+        let (file, size) = self.open(key)?;
+        Ok(Arc::new(LocalObject { file, size, location: self.locate(key) }))
     }
 
     fn list(&self, folder: &str) -> Result<Listing> {
@@ -156,8 +151,10 @@ impl Store for LocalStore {
                     listing.folders.push(name);
                 }
             } else {
-                let size = metadata.filter(fs::Metadata::is_file).map_or(0, |found| found.len());
-                listing.files.push(FileEntry { name, size, exact });
+                let metadata = metadata.filter(fs::Metadata::is_file);
+                let size = metadata.as_ref().map_or(0, fs::Metadata::len);
+                let changed = metadata.and_then(|found| found.modified().ok());
+                listing.files.push(FileEntry { name, size, changed, exact });
             }
         }
         listing.folders.sort_unstable();
@@ -266,6 +263,31 @@ impl Store for LocalStore {
         let existing = self.root.ancestors().find(|path| path.exists())?;
         let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
         available_bytes(existing)
+    }
+}
+
+#[derive(Debug)]
+struct LocalObject {
+    file: File,
+    size: u64,
+    location: String,
+}
+
+impl Object for LocalObject {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; check_range(&range, self.size, &self.location)?];
+        self.file
+            .read_exact_at(&mut bytes, range.start)
+            .map_err(|source| StoreError::io("read", self.location.clone(), source))?;
+        Ok(bytes)
     }
 }
 

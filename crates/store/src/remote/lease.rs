@@ -1,0 +1,133 @@
+//! A lock in an object store: an object that its holder renews.
+//!
+//! Nobody tells a store that a process died, so a lock is a lease. Its holder writes it anew every few
+//! seconds, on the condition that nobody else has; a lease that was not renewed for much longer belongs
+//! to the dead and may be taken over, on the condition that it is still the one that was looked at.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::SystemTime,
+};
+
+use object_store::{Error, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
+use serde::{Deserialize, Serialize};
+
+use super::{RemoteStore, wait};
+use crate::{Lock, Result, Store, StoreError, fresh_token};
+
+/// A lease that was not renewed for so many times belongs to nobody any more: a minute, usually, so that
+/// neither a slow renewal nor clocks that differ by half of it take it from a living holder.
+const MISSED: u32 = 4;
+/// Longest lease taken for one. Bytes.
+const LONGEST: u64 = 4096;
+
+/// What a lease says about its holder.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    token: String,
+}
+
+#[derive(Debug)]
+struct Lease {
+    store: RemoteStore,
+    key: String,
+    words: Vec<u8>,
+    stop: Option<Sender<()>>,
+    renewing: Option<JoinHandle<()>>,
+}
+
+impl Lock for Lease {}
+
+/// Takes the lock, or says at once who has it.
+pub(super) fn take(store: &RemoteStore, key: &str) -> Result<Box<dyn Lock>> {
+    let holder = Holder { pid: std::process::id(), token: format!("{:016x}", fresh_token()) };
+    let words = serde_json::to_vec(&holder).expect("a number and a string");
+    loop {
+        let mut upload = store.create(key, crate::IfExists::Fail)?;
+        std::io::Write::write_all(&mut upload, &words)
+            .map_err(|source| StoreError::io("lock", store.locate(key), source))?;
+        match upload.commit() {
+            Ok(()) => break,
+            Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Gone between the two looks: try again.
+        let Some(meta) = store.meta(key)? else { continue };
+        let age = SystemTime::now().duration_since(meta.last_modified.into()).unwrap_or_default();
+        if age < store.renew * MISSED {
+            let found = store.read(key, LONGEST).ok();
+            let found = found.and_then(|bytes| serde_json::from_slice::<Holder>(&bytes).ok());
+            let pid = found.map(|holder| holder.pid);
+            return Err(StoreError::Locked { location: store.locate(key), pid });
+        }
+        if !store.service.conditional {
+            store.remove(key)?;
+            continue;
+        }
+        let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
+        match replace(store, key, &words, seen) {
+            Ok(_) => break,
+            // Somebody was faster; look again.
+            Err(Error::Precondition { .. } | Error::NotFound { .. }) => {}
+            Err(error) => return Err(store.failed("lock", key, &error)),
+        }
+    }
+    let (stop, stopped) = mpsc::channel();
+    let renewed = (store.clone(), key.to_owned(), words.clone());
+    let renewing = thread::Builder::new().name("lease".to_owned()).spawn(move || {
+        let (store, key, words) = renewed;
+        while stopped.recv_timeout(store.renew) == Err(RecvTimeoutError::Timeout) {
+            renew(&store, &key, &words);
+        }
+    });
+    Ok(Box::new(Lease {
+        store: store.clone(),
+        key: key.to_owned(),
+        words,
+        stop: Some(stop),
+        renewing: renewing.ok(), // without it the lease ends by itself
+    }))
+}
+
+/// Writes the lease anew, if it is still ours; a failure is met by the next attempt.
+fn renew(store: &RemoteStore, key: &str, words: &[u8]) {
+    let Ok(Some(meta)) = store.meta(key) else { return };
+    if store.read(key, LONGEST).is_ok_and(|found| found == words) {
+        if !store.service.conditional {
+            // A server without conditions leaves a moment in which a lease that was just lost is taken
+            // back; it was not renewed for a minute then, which takes a machine that stood still.
+            let _ = store.write(key, words);
+            return;
+        }
+        let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
+        let _ = replace(store, key, words, seen);
+    }
+}
+
+fn replace(
+    store: &RemoteStore,
+    key: &str,
+    words: &[u8],
+    seen: UpdateVersion,
+) -> object_store::Result<()> {
+    let at = store
+        .key(key)
+        .map_err(|error| Error::Generic { store: "lease", source: Box::new(error) })?;
+    let payload = PutPayload::from(words.to_vec());
+    wait(store.objects.put_opts(&at, payload, PutOptions::from(PutMode::Update(seen)))).map(drop)
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.renewing.take() {
+            let _ = thread.join();
+        }
+        // Only our own: after a long pause somebody else may hold it.
+        if self.store.read(&self.key, LONGEST).is_ok_and(|found| found == self.words) {
+            let _ = self.store.remove(&self.key);
+        }
+    }
+}

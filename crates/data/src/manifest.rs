@@ -173,14 +173,15 @@ impl Manifest {
 
     /// As [`Self::write`], but only where none is yet: of two who finish the same work at once, one
     /// writes it, and whoever did other work does not replace it.
-    pub fn commit(&self, store: &dyn Store) -> Result<(), ManifestError> {
+    pub fn commit(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut upload = store.create(MANIFEST, IfExists::Fail)?;
         upload
             .write_all(&self.encode())
             .map_err(|source| StoreError::io("write", store.locate(MANIFEST), source))?;
+        let same = || Self::read(store).is_ok_and(|found| found.as_ref() == Some(self));
         match upload.commit() {
-            Err(StoreError::Exists { .. }) if Self::read(store)?.as_ref() == Some(self) => Ok(()),
-            done => Ok(done?),
+            Err(StoreError::Exists { .. }) if same() => Ok(()),
+            done => done,
         }
     }
 

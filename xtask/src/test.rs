@@ -1,6 +1,7 @@
 //! `cargo xtask test`: install what the tests need beyond cargo, then run them all.
 
 use crate::environment::{self, Environment, NodeEnvironment, SPARK};
+use anyhow::anyhow;
 use std::path::Path;
 use std::process::Command;
 
@@ -32,29 +33,44 @@ const STORES: Environment = Environment {
 const AZURITE: NodeEnvironment =
     NodeEnvironment { folder: "test-env-azurite", package: "azurite", version: "3.35.0" };
 
+/// The part without which the feature `mpi` cannot be built.
+const MPI: &str = "mpi";
+
+/// Installs everything, one after another: Debian's installer does not run twice at a time.
+fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
+    vec![
+        ("python", TEST_ENVIRONMENT.ensure(root).map(drop)),
+        ("spark", environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop)),
+        (MPI, environment::ensure_mpi()),
+        ("stores", STORES.ensure(root).map(drop)),
+        ("azurite", AZURITE.ensure(root)),
+    ]
+}
+
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
-    let mpi = environment::ensure_mpi();
-    let with_mpi = mpi.is_ok();
-    let installed = [
-        TEST_ENVIRONMENT.ensure(root).map(drop),
-        environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop),
-        mpi,
-        STORES.ensure(root).map(drop),
-        AZURITE.ensure(root),
-    ];
-    for error in installed.into_iter().filter_map(Result::err) {
+    let cargo = || {
+        let mut command = Command::new(env!("CARGO"));
+        command.current_dir(root);
+        command
+    };
+    // Installing waits for the network and building for the processor, so they go on side by side.
+    let (installed, built) = std::thread::scope(|scope| {
+        let installed = scope.spawn(|| install(root));
+        let built =
+            environment::run(cargo().args(["test", "--workspace", "--no-run"]).args(filter));
+        (installed.join(), built)
+    });
+    let installed = installed.map_err(|_| anyhow!("installing what the tests need panicked"))?;
+    let with_mpi = installed.iter().all(|(part, result)| *part != MPI || result.is_ok());
+    built?;
+    for error in installed.into_iter().filter_map(|(_, result)| result.err()) {
         // A part that cannot be had is skipped aloud by the tests themselves; in CI that fails.
         if std::env::var("CI").as_deref() == Ok("true") {
             return Err(error);
         }
         eprintln!("warning: {error:#}; tests that need it will be skipped");
     }
-    let cargo = || {
-        let mut command = Command::new(env!("CARGO"));
-        command.current_dir(root);
-        command
-    };
     environment::run(cargo().args(["test", "--workspace"]).args(filter))?;
     if with_mpi && filter.is_empty() {
         // Only what the feature changes; the rest of the suite says nothing new about it. The whole workspace is named so that

@@ -198,6 +198,8 @@ fn a_killed_server_comes_back_with_its_checkpoint_and_all_go_on_from_there() {
         });
         let run_folder = run_folder.unwrap().unwrap().path();
         wait_for("a checkpoint", || events(&run_folder, "checkpoint").len() > 1);
+        // Who has come is written down a little after the first steps.
+        wait_for("the server's name", || processes(&run_folder).contains_key("ps/0"));
         signal(processes(&run_folder)["ps/0"], "-KILL");
         let ended = child.end();
         assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);

@@ -168,6 +168,7 @@ fn verdict(found: &Findings) -> (String, Tone) {
     };
     let mut sentence = match (agree, differ, all) {
         (_, _, 0) => format!("{} settings measured", found.groups.len()),
+        (1, 0, 1) => "The published series is found again in shape".to_owned(),
         (agree, 0, all) if agree == all => {
             format!("All {all} published series are found again in shape")
         }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{missing, workspace};
+use crate::{interpreter, missing, workspace};
 
 /// How long an emulator may take to answer for the first time; Python imports take their time on a
 /// machine that is busy compiling.
@@ -170,16 +170,7 @@ impl Drop for Emulator {
 
 /// The interpreter with the emulators, if it is there and can import `module`.
 fn python(module: &str) -> Option<PathBuf> {
-    let python = std::env::var_os("PACELINE_TEST_STORES_PYTHON")
-        .map_or_else(|| workspace().join("target/test-env-stores/bin/python"), PathBuf::from);
-    let works = Command::new(&python)
-        .args(["-c", &format!("import {module}")])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if works {
-        return Some(python);
-    }
-    missing(&format!("`{}` cannot import {module}; run `cargo xtask test`", python.display()))
+    interpreter("PACELINE_TEST_STORES_PYTHON", "test-env-stores", module)
 }
 
 fn free_port() -> u16 {

@@ -41,8 +41,13 @@ pub fn real_data(name: &str) -> Option<PathBuf> {
 /// With `CI=true`, when it is not.
 #[must_use]
 pub fn python(module: &str) -> Option<PathBuf> {
-    let python = std::env::var_os("PACELINE_TEST_PYTHON")
-        .map_or_else(|| workspace().join("target/test-env/bin/python"), PathBuf::from);
+    interpreter("PACELINE_TEST_PYTHON", "test-env", module)
+}
+
+/// The interpreter that `variable` names, else that of a folder below `target/`, if it can import `module`.
+pub(crate) fn interpreter(variable: &str, folder: &str, module: &str) -> Option<PathBuf> {
+    let python = std::env::var_os(variable)
+        .map_or_else(|| workspace().join("target").join(folder).join("bin/python"), PathBuf::from);
     let works = Command::new(&python)
         .args(["-c", &format!("import {module}")])
         .output()

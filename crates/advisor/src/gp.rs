@@ -364,6 +364,13 @@ mod tests {
         reproduces(include_str!("../testdata/gp_reference.json"), together, [2e-6, 2e-5]);
     }
 
+    /// The same against egobox-gp (`testdata/egobox`), whose kernel is a product over dimensions.
+    #[test]
+    fn posterior_matches_egobox() {
+        let product = |gaps: &[f64]| gaps.iter().map(|gap| matern(gap.abs())).product();
+        reproduces(include_str!("../testdata/gp_egobox.json"), product, [1e-9, 1e-9]);
+    }
+
     #[test]
     fn matern_starts_at_one_and_matches_a_known_value() {
         assert_eq!(matern(0.0), 1.0);

@@ -350,8 +350,14 @@ fn recommend(
     };
     if let Some(second) = second {
         let gap = (second.1 - mean).exp_m1() * 100.0;
-        let kind = if second.3 { "" } else { " (predicted)" };
-        reason += &format!(", {gap:.0} % below {}{kind}", problem.catalogue.name(second.0));
+        let name = problem.catalogue.name(second.0);
+        let name = if second.3 { name } else { format!("{name} (predicted)") };
+        let takes = if problem.objective == Objective::Time { "takes" } else { "costs" };
+        reason += &match gap.round() {
+            0.0 => format!("; {name} {takes} the same"),
+            more if more > 0.0 => format!("; {name} {takes} {more:.0} % more"),
+            less => format!("; {name} {takes} {:.0} % less, if the prediction holds", -less),
+        };
     }
     Some(Recommendation {
         configuration,

@@ -70,6 +70,12 @@ pub fn show_seconds(seconds: f64) -> String {
     }
 }
 
+/// Dollars with three digits that count; cents at least.
+pub fn show_dollars(usd: f64) -> String {
+    let places = if usd > 0.0 { (2.0 - usd.log10().floor()).clamp(2.0, 9.0) } else { 2.0 };
+    format!("${usd:.0$}", places as usize)
+}
+
 /// Bytes with a unit.
 pub fn show_bytes(bytes: f64) -> String {
     match bytes {
@@ -83,6 +89,14 @@ pub fn show_bytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_prices_do_not_vanish() {
+        assert_eq!(show_dollars(0.0), "$0.00");
+        assert_eq!(show_dollars(1234.5), "$1234.50");
+        assert_eq!(show_dollars(0.015_58), "$0.0156");
+        assert_eq!(show_dollars(0.000_012_34), "$0.0000123");
+    }
 
     #[test]
     fn people_write_units_in_many_ways() {

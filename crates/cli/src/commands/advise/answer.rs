@@ -1,6 +1,7 @@
 //! The answer in words and as JSON.
 
 use crate::terminal::Terminal;
+use crate::units::{show_dollars, show_seconds};
 use paceline_advisor::{Catalogue, Proposal, Recommendation};
 use serde_json::{Value, json};
 
@@ -50,20 +51,28 @@ pub(super) fn print(
     terminal.data(format!("recommended: {}", catalogue.name(found.configuration)))?;
     let (usd, seconds) = (found.usd, found.seconds);
     terminal.data(format!(
-        "expected:    ${:.4} a run ({:.4} to {:.4}), {:.0} s ({:.0} to {:.0}), nine times in ten",
-        usd.value, usd.low, usd.high, seconds.value, seconds.low, seconds.high
+        "expected:    {} a run ({} to {}), {} ({} to {}), nine times in ten",
+        show_dollars(usd.value),
+        show_dollars(usd.low),
+        show_dollars(usd.high),
+        show_seconds(seconds.value),
+        show_seconds(seconds.low),
+        show_seconds(seconds.high)
     ))?;
     terminal.data(format!("because:     {}", found.reason))?;
     if let Some((at, usd, seconds)) = found.runner_up {
         let name = catalogue.name(at);
-        terminal.data(format!("runner-up:   {name}, ${usd:.4} and {seconds:.0} s a run"))?;
+        let (usd, seconds) = (show_dollars(usd), show_seconds(seconds));
+        terminal.data(format!("runner-up:   {name}, {usd} and {seconds} a run"))?;
     }
     let failed = match found.failed_runs {
         0 => String::new(),
         some => format!(", {some} of them without a result"),
     };
     terminal.data(format!(
-        "search:      {} runs{failed}, ${:.4}, {:.0} s",
-        found.runs, found.search_usd, found.search_seconds
+        "search:      {} runs{failed}, {}, {}",
+        found.runs,
+        show_dollars(found.search_usd),
+        show_seconds(found.search_seconds)
     ))
 }

@@ -5,6 +5,7 @@ use super::answer;
 use super::question::Question;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
+use crate::units::show_dollars;
 use anyhow::Context;
 use paceline_advisor::Outcome;
 use serde_json::json;
@@ -88,7 +89,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             Outcome::TimedOut { .. } => "stopped",
         };
         let usd = catalogue.cost(at, seconds);
-        terminal.note(format!("run {run}: {ended} after {seconds:.1} s, ${usd:.4}"));
+        terminal.note(format!("run {run}: {ended} after {seconds:.1} s, {}", show_dollars(usd)));
     }
     let found = prepared.advisor.recommend(&search);
     terminal.data(format!("ended:       {why}"))?;

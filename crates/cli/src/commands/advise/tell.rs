@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     count: u32,
     /// Wall time; of a failed run until it broke off, if known
-    #[arg(long, required_unless_present = "failed")]
+    #[arg(long, required_unless_present = "failed", allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// The run broke off
     #[arg(long, conflicts_with = "timed_out")]

@@ -5,7 +5,7 @@
 //! trips and bandwidth between every pair. Whoever does not come is named.
 
 use super::{
-    check_network::{Measured, measure},
+    check_network::{Report, measure},
     node_place::{ClusterArgs, Place, described, place, resolve},
     train_report::missing,
 };
@@ -76,7 +76,7 @@ impl Watcher for Heard {
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     let mut findings = Vec::new();
-    let mut pairs = Vec::new();
+    let mut network = Report::default();
     let mut tasks = Vec::new();
     match described(&args.cluster) {
         Ok(cluster) => {
@@ -98,7 +98,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             match place(&args.cluster, args.ps) {
                 Ok(place) => {
                     good(&mut findings, "key", format!("fingerprint {}", place.key.fingerprint()));
-                    meet(args, &place, cancel, &mut findings, &mut tasks, &mut pairs);
+                    meet(args, &place, cancel, &mut findings, &mut tasks, &mut network);
                 }
                 Err(error) => bad(
                     &mut findings,
@@ -116,9 +116,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         ),
     }
     let ok = findings.iter().all(|finding| finding.ok);
-    show(terminal, &findings, &tasks, &pairs)?;
+    show(terminal, &findings, &tasks, &network)?;
     terminal.json(&serde_json::json!({
-        "ok": ok, "findings": findings, "tasks": tasks, "pairs": pairs,
+        "ok": ok, "findings": findings, "tasks": tasks, "pairs": network.pairs, "sums": network.sums,
     }))?;
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
@@ -182,7 +182,7 @@ fn meet(
     cancel: Arc<std::sync::atomic::AtomicBool>,
     findings: &mut Vec<Finding>,
     tasks: &mut Vec<Seen>,
-    pairs: &mut Vec<Measured>,
+    network: &mut Report,
 ) {
     let endpoint = match Endpoint::bind(place.identity(), &place.bind) {
         Ok(endpoint) => endpoint,
@@ -234,7 +234,7 @@ fn meet(
         Ok(measured) => {
             good(findings, "tasks", format!("all {} are there, same version", place.tasks.len()));
             clocks(&rows, findings);
-            pairs.extend(measured);
+            *network = measured;
         }
         Err(error) => {
             let lines = missing(&rows).0;
@@ -278,7 +278,7 @@ fn show(
     terminal: &Terminal,
     findings: &[Finding],
     tasks: &[Seen],
-    pairs: &[Measured],
+    network: &Report,
 ) -> anyhow::Result<()> {
     let mut table = Table::new(["check", "", "found"]);
     for finding in findings {
@@ -298,9 +298,9 @@ fn show(
         }
         terminal.data(table)?;
     }
-    if !pairs.is_empty() {
+    if !network.pairs.is_empty() {
         let mut table = Table::new(["from", "to", "round trip", "bandwidth", "over"]);
-        for pair in pairs {
+        for pair in &network.pairs {
             table.row([
                 pair.from.to_string(),
                 pair.to.to_string(),
@@ -310,6 +310,12 @@ fn show(
             ]);
         }
         terminal.data(table)?;
+    }
+    if let Some(sums) = network.sums {
+        terminal.data(format!(
+            "all {} workers at once: {:.3} ms a round and {:.0} MiB/s in and out of each",
+            sums.workers, sums.latency_ms, sums.mib_per_second
+        ))?;
     }
     Ok(())
 }

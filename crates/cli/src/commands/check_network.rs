@@ -1,7 +1,7 @@
-//! Round trips and bandwidth between every pair of tasks.
+//! Round trips and bandwidth between every pair of tasks, then of all workers at once.
 
 use paceline_cluster::{
-    Link, LinkError, TaskId, Wait,
+    Group, Link, LinkError, Role, TaskId, Wait,
     session::{Session, SessionError},
 };
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The channel of these measurements.
 const CHANNEL: u8 = 30;
+/// The channel of sums over all workers.
+const SUMS: u8 = 31;
 /// Questions asked for the round trip; the shortest counts.
 const QUESTIONS: usize = 50;
 /// Bytes sent at a time, and how long they are sent.
@@ -37,8 +39,33 @@ pub(super) struct Measured {
     pub(super) carrier: String,
 }
 
-/// Measures all pairs of this task; the chief learns everybody's.
-pub(super) fn measure(session: &Session) -> Result<Vec<Measured>, SessionError> {
+/// Numbers of a small sum, still too large for a tree, and of a large one; how often each is made.
+const FEW: (usize, usize) = (32 << 10, 9);
+const MANY: (usize, usize) = (512 << 10, 3);
+/// A sum that takes more seconds is made once only.
+const SLOW: f64 = 1.0;
+
+/// What adding up over all workers takes: a link is seldom as fast when all others talk, too, be it for a
+/// switch or for the cores that move the bytes.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Sums {
+    /// Workers that took part.
+    pub(super) workers: usize,
+    /// Of every round.
+    pub(super) latency_ms: f64,
+    /// In and out at the same time.
+    pub(super) mib_per_second: f64,
+}
+
+/// What one task found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) pairs: Vec<Measured>,
+    pub(super) sums: Option<Sums>,
+}
+
+/// Measures all pairs of this task, and sums with all workers; the chief learns everybody's.
+pub(super) fn measure(session: &Session) -> Result<Report, SessionError> {
     let tasks: Vec<TaskId> = session.view().members.iter().map(|member| member.task).collect();
     let me = session.me();
     let mut own = Vec::new();
@@ -54,13 +81,79 @@ pub(super) fn measure(session: &Session) -> Result<Vec<Measured>, SessionError> 
             }
         }
     }
-    let report = serde_json::to_value(&own).unwrap_or_default();
-    let reports = session.finish(report)?;
+    let own = Report { pairs: own, sums: sums(session, &tasks)? };
+    let reports = session.finish(serde_json::to_value(&own).unwrap_or_default())?;
     if !session.is_chief() {
         return Ok(own);
     }
-    let read = |(_, report)| serde_json::from_value::<Vec<Measured>>(report).unwrap_or_default();
-    Ok(reports.into_iter().flat_map(read).collect())
+    let mut all = Report { sums: own.sums, ..Report::default() };
+    for (_, report) in reports {
+        let report = serde_json::from_value::<Report>(report).unwrap_or_default();
+        all.pairs.extend(report.pairs);
+        all.sums = all.sums.or(report.sums);
+    }
+    Ok(all)
+}
+
+/// Adds up with all workers, as training does; nothing for a server or a lone worker.
+fn sums(session: &Session, tasks: &[TaskId]) -> Result<Option<Sums>, SessionError> {
+    let works = |task: &&TaskId| matches!(task.role, Role::Worker | Role::Chief);
+    let workers: Vec<TaskId> = tasks.iter().filter(works).copied().collect();
+    let me = session.me();
+    let rank = workers.iter().position(|worker| *worker == me);
+    let (Some(rank), true) = (rank, workers.len() > 1) else { return Ok(None) };
+    let wait = Wait::within(PATIENCE, "measuring sums").unless(session.interrupted());
+    let mut links: Vec<Option<Link>> = Vec::new();
+    for (other, task) in workers.iter().enumerate() {
+        links.push(match other.cmp(&rank) {
+            std::cmp::Ordering::Less => Some(session.connect(*task, SUMS, &wait)?),
+            std::cmp::Ordering::Equal => None,
+            std::cmp::Ordering::Greater => Some(session.accept(*task, SUMS, &wait)?),
+        });
+    }
+    let mut group = Group::new(rank, links);
+    let few = time(&mut group, FEW, &wait)?;
+    // All must agree on how often: by everybody's times.
+    let mut sum = [few];
+    group.all_reduce(&mut sum, &wait)?;
+    let slow = sum[0] / workers.len() as f64 * (MANY.0 / FEW.0) as f64 > SLOW;
+    let many = time(&mut group, (MANY.0, if slow { 1 } else { MANY.1 }), &wait)?;
+    Ok(Some(Sums::of(workers.len(), few, many)))
+}
+
+impl Sums {
+    /// From the seconds of both sums: `r` rounds of `α + m·s/β` each, with a share `s` of the bytes.
+    fn of(workers: usize, few: f64, many: f64) -> Self {
+        let p = workers as f64;
+        // Two send each other everything at once; more go round.
+        let (rounds, share) = if workers == 2 { (1.0, 1.0) } else { (2.0 * (p - 1.0), 1.0 / p) };
+        let bytes = |numbers: usize| 4.0 * numbers as f64 * share;
+        let more = bytes(MANY.0) - bytes(FEW.0);
+        let rate = more / ((many - few) / rounds).max(1e-9);
+        Self {
+            workers,
+            latency_ms: 1e3 * (few / rounds - bytes(FEW.0) / rate).max(0.0),
+            mib_per_second: rate / f64::from(1 << 20),
+        }
+    }
+}
+
+/// Median seconds of one sum of so many numbers, after one to warm up.
+fn time(
+    group: &mut Group,
+    (numbers, times): (usize, usize),
+    wait: &Wait<'_>,
+) -> Result<f64, LinkError> {
+    let mut values = vec![0.0f32; numbers];
+    group.all_reduce(&mut values, wait)?;
+    let mut seconds = Vec::with_capacity(times);
+    for _ in 0..times {
+        let begun = Instant::now();
+        group.all_reduce(&mut values, wait)?;
+        seconds.push(begun.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[times / 2])
 }
 
 fn ask(mut link: Link, me: TaskId, wait: &Wait<'_>) -> Result<Measured, LinkError> {
@@ -101,6 +194,30 @@ fn answer(mut link: Link, wait: &Wait<'_>) -> Result<(), LinkError> {
                 link.receiver.read(&mut buffer[..length])?;
             }
             _ => return link.sender.send(END, 0, &[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_and_rate_follow_from_two_sums() {
+        for workers in [2usize, 3, 8] {
+            let p = workers as f64;
+            let (latency, rate) = (3e-4, 40e6);
+            let seconds = |numbers: usize| {
+                let bytes = 4.0 * numbers as f64;
+                if workers == 2 {
+                    latency + bytes / rate
+                } else {
+                    2.0 * (p - 1.0) * (latency + bytes / p / rate)
+                }
+            };
+            let found = Sums::of(workers, seconds(FEW.0), seconds(MANY.0));
+            assert!((found.latency_ms - 0.3).abs() < 1e-9, "{found:?}");
+            assert!((found.mib_per_second * f64::from(1 << 20) / rate - 1.0).abs() < 1e-9);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Workers and servers as events: the part that both parameter-server strategies share.
 //!
 //! A worker computes, sends a piece of its gradient to every server, and goes on when every server has
-//! sent its piece of the weights back. Per host there is one network card that sends one message
-//! after the other and one that receives likewise; a server takes one gradient at a time.
+//! sent its piece of the weights back. Messages between hosts share [`cables`](super::cables); a server takes
+//! one gradient at a time.
 
-use super::host::{Host, Piece};
+use super::cables::{Cable, Parcel};
+use super::host::{Host, Piece, SLICE};
 use super::outcome::{Outcome, Staleness, TaskTime};
 use super::{HANDOVER, Setting};
 use std::cmp::Ordering;
@@ -27,12 +28,38 @@ pub(super) enum Mode {
 enum Event {
     /// A host's next piece of work ends, if nothing has changed since.
     Host { host: usize, generation: u64 },
-    /// The first byte of a worker's gradient is at a server's host.
-    Arriving { server: usize, worker: usize },
-    /// A server has all of a worker's gradient.
-    Received { server: usize, worker: usize },
-    /// A worker has a server's piece of the weights.
-    Answered { worker: usize },
+    /// Something may be through a host's cable.
+    Cable { host: usize, way: Way },
+    /// The first byte of a message is at its receiver's host.
+    Arriving { message: usize },
+    /// The last byte of a message has left its sender, and has had time to travel.
+    Left { message: usize },
+    /// A worker's thread at a server of its host has woken and told it so.
+    Awake { worker: usize },
+}
+
+/// A direction of a cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Out,
+    In,
+}
+
+/// A message between hosts.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    /// Cables it is not through yet.
+    missing: u8,
+    to_host: usize,
+    /// For its receiver's cable.
+    parcel: Parcel,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Gradient { server: usize, worker: usize },
+    Weights { worker: usize },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,6 +130,8 @@ struct Worker {
     own: f64,
     /// When it had computed.
     computed: f64,
+    /// Seconds of cores it has had since its turn began.
+    turn: f64,
     time: TaskTime,
 }
 
@@ -128,9 +157,11 @@ pub(super) struct Engine<'a, 'b> {
     events: BinaryHeap<Timed>,
     number: u64,
     hosts: Vec<Host>,
-    /// When each host's cards are free again, and for how long they have been busy.
-    sends: Vec<(f64, f64)>,
-    receives: Vec<(f64, f64)>,
+    outward: Vec<Cable>,
+    inward: Vec<Cable>,
+    messages: Vec<Message>,
+    /// Places of messages that have come.
+    vacant: Vec<usize>,
     workers: Vec<Worker>,
     servers: Vec<Server>,
     threads: f64,
@@ -141,6 +172,9 @@ pub(super) struct Engine<'a, 'b> {
     dropped: u64,
     examples: f64,
 }
+
+/// Weights of messages lie between this and one more.
+const LEAST_WEIGHT: f64 = 0.5;
 
 /// Servers simulated one by one at most: they all see the same workers with the same pieces, so a few
 /// stand for many, each with the cards and cores of those behind it.
@@ -169,8 +203,10 @@ impl<'a, 'b> Engine<'a, 'b> {
             events: BinaryHeap::new(),
             number: 0,
             hosts: (0..hosts).map(|_| Host::new(cores)).collect(),
-            sends: vec![(0.0, 0.0); hosts],
-            receives: vec![(0.0, 0.0); hosts],
+            outward: vec![Cable::default(); hosts],
+            inward: vec![Cable::default(); hosts],
+            messages: Vec::new(),
+            vacant: Vec::new(),
             workers: vec![Worker::default(); workers],
             servers: vec![Server::default(); servers],
             threads,
@@ -222,16 +258,21 @@ impl<'a, 'b> Engine<'a, 'b> {
             match event {
                 Event::Host { host, generation } => {
                     if self.hosts[host].generation == generation {
-                        let code = self.hosts[host].finish(at);
-                        self.expect(host);
-                        if let Some(code) = code {
+                        if let Some(code) = self.hosts[host].finish(at) {
                             self.done(Job::decode(code, self.workers.len()));
                         }
+                        self.hosts[host].admit(at);
+                        self.expect(host);
                     }
                 }
-                Event::Arriving { server, worker } => self.arriving(server, worker),
-                Event::Received { server, worker } => self.received(server, worker),
-                Event::Answered { worker } => self.answered(worker),
+                Event::Cable { host, way } => self.look(host, way),
+                Event::Arriving { message } => {
+                    let Message { to_host, parcel, .. } = self.messages[message];
+                    let next = self.inward[to_host].put(at, message, parcel);
+                    self.look_again(to_host, Way::In, next);
+                }
+                Event::Left { message } => self.through(message),
+                Event::Awake { worker } => self.answered(worker),
             }
             if from.is_none() && self.updates >= warm {
                 from = Some((self.now, self.updates, self.examples));
@@ -263,8 +304,8 @@ impl<'a, 'b> Engine<'a, 'b> {
         let parts = (0..self.servers.len()).flat_map(|server| {
             let host = self.host_of_server(server);
             [
-                ("receiving gradients", self.receives[host].1),
-                ("sending weights", self.sends[host].1),
+                ("receiving gradients", self.inward[host].busy),
+                ("sending weights", self.outward[host].busy),
                 ("updating", self.servers[server].worked),
             ]
         });
@@ -286,6 +327,11 @@ impl<'a, 'b> Engine<'a, 'b> {
         let computing = self.setting.draw(worker, threads);
         let state = &mut self.workers[worker];
         (state.begun, state.own) = (now, computing);
+        // Servers of its host work for it on its own core, so its turn goes on from step to step until its
+        // slice is over. A worker that has to wait for others loses it.
+        let has_turn = state.turn > 0.0 && state.turn < SLICE;
+        let goes_on = self.mode == Mode::Asynchronous && has_turn;
+        state.turn = if goes_on { state.turn + computing } else { computing };
         let workload = self.setting.workload;
         let bytes = [workload.weight_bytes, workload.gradient_bytes];
         // Copies occupy one core, the rest of the step all of the worker's.
@@ -295,7 +341,7 @@ impl<'a, 'b> Engine<'a, 'b> {
             seconds: computing + copies,
             handover: HANDOVER + (workload.cold - 1.0) * computing,
             threads,
-            first: false,
+            first: goes_on && host == self.host_of_server(0),
         };
         self.work(host, piece);
     }
@@ -332,22 +378,68 @@ impl<'a, 'b> Engine<'a, 'b> {
                 self.work(host, Piece { job, seconds, handover, threads: 1.0, first: true });
                 continue;
             }
-            let card = &mut self.sends[host];
-            let begins = card.0.max(now);
-            *card = (begins + bytes / network.bandwidth, card.1 + bytes / network.bandwidth);
-            self.after(begins + network.latency, Event::Arriving { server, worker });
+            let seconds = bytes / network.bandwidth;
+            let there = (self.host_of_server(server), seconds / self.behind);
+            self.send((host, seconds), there, What::Gradient { server, worker });
         }
     }
 
-    /// A server's card takes gradients in the order of their first bytes.
-    fn arriving(&mut self, server: usize, worker: usize) {
-        let bytes = self.setting.workload.gradient_bytes / self.servers.len() as f64;
-        let time = bytes / self.setting.cluster.network.bandwidth / self.behind;
-        let host = self.host_of_server(server);
-        let card = &mut self.receives[host];
-        let ends = card.0.max(self.now) + time;
-        *card = (ends, card.1 + time);
-        self.after(ends, Event::Received { server, worker });
+    /// Sends a message: hosts it goes from and to, and seconds of their cables.
+    fn send(&mut self, from: (usize, f64), to: (usize, f64), what: What) {
+        let weight = self.setting.draws.random.uniform() + LEAST_WEIGHT;
+        let parcel = Parcel { seconds: to.1, weight };
+        let message = Message { missing: 2, to_host: to.0, parcel, what };
+        let place = match self.vacant.pop() {
+            Some(place) => {
+                self.messages[place] = message;
+                place
+            }
+            None => {
+                self.messages.push(message);
+                self.messages.len() - 1
+            }
+        };
+        let parcel = Parcel { seconds: from.1, weight };
+        let next = self.outward[from.0].put(self.now, place, parcel);
+        self.look_again(from.0, Way::Out, next);
+        let arrives = self.now + self.setting.cluster.network.latency;
+        self.after(arrives, Event::Arriving { message: place });
+    }
+
+    fn look_again(&mut self, host: usize, way: Way, at: Option<f64>) {
+        if let Some(at) = at {
+            self.after(at, Event::Cable { host, way });
+        }
+    }
+
+    /// Takes what is through a cable.
+    fn look(&mut self, host: usize, way: Way) {
+        loop {
+            let cables = if way == Way::Out { &mut self.outward } else { &mut self.inward };
+            match cables[host].take(self.now) {
+                Ok(message) if way == Way::Out => {
+                    let at = self.now + self.setting.cluster.network.latency;
+                    self.after(at, Event::Left { message });
+                }
+                Ok(message) => self.through(message),
+                Err(next) => return self.look_again(host, way, next),
+            }
+        }
+    }
+
+    /// A message is through one of its two cables.
+    fn through(&mut self, message: usize) {
+        let state = &mut self.messages[message];
+        state.missing -= 1;
+        if state.missing > 0 {
+            return;
+        }
+        let what = state.what;
+        self.vacant.push(message);
+        match what {
+            What::Gradient { server, worker } => self.received(server, worker),
+            What::Weights { worker } => self.answered(worker),
+        }
     }
 
     fn received(&mut self, server: usize, worker: usize) {
@@ -401,8 +493,16 @@ impl<'a, 'b> Engine<'a, 'b> {
                             let plan = self.setting.plan;
                             self.examples += ready.iter().map(|&at| plan.share(at)).sum::<f64>();
                         }
-                        for worker in ready {
-                            self.answer(server, worker);
+                        for other in ready {
+                            // All but the last one's threads sleep meanwhile.
+                            let here = self.host_of_worker(other) == self.host_of_server(server);
+                            if here && other != worker {
+                                self.note_version(server, other);
+                                let at = self.now + self.setting.cluster.wake;
+                                self.after(at, Event::Awake { worker: other });
+                            } else {
+                                self.answer(server, other);
+                            }
                         }
                     }
                 }
@@ -413,29 +513,25 @@ impl<'a, 'b> Engine<'a, 'b> {
 
     /// A server sends its piece of the weights.
     fn answer(&mut self, server: usize, worker: usize) {
-        if server == 0 {
-            // What the worker will compute with is what the first server has now.
-            self.workers[worker].version = match self.mode {
-                Mode::Asynchronous => self.updates,
-                Mode::Synchronous { .. } => self.servers[0].step,
-            };
-        }
+        self.note_version(server, worker);
         let bytes = self.setting.workload.weight_bytes / self.servers.len() as f64;
         let host = self.host_of_server(server);
         if host == self.host_of_worker(worker) {
             return self.answered(worker);
         }
-        let network = self.setting.cluster.network;
-        let time = bytes / network.bandwidth;
-        let card = &mut self.sends[host];
-        let begins = card.0.max(self.now);
-        *card = (begins + time / self.behind, card.1 + time / self.behind);
-        // The worker's own card takes the pieces of several servers one after the other.
+        let seconds = bytes / self.setting.cluster.network.bandwidth;
         let home = self.host_of_worker(worker);
-        let card = &mut self.receives[home];
-        let ends = card.0.max(begins + network.latency) + time;
-        *card = (ends, card.1 + time);
-        self.after(ends, Event::Answered { worker });
+        self.send((host, seconds / self.behind), (home, seconds), What::Weights { worker });
+    }
+
+    /// What a worker will compute with is what the first server has now.
+    fn note_version(&mut self, server: usize, worker: usize) {
+        if server == 0 {
+            self.workers[worker].version = match self.mode {
+                Mode::Asynchronous => self.updates,
+                Mode::Synchronous { .. } => self.servers[0].step,
+            };
+        }
     }
 
     fn answered(&mut self, worker: usize) {

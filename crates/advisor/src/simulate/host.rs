@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// Seconds until a core may be taken from a task that does not give it up: one tick of most Linux kernels
 /// (250 Hz).
-const SLICE: f64 = 4e-3;
+pub(super) const SLICE: f64 = 4e-3;
 
 /// A piece of work.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,7 +83,7 @@ impl Host {
         let fits = piece.threads.min(self.cores);
         let seconds = piece.seconds * piece.threads / fits;
         let piece = Piece { seconds, threads: fits, ..piece };
-        if self.waiting.is_empty() && self.fits(&piece) {
+        if (self.waiting.is_empty() || piece.first) && self.fits(&piece) {
             self.run(now, piece);
             return;
         }
@@ -109,7 +109,8 @@ impl Host {
         self.running.push(Running { until, number: self.number, piece });
     }
 
-    fn admit(&mut self, now: f64) {
+    /// Gives free cores to those that wait. Whoever ended a piece of work may begin another one first.
+    pub(super) fn admit(&mut self, now: f64) {
         while let Some(next) = self.waiting.front().copied() {
             if !self.fits(&next) {
                 return;
@@ -124,7 +125,8 @@ impl Host {
         self.running.peek().map(|running| running.until)
     }
 
-    /// The next end of a slice or of a piece; answers whose piece is done, if one is.
+    /// The next end of a slice or of a piece; answers whose piece is done, if one is: then its core is free until
+    /// somebody is admitted.
     pub(super) fn finish(&mut self, now: f64) -> Option<u64> {
         let Running { piece, .. } = self.running.pop()?;
         self.generation += 1;
@@ -134,7 +136,6 @@ impl Host {
         }
         let left = piece.seconds - SLICE;
         if left <= 0.0 {
-            self.admit(now);
             return Some(piece.job);
         }
         let mut rest = Piece { seconds: left, ..piece };
@@ -161,6 +162,7 @@ pub(super) fn together(cores: f64, threads: f64, pieces: &[(f64, f64)]) -> Vec<f
         if let Some(job) = host.finish(now) {
             ends[job as usize] = now;
         }
+        host.admit(now);
     }
     ends
 }
@@ -211,6 +213,7 @@ mod tests {
         let mut order = Vec::new();
         while let Some(now) = host.next_end() {
             order.extend(host.finish(now));
+            host.admit(now);
         }
         assert_eq!(order, [0, 2, 1]);
     }

@@ -1,14 +1,14 @@
 //! What a cluster would do with a job that was measured on a smaller one.
 //!
 //! Discrete events: workers compute for times drawn from the measured steps, tasks of a host queue for its
-//! cores, network cards send one message after the other, servers apply one update
-//! after the other. One file per strategy in [`strategies`]. Nothing here knows the trainer: a
-//! [`Workload`] is plain numbers, a [`Plan`] what to try.
+//! cores, messages share cables, servers apply one update after the other. One file per strategy in
+//! [`strategies`]. Nothing here knows the trainer: a [`Workload`] is plain numbers, a [`Plan`] what to try.
 //!
-//! Messages between hosts take time on both network cards; messages inside a host take time of its
+//! Messages between hosts take time on both their cables; messages inside a host take time of its
 //! cores, because there a message is a copy and a wake-up. All-reduces follow the production schedule: buckets in the
 //! order in which the backward pass finishes them, each a ring or a tree.
 
+mod cables;
 mod engine;
 mod host;
 mod outcome;
@@ -41,8 +41,15 @@ pub struct Workload {
     pub steps: Vec<f64>,
     /// Examples of each of those steps.
     pub examples: f64,
-    /// Seconds of a step that it takes whatever its batch.
+    /// Share of their time that went into input, 0 to 1.
+    #[serde(default)]
+    pub input: f64,
+    /// Seconds of a step that it takes whatever its batch, where nothing better is known.
     pub fixed: f64,
+    /// Something better: seconds of steps of several sizes, `(examples, seconds)` by rising size, timed anywhere. Only
+    /// their ratios count.
+    #[serde(default)]
+    pub sizes: Vec<(f64, f64)>,
     /// Threads of the worker that was measured.
     pub threads: f64,
     /// Share of a step's work that more threads make faster, 0 to 1.
@@ -66,6 +73,27 @@ pub struct Workload {
     pub buckets: Vec<Bucket>,
 }
 
+impl Workload {
+    /// How much longer than a measured step of `sample` seconds one of `examples` takes.
+    fn scale(&self, examples: f64, sample: f64) -> f64 {
+        if self.sizes.len() > 1 {
+            return self.seconds_of(examples) / self.seconds_of(self.examples);
+        }
+        let fixed = self.fixed.min(sample) / sample;
+        fixed + (1.0 - fixed) * examples / self.examples
+    }
+
+    /// Along the lines between timed sizes, and on from the outermost two; in proportion below the smallest
+    /// where its line would end at nothing.
+    fn seconds_of(&self, examples: f64) -> f64 {
+        let above = self.sizes.partition_point(|(size, _)| *size < examples);
+        let second = above.clamp(1, self.sizes.len() - 1);
+        let [(small, less), (large, more)] = [self.sizes[second - 1], self.sizes[second]];
+        let along = less + (more - less) * (examples - small) / (large - small);
+        along.max(less.min(more) * (examples / small).min(1.0))
+    }
+}
+
 /// Where tasks run and what lies between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
@@ -75,8 +103,14 @@ pub struct Cluster {
     pub per_host: usize,
     /// Between hosts.
     pub network: Link,
+    /// Between hosts, for rounds of a sum of all workers at once, where that is known: the network's else.
+    #[serde(default)]
+    pub sums: Option<Link>,
     /// Inside a host: what waking the other side takes of a core, and what a core copies.
     pub local: Link,
+    /// Seconds until a thread that sleeps runs on a core that has nothing else to do.
+    #[serde(default)]
+    pub wake: f64,
 }
 
 /// How an all-reduce goes.
@@ -146,6 +180,8 @@ pub struct Setting<'a> {
     pub cluster: &'a Cluster,
     /// What to try.
     pub plan: &'a Plan,
+    /// Whether batches are cut beforehand, not dealt on demand.
+    known_order: bool,
     draws: Draws<'a>,
 }
 
@@ -184,16 +220,25 @@ impl Setting<'_> {
         1.0 + (self.workload.contended - 1.0) * busy
     }
 
+    /// Whether another thread reads ahead: production does so where the order of batches is known beforehand
+    /// and a host has more cores than there are workers.
+    fn input_is_hidden(&self) -> bool {
+        self.known_order && self.cluster.cores > self.plan.workers as f64
+    }
+
     /// Seconds of `worker`'s next step on as many threads, with cores enough.
     fn draw(&mut self, worker: usize, threads: f64) -> f64 {
         let plan = self.plan;
         let workers = self.cluster.per_host.min(plan.workers) as f64;
         let crowding = self.crowding(workers * threads)
             / self.crowding(self.workload.neighbours * self.workload.threads);
+        let hidden = self.input_is_hidden();
         let Draws { workload, random, factors } = &mut self.draws;
         let sample = workload.steps[random.below(workload.steps.len())];
-        let fixed = workload.fixed.min(sample);
-        let seconds = fixed + (sample - fixed) * plan.share(worker) / workload.examples;
+        // Beside each other, the longer one counts.
+        let beside = workload.input.max(1.0 - workload.input);
+        let sample = sample * if hidden { beside } else { 1.0 };
+        let seconds = sample * workload.scale(plan.share(worker), sample);
         // Amdahl, from the threads measured to those used.
         let cost = |threads: f64| (1.0 - workload.parallel) + workload.parallel / threads;
         seconds * crowding * factors[worker] * cost(threads) / cost(workload.threads)
@@ -219,7 +264,8 @@ pub fn simulate(
         })
         .collect();
     let draws = Draws { workload, random, factors };
-    let mut setting = Setting { workload, cluster, plan, draws };
+    let known_order = entry.shares_batch;
+    let mut setting = Setting { workload, cluster, plan, known_order, draws };
     Ok((entry.run)(&mut setting))
 }
 
@@ -269,6 +315,7 @@ fn check(
         ("the time of an update", workload.apply),
         ("the latency of the network", cluster.network.latency),
         ("the latency inside a host", cluster.local.latency),
+        ("the time to wake a thread", cluster.wake),
     ];
     for (what, found) in not_negative {
         range(what, found, found >= 0.0, NOT_BELOW)?;
@@ -281,6 +328,22 @@ fn check(
     }
     let share = workload.parallel;
     range("the parallel share of a step", share, (0.0..=1.0).contains(&share), "between 0 and 1")?;
+    let share = workload.input;
+    range(
+        "the input's share of a step",
+        share,
+        (0.0..1.0).contains(&share),
+        "0 or above, below 1",
+    )?;
+    if let Some(link) = cluster.sums {
+        range("the bandwidth of sums", link.bandwidth, link.bandwidth > 0.0, ABOVE)?;
+        range("the latency of sums", link.latency, link.latency >= 0.0, NOT_BELOW)?;
+    }
+    for (at, &(size, seconds)) in workload.sizes.iter().enumerate() {
+        let rising = at == 0 || workload.sizes[at - 1].0 < size;
+        range("the examples of a timed step", size, size > 0.0 && rising, "above zero and rising")?;
+        range("the time of a timed step", seconds, seconds > 0.0, ABOVE)?;
+    }
     for &share in &plan.shares {
         range("the examples of a worker", share, share > 0.0, ABOVE)?;
     }

@@ -3,7 +3,7 @@
 mod measured;
 
 use super::{
-    advise::links,
+    advise::{links, local_sums, stepping},
     staging::{Staging, local_path, without_weights},
 };
 use crate::failure::{Exit, usage};
@@ -11,6 +11,7 @@ use crate::terminal::{Table, Terminal};
 use crate::units::show_seconds;
 use anyhow::Context;
 use measured::Measured;
+use paceline_advisor::oracle::Link;
 use paceline_advisor::simulate::{
     Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
     strategies::{self, Entry},
@@ -20,6 +21,7 @@ use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Arguments of `paceline simulate`.
 #[derive(Debug, clap::Args)]
@@ -72,6 +74,11 @@ pub struct Args {
     chart: Option<PathBuf>,
 }
 
+/// How long sums inside this machine are timed.
+const SPAN: Duration = Duration::from_millis(150);
+/// Seconds to wake a sleeping thread, where it is not measured.
+const WAKE: f64 = 30e-6;
+
 fn names() -> clap::builder::PossibleValuesParser {
     let values = strategies::ALL
         .iter()
@@ -92,13 +99,23 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         (None, Ok(own)) => own,
         (None, Err(_)) => strategies::find("multi-worker")?,
     };
-    let links = args.links.decide(Some(measured.local))?;
+    let measured_local = if strategy.servers || args.no_measure {
+        measured.local
+    } else {
+        let numbers = (measured.workload.gradient_bytes / 4.0) as usize;
+        let link = local_sums::measure(numbers, SPAN)?;
+        // Of two ranks: `2(α + m/2β)`; here a round is both ways at once.
+        Link { latency: 2.0 * link.latency, ..link }
+    };
+    let links = args.links.decide(Some(measured_local))?;
     let per_host = if args.one_machine { usize::MAX } else { args.per_host };
     let mut cluster = Cluster {
         cores: args.cores.unwrap_or(measured.cores),
         per_host,
         network: links.network,
+        sums: links.sums,
         local: links.local,
+        wake: if args.no_measure { WAKE } else { stepping::wake() },
     };
     let calibrated = measured.calibrate(&mut cluster)?;
     let batch = args.batch_size.unwrap_or(measured.batch);
@@ -132,7 +149,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "strategy": strategy.name,
         "batch_size": batch,
         "cluster": { "cores": cluster.cores, "per_host": cluster.per_host.min(args.workers + 1),
-                     "network": cluster.network, "local": cluster.local },
+                     "network": cluster.network, "sums": cluster.sums, "local": cluster.local,
+                     "wake": cluster.wake },
         "measured": { "workers": measured.workers, "servers": measured.servers,
                       "examples_per_second": measured.examples_per_second, "calibrated": calibrated },
         "outcomes": outcomes,

@@ -18,6 +18,8 @@ pub(super) const ENTRY: Entry = Entry {
     run,
 };
 
+/// Bytes that outlast a step in a core's second-level cache: half of a small one.
+const CACHED: f64 = 524_288.0;
 /// Gradients of more bytes lie in buffers that all ranks of a host see.
 const SHARED_FROM: f64 = 1_048_576.0;
 
@@ -37,7 +39,7 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
         }
         for (at, host) in seconds.chunks(per_host).enumerate() {
             let first = at * per_host;
-            if host.len() == 1 {
+            if host.len() == 1 && threads <= cluster.cores {
                 ends[first] = host[0];
             } else {
                 let cold = workload.cold - 1.0;
@@ -51,14 +53,15 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
         let mut done = last;
         if workers > 1 && apart {
             // Each bucket waits for its slowest worker and for the bucket before it.
+            let link = cluster.sums.unwrap_or(cluster.network);
             let mut free = 0.0f64;
             let whole = [super::super::Bucket { at: 1.0, share: 1.0 }];
             let buckets = if workload.buckets.is_empty() { &whole } else { &*workload.buckets };
             for bucket in buckets {
                 let bytes = workload.gradient_bytes * bucket.share;
-                free = free.max(last * bucket.at) + among(setting, cluster.network, workers, bytes);
+                free = free.max(last * bucket.at) + among(setting, link, workers, bytes);
             }
-            done = done.max(free);
+            done = done.max(free) + votes(setting, link, workers);
         } else if workers > 1 {
             done += within(cluster, workers, workload.gradient_bytes);
         }
@@ -79,13 +82,36 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
 }
 
 /// Seconds of one all-reduce inside a host. Its cores move the bytes, so nothing overlaps that they do not
-/// also slow down, and with more ranks than cores they take turns. A few bytes every rank reads from
-/// all; of many, each sums its share: then the work of a rank does not depend on their number.
+/// also slow down, and with more ranks than cores they take turns, at meeting as at adding.
+///
+/// Of a few bytes every rank reads all others': those of ranks on other cores have to come from there, for every rank
+/// anew unless they stay in the core's cache. Of many, each rank sums its share: then its work does not depend on
+/// their number.
 fn within(cluster: &Cluster, workers: usize, bytes: f64) -> f64 {
     let p = workers as f64;
-    let passes = if bytes <= SHARED_FROM { p / 2.0 } else { 1.0 };
-    let own = passes * bytes / cluster.local.bandwidth;
-    cluster.local.latency + own * (p / cluster.cores).max(1.0)
+    let turns = (p / cluster.cores).max(1.0);
+    let passes = if bytes > SHARED_FROM {
+        turns
+    } else if p * bytes > CACHED {
+        (p - turns) * turns
+    } else {
+        p - turns
+    };
+    let rounds = turns.ceil();
+    cluster.local.latency * rounds
+        + HANDOVER * (rounds - 1.0)
+        + passes * bytes / cluster.local.bandwidth
+}
+
+/// Seconds of the losses and votes that follow the gradients in production: a tree of the smallest messages.
+/// Two ranks send them along.
+fn votes(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize) -> f64 {
+    match setting.plan.collective {
+        Collective::BySize { .. } if workers > 2 => {
+            2.0 * (workers as f64).log2().ceil() * link.latency
+        }
+        _ => 0.0,
+    }
 }
 
 /// Seconds of one all-reduce between hosts.

@@ -37,6 +37,8 @@ pub(crate) const LOCAL_LATENCY: f64 = 10e-6;
 /// Links between hosts and inside one, and where the former come from.
 pub(crate) struct Links {
     pub(crate) network: Link,
+    /// Of rounds of a sum over all workers at once, where that was measured.
+    pub(crate) sums: Option<Link>,
     pub(crate) local: Link,
     pub(crate) origin: String,
 }
@@ -45,15 +47,19 @@ impl LinkArgs {
     /// Decides both links. Inside a host, `measured` is what messages were found to cost there; without it,
     /// a copy of memory and a wake-up.
     pub(crate) fn decide(&self, measured: Option<Link>) -> anyhow::Result<Links> {
-        let (network, origin) = match &self.check {
-            Some(path) => (read(path)?, format!("`{}`", path.display())),
+        let (network, sums, origin) = match &self.check {
+            Some(path) => {
+                let (network, sums) = read(path)?;
+                (network, sums, format!("`{}`", path.display()))
+            }
             None => {
                 let link = Link {
                     latency: self.latency.unwrap_or(NETWORK.latency),
                     bandwidth: self.network.unwrap_or(NETWORK.bandwidth),
                 };
                 let said = self.network.is_some() && self.latency.is_some();
-                (link, if said { "given" } else { "assumed where not given" }.to_owned())
+                let origin = if said { "given" } else { "assumed where not given" };
+                (link, None, origin.to_owned())
             }
         };
         let local = Link {
@@ -66,12 +72,13 @@ impl LinkArgs {
                     .map_or_else(|| stepping::copy_rate(usize::MAX) / 2.0, |link| link.bandwidth)
             }),
         };
-        Ok(Links { network, local, origin })
+        Ok(Links { network, sums, local, origin })
     }
 }
 
-/// The worst pair of a report decides a collective: its latency and its bandwidth.
-fn read(path: &Path) -> anyhow::Result<Link> {
+/// The worst pair of a report decides what servers and workers can say to each other; beside it, what sums
+/// over all workers were found to take.
+fn read(path: &Path) -> anyhow::Result<(Link, Option<Link>)> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     let report: Value = serde_json::from_str(&text)
@@ -92,7 +99,14 @@ fn read(path: &Path) -> anyhow::Result<Link> {
             bandwidth: worst.bandwidth.min(bandwidth),
         });
     }
-    link.ok_or_else(|| {
+    let sums = &report["sums"];
+    let sums = match (sums["latency_ms"].as_f64(), sums["mib_per_second"].as_f64()) {
+        (Some(ms), Some(rate)) if ms >= 0.0 && rate > 0.0 => {
+            Some(Link { latency: ms / 1e3, bandwidth: rate * f64::from(1u32 << 20) })
+        }
+        _ => None,
+    };
+    link.map(|link| (link, sums)).ok_or_else(|| {
         usage(
             format!("`{}` holds no measured pair of tasks", path.display()),
             "run `paceline check --json` while the tasks are up, or give --network and --latency",

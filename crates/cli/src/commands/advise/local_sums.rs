@@ -20,7 +20,7 @@ const LEAST: usize = 64 << 10;
 
 /// Latency and bandwidth of messages such that a ring all-reduce of two ranks, `2(α + mβ/2)`, takes
 /// what the real one takes for a gradient of `numbers` values.
-pub(super) fn measure(numbers: usize, span: Duration) -> anyhow::Result<Link> {
+pub(crate) fn measure(numbers: usize, span: Duration) -> anyhow::Result<Link> {
     let many = numbers.clamp(LEAST, MOST);
     let mut groups = ranks(2)?;
     let times = stepping::at_once(&mut groups, |group| {

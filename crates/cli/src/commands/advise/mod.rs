@@ -6,7 +6,7 @@ mod batch;
 mod cloud;
 mod evaluate;
 pub(super) mod links;
-mod local_sums;
+pub(super) mod local_sums;
 mod own_runs;
 mod parallel;
 mod question;

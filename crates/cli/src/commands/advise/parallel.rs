@@ -105,7 +105,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         cores: paceline_batch::cores().count as f64,
         sharing: measured.sharing,
         memory: args.memory.unwrap_or_else(|| paceline_runs::Machine::detect().memory_bytes as f64),
-        network: links.network,
+        // Nearly all messages of the strategies are sums and exchanges among all.
+        network: links.sums.unwrap_or(links.network),
         local: links.local,
     };
     let job = Job {

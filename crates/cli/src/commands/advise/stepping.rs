@@ -7,6 +7,8 @@ use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema
 use paceline_models::optimizer::{self, Optimizer, Settings, State};
 use paceline_models::profile::{LayerTime, Pass};
 use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Which model, for which images.
@@ -306,6 +308,45 @@ pub(super) fn at_once<W: Send, T: Send>(
             .map(|thread| thread.join().unwrap_or_else(|_| bail!("a measuring thread panicked")))
             .collect()
     })
+}
+
+/// Seconds until a thread that sleeps runs after it was woken, while its core has nothing else to do: a virtual
+/// machine may have to wake the core first. The median of some tries.
+pub(crate) fn wake() -> f64 {
+    const TRIES: usize = 41;
+    let (told, changed) = (Mutex::new(None::<Instant>), Condvar::new());
+    let answered = AtomicUsize::new(0);
+    let spin = |over: &dyn Fn() -> bool| {
+        while !over() {
+            std::hint::spin_loop();
+        }
+    };
+    let mut times = std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut times = Vec::with_capacity(TRIES);
+            let mut guard = told.lock().unwrap_or_else(PoisonError::into_inner);
+            while times.len() < TRIES {
+                if let Some(at) = guard.take() {
+                    times.push(at.elapsed().as_secs_f64());
+                    answered.store(times.len(), Ordering::Release);
+                } else {
+                    guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            times
+        });
+        for done in 0..TRIES {
+            // Long enough for the other to fall asleep.
+            let begun = Instant::now();
+            spin(&|| begun.elapsed() > Duration::from_micros(200));
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            changed.notify_all();
+            spin(&|| answered.load(Ordering::Acquire) > done);
+        }
+        sleeper.join().unwrap_or_default()
+    });
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Bytes per second of copying so many bytes: small messages stay in the caches.

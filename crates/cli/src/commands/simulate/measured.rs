@@ -58,6 +58,8 @@ pub(super) struct Measured {
     pub(super) examples_per_second: f64,
     /// What a message costs inside a machine, as far as can be told beforehand.
     pub(super) local: Link,
+    /// Seconds of a worker's update that were exchange, without waiting for others.
+    exchange: f64,
     /// Most steps that one event covers.
     covered: u64,
     events: usize,
@@ -66,8 +68,12 @@ pub(super) struct Measured {
 
 /// How long the model is timed here, for what a run does not say.
 const SPAN: Duration = Duration::from_millis(300);
+/// Examples of the largest step that is timed here, but for one of twice as many.
+const LARGEST: usize = 256;
 /// The least and the most by which messages may be cheaper or dearer than first thought.
 const FACTORS: (f64, f64) = (1e-3, 1e4);
+/// The least and the most that waking a thread may take, in seconds.
+const WAKES: (f64, f64) = (1e-7, 1e-2);
 /// Workers that are timed at once at most: each needs memory for a model.
 const MOST_AT_ONCE: usize = 4;
 
@@ -104,6 +110,8 @@ impl Measured {
         let in_step = strategies::find(&plan.strategy).is_ok_and(|entry| entry.shares_batch);
         let each = if in_step { tasks.len() as f64 } else { 1.0 };
         let mut rate = 0.0;
+        let (mut input, mut phases) = (0.0, f64::MIN_POSITIVE);
+        let (mut exchange, mut made) = (0.0, f64::MIN_POSITIVE);
         for steps in tasks.values_mut() {
             // The first steps warm caches, pools and connections up.
             if steps.len() >= 10 {
@@ -124,9 +132,14 @@ impl Measured {
             samples.extend(own.iter().map(|(seconds, _)| *seconds));
             means.push(mean);
             covered = covered.max(steps.iter().map(|step| step.steps).max().unwrap_or(1));
+            input += steps.iter().map(|step| step.phases.input).sum::<f64>();
+            phases +=
+                steps.iter().map(|step| step.phases.input + step.phases.compute).sum::<f64>();
             let [done, updates, seconds] = steps.iter().fold([0.0; 3], |[e, n, s], step| {
                 [e + step.examples as f64, n + step.steps as f64, s + step.seconds]
             });
+            exchange += steps.iter().map(|step| step.phases.exchange).sum::<f64>();
+            made += updates;
             examples += done / updates;
             rate += updates / seconds / each;
         }
@@ -139,7 +152,9 @@ impl Measured {
         let mut workload = Workload {
             steps: samples,
             examples: examples / tasks_seen,
+            input: input / phases,
             fixed: 0.0,
+            sizes: Vec::new(),
             threads: plan.threads.max(1) as f64,
             parallel: 1.0,
             neighbours: workers as f64,
@@ -173,6 +188,7 @@ impl Measured {
             batch,
             examples_per_second: rate * batch as f64,
             local: Link { latency: LOCAL_LATENCY, bandwidth: copying },
+            exchange: exchange / made,
             covered,
             events,
             measured_here,
@@ -213,6 +229,33 @@ impl Measured {
             let (workload, own) = with(&measured, factor);
             Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
         };
+        // Where workers wait for each other at servers, two figures tell two causes apart: messages cost what the
+        // exchange took, and waking those that slept the rest.
+        if entry.servers && entry.shares_batch && self.workers > 1 && self.exchange > 0.0 {
+            let (workload, own) = with(&measured, 1.0);
+            let first = simulate(entry.name, &workload, &own, &plan)?;
+            let thought = first.shares.exchange / first.updates_per_second;
+            let factor = (self.exchange / thought.max(f64::MIN_POSITIVE)).clamp(FACTORS.0, FACTORS.1);
+            let (workload, own) = with(&measured, factor);
+            let rate = |wake: f64| -> anyhow::Result<f64> {
+                let own = Cluster { wake, ..own.clone() };
+                Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
+            };
+            let (mut low, mut high) = WAKES;
+            if rate(low)? > self.examples_per_second && rate(high)? < self.examples_per_second {
+                while high / low > 1.01 {
+                    let middle = (low * high).sqrt();
+                    if rate(middle)? > self.examples_per_second {
+                        low = middle;
+                    } else {
+                        high = middle;
+                    }
+                }
+                (cluster.local, cluster.wake) = (own.local, high);
+                self.workload = workload;
+                return Ok(Some(factor));
+            }
+        }
         let (mut low, mut high) = FACTORS;
         let fastest = rate(low)?;
         if fastest < self.examples_per_second {
@@ -273,7 +316,7 @@ impl Measured {
         let share = if entry.shares_batch { batch as f64 / workers as f64 } else { batch as f64 };
         if !(0.5..=2.0).contains(&(share / self.workload.examples)) {
             let how = if self.measured_here {
-                "scaled by two timings of the model here"
+                "scaled by timings of the model here"
             } else {
                 "scaled in proportion"
             };
@@ -313,8 +356,9 @@ fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
     }
 }
 
-/// Times the run's model here for what no run says: what a step takes whatever its batch, what threads
-/// bring, what busy neighbours and cold caches cost, in which order gradients become final. Only ratios are used, so another machine will do.
+/// Times the run's model here for what no run says: what steps of other sizes take, what threads bring, what
+/// busy neighbours and cold caches cost, in which order gradients become final. Only ratios are used, so another
+/// machine will do.
 fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
     let stepper = |examples: usize, threads: usize| -> anyhow::Result<Stepper> {
         let FeatureKind::Image(image) = plan.schema.features else { bail!("made for images only") };
@@ -329,16 +373,17 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
         Stepper::with(&plan.spec.model, &plan.schema, batch, threads)
     };
     let mut timed = || -> anyhow::Result<()> {
-        let large = (workload.examples as usize).clamp(2, 128);
-        let small = (large / 4).max(1);
+        let large = (workload.examples as usize).clamp(2, LARGEST);
         let threads = plan.threads.max(1);
         let many = stepper(large, threads)?.time(SPAN)?;
-        let few = stepper(small, threads)?.time(SPAN)?.whole;
-        let slope = (many.whole - few) / (large - small) as f64;
-        let whole = many.whole + slope * (workload.examples - large as f64);
-        let fixed = (many.whole - slope * large as f64).clamp(0.0, many.whole) / whole;
-        let mean = workload.steps.iter().sum::<f64>() / workload.steps.len() as f64;
-        workload.fixed = fixed * mean;
+        for size in [large / 4, large / 2, large, 2 * large] {
+            let known = workload.sizes.last().map_or(0.0, |timed| timed.0);
+            // A larger one is not worth waiting for.
+            if size as f64 > known && (size <= large || many.whole < SPAN.as_secs_f64()) {
+                let seconds = stepper(size, threads)?.time(SPAN)?.whole;
+                workload.sizes.push((size as f64, seconds));
+            }
+        }
         let cores = paceline_batch::cores().count;
         if cores > 1 {
             let one = stepper(large, 1)?.time(SPAN)?.whole;

@@ -227,6 +227,10 @@ impl Bench {
         if strategy.starts_with("ps") {
             args.extend(["--ps", "1"]);
         }
+        if strategy == "multi-worker" && workers > 1 {
+            // Data parallelism and nothing else is what both predict.
+            args.extend(["--split-dense", "off"]);
+        }
         self.paceline.json(&args)
     }
 

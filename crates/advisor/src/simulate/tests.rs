@@ -103,18 +103,19 @@ fn lone_worker_pays_for_its_round_trip() {
 
 #[test]
 fn saturated_server_gives_its_capacity_and_no_more() {
-    // The card sends 10 kB in 10 ms: 100 updates a second, however many workers there are.
+    // Its cable takes 10 kB in 10 ms: 100 updates a second, however many workers there are.
+    let workload = Workload { weight_bytes: 1e3, ..steady() };
     let plan = Plan { steps: 4000, ..Plan::even(60, 1, 50.0) };
-    let found = run("ps-async", &steady(), &apart(), &plan);
+    let found = run("ps-async", &workload, &apart(), &plan);
     near(found.updates_per_second, 100.0, 0.01);
     assert!(found.server.unwrap().1 > 0.98, "{:?}", found.server);
     // A slow update instead: 1 / 25 ms.
-    let slow = Workload { apply: 25e-3, ..steady() };
+    let slow = Workload { apply: 25e-3, ..workload.clone() };
     let found = run("ps-async", &slow, &apart(), &plan);
     near(found.updates_per_second, 40.0, 0.01);
     assert_eq!(found.server.unwrap().0, "updating");
     // Two servers share the bytes: twice the capacity.
-    let found = run("ps-async", &steady(), &apart(), &Plan { servers: 2, ..plan });
+    let found = run("ps-async", &workload, &apart(), &Plan { servers: 2, ..plan });
     near(found.updates_per_second, 200.0, 0.02);
 }
 
@@ -259,13 +260,14 @@ fn steps_of_other_sizes_follow_the_timed_ones() {
 
 #[test]
 fn knee_is_where_more_workers_bring_little() {
+    // A server that makes 100 updates a second, and steps of 0.112 s: a dozen workers fill it.
+    let workload = Workload { gradient_bytes: 1e2, weight_bytes: 1e2, apply: 10e-3, ..steady() };
     let outcomes: Vec<Outcome> = [1, 2, 4, 8, 16, 32, 64]
         .map(|workers| {
             let plan = Plan { steps: 2000, ..Plan::even(workers, 1, 50.0) };
-            run("ps-async", &steady(), &apart(), &plan)
+            run("ps-async", &workload, &apart(), &plan)
         })
         .to_vec();
-    // 100 updates a second of 123 ms each: a dozen workers fill the server.
     assert_eq!(knee(&outcomes).unwrap().workers, 16);
 }
 

@@ -142,16 +142,12 @@ mod tests {
                 next += 1;
                 continue;
             }
-            look = None;
-            loop {
+            look = loop {
                 match cable.take(now) {
                     Ok(through) => ends[through] = now,
-                    Err(at) => {
-                        look = at;
-                        break;
-                    }
+                    Err(at) => break at,
                 }
-            }
+            };
         }
     }
 

@@ -304,7 +304,8 @@ proptest! {
             apply, factors: vec![1.0, 1.3], ..steady()
         };
         let network = Link { latency, bandwidth: 1e7 };
-        let cluster = Cluster { cores, per_host, network, local: Link { latency, bandwidth: 1e9 } };
+        let local = Link { latency, bandwidth: 1e9 };
+        let cluster = Cluster { cores, per_host, network, sums: None, local, wake: 0.0 };
         let plan = Plan { steps: 40, seed, ..Plan::even(workers, servers, 20.0) };
         for entry in strategies::ALL {
             let found = run(entry.name, &workload, &cluster, &plan);

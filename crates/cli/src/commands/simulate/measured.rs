@@ -133,8 +133,7 @@ impl Measured {
             means.push(mean);
             covered = covered.max(steps.iter().map(|step| step.steps).max().unwrap_or(1));
             input += steps.iter().map(|step| step.phases.input).sum::<f64>();
-            phases +=
-                steps.iter().map(|step| step.phases.input + step.phases.compute).sum::<f64>();
+            phases += steps.iter().map(|step| step.phases.input + step.phases.compute).sum::<f64>();
             let [done, updates, seconds] = steps.iter().fold([0.0; 3], |[e, n, s], step| {
                 [e + step.examples as f64, n + step.steps as f64, s + step.seconds]
             });
@@ -235,7 +234,8 @@ impl Measured {
             let (workload, own) = with(&measured, 1.0);
             let first = simulate(entry.name, &workload, &own, &plan)?;
             let thought = first.shares.exchange / first.updates_per_second;
-            let factor = (self.exchange / thought.max(f64::MIN_POSITIVE)).clamp(FACTORS.0, FACTORS.1);
+            let factor =
+                (self.exchange / thought.max(f64::MIN_POSITIVE)).clamp(FACTORS.0, FACTORS.1);
             let (workload, own) = with(&measured, factor);
             let rate = |wake: f64| -> anyhow::Result<f64> {
                 let own = Cluster { wake, ..own.clone() };

@@ -122,9 +122,10 @@ fn saturated_server_gives_its_capacity_and_no_more() {
 /// Many servers are simulated by a few that stand for them: capacity must grow all the same.
 #[test]
 fn servers_beyond_the_simulated_ones_count() {
+    let workload = Workload { weight_bytes: 1e3, ..steady() };
     for servers in [4usize, 8, 32] {
         let plan = Plan { steps: 40_000, ..Plan::even(servers * 100, servers, 50.0) };
-        let found = run("ps-async", &steady(), &apart(), &plan);
+        let found = run("ps-async", &workload, &apart(), &plan);
         near(found.updates_per_second, 100.0 * servers as f64, 0.03);
         assert_eq!(found.servers, servers);
     }
@@ -223,7 +224,8 @@ fn whoever_waits_for_others_at_a_server_must_be_woken() {
 #[test]
 fn asynchronous_workers_keep_their_turn_from_step_to_step() {
     let workload = Workload {
-        steps: vec![1e-4],
+        // Not in lockstep: then a server that takes one gradient at a time would cost one of them its turn.
+        steps: vec![0.95e-4, 1e-4, 1.05e-4],
         cold: 2.0,
         gradient_bytes: 0.0,
         weight_bytes: 0.0,

@@ -7,7 +7,7 @@
 use super::cables::{Cable, Parcel};
 use super::host::{Host, Piece, SLICE};
 use super::outcome::{Outcome, Staleness, TaskTime};
-use super::{HANDOVER, Setting};
+use super::{HANDOVER, PATIENCE, Setting};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -371,9 +371,21 @@ impl<'a, 'b> Engine<'a, 'b> {
         let network = self.setting.cluster.network;
         for server in 0..servers {
             if self.host_of_server(server) == host {
-                // It is copied; the server wakes, and will wake the worker.
-                let job = Job::Take { server, worker }.encode(self.workers.len());
-                let seconds = 2.0 * self.setting.cluster.local.latency;
+                // It is copied; the server wakes, and will wake the worker. It keeps its core from one to the
+                // other if nobody can make it wait for longer than it looks on.
+                let apply = self.applying();
+                let at_once = apply <= PATIENCE;
+                let job = if at_once {
+                    Job::Apply { server, worker }
+                } else {
+                    Job::Take { server, worker }
+                };
+                if at_once {
+                    self.servers[server].worked += apply;
+                }
+                let seconds =
+                    2.0 * self.setting.cluster.local.latency + if at_once { apply } else { 0.0 };
+                let job = job.encode(self.workers.len());
                 let handover = HANDOVER;
                 self.work(host, Piece { job, seconds, handover, threads: 1.0, first: true });
                 continue;
@@ -447,12 +459,17 @@ impl<'a, 'b> Engine<'a, 'b> {
         self.serve(server);
     }
 
+    /// Seconds of a server's core for one gradient.
+    fn applying(&self) -> f64 {
+        self.setting.workload.apply / self.servers.len() as f64 / self.behind
+    }
+
     fn serve(&mut self, server: usize) {
         if self.servers[server].busy {
             return;
         }
         let Some(worker) = self.servers[server].queue.pop_front() else { return };
-        let seconds = self.setting.workload.apply / self.servers.len() as f64 / self.behind;
+        let seconds = self.applying();
         self.servers[server].busy = true;
         self.servers[server].worked += seconds;
         let host = self.host_of_server(server);

@@ -21,9 +21,11 @@ use crate::oracle::Link;
 use crate::random::Random;
 use serde::{Deserialize, Serialize};
 
-/// Seconds lost when a core goes from one waiting task to the next: a task that waits for a message looks for
-/// 5 us before it gives its core away (the production transport's patience), and the switch takes some 3 us.
-const HANDOVER: f64 = 8e-6;
+/// Seconds that a task which waits for a message looks for it before it gives its core away: the production
+/// transport's patience.
+const PATIENCE: f64 = 5e-6;
+/// Seconds lost when a core goes from one waiting task to the next: the patience, and some 3 us for the switch.
+const HANDOVER: f64 = PATIENCE + 3e-6;
 
 /// A part of the gradient, and when the backward pass has finished it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

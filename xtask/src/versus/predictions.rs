@@ -208,7 +208,9 @@ impl Bench {
         if !records.is_dir() {
             let (from, to) = (folder.to_string_lossy(), records.to_string_lossy());
             self.paceline.json(&["data", "synth", "photos", &from, "--per-class", "14"])?;
-            self.paceline.json(&["prepare", &from, &to, "--size", "224", "--shards", "2"])?;
+            let split = ["--split", "validation=0.1"];
+            let words = ["prepare", &from, &to, "--size", "224", "--shards", "2"];
+            self.paceline.json(&[&words[..], &split].concat())?;
         }
         Ok(records)
     }

@@ -99,6 +99,10 @@ fn keep(root: &Path, part: &str, report: &Value) -> anyhow::Result<()> {
     }
     writeln!(
         body,
+        "- Arrow on time after 10 runs: 94 % here, 96 % published. What its paper leaves open moves that between 92 and 96 % in 20 to 50 searches (values or their logarithms, the order of processor kinds, 50 or 101 trees, leaves of 2 to 20 rows, 2 or 3 first runs): six of the jobs are missed in most of them."
+    )?;
+    writeln!(
+        body,
         "- Arrow and CherryPick are our implementations from the papers; eight application names make wide intervals, `advise evaluate --json` has them. A share of 107 jobs has a standard error of 2 % where it is 95 %, of 5 % where it is 60 %."
     )?;
     if let Some(speed) = read("speed")? {
@@ -260,13 +264,15 @@ fn blind(body: &mut String, nested: &Value) -> anyhow::Result<()> {
         |name: &str| format!("{:.3} / {:.3}", number(&found[name][0]), number(&found[name][1]));
     writeln!(
         body,
-        "- The multi-node figures were seen while our own method was designed. Chosen again blindly, its constants on one half of the applications and the figures from the other ({} tunings, {} ways of halving, after 6 / 15 runs): {}; constants in use, same jobs: {}; best by looking: {}; worst: {}.",
+        "- The multi-node figures were seen while our own method was designed. Chosen again blindly, its constants on one half of the applications and the figures from the other ({} tunings, {} ways of halving, after 6 / 15 runs): {}; constants in use, same jobs: {}; best by looking: {}; worst: {}. Chosen on the single-node set, which shares neither clusters nor sizes with these jobs: {}{}.",
         found["tunings"],
         found["splits"],
         pair("chosen"),
         pair("in_use"),
         pair("best_by_looking"),
-        pair("worst")
+        pair("worst"),
+        pair("chosen_elsewhere"),
+        if found["elsewhere_agrees"] == true { ", the constants in use" } else { "" }
     )?;
     Ok(())
 }

@@ -339,7 +339,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         let piece = Piece {
             job: Job::Step { worker }.encode(self.workers.len()),
             seconds: computing + copies,
-            handover: HANDOVER + (workload.cold - 1.0) * computing,
+            handover: workload.handover(computing),
             threads,
             first: goes_on && host == self.host_of_server(0),
         };

@@ -26,6 +26,9 @@ use serde::{Deserialize, Serialize};
 const PATIENCE: f64 = 5e-6;
 /// Seconds lost when a core goes from one waiting task to the next: the patience, and some 3 us for the switch.
 const HANDOVER: f64 = PATIENCE + 3e-6;
+/// Seconds at most to fill a core's own caches anew: 2 MB at 4 GB/s. However long a step, it is well below the
+/// slice that a task then has for its work.
+const REFILL: f64 = 0.5e-3;
 
 /// A part of the gradient, and when the backward pass has finished it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -83,6 +86,11 @@ impl Workload {
         }
         let fixed = self.fixed.min(sample) / sample;
         fixed + (1.0 - fixed) * examples / self.examples
+    }
+
+    /// Seconds that a step of `seconds` loses when its core was another's meanwhile.
+    fn handover(&self, seconds: f64) -> f64 {
+        HANDOVER + ((self.cold - 1.0) * seconds).min(REFILL)
     }
 
     /// Along the lines between timed sizes, and on from the outermost two; in proportion below the smallest

@@ -300,10 +300,11 @@ proptest! {
     fn any_cluster_ends_with_sound_figures(
         workers in 1usize..12, servers in 1usize..4, per_host in 1usize..20, cores in 1.0..5.0f64,
         latency in 0.0..1e-2f64, megabytes in 0.0..5.0f64, apply in 0.0..0.05f64, seed in 0u64..99,
+        cold in 1.0..3.0f64,
     ) {
         let workload = Workload {
             steps: vec![0.01, 0.02, 0.5], gradient_bytes: megabytes * 1e6, weight_bytes: megabytes * 1e6,
-            apply, factors: vec![1.0, 1.3], ..steady()
+            apply, cold, factors: vec![1.0, 1.3], ..steady()
         };
         let network = Link { latency, bandwidth: 1e7 };
         let local = Link { latency, bandwidth: 1e9 };

@@ -7,7 +7,7 @@ use super::{
     staging::{Staging, local_path, without_weights},
 };
 use crate::failure::{Exit, usage};
-use crate::terminal::{Table, Terminal};
+use crate::terminal::{Table, Terminal, Unit};
 use crate::units::show_seconds;
 use anyhow::Context;
 use measured::Measured;
@@ -93,6 +93,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let mut staging = Staging::default();
     let run = staging.input(&args.run, &without_weights)?;
+    // Timing a large model's steps takes a while.
+    let counts = counts(args.workers);
+    let bar = terminal.progress(
+        "timing its model here, then simulating",
+        Some(counts.len() as u64),
+        Unit::Items("numbers of workers"),
+    );
     let mut measured = Measured::read(&run, !args.no_measure)?;
     let strategy = match (&args.strategy, strategies::find(&measured.strategy)) {
         (Some(name), _) => strategies::find(name)?,
@@ -120,10 +127,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let calibrated = measured.calibrate(&mut cluster)?;
     let batch = args.batch_size.unwrap_or(measured.batch);
     let mut outcomes = Vec::new();
-    for workers in counts(args.workers) {
+    for workers in counts {
         let plan = plan(args, strategy, workers, batch)?;
         outcomes.push(simulate(strategy.name, &measured.workload, &cluster, &plan)?);
+        bar.set(outcomes.len() as u64);
     }
+    drop(bar);
     print(terminal, strategy, &outcomes)?;
     let mut doubts = measured.doubts(strategy, &cluster, args.workers, batch);
     if args.strategy.is_none() && strategy.name != measured.strategy {

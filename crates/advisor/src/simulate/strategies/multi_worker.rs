@@ -42,9 +42,8 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
             if host.len() == 1 && threads <= cluster.cores {
                 ends[first] = host[0];
             } else {
-                let cold = workload.cold - 1.0;
                 let pieces: Vec<(f64, f64)> =
-                    host.iter().map(|&own| (own, HANDOVER + cold * own)).collect();
+                    host.iter().map(|&own| (own, workload.handover(own))).collect();
                 let found = together(cluster.cores, threads, &pieces);
                 ends[first..first + host.len()].copy_from_slice(&found);
             }

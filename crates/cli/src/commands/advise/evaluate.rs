@@ -103,7 +103,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         complete_jobs_only: single,
     };
     if let Some(splits) = args.nested {
-        return nested(terminal, &set, &settings, splits.max(1));
+        let half = if single { Half::MultiNode } else { Half::SingleNode };
+        let other = RecordedSet::read(&folder, half, Prices::OnDemand)?;
+        return nested(terminal, [&set, &other], &settings, splits.max(1));
     }
     let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
     for entry in entries {
@@ -131,13 +133,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 /// Figures of our own method with constants chosen blindly.
 fn nested(
     terminal: &Terminal,
-    set: &RecordedSet,
+    [set, other]: [&RecordedSet; 2],
     settings: &Settings,
     splits: usize,
 ) -> anyhow::Result<Exit> {
     let bar = terminal.progress("tunings", None, Unit::Items("replays"));
     let done = AtomicU64::new(0);
-    let found = evaluate_nested(set, settings, splits, &|| {
+    let found = evaluate_nested(set, other, settings, splits, &|| {
         bar.set(done.fetch_add(1, Ordering::Relaxed) + 1);
     })?;
     terminal.data(format!(
@@ -147,6 +149,7 @@ fn nested(
     let mut table = Table::new(["constants", "n=6", "n=15"]);
     for (name, [six, fifteen]) in [
         ("chosen on the other half", found.chosen),
+        ("chosen on the other set", found.chosen_elsewhere),
         ("in use", found.in_use),
         ("best by looking", found.best_by_looking),
         ("worst", found.worst),

@@ -10,7 +10,7 @@
 //! A message lies on two cables, its sender's outward and its receiver's inward, and is there when it has come
 //! through both.
 
-use std::cmp::Ordering;
+use super::due::Due;
 use std::collections::BinaryHeap;
 
 /// What a message asks of a cable.
@@ -22,35 +22,13 @@ pub(super) struct Parcel {
     pub(super) weight: f64,
 }
 
-/// A message on one cable: when the cable's own clock shows `end`, it is through.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Share {
-    end: f64,
-    weight: f64,
-    message: usize,
-}
-
-impl Eq for Share {}
-
-impl Ord for Share {
-    /// The earliest end is the greatest, so that a heap yields it first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.end.total_cmp(&self.end).then_with(|| other.message.cmp(&self.message))
-    }
-}
-
-impl PartialOrd for Share {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// One direction of a host's cable. Its clock shows the seconds of the whole cable that a message of weight one on it
 /// has had so far: it runs at one over the sum of the weights, so neither a new message nor a finished one changes
 /// what is known of the others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cable {
-    shares: BinaryHeap<Share>,
+    /// Messages with their weights: when the cable's own clock shows a message's time, it is through.
+    shares: BinaryHeap<Due<f64>>,
     /// Of all messages on it.
     weights: f64,
     clock: f64,
@@ -83,7 +61,8 @@ impl Cable {
         self.advance(now);
         let Parcel { seconds, weight } = parcel;
         self.weights += weight;
-        self.shares.push(Share { end: self.clock + seconds / weight, weight, message });
+        let end = self.clock + seconds / weight;
+        self.shares.push(Due { at: end, number: message as u64, what: weight });
         self.agree()
     }
 
@@ -92,11 +71,11 @@ impl Cable {
         self.advance(now);
         self.look = None;
         match self.shares.peek() {
-            Some(first) if first.end <= self.clock + HAIR => {
-                let Share { weight, message, .. } = *first;
+            Some(first) if first.at <= self.clock + HAIR => {
+                let Due { what: weight, number, .. } = *first;
                 self.shares.pop();
                 self.weights -= weight;
-                Ok(message)
+                Ok(number as usize)
             }
             _ => Err(self.agree()),
         }
@@ -104,7 +83,7 @@ impl Cable {
 
     fn agree(&mut self) -> Option<f64> {
         let first = self.shares.peek()?;
-        let left = (first.end - self.clock).max(0.0) * self.weights;
+        let left = (first.at - self.clock).max(0.0) * self.weights;
         let at = (self.at + left).max(self.at.next_up());
         if self.look.is_none_or(|look| at < look) {
             self.look = Some(at);

@@ -5,10 +5,10 @@
 //! one gradient at a time.
 
 use super::cables::{Cable, Parcel};
+use super::due::Due;
 use super::host::{Host, Piece, SLICE};
 use super::outcome::{Outcome, Staleness, TaskTime};
 use super::{HANDOVER, PATIENCE, Setting};
-use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// When servers answer.
@@ -60,28 +60,6 @@ struct Message {
 enum What {
     Gradient { server: usize, worker: usize },
     Weights { worker: usize },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Timed {
-    at: f64,
-    /// Events at the same time happen in the order in which they were made.
-    number: u64,
-    event: Event,
-}
-
-impl Eq for Timed {}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.at.total_cmp(&self.at).then_with(|| other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 /// A task's piece of work on its host.
@@ -154,7 +132,8 @@ pub(super) struct Engine<'a, 'b> {
     setting: &'a mut Setting<'b>,
     mode: Mode,
     now: f64,
-    events: BinaryHeap<Timed>,
+    /// Those of the same time happen in the order in which they were made.
+    events: BinaryHeap<Due<Event>>,
     number: u64,
     hosts: Vec<Host>,
     outward: Vec<Cable>,
@@ -230,7 +209,7 @@ impl<'a, 'b> Engine<'a, 'b> {
 
     fn after(&mut self, at: f64, event: Event) {
         self.number += 1;
-        self.events.push(Timed { at, number: self.number, event });
+        self.events.push(Due { at, number: self.number, what: event });
     }
 
     fn work(&mut self, host: usize, piece: Piece) {
@@ -253,7 +232,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         for worker in 0..self.workers.len() {
             self.begin(worker);
         }
-        while let Some(Timed { at, event, .. }) = self.events.pop() {
+        while let Some(Due { at, what: event, .. }) = self.events.pop() {
             self.now = at;
             match event {
                 Event::Host { host, generation } => {

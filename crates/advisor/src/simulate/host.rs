@@ -6,7 +6,7 @@
 //! under a scheduler that owes most to those that used least. Whoever had to wait pays for the
 //! handover: the core's caches are full of another's data.
 
-use std::cmp::Ordering;
+use super::due::Due;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// Seconds until a core may be taken from a task that does not give it up: one tick of most Linux kernels
@@ -28,36 +28,13 @@ pub(super) struct Piece {
     pub(super) first: bool,
 }
 
-/// A piece on its cores until its slice or its work ends.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Running {
-    until: f64,
-    /// Pieces that end together do so in the order in which they got their cores.
-    number: u64,
-    piece: Piece,
-}
-
-impl Eq for Running {}
-
-impl Ord for Running {
-    /// The earliest end is the greatest, so that a heap yields it first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.until.total_cmp(&self.until).then_with(|| other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Running {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// One host.
 #[derive(Debug)]
 pub(super) struct Host {
     cores: f64,
     free: f64,
-    running: BinaryHeap<Running>,
+    /// Until their slices or their work end. Pieces that end together do so in the order in which they got their cores.
+    running: BinaryHeap<Due<Piece>>,
     waiting: VecDeque<Piece>,
     number: u64,
     /// Raised with every change: older predictions of the next end are void.
@@ -106,7 +83,7 @@ impl Host {
         self.number += 1;
         self.free -= piece.threads;
         let until = now + piece.seconds.min(SLICE);
-        self.running.push(Running { until, number: self.number, piece });
+        self.running.push(Due { at: until, number: self.number, what: piece });
     }
 
     /// Gives free cores to those that wait. Whoever ended a piece of work may begin another one first.
@@ -122,13 +99,13 @@ impl Host {
 
     /// When something happens next if nothing is started until then.
     pub(super) fn next_end(&self) -> Option<f64> {
-        self.running.peek().map(|running| running.until)
+        self.running.peek().map(|running| running.at)
     }
 
     /// The next end of a slice or of a piece; answers whose piece is done, if one is: then its core is free until
     /// somebody is admitted.
     pub(super) fn finish(&mut self, now: f64) -> Option<u64> {
-        let Running { piece, .. } = self.running.pop()?;
+        let Due { what: piece, .. } = self.running.pop()?;
         self.generation += 1;
         self.free += piece.threads;
         if self.running.is_empty() {

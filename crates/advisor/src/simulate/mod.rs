@@ -9,6 +9,7 @@
 //! order in which the backward pass finishes them, each a ring or a tree.
 
 mod cables;
+mod due;
 mod engine;
 mod host;
 mod outcome;

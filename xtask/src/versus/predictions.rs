@@ -182,7 +182,7 @@ impl Bench {
             all.push((part, serde_json::from_str(&text)?));
         }
         let mut body = String::new();
-        let intro = "Tasks are processes of one thread each on this machine, more of them than it has cores in many cases; or network namespaces on cables shaped with `tc`. Simulator: `paceline simulate` from a run of fewer workers (in brackets), made just before. Real runs: mean of two, on cables one, without evaluations.";
+        let intro = "Tasks are processes of one thread each on this machine, more of them than it has cores in many cases; or network namespaces on cables shaped with `tc`. Simulator: `paceline simulate` from a run of fewer workers (in brackets), made just before. Real runs: mean of two, on cables one, without evaluations. A machine that others slow down between a prediction and its run shows as an error here: lenet-512 gave 11 and 19 % beside busy neighbours, 4 % without.";
         table(&mut body, intro, all.iter().map(|(part, rows)| (*part, &*rows.simulator)))?;
         let intro = "\nOracle: `paceline advise parallel` from layer times, shared cores and sums measured here and, on cables, what `paceline check` found; no run at all. Data parallelism beside real multi-worker runs.";
         table(&mut body, intro, all.iter().map(|(part, rows)| (*part, &*rows.oracle)))?;

@@ -50,10 +50,8 @@ pub struct Workload {
     /// Share of their time that went into input, 0 to 1.
     #[serde(default)]
     pub input: f64,
-    /// Seconds of a step that it takes whatever its batch, where nothing better is known.
-    pub fixed: f64,
-    /// Something better: seconds of steps of several sizes, `(examples, seconds)` by rising size, timed anywhere. Only
-    /// their ratios count.
+    /// Seconds of steps of several sizes, `(examples, seconds)` by rising size, timed anywhere. Only their ratios
+    /// count; without two of them, a step takes its time in proportion to its examples.
     #[serde(default)]
     pub sizes: Vec<(f64, f64)>,
     /// Threads of the worker that was measured.
@@ -80,13 +78,12 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// How much longer than a measured step of `sample` seconds one of `examples` takes.
-    fn scale(&self, examples: f64, sample: f64) -> f64 {
-        if self.sizes.len() > 1 {
-            return self.seconds_of(examples) / self.seconds_of(self.examples);
+    /// How much longer than a measured step one of `examples` takes.
+    fn scale(&self, examples: f64) -> f64 {
+        if self.sizes.len() < 2 {
+            return examples / self.examples;
         }
-        let fixed = self.fixed.min(sample) / sample;
-        fixed + (1.0 - fixed) * examples / self.examples
+        self.seconds_of(examples) / self.seconds_of(self.examples)
     }
 
     /// Seconds that a step of `seconds` loses when its core was another's meanwhile.
@@ -249,7 +246,7 @@ impl Setting<'_> {
         // Beside each other, the longer one counts.
         let beside = workload.input.max(1.0 - workload.input);
         let sample = sample * if hidden { beside } else { 1.0 };
-        let seconds = sample * workload.scale(plan.share(worker), sample);
+        let seconds = sample * workload.scale(plan.share(worker));
         // Amdahl, from the threads measured to those used.
         let cost = |threads: f64| (1.0 - workload.parallel) + workload.parallel / threads;
         seconds * crowding * factors[worker] * cost(threads) / cost(workload.threads)
@@ -320,7 +317,6 @@ fn check(
         range(what, found, found > 0.0, ABOVE)?;
     }
     let not_negative = [
-        ("the fixed time of a step", workload.fixed),
         ("the size of the gradient", workload.gradient_bytes),
         ("the size of the weights", workload.weight_bytes),
         ("the time of an update", workload.apply),

@@ -12,7 +12,6 @@ fn steady() -> Workload {
         steps: vec![0.1],
         examples: 50.0,
         input: 0.0,
-        fixed: 0.0,
         sizes: Vec::new(),
         threads: 1.0,
         parallel: 1.0,
@@ -240,7 +239,9 @@ fn asynchronous_workers_keep_their_turn_from_step_to_step() {
 
 #[test]
 fn smaller_shares_cost_less_but_never_less_than_the_fixed_part() {
-    let workload = Workload { fixed: 0.02, gradient_bytes: 0.0, ..steady() };
+    // A fifth of a step of 50 examples does not depend on them.
+    let sizes = vec![(25.0, 0.06), (50.0, 0.1)];
+    let workload = Workload { sizes, gradient_bytes: 0.0, ..steady() };
     let network = Link { latency: 0.0, bandwidth: 1e9 };
     let cluster = Cluster { network, ..apart() };
     let found = run("multi-worker", &workload, &cluster, &Plan::even(5, 0, 10.0));

@@ -103,15 +103,9 @@ fn sums(session: &Session, tasks: &[TaskId]) -> Result<Option<Sums>, SessionErro
     let rank = workers.iter().position(|worker| *worker == me);
     let (Some(rank), true) = (rank, workers.len() > 1) else { return Ok(None) };
     let wait = Wait::within(PATIENCE, "measuring sums").unless(session.interrupted());
-    let mut links: Vec<Option<Link>> = Vec::new();
-    for (other, task) in workers.iter().enumerate() {
-        links.push(match other.cmp(&rank) {
-            std::cmp::Ordering::Less => Some(session.connect(*task, SUMS, &wait)?),
-            std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Greater => Some(session.accept(*task, SUMS, &wait)?),
-        });
-    }
-    let mut group = Group::new(rank, links);
+    let connect = |task| session.connect(task, SUMS, &wait);
+    let accept = |task| session.accept(task, SUMS, &wait);
+    let mut group = Group::among(rank, &workers, connect, accept)?;
     let few = time(&mut group, FEW, &wait)?;
     // All must agree on how often: by everybody's times.
     let mut sum = [few];

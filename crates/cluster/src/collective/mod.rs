@@ -59,6 +59,26 @@ impl Group {
         Self { rank, size, buckets: Buckets::new(Arc::clone(&core)), core }
     }
 
+    /// Links this task to all others of a group and forms it. Of every two the lower rank listens, so that nobody
+    /// waits for somebody who waits for it.
+    ///
+    /// # Errors
+    /// Those of `connect` and `accept`.
+    ///
+    /// # Panics
+    /// If `rank` is none of the tasks.
+    pub fn among<E>(
+        rank: usize,
+        tasks: &[TaskId],
+        connect: impl FnMut(TaskId) -> Result<Link, E>,
+        accept: impl FnMut(TaskId) -> Result<Link, E>,
+    ) -> Result<Self, E> {
+        let lower = tasks[..rank].iter().copied().map(connect).map(|link| link.map(Some));
+        let higher = tasks[rank + 1..].iter().copied().map(accept).map(|link| link.map(Some));
+        let links = lower.chain([Ok(None)]).chain(higher).collect::<Result<Vec<_>, E>>()?;
+        Ok(Self::new(rank, links))
+    }
+
     /// Which rank this is.
     #[must_use]
     pub fn rank(&self) -> usize {

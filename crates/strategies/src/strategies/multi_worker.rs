@@ -124,23 +124,17 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     })])
 }
 
-/// Links to all workers of the present generation: the lower rank listens.
+/// Links to all workers of the present generation.
 fn join(seat: &dyn Seat) -> Result<Group, StrategyError> {
     let workers = seat.workers();
     let me = seat.me();
     let rank = workers.iter().position(|worker| *worker == me);
     let rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
     let wait = Wait::within(CONNECT, "connecting to the other workers").unless(seat.alarm());
-    let failed = |error| StrategyError::explain(error, seat, 0);
-    let mut links = Vec::with_capacity(workers.len());
-    for worker in &workers[..rank] {
-        links.push(Some(seat.connect(*worker, WORKERS_CHANNEL, &wait).map_err(failed)?));
-    }
-    links.push(None);
-    for worker in &workers[rank + 1..] {
-        links.push(Some(seat.accept(*worker, WORKERS_CHANNEL, &wait).map_err(failed)?));
-    }
-    Ok(Group::new(rank, links))
+    let connect = |worker| seat.connect(worker, WORKERS_CHANNEL, &wait);
+    let accept = |worker| seat.accept(worker, WORKERS_CHANNEL, &wait);
+    Group::among(rank, &workers, connect, accept)
+        .map_err(|error| StrategyError::explain(error, seat, 0))
 }
 
 impl Worker {

@@ -152,7 +152,6 @@ impl Measured {
             steps: samples,
             examples: examples / tasks_seen,
             input: input / phases,
-            fixed: 0.0,
             sizes: Vec::new(),
             threads: plan.threads.max(1) as f64,
             parallel: 1.0,
@@ -241,43 +240,25 @@ impl Measured {
                 let own = Cluster { wake, ..own.clone() };
                 Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
             };
-            let (mut low, mut high) = WAKES;
-            if rate(low)? > self.examples_per_second && rate(high)? < self.examples_per_second {
-                while high / low > 1.01 {
-                    let middle = (low * high).sqrt();
-                    if rate(middle)? > self.examples_per_second {
-                        low = middle;
-                    } else {
-                        high = middle;
-                    }
-                }
-                (cluster.local, cluster.wake) = (own.local, high);
+            let too_fast = |wake: f64| Ok(rate(wake)? > self.examples_per_second);
+            if too_fast(WAKES.0)? && rate(WAKES.1)? < self.examples_per_second {
+                (cluster.local, cluster.wake) = (own.local, between(WAKES, 1.01, too_fast)?);
                 self.workload = workload;
                 return Ok(Some(factor));
             }
         }
-        let (mut low, mut high) = FACTORS;
-        let fastest = rate(low)?;
-        if fastest < self.examples_per_second {
-            high = low;
-        }
-        while high / low > 1.001 {
-            let middle = (low * high).sqrt();
-            if rate(middle)? > self.examples_per_second {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        if high == FACTORS.0 {
+        let fastest = rate(FACTORS.0)?;
+        let factor = if fastest < self.examples_per_second {
             // Faster than free messages allow: the steps were measured while cores were shared.
             let factor = fastest / self.examples_per_second;
             measured.steps.iter_mut().for_each(|seconds| *seconds *= factor);
-            measured.fixed *= factor;
-        }
-        let (workload, own) = with(&measured, high);
+            FACTORS.0
+        } else {
+            between(FACTORS, 1.001, |factor| Ok(rate(factor)? > self.examples_per_second))?
+        };
+        let (workload, own) = with(&measured, factor);
         (self.workload, cluster.local) = (workload, own.local);
-        Ok(Some(high))
+        Ok(Some(factor))
     }
 
     /// Where the simulation leaves what was measured.
@@ -354,6 +335,23 @@ fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
         workload.apply *= sent / workload.gradient_bytes;
         (workload.gradient_bytes, workload.weight_bytes) = (sent, received);
     }
+}
+
+/// The number between two at which `below` ceases to hold, to that ratio.
+fn between(
+    (mut low, mut high): (f64, f64),
+    ratio: f64,
+    below: impl Fn(f64) -> anyhow::Result<bool>,
+) -> anyhow::Result<f64> {
+    while high / low > ratio {
+        let middle = (low * high).sqrt();
+        if below(middle)? {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(high)
 }
 
 /// Times the run's model here for what no run says: what steps of other sizes take, what threads bring, what

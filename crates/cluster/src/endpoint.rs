@@ -7,7 +7,7 @@
 
 use crate::TaskId;
 use crate::error::{LinkError, Refusal};
-use crate::frame::Peer;
+use crate::frame::{Peer, glance};
 use crate::handshake::{self, Deadlined, Hello, Purpose, Security, ShakeError, Wire};
 use crate::key::ClusterKey;
 use crate::link::{Link, Wait};
@@ -224,10 +224,17 @@ impl Endpoint {
                     waited: began.elapsed(),
                 });
             }
-            let moment = left.min(Duration::from_millis(20));
+            let moment = left.min(glance(began.elapsed()));
             let waited = self.shared.arrived.wait_timeout(arrivals, moment);
             arrivals = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Makes those who wait for arrivals look at their flags.
+    pub fn nudge(&self) {
+        // With the lock, so that nobody is between looking and waiting.
+        let _arrivals = self.shared.lock();
+        self.shared.arrived.notify_all();
     }
 
     /// Drops those who wait and are no longer wanted, such as links of an earlier generation.

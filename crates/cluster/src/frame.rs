@@ -17,8 +17,15 @@ pub(crate) const HEAD: usize = 24;
 /// Stands in every head: a stream that lost its place is noticed, not interpreted.
 const MARK: [u8; 3] = *b"PL1";
 
-/// How often a waiting thread looks at its flag.
+/// How often a waiting thread looks at its flag: seldom where it has waited long, for each look takes a moment from those who
+/// compute.
 const GLANCE: Duration = Duration::from_millis(20);
+const RARE_GLANCE: Duration = Duration::from_millis(200);
+
+/// How long to wait for something before looking at a flag again, after having waited for it that long.
+pub(crate) fn glance(waited: Duration) -> Duration {
+    waited.clamp(GLANCE, RARE_GLANCE)
+}
 
 /// How long a send may stand still unless told otherwise.
 const STALL: Duration = Duration::from_secs(30);
@@ -283,7 +290,7 @@ impl<I: Inlet> FramedReceiver<I> {
         if now >= self.deadline {
             return Err(self.peer.timed_out(&self.phase, now - self.began));
         }
-        let moment = GLANCE.min(self.deadline - now);
+        let moment = glance(now - self.began).min(self.deadline - now);
         self.inlet.wait(moment).map_err(|cause| self.peer.lost(&self.phase, cause))
     }
 

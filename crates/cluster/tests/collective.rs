@@ -171,6 +171,47 @@ fn shared_buffers_and_parts_of_them_add_up_in_any_mixture() {
 }
 
 #[test]
+fn numbers_that_lie_open_are_summed_without_being_changed() {
+    let (length, rounds) = (10_007, 60);
+    for size in 2..=4 {
+        let results = run(size, Carrier::Shared, |mut group| {
+            let rank = group.rank();
+            let share = |group: &mut Group| group.buffer(length, &soon("sharing")).unwrap();
+            let mut places = [share(&mut group), share(&mut group)];
+            let elsewhere = vec![0.0; length];
+            assert!(group.is_open(&places[0]) && group.is_open(&places[1][100..200]));
+            assert!(!group.is_open(&elsewhere));
+            let mut last = Vec::new();
+            for round in 0..rounds {
+                // In turns, and overwritten at once: a rank that still read the round before would show.
+                let [place, other] = &mut places;
+                place.copy_from_slice(&numbers(rank, length, round));
+                let mut sums = vec![f32::NAN; length];
+                let mut trailer = [1.0, rank as f64];
+                let store = |range: std::ops::Range<usize>, part: &[f32], trailer: &[f64]| {
+                    assert_eq!(trailer, [size as f64, (size * (size - 1) / 2) as f64]);
+                    sums[range].copy_from_slice(part);
+                    if rank as u64 == round % 3 {
+                        thread::yield_now();
+                    }
+                };
+                group.sum_open(place, &mut trailer, &soon("adding up"), store).unwrap();
+                assert!(bits(place) == bits(&numbers(rank, length, round)), "round {round}");
+                let mut again = numbers(rank, length, round);
+                if round % 7 == 0 {
+                    group.all_reduce(&mut again, &soon("adding up")).unwrap();
+                    assert!(bits(&again) == bits(&sums), "the same sums as elsewhere");
+                }
+                std::mem::swap(place, other);
+                last = sums;
+            }
+            last
+        });
+        assert_sums(&results, size, length, rounds - 1);
+    }
+}
+
+#[test]
 fn trailers_longer_than_fit_in_a_note_add_up() {
     for carrier in Carrier::ALL {
         run(3, carrier, |mut group| {

@@ -185,13 +185,10 @@ impl LeNet {
                     let framed = part(&image, kernel::IMAGE);
                     let range = number * SIDE * SIDE..(number + 1) * SIDE * SIDE;
                     match pixels {
-                        Pixels::Bytes(values) => kernel::frame(
-                            values[range].iter().map(|&byte| f32::from(byte) * BYTE),
-                            framed,
-                        ),
-                        Pixels::Floats(floats) => {
-                            kernel::frame(floats[range].iter().copied(), framed);
+                        Pixels::Bytes(bytes) => {
+                            kernel::frame(&bytes[range], framed, |byte| f32::from(byte) * BYTE);
                         }
+                        Pixels::Floats(floats) => kernel::frame(&floats[range], framed, |it| it),
                     }
                     isa.run(Forward {
                         image: framed,

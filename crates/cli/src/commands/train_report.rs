@@ -149,7 +149,7 @@ pub(super) enum Report {
 
 /// A bar is drawn no more often than this. Every report wakes the process that started the tasks, on a core
 /// that one of them needs: for each step of a small model that would be several per cent of its time.
-const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// When this process last told how far it is.
 static PROGRESSED: Mutex<Option<Instant>> = Mutex::new(None);
 

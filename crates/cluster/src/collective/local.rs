@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use super::arena::{Arena, Note, RIDERS, SLOT, SMALL};
-use super::number::{Number, add, add_both, bytes, bytes_mut};
+use super::number::{Number, add, add_both, bytes, bytes_mut, sum_of};
 use crate::error::LinkError;
 use crate::frame::Peer;
 use crate::link::Wait;
@@ -67,13 +67,13 @@ impl Local {
         Self {
             rank,
             own,
+            patience: Patience::among(others.len() + 1),
             others,
             buffers: Vec::new(),
             next_buffer: 0,
             operation: 0,
             posted: 0,
             summed: 0,
-            patience: Patience::new(),
             moved: 0,
         }
     }
@@ -147,6 +147,50 @@ impl Local {
             return Ok(());
         }
         self.through_slots(data, wait)
+    }
+
+    /// Sums numbers of a shared buffer into neither: hands the sums to `each`, a block that is still in the
+    /// first-level cache at a time. All ranks meet once and then read each other's.
+    pub(super) fn sum_open(
+        &mut self,
+        data: &[f32],
+        trailer: &mut [f64],
+        wait: &Wait<'_>,
+        mut each: impl FnMut(Range<usize>, &[f32], &[f64]),
+    ) -> Result<(), LinkError> {
+        assert!(trailer.len() <= RIDERS, "more riders than there is room for");
+        let length = size_of_val(data);
+        let place = self.locate(data);
+        assert!(place.is_some(), "numbers in a shared buffer");
+        self.announce(length, place, trailer);
+        self.post_and_meet(wait)?;
+        self.compare_notes(length)?;
+        self.sum_trailers(trailer);
+        self.moved += length as u64;
+        let starts = self.places(length)?;
+        let part = |rank: usize, range: &Range<usize>| {
+            let start: *mut f32 = starts[rank];
+            // SAFETY: `place` has checked that the numbers lie in their buffer; its owner leaves them alone until
+            // everybody has come to a later collective.
+            unsafe { std::slice::from_raw_parts(start.add(range.start), range.len()) }
+        };
+        let mut sums = [0.0; BLOCK];
+        for at in (0..data.len()).step_by(BLOCK) {
+            let range = at..data.len().min(at + BLOCK);
+            let sums = &mut sums[..range.len()];
+            // In order of rank, so that all ranks get the same bits.
+            sum_of(sums, part(0, &range), part(1, &range));
+            for rank in 2..self.size() {
+                add(sums, part(rank, &range));
+            }
+            each(range, sums, trailer);
+        }
+        Ok(())
+    }
+
+    /// Whether the numbers lie in a shared buffer.
+    pub(super) fn is_open(&self, data: &[f32]) -> bool {
+        self.locate(data).is_some()
     }
 
     /// Says what this rank's part in the next operation is.
@@ -301,14 +345,7 @@ impl Local {
 
     /// Sums where the numbers lie.
     fn direct(&mut self, length: usize, wait: &Wait<'_>) -> Result<(), LinkError> {
-        let mut starts = Vec::with_capacity(self.size());
-        for rank in 0..self.size() {
-            let note = self.arena(rank).note(self.operation);
-            let number = note.buffer.load(Relaxed).wrapping_sub(1);
-            let offset = usize::try_from(note.offset.load(Relaxed)).unwrap_or(usize::MAX);
-            let start = self.place(rank, number, offset, length);
-            starts.push(start.ok_or_else(|| self.nonsense(rank))?);
-        }
+        let starts = self.places(length)?;
         let share = share(length / 4, self.rank, self.size());
         // SAFETY: `place` has checked that all places lie in their buffers; their owners are in this
         // operation and leave them alone until everybody has summed; shares of ranks do not overlap.
@@ -316,6 +353,17 @@ impl Local {
         self.summed += 1;
         self.own.control().summed.set(self.summed);
         self.meet(|arena| &arena.control().summed, self.summed, wait)
+    }
+
+    /// Where everybody's numbers of this operation lie, `length` bytes each, in order of rank.
+    fn places(&self, length: usize) -> Result<Vec<*mut f32>, LinkError> {
+        let place = |rank: usize| {
+            let note = self.arena(rank).note(self.operation);
+            let number = note.buffer.load(Relaxed).wrapping_sub(1);
+            let offset = usize::try_from(note.offset.load(Relaxed)).unwrap_or(usize::MAX);
+            self.place(rank, number, offset, length).ok_or_else(|| self.nonsense(rank))
+        };
+        (0..self.size()).map(place).collect()
     }
 
     /// A place in a rank's buffer; nothing if there is no such place.

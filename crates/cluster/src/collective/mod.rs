@@ -134,6 +134,31 @@ impl Group {
         lock(&self.core).local_now().is_some()
     }
 
+    /// Whether the numbers lie in a [buffer](Self::buffer) of this group that the other ranks see.
+    #[must_use]
+    pub fn is_open(&self, data: &[f32]) -> bool {
+        lock(&self.core).local_now().is_some_and(|local| local.is_open(data))
+    }
+
+    /// Sums numbers that lie [open](Self::is_open) and hands the sums to `each` with the summed trailer, a block at a
+    /// time; nothing can fail any more when the first comes. The numbers stay as they are, and others go on reading them
+    /// after this returns, so they must be left alone until another collective is done: use two buffers in turns.
+    ///
+    /// # Panics
+    /// If they do not lie open, or the trailer has more than 16 numbers.
+    pub fn sum_open(
+        &mut self,
+        data: &[f32],
+        trailer: &mut [f64],
+        wait: &Wait<'_>,
+        each: impl FnMut(Range<usize>, &[f32], &[f64]),
+    ) -> Result<(), LinkError> {
+        self.run(|core| {
+            let local = core.local_now().expect("numbers that lie open");
+            local.sum_open(data, trailer, wait, each)
+        })
+    }
+
     /// Gives rank `root`'s data to all.
     pub fn broadcast<T: Number>(
         &mut self,

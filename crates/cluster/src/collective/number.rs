@@ -94,3 +94,29 @@ fn add_both_plain(a: &mut [f32], b: &mut [f32]) {
 fn add_both_avx2(a: &mut [f32], b: &mut [f32]) {
     add_both_plain(a, b);
 }
+
+/// Puts `a + b` into `sums`.
+#[allow(unsafe_code)]
+pub(crate) fn sum_of(sums: &mut [f32], a: &[f32], b: &[f32]) {
+    debug_assert!(sums.len() == a.len() && a.len() == b.len());
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions.
+        return unsafe { sum_of_avx2(sums, a, b) };
+    }
+    sum_of_plain(sums, a, b);
+}
+
+#[inline(always)]
+fn sum_of_plain(sums: &mut [f32], a: &[f32], b: &[f32]) {
+    for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+        *sum = a + b;
+    }
+}
+
+/// The same loop for wider registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn sum_of_avx2(sums: &mut [f32], a: &[f32], b: &[f32]) {
+    sum_of_plain(sums, a, b);
+}

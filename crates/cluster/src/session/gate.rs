@@ -25,6 +25,8 @@ pub trait Gate: Send + Sync {
     ) -> Result<Link, LinkError>;
     /// Waits for a task that connects.
     fn accept(&self, wait: &Wait<'_>) -> Result<(Purpose, Link), LinkError>;
+    /// Makes [`Gate::accept`] look at its flag.
+    fn nudge(&self);
 }
 
 impl Gate for Endpoint {
@@ -44,6 +46,10 @@ impl Gate for Endpoint {
 
     fn accept(&self, wait: &Wait<'_>) -> Result<(Purpose, Link), LinkError> {
         self.accept(wait)
+    }
+
+    fn nudge(&self) {
+        self.nudge();
     }
 }
 
@@ -133,5 +139,10 @@ impl Gate for Line {
                 .wait_timeout(lines, most)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    fn nudge(&self) {
+        let _lines = self.board.lock();
+        self.board.lines.1.notify_all();
     }
 }

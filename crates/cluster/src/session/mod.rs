@@ -447,6 +447,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.close();
+        self.gate.nudge();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so on stderr; there is nothing left to undo.
             let _ = thread.join();

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Longest and shortest time to look, in nanoseconds. A loopback round trip with sleeps is about 80 us.
 const MOST: u32 = 100_000;
+/// The same where every rank has a core of its own, so that nobody else would gain by a sleep. Ranks that work in step are apart by
+/// some per cent of a step.
+const MOST_APART: u32 = 1_000_000;
 const LEAST: u32 = 3_000;
 /// So long a thread looks without offering its core to others, in nanoseconds.
 const ALONE: u32 = 5_000;
@@ -21,16 +24,26 @@ const ALONE: u32 = 5_000;
 pub(crate) struct Patience {
     /// Time to look before sleeping, in nanoseconds; 0 for never.
     budget: u32,
+    /// The longest it may be.
+    most: u32,
     /// Since when nothing has moved.
     since: Option<Instant>,
 }
 
 impl Patience {
     pub(crate) fn new() -> Self {
-        static CORES: OnceLock<usize> = OnceLock::new();
-        let cores = *CORES.get_or_init(|| paceline_batch::cores().count);
+        Self::up_to(MOST)
+    }
+
+    /// For one of so many ranks of this machine that work in step.
+    pub(crate) fn among(ranks: usize) -> Self {
+        Self::up_to(if ranks <= cores() { MOST_APART } else { MOST })
+    }
+
+    fn up_to(most: u32) -> Self {
         // On one core, looking only keeps the other side from running.
-        Self { budget: if cores > 1 { MOST } else { 0 }, since: None }
+        let most = if cores() > 1 { most } else { 0 };
+        Self { budget: most, most, since: None }
     }
 
     /// Nothing has moved: true if it pays to look again, false if it is time to sleep.
@@ -55,7 +68,7 @@ impl Patience {
     /// Something has moved.
     pub(crate) fn moved(&mut self) {
         if self.since.take().is_some() {
-            self.budget = (self.budget * 2).min(MOST);
+            self.budget = (self.budget * 2).min(self.most);
         }
     }
 
@@ -74,8 +87,13 @@ impl Patience {
 
     /// Tells how long the sleep after a vain look was: a short one would have been worth looking for.
     pub(crate) fn slept(&mut self, time: Duration) {
-        if self.budget > 0 && time < Duration::from_nanos(MOST.into()) {
-            self.budget = (self.budget * 4).min(MOST);
+        if self.budget > 0 && time < Duration::from_nanos(self.most.into()) {
+            self.budget = (self.budget * 4).min(self.most);
         }
     }
+}
+
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| paceline_batch::cores().count)
 }

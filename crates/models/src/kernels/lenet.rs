@@ -50,12 +50,20 @@ pub(crate) const SCRATCH: usize = CONV2 + 14 * POOL_ROW + 64 + CONV1;
 
 /// Puts the second layer's weights (output, channel, tap) into the orders of both ways.
 pub(crate) fn order_weights(weights: &[f32], forward: &mut [f32], back: &mut [f32]) {
-    for output in 0..SECOND {
-        for channel in 0..FIRST {
-            for tap in 0..25 {
-                let value = weights[(output * FIRST + channel) * 25 + tap];
-                forward[(channel * 25 + tap) * SECOND + output] = value;
-                back[(output * 5 + tap / 5) * 32 + tap % 5 * FIRST + channel] = value;
+    const EACH: usize = FIRST * 25;
+    let weights: &[f32; SECOND * EACH] = weights.try_into().expect("weights of the second layer");
+    let (places, _) = forward[..WEIGHTS2].as_chunks_mut::<SECOND>();
+    for (at, outputs) in places.iter_mut().enumerate() {
+        for (output, value) in outputs.iter_mut().enumerate() {
+            *value = weights[output * EACH + at];
+        }
+    }
+    let (outputs, _) = weights.as_chunks::<EACH>();
+    let (places, _) = back[..WEIGHTS2_BACK].as_chunks_mut::<{ 5 * 32 }>();
+    for (weights, rows) in outputs.iter().zip(places) {
+        for tap in 0..25 {
+            for channel in 0..FIRST {
+                rows[tap / 5 * 32 + tap % 5 * FIRST + channel] = weights[channel * 25 + tap];
             }
         }
     }
@@ -447,10 +455,13 @@ unsafe fn weights_first<S: Simd>(image: &[f32], d_conv1: &[f32], sums: &mut [f32
     }
 }
 
-/// Writes an image into the middle of its border.
-pub(crate) fn frame(values: impl Iterator<Item = f32>, image: &mut [f32]) {
-    for (at, value) in values.enumerate() {
-        image[(at / 28 + 2) * ROW + at % 28 + 2] = value;
+/// Writes an image into the middle of its border, row by row, which the compiler turns into vectors.
+pub(crate) fn frame<T: Copy>(values: &[T], image: &mut [f32], float: impl Fn(T) -> f32) {
+    let (rows, _) = values.as_chunks::<28>();
+    for (values, row) in rows.iter().zip(image[2 * ROW..].chunks_exact_mut(ROW)) {
+        for (value, to) in values.iter().zip(&mut row[2..30]) {
+            *to = float(*value);
+        }
     }
 }
 

@@ -47,7 +47,8 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// How long the other workers may take to be there.
 const CONNECT: Duration = Duration::from_secs(60);
-/// Gradients of fewer values go in one piece at the end: nothing is gained by cutting 1 MiB.
+/// Gradients up to so many values go in one piece at the end: nothing is gained by cutting 1 MiB. Where workers share memory,
+/// the model writes them where the others read them.
 const WORTH_CUTTING: usize = 256 << 10;
 /// Values averaged at a time, where some must be.
 const BLOCK: usize = 2048;
@@ -69,6 +70,9 @@ struct Worker {
     order: Option<Vec<Range<usize>>>,
     /// Ranges completed in this step that are to be added up.
     seen: Vec<Range<usize>>,
+    /// Places for a small gradient that the others of this machine read; nothing before they are tried, none where they are
+    /// not to be had. Two in turns with the one that the model writes to.
+    open: Option<Vec<Buffer>>,
     /// Whether a range of this step was looked at, and what it was like.
     looked: bool,
     poisoned: bool,
@@ -108,6 +112,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         version: Version(setup.origin.version),
         order: None,
         seen: Vec::new(),
+        open: None,
         looked: false,
         poisoned: false,
         copied: setup.split.as_ref().map_or(setup.layout.len(), Split::start),
@@ -148,8 +153,11 @@ impl Worker {
         &mut self,
         numbers: &mut [f64],
         params: &mut [f32],
-        grad: &mut [f32],
+        grad: &mut Buffer,
     ) -> Result<(), LinkError> {
+        if self.copied <= WORTH_CUTTING && self.prepare_open(grad)? {
+            return self.sum_open_and_update(numbers, params, grad);
+        }
         let Self { seat, options, group, optimizer, state, pool, averaged, step, .. } = self;
         let workers = group.size() as f32;
         let update =
@@ -191,6 +199,61 @@ impl Worker {
 }
 
 impl Worker {
+    /// Sees to it that a small gradient lies where the others can read it; false where they cannot. All workers come to the
+    /// same answer.
+    fn prepare_open(&mut self, grad: &mut Buffer) -> Result<bool, LinkError> {
+        let Self { seat, options, group, open, .. } = self;
+        if !group.shares_memory() || group.size() < 2 {
+            return Ok(false);
+        }
+        if open.is_none() {
+            let wait = Wait::within(options.patience, "sharing memory").unless(seat.alarm());
+            let mut places = Vec::new();
+            for _ in 0..2 {
+                let place = group.buffer(grad.len(), &wait)?;
+                places.extend(place.is_shared().then(|| Buffer::lent(place)));
+            }
+            *open = Some(if places.len() == 2 { places } else { Vec::new() });
+        }
+        let open = open.get_or_insert_default();
+        if !group.is_open(grad) {
+            let Some(mut place) = open.pop() else { return Ok(false) };
+            place.copy_from_slice(grad);
+            *grad = place;
+        }
+        Ok(true)
+    }
+
+    /// The same as [`Self::reduce_and_update`] for a gradient that the others can read: each adds up all of it, block by
+    /// block, and updates with the sums while they are at hand.
+    fn sum_open_and_update(
+        &mut self,
+        numbers: &mut [f64],
+        params: &mut [f32],
+        grad: &mut Buffer,
+    ) -> Result<(), LinkError> {
+        let copied = self.copied;
+        let Self { seat, options, group, optimizer, state, pool, averaged, step, .. } = self;
+        let workers = group.size() as f32;
+        let update =
+            Update { optimizer, pool, averaged, workers, rate: step.rate, step: step.step };
+        let block = &mut self.block;
+        let wait = Wait::within(options.patience, "adding up gradients").unless(seat.alarm());
+        let Some(other) = self.open.iter_mut().flatten().next() else {
+            unreachable!("places come in twos, and the gradient has one of them")
+        };
+        group.sum_open(&grad[..copied], numbers, &wait, |range, sums, numbers| {
+            if numbers[POISONED] == 0.0 {
+                update.apply(range.clone(), &mut params[range], sums, state, block);
+            } else {
+                other[range].copy_from_slice(sums); // for those who look for the cause
+            }
+        })?;
+        // The others may still read this one.
+        std::mem::swap(grad, other);
+        Ok(())
+    }
+
     /// A meeting in the middle of a step.
     fn meet(
         &mut self,
@@ -360,7 +423,7 @@ impl Exchange for Worker {
         let timed = if size <= MOST_TIMED { size } else { 0 };
         let mut numbers = [0.0; FIXED + MOST_TIMED];
         numbers[..FIXED].copy_from_slice(&written(&vote));
-        let known = self.copied >= WORTH_CUTTING && !self.seen.is_empty();
+        let known = self.copied > WORTH_CUTTING && !self.seen.is_empty();
         numbers[KNOWS] = f64::from(u8::from(known));
         let busy = (begun - self.free).saturating_sub(amid).as_secs_f64();
         if timed > 0 {
@@ -439,7 +502,7 @@ impl Exchange for Worker {
             return Err(StrategyError::NoReform);
         }
         self.group = join(&*self.seat)?;
-        self.order = None;
+        (self.order, self.open) = (None, None);
         self.seen.clear();
         self.told = (0, 0);
         self.align(params)

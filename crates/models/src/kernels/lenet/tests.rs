@@ -37,7 +37,7 @@ fn an_image_forward_and_backward_matches_the_general_kernels() {
     let d_flat = noise(6, FLAT);
     for isa in Isa::available() {
         let mut image = vec![0.0; IMAGE];
-        frame(pixels.iter().copied(), &mut image);
+        frame(&pixels[..], &mut image, |value| value);
         let (mut forward, mut back) = (vec![0.0; WEIGHTS2], vec![0.0; WEIGHTS2_BACK]);
         order_weights(&weights2, &mut forward, &mut back);
         let (mut made1, mut pooled1) = (vec![0; CONV1], vec![0.0; POOL1]);

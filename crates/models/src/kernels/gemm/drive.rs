@@ -26,6 +26,8 @@ const ROW_PANELS: usize = 8;
 const FEW_PANELS: usize = 16;
 /// Columns enough to be shared out among tasks.
 const MANY_COLUMNS: usize = 512;
+/// Floats of a right operand that no second-level cache holds.
+const LARGE: usize = 1 << 20;
 /// Products below this many multiplications are not worth waking a thread for.
 const ALONE: usize = 1 << 18;
 
@@ -183,10 +185,13 @@ impl<L: Left> Problem<'_, L> {
         let panels = Panels::new(self.m, self.left.group(), tile_rows);
         let threads = compute.pool.threads();
         let column_blocks = self.n.div_ceil(COLUMN_BLOCK);
-        let alone = threads == 1 || self.m * self.n * self.k.max(1) < ALONE;
+        let small = self.m * self.n * self.k.max(1) < ALONE;
+        let alone = threads == 1 || small;
         // SAFETY: passed on.
         unsafe {
-            if !alone && panels.count <= FEW_PANELS && self.n >= MANY_COLUMNS {
+            // One thread gains by it only where packing all at once would leave the caches.
+            let worthwhile = !alone || (!small && self.n * self.k >= LARGE);
+            if worthwhile && panels.count <= FEW_PANELS && self.n >= MANY_COLUMNS {
                 self.split_columns(compute, panels, lanes);
             } else if !alone && panels.count * column_blocks < 3 * threads && self.k >= 8 * K_BLOCK
             {

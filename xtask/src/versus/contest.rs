@@ -1,5 +1,6 @@
 //! Measuring several sides in turns.
 
+use super::quiet::Quiet;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::fs;
@@ -112,7 +113,18 @@ pub fn run(
     work: &str,
     unit: &'static str,
     rounds: usize,
+    sides: Vec<Side>,
+) -> anyhow::Result<Outcome> {
+    run_when(work, unit, rounds, sides, None)
+}
+
+/// The same; where a [`Quiet`] is given, only with the machine to ourselves.
+pub fn run_when(
+    work: &str,
+    unit: &'static str,
+    rounds: usize,
     mut sides: Vec<Side>,
+    mut quiet: Option<&mut Quiet>,
 ) -> anyhow::Result<Outcome> {
     let count = sides.len();
     let mut rates = vec![Vec::with_capacity(rounds); count];
@@ -120,9 +132,11 @@ pub fn run(
         for turn in 0..count {
             let side = (round + turn) % count;
             std::thread::sleep(SETTLE);
-            let rate = sides[side]
-                .measure()
-                .with_context(|| format!("{work}: {} failed", sides[side].name()))?;
+            let rate = match &mut quiet {
+                Some(quiet) => quiet.measure(|| sides[side].measure()),
+                None => sides[side].measure(),
+            };
+            let rate = rate.with_context(|| format!("{work}: {} failed", sides[side].name()))?;
             eprintln!("{work}, round {}: {} {rate:.4} {unit}", round + 1, sides[side].name());
             rates[side].push(rate);
         }

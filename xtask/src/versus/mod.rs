@@ -19,6 +19,7 @@ mod paceline;
 mod photos;
 mod predictions;
 mod probes;
+mod quiet;
 mod shaped;
 mod spark;
 mod sparse;

@@ -46,11 +46,6 @@ const MOST_ON_TRUST: usize = 64 << 20;
 /// A header is the magic number and four bytes per dimension.
 const MAGIC_BYTES: u64 = 4;
 
-/// Examples lie all over memory: those so many places on are asked for while one is copied, up to so many bytes
-/// of each; what follows the processor fetches by itself.
-const AHEAD: usize = 4;
-const MOST_AHEAD: usize = 1024;
-
 /// Images and labels in memory.
 #[derive(Debug)]
 pub struct Idx {
@@ -196,32 +191,13 @@ impl Source for Idx {
         let Features::Pixels { values, .. } = &mut batch.features else {
             unreachable!("image sources fill batches of pixels");
         };
-        for (at, &index) in indices.iter().enumerate() {
-            if let Some(&coming) = indices.get(at + AHEAD) {
-                let (part, index) = self.find(coming);
-                prefetch(&part.pixels[index * self.width..][..self.width.min(MOST_AHEAD)]);
-            }
+        for &index in indices {
             let (part, index) = self.find(index);
             values.extend_from_slice(&part.pixels[index * self.width..][..self.width]);
             batch.labels.push(u32::from(part.labels[index]));
         }
         Ok(())
     }
-}
-
-/// Asks for memory that will be read soon.
-fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch changes nothing and cannot fail.
-        #[allow(unsafe_code)]
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
 }
 
 /// Ten as in MNIST; more where the labels use every number up to a larger one (the letters of EMNIST
@@ -341,7 +317,7 @@ struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    /// Reads a file of that many bytes.
+    /// Reads a file of that many bytes, onto huge pages: a shuffled epoch reads all over it.
     fn read_plain(&self, mut file: File, stored: u64) -> Result<(Vec<u32>, Contents), DataError> {
         let (sizes, header, promised) = self.header(&mut file, stored)?;
         if stored != (header + promised) as u64 {

@@ -26,6 +26,8 @@ const ROW_PANELS: usize = 8;
 const FEW_PANELS: usize = 16;
 /// Columns enough to be shared out among tasks.
 const MANY_COLUMNS: usize = 512;
+/// Columns of a task where one thread does them all.
+const ALONE_WIDTH: usize = 512;
 /// Floats of a right operand that no second-level cache holds.
 const LARGE: usize = 1 << 20;
 /// Products below this many multiplications are not worth waking a thread for.
@@ -190,8 +192,12 @@ impl<L: Left> Problem<'_, L> {
         // SAFETY: passed on.
         unsafe {
             // One thread gains by it only where packing all at once would leave the caches.
-            let worthwhile = !alone || (!small && self.n * self.k >= LARGE);
-            if worthwhile && panels.count <= FEW_PANELS && self.n >= MANY_COLUMNS {
+            let worthwhile = if alone {
+                !small && self.n >= ALONE_WIDTH / 2 && self.n * self.k >= LARGE
+            } else {
+                self.n >= MANY_COLUMNS
+            };
+            if worthwhile && panels.count <= FEW_PANELS {
                 self.split_columns(compute, panels, lanes);
             } else if !alone && panels.count * column_blocks < 3 * threads && self.k >= 8 * K_BLOCK
             {
@@ -299,7 +305,11 @@ impl<L: Left> Problem<'_, L> {
     /// that the right operand, too large for any cache, is read from memory once and written never.
     unsafe fn split_columns(&self, compute: &mut Compute, panels: Panels, lanes: usize) {
         let threads = compute.pool.threads();
-        let width = self.n.div_ceil(8 * threads).next_multiple_of(2 * lanes).clamp(128, 512);
+        // Every task packs the left operand: one thread needs few of them.
+        let width = match threads {
+            1 => ALONE_WIDTH,
+            _ => self.n.div_ceil(8 * threads).next_multiple_of(2 * lanes).clamp(128, 512),
+        };
         for scratch in &mut compute.scratch {
             scratch.reserve(panels.count * LEFT_PANEL + K_BLOCK * width);
         }

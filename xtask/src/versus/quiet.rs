@@ -25,7 +25,8 @@ const TRIES: usize = 5;
 
 /// What is known about the machine.
 pub struct Quiet {
-    cores: usize,
+    /// The cores that this process may use.
+    cores: Vec<usize>,
     /// The best rate that the slowest core of a look has shown.
     best: f64,
     /// Measurements that were made again, and those that were kept although the machine was busy.
@@ -36,8 +37,7 @@ pub struct Quiet {
 impl Quiet {
     /// Looks for a second to learn what full speed is.
     pub fn new() -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let mut quiet = Self { cores, best: 0.0, repeated: 0, disturbed: 0 };
+        let mut quiet = Self { cores: allowed(), best: 0.0, repeated: 0, disturbed: 0 };
         for _ in 0..30 {
             quiet.look();
         }
@@ -46,7 +46,7 @@ impl Quiet {
 
     /// The slowest core's share of full speed.
     fn look(&mut self) -> f64 {
-        let start = Barrier::new(self.cores);
+        let start = Barrier::new(self.cores.len());
         let look = |core: usize| {
             stay_on(core);
             start.wait();
@@ -55,7 +55,7 @@ impl Quiet {
         let slowest = thread::scope(|scope| {
             let look = &look;
             let threads: Vec<_> =
-                (0..self.cores).map(|core| scope.spawn(move || look(core))).collect();
+                self.cores.iter().map(|core| scope.spawn(move || look(*core))).collect();
             let rates = threads.into_iter().filter_map(|thread| thread.join().ok());
             rates.fold(f64::INFINITY, f64::min)
         });
@@ -92,6 +92,17 @@ impl Quiet {
     }
 }
 
+/// The cores that this process may use.
+#[allow(unsafe_code)]
+fn allowed() -> Vec<usize> {
+    // SAFETY: an empty set of cores is all zeros, it lives as long as the call, and all cores asked for are within it.
+    unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cores);
+        (0..libc::CPU_SETSIZE as usize).filter(|core| libc::CPU_ISSET(*core, &cores)).collect()
+    }
+}
+
 /// Keeps this thread on one core: two that had just begun would share one for a moment.
 #[allow(unsafe_code)]
 fn stay_on(core: usize) {
@@ -99,7 +110,7 @@ fn stay_on(core: usize) {
     // the thread stays where it is.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core.min(libc::CPU_SETSIZE as usize - 1), &mut cores);
+        libc::CPU_SET(core, &mut cores);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const cores);
     }
 }

@@ -70,8 +70,8 @@ struct Worker {
     order: Option<Vec<Range<usize>>>,
     /// Ranges completed in this step that are to be added up.
     seen: Vec<Range<usize>>,
-    /// Places for a small gradient that the others of this machine read; nothing before they are tried, none where they are
-    /// not to be had. Two in turns with the one that the model writes to.
+    /// Places where the others of this machine read a small gradient: of two, the one that the model does not write to in this
+    /// step. Nothing before they are tried, empty where they are not to be had.
     open: Option<Vec<Buffer>>,
     /// Whether a range of this step was looked at, and what it was like.
     looked: bool,
@@ -155,9 +155,7 @@ impl Worker {
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<(), LinkError> {
-        if self.copied <= WORTH_CUTTING && self.prepare_open(grad)? {
-            return self.sum_open_and_update(numbers, params, grad);
-        }
+        let open = self.copied <= WORTH_CUTTING && self.prepare_open(grad)?;
         let Self { seat, options, group, optimizer, state, pool, averaged, step, .. } = self;
         let workers = group.size() as f32;
         let update =
@@ -165,6 +163,21 @@ impl Worker {
         let block = &mut self.block;
         let wait = Wait::within(options.patience, "adding up gradients").unless(seat.alarm());
         let copied = self.copied;
+        if open {
+            let Some(other) = self.open.iter_mut().flatten().next() else {
+                unreachable!("places come in twos, and the gradient has one of them")
+            };
+            group.sum_open(&grad[..copied], numbers, &wait, |range, sums, numbers| {
+                if numbers[POISONED] == 0.0 {
+                    update.apply(range.clone(), &mut params[range], sums, state, block);
+                } else {
+                    other[range].copy_from_slice(sums); // for those who look for the cause
+                }
+            })?;
+            // The others may still read this one.
+            std::mem::swap(grad, other);
+            return Ok(());
+        }
         let (params, grad) = (&mut params[..copied], &mut grad[..copied]);
         let Some(order) = &self.order else {
             group.all_reduce_with(grad, numbers, &wait)?;
@@ -222,36 +235,6 @@ impl Worker {
             *grad = place;
         }
         Ok(true)
-    }
-
-    /// The same as [`Self::reduce_and_update`] for a gradient that the others can read: each adds up all of it, block by
-    /// block, and updates with the sums while they are at hand.
-    fn sum_open_and_update(
-        &mut self,
-        numbers: &mut [f64],
-        params: &mut [f32],
-        grad: &mut Buffer,
-    ) -> Result<(), LinkError> {
-        let copied = self.copied;
-        let Self { seat, options, group, optimizer, state, pool, averaged, step, .. } = self;
-        let workers = group.size() as f32;
-        let update =
-            Update { optimizer, pool, averaged, workers, rate: step.rate, step: step.step };
-        let block = &mut self.block;
-        let wait = Wait::within(options.patience, "adding up gradients").unless(seat.alarm());
-        let Some(other) = self.open.iter_mut().flatten().next() else {
-            unreachable!("places come in twos, and the gradient has one of them")
-        };
-        group.sum_open(&grad[..copied], numbers, &wait, |range, sums, numbers| {
-            if numbers[POISONED] == 0.0 {
-                update.apply(range.clone(), &mut params[range], sums, state, block);
-            } else {
-                other[range].copy_from_slice(sums); // for those who look for the cause
-            }
-        })?;
-        // The others may still read this one.
-        std::mem::swap(grad, other);
-        Ok(())
     }
 
     /// A meeting in the middle of a step.

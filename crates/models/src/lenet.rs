@@ -95,8 +95,8 @@ impl Memory {
             *buffer = Buffer::default();
             *buffer = Buffer::zeroed(len);
         }
-        self.made1 = vec![0; batch * kernel::CONV1];
-        self.made2 = vec![0; batch * kernel::CONV2];
+        self.made1 = vec![0; batch * kernel::MADE1];
+        self.made2 = vec![0; batch * kernel::MADE2];
     }
 }
 
@@ -197,9 +197,9 @@ impl LeNet {
                         weights2,
                         bias2: bias(1),
                         scratch: of(&scratch, thread, kernel::SCRATCH),
-                        made1: bytes(&made1, kernel::CONV1),
+                        made1: bytes(&made1, kernel::MADE1),
                         pool1: part(&pool1, kernel::POOL1),
-                        made2: bytes(&made2, kernel::CONV2),
+                        made2: bytes(&made2, kernel::MADE2),
                         flat: part(&flat, FLAT),
                     });
                 }
@@ -294,9 +294,9 @@ impl LeNet {
             for number in group * batch / groups..(group + 1) * batch / groups {
                 let backward = Backward {
                     image: &memory.image[number * kernel::IMAGE..][..kernel::IMAGE],
-                    made1: &memory.made1[number * kernel::CONV1..][..kernel::CONV1],
+                    made1: &memory.made1[number * kernel::MADE1..][..kernel::MADE1],
                     pool1: &memory.pool1[number * kernel::POOL1..][..kernel::POOL1],
-                    made2: &memory.made2[number * kernel::CONV2..][..kernel::CONV2],
+                    made2: &memory.made2[number * kernel::MADE2..][..kernel::MADE2],
                     d_flat: &memory.d_flat[number * FLAT..][..FLAT],
                     weights2: &memory.weights2_back,
                     scratch: &mut *scratch,

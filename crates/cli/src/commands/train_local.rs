@@ -31,6 +31,8 @@ const MOST_STARTS: u32 = 4;
 /// How long the others may take to end once the chief has, before they are ended by force. They notice
 /// within eight seconds even if nobody tells them.
 const LEAVE: Duration = Duration::from_secs(12);
+/// How often to look whether the user wants to stop, when no task has anything to say.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Lines of a failed task's log that are shown.
 const SHOWN_LINES: usize = 8;
 
@@ -184,7 +186,7 @@ impl Job<'_> {
                     self.tell(*task, &Word::Stop);
                 }
             }
-            match self.processes.next(Duration::from_millis(100)) {
+            match self.processes.next(LOOK_EVERY) {
                 Some(Happened::Said { task, line, .. }) => self.said(task, &line),
                 Some(Happened::Ended { task, status, .. }) => {
                     if task == self.chief {

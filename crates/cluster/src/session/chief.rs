@@ -23,8 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the chief looks at the clock when nothing happens.
+/// How often the chief looks at the clock when nothing happens: while tasks join, and when all are at work and each look takes
+/// a moment from one of them.
 const TICK: Duration = Duration::from_millis(100);
+const SLOW_TICK: Duration = Duration::from_millis(400);
 /// How long a task may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 /// Questions asked to compare clocks.
@@ -49,6 +51,8 @@ pub(super) enum Heard {
     Missed { task: TaskId, error: String },
     /// The chief's own training says something.
     Own(ToChief),
+    /// The session ends.
+    Closing,
 }
 
 struct Connection {
@@ -89,7 +93,8 @@ impl Chief {
         let mut probed = Instant::now();
         let mut leaving: Option<Instant> = None;
         loop {
-            match self.heard.recv_timeout(TICK) {
+            let settled = self.roster.is_running() && self.heirs.is_empty() && leaving.is_none();
+            match self.heard.recv_timeout(if settled { SLOW_TICK } else { TICK }) {
                 Ok(heard) => {
                     self.hear(heard, &mut connections, &mut orders);
                     // Whatever else is there belongs to the same moment.
@@ -160,6 +165,7 @@ impl Chief {
             }
             Heard::Missed { task, error } => self.roster.missed(task, error),
             Heard::Own(message) => self.said(self.me, message, orders),
+            Heard::Closing => {} // the loop looks at the flag whatever was heard
         }
     }
 

@@ -287,7 +287,7 @@ impl Session {
 
     /// Says how far this task is; call it after every step.
     pub fn progress(&self, beat: Beat) {
-        self.shared.progress(beat);
+        self.shared.progress(beat, self.rules.regroup);
     }
 
     /// The exchange with another task failed: waits for the generation that follows.
@@ -448,6 +448,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.shared.close();
         self.gate.nudge();
+        if let Voice::Own(chief) = &self.voice {
+            let _ = chief.send(Heard::Closing); // a chief who is gone knows
+        }
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so on stderr; there is nothing left to undo.
             let _ = thread.join();
@@ -460,7 +463,7 @@ fn doorkeeper(gate: &dyn Gate, shared: &Arc<Shared>, chief: Option<&mpsc::Sender
     let numbers = AtomicU64::new(1);
     while !shared.closing.load(Ordering::Relaxed) {
         let wait =
-            Wait::within(Duration::from_millis(500), "taking connections").unless(&shared.closing);
+            Wait::within(Duration::from_secs(60), "taking connections").unless(&shared.closing);
         let (purpose, link) = match gate.accept(&wait) {
             Ok(found) => found,
             Err(error) if error.is_timeout() => continue,

@@ -18,6 +18,11 @@ use std::{
 const STEPS_PER_BEAT: u64 = 8;
 /// Least time between two of them.
 const EARLY_BEAT: Duration = Duration::from_millis(100);
+/// How much longer or shorter steps must have become for early heartbeats where all workers go in step: each one takes a
+/// moment from a worker that computes, and all wait for it. A slow worker changes everybody's pace.
+const CHANGE: f64 = 1.5;
+/// For so many steps after a change, and at the start, heartbeats are early.
+const WATCHFUL: u64 = 64;
 
 /// What a task knows of the run.
 pub(super) struct Shared {
@@ -39,6 +44,29 @@ struct Sent {
     steps: u64,
     at: Option<Instant>,
     due: bool,
+    /// Steps and seconds in them when the pace was last looked at, the pace, and the step up to which heartbeats are early.
+    looked: (u64, f64),
+    pace: Option<f64>,
+    watchful: u64,
+}
+
+impl Sent {
+    /// Looks every few steps how long they take.
+    fn watch(&mut self, now: &Beat) {
+        if now.steps < self.looked.0 {
+            (self.looked, self.pace) = ((0, 0.0), None); // begun anew
+        }
+        let (steps, seconds) = self.looked;
+        if now.steps < steps + STEPS_PER_BEAT {
+            return;
+        }
+        let pace = (now.step_seconds - seconds) / (now.steps - steps) as f64;
+        if self.pace.is_none_or(|before| pace > CHANGE * before || before > CHANGE * pace) {
+            self.watchful = now.steps + WATCHFUL;
+        }
+        self.looked = (now.steps, now.step_seconds);
+        self.pace = Some(pace);
+    }
 }
 
 #[derive(Default)]
@@ -162,11 +190,13 @@ impl Shared {
     }
 
     /// What the training says about itself, after every step: cheap, no system call unless a
-    /// heartbeat is due early.
-    pub(super) fn progress(&self, now: Beat) {
+    /// heartbeat is due early. `in_step` says that all workers wait for each other in every step.
+    pub(super) fn progress(&self, now: Beat, in_step: bool) {
         let mut beat = self.beat.lock().unwrap_or_else(PoisonError::into_inner);
         beat.now = now;
-        if now.steps >= beat.steps + STEPS_PER_BEAT
+        beat.watch(&now);
+        if (!in_step || now.steps <= beat.watchful)
+            && now.steps >= beat.steps + STEPS_PER_BEAT
             && !beat.due
             && beat.at.is_none_or(|at| at.elapsed() >= EARLY_BEAT)
         {

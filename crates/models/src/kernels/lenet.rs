@@ -4,7 +4,7 @@
 //! So these kernels know their shapes: where channels are few, vectors run along the image; where the
 //! sixteen channels of the second layer fit a vector, along them. Everything about an image stays in
 //! the first-level cache from its pixels to its pooled outputs, and on the way back. Of a layer's outputs
-//! only whether they are positive is kept for the way back, a byte each: so a batch of 64 stays in the
+//! only whether they are positive is kept for the way back, a bit each: so a batch of 64 stays in the
 //! second-level cache.
 //!
 //! Rows are kept [`ROW`] floats apart, wide enough for loads that run over the edge.
@@ -32,11 +32,15 @@ const PLANE_ROW: usize = 16;
 /// Floats of an image with its border.
 pub(crate) const IMAGE: usize = ROWS * ROW + 16;
 /// Floats of the first layer's outputs.
-pub(crate) const CONV1: usize = FIRST * 28 * CONV_ROW;
+const CONV1: usize = FIRST * 28 * CONV_ROW;
+/// Bytes that say which of them are positive.
+pub(crate) const MADE1: usize = CONV1 / 8;
 /// Floats of the pooled first layer, channel by channel.
 pub(crate) const POOL1: usize = FIRST * 14 * PLANE_ROW + 16;
 /// Floats of the second layer's outputs.
-pub(crate) const CONV2: usize = 100 * SECOND;
+const CONV2: usize = 100 * SECOND;
+/// Bytes that say which of them are positive.
+pub(crate) const MADE2: usize = CONV2 / 8;
 /// Values after the second pooling.
 pub(crate) const FLAT: usize = 25 * SECOND;
 /// Floats of the second layer's weights as the way forward wants them: (channel, tap, output).
@@ -80,10 +84,10 @@ pub(crate) struct Forward<'a> {
     pub(crate) weights2: &'a [f32],
     pub(crate) bias2: &'a [f32],
     pub(crate) scratch: &'a mut [f32],
-    /// Whether the first layer's outputs are positive, `CONV1` bytes.
+    /// Whether the first layer's outputs are positive, a bit each, `MADE1` bytes.
     pub(crate) made1: &'a mut [u8],
     pub(crate) pool1: &'a mut [f32],
-    /// Whether the second layer's outputs are positive, `CONV2` bytes.
+    /// Whether the second layer's outputs are positive, a bit each, `MADE2` bytes.
     pub(crate) made2: &'a mut [u8],
     /// Channel by channel, as the dense layer wants them.
     pub(crate) flat: &'a mut [f32],
@@ -95,7 +99,7 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) {
         assert!(self.image.len() >= IMAGE && self.scratch.len() >= SCRATCH, "first layer");
-        assert!(self.made1.len() >= CONV1 && self.made2.len() >= CONV2, "what is kept");
+        assert!(self.made1.len() >= MADE1 && self.made2.len() >= MADE2, "what is kept");
         assert!(self.pool1.len() >= POOL1 && self.flat.len() >= FLAT, "second layer");
         assert!(self.weights2.len() >= WEIGHTS2, "second layer");
         let (conv2, rest) = std::mem::take(&mut self.scratch).split_at_mut(CONV2);
@@ -109,17 +113,32 @@ impl Kernel for Forward<'_> {
                 _ => self.second::<S, 2, 4>(conv2),
             }
         }
-        keep_signs(conv1, self.made1);
-        keep_signs(conv2, self.made2);
         self.pool_second(conv2);
     }
 }
 
-/// Which outputs are positive.
+/// Writes a bit for each of `count` outputs from `index` on; both are multiples of 8.
 #[inline(always)]
-fn keep_signs(outputs: &[f32], made: &mut [u8]) {
-    for (made, output) in made.iter_mut().zip(outputs) {
-        *made = u8::from(*output > 0.0);
+unsafe fn write_bits(made: &mut [u8], index: usize, bits: u32, count: usize) {
+    unsafe {
+        let to = made.as_mut_ptr().add(index / 8);
+        match count {
+            32 => to.cast::<u32>().write_unaligned(bits),
+            16 => to.cast::<u16>().write_unaligned(bits as u16),
+            _ => to.write(bits as u8),
+        }
+    }
+}
+
+/// The bits of the vector that begins at output `index`.
+#[inline(always)]
+unsafe fn read_bits<S: Simd>(made: &[u8], index: usize) -> u32 {
+    unsafe {
+        let from = made.as_ptr().add(index / 8);
+        match S::LANES {
+            16 => from.cast::<u16>().read_unaligned().into(),
+            _ => u32::from(from.read()) >> (index % 8),
+        }
     }
 }
 
@@ -150,8 +169,12 @@ impl Forward<'_> {
                     }
                     for channel in 0..FIRST {
                         let to = conv.add((channel * 28 + y) * CONV_ROW + x);
-                        S::store(to, S::max(acc[channel][0], S::zero()));
-                        S::store(to.add(S::LANES), S::max(acc[channel][1], S::zero()));
+                        let [a, b] = acc[channel].map(|value| S::max(value, S::zero()));
+                        S::store(to, a);
+                        S::store(to.add(S::LANES), b);
+                        let bits = S::positive(a) | S::positive(b) << S::LANES;
+                        let index = (channel * 28 + y) * CONV_ROW + x;
+                        write_bits(self.made1, index, bits, 2 * S::LANES);
                     }
                     x += 2 * S::LANES;
                 }
@@ -172,7 +195,7 @@ impl Forward<'_> {
 
     /// `PIXELS` of a row at a time, all sixteen outputs.
     #[inline(always)]
-    unsafe fn second<S: Simd, const PIXELS: usize, const NV: usize>(&self, conv2: &mut [f32]) {
+    unsafe fn second<S: Simd, const PIXELS: usize, const NV: usize>(&mut self, conv2: &mut [f32]) {
         unsafe {
             let (pool, weights) = (self.pool1.as_ptr(), self.weights2.as_ptr());
             let mut bias = [S::zero(); NV];
@@ -202,10 +225,13 @@ impl Forward<'_> {
                 }
                 let to = conv2.as_mut_ptr().add(pixel * SECOND);
                 for p in 0..PIXELS {
+                    let mut bits = 0;
                     for j in 0..NV {
                         let value = S::max(acc[p][j], S::zero());
                         S::store(to.add(p * SECOND + j * S::LANES), value);
+                        bits |= S::positive(value) << (j * S::LANES);
                     }
+                    write_bits(self.made2, (pixel + p) * SECOND, bits, SECOND);
                 }
             }
         }
@@ -249,24 +275,27 @@ impl Kernel for Backward<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         assert!(self.scratch.len() >= SCRATCH && self.sums.len() >= SUMS, "scratch");
-        assert!(self.image.len() >= IMAGE && self.made1.len() >= CONV1, "first layer");
-        assert!(self.pool1.len() >= POOL1 && self.made2.len() >= CONV2, "second layer");
+        assert!(self.image.len() >= IMAGE && self.made1.len() >= MADE1, "first layer");
+        assert!(self.pool1.len() >= POOL1 && self.made2.len() >= MADE2, "second layer");
         assert!(self.d_flat.len() >= FLAT && self.weights2.len() >= WEIGHTS2_BACK, "second layer");
         let (d_conv2, rest) = self.scratch.split_at_mut(CONV2);
         let (d_pool1, d_conv1) = rest.split_at_mut(14 * POOL_ROW + 64);
         let (sums2, sums1) = self.sums.split_at_mut(WEIGHTS2 + SECOND);
-        unpool_second(self.d_flat, self.made2, d_conv2, &mut sums2[WEIGHTS2..]);
         unsafe {
+            let d_bias2 = &mut sums2[WEIGHTS2..];
             match S::LANES {
                 16 => {
+                    unpool_second::<S, 1>(self.d_flat, self.made2, d_conv2, d_bias2);
                     weights_second::<S, 5, 1>(self.pool1, d_conv2, sums2);
                     input_second::<S, 2>(d_conv2, self.weights2, d_pool1);
                 }
                 8 => {
+                    unpool_second::<S, 2>(self.d_flat, self.made2, d_conv2, d_bias2);
                     weights_second::<S, 1, 2>(self.pool1, d_conv2, sums2);
                     input_second::<S, 4>(d_conv2, self.weights2, d_pool1);
                 }
                 _ => {
+                    unpool_second::<S, 4>(self.d_flat, self.made2, d_conv2, d_bias2);
                     weights_second::<S, 1, 4>(self.pool1, d_conv2, sums2);
                     input_second::<S, 8>(d_conv2, self.weights2, d_pool1);
                 }
@@ -277,23 +306,39 @@ impl Kernel for Backward<'_> {
     }
 }
 
+/// `NV` vectors are the sixteen channels.
 #[inline(always)]
-fn unpool_second(d_flat: &[f32], made2: &[u8], d_conv2: &mut [f32], d_bias: &mut [f32]) {
-    let mut spread = [0f32; SECOND];
-    for y in 0..5 {
-        for x in 0..5 {
-            for channel in 0..SECOND {
-                spread[channel] = 0.25 * d_flat[channel * 25 + y * 5 + x];
-            }
-            for (dy, dx) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let at = ((2 * y + dy) * 10 + 2 * x + dx) * SECOND;
-                let made = &made2[at..at + SECOND];
-                let to = &mut d_conv2[at..at + SECOND];
+unsafe fn unpool_second<S: Simd, const NV: usize>(
+    d_flat: &[f32],
+    made2: &[u8],
+    d_conv2: &mut [f32],
+    d_bias: &mut [f32],
+) {
+    unsafe {
+        let mut spread = [0f32; SECOND];
+        let mut bias = [S::zero(); NV];
+        for (j, bias) in bias.iter_mut().enumerate() {
+            *bias = S::load(d_bias.as_ptr().add(j * S::LANES));
+        }
+        for y in 0..5 {
+            for x in 0..5 {
                 for channel in 0..SECOND {
-                    to[channel] = if made[channel] > 0 { spread[channel] } else { 0.0 };
-                    d_bias[channel] += to[channel];
+                    spread[channel] = 0.25 * d_flat[channel * 25 + y * 5 + x];
+                }
+                for (dy, dx) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                    let at = ((2 * y + dy) * 10 + 2 * x + dx) * SECOND;
+                    for j in 0..NV {
+                        let value = S::load(spread.as_ptr().add(j * S::LANES));
+                        let bits = read_bits::<S>(made2, at + j * S::LANES);
+                        let value = S::keep_bits(bits, value);
+                        S::store(d_conv2.as_mut_ptr().add(at + j * S::LANES), value);
+                        bias[j] = S::add(bias[j], value);
+                    }
                 }
             }
+        }
+        for (j, bias) in bias.iter().enumerate() {
+            S::store(d_bias.as_mut_ptr().add(j * S::LANES), *bias);
         }
     }
 }
@@ -394,9 +439,8 @@ unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], made1: &[u8], d_conv1: &mut [f3
             let at = (channel * 28 + 2 * y) * CONV_ROW;
             for offset in (0..2 * CONV_ROW).step_by(S::LANES) {
                 unsafe {
-                    let made = S::load_bytes(made1.as_ptr().add(at + offset));
                     let value = S::load(spread.as_ptr().add(offset % CONV_ROW));
-                    let value = S::keep_greater(made, S::zero(), value);
+                    let value = S::keep_bits(read_bits::<S>(made1, at + offset), value);
                     S::store(d_conv1.as_mut_ptr().add(at + offset), value);
                 }
             }

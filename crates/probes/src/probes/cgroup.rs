@@ -1,9 +1,9 @@
 //! What the container's own limits cost: time throttled by the CPU quota, memory charged.
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::{growth, value_of};
 use crate::probe::{Column, Detail, Entry, Probe};
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 /// Registry entry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -18,8 +18,8 @@ pub(crate) const ENTRY: Entry = Entry {
     open: |roots, target| {
         let folder = roots.cgroup(target);
         Box::new(Cgroup {
-            cpu: folder.join("cpu.stat"),
-            memory: folder.join("memory.current"),
+            cpu: KernelFile::new(folder.join("cpu.stat")),
+            memory: KernelFile::new(folder.join("memory.current")),
             text: String::new(),
             old: None,
         })
@@ -27,17 +27,16 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 struct Cgroup {
-    cpu: PathBuf,
-    memory: PathBuf,
+    cpu: KernelFile,
+    memory: KernelFile,
     text: String,
     old: Option<u64>,
 }
 
 impl Probe for Cgroup {
     fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], _: &mut Detail) {
-        let throttled = reread(&self.cpu, &mut self.text)
-            .then(|| value_of(&self.text, "throttled_usec"))
-            .flatten();
+        let throttled =
+            self.cpu.read(&mut self.text).then(|| value_of(&self.text, "throttled_usec")).flatten();
         if let (Some(old), Some(new)) = (self.old, throttled) {
             let micros = elapsed.as_micros().max(1) as f64;
             // Several cores may be held back at once; more than all of the time says no more.
@@ -45,6 +44,6 @@ impl Probe for Cgroup {
         }
         self.old = throttled;
         values[1] =
-            reread(&self.memory, &mut self.text).then(|| self.text.trim().parse().ok()).flatten();
+            self.memory.read(&mut self.text).then(|| self.text.trim().parse().ok()).flatten();
     }
 }

@@ -1,9 +1,9 @@
 //! CPU time by mode and by core, and how many tasks want to run.
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::{growth, value_of, word};
 use crate::probe::{Column, Detail, Entry, Probe};
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 /// Registry entry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -18,7 +18,9 @@ pub(crate) const ENTRY: Entry = Entry {
         Column { name: "run_queue_tasks", about: "tasks running or ready to run" },
         Column { name: "context_switches_per_second", about: "context switches" },
     ],
-    open: |roots, _| Box::new(Cpu { path: roots.proc.join("stat"), ..Cpu::default() }),
+    open: |roots, _| {
+        Box::new(Cpu { file: KernelFile::new(roots.proc.join("stat")), ..Cpu::default() })
+    },
 };
 
 /// Jiffies in `/proc/stat`: user nice system idle iowait irq softirq steal.
@@ -26,7 +28,7 @@ type Times = [u64; 8];
 
 #[derive(Default)]
 struct Cpu {
-    path: PathBuf,
+    file: KernelFile,
     text: String,
     old: Vec<(String, Times)>,
     old_switches: Option<u64>,
@@ -34,7 +36,7 @@ struct Cpu {
 
 impl Probe for Cpu {
     fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], detail: &mut Detail) {
-        if !reread(&self.path, &mut self.text) {
+        if !self.file.read(&mut self.text) {
             return;
         }
         let new: Vec<(String, Times)> = self.text.lines().filter_map(parse_line).collect();

@@ -1,6 +1,6 @@
 //! Bytes, operations and busy time of whole disks.
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::{growth, word};
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -17,7 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     ],
     open: |roots, _| {
         Box::new(Disk {
-            path: roots.proc.join("diskstats"),
+            file: KernelFile::new(roots.proc.join("diskstats")),
             blocks: roots.sys.join("block"),
             ..Disk::default()
         })
@@ -32,7 +32,7 @@ type Counts = [u64; 5];
 
 #[derive(Default)]
 struct Disk {
-    path: PathBuf,
+    file: KernelFile,
     blocks: PathBuf,
     text: String,
     old: BTreeMap<String, Counts>,
@@ -42,13 +42,15 @@ impl Disk {
     /// Partitions and stacked devices would count the same bytes twice.
     fn is_whole_disk(&self, name: &str) -> bool {
         let stacked = ["loop", "ram", "zram", "dm-", "md", "sr", "fd"];
-        !stacked.iter().any(|prefix| name.starts_with(prefix)) && self.blocks.join(name).exists()
+        self.old.contains_key(name)
+            || !stacked.iter().any(|prefix| name.starts_with(prefix))
+                && self.blocks.join(name).exists()
     }
 }
 
 impl Probe for Disk {
     fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], detail: &mut Detail) {
-        if !reread(&self.path, &mut self.text) {
+        if !self.file.read(&mut self.text) {
             return;
         }
         let seconds = elapsed.as_secs_f64();

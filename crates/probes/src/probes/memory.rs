@@ -1,9 +1,9 @@
 //! Memory of the machine, and the limit that really holds (a container's is below the host's).
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::value_of;
 use crate::probe::{Column, Detail, Entry, Probe};
-use std::{fs, path::PathBuf, time::Duration};
+use std::time::Duration;
 
 /// Registry entry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -18,22 +18,22 @@ pub(crate) const ENTRY: Entry = Entry {
     ],
     open: |roots, target| {
         Box::new(Memory {
-            path: roots.proc.join("meminfo"),
-            limit: roots.cgroup(target).join("memory.max"),
+            file: KernelFile::new(roots.proc.join("meminfo")),
+            limit: KernelFile::new(roots.cgroup(target).join("memory.max")),
             text: String::new(),
         })
     },
 };
 
 struct Memory {
-    path: PathBuf,
-    limit: PathBuf,
+    file: KernelFile,
+    limit: KernelFile,
     text: String,
 }
 
 impl Probe for Memory {
     fn sample(&mut self, _: Duration, values: &mut [Option<f64>], _: &mut Detail) {
-        if !reread(&self.path, &mut self.text) {
+        if !self.file.read(&mut self.text) {
             return;
         }
         let bytes = |key| value_of(&self.text, key).map(|kib| kib as f64 * 1024.0);
@@ -43,13 +43,13 @@ impl Probe for Memory {
         values[1] = bytes("MemFree");
         values[2] = bytes("Cached").zip(bytes("Buffers")).map(|(cached, buffers)| cached + buffers);
         values[3] = available;
-        let limit =
-            fs::read_to_string(&self.limit).ok().and_then(|text| text.trim().parse::<f64>().ok()); // "max" means none
+        values[5] = bytes("SwapTotal").zip(bytes("SwapFree")).map(|(total, free)| total - free);
+        let limited = self.limit.read(&mut self.text);
+        let limit = limited.then(|| self.text.trim().parse::<f64>().ok()).flatten(); // "max" means none
         values[4] = match (limit, total) {
             (Some(limit), Some(total)) => Some(limit.min(total)),
             (limit, total) => limit.or(total),
         };
-        values[5] = bytes("SwapTotal").zip(bytes("SwapFree")).map(|(total, free)| total - free);
     }
 }
 
@@ -57,6 +57,7 @@ impl Probe for Memory {
 mod tests {
     use super::*;
     use crate::probe::{Roots, Target};
+    use std::fs;
 
     #[test]
     fn the_tighter_limit_counts() {

@@ -3,6 +3,7 @@
 mod cgroup;
 mod cpu;
 mod disk;
+mod kernel_file;
 mod memory;
 mod network;
 mod pressure;
@@ -20,10 +21,3 @@ pub const ALL: &[&Entry] = &[
     &cgroup::ENTRY,
     &process::ENTRY,
 ];
-
-/// Reads a small kernel file into a buffer that is used again and again.
-fn reread(path: &std::path::Path, buffer: &mut String) -> bool {
-    use std::io::Read;
-    buffer.clear();
-    std::fs::File::open(path).and_then(|mut file| file.read_to_string(buffer)).is_ok()
-}

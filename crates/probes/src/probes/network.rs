@@ -1,9 +1,9 @@
 //! Bytes, packets and errors per interface; loopback apart, because local jobs talk through it.
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::{growth, word};
 use crate::probe::{Column, Detail, Entry, Probe};
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Registry entry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -19,7 +19,12 @@ pub(crate) const ENTRY: Entry = Entry {
             about: "what processes of this machine sent each other",
         },
     ],
-    open: |roots, _| Box::new(Network { path: roots.proc.join("net/dev"), ..Network::default() }),
+    open: |roots, _| {
+        Box::new(Network {
+            file: KernelFile::new(roots.proc.join("net/dev")),
+            ..Network::default()
+        })
+    },
 };
 
 /// Bytes in, packets in, errors in, bytes out, packets out, errors out.
@@ -27,14 +32,14 @@ type Counts = [u64; 6];
 
 #[derive(Default)]
 struct Network {
-    path: PathBuf,
+    file: KernelFile,
     text: String,
     old: BTreeMap<String, Counts>,
 }
 
 impl Probe for Network {
     fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], detail: &mut Detail) {
-        if !reread(&self.path, &mut self.text) {
+        if !self.file.read(&mut self.text) {
             return;
         }
         let seconds = elapsed.as_secs_f64();

@@ -1,9 +1,9 @@
 //! Pressure stall information: the share of time that somebody waited for CPU, memory or disk.
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::growth;
 use crate::probe::{Column, Detail, Entry, Probe};
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 /// Registry entry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -20,22 +20,22 @@ pub(crate) const ENTRY: Entry = Entry {
         },
     ],
     open: |roots, _| {
-        let file = |name: &str| (roots.proc.join("pressure").join(name), None);
+        let file = |name: &str| (KernelFile::new(roots.proc.join("pressure").join(name)), None);
         Box::new(Pressure { files: [file("cpu"), file("memory"), file("io")], text: String::new() })
     },
 };
 
 struct Pressure {
     /// Each file and the microseconds it showed last.
-    files: [(PathBuf, Option<u64>); 3],
+    files: [(KernelFile, Option<u64>); 3],
     text: String,
 }
 
 impl Probe for Pressure {
     fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], _: &mut Detail) {
-        for ((path, old), slot) in self.files.iter_mut().zip(values) {
+        for ((file, old), slot) in self.files.iter_mut().zip(values) {
             *slot = None;
-            let new = if reread(path, &mut self.text) { stalled(&self.text) } else { None };
+            let new = if file.read(&mut self.text) { stalled(&self.text) } else { None };
             if let (Some(old), Some(new)) = (*old, new) {
                 let micros = elapsed.as_micros().max(1) as f64;
                 *slot = growth(old, new).map(|grown| (100.0 * grown as f64 / micros).min(100.0));

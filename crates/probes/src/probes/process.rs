@@ -1,6 +1,6 @@
 //! One process and what it uses itself.
 
-use super::reread;
+use super::kernel_file::KernelFile;
 use crate::counter::{growth, value_of, word};
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -32,26 +32,41 @@ pub(crate) const ENTRY: Entry = Entry {
         },
     ],
     open: |roots, target| {
+        let folder = roots.proc.join(target.0.to_string());
         Box::new(Process {
-            folder: roots.proc.join(target.0.to_string()),
+            stat: KernelFile::new(folder.join("stat")),
+            io: KernelFile::new(folder.join("io")),
+            status: KernelFile::new(folder.join("status")),
+            tasks: folder.join("task"),
             ticks: ticks_per_second(),
             text: String::new(),
             old: None,
-            waited: BTreeMap::new(),
+            threads: BTreeMap::new(),
         })
     },
 };
+
+/// Threads whose files stay open; those of more are opened each time, because descriptors are few.
+const KEPT: usize = 100;
 
 /// CPU ticks, minor faults, major faults, bytes read, bytes written.
 type Counts = [u64; 5];
 
 struct Process {
-    folder: PathBuf,
+    stat: KernelFile,
+    io: KernelFile,
+    status: KernelFile,
+    tasks: PathBuf,
     ticks: f64,
     text: String,
     old: Option<Counts>,
-    /// Nanoseconds that each thread has waited for a core so far.
-    waited: BTreeMap<u32, u64>,
+    threads: BTreeMap<u32, Thread>,
+}
+
+struct Thread {
+    times: KernelFile,
+    /// Nanoseconds that it has waited for a core so far.
+    waited: u64,
 }
 
 impl Probe for Process {
@@ -59,7 +74,7 @@ impl Probe for Process {
         values.fill(None);
         let Some(new) = self.counts() else {
             self.old = None; // the process is gone
-            self.waited.clear();
+            self.threads.clear();
             return;
         };
         let seconds = elapsed.as_secs_f64();
@@ -77,7 +92,7 @@ impl Probe for Process {
             values[7] = rate(4);
         }
         self.old = Some(new);
-        if reread(&self.folder.join("status"), &mut self.text) {
+        if self.status.read(&mut self.text) {
             let bytes = |key| value_of(&self.text, key).map(|kib| kib as f64 * 1024.0);
             values[1] = bytes("VmRSS");
             values[2] = bytes("VmHWM");
@@ -91,30 +106,37 @@ impl Process {
     fn waiting(&mut self) -> Option<u64> {
         let mut now = BTreeMap::new();
         let mut sum = 0;
-        for entry in std::fs::read_dir(self.folder.join("task")).ok()?.flatten() {
+        for entry in std::fs::read_dir(&self.tasks).ok()?.flatten() {
             let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
+            // One that is new has waited only since it began.
+            let mut known = self.threads.remove(&thread).unwrap_or_else(|| Thread {
+                times: KernelFile::new(entry.path().join("schedstat")),
+                waited: 0,
+            });
             // A thread that ends in between takes its last few milliseconds with it.
-            if !reread(&entry.path().join("schedstat"), &mut self.text) {
+            if !known.times.read(&mut self.text) {
                 continue;
             }
             let waited = word(&self.text, 1)?;
-            // One that is new has waited only since it began.
-            let before = self.waited.get(&thread).copied().unwrap_or(0);
-            sum += waited.saturating_sub(before);
-            now.insert(thread, waited);
+            sum += waited.saturating_sub(known.waited);
+            known.waited = waited;
+            if now.len() >= KEPT {
+                known.times.close();
+            }
+            now.insert(thread, known);
         }
-        self.waited = now;
-        (!self.waited.is_empty()).then_some(sum)
+        self.threads = now;
+        (!self.threads.is_empty()).then_some(sum)
     }
 
     fn counts(&mut self) -> Option<Counts> {
-        if !reread(&self.folder.join("stat"), &mut self.text) {
+        if !self.stat.read(&mut self.text) {
             return None;
         }
         let (ticks, minor, major) = parse_stat(&self.text)?;
-        let io = reread(&self.folder.join("io"), &mut self.text);
+        let io = self.io.read(&mut self.text);
         let of = |key| io.then(|| value_of(&self.text, key)).flatten().unwrap_or(0);
         Some([ticks, minor, major, of("read_bytes"), of("write_bytes")])
     }

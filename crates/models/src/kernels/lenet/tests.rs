@@ -40,8 +40,8 @@ fn an_image_forward_and_backward_matches_the_general_kernels() {
         frame(&pixels[..], &mut image, |value| value);
         let (mut forward, mut back) = (vec![0.0; WEIGHTS2], vec![0.0; WEIGHTS2_BACK]);
         order_weights(&weights2, &mut forward, &mut back);
-        let (mut made1, mut pooled1) = (vec![0; CONV1], vec![0.0; POOL1]);
-        let (mut made2, mut flat) = (vec![0; CONV2], vec![0.0; FLAT]);
+        let (mut made1, mut pooled1) = (vec![0; MADE1], vec![0.0; POOL1]);
+        let (mut made2, mut flat) = (vec![0; MADE2], vec![0.0; FLAT]);
         let mut sums = vec![0.0; SUMS];
         unsafe {
             isa.run(Forward {

@@ -99,6 +99,21 @@ impl Simd for Avx2 {
         unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_EQ_OQ>(a, b), value) }
     }
     #[inline(always)]
+    unsafe fn positive(a: __m256) -> u32 {
+        unsafe {
+            let above = _mm256_cmp_ps::<_CMP_GT_OQ>(a, _mm256_setzero_ps());
+            _mm256_movemask_ps(above).cast_unsigned()
+        }
+    }
+    #[inline(always)]
+    unsafe fn keep_bits(bits: u32, value: __m256) -> __m256 {
+        unsafe {
+            let lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let own = _mm256_and_si256(_mm256_set1_epi32(bits.cast_signed()), lanes);
+            _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(own, lanes)), value)
+        }
+    }
+    #[inline(always)]
     unsafe fn round(a: __m256) -> __m256 {
         unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
     }

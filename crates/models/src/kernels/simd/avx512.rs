@@ -96,6 +96,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b), value) }
     }
     #[inline(always)]
+    unsafe fn positive(a: __m512) -> u32 {
+        unsafe { u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, _mm512_setzero_ps())) }
+    }
+    #[inline(always)]
+    unsafe fn keep_bits(bits: u32, value: __m512) -> __m512 {
+        unsafe { _mm512_maskz_mov_ps(bits as __mmask16, value) }
+    }
+    #[inline(always)]
     unsafe fn round(a: __m512) -> __m512 {
         unsafe { _mm512_roundscale_ps::<0>(a) }
     }

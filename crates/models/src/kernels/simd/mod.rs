@@ -68,6 +68,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     unsafe fn keep_greater(a: Self::V, b: Self::V, value: Self::V) -> Self::V;
     /// `value` where `a == b`, zero elsewhere.
     unsafe fn keep_equal(a: Self::V, b: Self::V, value: Self::V) -> Self::V;
+    /// A bit for each lane: whether it is above zero.
+    unsafe fn positive(a: Self::V) -> u32;
+    /// `value` in lanes whose bit is set, zero elsewhere; bits beyond the lanes mean nothing.
+    unsafe fn keep_bits(bits: u32, value: Self::V) -> Self::V;
     /// To the nearest whole number, halves to even.
     unsafe fn round(a: Self::V) -> Self::V;
     /// 2 to the power of whole numbers between -126 and 127.

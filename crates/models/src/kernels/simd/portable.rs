@@ -100,6 +100,15 @@ impl Simd for Portable {
         })
     }
     #[inline(always)]
+    unsafe fn positive(a: Four) -> u32 {
+        (0..4).map(|lane| u32::from(a[lane] > 0.0) << lane).sum()
+    }
+    #[inline(always)]
+    unsafe fn keep_bits(bits: u32, value: Four) -> Four {
+        let keep = |lane: usize| if bits >> lane & 1 == 1 { value[lane] } else { 0.0 };
+        [keep(0), keep(1), keep(2), keep(3)]
+    }
+    #[inline(always)]
     unsafe fn round(a: Four) -> Four {
         // Adding and taking away 1.5 * 2^23 rounds to even, for |a| below 2^22.
         const MAGIC: f32 = 12_582_912.0;

@@ -77,7 +77,7 @@ impl Memory {
             return;
         }
         self.batch = batch;
-        for (buffer, len) in [
+        let plan = [
             (&mut self.image, batch * kernel::IMAGE),
             (&mut self.pool1, batch * kernel::POOL1),
             (&mut self.flat, batch * FLAT),
@@ -91,9 +91,10 @@ impl Memory {
             (&mut self.weights2_back, kernel::WEIGHTS2_BACK),
             (&mut self.sums, tasks(threads) * kernel::SUMS),
             (&mut self.scratch, threads * kernel::SCRATCH),
-        ] {
-            *buffer = Buffer::default();
-            *buffer = Buffer::zeroed(len);
+        ];
+        let buffers = Buffer::together(plan.each_ref().map(|(_, len)| *len));
+        for ((buffer, _), new) in plan.into_iter().zip(buffers) {
+            *buffer = new;
         }
         self.made1 = vec![0; batch * kernel::MADE1];
         self.made2 = vec![0; batch * kernel::MADE2];

@@ -9,6 +9,7 @@ use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     ops::{Deref, DerefMut},
     ptr::NonNull,
+    sync::Arc,
 };
 
 const CACHE_LINE: usize = 64;
@@ -19,6 +20,8 @@ pub struct Buffer(Memory);
 
 enum Memory {
     Own(Own),
+    /// Floats of a whole that nobody else has: where they begin, and how many.
+    Part(Arc<Own>, usize, usize),
     Lent(Box<dyn DerefMut<Target = [f32]> + Send + Sync>),
 }
 
@@ -27,6 +30,24 @@ impl Buffer {
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         Self(Memory::Own(Own::zeroed(len)))
+    }
+
+    /// Buffers of zeros side by side: several small ones that are used together. On huge pages they lie evenly in the second-level cache,
+    /// on scattered small pages some of its places are wanted too often.
+    #[must_use]
+    pub fn together<const N: usize>(lengths: [usize; N]) -> [Self; N] {
+        const LINE: usize = CACHE_LINE / size_of::<f32>();
+        let sum = lengths.iter().map(|len| len.next_multiple_of(LINE)).sum::<usize>();
+        let huge = HUGE_PAGE / size_of::<f32>();
+        // Half a huge page is worth a whole one.
+        let whole = if sum < huge / 2 { sum } else { sum.max(huge) };
+        let whole = Arc::new(Own::zeroed(whole));
+        let mut end = 0;
+        lengths.map(|len| {
+            let start = end;
+            end += len.next_multiple_of(LINE);
+            Self(Memory::Part(Arc::clone(&whole), start, len))
+        })
     }
 
     /// Floats in memory of another kind: such as other processes see.
@@ -61,22 +82,81 @@ impl Own {
             return Self { start: NonNull::dangling(), len };
         }
         let layout = Self::layout(len);
-        // SAFETY: the layout is not empty.
-        let raw = unsafe { alloc_zeroed(layout) }.cast::<f32>();
-        let Some(start) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        #[cfg(target_os = "linux")]
-        if layout.align() == HUGE_PAGE {
-            // SAFETY: the range is ours; the call is advice and changes no contents. Where it
-            // fails, ordinary pages remain.
-            unsafe { libc::madvise(raw.cast(), layout.size(), libc::MADV_HUGEPAGE) };
-        }
+        let raw = if layout.align() == HUGE_PAGE {
+            huge::zeroed(layout.size())
+        } else {
+            // SAFETY: the layout is not empty.
+            unsafe { alloc_zeroed(layout) }
+        };
+        let Some(start) = NonNull::new(raw.cast::<f32>()) else { handle_alloc_error(layout) };
         Self { start, len }
     }
 
     fn layout(len: usize) -> Layout {
         let bytes = len.checked_mul(size_of::<f32>()).expect("buffer fits the address space");
-        let align = if bytes >= 2 * HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
         Layout::from_size_align(bytes, align).expect("buffer fits the address space")
+    }
+}
+
+/// Memory on huge pages, straight from the system. An allocator would write zeros before anybody could ask for huge
+/// pages, and pages that have been written to stay as they are.
+#[cfg(target_os = "linux")]
+mod huge {
+    use super::HUGE_PAGE;
+    use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+    use std::ptr::null_mut;
+
+    /// Zeros that begin on a huge page, or nothing.
+    pub(super) fn zeroed(bytes: usize) -> *mut u8 {
+        let Some(whole) = room(bytes).checked_add(HUGE_PAGE) else { return null_mut() };
+        let (access, kind) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+        // SAFETY: a new mapping, of which the parts before the first huge page and behind the last are given back
+        // at once. The advice changes no contents; where it is not taken, ordinary pages remain.
+        unsafe {
+            let raw = libc::mmap(null_mut(), whole, access, kind, -1, 0);
+            if raw == MAP_FAILED {
+                return null_mut();
+            }
+            let before = raw.cast::<u8>().align_offset(HUGE_PAGE);
+            let start = raw.cast::<u8>().add(before);
+            if before > 0 {
+                libc::munmap(raw, before);
+            }
+            libc::munmap(start.add(room(bytes)).cast(), HUGE_PAGE - before);
+            libc::madvise(start.cast(), room(bytes), libc::MADV_HUGEPAGE);
+            start
+        }
+    }
+
+    /// Gives back what [`zeroed`] gave for as many bytes.
+    pub(super) unsafe fn free(start: *mut u8, bytes: usize) {
+        // SAFETY: the caller's part; all of the mapping is given back.
+        unsafe { libc::munmap(start.cast(), room(bytes)) };
+    }
+
+    fn room(bytes: usize) -> usize {
+        bytes.next_multiple_of(HUGE_PAGE)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod huge {
+    use super::HUGE_PAGE;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, HUGE_PAGE).expect("checked by the caller")
+    }
+
+    pub(super) fn zeroed(bytes: usize) -> *mut u8 {
+        // SAFETY: only large buffers come here, so it is not empty.
+        unsafe { alloc_zeroed(layout(bytes)) }
+    }
+
+    pub(super) unsafe fn free(start: *mut u8, bytes: usize) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(start, layout(bytes)) };
     }
 }
 
@@ -88,9 +168,17 @@ impl Default for Buffer {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: allocated by `zeroed` with this very layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) };
+        if self.len == 0 {
+            return;
+        }
+        let (start, layout) = (self.start.as_ptr().cast(), Self::layout(self.len));
+        // SAFETY: allocated by `zeroed` in this very way.
+        unsafe {
+            if layout.align() == HUGE_PAGE {
+                huge::free(start, layout.size());
+            } else {
+                dealloc(start, layout);
+            }
         }
     }
 }
@@ -101,6 +189,10 @@ impl Deref for Buffer {
         match &self.0 {
             // SAFETY: `len` initialised floats from `start` on, owned by the buffer.
             Memory::Own(own) => unsafe { std::slice::from_raw_parts(own.start.as_ptr(), own.len) },
+            // SAFETY: `together` has cut the whole into parts that do not overlap, all within it.
+            Memory::Part(whole, start, len) => unsafe {
+                std::slice::from_raw_parts(whole.start.as_ptr().add(*start), *len)
+            },
             Memory::Lent(memory) => memory,
         }
     }
@@ -113,6 +205,10 @@ impl DerefMut for Buffer {
             Memory::Own(own) => unsafe {
                 std::slice::from_raw_parts_mut(own.start.as_ptr(), own.len)
             },
+            // SAFETY: as in `deref`; no other buffer has this part.
+            Memory::Part(whole, start, len) => unsafe {
+                std::slice::from_raw_parts_mut(whole.start.as_ptr().add(*start), *len)
+            },
             Memory::Lent(memory) => memory,
         }
     }
@@ -123,6 +219,12 @@ impl Clone for Buffer {
         let mut copy = Self::zeroed(self.len());
         copy.copy_from_slice(self);
         copy
+    }
+}
+
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
     }
 }
 
@@ -149,6 +251,24 @@ mod tests {
         }
         buffer.reserve(5);
         assert_eq!(buffer.clone().len(), 2 << 20);
+    }
+
+    #[test]
+    fn buffers_side_by_side_do_not_touch_each_other() {
+        for lengths in [[0, 1, 17, 100], [200_000, 3, 0, 300_000], [1 << 20, 5, 16, 16]] {
+            let mut buffers = Buffer::together(lengths);
+            for (value, buffer) in (1u8..).zip(&mut buffers) {
+                assert!(buffer.iter().all(|&value| value == 0.0));
+                assert_eq!(buffer.as_ptr() as usize % CACHE_LINE, 0);
+                buffer.fill(value.into());
+            }
+            for ((value, buffer), len) in (1u8..).zip(&buffers).zip(lengths) {
+                assert!(buffer.len() == len && buffer.iter().all(|&it| it == f32::from(value)));
+            }
+            let [first, .., last] = buffers;
+            drop(first);
+            assert!(last.iter().all(|&value| value == 4.0), "the others live on");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod sgd;
 mod sparse;
 
 use crate::{
+    kernels::Buffer,
     layout::Layout,
     threads::{Pool, SendPtr},
 };
@@ -126,18 +127,18 @@ struct Pass {
 /// The buffers an optimiser keeps between steps: one per slot, each as long as the parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    buffers: [Vec<f32>; MAX_SLOTS],
+    buffers: [Buffer; MAX_SLOTS],
 }
 
 impl State {
     /// The buffer of each slot, in the order of [`Entry::slots`]; empty for unused slots.
     #[must_use]
-    pub fn buffers(&self) -> &[Vec<f32>] {
+    pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
     /// The same, to restore a checkpoint into.
-    pub fn buffers_mut(&mut self) -> &mut [Vec<f32>] {
+    pub fn buffers_mut(&mut self) -> &mut [Buffer] {
         &mut self.buffers
     }
 }
@@ -193,7 +194,8 @@ impl Optimizer {
     pub fn state(&self) -> State {
         let len = self.mask.len();
         let slots = self.entry.slots.len();
-        State { buffers: std::array::from_fn(|slot| vec![0.0; if slot < slots { len } else { 0 }]) }
+        let len_of = |slot| if slot < slots { len } else { 0 };
+        State { buffers: std::array::from_fn(|slot| Buffer::zeroed(len_of(slot))) }
     }
 
     /// Applies the gradient of one range.

@@ -409,7 +409,7 @@ mod tests {
             for (a, b) in alone.iter().zip(&shared) {
                 assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} against {b}");
             }
-            for (a, b) in alone_state.buffers()[0].iter().zip(&state.buffers()[0]) {
+            for (a, b) in alone_state.buffers()[0].iter().zip(state.buffers()[0].iter()) {
                 assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{a} against {b}");
             }
             assert_eq!(shared[3_050], 0.5 + 20.0 * 0.25, "statistics are averaged");

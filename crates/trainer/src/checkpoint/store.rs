@@ -307,10 +307,10 @@ impl Store {
         let mut state = optimizer.state();
         let slots = optimizer.entry().slots;
         if !slots.is_empty() {
-            let mut groups: Vec<(String, &mut Vec<f32>)> = slots
+            let mut groups: Vec<(String, &mut [f32])> = slots
                 .iter()
                 .zip(state.buffers_mut())
-                .map(|(slot, buffer)| (format!("{slot}/"), buffer))
+                .map(|(slot, buffer)| (format!("{slot}/"), &mut **buffer))
                 .collect();
             self.fill(step, &manifest, OPTIMIZER, layout, &mut groups)?;
         }
@@ -354,7 +354,7 @@ impl Store {
         manifest: &Manifest,
         name: &str,
         layout: &Layout,
-        groups: &mut [(String, &mut Vec<f32>)],
+        groups: &mut [(String, &mut [f32])],
     ) -> Result<(), TrainError> {
         let damaged = |reason: String| self.damaged(step, format!("{name}: {reason}"));
         let path = self.path(step).join(name);

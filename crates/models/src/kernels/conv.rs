@@ -15,7 +15,7 @@ use super::{
         pack::{Left, Right},
     },
     simd::{self, Simd},
-    winograd,
+    winograd::{self, Order},
 };
 use crate::threads::SendPtr;
 
@@ -276,17 +276,21 @@ impl Compute {
         let (m, n) = (shape.batch * shape.out_height() * shape.out_width(), shape.outputs);
         let k = shape.taps() * shape.inputs;
         gemm::check_result(m, n, n, output.len(), finish);
+        let left = PatchRows(shape.patches(input));
+        if winograd::suits(shape) && !finish.accumulate {
+            // SAFETY: sizes were checked.
+            return unsafe {
+                self.winograd(shape, input, Order::Plain(weights), output, finish);
+            };
+        }
         let mut ordered = std::mem::take(&mut self.weights);
         ordered.reserve(shape.weights_len());
         self.order_weights(shape, weights, &mut ordered);
         let right = Right { data: ordered.as_ptr(), stride: n, transposed: false };
-        let left = PatchRows(shape.patches(input));
         let c = SendPtr(output.as_mut_ptr());
         // SAFETY: sizes were checked; `output` is borrowed mutably.
         unsafe {
-            if winograd::suits(shape) && !finish.accumulate {
-                self.winograd(shape, input, &ordered, output, finish);
-            } else if direct::suits(shape) {
+            if direct::suits(shape) {
                 self.direct(shape, input, &ordered, output, finish);
             } else {
                 gemm::problem(m, n, k, left, right, c, n, finish).solve(self);
@@ -323,20 +327,20 @@ impl Compute {
         let (m, n) = (shape.batch * shape.height * shape.width, shape.inputs);
         let k = shape.taps() * shape.outputs;
         gemm::check_result(m, n, n, d_input.len(), finish);
+        let left = PatchRows(turned.patches(d_output));
+        if winograd::suits(&turned) && !finish.accumulate {
+            // SAFETY: sizes were checked.
+            return unsafe {
+                self.winograd(&turned, d_output, Order::Turned(weights), d_input, finish);
+            };
+        }
         let mut ordered = std::mem::take(&mut self.weights);
         ordered.reserve(shape.weights_len());
         self.turn_weights(shape, weights, &mut ordered);
         let right = Right { data: ordered.as_ptr(), stride: n, transposed: false };
-        let left = PatchRows(turned.patches(d_output));
         let c = SendPtr(d_input.as_mut_ptr());
         // SAFETY: sizes were checked; `d_input` is borrowed mutably.
-        unsafe {
-            if winograd::suits(&turned) && !finish.accumulate {
-                self.winograd(&turned, d_output, &ordered, d_input, finish);
-            } else {
-                gemm::problem(m, n, k, left, right, c, n, finish).solve(self);
-            }
-        }
+        unsafe { gemm::problem(m, n, k, left, right, c, n, finish).solve(self) };
         self.weights = ordered;
     }
 
@@ -356,16 +360,19 @@ impl Compute {
         assert!(d_output.len() >= shape.output_len(), "convolution output too small");
         let (m, n) = (shape.taps() * shape.inputs, shape.outputs);
         let k = shape.batch * shape.out_height() * shape.out_width();
+        self.column_sums(&d_output[..k * n], n, d_bias);
+        let left = PatchColumns(shape.patches(input));
+        if winograd::suits(shape) {
+            // SAFETY: sizes were checked.
+            return unsafe { self.winograd_backward_weights(shape, input, d_output, d_weights) };
+        }
         let mut ordered = std::mem::take(&mut self.weights);
         ordered.reserve(shape.weights_len());
         let right = Right { data: d_output.as_ptr(), stride: n, transposed: false };
-        let left = PatchColumns(shape.patches(input));
         let c = SendPtr(ordered.as_mut_ptr());
         // SAFETY: sizes were checked; `ordered` is ours.
         unsafe {
-            if winograd::suits(shape) {
-                self.winograd_backward_weights(shape, input, d_output, &mut ordered);
-            } else if direct::suits(shape) {
+            if direct::suits(shape) {
                 self.direct_backward_weights(shape, input, d_output, &mut ordered);
             } else {
                 gemm::problem(m, n, k, left, right, c, n, &Finish::default()).solve(self);
@@ -373,7 +380,6 @@ impl Compute {
         }
         self.disorder_weights(shape, &ordered, d_weights);
         self.weights = ordered;
-        self.column_sums(&d_output[..k * n], n, d_bias);
     }
 }
 

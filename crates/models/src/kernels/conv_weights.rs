@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code)] // block transposes through raw pointers
 
-use super::{Compute, conv::ConvShape, isa::Kernel, simd::Simd};
+use super::{Compute, Isa, conv::ConvShape, isa::Kernel, simd::Simd};
 use crate::threads::SendPtr;
+use std::ops::Range;
 
 /// Copies a matrix with its rows and columns exchanged; row `r` of the result is written to
 /// `place(r)`, as given by [`Place`].
@@ -28,9 +29,19 @@ struct Place {
 }
 
 impl Place {
+    /// Where rows from this one on go.
     #[inline(always)]
-    fn of(self, row: usize) -> usize {
-        (row % self.inner_count) * self.outer_count + row / self.inner_count
+    fn from(self, row: usize) -> impl Iterator<Item = usize> {
+        // A division for every row would take longer than moving it.
+        let (mut inner, mut outer) = (row % self.inner_count, row / self.inner_count);
+        std::iter::repeat_with(move || {
+            let place = inner * self.outer_count + outer;
+            inner += 1;
+            if inner == self.inner_count {
+                (inner, outer) = (0, outer + 1);
+            }
+            place
+        })
     }
 }
 
@@ -57,15 +68,27 @@ impl Kernel for Transpose {
                             }
                         }
                     }
-                    for c in 0..columns {
-                        let to = self.to.add(self.place.of(column + c) * self.to_stride + row);
+                    for (c, place) in (0..columns).zip(self.place.from(column)) {
+                        let to = self.to.add(place * self.to_stride + row);
                         let value = S::load(block.as_ptr().add(c * S::LANES));
-                        S::store_partial(to, value, rows);
+                        store::<S>(to, value, rows);
                     }
                 }
                 column += S::LANES;
             }
             row += S::LANES;
+        }
+    }
+}
+
+/// The first `count` lanes, as a rule all.
+#[inline(always)]
+unsafe fn store<S: Simd>(to: *mut f32, value: S::V, count: usize) {
+    unsafe {
+        if count == S::LANES {
+            S::store(to, value);
+        } else {
+            S::store_partial(to, value, count);
         }
     }
 }
@@ -96,16 +119,15 @@ impl Kernel for TransposeFrom {
             while row < self.rows {
                 let rows = (self.rows - row).min(S::LANES);
                 unsafe {
-                    for r in 0..rows {
-                        let from =
-                            self.from.add(self.place.of(row + r) * self.from_stride + column);
+                    for (r, place) in (0..rows).zip(self.place.from(row)) {
+                        let from = self.from.add(place * self.from_stride + column);
                         let value = S::load_partial(from, columns);
                         S::store(block.as_mut_ptr().add(r * S::LANES), value);
                     }
                     S::transpose(block.as_ptr(), S::LANES, turned.as_mut_ptr(), S::LANES);
                     for c in 0..columns {
                         let to = self.to.add((column + c) * self.to_stride + row);
-                        S::store_partial(to, S::load(turned.as_ptr().add(c * S::LANES)), rows);
+                        store::<S>(to, S::load(turned.as_ptr().add(c * S::LANES)), rows);
                     }
                 }
                 row += S::LANES;
@@ -118,91 +140,201 @@ impl Kernel for TransposeFrom {
 /// Outputs of one task; a multiple of every vector's lanes.
 const SHARE: usize = 32;
 
+/// Weights of some of a convolution's inputs, between PyTorch's order and (tap, input, output).
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs {
+    /// Weights of all inputs, in PyTorch's order.
+    pub(crate) weights: *mut f32,
+    /// Whether these are the weights of the convolution that this one is the way back through: (input, output, tap turned by
+    /// 180 degrees).
+    pub(crate) turned: bool,
+    /// Taps, inputs and outputs of all weights.
+    pub(crate) taps: usize,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    /// The inputs in question.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+impl Inputs {
+    /// Writes the ordered weights of these inputs, for outputs `from..to`: tap after tap, `stride` inputs apart.
+    ///
+    /// # Safety
+    /// Both have room, and nobody else touches what is read and written.
+    pub(crate) unsafe fn order(
+        self,
+        isa: Isa,
+        ordered: *mut f32,
+        stride: usize,
+        outputs: Range<usize>,
+    ) {
+        let Self { weights, taps, inputs, first, count, .. } = self;
+        // SAFETY: passed on.
+        unsafe {
+            if self.turned {
+                for input in 0..count {
+                    let start = (first + input) * self.outputs * taps;
+                    isa.run(Turn {
+                        from: weights.add(start),
+                        // Vectors may run over, except at the very end.
+                        beyond: inputs * self.outputs * taps - start,
+                        taps,
+                        first: outputs.start,
+                        last: outputs.end,
+                        to: ordered.add(input * self.outputs),
+                        to_stride: stride * self.outputs,
+                    });
+                }
+            } else {
+                isa.run(Transpose {
+                    from: weights.add(first * taps),
+                    from_stride: inputs * taps,
+                    first: outputs.start,
+                    last: outputs.end,
+                    columns: count * taps,
+                    to: ordered,
+                    to_stride: self.outputs,
+                    place: Place { inner_count: taps, outer_count: stride },
+                });
+            }
+        }
+    }
+
+    /// The way back of [`order`](Self::order), never turned.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn disorder(
+        self,
+        isa: Isa,
+        ordered: *const f32,
+        stride: usize,
+        outputs: Range<usize>,
+    ) {
+        debug_assert!(!self.turned, "gradients are never turned");
+        let Self { weights, taps, inputs, first, count, .. } = self;
+        // SAFETY: passed on.
+        unsafe {
+            isa.run(TransposeFrom {
+                from: ordered,
+                from_stride: self.outputs,
+                first: outputs.start,
+                last: outputs.end,
+                rows: count * taps,
+                to: weights.add(first * taps),
+                to_stride: inputs * taps,
+                place: Place { inner_count: taps, outer_count: stride },
+            });
+        }
+    }
+}
+
 impl Compute {
     /// From (output, input, tap) to (tap, input, output).
     pub(crate) fn order_weights(&self, shape: &ConvShape, weights: &[f32], ordered: &mut [f32]) {
-        let columns = shape.inputs * shape.taps();
+        self.reorder(shape, weights, ordered, false);
+    }
+
+    /// From (output, input, tap) to (tap turned by 180 degrees, output, input).
+    pub(crate) fn turn_weights(&self, shape: &ConvShape, weights: &[f32], turned: &mut [f32]) {
+        let back = ConvShape { inputs: shape.outputs, outputs: shape.inputs, ..*shape };
+        self.reorder(&back, weights, turned, true);
+    }
+
+    fn reorder(&self, shape: &ConvShape, weights: &[f32], ordered: &mut [f32], turned: bool) {
         assert!(weights.len().min(ordered.len()) >= shape.weights_len(), "weights");
+        let all = SendInputs(shape.all_inputs(weights.as_ptr().cast_mut(), turned));
         let (isa, to) = (self.isa, SendPtr(ordered.as_mut_ptr()));
         self.pool.run(shape.outputs.div_ceil(SHARE), &|task, _| {
-            let transpose = Transpose {
-                from: weights.as_ptr(),
-                from_stride: columns,
-                first: task * SHARE,
-                last: ((task + 1) * SHARE).min(shape.outputs),
-                columns,
-                to: to.get(),
-                to_stride: shape.outputs,
-                place: Place { inner_count: shape.taps(), outer_count: shape.inputs },
-            };
+            let share = task * SHARE..((task + 1) * SHARE).min(shape.outputs);
             // SAFETY: both buffers hold all weights; tasks write different outputs.
-            unsafe { isa.run(transpose) };
+            unsafe { all.get().order(isa, to.get(), shape.inputs, share) };
         });
     }
 
     /// From (tap, input, output) back to (output, input, tap).
     pub(crate) fn disorder_weights(&self, shape: &ConvShape, ordered: &[f32], weights: &mut [f32]) {
-        let rows = shape.inputs * shape.taps();
         assert!(weights.len().min(ordered.len()) >= shape.weights_len(), "weights");
-        let (isa, to) = (self.isa, SendPtr(weights.as_mut_ptr()));
+        let all = SendInputs(shape.all_inputs(weights.as_mut_ptr(), false));
+        let isa = self.isa;
         self.pool.run(shape.outputs.div_ceil(SHARE), &|task, _| {
-            let transpose = TransposeFrom {
-                from: ordered.as_ptr(),
-                from_stride: shape.outputs,
-                first: task * SHARE,
-                last: ((task + 1) * SHARE).min(shape.outputs),
-                rows,
-                to: to.get(),
-                to_stride: rows,
-                place: Place { inner_count: shape.taps(), outer_count: shape.inputs },
-            };
+            let share = task * SHARE..((task + 1) * SHARE).min(shape.outputs);
             // SAFETY: both buffers hold all weights; tasks write different outputs.
-            unsafe { isa.run(transpose) };
-        });
-    }
-
-    /// From (output, input, tap) to (tap turned by 180 degrees, output, input).
-    pub(crate) fn turn_weights(&self, shape: &ConvShape, weights: &[f32], turned: &mut [f32]) {
-        let (taps, inputs, outputs) = (shape.taps(), shape.inputs, shape.outputs);
-        assert!(weights.len().min(turned.len()) >= shape.weights_len(), "weights");
-        let (isa, to) = (self.isa, SendPtr(turned.as_mut_ptr()));
-        self.pool.run(outputs.div_ceil(SHARE), &|task, _| {
-            for output in task * SHARE..((task + 1) * SHARE).min(outputs) {
-                // One output: (input, tap) becomes (tap, input); the last tap comes first, so the
-                // rows of the result go backwards from the end.
-                let turn = TurnOne {
-                    from: weights[output * inputs * taps..].as_ptr(),
-                    taps,
-                    inputs,
-                    // SAFETY: within the buffer, see the assertion.
-                    to: unsafe { to.get().add(output * inputs) },
-                    to_stride: outputs * inputs,
-                };
-                // SAFETY: both buffers hold all weights; tasks write different outputs.
-                unsafe { isa.run(turn) };
-            }
+            unsafe { all.get().disorder(isa, ordered.as_ptr(), shape.inputs, share) };
         });
     }
 }
 
-struct TurnOne {
+/// Lets tasks have it; what they do with it is theirs to justify.
+#[derive(Clone, Copy)]
+pub(crate) struct SendInputs(pub(crate) Inputs);
+
+// SAFETY: it is a place and sizes; using them is unsafe everywhere.
+unsafe impl Send for SendInputs {}
+// SAFETY: as above.
+unsafe impl Sync for SendInputs {}
+
+impl SendInputs {
+    pub(crate) fn get(&self) -> Inputs {
+        self.0
+    }
+}
+
+impl ConvShape {
+    /// Weights of all inputs.
+    pub(crate) fn all_inputs(&self, weights: *mut f32, turned: bool) -> Inputs {
+        let (taps, inputs, outputs) = (self.taps(), self.inputs, self.outputs);
+        Inputs { weights, turned, taps, inputs, outputs, first: 0, count: inputs }
+    }
+}
+
+/// One input's weights, (output, tap), as (tap, output); the last tap comes first.
+struct Turn {
     from: *const f32,
+    /// Floats that may be read from there.
+    beyond: usize,
     taps: usize,
-    inputs: usize,
+    /// Outputs `first..last` are done.
+    first: usize,
+    last: usize,
     to: *mut f32,
     to_stride: usize,
 }
 
-impl Kernel for TurnOne {
+impl Kernel for Turn {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        for input in 0..self.inputs {
+        let mut block = [0f32; 256];
+        let mut output = self.first;
+        // Blocks of as many outputs and taps as a vector has lanes.
+        while output + S::LANES <= self.last
+            && (output + S::LANES - 1) * self.taps + S::LANES.max(self.taps) <= self.beyond
+        {
+            let mut done = 0;
+            while done < self.taps {
+                // The last block goes over some taps again rather than over the edge.
+                let tap = done.min(self.taps.saturating_sub(S::LANES));
+                let count = (self.taps - tap).min(S::LANES);
+                unsafe {
+                    let from = self.from.add(output * self.taps + tap);
+                    S::transpose(from, self.taps, block.as_mut_ptr(), S::LANES);
+                    for t in 0..count {
+                        let to = (self.taps - 1 - tap - t) * self.to_stride + output;
+                        S::store(self.to.add(to), S::load(block.as_ptr().add(t * S::LANES)));
+                    }
+                }
+                done = tap + count;
+            }
+            output += S::LANES;
+        }
+        for output in output..self.last {
             for tap in 0..self.taps {
                 unsafe {
-                    *self.to.add((self.taps - 1 - tap) * self.to_stride + input) =
-                        *self.from.add(input * self.taps + tap);
+                    *self.to.add((self.taps - 1 - tap) * self.to_stride + output) =
+                        *self.from.add(output * self.taps + tap);
                 }
             }
         }

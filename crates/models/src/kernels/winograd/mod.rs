@@ -14,7 +14,11 @@
 mod schemes;
 mod transforms;
 
-use super::{Buffer, Compute, Finish, Matrix, conv::ConvShape};
+use super::{
+    Buffer, Compute, Finish, Matrix,
+    conv::ConvShape,
+    conv_weights::{Inputs, SendInputs},
+};
 use crate::threads::SendPtr;
 use schemes::{Five, Scheme, Three};
 use std::marker::PhantomData;
@@ -61,6 +65,8 @@ pub(crate) struct Frequencies {
     inputs: Buffer,
     outputs: Buffer,
     weights: Buffer,
+    /// Weights of a few inputs in another order, for each thread.
+    ordered: Buffer,
 }
 
 impl Frequencies {
@@ -83,8 +89,18 @@ pub(crate) fn suits(shape: &ConvShape) -> bool {
         && shape.batch * height * width >= 512
 }
 
+/// A convolution's weights: its own, or those of the one that it is the way back through. In PyTorch's order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order<'a> {
+    Plain(&'a [f32]),
+    Turned(&'a [f32]),
+}
+
+/// Inputs whose weights are put in order and transformed at a time: they stay in the second-level cache in between.
+const INPUTS: usize = 16;
+
 impl Compute {
-    /// A convolution whose weights are ordered (tap, input, output).
+    /// A convolution; with `turned` weights the way back through one.
     ///
     /// # Safety
     /// Slices fit the shape; bias and mask fit the output.
@@ -92,7 +108,7 @@ impl Compute {
         &mut self,
         shape: &ConvShape,
         input: &[f32],
-        weights: &[f32],
+        weights: Order<'_>,
         output: &mut [f32],
         finish: &Finish<'_>,
     ) {
@@ -106,7 +122,7 @@ impl Compute {
         }
     }
 
-    /// The gradient of weights ordered (tap, input, output).
+    /// The gradient of weights.
     ///
     /// # Safety
     /// Slices fit the shape.
@@ -131,7 +147,7 @@ impl Compute {
         &mut self,
         shape: &ConvShape,
         input: &[f32],
-        weights: &[f32],
+        weights: Order<'_>,
         output: &mut [f32],
         finish: &Finish<'_>,
     ) {
@@ -139,12 +155,12 @@ impl Compute {
         let tiles = Tiles::new(shape, images);
         let mut memory = std::mem::take(&mut self.frequencies);
         memory.reserve(&tiles, TILE * TILE);
-        self.transform_weights::<F, TILE, KERNEL, false>(
-            shape,
-            weights.as_ptr().cast_mut(),
-            memory.weights.as_mut_ptr(),
-            tiles.weights,
-        );
+        let (weights, turned) = match weights {
+            Order::Plain(weights) => (weights, false),
+            Order::Turned(weights) => (weights, true),
+        };
+        let weights = shape.all_inputs(weights.as_ptr().cast_mut(), turned);
+        self.transform_weights::<F, TILE, KERNEL, false>(weights, &mut memory, tiles.weights);
         let image_out = shape.out_height() * shape.out_width() * shape.outputs;
         for first in (0..shape.batch).step_by(images) {
             let count = images.min(shape.batch - first);
@@ -258,12 +274,8 @@ impl Compute {
                 );
             }
         }
-        self.transform_weights::<F, TILE, KERNEL, true>(
-            shape,
-            d_weights.as_mut_ptr(),
-            memory.weights.as_mut_ptr(),
-            tiles.weights,
-        );
+        let d_weights = shape.all_inputs(d_weights.as_mut_ptr(), false);
+        self.transform_weights::<F, TILE, KERNEL, true>(d_weights, &mut memory, tiles.weights);
         self.frequencies = memory;
     }
 
@@ -300,6 +312,7 @@ impl Compute {
         });
     }
 
+    /// Weights to frequencies, or `BACK`.
     fn transform_weights<
         F: Scheme<TILE, KERNEL>,
         const TILE: usize,
@@ -307,26 +320,38 @@ impl Compute {
         const BACK: bool,
     >(
         &self,
-        shape: &ConvShape,
-        taps: *mut f32,
-        frequencies: *mut f32,
+        weights: Inputs,
+        memory: &mut Frequencies,
         frequency_stride: usize,
     ) {
-        const SHARE: usize = 4096;
-        let len = shape.inputs * shape.outputs;
-        let (isa, taps, frequencies) = (self.isa, SendPtr(taps), SendPtr(frequencies));
-        self.pool.run(len.div_ceil(SHARE), &|task, _| {
-            // SAFETY: both hold all weights (the callers see to it); tasks do different ones.
+        let Inputs { taps, inputs, outputs, .. } = weights;
+        let room = INPUTS * taps * outputs;
+        memory.ordered.reserve(self.pool.threads() * room);
+        let (isa, weights) = (self.isa, SendInputs(weights));
+        let ordered = SendPtr(memory.ordered.as_mut_ptr());
+        let frequencies = SendPtr(memory.weights.as_mut_ptr());
+        self.pool.run(inputs.div_ceil(INPUTS), &|task, thread| {
+            let first = task * INPUTS;
+            let some = Inputs { first, count: INPUTS.min(inputs - first), ..weights.get() };
+            // SAFETY: the buffers hold all weights (the callers see to it), a thread has its own room; tasks do
+            // different inputs.
             unsafe {
-                isa.run(Weights::<F, TILE, KERNEL, BACK> {
+                let ordered = ordered.get().add(thread * room);
+                let transform = Weights::<F, TILE, KERNEL, BACK> {
                     scheme: PhantomData,
-                    taps: taps.get(),
-                    tap_stride: len,
-                    frequencies: frequencies.get(),
+                    taps: ordered,
+                    tap_stride: some.count * outputs,
+                    frequencies: frequencies.get().add(first * outputs),
                     frequency_stride,
-                    first: task * SHARE,
-                    last: ((task + 1) * SHARE).min(len),
-                });
+                    count: some.count * outputs,
+                };
+                if BACK {
+                    isa.run(transform);
+                    some.disorder(isa, ordered, some.count, 0..outputs);
+                } else {
+                    some.order(isa, ordered, some.count, 0..outputs);
+                    isa.run(transform);
+                }
             }
         });
     }

@@ -162,14 +162,14 @@ impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize> Kernel
     }
 }
 
-/// Weights between (tap, ...) and (frequency, ...), forth or back; `first..last` of the rest.
+/// Weights between (tap, ...) and (frequency, ...), forth or back.
 pub(super) struct Weights<F, const TILE: usize, const KERNEL: usize, const BACK: bool> {
     pub(super) taps: *mut f32,
     pub(super) tap_stride: usize,
     pub(super) frequencies: *mut f32,
     pub(super) frequency_stride: usize,
-    pub(super) first: usize,
-    pub(super) last: usize,
+    /// Weights of each tap.
+    pub(super) count: usize,
     pub(super) scheme: PhantomData<F>,
 }
 
@@ -180,9 +180,9 @@ impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize, const BACK
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let mut at = self.first;
-        while at < self.last {
-            let count = self.last - at;
+        let mut at = 0;
+        while at < self.count {
+            let count = self.count - at;
             unsafe {
                 let (taps, frequencies) = (self.taps.add(at), self.frequencies.add(at));
                 if BACK {

@@ -228,6 +228,31 @@ fn a_killed_chief_ends_the_run_with_its_name_and_resume_picks_it_up() {
     }
 }
 
+/// Ctrl-Z, or a machine that sleeps: longer than a task may be silent.
+#[test]
+fn a_run_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been() {
+    let flags = ["--workers", "2", "--steps", ENDLESS, "--batch-size", "30"];
+    let mut runs: Vec<Run> =
+        ["multi-worker", "ps-sync", "ps-async"].map(|strategy| train(strategy, &flags)).into();
+    let mut all = Vec::new();
+    for run in &mut runs {
+        run.wait_for_step(20);
+        all.push(run.child.id());
+        all.extend(processes(&run.folder()).values());
+    }
+    all.iter().for_each(|process| signal(*process, "-STOP"));
+    std::thread::sleep(Duration::from_secs(10));
+    all.iter().for_each(|process| signal(*process, "-CONT"));
+    for mut run in runs {
+        let folder = run.folder();
+        let before = steps(&folder);
+        run.wait_for_step(before + 200);
+        let (summary, ended) = end_in_order(run);
+        assert_eq!(summary["lost"], serde_json::json!([]), "{}", ended.talk);
+        assert!(!ended.talk.contains("lost"), "{}", ended.talk);
+    }
+}
+
 /// Steps must take longer than the turns in which the worker is held up, and each must be in the log.
 #[test]
 fn a_worker_ten_times_slower_is_named_within_twenty_steps() {

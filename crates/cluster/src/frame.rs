@@ -27,6 +27,16 @@ pub(crate) fn glance(waited: Duration) -> Duration {
     waited.clamp(GLANCE, RARE_GLANCE)
 }
 
+/// A wait that takes so much longer than was asked for: this process stood still (stopped by its user, paused with its
+/// machine), or had no core.
+const STOOD_STILL: Duration = Duration::from_secs(2);
+
+/// How long this process stood still in a wait begun then for that long, if it did. Such time says nothing about others, who
+/// as a rule stood still too.
+pub(crate) fn stood_still(begun: Instant, asked: Duration) -> Option<Duration> {
+    begun.elapsed().checked_sub(asked).filter(|late| *late >= STOOD_STILL)
+}
+
 /// How long a send may stand still unless told otherwise.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -291,7 +301,12 @@ impl<I: Inlet> FramedReceiver<I> {
             return Err(self.peer.timed_out(&self.phase, now - self.began));
         }
         let moment = glance(now - self.began).min(self.deadline - now);
-        self.inlet.wait(moment).map_err(|cause| self.peer.lost(&self.phase, cause))
+        self.inlet.wait(moment).map_err(|cause| self.peer.lost(&self.phase, cause))?;
+        if let Some(late) = stood_still(now, moment) {
+            self.deadline += late;
+            self.began += late;
+        }
+        Ok(())
     }
 
     /// Passes over what is left of the present payload, as far as it is here.

@@ -10,6 +10,7 @@ use super::{
     roster::{Admission, Order, Roster, SILENCE},
     shared::Shared,
 };
+use crate::frame::stood_still;
 use crate::{Closer, Link, LinkError, Sender, TaskId, Wait};
 use std::{
     collections::BTreeMap,
@@ -94,7 +95,12 @@ impl Chief {
         let mut leaving: Option<Instant> = None;
         loop {
             let settled = self.roster.is_running() && self.heirs.is_empty() && leaving.is_none();
-            match self.heard.recv_timeout(if settled { SLOW_TICK } else { TICK }) {
+            let (asked, tick) = (Instant::now(), if settled { SLOW_TICK } else { TICK });
+            let heard = self.heard.recv_timeout(tick);
+            if let Some(late) = stood_still(asked, tick) {
+                self.roster.stood_still(late);
+            }
+            match heard {
                 Ok(heard) => {
                     self.hear(heard, &mut connections, &mut orders);
                     // Whatever else is there belongs to the same moment.

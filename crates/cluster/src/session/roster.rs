@@ -4,6 +4,7 @@
 //! test. The threads around it are in `chief.rs`.
 
 mod admission;
+mod standstill;
 
 use super::{
     OnLoss, Rules,

@@ -111,6 +111,21 @@ fn a_cut_of_three_seconds_is_survived_and_one_of_thirty_is_a_death() {
 }
 
 #[test]
+fn time_in_which_the_chief_stood_still_counts_for_nothing() {
+    let mut play = play(2, 1, OnLoss::Continue, true);
+    play.roster.broken(worker(1), 1, "reset", play.now);
+    let still = Duration::from_secs(3600);
+    play.now += still;
+    play.roster.stood_still(still);
+    play.pass(1.0, &[]);
+    assert_eq!(play.hello(worker(1), 1), Admission::Resumed);
+    play.pass(7.0, &[worker(1)]);
+    assert!(play.views_to(worker(0)).is_empty() && play.stop_to(worker(1)).is_none());
+    play.pass(2.0, &[worker(1)]);
+    assert_eq!(play.views_to(worker(0)).len(), 1, "silence from then on counts");
+}
+
+#[test]
 fn a_broken_connection_that_comes_back_is_no_loss() {
     let mut play = play(2, 0, OnLoss::Stop, true);
     play.roster.broken(worker(1), 1, "reset", play.now);

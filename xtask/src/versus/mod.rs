@@ -23,6 +23,7 @@ mod quiet;
 mod shaped;
 mod spark;
 mod sparse;
+mod standing;
 mod training;
 
 use crate::environment::Environment;

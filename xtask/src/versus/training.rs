@@ -3,16 +3,17 @@
 use super::contest::{self, Outcome, Side};
 use super::paceline::{self, Paceline};
 use super::quiet::Quiet;
+use super::standing::Standing;
 use super::{TORCH, benchmarks};
-use anyhow::Context;
 use std::path::Path;
 use std::process::Command;
-use std::rc::Rc;
+use std::time::Duration;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 
 const CAVEATS: &[&str] = &[
     "Images per second of the step loop, one thread per process; the same global batch on one process and on two. Half the ratio of two processes to one is the efficiency.",
+    "All sides are warm and wait while another is measured: the peer for its next turn, our runs stopped and continued by signals. A turn of ours takes 1 s (LeNet) or 5 s (AlexNet), one of the peer's 60 or 4 steps. Between two turns of a round lie a few seconds, so that a neighbour on the machine meets all sides alike.",
     "\"half the batch\" is one process with the batch that each of the two has. Smaller batches are slower: AlexNet passes over its 58.6 million dense weights several times a step whatever the batch.",
     "Ours with `--on-loss stop` (as DDP, which ends when a process is lost): AlexNet's dense layers are then shared out, each process computes half of their outputs for the whole batch, and only activations and the convolutions' gradients are exchanged. With `--split-dense off` each has a copy of everything, as in DDP.",
     "Our side reads its images (MNIST from its files, 224-pixel images generated and kept); DDP trains on one random batch that stays in memory.",
@@ -22,20 +23,21 @@ const CAVEATS: &[&str] = &[
 struct Work {
     model: &'static str,
     batch: u32,
-    /// Steps of one measurement of ours and of the peer's: two to twenty seconds. One process makes its first images
-    /// on the core that is idle, two have none: so many steps that this does not matter.
-    steps: (&'static str, &'static str),
+    /// Steps before the first turn: all of the few generated images are kept by then.
+    warm: u64,
+    /// Seconds of a turn of ours, steps of one of the peer's.
+    turn: (f64, &'static str),
 }
 
 const WORKS: &[Work] = &[
-    Work { model: "lenet", batch: 128, steps: ("4000", "60") },
-    Work { model: "alexnet", batch: 32, steps: ("36", "4") },
+    Work { model: "lenet", batch: 128, warm: 2000, turn: (1.0, "60") },
+    Work { model: "alexnet", batch: 32, warm: 14, turn: (5.0, "4") },
 ];
 
 /// Runs the comparisons and writes their section.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let torch = TORCH.ensure(root)?;
-    let program = Rc::new(Paceline::build(root)?);
+    let program = Paceline::build(root)?;
     let mut quiet = Quiet::new();
     let outcomes = WORKS
         .iter()
@@ -52,7 +54,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 fn compare(
     root: &Path,
     work: &Work,
-    program: &Rc<Paceline>,
+    program: &Paceline,
     torch: &Path,
     quiet: &mut Quiet,
 ) -> anyhow::Result<Outcome> {
@@ -61,52 +63,42 @@ fn compare(
     let two = ["--strategy", "multi-worker", "--workers", "2", "--on-loss", "stop"];
     let script = root.join("xtask/peers/ddp_torch.py");
     let mut ddp = Command::new(torch);
-    ddp.arg(script).args([work.model, &whole, work.steps.1]);
+    ddp.arg(script).args([work.model, &whole, work.turn.1]);
     let sides = vec![
-        own(root, work, program, "Paceline, 2 processes", &whole, &two),
-        own(root, work, program, "Paceline, 1 process", &whole, &[]),
-        own(root, work, program, "Paceline, 1 process, half the batch", &half, &[]),
+        own(root, work, program, "Paceline, 2 processes", &whole, &two)?,
+        own(root, work, program, "Paceline, 1 process", &whole, &[])?,
+        own(root, work, program, "Paceline, 1 process, half the batch", &half, &[])?,
         Side::peer(&mut ddp)?,
     ];
     let name = format!("{} training, global batch {whole}", work.model);
     contest::run_when(&name, "images/s", ROUNDS, sides, Some(quiet))
 }
 
-/// A run of ours; the rate is that of its step loop, as the slowest worker saw it.
+/// A run of ours.
 fn own(
     root: &Path,
     work: &Work,
-    program: &Rc<Paceline>,
+    program: &Paceline,
     name: &str,
     batch: &str,
     more: &[&str],
-) -> Side {
-    let runs = root.join("target/versus/runs");
+) -> anyhow::Result<Side> {
     let data = if work.model == "lenet" {
         paceline::shared_data(root).join("mnist").to_string_lossy().into_owned()
     } else {
         String::from("generated:images?size=224&classes=1000&examples=192")
     };
-    let out = runs.to_string_lossy().into_owned();
-    let mut args: Vec<String> = ["train", "--threads", "1", "--eval-every", "1000000"]
+    let mut args: Vec<String> = ["train", "--threads", "1", "--eval-every", "1000000000"]
         .into_iter()
-        .chain(["--lr", "0.001", "--model", work.model, "--steps", work.steps.0])
-        .chain(["--batch-size", batch, "--data", &data, "--out", &out])
+        .chain(["--lr", "0.001", "--model", work.model, "--batch-size", batch, "--data", &data])
         .chain(more.iter().copied())
         .map(str::to_owned)
         .collect();
     if work.model == "alexnet" {
         args.extend(["--dropout", "0"].map(str::to_owned));
     }
-    let program = Rc::clone(program);
-    Side::own(name, move || {
-        let _ = std::fs::remove_dir_all(&runs);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let summary = program.json(&args)?;
-        let workers = summary["workers"].as_array().context("a summary names its workers")?;
-        let each =
-            |key: &'static str| workers.iter().filter_map(move |worker| worker[key].as_f64());
-        let slowest = each("seconds").fold(0.0, f64::max);
-        Ok(each("examples").sum::<f64>() / slowest)
-    })
+    let folder = root.join("target/versus/runs").join(name.replace([' ', ','], "-"));
+    let turn = Duration::from_secs_f64(work.turn.0);
+    let mut run = Standing::start(program, &args, &folder, work.warm, turn)?;
+    Ok(Side::own(name, move || run.measure()))
 }

@@ -1,0 +1,152 @@
+//! Training runs of ours that stand still between measurements.
+//!
+//! Peers are warm processes that wait for their next turn. A run of ours is started once too, and stopped and continued by
+//! signals: so turns can be short and close to each other, what comes and goes on the machine meets all sides alike,
+//! and nobody's start is measured.
+
+use super::paceline::Paceline;
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a run may take to come to its first steps.
+const START: Duration = Duration::from_secs(120);
+/// Caches and clocks settle before steps count.
+const SKIP: f64 = 0.05;
+/// Fewest reports in a turn that say something: they bound the steps in between.
+const REPORTS: usize = 3;
+
+/// A run that stands still.
+pub struct Standing {
+    child: Child,
+    events: PathBuf,
+    /// Bytes of the events that were read.
+    read: u64,
+    turn: Duration,
+}
+
+/// The part of an event that counts here.
+#[derive(Deserialize)]
+struct Event {
+    time: f64,
+    kind: String,
+    data: serde_json::Value,
+}
+
+impl Standing {
+    /// Starts a run under `folder` and lets it come to step `warm`. Its turns take as long as `turn`.
+    pub fn start(
+        program: &Paceline,
+        args: &[String],
+        folder: &Path,
+        warm: u64,
+        turn: Duration,
+    ) -> anyhow::Result<Self> {
+        let _ = fs::remove_dir_all(folder);
+        let child = Command::new(program.program())
+            .args(args)
+            .args(["--steps", "1000000000", "--quiet", "--no-tensorboard", "--out"])
+            .arg(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot run {}", program.program().display()))?;
+        let mut run = Self { child, events: PathBuf::new(), read: 0, turn };
+        let begun = Instant::now();
+        let mut step = 0;
+        while step < warm {
+            if begun.elapsed() > START || run.child.try_wait()?.is_some() {
+                bail!("paceline {} came to step {step} only", args.join(" "));
+            }
+            sleep(Duration::from_millis(20));
+            if run.events.as_os_str().is_empty() {
+                run.events = chief_events(folder).unwrap_or_default();
+            } else if let Some((_, last, _)) = run.reports()?.last() {
+                step = *last;
+            }
+        }
+        run.signal(libc::SIGSTOP);
+        Ok(run)
+    }
+
+    /// Goes on for a turn; examples per second.
+    pub fn measure(&mut self) -> anyhow::Result<f64> {
+        let from = now() + SKIP;
+        self.signal(libc::SIGCONT);
+        sleep(self.turn);
+        let to = now();
+        self.signal(libc::SIGSTOP);
+        let reports: Vec<_> =
+            self.reports()?.into_iter().filter(|(time, ..)| (from..=to).contains(time)).collect();
+        let [first, .., last] = &reports[..] else { bail!("a turn without steps") };
+        if reports.len() < REPORTS {
+            bail!("a turn of {:?} is too short: {} reports", self.turn, reports.len());
+        }
+        Ok((last.1 - first.1) as f64 * last.2 / (last.0 - first.0))
+    }
+
+    /// Time, step and global batch of each report that is new.
+    fn reports(&mut self) -> anyhow::Result<Vec<(f64, u64, f64)>> {
+        let mut file = File::open(&self.events)?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        self.read += whole as u64;
+        let events = text[..whole].lines().filter_map(|line| serde_json::from_str(line).ok());
+        let report = |event: Event| {
+            let step = event.data["step"].as_u64()?;
+            Some((event.time, step, event.data["global_batch"].as_f64()?))
+        };
+        Ok(events.filter(|event: &Event| event.kind == "step").filter_map(report).collect())
+    }
+
+    /// To the process that was started and to those it started.
+    #[allow(unsafe_code)]
+    fn signal(&self, signal: i32) {
+        let parent = self.child.id();
+        let mut all = vec![parent];
+        for task in fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        for process in all.into_iter().filter_map(|process| i32::try_from(process).ok()) {
+            // SAFETY: no memory is involved. A process that has ended is not waited for yet, so its number is nobody else's.
+            unsafe { libc::kill(process, signal) };
+        }
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// The log of a run's first worker, once it is there.
+fn chief_events(folder: &Path) -> Option<PathBuf> {
+    let run = fs::read_dir(folder).ok()?.flatten().next()?.path();
+    let mut logs: Vec<PathBuf> = fs::read_dir(run)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with("events-") && name.ends_with(".jsonl"))
+        })
+        .collect();
+    logs.sort();
+    logs.into_iter().next()
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

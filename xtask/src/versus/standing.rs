@@ -18,6 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const START: Duration = Duration::from_secs(120);
 /// Caches and clocks settle before steps count.
 const SKIP: f64 = 0.05;
+/// A run goes on for so long after its turn: reports are written twice a second.
+const WRITING: Duration = Duration::from_millis(700);
 /// Fewest reports in a turn that say something: they bound the steps in between.
 const REPORTS: usize = 3;
 
@@ -81,6 +83,7 @@ impl Standing {
         self.signal(libc::SIGCONT);
         sleep(self.turn);
         let to = now();
+        sleep(WRITING);
         self.signal(libc::SIGSTOP);
         let reports: Vec<_> =
             self.reports()?.into_iter().filter(|(time, ..)| (from..=to).contains(time)).collect();

@@ -52,7 +52,7 @@ impl Standing {
         let _ = fs::remove_dir_all(folder);
         let child = Command::new(program.program())
             .args(args)
-            .args(["--steps", "1000000000", "--quiet", "--no-tensorboard", "--out"])
+            .args(["--quiet", "--no-tensorboard", "--out"])
             .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const CAVEATS: &[&str] = &[
     "Images per second of the step loop, one thread per process; the same global batch on one process and on two. Half the ratio of two processes to one is the efficiency.",
-    "All sides are warm and wait while another is measured: the peer for its next turn, our runs stopped and continued by signals. A turn of ours takes 0.6 s (LeNet) or 5 s (AlexNet), one of the peer's 60 or 4 steps. Between two turns of a round lie a few seconds, so that a neighbour on the machine meets all sides alike.",
+    "All sides are warm and wait while another is measured: the peer for its next turn, our runs stopped and continued by signals. A turn of ours takes 1 s (LeNet) or 5 s (AlexNet), one of the peer's 60 or 4 steps. Between two turns of a round lie a few seconds, so that a neighbour on the machine meets all sides alike.",
     "\"half the batch\" is one process with the batch that each of the two has. Smaller batches are slower: AlexNet passes over its 58.6 million dense weights several times a step whatever the batch.",
     "Ours with `--on-loss stop` (as DDP, which ends when a process is lost): AlexNet's dense layers are then shared out, each process computes half of their outputs for the whole batch, and only activations and the convolutions' gradients are exchanged. With `--split-dense off` each has a copy of everything, as in DDP.",
     "Our side reads its images (MNIST from its files, 224-pixel images generated and kept); DDP trains on one random batch that stays in memory.",
@@ -21,6 +21,8 @@ const CAVEATS: &[&str] = &[
 struct Work {
     model: &'static str,
     batch: u32,
+    /// Steps planned, more than all turns take; a run reports the oftener the fewer there are.
+    steps: &'static str,
     /// Steps before the first turn: all of the few generated images are kept by then.
     warm: u64,
     /// Seconds of a turn of ours, steps of one of the peer's.
@@ -29,8 +31,8 @@ struct Work {
 }
 
 const WORKS: &[Work] = &[
-    Work { model: "lenet", batch: 128, warm: 2000, turn: (0.6, "60"), rounds: 30 },
-    Work { model: "alexnet", batch: 32, warm: 14, turn: (5.0, "4"), rounds: 15 },
+    Work { model: "lenet", batch: 128, steps: "60000", warm: 2000, turn: (1.0, "60"), rounds: 30 },
+    Work { model: "alexnet", batch: 32, steps: "1000", warm: 14, turn: (5.0, "4"), rounds: 15 },
 ];
 
 /// Runs the comparisons and writes their section.
@@ -90,6 +92,7 @@ fn own(
     let mut args: Vec<String> = ["train", "--threads", "1", "--eval-every", "1000000000"]
         .into_iter()
         .chain(["--lr", "0.001", "--model", work.model, "--batch-size", batch, "--data", &data])
+        .chain(["--steps", work.steps])
         .chain(more.iter().copied())
         .map(str::to_owned)
         .collect();

@@ -234,3 +234,40 @@ impl Shared {
         self.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+
+    /// Makes steps of that many milliseconds; whether an early heartbeat was asked for in one of them.
+    fn step(
+        shared: &Shared,
+        beat: &mut Beat,
+        steps: u64,
+        milliseconds: f64,
+        in_step: bool,
+    ) -> bool {
+        let mut early = false;
+        for _ in 0..steps {
+            beat.steps += 1;
+            beat.step_seconds += 1e-3 * milliseconds;
+            shared.progress(*beat, in_step);
+            early |= std::mem::take(&mut shared.beat.lock().unwrap().due);
+        }
+        shared.beat.lock().unwrap().steps = beat.steps; // as if one had been sent
+        early
+    }
+
+    #[test]
+    fn heartbeats_are_early_at_the_start_and_when_the_pace_changes() {
+        let shared = Shared::new(TaskId::new(Role::Worker, 1));
+        let mut beat = Beat::default();
+        assert!(step(&shared, &mut beat, STEPS_PER_BEAT, 2.0, true), "at the start");
+        step(&shared, &mut beat, WATCHFUL, 2.0, true);
+        assert!(!step(&shared, &mut beat, 1000, 2.0, true), "at a steady pace");
+        assert!(step(&shared, &mut beat, 1000, 2.0, false), "where nobody waits for others");
+        assert!(step(&shared, &mut beat, STEPS_PER_BEAT, 20.0, true), "when steps become slower");
+        assert!(step(&shared, &mut beat, STEPS_PER_BEAT, 20.0, true), "and a while after");
+    }
+}

@@ -7,6 +7,7 @@
 
 mod counter;
 mod csv;
+mod kernel_file;
 mod probe;
 mod probes;
 mod sampler;

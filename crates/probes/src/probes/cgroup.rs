@@ -1,7 +1,7 @@
 //! What the container's own limits cost: time throttled by the CPU quota, memory charged.
 
-use super::kernel_file::KernelFile;
 use crate::counter::{growth, value_of};
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::time::Duration;
 

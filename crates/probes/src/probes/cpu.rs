@@ -1,7 +1,7 @@
 //! CPU time by mode and by core, and how many tasks want to run.
 
-use super::kernel_file::KernelFile;
 use crate::counter::{growth, value_of, word};
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::time::Duration;
 

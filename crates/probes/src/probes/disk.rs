@@ -1,7 +1,7 @@
 //! Bytes, operations and busy time of whole disks.
 
-use super::kernel_file::KernelFile;
 use crate::counter::{growth, word};
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 

@@ -1,7 +1,7 @@
 //! Memory of the machine, and the limit that really holds (a container's is below the host's).
 
-use super::kernel_file::KernelFile;
 use crate::counter::value_of;
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 mod cgroup;
 mod cpu;
 mod disk;
-mod kernel_file;
 mod memory;
 mod network;
 mod pressure;

@@ -1,7 +1,7 @@
 //! Bytes, packets and errors per interface; loopback apart, because local jobs talk through it.
 
-use super::kernel_file::KernelFile;
 use crate::counter::{growth, word};
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::{collections::BTreeMap, time::Duration};
 

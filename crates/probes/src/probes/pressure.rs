@@ -1,7 +1,7 @@
 //! Pressure stall information: the share of time that somebody waited for CPU, memory or disk.
 
-use super::kernel_file::KernelFile;
 use crate::counter::growth;
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::time::Duration;
 

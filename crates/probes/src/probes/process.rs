@@ -1,7 +1,7 @@
 //! One process and what it uses itself.
 
-use super::kernel_file::KernelFile;
 use crate::counter::{growth, value_of, word};
+use crate::kernel_file::KernelFile;
 use crate::probe::{Column, Detail, Entry, Probe};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 

@@ -12,7 +12,7 @@ const REST: u32 = 15;
 
 /// Open from the first reading on.
 #[derive(Debug, Default)]
-pub(super) struct KernelFile {
+pub(crate) struct KernelFile {
     path: PathBuf,
     file: Option<File>,
     /// Readings until it is looked for.
@@ -20,12 +20,12 @@ pub(super) struct KernelFile {
 }
 
 impl KernelFile {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, file: None, rest: 0 }
     }
 
     /// Reads all of it as it is now; false, and nothing, where that is not possible. A file that is gone may come back.
-    pub(super) fn read(&mut self, text: &mut String) -> bool {
+    pub(crate) fn read(&mut self, text: &mut String) -> bool {
         text.clear();
         if self.rest > 0 {
             self.rest -= 1;
@@ -52,7 +52,7 @@ impl KernelFile {
     }
 
     /// Gives the descriptor back until the next reading.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.file = None;
     }
 }

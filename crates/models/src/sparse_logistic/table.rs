@@ -7,6 +7,9 @@ use std::{
 
 use crate::{ModelError, kernels::Buffer};
 
+/// Floats of the smallest page.
+const PAGE: usize = 1024;
+
 /// `2^bits` slots and one for the bias; each holds two floats and is read and written as one word, so
 /// that threads never see a weight with another's state.
 #[derive(Debug)]
@@ -26,7 +29,8 @@ unsafe impl Sync for Table {}
 
 #[allow(unsafe_code)] // one bounds check per weight would be a tenth of the time of learning
 impl Table {
-    /// A table of zeros. The system hands out its memory when it is first touched.
+    /// A table of zeros, touched once: the system hands out memory at the first touch, and rows come in an order that would make
+    /// learning wait for it again and again.
     ///
     /// # Errors
     /// More bits than indices have.
@@ -40,6 +44,7 @@ impl Table {
             });
         }
         let mut memory = Buffer::zeroed(2 * ((1 << bits) + 1));
+        memory.iter_mut().step_by(PAGE).for_each(|value| *value = 0.0);
         // A buffer starts on a cache line, and two floats have the size of a word.
         let slots = NonNull::from(&mut memory[..]).cast::<AtomicU64>();
         Ok(Self { _memory: memory, slots, bits })

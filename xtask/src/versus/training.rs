@@ -31,8 +31,8 @@ struct Work {
 }
 
 const WORKS: &[Work] = &[
-    Work { model: "lenet", batch: 128, steps: "60000", warm: 2000, turn: (1.0, "60"), rounds: 30 },
-    Work { model: "alexnet", batch: 32, steps: "1000", warm: 14, turn: (5.0, "4"), rounds: 15 },
+    Work { model: "lenet", batch: 128, steps: "60000", warm: 2000, turn: (1.0, "60"), rounds: 20 },
+    Work { model: "alexnet", batch: 32, steps: "1000", warm: 14, turn: (5.0, "4"), rounds: 12 },
 ];
 
 /// Runs the comparisons and writes their section.

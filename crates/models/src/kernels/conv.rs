@@ -15,7 +15,7 @@ use super::{
         pack::{Left, Right},
     },
     simd::{self, Simd},
-    winograd::{self, Order},
+    winograd,
 };
 use crate::threads::SendPtr;
 
@@ -280,7 +280,8 @@ impl Compute {
         if winograd::suits(shape) && !finish.accumulate {
             // SAFETY: sizes were checked.
             return unsafe {
-                self.winograd(shape, input, Order::Plain(weights), output, finish);
+                let weights = shape.all_inputs(weights.as_ptr().cast_mut(), false);
+                self.winograd(shape, input, weights, output, finish);
             };
         }
         let mut ordered = std::mem::take(&mut self.weights);
@@ -331,7 +332,8 @@ impl Compute {
         if winograd::suits(&turned) && !finish.accumulate {
             // SAFETY: sizes were checked.
             return unsafe {
-                self.winograd(&turned, d_output, Order::Turned(weights), d_input, finish);
+                let weights = turned.all_inputs(weights.as_ptr().cast_mut(), true);
+                self.winograd(&turned, d_output, weights, d_input, finish);
             };
         }
         let mut ordered = std::mem::take(&mut self.weights);

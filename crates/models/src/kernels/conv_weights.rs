@@ -144,7 +144,7 @@ const SHARE: usize = 32;
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs {
     /// Weights of all inputs, in PyTorch's order.
-    pub(crate) weights: *mut f32,
+    pub(crate) weights: SendPtr<f32>,
     /// Whether these are the weights of the convolution that this one is the way back through: (input, output, tap turned by
     /// 180 degrees).
     pub(crate) turned: bool,
@@ -158,7 +158,7 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Writes the ordered weights of these inputs, for outputs `from..to`: tap after tap, `stride` inputs apart.
+    /// Writes the ordered weights of these inputs, for some outputs: tap after tap, `stride` inputs apart.
     ///
     /// # Safety
     /// Both have room, and nobody else touches what is read and written.
@@ -176,7 +176,7 @@ impl Inputs {
                 for input in 0..count {
                     let start = (first + input) * self.outputs * taps;
                     isa.run(Turn {
-                        from: weights.add(start),
+                        from: weights.get().add(start),
                         // Vectors may run over, except at the very end.
                         beyond: inputs * self.outputs * taps - start,
                         taps,
@@ -188,7 +188,7 @@ impl Inputs {
                 }
             } else {
                 isa.run(Transpose {
-                    from: weights.add(first * taps),
+                    from: weights.get().add(first * taps),
                     from_stride: inputs * taps,
                     first: outputs.start,
                     last: outputs.end,
@@ -222,7 +222,7 @@ impl Inputs {
                 first: outputs.start,
                 last: outputs.end,
                 rows: count * taps,
-                to: weights.add(first * taps),
+                to: weights.get().add(first * taps),
                 to_stride: inputs * taps,
                 place: Place { inner_count: taps, outer_count: stride },
             });
@@ -244,46 +244,32 @@ impl Compute {
 
     fn reorder(&self, shape: &ConvShape, weights: &[f32], ordered: &mut [f32], turned: bool) {
         assert!(weights.len().min(ordered.len()) >= shape.weights_len(), "weights");
-        let all = SendInputs(shape.all_inputs(weights.as_ptr().cast_mut(), turned));
+        let all = shape.all_inputs(weights.as_ptr().cast_mut(), turned);
         let (isa, to) = (self.isa, SendPtr(ordered.as_mut_ptr()));
         self.pool.run(shape.outputs.div_ceil(SHARE), &|task, _| {
             let share = task * SHARE..((task + 1) * SHARE).min(shape.outputs);
             // SAFETY: both buffers hold all weights; tasks write different outputs.
-            unsafe { all.get().order(isa, to.get(), shape.inputs, share) };
+            unsafe { all.order(isa, to.get(), shape.inputs, share) };
         });
     }
 
     /// From (tap, input, output) back to (output, input, tap).
     pub(crate) fn disorder_weights(&self, shape: &ConvShape, ordered: &[f32], weights: &mut [f32]) {
         assert!(weights.len().min(ordered.len()) >= shape.weights_len(), "weights");
-        let all = SendInputs(shape.all_inputs(weights.as_mut_ptr(), false));
+        let all = shape.all_inputs(weights.as_mut_ptr(), false);
         let isa = self.isa;
         self.pool.run(shape.outputs.div_ceil(SHARE), &|task, _| {
             let share = task * SHARE..((task + 1) * SHARE).min(shape.outputs);
             // SAFETY: both buffers hold all weights; tasks write different outputs.
-            unsafe { all.get().disorder(isa, ordered.as_ptr(), shape.inputs, share) };
+            unsafe { all.disorder(isa, ordered.as_ptr(), shape.inputs, share) };
         });
     }
 }
 
-/// Lets tasks have it; what they do with it is theirs to justify.
-#[derive(Clone, Copy)]
-pub(crate) struct SendInputs(pub(crate) Inputs);
-
-// SAFETY: it is a place and sizes; using them is unsafe everywhere.
-unsafe impl Send for SendInputs {}
-// SAFETY: as above.
-unsafe impl Sync for SendInputs {}
-
-impl SendInputs {
-    pub(crate) fn get(&self) -> Inputs {
-        self.0
-    }
-}
-
 impl ConvShape {
-    /// Weights of all inputs.
+    /// Weights of all inputs: the own ones, or with `turned` those of the convolution that this one is the way back through.
     pub(crate) fn all_inputs(&self, weights: *mut f32, turned: bool) -> Inputs {
+        let weights = SendPtr(weights);
         let (taps, inputs, outputs) = (self.taps(), self.inputs, self.outputs);
         Inputs { weights, turned, taps, inputs, outputs, first: 0, count: inputs }
     }

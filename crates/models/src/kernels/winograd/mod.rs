@@ -14,11 +14,7 @@
 mod schemes;
 mod transforms;
 
-use super::{
-    Buffer, Compute, Finish, Matrix,
-    conv::ConvShape,
-    conv_weights::{Inputs, SendInputs},
-};
+use super::{Buffer, Compute, Finish, Matrix, conv::ConvShape, conv_weights::Inputs};
 use crate::threads::SendPtr;
 use schemes::{Five, Scheme, Three};
 use std::marker::PhantomData;
@@ -89,18 +85,11 @@ pub(crate) fn suits(shape: &ConvShape) -> bool {
         && shape.batch * height * width >= 512
 }
 
-/// A convolution's weights: its own, or those of the one that it is the way back through. In PyTorch's order.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Order<'a> {
-    Plain(&'a [f32]),
-    Turned(&'a [f32]),
-}
-
 /// Inputs whose weights are put in order and transformed at a time: they stay in the second-level cache in between.
 const INPUTS: usize = 16;
 
 impl Compute {
-    /// A convolution; with `turned` weights the way back through one.
+    /// A convolution with all of its weights, or the way back through one.
     ///
     /// # Safety
     /// Slices fit the shape; bias and mask fit the output.
@@ -108,7 +97,7 @@ impl Compute {
         &mut self,
         shape: &ConvShape,
         input: &[f32],
-        weights: Order<'_>,
+        weights: Inputs,
         output: &mut [f32],
         finish: &Finish<'_>,
     ) {
@@ -147,7 +136,7 @@ impl Compute {
         &mut self,
         shape: &ConvShape,
         input: &[f32],
-        weights: Order<'_>,
+        weights: Inputs,
         output: &mut [f32],
         finish: &Finish<'_>,
     ) {
@@ -155,11 +144,6 @@ impl Compute {
         let tiles = Tiles::new(shape, images);
         let mut memory = std::mem::take(&mut self.frequencies);
         memory.reserve(&tiles, TILE * TILE);
-        let (weights, turned) = match weights {
-            Order::Plain(weights) => (weights, false),
-            Order::Turned(weights) => (weights, true),
-        };
-        let weights = shape.all_inputs(weights.as_ptr().cast_mut(), turned);
         self.transform_weights::<F, TILE, KERNEL, false>(weights, &mut memory, tiles.weights);
         let image_out = shape.out_height() * shape.out_width() * shape.outputs;
         for first in (0..shape.batch).step_by(images) {
@@ -327,12 +311,12 @@ impl Compute {
         let Inputs { taps, inputs, outputs, .. } = weights;
         let room = INPUTS * taps * outputs;
         memory.ordered.reserve(self.pool.threads() * room);
-        let (isa, weights) = (self.isa, SendInputs(weights));
+        let isa = self.isa;
         let ordered = SendPtr(memory.ordered.as_mut_ptr());
         let frequencies = SendPtr(memory.weights.as_mut_ptr());
         self.pool.run(inputs.div_ceil(INPUTS), &|task, thread| {
             let first = task * INPUTS;
-            let some = Inputs { first, count: INPUTS.min(inputs - first), ..weights.get() };
+            let some = Inputs { first, count: INPUTS.min(inputs - first), ..weights };
             // SAFETY: the buffers hold all weights (the callers see to it), a thread has its own room; tasks do
             // different inputs.
             unsafe {

@@ -1,6 +1,7 @@
 //! Why an exchange could not be set up or went wrong.
 
 use paceline_cluster::{LinkError, Seat, TaskId};
+use std::sync::atomic::Ordering;
 
 /// Why an exchange could not be set up or went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -86,14 +87,13 @@ pub enum StrategyError {
 
 impl StrategyError {
     /// What a failed conversation means. Whoever notices a loss first hangs up, so that nobody waits:
-    /// the task that a link names may be well. The seat knows who is gone, if anybody does yet.
+    /// the task that a link names may be well. Once the alarm is raised the seat knows who is gone;
+    /// before that, those it calls lost are of the past and the link is believed.
     pub(crate) fn explain(error: LinkError, seat: &dyn Seat, step: u64) -> Self {
-        let alarmed = matches!(error, LinkError::Cancelled { .. } | LinkError::Stopped { .. });
-        match seat.lost().last() {
-            Some(task) if alarmed || error.is_lost() => Self::PeerLost { task: Some(*task), step },
-            None if alarmed => Self::PeerLost { task: None, step },
-            _ => error.into(),
-        }
+        let stopped = matches!(error, LinkError::Cancelled { .. } | LinkError::Stopped { .. });
+        let lost = seat.lost().last().copied();
+        let alarmed = error.is_lost() && lost.is_some() && seat.alarm().load(Ordering::Acquire);
+        if stopped || alarmed { Self::PeerLost { task: lost, step } } else { error.into() }
     }
 
     /// The task whose loss caused it, where one did.
@@ -104,5 +104,35 @@ impl StrategyError {
             Self::PeerLost { task, .. } => *task,
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_cluster::{Role, seat::Table};
+
+    #[test]
+    fn whoever_hung_up_is_blamed_unless_the_seat_knows_better() {
+        let [worker, gone, well, dead] = [
+            TaskId::new(Role::Worker, 0),
+            TaskId::new(Role::Worker, 1),
+            TaskId::new(Role::Ps, 0),
+            TaskId::new(Role::Ps, 1),
+        ];
+        let table = Table::new(2, 2);
+        let seat = table.seat(worker);
+        let hung_up = || LinkError::Lost {
+            task: well,
+            address: "here".to_owned(),
+            phase: "testing".to_owned(),
+            cause: std::io::ErrorKind::BrokenPipe.into(),
+        };
+        let named = || StrategyError::explain(hung_up(), &*seat, 7).lost();
+        assert_eq!(named(), Some(well), "nobody else is known to be gone");
+        table.miss(gone);
+        assert_eq!(named(), Some(well), "the others went on without that one");
+        table.lose(dead);
+        assert_eq!(named(), Some(dead), "that is why the other hung up");
     }
 }

@@ -46,6 +46,10 @@ impl Seat for Session {
     }
 
     fn lost(&self) -> Vec<TaskId> {
-        self.view().lost.into_iter().map(|loss| loss.task).collect()
+        // The latest generation may not be this task's yet: whom it misses more is why the alarm is raised.
+        let state = self.shared.lock();
+        let mut lost: Vec<_> = state.latest.lost.iter().map(|loss| loss.task).collect();
+        lost.sort_by_key(|task| !state.adopted.lost.iter().any(|loss| loss.task == *task));
+        lost
     }
 }

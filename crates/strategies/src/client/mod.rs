@@ -30,11 +30,19 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// One server.
 struct Remote {
     link: Link,
+    seat: Arc<dyn Seat>,
     part: Range<usize>,
     /// Of the weights it gave us last.
     version: u64,
     /// Memory in common with a server on this machine.
     windows: Option<Windows>,
+}
+
+impl Remote {
+    fn send(&mut self, kind: u8, number: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
+        let sent = self.link.sender.send(kind, number, payload);
+        sent.map_err(|error| StrategyError::explain(error, &*self.seat, self.version))
+    }
 }
 
 /// A worker's links to all servers.
@@ -126,7 +134,8 @@ impl Client {
         for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
             let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
-            self.remotes.push(Remote { link, part, version: 0, windows: None });
+            let seat = Arc::clone(&self.seat);
+            self.remotes.push(Remote { link, seat, part, version: 0, windows: None });
         }
         self.mapped = false;
         self.told = Traffic {
@@ -147,7 +156,7 @@ impl Client {
 
     /// Asks the first server what to do; it answers when there is something, or never will be.
     pub(crate) fn ask(&mut self) -> Result<u64, StrategyError> {
-        self.remotes[0].link.sender.send(message::ASK, 0, &[])?;
+        self.remotes[0].send(message::ASK, 0, &[])?;
         let head = self.receive(0, message::GRANT, "waiting for work")?;
         let (grant, rest) = self.grant(0, head)?;
         self.nothing_more(0, rest)?;
@@ -202,7 +211,7 @@ impl Client {
     /// All weights.
     pub(crate) fn fetch(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
         for remote in &mut self.remotes {
-            remote.link.sender.send(message::FETCH, self.least, &[])?;
+            remote.send(message::FETCH, self.least, &[])?;
         }
         for server in 0..self.remotes.len() {
             let head = self.receive(server, message::GRANT, "waiting for the weights")?;
@@ -219,7 +228,7 @@ impl Client {
             let inside = within(indices, &remote.part);
             self.encoded.clear();
             indices::encode(inside, first_of(&remote.part), &mut self.encoded);
-            remote.link.sender.send(message::PULL, inside.len() as u64, &[&self.encoded])?;
+            remote.send(message::PULL, inside.len() as u64, &[&self.encoded])?;
         }
         for server in 0..self.remotes.len() {
             let head = self.receive(server, message::VALUES, "waiting for some weights")?;
@@ -276,18 +285,17 @@ impl Client {
                 global: self.step.examples,
                 vote,
             };
-            let sender = &mut remote.link.sender;
             match &touched {
-                _ if none => sender.send(message::PUSH, number, &[&head.write()])?,
+                _ if none => remote.send(message::PUSH, number, &[&head.write()])?,
                 None if remote.windows.is_some() => {
                     head.form = Form::Mapped;
                     self.through_windows.sent += 4 * remote.part.len() as u64;
-                    sender.send(message::PUSH, number, &[&head.write()])?;
+                    remote.send(message::PUSH, number, &[&head.write()])?;
                 }
                 None => {
                     head.form = Form::Dense;
                     let body = bytes::of(&grad[remote.part.clone()]);
-                    sender.send(message::PUSH, number, &[&head.write(), body])?;
+                    remote.send(message::PUSH, number, &[&head.write(), body])?;
                 }
                 Some(indices) => {
                     let inside = within(indices, &remote.part);
@@ -300,7 +308,7 @@ impl Client {
                         bytes: u32::try_from(self.encoded.len()).expect("5 bytes at most each"),
                     };
                     let body = [&head.write()[..], &self.encoded, bytes::of(&self.values)];
-                    sender.send(message::PUSH, number, &body)?;
+                    remote.send(message::PUSH, number, &body)?;
                 }
             }
         }
@@ -345,7 +353,7 @@ impl Client {
     /// Adds up numbers over all workers, at the first server.
     pub(crate) fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
         let sent: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.remotes[0].link.sender.send(message::SUM, 0, &[&sent])?;
+        self.remotes[0].send(message::SUM, 0, &[&sent])?;
         let head = self.receive(0, message::SUMS, "adding up with the other workers")?;
         if head.length != sent.len() as u64 {
             return Err(self.odd(0, head));
@@ -360,7 +368,7 @@ impl Client {
     }
 
     pub(crate) fn tally(&mut self) -> Result<Tally, StrategyError> {
-        self.remotes[0].link.sender.send(message::TALLY, 0, &[])?;
+        self.remotes[0].send(message::TALLY, 0, &[])?;
         let head = self.receive(0, message::COUNTS, "waiting for its counts")?;
         let counts = self.small(0, head)?;
         Tally::read(&counts).map_err(|_| self.odd(0, head))
@@ -368,14 +376,14 @@ impl Client {
 
     pub(crate) fn stop(&mut self) -> Result<(), StrategyError> {
         for remote in &mut self.remotes {
-            remote.link.sender.send(message::STOP, 0, &[])?;
+            remote.send(message::STOP, 0, &[])?;
         }
         Ok(())
     }
 
     pub(crate) fn leave(&mut self) -> Result<(), StrategyError> {
         for remote in &mut self.remotes {
-            remote.link.sender.send(message::LEAVE, 0, &[])?;
+            remote.send(message::LEAVE, 0, &[])?;
         }
         Ok(())
     }
@@ -389,7 +397,7 @@ impl Client {
         let mut latest = 0;
         let mut versions = Vec::with_capacity(self.remotes.len());
         for server in 0..self.remotes.len() {
-            self.remotes[server].link.sender.send(message::ASK, 0, &[])?;
+            self.remotes[server].send(message::ASK, 0, &[])?;
             let head = self.receive(server, message::GRANT, "forming the group anew")?;
             let (grant, rest) = self.grant(server, head)?;
             self.nothing_more(server, rest)?;
@@ -402,7 +410,7 @@ impl Client {
         if self.rank == 0 {
             for (remote, version) in self.remotes.iter_mut().zip(&versions) {
                 if *version < latest {
-                    remote.link.sender.send(message::SETTLE, latest, &[])?;
+                    remote.send(message::SETTLE, latest, &[])?;
                 }
             }
         }
@@ -415,11 +423,8 @@ impl Client {
     fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
         let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
         let head = self.remotes[server].link.receiver.receive(&wait);
-        let head = head.map_err(|error| match error {
-            // A server that hangs up is gone itself.
-            LinkError::Lost { .. } => error.into(),
-            error => StrategyError::explain(error, &*self.seat, self.step.step),
-        })?;
+        let head =
+            head.map_err(|error| StrategyError::explain(error, &*self.seat, self.step.step))?;
         if head.kind == message::REFUSED {
             let name = self.small(server, head)?;
             let named: Option<TaskId> =

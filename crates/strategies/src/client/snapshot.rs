@@ -15,7 +15,7 @@ impl Client {
         }
         let mut wanted = Done::default();
         for remote in &mut self.remotes[1..] {
-            remote.link.sender.send(message::HOLD, 0, &[])?;
+            remote.send(message::HOLD, 0, &[])?;
         }
         for server in 1..self.remotes.len() {
             let head = self.receive(server, message::HELD, "asking it to hold")?;
@@ -25,10 +25,10 @@ impl Client {
         }
         let mut params = Buffer::zeroed(self.length);
         let mut state = self.optimizer.state();
-        self.remotes[0].link.sender.send(message::CUT, 0, &[&wanted.write()])?;
+        self.remotes[0].send(message::CUT, 0, &[&wanted.write()])?;
         let (version, outstanding, done) = self.state(0, &mut params, &mut state)?;
         for remote in &mut self.remotes[1..] {
-            remote.link.sender.send(message::CUT, 0, &[&done.write()])?;
+            remote.send(message::CUT, 0, &[&done.write()])?;
         }
         for server in 1..self.remotes.len() {
             self.state(server, &mut params, &mut state)?;

@@ -21,7 +21,7 @@ impl Client {
         let near = |client: &Self, server: usize| client.remotes[server].link.shares_memory();
         for server in 0..self.remotes.len() {
             if near(self, server) {
-                self.remotes[server].link.sender.send(message::MAP, 0, &[])?;
+                self.remotes[server].send(message::MAP, 0, &[])?;
             }
         }
         for server in 0..self.remotes.len() {
@@ -41,7 +41,7 @@ impl Client {
                 (Window::open(first, length), Window::open(second, length))
             {
                 remote.windows = Some(Windows { gradient, weights });
-                remote.link.sender.send(message::USE, 0, &[])?;
+                remote.send(message::USE, 0, &[])?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::{
     StrategyError, Traffic, Transfer, bytes,
     server::{indices, parts},
 };
-use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_cluster::{Head, Link, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
 use std::{
     ops::Range,
     sync::Arc,
@@ -63,7 +63,15 @@ pub struct Welcome {
 #[derive(Debug)]
 struct Remote {
     link: Link,
+    seat: Arc<dyn Seat>,
     part: Range<usize>,
+}
+
+impl Remote {
+    fn send(&mut self, kind: u8, version: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
+        let sent = self.link.sender.send(kind, version, payload);
+        sent.map_err(|error| StrategyError::explain(error, &*self.seat, version))
+    }
 }
 
 /// All weights and all gradients, where everything travels.
@@ -126,9 +134,10 @@ impl SparseClient {
         let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
         for (server, part) in servers.iter().zip(parts(self.options.length(), servers.len())) {
             let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
-            let mut link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
-            link.sender.send(message::HELLO, 0, &[])?;
-            self.remotes.push(Remote { link, part });
+            let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
+            let mut remote = Remote { link, seat: Arc::clone(&self.seat), part };
+            remote.send(message::HELLO, 0, &[])?;
+            self.remotes.push(remote);
         }
         let mut welcome = Welcome::default();
         for server in 0..self.remotes.len() {
@@ -242,7 +251,7 @@ impl SparseClient {
                 head.bytes = u32::try_from(self.encoded.len()).expect("5 bytes at most each");
             }
             let body = [&head.write()[..], bytes::of(grads), &self.encoded];
-            remote.link.sender.send(message::STEP, self.version, &body)?;
+            remote.send(message::STEP, self.version, &body)?;
         }
         if let (Some(dense), Some(push)) = (&mut self.dense, push) {
             for index in push.touched {
@@ -258,7 +267,7 @@ impl SparseClient {
     /// Names the task that is missing.
     pub fn end(&mut self) -> Result<u64, StrategyError> {
         for remote in &mut self.remotes {
-            remote.link.sender.send(message::END, 0, &[])?;
+            remote.send(message::END, 0, &[])?;
         }
         let mut version = 0;
         for server in 0..self.remotes.len() {
@@ -284,11 +293,7 @@ impl SparseClient {
         let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
         let head = self.remotes[server].link.receiver.receive(&wait);
         let step = self.version;
-        let head = head.map_err(|error| match error {
-            // A server that hangs up is gone itself.
-            LinkError::Lost { .. } => error.into(),
-            error => StrategyError::explain(error, &*self.seat, step),
-        })?;
+        let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, step))?;
         if head.kind == message::REFUSED {
             let receiver = &mut *self.remotes[server].link.receiver;
             let name = slots::payload(receiver, head, 256)?;

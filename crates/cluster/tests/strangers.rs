@@ -8,7 +8,7 @@ use paceline_cluster::{
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,7 +40,9 @@ struct Run {
     server: Endpoint,
     heard: Arc<Mutex<Vec<Notice>>>,
     stop: Arc<AtomicBool>,
-    talkers: Vec<thread::JoinHandle<u64>>,
+    /// Messages that went there and back.
+    said: Arc<AtomicU64>,
+    talkers: Vec<thread::JoinHandle<()>>,
 }
 
 impl Run {
@@ -57,7 +59,9 @@ impl Run {
             .unwrap();
         let far = server.accept(&soon("joining")).unwrap().1;
         let stop = Arc::new(AtomicBool::new(false));
-        let talk = |mut link: Link, first: bool, stop: Arc<AtomicBool>| {
+        let said = Arc::new(AtomicU64::new(0));
+        let talk = |mut link: Link, first: bool| {
+            let (stop, said) = (Arc::clone(&stop), Arc::clone(&said));
             thread::spawn(move || {
                 let mut count = 0;
                 let mut got = Vec::new();
@@ -72,16 +76,18 @@ impl Run {
                         link.sender.send(head.kind, count, &[&got]).unwrap();
                     }
                     count += 1;
+                    if first {
+                        said.store(count, Ordering::Relaxed);
+                    }
                     if head.kind == 1 {
-                        return count;
+                        return;
                     }
                     thread::sleep(Duration::from_millis(1));
                 }
             })
         };
-        let talkers =
-            vec![talk(near, true, Arc::clone(&stop)), talk(far, false, Arc::clone(&stop))];
-        Self { key, security, server, heard, stop, talkers }
+        let talkers = vec![talk(near, true), talk(far, false)];
+        Self { key, security, server, heard, stop, said, talkers }
     }
 
     fn address(&self) -> SocketAddr {
@@ -106,12 +112,17 @@ impl Run {
         self.end_unharmed()
     }
 
-    /// Ends the run, which must have gone on all the time.
+    /// Ends the run, which must still be going on.
     fn end_unharmed(self) -> Vec<String> {
         self.welcomes_its_own();
+        let (began, before) = (Instant::now(), self.said.load(Ordering::Relaxed));
+        while self.said.load(Ordering::Relaxed) < before + 2 {
+            assert!(began.elapsed() < Duration::from_secs(20), "the run stood still");
+            thread::sleep(Duration::from_millis(1));
+        }
         self.stop.store(true, Ordering::Relaxed);
         for talker in self.talkers {
-            assert!(talker.join().unwrap() > 1, "the run stood still");
+            talker.join().unwrap();
         }
         assert!(self.server.accept(&Wait::within(Duration::ZERO, "strangers")).is_err());
         self.heard.lock().unwrap().iter().map(ToString::to_string).collect()

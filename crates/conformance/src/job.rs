@@ -327,6 +327,7 @@ impl Job {
             step: ticket.batch,
             first_example: share.places.start - global.places.start,
             scale: 1.0 / global.len() as f32,
+            keeps_gradient: exchange.keeps_gradient(),
         };
         if let Some(peers) = exchange.peers() {
             let (rank, of) = ticket.share;

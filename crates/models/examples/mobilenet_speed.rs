@@ -37,7 +37,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rates = Vec::new();
     for step in 0..steps as u64 + 1 {
         let start = Instant::now();
-        let context = StepContext { seed: 1, step, first_example: 0, scale: 1.0 / batch as f32 };
+        let context = StepContext {
+            seed: 1,
+            step,
+            first_example: 0,
+            scale: 1.0 / batch as f32,
+            keeps_gradient: false,
+        };
         let loss = model.loss_and_grad(
             &mut params,
             &examples,

@@ -8,7 +8,7 @@ use paceline_models::{
     kernels::{Buffer, Compute, peak::peak_flops},
     registry,
 };
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -33,8 +33,13 @@ fn main() {
     let mut params = Buffer::zeroed(model.layout().len());
     let mut grad = Buffer::zeroed(model.layout().len());
     model.init(1, &mut params);
-    let context = StepContext { seed: 1, step: 0, first_example: 0, scale: 1e-3 };
+    let context =
+        StepContext { seed: 1, step: 0, first_example: 0, scale: 1e-3, keeps_gradient: false };
     let peak = peak_flops(&Compute::new(threads).expect("an instruction set")) / 1e9;
+    // As one device does it; counted as part of the layer.
+    let mut update = |_: Range<usize>, params: &mut [f32], grad: &mut [f32]| {
+        params.iter_mut().zip(grad).for_each(|(param, grad)| *param -= 1e-6 * *grad);
+    };
     let mut steps = |count: usize, on: bool| {
         if let Some(profile) = model.profile() {
             profile.set(on);
@@ -42,7 +47,7 @@ fn main() {
         let start = Instant::now();
         for _ in 0..count {
             model
-                .loss_and_grad(&mut params, &batch, &context, &mut grad, &mut |_, _, _| ())
+                .loss_and_grad(&mut params, &batch, &context, &mut grad, &mut update)
                 .expect("the batch fits");
         }
         start.elapsed().as_secs_f64() / count as f64

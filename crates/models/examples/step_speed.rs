@@ -40,7 +40,8 @@ fn main() {
     let pool = model.pool().cloned();
     let mut step = |number: u64| {
         let scale = 1.0 / examples as f32;
-        let context = StepContext { seed: 1, step: number, first_example: 0, scale };
+        let context =
+            StepContext { seed: 1, step: number, first_example: 0, scale, keeps_gradient: false };
         let mut update = |_, params: &mut [f32], grad: &mut [f32]| {
             let apply = |params: &mut [f32], grad: &[f32]| {
                 params.iter_mut().zip(grad).for_each(|(p, g)| *p -= 0.01 * g);

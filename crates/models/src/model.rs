@@ -102,6 +102,9 @@ pub struct StepContext {
     pub first_example: u64,
     /// Factor of the gradient sum: 1 / examples in the global batch.
     pub scale: f32,
+    /// Whether the gradient must be whole at the end. If not, whoever is told of a range has used it, and
+    /// large ones may have lain elsewhere.
+    pub keeps_gradient: bool,
 }
 
 /// Loss over one batch.

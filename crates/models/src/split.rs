@@ -87,7 +87,7 @@ pub trait Peers {
     fn sum(&mut self, values: &mut [f32]) -> Result<(), Interrupted>;
 
     /// As [`Ready`](crate::Ready). A range of a split layer holds owned outputs alone and its gradient
-    /// is complete; others still have to be added up.
+    /// is complete, to be used at once: it need not stay. Others still have to be added up.
     fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]);
 }
 

@@ -70,7 +70,8 @@ fn a_step_allocates_nothing_after_the_first() {
         let mut state = optimizer.state();
         for step in 0..4 {
             let before = COUNT.load(Ordering::Relaxed);
-            let context = StepContext { seed: 1, step, first_example: 0, scale: 0.25 };
+            let context =
+                StepContext { seed: 1, step, first_example: 0, scale: 0.25, keeps_gradient: true };
             let result = model.loss_and_grad(
                 &mut params,
                 &batch,

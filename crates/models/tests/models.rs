@@ -70,7 +70,7 @@ fn floats(batch: &Batch) -> Batch {
 fn step(model: &mut dyn Model, params: &[f32], batch: &Batch, scale: f32) -> (Vec<f32>, StepLoss) {
     let mut params = params.to_vec();
     let mut grad = vec![f32::NAN; params.len()];
-    let context = StepContext { seed: 1, step: 0, first_example: 0, scale };
+    let context = StepContext { seed: 1, step: 0, first_example: 0, scale, keeps_gradient: true };
     let mut covered = vec![false; params.len()];
     let mut last_start = usize::MAX;
     let loss = model
@@ -96,6 +96,33 @@ fn assert_close(found: &[f32], wanted: &[f32], tolerance: f32, what: &str) {
     for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let error = (found - wanted).abs();
         assert!(error <= tolerance * size, "{what}: element {at} is {found}, not {wanted}");
+    }
+}
+
+#[test]
+fn a_gradient_that_need_not_stay_is_the_same() {
+    for (entry, threads) in models().flat_map(|entry| [(entry, 1), (entry, 2)]) {
+        let mut model = build(entry, threads);
+        let batch = bytes(entry, 3);
+        let mut before = vec![0.0; model.layout().len()];
+        model.init(3, &mut before);
+        let mut after = |keeps_gradient| {
+            let mut params = before.clone();
+            let mut grad = vec![0.0; params.len()];
+            let context =
+                StepContext { seed: 1, step: 0, first_example: 0, scale: 0.3, keeps_gradient };
+            let mut reported = 0;
+            let mut update =
+                |range: std::ops::Range<usize>, params: &mut [f32], grad: &mut [f32]| {
+                    reported += range.len();
+                    assert_eq!(params, &before[range], "the place of these weights");
+                    params.iter_mut().zip(grad).for_each(|(param, grad)| *param -= 0.1 * *grad);
+                };
+            model.loss_and_grad(&mut params, &batch, &context, &mut grad, &mut update).unwrap();
+            assert_eq!(reported, params.len());
+            params
+        };
+        assert!(after(true) == after(false), "{} on {threads} threads", entry.name);
     }
 }
 

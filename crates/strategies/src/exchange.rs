@@ -151,6 +151,12 @@ pub trait Exchange: Send {
         true
     }
 
+    /// Whether the gradient is needed as a whole when all of it is there: not where every range is used as
+    /// soon as it is reported.
+    fn keeps_gradient(&self) -> bool {
+        true
+    }
+
     /// What to work on next, after `step` updates; nothing when the run is over. May wait: for the
     /// next step to begin, or for a batch that somebody may have to do again. After the run is over,
     /// a last `pull` of everything brings the final weights where servers hold them.

@@ -248,6 +248,7 @@ impl<'a> Worker<'a> {
             step: ticket.batch,
             first_example: first_example(&global, rank, of),
             scale: 1.0 / global.len() as f32,
+            keeps_gradient: exchange.keeps_gradient(),
         };
         let mut interrupted = false;
         let loss = if let Some(peers) = exchange.peers() {

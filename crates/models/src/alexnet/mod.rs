@@ -170,7 +170,9 @@ impl Model for AlexNet {
         if self.head_only {
             self.backward_head(params, examples, grad, ready);
         } else {
-            self.backward(params, examples, grad, ready);
+            // Whoever looks for the cause of a loss that is not finite wants to see all of it.
+            let stays = context.keeps_gradient || !loss.loss_sum.is_finite();
+            self.backward(params, examples, grad, stays, ready);
         }
         Ok(loss)
     }

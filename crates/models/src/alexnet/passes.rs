@@ -3,7 +3,7 @@
 use super::{AlexNet, LAYERS};
 use crate::{
     input::Pixels,
-    kernels::Finish,
+    kernels::{Finish, dense::Place},
     model::{Ready, StepContext},
     profile::Pass,
 };
@@ -118,15 +118,16 @@ impl AlexNet {
         }
     }
 
-    /// From the gradient of the logits to those of the parameters.
+    /// From the gradient of the logits to those of the parameters, which of dense layers need not stay.
     pub(super) fn backward(
         &mut self,
         params: &mut [f32],
         batch: usize,
         grad: &mut [f32],
+        stays: bool,
         ready: &mut Ready<'_>,
     ) {
-        self.backward_dense(params, batch, grad, ready);
+        self.backward_dense(params, batch, grad, stays, ready);
         self.backward_convs(params, batch, grad, ready);
     }
 
@@ -142,11 +143,11 @@ impl AlexNet {
         let Self { memory, compute, at, profile, .. } = self;
         let (shape, number) = (&shapes.dense[2], LAYERS.len() - 1);
         let start = at[number].0.start;
-        let places = (start, at[number].1.start);
+        let place = Place { weights: start, bias: at[number].1.start, stays: true };
         profile.time(LAYERS[number], Pass::BackwardWeights, shape.flops(), || {
             let (input, d_output) = (&memory.hidden[1], &memory.logits);
             compute
-                .dense_backward_weights_ready(shape, input, d_output, places, params, grad, ready);
+                .dense_backward_weights_ready(shape, input, d_output, place, params, grad, ready);
         });
         compute.pool().for_chunks(&mut grad[..start], 1 << 18, |_, piece| piece.fill(0.0));
         ready(0..start, &mut params[..start], &mut grad[..start]);
@@ -157,6 +158,7 @@ impl AlexNet {
         params: &mut [f32],
         batch: usize,
         grad: &mut [f32],
+        stays: bool,
         ready: &mut Ready<'_>,
     ) {
         let shapes = self.shapes.with_batch(batch);
@@ -193,7 +195,7 @@ impl AlexNet {
                     shape,
                     input,
                     d_output,
-                    (at[number].0.start, at[number].1.start),
+                    Place { weights: at[number].0.start, bias: at[number].1.start, stays },
                     params,
                     grad,
                     ready,

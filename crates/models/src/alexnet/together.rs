@@ -8,7 +8,7 @@
 use super::{AlexNet, LAYERS, passes::Dropout};
 use crate::{
     input::{self, Pixels},
-    kernels::{Buffer, DenseShape, Finish, loss},
+    kernels::{Buffer, DenseShape, Finish, dense::Place, loss},
     model::{ModelError, StepContext, StepLoss},
     profile::Pass,
     split::{Split, SplitLayer, Together},
@@ -96,7 +96,9 @@ impl AlexNet {
         let all = lengths.iter().sum();
         together.peers.gather(&mut logits[..all], lengths)?;
 
-        self.backward_together(params, grad, together)?;
+        // Owners use the gradients of what they own at once, but for the cause of a loss that is not finite.
+        let stays = !logits[..all].iter().all(|value| value.is_finite());
+        self.backward_together(params, grad, stays, together)?;
         let replicated = self.at[CONVS].0.start;
         if own == 0 {
             grad[..replicated].fill(0.0);
@@ -184,6 +186,7 @@ impl AlexNet {
         &mut self,
         params: &mut [f32],
         grad: &mut [f32],
+        stays: bool,
         together: &mut Together<'_>,
     ) -> Result<(), ModelError> {
         let layers = self.dense_split().layers;
@@ -215,12 +218,12 @@ impl AlexNet {
             });
             peers.sum(d_input)?;
             profile.time(LAYERS[CONVS + number], Pass::BackwardWeights, shape.flops(), || {
-                let places = (start, layer.bias + rows.start);
+                let place = Place { weights: start, bias: layer.bias + rows.start, stays };
                 compute.dense_backward_weights_ready(
                     &shape,
                     input,
                     d_own,
-                    places,
+                    place,
                     params,
                     grad,
                     &mut |range, params, grad| peers.ready(range, params, grad),

@@ -29,6 +29,11 @@ impl DenseShape {
     }
 }
 
+/// Examples so few that passing over a large layer's weights costs more than computing with them.
+const FEW: usize = 64;
+/// Weights of a layer that no second-level cache holds.
+const LARGE: usize = 1 << 20;
+
 impl Compute {
     /// `output = input * weights^T`, finished as `finish` says (bias, relu).
     ///
@@ -42,9 +47,25 @@ impl Compute {
         output: &mut [f32],
         finish: &Finish<'_>,
     ) {
-        let input = Matrix::new(input, shape.batch, shape.inputs);
-        let weights = Matrix::new(weights, shape.outputs, shape.inputs);
-        self.gemm(input, weights.t(), output, shape.outputs, finish);
+        let DenseShape { batch, inputs, outputs } = *shape;
+        let input = Matrix::new(input, batch, inputs);
+        let weights = Matrix::new(weights, outputs, inputs);
+        let plain = !finish.accumulate && finish.mask.is_none();
+        if self.pool.threads() > 1 || batch > FEW || shape.weights_len() < LARGE || !plain {
+            return self.gemm(input, weights.t(), output, outputs, finish);
+        }
+        // As the left operand the weights are read from end to end, and not put into another order.
+        let mut turned = std::mem::take(&mut self.piece);
+        turned.reserve(outputs * batch);
+        self.gemm(weights, input.t(), &mut turned, batch, &Finish::default());
+        for (example, row) in output.chunks_exact_mut(outputs).take(batch).enumerate() {
+            for (number, value) in row.iter_mut().enumerate() {
+                let sum = turned[number * batch + example];
+                let sum = finish.bias.map_or(sum, |bias| sum + bias[number]);
+                *value = if finish.relu { sum.max(0.0) } else { sum };
+            }
+        }
+        self.piece = turned;
     }
 
     /// Gradient of the input; `finish.mask` takes it back through the relu that made the input.
@@ -83,13 +104,25 @@ impl Compute {
     }
 }
 
-/// Floats of a piece of gradient that is reported while it is still in the second-level caches.
-const PIECE: usize = 1 << 20;
+/// Floats of a piece of gradient, for each thread: with the layer's packed inputs it stays in the second-level caches.
+const PIECE: usize = 1 << 16;
+/// Of one that stays: it may travel, and messages should not be small.
+const KEPT_PIECE: usize = 1 << 20;
+
+/// A layer in the flat buffers, and what becomes of its gradient.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Where the weights begin.
+    pub weights: usize,
+    /// Where the biases begin.
+    pub bias: usize,
+    /// Whether the gradient must stay; else whoever is told of a piece has used it.
+    pub stays: bool,
+}
 
 impl Compute {
-    /// Like [`Compute::dense_backward_weights`], for a layer whose weights and biases start at these
-    /// places of the flat buffers; reports the gradient piece by piece, so that the callee can use it
-    /// while it is hot.
+    /// Like [`Compute::dense_backward_weights`]; reports the gradient piece by piece, so that the callee can
+    /// use it while it and the weights are hot.
     ///
     /// # Panics
     /// If a slice does not fit the shape.
@@ -99,23 +132,55 @@ impl Compute {
         shape: &DenseShape,
         input: &[f32],
         d_output: &[f32],
-        (start, bias): (usize, usize),
+        place: Place,
         params: &mut [f32],
         grad: &mut [f32],
         ready: &mut Ready<'_>,
     ) {
         let DenseShape { batch, inputs, outputs } = *shape;
-        let range = bias..bias + outputs;
+        let range = place.bias..place.bias + outputs;
         self.column_sums(&d_output[..batch * outputs], outputs, &mut grad[range.clone()]);
         ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
-        let rows = (PIECE / inputs.max(1)).clamp(1, outputs);
         let input = Matrix::new(input, batch, inputs);
-        for first in (0..outputs).step_by(rows) {
-            let last = (first + rows).min(outputs);
-            let d_output = Matrix::strided(&d_output[first..], batch, last - first, outputs).t();
-            let range = start + first * inputs..start + last * inputs;
-            self.gemm(d_output, input, &mut grad[range.clone()], inputs, &Finish::default());
-            ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
+        let d_output = Matrix::new(d_output, batch, outputs);
+        let all = place.weights..place.weights + shape.weights_len();
+        let into = place.stays.then_some(&mut grad[all.clone()]);
+        let floats = if place.stays { KEPT_PIECE } else { PIECE * self.pool.threads() };
+        self.gemm_by_rows(
+            d_output,
+            input,
+            floats,
+            into,
+            &mut params[all],
+            &mut |range, params, grad| {
+                ready(place.weights + range.start..place.weights + range.end, params, grad);
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::{Isa, noise};
+
+    #[test]
+    fn a_large_layer_on_few_examples_gives_what_two_threads_give() {
+        let shape = DenseShape { batch: 5, inputs: 2100, outputs: 503 };
+        let (input, weights) = (noise(1, 5 * 2100), noise(2, shape.weights_len()));
+        let bias = noise(3, 503);
+        for (isa, relu) in Isa::available().into_iter().flat_map(|isa| [(isa, true), (isa, false)])
+        {
+            let finish = Finish { bias: Some(&bias), relu, ..Finish::default() };
+            let forward = |threads| {
+                let mut output = vec![f32::NAN; 5 * 503];
+                let mut compute = Compute::with_isa(isa, threads);
+                compute.dense_forward(&shape, &input, &weights, &mut output, &finish);
+                output
+            };
+            for (one, two) in forward(1).iter().zip(forward(2)) {
+                assert!((one - two).abs() < 1e-3, "{one} {two}");
+            }
         }
     }
 }

@@ -164,8 +164,10 @@ impl Kernel for Forward<'_> {
                         let tile = Tile {
                             k,
                             left: std::ptr::null(),
+                            left_stride: 0,
                             right: self.weights.add(column * k),
                             c: self.output.add(at),
+                            soon: (self.output.add(at), shape.outputs),
                             stride: shape.outputs,
                             columns: wide,
                             tail,

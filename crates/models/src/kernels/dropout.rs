@@ -46,7 +46,13 @@ mod tests {
     #[test]
     fn dropped_units_do_not_depend_on_how_a_batch_is_cut() {
         let compute = Compute::with_isa(Isa::current().unwrap(), 2);
-        let context = |first_example| StepContext { seed: 9, step: 4, first_example, scale: 1.0 };
+        let context = |first_example| StepContext {
+            seed: 9,
+            step: 4,
+            first_example,
+            scale: 1.0,
+            keeps_gradient: true,
+        };
         let mut whole = vec![1.0; 6 * 501];
         compute.dropout(0.3, &context(0), 1, 501, &mut whole);
         let mut part = vec![1.0; 2 * 501];

@@ -50,6 +50,8 @@ pub struct Compute {
     shared: Buffer,
     /// One buffer per thread.
     scratch: Vec<Buffer>,
+    /// Some rows of a product that stays nowhere.
+    piece: Buffer,
     /// Convolution weights in another order.
     weights: Buffer,
     /// Tiles of 3 x 3 convolutions.
@@ -72,6 +74,7 @@ impl Compute {
             pool,
             shared: Buffer::default(),
             scratch,
+            piece: Buffer::default(),
             weights: Buffer::default(),
             frequencies: winograd::Frequencies::default(),
         }

@@ -31,7 +31,7 @@ fn step(model: &mut MobileNetV2, batch: &Batch, scale: f32) -> (StepLoss, Vec<f3
     let mut params = vec![0.0; model.layout().len()];
     model.init(11, &mut params);
     let mut grad = vec![f32::NAN; params.len()];
-    let context = StepContext { seed: 4, step: 7, first_example: 0, scale };
+    let context = StepContext { seed: 4, step: 7, first_example: 0, scale, keeps_gradient: true };
     let loss =
         model.loss_and_grad(&mut params, batch, &context, &mut grad, &mut |_, _, _| {}).unwrap();
     (loss, grad)

@@ -59,8 +59,13 @@ fn curves_on_mnist_match_pytorch() {
                 labels: labels[examples].iter().map(|&label| u32::from(label)).collect(),
             };
             let step = step as u64;
-            let context =
-                StepContext { seed: 0, step, first_example: 0, scale: 1.0 / count as f32 };
+            let context = StepContext {
+                seed: 0,
+                step,
+                first_example: 0,
+                scale: 1.0 / count as f32,
+                keeps_gradient: true,
+            };
             let loss = model
                 .loss_and_grad(&mut params, &batch, &context, &mut grad, &mut |range, w, g| {
                     optimizer.update(range, w, g, &mut state, rate, step);

@@ -22,7 +22,8 @@ fn schema(model: &str) -> Schema {
 }
 
 fn loss(model: &mut dyn Model, params: &mut [f32], batch: &Batch, grad: &mut [f32]) -> f64 {
-    let context = StepContext { seed: 3, step: 2, first_example: 0, scale: 1.0 };
+    let context =
+        StepContext { seed: 3, step: 2, first_example: 0, scale: 1.0, keeps_gradient: true };
     model.loss_and_grad(params, batch, &context, grad, &mut |_, _, _| {}).unwrap().loss_sum
 }
 

@@ -26,7 +26,7 @@ fn check(case: &Case, model: &mut dyn Model, tolerance: f64) {
     close("score", score.total.loss_sum, case.0["score_loss_sum"].as_f64().unwrap());
 
     let scale = 1.0 / batch.len() as f32;
-    let context = StepContext { seed: 1, step: 0, first_example: 0, scale };
+    let context = StepContext { seed: 1, step: 0, first_example: 0, scale, keeps_gradient: true };
     let mut grad = vec![f32::NAN; params.len()];
     let mut covered = vec![0u8; params.len()];
     let loss = model

@@ -62,6 +62,10 @@ impl Exchange for OneDevice {
         (0, 1)
     }
 
+    fn keeps_gradient(&self) -> bool {
+        false
+    }
+
     fn pull(
         &mut self,
         step: StepInfo,

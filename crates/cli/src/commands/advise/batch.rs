@@ -303,6 +303,7 @@ fn gradients(
             step,
             first_example: 0,
             scale: 1.0 / batch.len().max(1) as f32,
+            keeps_gradient: true,
         };
         let whole = batch.len() == size;
         let loss =

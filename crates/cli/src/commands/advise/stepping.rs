@@ -96,7 +96,13 @@ impl Stepper {
     /// One step with its update.
     pub(crate) fn step(&mut self) -> anyhow::Result<StepTime> {
         let scale = 1.0 / self.batch.len().max(1) as f32;
-        let context = StepContext { seed: 1, step: self.step, first_example: 0, scale };
+        let context = StepContext {
+            seed: 1,
+            step: self.step,
+            first_example: 0,
+            scale,
+            keeps_gradient: false,
+        };
         let pool = self.model.pool().cloned();
         let Self { model, params, grad, optimizer, state, batch, step } = self;
         let mut time = StepTime::default();
@@ -125,7 +131,13 @@ impl Stepper {
         let scale = 1.0 / self.batch.len().max(1) as f32;
         let Self { model, params, grad, batch, step, .. } = self;
         let mut pass = |model: &mut dyn Model| -> anyhow::Result<()> {
-            let context = StepContext { seed: 1, step: *step, first_example: 0, scale };
+            let context = StepContext {
+                seed: 1,
+                step: *step,
+                first_example: 0,
+                scale,
+                keeps_gradient: false,
+            };
             model.loss_and_grad(params, batch, &context, grad, &mut |_, _, _| ())?;
             *step += 1;
             Ok(())

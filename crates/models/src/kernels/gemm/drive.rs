@@ -1,31 +1,31 @@
 //! Cuts a product into tasks for threads and blocks for caches.
 //!
-//! The right operand is packed once, shared by all threads; a task owns some rows and up to
+//! The right operand is packed once, shared by all threads ([`super::rows`]); a task owns some rows and up to
 //! [`COLUMN_BLOCK`] columns of the result, and walks `k` block by block: the right block stays in
 //! its second-level cache with the task's left panels, and one right panel at a time in the first.
 //! Where rows and columns give too few tasks (gradients of small weights over millions of pixels),
 //! `k` is split among tasks instead, and their sums are added in task order.
 
 use super::{
-    micro::{K_BLOCK, LEFT_PANEL, LINE, PREFETCH_STEPS, Tail, Tile, run_tile},
+    micro::{
+        IN_PLACE, K_BLOCK, K_BY_K, LEFT_PANEL, LINE, PREFETCH_STEPS, ROW_BY_ROW, ROW_STRIDE, Tail,
+        Tile, run_tile,
+    },
     pack::{Left, PackRight, Right},
+    rows::{COLUMN_BLOCK, Pieces},
 };
 use crate::{
     kernels::{Buffer, Compute, isa::Kernel, simd::Simd},
     threads::SendPtr,
 };
 
-/// Columns of a task. Its result (112 rows) then takes 0.9 of the 2 MiB of second-level cache and stays
-/// there from block to block of `k`; more columns would spare packing left panels, but not the cache.
-const COLUMN_BLOCK: usize = 2048;
-/// Packed right operand at once, in floats (32 MiB).
-const PACKED: usize = 8 << 20;
-/// Panels of rows in a task.
-const ROW_PANELS: usize = 8;
 /// Rows, in panels, few enough to be packed by every task.
 const FEW_PANELS: usize = 16;
 /// Columns enough to be shared out among tasks.
 const MANY_COLUMNS: usize = 512;
+/// `k` of a block there, where packing takes rows as they lie: a right panel (24 KiB) then stays in the first-level cache for all
+/// left ones.
+const SHORT_BLOCK: usize = K_BLOCK / 2;
 /// Columns of a task where one thread does them all.
 const ALONE_WIDTH: usize = 512;
 /// Floats of a right operand that no second-level cache holds.
@@ -75,7 +75,7 @@ impl Panels {
 }
 
 /// Lanes and tile rows as numbers, for code outside kernels.
-struct Shape;
+pub(super) struct Shape;
 
 impl Kernel for Shape {
     type Output = (usize, usize);
@@ -86,24 +86,29 @@ impl Kernel for Shape {
 }
 
 /// A block of the result over a range of `k`, computed by one thread.
-struct Block<'a, 'b, L: Left> {
-    problem: &'a Problem<'b, L>,
-    panels: Panels,
-    first_panel: usize,
-    last_panel: usize,
-    columns: usize,
-    k: usize,
-    count: usize,
+pub(super) struct Block<'a, 'b, L: Left> {
+    pub(super) problem: &'a Problem<'b, L>,
+    pub(super) panels: Panels,
+    pub(super) first_panel: usize,
+    pub(super) last_panel: usize,
+    pub(super) columns: usize,
+    pub(super) k: usize,
+    pub(super) count: usize,
     /// Packed panels of these columns, from `k` on.
-    packed: *const f32,
-    panel_k: usize,
-    /// Where the result's first of these columns starts.
-    c: *mut f32,
-    stride: usize,
-    tail: Tail,
+    pub(super) packed: *const f32,
+    pub(super) panel_k: usize,
+    /// Where the result's first of these columns starts, in this row.
+    pub(super) c: *mut f32,
+    pub(super) first_row: usize,
+    /// Whether the left operand is read where it lies.
+    pub(super) in_place: bool,
+    /// What the result meets next, from its first row on, or null; its rows this far apart.
+    pub(super) soon: (*const f32, usize),
+    pub(super) stride: usize,
+    pub(super) tail: Tail,
     /// Later blocks of `k` follow: bias and the like must wait.
-    more: bool,
-    scratch: *mut f32,
+    pub(super) more: bool,
+    pub(super) scratch: *mut f32,
 }
 
 impl<L: Left> Kernel for Block<'_, '_, L> {
@@ -120,6 +125,9 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
                 let last = block + 1 == blocks && !self.more;
                 let accumulate = self.tail.accumulate || block > 0;
                 for panel in self.first_panel..self.last_panel {
+                    if self.in_place {
+                        break;
+                    }
                     let (row, rows) = self.panels.get(panel);
                     let to = self.scratch.add((panel - self.first_panel) * LEFT_PANEL);
                     self.problem.left.pack::<S>(row, rows, self.k + from, count, to);
@@ -134,7 +142,8 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
                     let share = count.div_ceil(PREFETCH_STEPS) * LINE;
                     for panel in self.first_panel..self.last_panel {
                         let (row, rows) = self.panels.get(panel);
-                        let at = row * self.stride + column;
+                        let at = (row - self.first_row) * self.stride + column;
+                        let c = self.c.add(at);
                         let tail = if last {
                             Tail {
                                 accumulate,
@@ -145,20 +154,34 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
                         } else {
                             Tail::plain(accumulate)
                         };
+                        let packed =
+                            self.scratch.add((panel - self.first_panel) * LEFT_PANEL).cast_const();
+                        let at_rows = self.problem.left.rows_at(row, self.k + from);
+                        let (left, left_stride) =
+                            at_rows.filter(|_| self.in_place).unwrap_or((packed, ROW_STRIDE));
                         let tile = Tile {
                             k: count,
-                            left: self.scratch.add((panel - self.first_panel) * LEFT_PANEL),
+                            left,
+                            left_stride,
                             right,
-                            c: self.c.add(at),
+                            c,
                             stride: self.stride,
                             columns,
                             tail,
+                            soon: match self.soon {
+                                (soon, _) if soon.is_null() => (c, self.stride),
+                                (soon, stride) => {
+                                    (soon.wrapping_add(row * stride + column), stride)
+                                }
+                            },
                             next: next.wrapping_add((panel - self.first_panel) * share),
                         };
-                        if L::K_MAJOR {
-                            run_tile::<S, true>(rows, width == wide, tile);
+                        if self.in_place {
+                            run_tile::<S, IN_PLACE>(rows, width == wide, tile);
+                        } else if L::K_MAJOR {
+                            run_tile::<S, K_BY_K>(rows, width == wide, tile);
                         } else {
-                            run_tile::<S, false>(rows, width == wide, tile);
+                            run_tile::<S, ROW_BY_ROW>(rows, width == wide, tile);
                         }
                     }
                     column += wide;
@@ -169,7 +192,7 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
 }
 
 #[inline(always)]
-fn offset(start: *const f32, by: usize) -> *const f32 {
+pub(super) fn offset(start: *const f32, by: usize) -> *const f32 {
     if start.is_null() { start } else { start.wrapping_add(by) }
 }
 
@@ -203,95 +226,12 @@ impl<L: Left> Problem<'_, L> {
             {
                 self.split_k(compute, panels, lanes);
             } else {
-                self.split_rows(compute, panels, lanes, alone);
+                self.split_rows(compute, panels, lanes, alone, Pieces::whole(&mut |_| ()));
             }
         }
     }
 
-    unsafe fn split_rows(&self, compute: &mut Compute, panels: Panels, lanes: usize, alone: bool) {
-        let wide = 2 * lanes;
-        // At most this much of `k` is packed at once, over all columns if they fit.
-        let columns_packed = self.n.next_multiple_of(wide).min(1 << 14);
-        let k_packed = (PACKED / columns_packed).max(K_BLOCK).min(self.k.max(1));
-        compute.shared.reserve(k_packed * columns_packed);
-        let threads = if alone { 1 } else { compute.pool.threads() };
-        for scratch in &mut compute.scratch {
-            scratch.reserve(ROW_PANELS * LEFT_PANEL);
-        }
-        let isa = compute.isa;
-        let shared = SendPtr(compute.shared.as_mut_ptr());
-        let scratch = Scratch::new(&mut compute.scratch);
-        let pool = &compute.pool;
-        let run = |tasks: usize, task: &(dyn Fn(usize, usize) + Sync)| {
-            if alone {
-                (0..tasks).for_each(|number| task(number, 0));
-            } else {
-                pool.run(tasks, task);
-            }
-        };
-        for column in (0..self.n).step_by(columns_packed) {
-            let columns = columns_packed.min(self.n - column);
-            let mut k = 0;
-            loop {
-                let count = k_packed.min(self.k - k);
-                // Packing: each task some of `k`, in multiples of the lanes for the transposes.
-                let share = count.div_ceil(4 * threads).next_multiple_of(lanes).max(2 * lanes);
-                run(count.div_ceil(share), &|task, _| {
-                    let at = task * share;
-                    // SAFETY: tasks write disjoint ranges of `k` of the panels.
-                    unsafe {
-                        isa.run(PackRight {
-                            right: self.right,
-                            k: k + at,
-                            count: share.min(count - at),
-                            column,
-                            columns,
-                            panel_k: count,
-                            to: shared.get(),
-                            at,
-                        });
-                    }
-                });
-                let column_blocks = columns.div_ceil(COLUMN_BLOCK);
-                let per_task = panels
-                    .count
-                    .div_ceil((8 * threads).div_ceil(column_blocks))
-                    .clamp(1, ROW_PANELS);
-                let row_blocks = panels.count.div_ceil(per_task);
-                let more = k + count < self.k;
-                run(row_blocks * column_blocks, &|task, thread| {
-                    let (block, rows) = (task / row_blocks, task % row_blocks);
-                    let at = block * COLUMN_BLOCK;
-                    let first = column + at;
-                    // SAFETY: tasks own disjoint rows or columns of the result; a thread its scratch.
-                    unsafe {
-                        isa.run(Block {
-                            problem: self,
-                            panels,
-                            first_panel: rows * per_task,
-                            last_panel: ((rows + 1) * per_task).min(panels.count),
-                            columns: COLUMN_BLOCK.min(columns - at),
-                            k,
-                            count,
-                            packed: shared.get().add(at * count),
-                            panel_k: count,
-                            c: self.c.get().add(first),
-                            stride: self.stride,
-                            tail: self.tail(self.accumulate || k > 0, first),
-                            more,
-                            scratch: scratch.get(thread),
-                        });
-                    }
-                });
-                k += count;
-                if k >= self.k {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn tail(&self, accumulate: bool, column: usize) -> Tail {
+    pub(super) fn tail(&self, accumulate: bool, column: usize) -> Tail {
         let start = |slice: Option<&[f32]>| slice.map_or(std::ptr::null(), <[f32]>::as_ptr);
         Tail {
             accumulate,
@@ -315,7 +255,8 @@ impl<L: Left> Problem<'_, L> {
         }
         let isa = compute.isa;
         let scratch = Scratch::new(&mut compute.scratch);
-        let blocks = self.k.div_ceil(K_BLOCK).max(1);
+        let most = if self.right.transposed { K_BLOCK } else { SHORT_BLOCK };
+        let blocks = self.k.div_ceil(most).max(1);
         compute.pool.run(self.n.div_ceil(width), &|task, thread| {
             let column = task * width;
             let columns = width.min(self.n - column);
@@ -347,6 +288,9 @@ impl<L: Left> Problem<'_, L> {
                         packed: right,
                         panel_k: count,
                         c: self.c.get().add(column),
+                        first_row: 0,
+                        in_place: false,
+                        soon: (std::ptr::null(), 0),
                         stride: self.stride,
                         tail: self.tail(self.accumulate || block > 0, column),
                         more: block + 1 < blocks,
@@ -400,6 +344,9 @@ impl<L: Left> Problem<'_, L> {
                         packed: right,
                         panel_k: count,
                         c: partial.get().add(task * size),
+                        first_row: 0,
+                        in_place: false,
+                        soon: (std::ptr::null(), 0),
                         stride: width,
                         tail: Tail::plain(block > 0),
                         more: false,

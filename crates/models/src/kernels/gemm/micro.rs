@@ -15,8 +15,11 @@ pub(crate) const K_BLOCK: usize = 384;
 /// into the same cache sets.
 pub(crate) const ROW_STRIDE: usize = K_BLOCK + 16;
 
+/// Most rows of a panel, whatever the instruction set.
+pub(crate) const MOST_ROWS: usize = 16;
+
 /// Floats of a left panel, with room for stores beyond its end.
-pub(crate) const LEFT_PANEL: usize = 16 * ROW_STRIDE;
+pub(crate) const LEFT_PANEL: usize = MOST_ROWS * ROW_STRIDE;
 
 /// What happens to a finished tile; `k` blocks before the last only accumulate.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +51,8 @@ impl Tail {
 pub(crate) struct Tile {
     pub(crate) k: usize,
     pub(crate) left: *const f32,
+    /// Distance of rows in `left` where it is not packed.
+    pub(crate) left_stride: usize,
     pub(crate) right: *const f32,
     pub(crate) c: *mut f32,
     /// Distance of rows in `c`.
@@ -55,6 +60,8 @@ pub(crate) struct Tile {
     /// Columns to write, at most `NV` vectors.
     pub(crate) columns: usize,
     pub(crate) tail: Tail,
+    /// What is wanted when the tile is done, rows this far apart: the result itself, or what it meets next.
+    pub(crate) soon: (*const f32, usize),
     /// What the tiles after this one read: a line of it is asked for every [`PREFETCH_STEPS`] of `k`.
     pub(crate) next: *const f32,
 }
@@ -64,23 +71,34 @@ pub(crate) const LINE: usize = 16;
 /// Steps of `k` for each line asked for.
 pub(crate) const PREFETCH_STEPS: usize = 4;
 
-/// `ROWS` rows, `NV` vectors; the left panel lies row by row or `k` by `k`.
-pub(crate) struct Micro<const ROWS: usize, const NV: usize, const K_MAJOR: bool>(pub(crate) Tile);
+/// How the left operand of a tile lies: packed, row by row at [`ROW_STRIDE`];
+pub(crate) const ROW_BY_ROW: u8 = 0;
+/// packed, `k` by `k`;
+pub(crate) const K_BY_K: u8 = 1;
+/// or where it was, at any distance of rows.
+pub(crate) const IN_PLACE: u8 = 2;
 
-impl<const ROWS: usize, const NV: usize, const K_MAJOR: bool> Kernel for Micro<ROWS, NV, K_MAJOR> {
+/// `ROWS` rows, `NV` vectors; the left operand lies as `LIES` says.
+pub(crate) struct Micro<const ROWS: usize, const NV: usize, const LIES: u8>(pub(crate) Tile);
+
+impl<const ROWS: usize, const NV: usize, const LIES: u8> Kernel for Micro<ROWS, NV, LIES> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let tile = self.0;
-        let (row_step, k_step) = if K_MAJOR { (1, ROWS) } else { (ROW_STRIDE, 1) };
+        let (row_step, k_step) = match LIES {
+            K_BY_K => (1, ROWS),
+            ROW_BY_ROW => (ROW_STRIDE, 1),
+            _ => (tile.left_stride, 1),
+        };
         unsafe {
             let mut acc = [[S::zero(); NV]; ROWS];
             let (mut left, mut right) = (tile.left, tile.right);
             // The result is needed at the end, the next panel by the next tiles: both come meanwhile.
             for row in 0..ROWS {
                 for j in 0..NV {
-                    S::prefetch(tile.c.wrapping_add(row * tile.stride + j * S::LANES));
+                    S::prefetch(tile.soon.0.wrapping_add(row * tile.soon.1 + j * S::LANES));
                 }
             }
             let mut next = tile.next;
@@ -182,15 +200,15 @@ unsafe fn finish<S: Simd, const ROWS: usize>(tile: &Tile, values: &[[f32; MAX_WI
 
 /// Runs the variant for `rows` rows; `wide` takes two vectors of columns.
 #[inline(always)]
-pub(crate) unsafe fn run_tile<S: Simd, const K_MAJOR: bool>(rows: usize, wide: bool, tile: Tile) {
+pub(crate) unsafe fn run_tile<S: Simd, const LIES: u8>(rows: usize, wide: bool, tile: Tile) {
     macro_rules! variants {
         ($($rows:literal)*) => {
             match rows {
                 $($rows if $rows <= S::TILE_ROWS => {
                     if wide {
-                        S::outline(Micro::<$rows, 2, K_MAJOR>(tile));
+                        S::outline(Micro::<$rows, 2, LIES>(tile));
                     } else {
-                        S::outline(Micro::<$rows, 1, K_MAJOR>(tile));
+                        S::outline(Micro::<$rows, 1, LIES>(tile));
                     }
                 })*
                 _ => unreachable!("a panel has at most {} rows", S::TILE_ROWS),

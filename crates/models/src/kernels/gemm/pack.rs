@@ -1,6 +1,6 @@
 //! Copies pieces of the operands into the order in which the innermost loop reads them.
 
-use super::micro::ROW_STRIDE;
+use super::micro::{LINE, ROW_STRIDE};
 use crate::kernels::{
     isa::Kernel,
     simd::{self, Simd},
@@ -17,6 +17,12 @@ pub(crate) trait Left: Copy + Send + Sync {
     /// Panels do not cross multiples of this many rows; 0 if there is nothing to respect.
     fn group(&self) -> usize {
         0
+    }
+
+    /// Where a row lies from `k` on and how far from the next one, if they lie in memory one by one and can be read there.
+    #[inline(always)]
+    fn rows_at(&self, _row: usize, _k: usize) -> Option<(*const f32, usize)> {
+        None
     }
 
     /// Writes the panel of `rows` rows from `row` and `count` of `k` from `k`.
@@ -42,6 +48,11 @@ unsafe impl Sync for RowMajor {}
 
 impl Left for RowMajor {
     const K_MAJOR: bool = false;
+
+    #[inline(always)]
+    fn rows_at(&self, row: usize, k: usize) -> Option<(*const f32, usize)> {
+        Some((self.data.wrapping_add(row * self.stride + k), self.stride))
+    }
 
     #[inline(always)]
     unsafe fn pack<S: Simd>(&self, row: usize, rows: usize, k: usize, count: usize, to: *mut f32) {
@@ -95,6 +106,10 @@ unsafe impl Send for Right {}
 // SAFETY: as above.
 unsafe impl Sync for Right {}
 
+/// Rows of memory asked for ahead of the one that is packed: of each, too few lines follow each other for the
+/// hardware to notice.
+const ROWS_AHEAD: usize = 3;
+
 /// Packs `count` of `k` from `k` on, and `columns` columns from `column` on, into panels of two
 /// vectors' width (one, if the last has no more columns than that), each `panel_k` of `k` long.
 pub(crate) struct PackRight {
@@ -131,9 +146,12 @@ impl Kernel for PackRight {
                 let from = self.right.data.add((self.k + step) * self.right.stride + self.column);
                 let mut column = 0;
                 let mut panel = self.to;
+                let later = from.wrapping_add(ROWS_AHEAD * self.right.stride);
                 while column < self.columns {
                     let left = self.columns - column;
                     let at = self.at + step;
+                    S::prefetch_later(later.wrapping_add(column));
+                    S::prefetch_later(later.wrapping_add(column + LINE));
                     if left >= wide {
                         let to = panel.add(at * wide);
                         S::store(to, S::load(from.add(column)));

@@ -149,6 +149,45 @@ fn products_larger_than_every_block_match() {
 }
 
 #[test]
+fn long_rows_and_few_columns_match() {
+    for isa in Isa::available() {
+        for (n, threads) in [(1, 1), (32, 1), (61, 1), (33, 2)] {
+            // Rows are read where they lie, and what is packed of `k` changes on the way.
+            for accumulate in [false, true] {
+                let case = Case { b_transposed: true, pad: 3, accumulate, ..plain(31, n, 4400) };
+                check(&Case { threads, ..case }, isa);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_product_in_pieces_is_the_same_to_the_bit() {
+    // Wide enough to be cut into parts of rows, with panels of uneven height.
+    for (m, n, k) in [(45, 1100, 130), (3, 70, 9), (1, 1, 1)] {
+        for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 2)]) {
+            let (a, b, before) = (noise(1, k * m), noise(2, k * n), noise(3, m * n));
+            let (a, b) = (Matrix::new(&a, k, m), Matrix::new(&b, k, n));
+            let mut compute = Compute::with_isa(isa, threads);
+            let mut whole = vec![0.0; m * n];
+            compute.gemm(a.t(), b, &mut whole, n, &Finish::default());
+            for (stays, floats) in [(false, 1), (false, 1 << 20), (true, 1), (true, 4 * n)] {
+                let mut kept = vec![f32::NAN; m * n];
+                let mut met = before.clone();
+                let into = stays.then_some(kept.as_mut_slice());
+                compute.gemm_by_rows(a, b, floats, into, &mut met, &mut |range, met, made| {
+                    assert_eq!(met, &before[range.clone()], "met twice");
+                    assert_eq!(made, &whole[range]);
+                    met.copy_from_slice(made);
+                });
+                assert_eq!(met, whole, "{m} {n} {k} on {threads}: every part is met");
+                assert!(!stays || kept == whole, "what stays is all of it");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_empty_inner_dimension_gives_the_bias() {
     for isa in Isa::available() {
         check(&plain(5, 7, 0), isa);

@@ -90,6 +90,7 @@ impl<L: Left> Problem<'_, L> {
         alone: bool,
         pieces: Pieces<'_>,
     ) {
+        let Pieces { floats, reuse, soon, each } = pieces;
         let wide = 2 * lanes;
         // At most this much of `k` is packed at once, over all columns if they fit.
         let columns_packed = self.n.next_multiple_of(wide).min(1 << 14);
@@ -105,7 +106,7 @@ impl<L: Left> Problem<'_, L> {
         }
         // What is packed in one go serves all pieces.
         let once = columns_packed >= self.n && k_packed >= self.k;
-        let per_piece = pieces.floats.div_ceil(panels.get(0).1 * self.n).clamp(1, panels.count);
+        let per_piece = floats.div_ceil(panels.get(0).1 * self.n).clamp(1, panels.count);
         for first_panel in (0..panels.count).step_by(per_piece) {
             let last_panel = (first_panel + per_piece).min(panels.count);
             let (first_row, _) = panels.get(first_panel);
@@ -121,9 +122,9 @@ impl<L: Left> Problem<'_, L> {
                         if !once || first_panel == 0 {
                             self.pack(compute, lanes, alone, slab);
                         }
-                        let place = if pieces.reuse { first_row } else { 0 };
+                        let place = if reuse { first_row } else { 0 };
                         let rows = (first_panel, last_panel, place);
-                        self.multiply(compute, panels, alone, slab, rows, pieces.soon);
+                        self.multiply(compute, panels, alone, slab, rows, soon);
                     }
                     k += count;
                     if k >= self.k {
@@ -131,7 +132,7 @@ impl<L: Left> Problem<'_, L> {
                     }
                 }
             }
-            (pieces.each)(first_row..row + rows);
+            each(first_row..row + rows);
         }
     }
 

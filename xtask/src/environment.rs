@@ -96,6 +96,24 @@ pub fn ensure_java() -> anyhow::Result<()> {
     apt_install(&["default-jre-headless"])
 }
 
+/// A browser for the tests of pages: Debian's own, at the places where `paceline_testing::browser::chromium` looks.
+pub fn ensure_browser() -> anyhow::Result<()> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    if names.iter().any(|name| Path::new("/usr/bin").join(name).exists()) {
+        return Ok(());
+    }
+    apt_install(&["chromium"])
+}
+
+/// `ip` and `tc`, with which tests make hosts and cables between them.
+pub fn ensure_network_tools() -> anyhow::Result<()> {
+    let runs = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    if runs("ip") && runs("tc") {
+        return Ok(());
+    }
+    apt_install(&["iproute2"])
+}
+
 /// Open MPI, and what building the feature `mpi` needs: its headers, and libclang for the bindings to them.
 pub fn ensure_mpi() -> anyhow::Result<()> {
     let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();

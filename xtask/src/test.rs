@@ -42,6 +42,8 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
         ("python", TEST_ENVIRONMENT.ensure(root).map(drop)),
         ("spark", environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop)),
         (MPI, environment::ensure_mpi()),
+        ("browser", environment::ensure_browser()),
+        ("network", environment::ensure_network_tools()),
         ("stores", STORES.ensure(root).map(drop)),
         ("azurite", AZURITE.ensure(root)),
     ]

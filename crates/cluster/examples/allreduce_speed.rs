@@ -1,9 +1,9 @@
 //! How fast do two processes of this machine add up their numbers?
 //!
-//! `allreduce_speed shared|private|tcp|tls FLOATS OPERATIONS` starts a second process and speaks the protocol of
+//! `allreduce_speed shared|fresh|private|tcp|tls FLOATS OPERATIONS` starts a second process and speaks the protocol of
 //! `xtask/peers/contest.py`: one line when ready, then one measurement (operations per second, of the slower
-//! rank, in the best of five stretches) for every line `go`. `shared` sums buffers that the group gave out, `private` ordinary memory through
-//! shared memory. With `once` as a fourth word it prints microseconds and bytes per second, five times, and ends.
+//! rank, in the best of five stretches) for every line `go`. `shared` sums buffers that the group gave out, `fresh` such buffers
+//! that are written before every sum, inside the clock, as training does; `private` sums ordinary memory through shared memory. With `once` as a fourth word it prints microseconds and bytes per second, five times, and ends.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ fn endpoint(index: u32, key: ClusterKey, carrier: &str) -> Endpoint {
         plan: [0; 32],
         key,
         security: if carrier == "tls" { Security::Tls } else { Security::Plain },
-        shared_memory: matches!(carrier, "shared" | "private"),
+        shared_memory: matches!(carrier, "shared" | "fresh" | "private"),
     };
     Endpoint::bind(identity, "127.0.0.1:0").unwrap()
 }
@@ -60,17 +60,19 @@ impl Numbers {
 struct Rank {
     group: Group,
     numbers: Numbers,
+    /// Whether all numbers are written before every sum.
+    fresh: bool,
     operations: usize,
 }
 
 impl Rank {
     fn new(mut group: Group, carrier: &str, floats: usize, operations: usize) -> Self {
-        let numbers = if carrier == "shared" {
+        let numbers = if matches!(carrier, "shared" | "fresh") {
             Numbers::Shared(group.buffer(floats, &wait("sharing")).unwrap())
         } else {
             Numbers::Private(vec![0.0; floats])
         };
-        Self { group, numbers, operations }
+        Self { group, numbers, fresh: carrier == "fresh", operations }
     }
 
     /// Seconds per operation of the slower rank; known to rank 0.
@@ -87,6 +89,9 @@ impl Rank {
         self.group.barrier(&wait("the start")).unwrap();
         let began = Instant::now();
         for _ in 0..self.operations {
+            if self.fresh {
+                numbers.fill(1.0);
+            }
             self.group.all_reduce(numbers, &wait("adding up")).unwrap();
         }
         let own = began.elapsed().as_secs_f64() / self.operations as f64;
@@ -118,7 +123,7 @@ fn second(address: &str, carrier: &str, floats: usize, operations: usize) {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [carrier, floats, operations, rest @ ..] = &words[..] else {
-        panic!("usage: allreduce_speed shared|private|tcp|tls FLOATS OPERATIONS [once]")
+        panic!("usage: allreduce_speed shared|fresh|private|tcp|tls FLOATS OPERATIONS [once]")
     };
     let (floats, operations) = (floats.parse().unwrap(), operations.parse().unwrap());
     if let [word, address] = rest {

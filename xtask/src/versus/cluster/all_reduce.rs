@@ -16,6 +16,7 @@ const CAVEATS: &[&str] = &[
 
 const SHARED: &[&str] = &[
     "\"shared buffers\": numbers in memory that the group gave out, as the strategies use it; \"ordinary memory\": numbers anywhere, copied through slots that both processes map.",
+    "Numbers stay as the sum before left them, and so each process finds its share of shared buffers in its own caches. In the rows \"written before every sum\" both sides write all numbers each time, inside the clock, as a training step does; then what is summed has to cross between the cores.",
 ];
 
 const TCP: &[&str] = &[
@@ -45,12 +46,19 @@ pub fn shared(root: &Path) -> anyhow::Result<()> {
         };
         let buffers = vec![
             own(root, "shared", floats, operations)?,
-            mpi.side("vader", floats, operations),
+            mpi.side("vader", floats, operations, &[]),
             gloo()?,
         ];
         outcomes.push(compare(name, "shared buffers", buffers)?);
-        let ordinary =
-            vec![own(root, "private", floats, operations)?, mpi.side("vader", floats, operations)];
+        let fresh = vec![
+            own(root, "fresh", floats, operations)?,
+            mpi.side("vader", floats, operations, &["fresh"]),
+        ];
+        outcomes.push(compare(name, "shared buffers, written before every sum", fresh)?);
+        let ordinary = vec![
+            own(root, "private", floats, operations)?,
+            mpi.side("vader", floats, operations, &[]),
+        ];
         outcomes.push(compare(name, "ordinary memory", ordinary)?);
     }
     benchmarks::write(root, "cluster/all-reduce", &[CAVEATS, SHARED].concat(), &outcomes)
@@ -64,7 +72,7 @@ pub fn tcp(root: &Path) -> anyhow::Result<()> {
     for (name, floats, operations) in SIZES {
         let sides = vec![
             own(root, "tcp", floats, operations)?,
-            mpi.side("tcp", floats, operations),
+            mpi.side("tcp", floats, operations, &[]),
             own(root, "tls", floats, operations)?,
         ];
         outcomes.push(compare(name, "loopback TCP", sides)?);
@@ -110,8 +118,14 @@ impl Mpi {
         Ok(Self { program })
     }
 
-    /// A side that starts two processes joined by that byte transfer layer of Open MPI.
-    fn side(&self, transfer: &'static str, floats: &'static str, operations: &'static str) -> Side {
+    /// A side that starts two processes joined by that byte transfer layer of Open MPI; `more` are further words for them.
+    fn side(
+        &self,
+        transfer: &'static str,
+        floats: &'static str,
+        operations: &'static str,
+        more: &'static [&'static str],
+    ) -> Side {
         let program = self.program.clone();
         let name = if transfer == "tcp" { "Open MPI, TCP" } else { "Open MPI, shared memory" };
         Side::own(name, move || {
@@ -121,6 +135,7 @@ impl Mpi {
                 .args(["--mca", "oob_tcp_if_include", "lo", "--mca", "btl_tcp_if_include", "lo"])
                 .arg(&program)
                 .args([floats, operations])
+                .args(more)
                 .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
                 .stderr(Stdio::null())
                 .output()

@@ -62,7 +62,7 @@ impl Worker<'_> {
             return Ok(Ok(()));
         }
         crew.session.regroup(error.peer(), &with_cause(&error))?;
-        crew.hear(course.step);
+        course.reached |= self.hear(course, false);
         Ok(self.go_on(course))
     }
 
@@ -133,6 +133,7 @@ impl Worker<'_> {
             self.look_alone(course, (!cancelled, false, true))?;
         }
         self.hear(course, true);
+        self.score_last(course)?;
         if let Some(chief) = &mut self.chief {
             chief.keeper.flush();
             course.tally = self.exchange.tally()?;

@@ -328,6 +328,12 @@ impl Session {
         })
     }
 
+    /// Goes over to the latest generation if it is complete, without waiting: for tasks that need not meet
+    /// the others when they form anew.
+    pub fn follow(&self) {
+        self.shared.change(|state| self.shared.adopt(state));
+    }
+
     /// Tells the chief a result while the run goes on; its [`Watcher`] is told.
     pub fn tell(&self, value: Value) {
         self.say(ToChief::Note { value });

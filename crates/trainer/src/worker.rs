@@ -154,6 +154,8 @@ impl<'a> Worker<'a> {
                 self.after_common_step(course, (boundary, last, vote.stop))?;
             } else if self.chief.is_some() {
                 self.after_own_step(course, boundary)?;
+            } else if boundary {
+                course.end_stretch();
             }
         }
         if course.recent.steps > 0 {

@@ -34,6 +34,8 @@ pub(crate) struct Done {
     /// Loss and accuracy on its own last examples.
     pub(crate) own_last: StepLoss,
     pub(crate) batch: u64,
+    /// Examples that all workers trained on, as far as it knows.
+    pub(crate) examples: u64,
     /// Sums over all its steps.
     pub(crate) total: Meter,
     pub(crate) train_loss: f64,
@@ -56,6 +58,8 @@ pub(crate) struct Course {
     pub(crate) batch: u64,
     pub(crate) position: Position,
     pub(crate) examples: u64,
+    /// Those of them that are in no vote it has seen.
+    unheard: u64,
     pub(crate) best: f64,
     pub(crate) watch: Option<LossWatch>,
     /// Whether the evaluator's loss was low enough: the others learn it with the next vote.
@@ -102,6 +106,7 @@ impl Course {
             batch: origin.step + origin.outstanding.len() as u64,
             position: origin.position,
             examples: origin.examples,
+            unheard: 0,
             best: origin.best.unwrap_or(f64::INFINITY),
             watch: prepared.plan.spec.stop.until_loss.map(LossWatch::new),
             reached: false,
@@ -156,6 +161,12 @@ impl Course {
             Duration::from_nanos(times.input + times.compute + times.exchange + times.wait);
     }
 
+    /// Counts examples of steps that the others completed without a word to this worker.
+    pub(crate) fn pass_over(&mut self, examples: u64) {
+        self.examples += examples;
+        self.unheard += examples;
+    }
+
     /// Moves to another step: the run went on from there.
     pub(crate) fn jump(&mut self, step: u64, batch: u64, position: Position) {
         (self.step, self.batch, self.position) = (step, batch, position);
@@ -208,6 +219,7 @@ impl Course {
             own_examples: self.own_examples,
             own_last: self.own_last,
             batch: self.size,
+            examples: self.total.loss.examples + self.unheard,
             total: self.total,
             train_loss: self.train_loss,
             evaluated: self.evaluated.map(|(_, evaluated)| evaluated),

@@ -5,11 +5,11 @@ use crate::{
     lineage::{as_bytes, as_bytes_mut},
 };
 use paceline_cluster::{
-    Link, Role, TaskId, Wait,
+    Link, LinkError, Role, TaskId, Wait,
     session::{Notice, Row, Session, Watcher},
 };
 use paceline_runs::{Event, Recorder, TaskJoined, TaskLost, TaskRecovered};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -25,6 +25,10 @@ const EVALUATOR_CHANNEL: u8 = 8;
 const WEIGHTS: u8 = 1;
 /// How long the last evaluation may take.
 const LAST_EVALUATION: Duration = Duration::from_secs(600);
+/// How long an evaluator that is not busy may take to answer a call: nobody trains meanwhile.
+const CALL: Duration = Duration::from_secs(10);
+/// Bytes of weights that must come within that time.
+const PIECE: usize = 1 << 20;
 
 /// Shown what happens in a session, as it happens.
 pub trait Onlooker: Send + Sync {
@@ -49,11 +53,17 @@ pub struct Inbox {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Scored {
     pub(crate) step: u64,
+    /// JSON has no word for what is not a number; a score that could not be read would be waited for.
+    #[serde(deserialize_with = "number")]
     pub(crate) loss: f64,
     pub(crate) accuracy: f64,
     pub(crate) examples: u64,
     pub(crate) seconds: f64,
     pub(crate) confusion: Vec<u64>,
+}
+
+fn number<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(input)?.unwrap_or(f64::NAN))
 }
 
 impl Inbox {
@@ -109,7 +119,7 @@ pub(crate) struct Crew<'a> {
     inbox: &'a Inbox,
     recorder: &'a Recorder,
     observer: &'a dyn Observer,
-    evaluator: Option<Evaluations>,
+    evaluations: Evaluations,
     lost_at: BTreeMap<TaskId, Instant>,
     /// The lineage of the weights that servers hold; see [`crate::lineage`].
     pub(crate) lineage: u32,
@@ -118,13 +128,17 @@ pub(crate) struct Crew<'a> {
     pub(crate) remarks: Vec<String>,
 }
 
-/// The chief's side of an evaluator.
+/// The chief's side of an evaluator, which may die and come back as another process.
+#[derive(Default)]
 struct Evaluations {
-    task: TaskId,
-    link: Option<Link>,
-    /// Steps of the weights that were sent, and how many answers came.
-    sent: u64,
-    answered: u64,
+    /// The link to one process of it, and that process's number.
+    link: Option<(u32, Link)>,
+    /// Steps of the weights that this process has and has not scored yet.
+    asked: Vec<u64>,
+    /// Steps of weights that went down with their process.
+    unscored: Vec<u64>,
+    /// A process that could not be reached. It is not tried again, but another one is.
+    given_up: Option<u32>,
 }
 
 impl<'a> Crew<'a> {
@@ -135,19 +149,12 @@ impl<'a> Crew<'a> {
         lineage: u32,
     ) -> Self {
         let Task { session, inbox } = task;
-        let view = session.view();
-        let evaluator = view
-            .circle
-            .iter()
-            .find(|task| task.role == Role::Evaluator)
-            .filter(|_| session.is_chief())
-            .map(|task| Evaluations { task: *task, link: None, sent: 0, answered: 0 });
         Self {
             session: Arc::clone(session),
             inbox,
             recorder,
             observer,
-            evaluator,
+            evaluations: Evaluations::default(),
             lost_at: BTreeMap::new(),
             lineage,
             lost: Vec::new(),
@@ -191,66 +198,86 @@ impl<'a> Crew<'a> {
                 _ => {}
             }
         }
-        if let Some(evaluator) = &mut self.evaluator {
-            evaluator.answered += scores.len() as u64;
+        if !scores.is_empty() {
+            let scored = |step: &u64| scores.iter().any(|score| score.step == *step);
+            self.evaluations.asked.retain(|step| !scored(step));
+            self.evaluations.unscored.retain(|step| !scored(step));
         }
         scores
     }
 
-    /// Whether somebody else scores the model.
-    pub(crate) fn has_evaluator(&self) -> bool {
-        let Some(evaluator) = &self.evaluator else { return false };
-        !self.session.view().lost.iter().any(|loss| loss.task == evaluator.task)
+    /// The evaluator that is there now, and which process of it.
+    fn evaluator(&self) -> Option<(TaskId, u32)> {
+        let view = self.session.view();
+        let one = view.members.iter().find(|member| member.task.role == Role::Evaluator)?;
+        (self.evaluations.given_up != Some(one.process)).then_some((one.task, one.process))
+    }
+
+    /// Whether somebody else scores the model at present. What a process has not scored when it dies,
+    /// or when the connection to it breaks, is not waited for any more.
+    pub(crate) fn has_evaluator(&mut self) -> bool {
+        let now = self.evaluator().map(|(_, process)| process);
+        let Evaluations { link, asked, unscored, .. } = &mut self.evaluations;
+        let same = link
+            .as_mut()
+            .is_some_and(|(process, link)| now == Some(*process) && link.receiver.poll().is_ok());
+        if !same {
+            *link = None;
+            unscored.append(asked);
+        }
+        now.is_some()
     }
 
     /// Hands weights to the evaluator, unless it is still busy with earlier ones: training does not
-    /// wait for evaluation. `last` waits for room and is always handed over.
-    pub(crate) fn evaluate(
-        &mut self,
-        step: u64,
-        params: &[f32],
-        last: bool,
-    ) -> Result<bool, TrainError> {
-        let Some(evaluator) = &mut self.evaluator else { return Ok(false) };
-        if !last && evaluator.sent > evaluator.answered {
-            return Ok(false);
+    /// wait for evaluation. Says whether they are on their way.
+    pub(crate) fn evaluate(&mut self, step: u64, params: &[f32]) -> bool {
+        if !self.has_evaluator() || !self.evaluations.asked.is_empty() {
+            return false;
         }
-        let wait = Wait::within(LAST_EVALUATION, "handing weights to the evaluator");
-        let send = |evaluator: &mut Evaluations| {
-            if evaluator.link.is_none() {
-                evaluator.link =
-                    Some(self.session.connect(evaluator.task, EVALUATOR_CHANNEL, &wait)?);
+        let Some((task, process)) = self.evaluator() else { return false };
+        let Evaluations { link, asked, given_up, .. } = &mut self.evaluations;
+        let mut send = || {
+            if link.is_none() {
+                let wait = Wait::within(CALL, "handing weights to the evaluator");
+                let mut new = self.session.connect(task, EVALUATOR_CHANNEL, &wait)?;
+                new.sender.set_stall(CALL);
+                *link = Some((process, new));
             }
-            let Some(link) = &mut evaluator.link else { return Ok(()) };
+            let Some((_, link)) = link else { return Ok(()) };
             link.sender.send(WEIGHTS, step, &[as_bytes(params)])
         };
-        match send(evaluator) {
+        match send() {
             Ok(()) => {
-                evaluator.sent += 1;
-                Ok(true)
+                asked.push(step);
+                true
             }
             Err(error) => {
-                // The run does not depend on it; the chief scores the model itself from now on.
+                // The run does not depend on it; the chief scores the model itself until another comes.
                 self.observer.warned(&format!("{error}; the chief evaluates itself"));
-                self.evaluator = None;
-                Ok(false)
+                *given_up = Some(process);
+                false
             }
         }
     }
 
-    /// Waits for the evaluator's last word.
+    /// Waits until everything that was handed to the evaluator is scored, or it is gone.
     pub(crate) fn last_scores(&mut self, step: u64) -> Vec<Scored> {
         let begun = Instant::now();
         let mut scores = self.hear(step);
         while begun.elapsed() < LAST_EVALUATION
             && self.has_evaluator()
-            && self.evaluator.as_ref().is_some_and(|one| one.sent > one.answered)
+            && !self.evaluations.asked.is_empty()
             && self.session.check().is_ok()
         {
             std::thread::sleep(Duration::from_millis(2));
             scores.extend(self.hear(step));
         }
         scores
+    }
+
+    /// Whether the weights of a step were handed over in vain.
+    pub(crate) fn is_unscored(&self, step: u64) -> bool {
+        self.evaluations.unscored.contains(&step)
     }
 }
 
@@ -266,6 +293,7 @@ pub(crate) fn next_weights(
         if session.released() || cancel.load(Ordering::Relaxed) {
             return Ok(None);
         }
+        session.follow(); // the chief calls in the generation that it works in
         let wait = Wait::within(Duration::from_millis(200), "waiting for weights to evaluate");
         let Some(open) = link else {
             *link = session.accept(session.chief(), EVALUATOR_CHANNEL, &wait).ok();
@@ -274,8 +302,10 @@ pub(crate) fn next_weights(
         let whole = 4 * params.len() as u64;
         match open.receiver.receive(&wait) {
             Ok(head) if head.kind == WEIGHTS && head.length == whole => {
-                open.receiver.read(as_bytes_mut(params))?;
-                return Ok(Some(head.number));
+                if read_weights(open, params).is_ok() {
+                    return Ok(Some(head.number));
+                }
+                *link = None;
             }
             Ok(_) => *link = None,
             Err(error) if error.is_timeout() => {}
@@ -283,3 +313,15 @@ pub(crate) fn next_weights(
         }
     }
 }
+
+/// Reads weights that are on their way, however long all of them take.
+fn read_weights(link: &mut Link, params: &mut [f32]) -> Result<(), LinkError> {
+    for piece in as_bytes_mut(params).chunks_mut(PIECE) {
+        link.receiver.expect(&Wait::within(CALL, "reading weights to evaluate"));
+        link.receiver.read(piece)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

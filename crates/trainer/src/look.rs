@@ -36,10 +36,11 @@ struct Asked {
 impl Worker<'_> {
     /// All workers at the end of an epoch, of an evaluation interval or of the run: evaluate, look at
     /// the loss to reach, save. Says whether the loss was reached.
-    pub(crate) fn look(&mut self, course: &mut Course) -> Result<bool, TrainError> {
+    pub(crate) fn look(&mut self, course: &mut Course, last: bool) -> Result<bool, TrainError> {
         let moment = self.moment(course.step, course);
         let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
         course.end_stretch();
+        // Whether the evaluator lives is the chief's business: here all workers must decide alike.
         let elsewhere = self.prepared.plan.spec.evaluator;
         if elsewhere || self.evaluator.is_some() {
             self.exchange.complete(&mut self.params)?;
@@ -51,13 +52,9 @@ impl Worker<'_> {
             let since = if wish[0] > 0.0 { f64::INFINITY } else { 0.0 };
             self.checkpoint(course, &Moment { boundary: true, since, ..moment })?;
             let params = std::mem::take(&mut self.params);
-            let asked = self.score_elsewhere(course, course.step, &params);
+            let looked = self.look_elsewhere(course, &params, (moment.light, last));
             self.params = params;
-            // Where layers are shared out, the chief cannot have a state without the others.
-            let whole = self.prepared.split.is_none();
-            if asked?.sent && whole && moment.light && course.saved != Some(course.step) {
-                self.await_score(course)?;
-            }
+            looked?;
             return Ok(false);
         };
         let begun = Instant::now();
@@ -69,6 +66,28 @@ impl Worker<'_> {
         self.params = params;
         self.checkpoint(course, &Moment { boundary: true, since, improved, ..moment })?;
         Ok(reached)
+    }
+
+    /// Workers that keep step: the chief gives the weights to the evaluator or, while there is none, scores
+    /// them itself; the others wait for it in the next step. They learn by vote that the loss was reached.
+    fn look_elsewhere(
+        &mut self,
+        course: &mut Course,
+        params: &[f32],
+        (light, last): (bool, bool),
+    ) -> Result<(), TrainError> {
+        let step = course.step;
+        let asked = self.score_elsewhere(course, step, params, last);
+        let here = !asked.elsewhere && self.evaluator.is_some();
+        // Where layers are shared out, the chief cannot have a state without the others.
+        let whole = self.prepared.split.is_none();
+        if (asked.sent || here) && whole && light && course.saved != Some(step) {
+            self.await_score(course, params)?;
+        }
+        if here {
+            self.score_here(course, step, params)?;
+        }
+        Ok(())
     }
 
     /// The chief of workers that do not keep step: evaluates and saves one version while the others
@@ -90,7 +109,7 @@ impl Worker<'_> {
         let params = params.unwrap_or_else(|| self.params.clone());
         let (mut reached, mut improved, mut sent) = (false, false, false);
         if boundary && course.evaluated.as_ref().is_none_or(|(at, _)| *at != step) {
-            let asked = self.score_elsewhere(course, step, &params)?;
+            let asked = self.score_elsewhere(course, step, &params, ending);
             sent = asked.sent;
             if !asked.elsewhere
                 && let Some(evaluator) = &mut self.evaluator
@@ -131,29 +150,71 @@ impl Worker<'_> {
         Ok(reached)
     }
 
-    /// Hands weights to the evaluator, where there is one.
+    /// Hands weights to the evaluator, where there is one. The last ones wait for it to have time.
     fn score_elsewhere(
         &mut self,
         course: &mut Course,
         step: u64,
         params: &[f32],
-    ) -> Result<Asked, TrainError> {
-        let Some(crew) = &mut self.crew else { return Ok(Asked::default()) };
-        if self.chief.is_none() || !crew.has_evaluator() {
-            return Ok(Asked::default());
+        last: bool,
+    ) -> Asked {
+        if self.chief.is_none() {
+            return Asked::default();
         }
-        let sent = crew.evaluate(step, params, course.ending.is_some())?;
-        Ok(Asked { elsewhere: crew.has_evaluator(), sent })
+        if last {
+            course.reached |= self.hear(course, true);
+        }
+        let Some(crew) = &mut self.crew else { return Asked::default() };
+        let sent = crew.evaluate(step, params);
+        Asked { elsewhere: crew.has_evaluator(), sent }
+    }
+
+    /// The chief scores weights that should be scored elsewhere.
+    fn score_here(
+        &mut self,
+        course: &mut Course,
+        step: u64,
+        params: &[f32],
+    ) -> Result<(), TrainError> {
+        let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
+        let begun = Instant::now();
+        let evaluated = evaluator.alone(&mut *self.model, params)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let score = checkpoint::Evaluated { loss: evaluated.loss, accuracy: evaluated.accuracy };
+        let (reached, improved) = self.scored(course, step, evaluated, seconds, params);
+        course.reached |= reached;
+        if let Some(chief) = &mut self.chief {
+            chief.keeper.scored(step, score, improved);
+        }
+        Ok(())
+    }
+
+    /// The end of a run: if the evaluator died over the last weights, the chief scores them.
+    pub(crate) fn score_last(&mut self, course: &mut Course) -> Result<(), TrainError> {
+        let unscored = self.crew.as_ref().is_some_and(|crew| crew.is_unscored(course.step));
+        if !unscored {
+            return Ok(());
+        }
+        let held = if self.exchange.keeps_step() { None } else { self.exchange.snapshot()? };
+        match held.and_then(|snapshot| snapshot.params) {
+            Some(params) => self.score_here(course, course.step, &params),
+            None => {
+                let params = std::mem::take(&mut self.params);
+                let scored = self.score_here(course, course.step, &params);
+                self.params = params;
+                scored
+            }
+        }
     }
 
     /// Workers that keep step: holds the present state until its score comes. Only the chief has one to
     /// hold, and none of these exchanges needs the others for it.
-    fn await_score(&mut self, course: &Course) -> Result<(), TrainError> {
+    fn await_score(&mut self, course: &Course, params: &[f32]) -> Result<(), TrainError> {
         let snapshot = self.exchange.snapshot()?;
         let place = Place { step: course.step, position: course.position, outstanding: Vec::new() };
         let meta = self.meta(course, place);
         if let (Some(chief), Some(snapshot)) = (&mut self.chief, snapshot) {
-            let params = snapshot.params.as_deref().unwrap_or(&self.params);
+            let params = snapshot.params.as_deref().unwrap_or(params);
             chief.keeper.hand_over(meta, params, snapshot.state);
         }
         Ok(())

@@ -57,6 +57,12 @@ impl Pace {
         position
     }
 
+    /// Examples of the global batch of that number.
+    pub(crate) fn examples_of(&self, batch: u64) -> u64 {
+        let position = self.position_of(batch);
+        self.batches.next(position, self.at(batch, position).0).0.len()
+    }
+
     /// Passes over the training data by `position`.
     pub(crate) fn epochs(&self, position: Position) -> f64 {
         position.epoch as f64 + position.example as f64 / self.examples as f64
@@ -115,7 +121,9 @@ mod tests {
             for batch in 0..100 {
                 assert_eq!(pace.position_of(batch), position, "batch {batch}");
                 let (size, _) = pace.at(batch, position);
-                position = pace.batches.next(position, size).1;
+                let (examples, next) = pace.batches.next(position, size);
+                assert_eq!(pace.examples_of(batch), examples.len(), "batch {batch}");
+                position = next;
             }
         }
     }

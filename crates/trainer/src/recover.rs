@@ -62,7 +62,7 @@ impl Worker<'_> {
             return Ok(Ok(()));
         }
         crew.session.regroup(error.peer(), &with_cause(&error))?;
-        crew.hear(course.step);
+        course.reached |= self.hear(course, false);
         Ok(self.go_on(course))
     }
 
@@ -80,6 +80,11 @@ impl Worker<'_> {
         }
         (course.ending, course.closing) = (None, false);
         let version = self.exchange.reform(&mut self.params)?.0;
+        if self.chief.is_some() && self.exchange.keeps_step() {
+            // The others may have completed a step whose end this worker did not hear of.
+            let pace = &self.prepared.pace;
+            course.pass_over((course.step..version).map(|step| pace.examples_of(step)).sum());
+        }
         self.move_to(course, version)
     }
 
@@ -133,6 +138,7 @@ impl Worker<'_> {
             self.look_alone(course, (!cancelled, false, true))?;
         }
         self.hear(course, true);
+        self.score_last(course)?;
         if let Some(chief) = &mut self.chief {
             chief.keeper.flush();
             course.tally = self.exchange.tally()?;

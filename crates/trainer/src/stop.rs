@@ -30,8 +30,10 @@ impl LossWatch {
     /// Takes note of a check; says whether the loss has been reached.
     pub(crate) fn check(&mut self, check: Check) -> bool {
         if self.reached.is_none() && check.loss <= self.target {
-            // Without an earlier check the crossing can only be said to lie before this one.
-            let before = self.before.unwrap_or(Check { step: 0, seconds: 0.0, ..check });
+            // Without an earlier check the crossing can only be said to lie before this one. One of a later
+            // step is of weights that were lost with a server, and not on the way here.
+            let earlier = self.before.filter(|before| before.step <= check.step);
+            let before = earlier.unwrap_or(Check { step: 0, seconds: 0.0, ..check });
             let fall = before.loss - check.loss;
             let share = if fall > 0.0 { (before.loss - self.target) / fall } else { 1.0 };
             let share = share.clamp(0.0, 1.0);
@@ -70,6 +72,15 @@ mod tests {
         assert_eq!(reached.between, [100, 200]);
         assert!(watch.check(check(300, 0.9)), "once reached, always reached");
         assert_eq!(watch.reached().unwrap().between, [100, 200]);
+    }
+
+    #[test]
+    fn a_run_that_went_back_to_a_checkpoint_crosses_where_it_is_now() {
+        let mut watch = LossWatch::new(0.35);
+        assert!(!watch.check(check(1000, 0.4)));
+        assert!(watch.check(check(600, 0.3)));
+        let reached = watch.reached().unwrap();
+        assert_eq!((reached.step, reached.between), (600.0, [0, 600]));
     }
 
     #[test]

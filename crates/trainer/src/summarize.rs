@@ -41,7 +41,9 @@ pub(crate) fn fill(
     summary.global_steps = chief.step;
     summary.global_batch = chief.batch;
     // Where workers do not keep step, the chief has not seen the last votes; the server counted all.
-    summary.examples = chief.total.loss.examples.max(chief.tally.examples);
+    summary.examples = chief.examples.max(chief.tally.examples);
+    // Another worker may have made the last step.
+    summary.seconds = workers.iter().map(|one| one.finished).fold(summary.seconds, f64::max);
     let seconds = workers.iter().map(|worker| worker.seconds).fold(phases.total(), f64::max);
     summary.examples_per_second = summary.examples as f64 / seconds.max(1e-9);
     summary.last = Final {

@@ -198,7 +198,7 @@ fn carry_out(
     let report = recorder.close(RunEnded {
         status: summary.status,
         step: summary.global_steps,
-        seconds,
+        seconds: summary.seconds,
         reason: failure.as_ref().map(with_cause),
         dropped_events: 0,
     });

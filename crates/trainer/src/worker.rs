@@ -112,7 +112,7 @@ impl<'a> Worker<'a> {
         if course.watch.is_some() && !course.checked && (keeps_step || self.chief.is_some()) {
             course.checked = true;
             let reached = if keeps_step {
-                self.look(course)?
+                self.look(course, false)?
             } else {
                 // The others are already at work and meet nobody.
                 self.look_alone(course, (true, false, false))?
@@ -154,6 +154,8 @@ impl<'a> Worker<'a> {
                 self.after_common_step(course, (boundary, last, vote.stop))?;
             } else if self.chief.is_some() {
                 self.after_own_step(course, boundary)?;
+            } else if boundary {
+                course.end_stretch();
             }
         }
         if course.recent.steps > 0 {
@@ -170,7 +172,7 @@ impl<'a> Worker<'a> {
         (boundary, last, stopped): (bool, bool, bool),
     ) -> Result<(), TrainError> {
         if !stopped && (boundary || last) {
-            if self.look(course)? {
+            if self.look(course, last)? {
                 self.end(course, false)?;
             }
         } else if self.prepared.plan.spec.checkpoint_every.is_some() {

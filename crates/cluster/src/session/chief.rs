@@ -158,6 +158,7 @@ impl Chief {
             Heard::Hello(introduced) => self.admit(now, introduced, connections, orders),
             Heard::Said { task, connection, message } => {
                 if connections.get(&task).is_some_and(|known| known.number == connection) {
+                    self.shared.hear();
                     self.said(task, message, orders);
                 }
             }

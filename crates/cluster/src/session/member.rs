@@ -105,6 +105,7 @@ impl Membership {
                     continue;
                 }
                 Ok(message) => {
+                    self.shared.hear();
                     self.shared.apply(message, self.chief, &self.address);
                     continue;
                 }

@@ -144,10 +144,12 @@ pub struct Session {
     voice: Voice,
     rules: Rules,
     cancel: Arc<AtomicBool>,
+    exit_barrier: Duration,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How long a task stays in the exit barrier after the last sign of progress.
+/// How long a task stays in the exit barrier after the last sign of life of those it waits for. The last
+/// evaluation or save may take hours; whoever is silent is lost long before this.
 const EXIT_BARRIER: Duration = Duration::from_secs(600);
 
 impl Session {
@@ -213,6 +215,7 @@ impl Session {
             voice,
             rules: settings.rules,
             cancel: Arc::clone(&settings.cancel),
+            exit_barrier: EXIT_BARRIER,
             threads,
         };
         session.wait_for_start()?;
@@ -328,6 +331,12 @@ impl Session {
         })
     }
 
+    /// Goes over to the latest generation if it is complete, without waiting: for tasks that need not meet
+    /// the others when they form anew.
+    pub fn follow(&self) {
+        self.shared.change(|state| self.shared.adopt(state));
+    }
+
     /// Tells the chief a result while the run goes on; its [`Watcher`] is told.
     pub fn tell(&self, value: Value) {
         self.say(ToChief::Note { value });
@@ -351,20 +360,27 @@ impl Session {
 
     /// Waits until everybody is done, without having a part of its own: servers do.
     pub fn wait_for_release(&self) -> Result<Vec<(TaskId, Value)>, SessionError> {
-        let deadline = Instant::now() + EXIT_BARRIER;
-        let end = self.shared.wait_for(deadline, None, |state| {
-            if state.released {
-                return Some(Ok(std::mem::take(&mut state.reports)));
+        let mut deadline = Instant::now() + self.exit_barrier;
+        loop {
+            let end = self.shared.wait_for(deadline, None, |state| {
+                if state.released {
+                    return Some(Ok(std::mem::take(&mut state.reports)));
+                }
+                state.ended.as_ref().map(|error| Err(error.clone()))
+            });
+            if let Some(end) = end {
+                return end;
             }
-            state.ended.as_ref().map(|error| Err(error.clone()))
-        });
-        end.unwrap_or_else(|| {
-            Err(SessionError::NotRegrouped {
-                me: self.me(),
-                seconds: EXIT_BARRIER.as_secs(),
-                reason: "finishing".to_owned(),
-            })
-        })
+            let renewed = self.shared.heard() + self.exit_barrier;
+            if renewed <= deadline {
+                return Err(SessionError::NotRegrouped {
+                    me: self.me(),
+                    seconds: self.exit_barrier.as_secs(),
+                    reason: "finishing".to_owned(),
+                });
+            }
+            deadline = renewed;
+        }
     }
 
     fn say(&self, message: ToChief) {

@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) closing: AtomicBool,
     beat: Mutex<Sent>,
     beat_due: Condvar,
+    /// The last sign of life: of the chief or, for the chief, of any other task.
+    heard: Mutex<Instant>,
 }
 
 #[derive(Default)]
@@ -93,6 +95,7 @@ impl Shared {
             closing: AtomicBool::new(false),
             beat: Mutex::default(),
             beat_due: Condvar::new(),
+            heard: Mutex::new(Instant::now()),
         }
     }
 
@@ -129,6 +132,16 @@ impl Shared {
             (state, _) =
                 self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Another task gave a sign of life.
+    pub(super) fn hear(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// When the last one was.
+    pub(super) fn heard(&self) -> Instant {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of what the chief says.

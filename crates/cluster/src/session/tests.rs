@@ -157,6 +157,32 @@ fn a_chief_that_fails_tells_why() {
     assert_eq!(other.join().unwrap(), "worker/0 failed: the loss is not finite at step 7");
 }
 
+/// The chief's last evaluation, or a slow worker's last step, may take longer than the barrier.
+#[test]
+fn who_has_finished_waits_as_long_as_the_others_live() {
+    for late in 0..2 {
+        let board = Switchboard::default();
+        let handles = [0, 1].map(|index| {
+            task(&board, settings(worker(index), 2, OnLoss::Stop, 10), move |session| {
+                let mut session = session.unwrap();
+                // Two heartbeats long: short enough for a test, and a slow machine may miss one.
+                session.exit_barrier = 2 * roster::BEAT + roster::BEAT / 2;
+                if index == late {
+                    thread::sleep(2 * session.exit_barrier);
+                }
+                session.finish(Value::Null).map(|_| ())
+            })
+        });
+        for (index, handle) in handles.into_iter().enumerate() {
+            assert_eq!(
+                handle.join().unwrap().map_err(|error| error.to_string()),
+                Ok(()),
+                "{index}"
+            );
+        }
+    }
+}
+
 /// Keeps what it is told.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Notice>>);

@@ -3,7 +3,7 @@
 use super::{
     message::MOST_HELD,
     part::Part,
-    tickets::{Done, Pulls, Tickets},
+    tickets::{Done, Progress, Pulls, Tickets},
 };
 use crate::{Tally, Vote};
 use paceline_cluster::TaskId;
@@ -56,6 +56,10 @@ pub(super) struct Core {
     /// Whether these are of a generation that is over.
     pub(super) given_before: bool,
     pub(super) hold: Option<Hold>,
+    /// The last batch of each worker that is in the weights; nothing of those that are gone.
+    pub(super) brought: Vec<Option<u64>>,
+    /// Batches of other servers that are on their way to this one, and whose they are: a copy waits.
+    pub(super) awaited: Vec<(u64, usize)>,
     pub(super) meeting: Meeting,
     /// Somebody asked to stop, or sent a poisoned gradient.
     pub(super) stop: bool,
@@ -78,6 +82,8 @@ impl Core {
         self.given_before = true;
         self.given.resize(workers.max(self.given.len()), false);
         self.hold = None;
+        self.brought = vec![None; workers];
+        self.awaited.clear();
         self.meeting = Meeting { brought: vec![None; workers], ..Meeting::default() };
         self.lost = None;
     }
@@ -87,6 +93,42 @@ impl Core {
         self.hold
             .as_ref()
             .is_none_or(|hold| hold.target.as_ref().is_some_and(|target| target.contains(batch)))
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let brought = (0u64..).zip(&self.brought);
+        Progress {
+            done: self.done.clone(),
+            brought: brought.filter_map(|(rank, batch)| Some(((*batch)?, rank))).collect(),
+        }
+    }
+
+    /// Notes which of other servers' batches are still to come: those whose worker is there.
+    pub(super) fn await_batches(&mut self, brought: &[(u64, u64)]) {
+        let still = |(batch, rank): &(u64, u64)| {
+            let rank = usize::try_from(*rank).ok()?;
+            let presence = self.presence.get(rank)?;
+            let there = matches!(presence, Presence::Expected | Presence::Here);
+            (there && !self.done.contains(*batch)).then_some((*batch, rank))
+        };
+        self.awaited = brought.iter().filter_map(still).collect();
+    }
+
+    /// Whether one of them has not come yet.
+    pub(super) fn awaits(&self) -> bool {
+        self.awaited.iter().any(|(batch, _)| !self.done.contains(*batch))
+    }
+
+    /// A worker brings a batch: whatever else of it was awaited went with a link that is no more.
+    pub(super) fn comes(&mut self, worker: usize, batch: u64) {
+        self.awaited.retain(|awaited| awaited.1 != worker || awaited.0 == batch);
+    }
+
+    /// Counts batches as made that never will be: their worker died before this server had its part.
+    pub(super) fn go_without(&mut self, made: &Done) {
+        self.done.add(made);
+        self.version = self.done.below + self.done.beyond.len() as u64;
+        self.tickets.strike(&self.done);
     }
 
     /// Counts an update that has just been made.
@@ -152,6 +194,8 @@ impl Core {
             if self.hold.as_ref().is_some_and(|hold| hold.by == worker) {
                 self.hold = None;
             }
+            self.brought[worker] = None;
+            self.awaited.retain(|(_, by)| *by != worker);
             self.meeting.brought[worker] = None;
             self.close_meeting();
         }

@@ -8,7 +8,7 @@
 //! PULL   these weights               →  VALUES
 //! PUSH   gradient, vote              →  GRANT   after the update; with the weights if wanted
 //! SUM    numbers to add up           →  SUMS    when everybody has sent theirs
-//! HOLD   make no update for now      →  HELD    which batches are in the weights
+//! HOLD   make no update for now      →  HELD    which batches are in the weights, who brought the last
 //! CUT    a copy with these batches   →  STATE   and updates go on
 //! TALLY                              →  COUNTS
 //! MAP    have we common memory?      →  WINDOWS how to find it, or nothing
@@ -18,7 +18,7 @@
 //! so: the worker writes its gradient before the push, the server the weights before the grant.
 //! Instead of an answer there may be REFUSED, with the name of the task that was lost.
 
-use super::tickets::Done;
+use super::tickets::{Done, Progress};
 use crate::{
     Tally, Vote,
     bytes::{u32_at, u64_at},
@@ -244,15 +244,23 @@ pub(crate) fn read_numbers(bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
     Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }
 
-impl Done {
+impl Progress {
     pub(crate) fn write(&self) -> Vec<u8> {
-        write_numbers(std::iter::once(self.below).chain(self.beyond.iter().copied()))
+        let brought = self.brought.iter().flat_map(|(batch, worker)| [*batch, *worker]);
+        let fixed = [self.done.below, self.brought.len() as u64];
+        write_numbers(fixed.into_iter().chain(brought).chain(self.done.beyond.iter().copied()))
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let numbers = read_numbers(bytes)?;
-        let (below, beyond) = numbers.split_first().ok_or(Malformed)?;
-        Ok(Self { below: *below, beyond: beyond.iter().copied().collect() })
+        let ([below, count], rest) = numbers.split_first_chunk::<2>().ok_or(Malformed)?;
+        let (pairs, _) = rest.as_chunks::<2>();
+        let count = usize::try_from(*count).ok().filter(|count| *count <= pairs.len());
+        let count = count.ok_or(Malformed)?;
+        Ok(Self {
+            done: Done { below: *below, beyond: rest[2 * count..].iter().copied().collect() },
+            brought: pairs[..count].iter().map(|[batch, worker]| (*batch, *worker)).collect(),
+        })
     }
 }
 
@@ -313,10 +321,14 @@ mod tests {
         assert_eq!(GrantHead::read(&grant.write()), Ok(grant));
         let greedy = GrantHead { count: 4, ..grant };
         assert_eq!(GrantHead::read(&greedy.write()), Err(Malformed));
-        let done = Done { below: 3, beyond: [5, 9].into() };
-        assert_eq!(Done::read(&done.write()), Ok(done));
-        assert_eq!(Done::read(&[1, 2, 3]), Err(Malformed));
-        assert_eq!(Done::read(&[]), Err(Malformed));
+        let done = Done { below: 3, beyond: [5, 9, 11].into() };
+        for brought in [vec![], vec![(5, 0), (9, 1)]] {
+            let progress = Progress { done: done.clone(), brought };
+            assert_eq!(Progress::read(&progress.write()), Ok(progress));
+        }
+        assert_eq!(Progress::read(&[1, 2, 3]), Err(Malformed));
+        assert_eq!(Progress::read(&write_numbers([3, 2, 5, 0, 9])), Err(Malformed));
+        assert_eq!(Progress::read(&[]), Err(Malformed));
         let tally =
             Tally { staleness: vec![5, 0, 1], dropped: 2, dropped_examples: 64, examples: 9 };
         assert_eq!(Tally::read(&tally.write()), Ok(tally));

@@ -23,8 +23,9 @@
 //! **Copies of one version.** With one server, a copy is made under the lock. With several, all but the
 //! first hold their updates, the first makes its copy and says which batches are in it, the others
 //! make the updates that are missing from exactly these batches, copy, and go on. Workers do not
-//! stop; their answers come a few round trips later. A push that its worker's death cut short counts
-//! as made: servers it did not reach go without it.
+//! stop; their answers come a few round trips later. A push that is still on its way is waited for as
+//! long as its worker is there, however slow its link; one that its worker's death cut short counts as
+//! made: servers it did not reach go without it.
 
 mod core;
 mod desk;
@@ -122,6 +123,8 @@ impl Server {
             given: Vec::new(),
             given_before: false,
             hold: None,
+            brought: Vec::new(),
+            awaited: Vec::new(),
             meeting: core::Meeting::default(),
             stop: false,
             poisoned: false,

@@ -73,6 +73,12 @@ impl Tickets {
         !self.stopping && !self.again.is_empty()
     }
 
+    /// Deals none of these any more: they count as made.
+    pub(crate) fn strike(&mut self, made: &Done) {
+        self.again.retain(|batch| !made.contains(*batch));
+        self.dealt.retain(|(batch, _)| !made.contains(*batch));
+    }
+
     /// Deals nothing any more.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
@@ -143,6 +149,23 @@ impl Done {
         while self.beyond.remove(&self.below) {
             self.below += 1;
         }
+    }
+}
+
+/// What a server says of itself when copies of one version are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) done: Done,
+    /// Batch and worker: what each worker that is there brought last. A worker begins no batch before
+    /// all servers have answered to the one before, so no other can still be on its way.
+    pub(crate) brought: Vec<(u64, u64)>,
+}
+
+impl Progress {
+    /// Adds another server's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.done.add(&other.done);
+        self.brought.extend(&other.brought);
     }
 }
 
@@ -218,6 +241,20 @@ mod tests {
             assert!(tickets.complete(batch, 0));
         }
         assert!(tickets.is_over() && tickets.outstanding().is_empty());
+    }
+
+    #[test]
+    fn what_counts_as_made_is_dealt_to_nobody() {
+        let mut tickets = Tickets::new(&Origin::default(), Some(4));
+        assert_eq!(
+            (tickets.deal(0), tickets.deal(0), tickets.deal(1)),
+            (Some(0), Some(1), Some(2))
+        );
+        tickets.give_back(0);
+        tickets.strike(&Done { below: 1, beyond: [2].into() });
+        assert_eq!(tickets.outstanding(), [1]);
+        assert!(!tickets.complete(2, 1), "nobody's any more");
+        assert_eq!((tickets.deal(1), tickets.deal(1)), (Some(1), Some(3)));
     }
 
     #[test]

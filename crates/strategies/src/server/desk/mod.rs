@@ -443,7 +443,9 @@ impl<'a> Desk<'a> {
         grant: &mut GrantHead,
     ) -> Result<MutexGuard<'a, Core>, Failure> {
         let (server, rank) = (self.server, self.rank);
-        let mut core = server.wait_while(server.locked(), server.options.patience, |core| {
+        let mut core = server.locked();
+        core.comes(rank, batch);
+        let mut core = server.wait_while(core, server.options.patience, |core| {
             !core.may_update(batch) || (server.first && !core.pulls.may_push(rank, core.version))
         })?;
         core.pulls.forget(rank);
@@ -463,6 +465,7 @@ impl<'a> Desk<'a> {
             core.part.apply(&inbox, version, windows.map(|windows| windows.weights.write()));
             grant.staleness = version.saturating_sub(push.pulled);
             core.count(batch, grant.staleness);
+            core.brought[rank] = Some(batch);
             core.count_vote(&push.vote);
         } else {
             grant.dropped = true;

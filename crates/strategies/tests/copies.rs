@@ -42,10 +42,8 @@ impl Slow {
     fn ask(&mut self) {
         self.links[0].sender.send(ASK, 0, &[]).unwrap();
         let grant = self.grant(0);
-        assert_eq!(
-            grant[24..48],
-            [[0; 8], [1, 0, 0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]].concat()
-        );
+        let batches: Vec<u8> = [0u64, 1, 2].iter().flat_map(|batch| batch.to_le_bytes()).collect();
+        assert_eq!(grant[24..48], batches);
     }
 
     /// Brings batch 0 to one server; says whether it was used.
@@ -145,4 +143,22 @@ fn a_copy_goes_without_the_part_of_a_push_whose_worker_died() {
         let left: &[u64] = if reached == 0 { &[1, 2, 3] } else { &[1, 2] };
         assert_eq!(snapshot.outstanding, left, "{reached}");
     }
+}
+
+#[test]
+fn the_end_does_not_wait_for_the_part_of_a_push_whose_worker_died() {
+    let job = job();
+    let outcome = std::thread::scope(|scope| {
+        start(&job, scope);
+        let mut slow = Slow::new(&job);
+        slow.ask();
+        assert!(slow.push(0));
+        drop(slow);
+        job.table.miss(worker(1));
+        let exchange = job.exchange(Some(job.table.seat(worker(0)))).unwrap();
+        job.work(exchange, |_| ()).unwrap()
+    });
+    assert_eq!(outcome.step, 6);
+    let batches: Vec<u64> = job.served.lock().unwrap().iter().map(|served| served.0).collect();
+    assert_eq!(batches, [1, 2, 3, 4, 5], "every other batch");
 }

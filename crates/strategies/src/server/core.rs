@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{Tally, Vote};
 use paceline_cluster::TaskId;
+use std::sync::Arc;
 
 /// Stalenesses from here on are counted together.
 const MOST_STALENESS: usize = 4096;
@@ -30,6 +31,13 @@ pub(super) struct Hold {
     pub(super) target: Option<Done>,
 }
 
+/// Counters that go back when a step is taken back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Before {
+    examples: u64,
+    poisoned: bool,
+}
+
 /// Sums over all workers.
 #[derive(Debug, Default)]
 pub(super) struct Meeting {
@@ -51,10 +59,16 @@ pub(super) struct Core {
     /// Votes that each worker has not been told of.
     pub(super) windows: Vec<Vote>,
     pub(super) presence: Vec<Presence>,
-    /// Whose gradients of the present step are there.
-    pub(super) given: Vec<bool>,
-    /// Whether these are of a generation that is over.
-    pub(super) given_before: bool,
+    /// The step of the gradient that each worker has given, until it is used.
+    pub(super) given: Vec<Option<u64>>,
+    /// Whose gradients are in the last step that each worker was part of, until it is told.
+    pub(super) taken: Vec<Option<Arc<[usize]>>>,
+    /// The counters before the last step.
+    pub(super) before: Before,
+    /// Nobody has said yet which step all servers have, after a loss.
+    pub(super) unsettled: bool,
+    /// Workers that wait for the last updates of others, and bring none themselves.
+    pub(super) resting: Vec<bool>,
     pub(super) hold: Option<Hold>,
     /// The last batch of each worker that is in the weights; nothing of those that are gone.
     pub(super) brought: Vec<Option<u64>>,
@@ -79,8 +93,10 @@ impl Core {
         self.pulls = Pulls::new(max_staleness);
         self.windows = vec![Vote::default(); workers];
         self.presence = vec![Presence::Expected; workers];
-        self.given_before = true;
-        self.given.resize(workers.max(self.given.len()), false);
+        self.given = vec![None; workers];
+        self.taken = vec![None; workers];
+        self.unsettled = true;
+        self.resting = vec![false; workers];
         self.hold = None;
         self.brought = vec![None; workers];
         self.awaited.clear();
@@ -142,6 +158,28 @@ impl Core {
         self.tally.staleness[place] += 1;
     }
 
+    /// Notes what counts before a step is made.
+    pub(super) fn begin_step(&mut self) {
+        self.before = Before { examples: self.tally.examples, poisoned: self.poisoned };
+    }
+
+    /// Takes the last step back, as if it had never been made; a wish to stop stays one.
+    pub(super) fn take_back(&mut self) {
+        self.part.take_back();
+        self.version -= 1;
+        self.done = Done { below: self.version, ..Done::default() };
+        self.tally.staleness[0] -= 1;
+        (self.tally.examples, self.poisoned) = (self.before.examples, self.before.poisoned);
+    }
+
+    /// Whether another worker may still bring an update.
+    pub(super) fn may_grow(&self, worker: usize) -> bool {
+        let others = self.presence.iter().zip(&self.resting).enumerate();
+        others.filter(|(rank, _)| *rank != worker).any(|(_, (presence, resting))| {
+            matches!(presence, Presence::Expected | Presence::Here) && !resting
+        })
+    }
+
     /// Counts a vote whose gradient was used, and lets everybody know.
     pub(super) fn count_vote(&mut self, vote: &Vote) {
         self.tally.examples += vote.loss.examples;
@@ -168,8 +206,8 @@ impl Core {
     }
 
     /// Deals batches until a worker has enough; returns the new ones.
-    pub(super) fn top_up(&mut self, worker: usize) -> ([u64; MOST_HELD], u32) {
-        let (mut batches, mut count) = ([0; MOST_HELD], 0);
+    pub(super) fn top_up(&mut self, worker: usize) -> ([u64; MOST_HELD], u16) {
+        let (mut batches, mut count) = ([0; MOST_HELD], 0u16);
         if self.stop || self.poisoned {
             self.tickets.stop();
         }
@@ -179,7 +217,7 @@ impl Core {
         }
         while self.tickets.held(worker) < MOST_HELD {
             let Some(batch) = self.tickets.deal(worker) else { break };
-            batches[count as usize] = batch;
+            batches[usize::from(count)] = batch;
             count += 1;
         }
         (batches, count)
@@ -188,6 +226,7 @@ impl Core {
     /// A worker is there, gone, or has finished.
     pub(super) fn note(&mut self, worker: usize, presence: Presence) {
         self.presence[worker] = presence;
+        self.resting[worker] = false;
         if presence != Presence::Here {
             self.tickets.give_back(worker);
             self.pulls.forget(worker);

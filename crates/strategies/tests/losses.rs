@@ -5,13 +5,17 @@
 
 mod job;
 
-use job::{BATCH, Job, WEIGHTS, assert_close, server, worker};
+use job::{
+    BATCH, Job, WEIGHTS, assert_close,
+    gate::{Gate, gated},
+    server, worker,
+};
 use paceline_cluster::{
     Head, Link, Seat, Wait,
-    seat::{SERVER_CHANNEL, TableSeat},
+    seat::{SERVER_CHANNEL, Table, TableSeat},
 };
 use paceline_models::{Touched, kernels::Buffer};
-use paceline_strategies::{StepInfo, StrategyError};
+use paceline_strategies::{Server, StepInfo, StrategyError};
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
@@ -208,54 +212,113 @@ fn in_step_a_lost_worker_is_named_to_everybody() {
 fn in_step_the_rest_goes_on_at_the_last_completed_step() {
     for (servers, dies_at) in [(1, 0), (1, 6), (2, 6), (3, 1)] {
         let job = Job::new("ps-sync", 3, servers, 20);
-        let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
-            for index in 0..servers {
-                let seat = job.table.seat(server(index));
-                let held = job.server_at(Arc::clone(&seat));
-                scope.spawn(move || {
-                    assert_eq!(held.serve().unwrap_err().lost(), Some(worker(1)));
-                    next_generation(&seat);
-                    held.serve().unwrap();
-                });
-            }
-            let workers: Vec<_> = [0, 1, 2]
-                .map(|index| {
-                    let job = &job;
-                    scope.spawn(move || {
-                        persevere(job, index, (index == 1).then_some(dies_at)).unwrap()
-                    })
-                })
-                .into();
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
-        });
-        assert_eq!(results[0], results[2], "the same bits");
-        let what = format!("{servers} servers, lost at step {dies_at}");
-        // Nothing was lost but the worker: every completed step used its whole batch.
-        if servers == 1 {
-            assert_close(&results[0], &job.alone().params, 1e-5, &what);
-        } else {
-            assert_close(&results[0], &job.alone().params, 0.2, &what);
-        }
+        lose_one(
+            &job,
+            dies_at,
+            &format!("{servers} servers, lost at step {dies_at}"),
+            |_| (),
+            |_| (),
+        );
     }
 }
 
-fn persevere(job: &Job, index: u32, dies_at: Option<u64>) -> Result<Vec<f32>, StrategyError> {
+/// A worker dies when one server has its last gradient and makes the step, and the other has not.
+#[test]
+fn a_step_that_only_some_servers_made_is_taken_back() {
+    for (cut_off, sparse) in [(0, false), (1, false), (1, true)] {
+        let gate = Arc::new(Gate::default());
+        let mut job = Job::new("ps-sync", 3, 2, 20);
+        job.table = Table::over(gated(vec![(worker(1), server(cut_off), gate.clone())]), 3, 2);
+        if sparse {
+            (job.sparse, job.optimizer) = (true, "adagrad");
+        }
+        let what = format!("cut off from server {cut_off}, sparse {sparse}");
+        let ahead = 1 - cut_off as usize;
+        let close = |step| {
+            if step == 6 {
+                gate.close();
+            }
+        };
+        lose_one(&job, 20, &what, close, |servers| {
+            let begun = Instant::now();
+            while servers[ahead].version() < 7 {
+                assert!(begun.elapsed() < Duration::from_secs(10), "{what}: it has all gradients");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(servers[1 - ahead].version(), 6);
+            gate.break_down();
+        });
+    }
+}
+
+/// Runs a job in which worker 1, which calls `before` with every step, dies at a step or when its link breaks in the
+/// `meantime`; and checks that the rest ends where one worker does.
+fn lose_one(
+    job: &Job,
+    dies_at: u64,
+    what: &str,
+    before: impl Fn(u64) + Sync,
+    meantime: impl FnOnce(&[Arc<Server>]),
+) {
+    let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
+        let mut servers = Vec::new();
+        for index in 0..job.servers {
+            let seat = job.table.seat(server(index));
+            let held = Arc::new(job.server_at(Arc::clone(&seat)));
+            servers.push(Arc::clone(&held));
+            scope.spawn(move || {
+                assert_eq!(held.serve().unwrap_err().lost(), Some(worker(1)));
+                next_generation(&seat);
+                held.serve().unwrap();
+            });
+        }
+        let before = &before;
+        let workers: Vec<_> = [0, 1, 2]
+            .map(|index| {
+                scope.spawn(move || match index {
+                    1 => persevere(job, index, Some(dies_at), before).unwrap(),
+                    _ => persevere(job, index, None, |_| ()).unwrap(),
+                })
+            })
+            .into();
+        meantime(&servers);
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    assert_eq!(results[0], results[2], "{what}: the same bits");
+    // Nothing was lost but the worker: every completed step used its whole batch.
+    assert_close(&results[0], &job.alone().params, 1e-5, what);
+}
+
+fn persevere(
+    job: &Job,
+    index: u32,
+    dies_at: Option<u64>,
+    before: impl Fn(u64),
+) -> Result<Vec<f32>, StrategyError> {
     let seat = job.table.seat(worker(index));
     let mut exchange = job.exchange(Some(Arc::clone(&seat)))?;
     let mut params = job.start.clone();
     let mut grad = Buffer::zeroed(params.len());
     let mut step = 0;
     exchange.sum(&mut [0.0])?; // nobody dies before all are there
+    let die = |exchange| {
+        drop(exchange);
+        std::thread::sleep(Duration::from_millis(50));
+        job.table.lose(worker(index));
+    };
     while step < job.steps {
         if dies_at == Some(step) {
-            drop(exchange);
-            std::thread::sleep(Duration::from_millis(50));
-            job.table.lose(worker(index));
+            die(exchange);
             return Ok(params);
         }
+        before(step);
         let ticket = exchange.deal(step)?.unwrap();
         match job.step(&mut *exchange, ticket, &mut params, &mut grad) {
             Ok(pushed) => step = pushed.version.0,
+            Err(_) if dies_at.is_some() => {
+                die(exchange);
+                return Ok(params);
+            }
             Err(error) => {
                 assert_eq!(error.lost(), Some(worker(1)), "{error}");
                 next_generation(&seat);
@@ -263,6 +326,8 @@ fn persevere(job: &Job, index: u32, dies_at: Option<u64>) -> Result<Vec<f32>, St
             }
         }
     }
+    let last = StepInfo { step, rate: 0.0, examples: BATCH };
+    exchange.pull(last, &Touched::All, &mut params)?;
     exchange.leave()?;
     Ok(params)
 }

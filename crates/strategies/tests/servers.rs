@@ -4,9 +4,15 @@
 
 mod job;
 
-use job::{BATCH, Job, WEIGHTS, assert_close, best, no_pause};
-use paceline_strategies::{Combine, Origin, Transfer};
-use std::{collections::BTreeSet, time::Duration};
+use job::{
+    BATCH, Job, WEIGHTS, assert_close, best,
+    gate::{Gate, gated},
+    no_pause, server, worker,
+};
+use paceline_cluster::seat::{Table, TableSeat};
+use paceline_models::{StepLoss, Touched, kernels::Buffer};
+use paceline_strategies::{Combine, Origin, StepInfo, Transfer, Vote};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 #[test]
 fn in_step_equals_one_device_at_the_same_global_batch() {
@@ -95,38 +101,122 @@ fn each_on_its_own_converges_and_everything_is_counted() {
 
 #[test]
 fn no_update_is_staler_than_the_bound() {
-    for bound in [0, 1, 2, 5] {
-        let mut job = Job::new("ps-async", 4, 1, 200);
-        job.options.max_staleness = Some(bound);
-        // One worker is much slower than the rest.
-        let slow =
-            |rank, batch| Duration::from_micros(if rank == 0 { 3_000 } else { batch % 7 * 30 });
-        let outcomes = job.run(slow);
-        let tally = &outcomes[0].tally;
-        assert_eq!(tally.staleness.iter().sum::<u64>(), 200);
-        assert!(tally.staleness.len() as u64 <= bound + 1, "{bound}: {:?}", tally.staleness);
-        assert!(outcomes.iter().all(|outcome| outcome.most_stale <= bound));
+    for (servers, bound) in [(1, 0), (1, 1), (1, 2), (1, 5), (2, 0), (2, 3), (3, 0), (3, 1)] {
+        for sparse in [false, true] {
+            let mut job = Job::new("ps-async", 4, servers, 60);
+            (job.options.max_staleness, job.sparse) = (Some(bound), sparse);
+            // One worker is much slower than the rest.
+            let slow =
+                |rank, batch| Duration::from_micros(if rank == 0 { 3_000 } else { batch % 7 * 30 });
+            let outcomes = job.run(slow);
+            let what = format!("{servers} servers, at most {bound}, sparse {sparse}");
+            // Each server counts what its own part of the weights has seen.
+            for tally in &*job.tallies.lock().unwrap() {
+                assert_eq!(tally.staleness.iter().sum::<u64>(), 60, "{what}");
+                assert!(tally.staleness.len() as u64 <= bound + 1, "{what}: {:?}", tally.staleness);
+            }
+            assert!(outcomes.iter().all(|outcome| outcome.most_stale <= bound), "{what}");
+            assert_eq!(outcomes[0].tally.examples, 60 * BATCH, "{what}");
+        }
     }
-    let unbounded = Job::new("ps-async", 4, 1, 200);
-    let slow = |rank, _| Duration::from_micros(if rank == 0 { 5_000 } else { 20 });
-    let tally = unbounded.run(slow).swap_remove(0).tally;
-    assert!(tally.staleness.len() > 6, "a slow worker's updates are stale: {:?}", tally.staleness);
+}
+
+#[test]
+fn without_a_bound_a_slow_workers_updates_are_stale() {
+    let job = Job::new("ps-async", 4, 1, 400);
+    let made = |by: Option<usize>| {
+        let served = job.served.lock().unwrap();
+        served.iter().filter(|(_, rank)| by.is_none_or(|by| by == *rank)).count()
+    };
+    let pause = || std::thread::sleep(Duration::from_micros(100));
+    // The first worker, which has its weights since its update before, takes as long as the others need for
+    // twenty; they leave it time to begin.
+    let slow = |rank, _| {
+        let wanted = (made(None) + 20).min(390);
+        while rank == 0 && made(None) < wanted || rank > 0 && made(None) > 100 && made(Some(0)) == 0
+        {
+            pause();
+        }
+        Duration::ZERO
+    };
+    let tally = job.run(slow).swap_remove(0).tally;
+    assert!(tally.staleness.len() > 20, "{:?}", tally.staleness);
 }
 
 #[test]
 fn late_gradients_are_dropped_and_counted() {
-    let mut job = Job::new("ps-sync", 4, 1, 40);
-    job.options.backup_workers = 1;
-    let slow = |rank, _| Duration::from_millis(if rank == 3 { 25 } else { 1 });
-    let outcomes = job.run(slow);
-    let tally = &outcomes[0].tally;
-    assert!(tally.dropped > 0, "the slow one must have come late");
-    assert_eq!(outcomes[0].snapshot.as_ref().unwrap().version.0, 40);
-    let processed: u64 = outcomes.iter().map(|outcome| outcome.examples).sum();
-    assert_eq!(tally.examples + tally.dropped_examples, processed);
-    for weight in (0..1_000).chain(1_100..WEIGHTS) {
-        assert!((outcomes[0].params[weight] - best(weight)).abs() < 2.0);
+    for (servers, sparse) in [(1, false), (2, false), (3, true)] {
+        let mut job = Job::new("ps-sync", 4, servers, 40);
+        (job.options.backup_workers, job.sparse) = (1, sparse);
+        let slow = |rank, _| Duration::from_millis(if rank == 3 { 25 } else { 1 });
+        let outcomes = job.run(slow);
+        let tally = &outcomes[0].tally;
+        assert!(tally.dropped > 0, "the slow one must have come late");
+        assert_eq!(outcomes[0].snapshot.as_ref().unwrap().version.0, 40);
+        let processed: u64 = outcomes.iter().map(|outcome| outcome.examples).sum();
+        assert_eq!(tally.examples + tally.dropped_examples, processed);
+        for weight in (0..1_000).chain(1_100..WEIGHTS) {
+            assert!((outcomes[0].params[weight] - best(weight)).abs() < 2.0);
+        }
+        // Every server made every step from as many examples.
+        for other in &*job.tallies.lock().unwrap() {
+            assert_eq!((other.examples, &other.staleness), (tally.examples, &tally.staleness));
+        }
     }
+}
+
+/// Backup workers, and a first gradient that is not the same on both servers.
+#[test]
+fn a_step_takes_the_same_gradients_on_all_servers() {
+    let gates = [(0, 0), (1, 1)].map(|(w, s)| (worker(w), server(s), Arc::new(Gate::default())));
+    let [first, second] = [0, 1].map(|at| Arc::clone(&gates[at].2));
+    let mut job = Job { optimizer: "sgd", ..Job::new("ps-sync", 2, 2, 1) };
+    job.options.backup_workers = 1;
+    job.table = Table::over(gated(gates.into()), 2, 2);
+    first.close();
+    second.close();
+    let outcomes = std::thread::scope(|scope| {
+        let servers = [0, 1].map(|index| Arc::new(job.server(index)));
+        for server in servers.clone() {
+            scope.spawn(move || server.serve().unwrap());
+        }
+        let workers = [0u32, 1].map(|index| {
+            let (job, seat) = (&job, job.table.seat(worker(index)));
+            scope.spawn(move || one_step(job, seat, index as f32 + 1.0))
+        });
+        // Worker 1 is the first at server 0, worker 0 at server 1.
+        while servers[0].version() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        first.open();
+        std::thread::sleep(Duration::from_millis(100));
+        second.open();
+        workers.map(|worker| worker.join().unwrap())
+    });
+    for params in outcomes {
+        for weight in (0..1_000).chain(1_100..WEIGHTS) {
+            // Half a batch that counts as a whole one, from worker 1.
+            assert_eq!(params[weight], 0.5 - 0.125 * 2.0 * 2.0, "weight {weight}");
+        }
+    }
+}
+
+/// One step with a gradient that is the same everywhere.
+fn one_step(job: &Job, seat: Arc<TableSeat>, value: f32) -> Vec<f32> {
+    let mut exchange = job.exchange(Some(seat)).unwrap();
+    let (mut params, mut grad) = (vec![0.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
+    grad.fill(value);
+    while let Some(ticket) = exchange.deal(0).unwrap() {
+        let info = StepInfo { step: ticket.batch, rate: 0.125, examples: 2 };
+        exchange.pull(info, &Touched::All, &mut params).unwrap();
+        exchange.ready(0..WEIGHTS, &mut params, &mut grad);
+        let loss = StepLoss { examples: 1, ..StepLoss::default() };
+        exchange.push(Vote { loss, ..Vote::default() }, &mut params, &mut grad).unwrap();
+    }
+    let last = StepInfo { step: 1, rate: 0.0, examples: 2 };
+    exchange.pull(last, &Touched::All, &mut params).unwrap();
+    exchange.leave().unwrap();
+    params
 }
 
 #[test]
@@ -141,7 +231,7 @@ fn snapshots_hold_one_version_while_everybody_goes_on() {
             }
             let workers: Vec<_> = (0..3)
                 .map(|index| {
-                    let (job, seat) = (&job, job.table.seat(job::worker(index)));
+                    let (job, seat) = (&job, job.table.seat(worker(index)));
                     scope.spawn(move || constant_steps(job, seat, index))
                 })
                 .collect();
@@ -152,13 +242,7 @@ fn snapshots_hold_one_version_while_everybody_goes_on() {
 }
 
 /// Trains with a gradient of 1 everywhere; worker 0 looks at a snapshot every few steps.
-fn constant_steps(
-    job: &Job,
-    seat: std::sync::Arc<paceline_cluster::seat::TableSeat>,
-    index: u32,
-) -> Vec<u64> {
-    use paceline_models::{StepLoss, Touched, kernels::Buffer};
-    use paceline_strategies::{StepInfo, Vote};
+fn constant_steps(job: &Job, seat: Arc<TableSeat>, index: u32) -> Vec<u64> {
     let mut exchange = job.exchange(Some(seat)).unwrap();
     let mut params = vec![0.0; WEIGHTS];
     let mut grad = Buffer::zeroed(WEIGHTS);

@@ -1,19 +1,21 @@
 //! A worker's side of the servers: one link to each, all requests on their way before the first answer
 //! is awaited.
 
+mod flow;
+mod push;
 mod snapshot;
 mod windows;
 
 use crate::{
-    Options, Pushed, Setup, StepInfo, StrategyError, Tally, Traffic, Transfer, Version, Vote,
-    bytes,
+    Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Transfer, Version, Vote,
     exchange::is_poisoned,
     server::{
-        indices,
-        message::{self, Form, GrantHead, PushHead},
+        indices, is_led,
+        message::{self, GrantHead},
         parts,
     },
 };
+use flow::{Coming, Outgoing};
 use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
 use paceline_models::{Touched, optimizer::Optimizer};
 use std::{
@@ -36,6 +38,14 @@ struct Remote {
     version: u64,
     /// Memory in common with a server on this machine.
     windows: Option<Windows>,
+    /// Its last grant.
+    grant: GrantHead,
+    /// The message to it.
+    outgoing: Outgoing,
+    /// Some weights that it sends, or their gradient that it is sent.
+    values: Vec<f32>,
+    /// How far its answer is.
+    coming: Coming,
 }
 
 impl Remote {
@@ -51,9 +61,12 @@ pub(crate) struct Client {
     options: Options,
     optimizer: Optimizer,
     length: usize,
+    synchronous: bool,
     pub(crate) rank: usize,
     pub(crate) workers: usize,
     remotes: Vec<Remote>,
+    /// Whether the first server decides for the others; see [`is_led`].
+    led: bool,
     step: StepInfo,
     begun: bool,
     poisoned: bool,
@@ -75,8 +88,8 @@ pub(crate) struct Client {
     pub(crate) over: bool,
     /// Votes told outside of a push.
     window: Vote,
-    encoded: Vec<u8>,
-    values: Vec<f32>,
+    /// Whose gradients are in the last update, as the first server wrote it.
+    taken: Vec<u8>,
     /// Since the last push, in nanoseconds.
     exchange: u64,
     wait: u64,
@@ -85,15 +98,17 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects to all servers.
-    pub(crate) fn new(setup: &Setup<'_>, strategy: &'static str) -> Result<Self, StrategyError> {
+    pub(crate) fn new(setup: &Setup<'_>, strategy: &Entry) -> Result<Self, StrategyError> {
         let seat = setup.seat.clone().ok_or(StrategyError::NoSeat)?;
         let mut client = Self {
             options: setup.options,
             optimizer: setup.optimizer.clone(),
             length: setup.layout.len(),
+            synchronous: strategy.synchronous,
             rank: 0,
             workers: 0,
             remotes: Vec::new(),
+            led: false,
             step: StepInfo::NONE,
             begun: false,
             poisoned: false,
@@ -106,15 +121,14 @@ impl Client {
             dealt: VecDeque::new(),
             over: false,
             window: Vote::default(),
-            encoded: Vec::new(),
-            values: Vec::new(),
+            taken: Vec::new(),
             exchange: 0,
             wait: 0,
             told: Traffic::default(),
             seat,
         };
         if client.seat.servers().is_empty() {
-            return Err(StrategyError::NoServers { strategy });
+            return Err(StrategyError::NoServers { strategy: strategy.name });
         }
         client.connect()?;
         Ok(client)
@@ -127,6 +141,7 @@ impl Client {
         self.rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
         self.workers = workers.len();
         let servers = self.seat.servers();
+        self.led = is_led(&self.options, self.synchronous, servers.len());
         // What went over links that are gone stays counted.
         let before = self.traffic();
         self.remotes.clear();
@@ -135,7 +150,17 @@ impl Client {
             let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
             let seat = Arc::clone(&self.seat);
-            self.remotes.push(Remote { link, seat, part, version: 0, windows: None });
+            self.remotes.push(Remote {
+                link,
+                seat,
+                part,
+                version: 0,
+                windows: None,
+                grant: GrantHead::default(),
+                outgoing: Outgoing::default(),
+                values: Vec::new(),
+                coming: Coming::Nothing,
+            });
         }
         self.mapped = false;
         self.told = Traffic {
@@ -162,6 +187,9 @@ impl Client {
         self.nothing_more(0, rest)?;
         self.take_tickets(&grant);
         self.window.add(&grant.vote);
+        if self.synchronous {
+            self.least = grant.version; // of all servers: the others may be a moment behind the first
+        }
         Ok(grant.version)
     }
 
@@ -169,7 +197,7 @@ impl Client {
         if grant.vote.stop || grant.vote.poisoned {
             self.dealt.clear(); // the server has taken them back
         }
-        self.dealt.extend(&grant.tickets[..grant.count as usize]);
+        self.dealt.extend(&grant.tickets[..usize::from(grant.count)]);
         if grant.over {
             // The last updates of others may not be in the weights at hand.
             self.over = true;
@@ -210,38 +238,58 @@ impl Client {
 
     /// All weights.
     pub(crate) fn fetch(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
-        for remote in &mut self.remotes {
-            remote.send(message::FETCH, self.least, &[])?;
-        }
-        for server in 0..self.remotes.len() {
-            let head = self.receive(server, message::GRANT, "waiting for the weights")?;
-            let (grant, rest) = self.grant(server, head)?;
-            self.weights(server, &grant, rest, params)?;
-            self.wait += grant.held;
+        for servers in self.rounds() {
+            self.fetch_from(servers, params)?;
+            if self.synchronous {
+                self.least = self.remotes[0].version;
+            }
         }
         self.fresh = true;
         Ok(())
     }
 
-    fn pull_some(&mut self, indices: &[u32], params: &mut [f32]) -> Result<(), StrategyError> {
-        for remote in &mut self.remotes {
-            let inside = within(indices, &remote.part);
-            self.encoded.clear();
-            indices::encode(inside, first_of(&remote.part), &mut self.encoded);
-            remote.send(message::PULL, inside.len() as u64, &[&self.encoded])?;
+    /// Which servers are asked for weights at the same time: all, or the first before the others.
+    fn rounds(&self) -> [Range<usize>; 2] {
+        let (all, first) = (self.remotes.len(), if self.led { 1 } else { self.remotes.len() });
+        [0..first, first..all]
+    }
+
+    fn fetch_from(
+        &mut self,
+        servers: Range<usize>,
+        params: &mut [f32],
+    ) -> Result<(), StrategyError> {
+        for remote in &mut self.remotes[servers.clone()] {
+            remote.send(message::FETCH, self.least, &[])?;
         }
-        for server in 0..self.remotes.len() {
-            let head = self.receive(server, message::VALUES, "waiting for some weights")?;
-            let remote = &mut self.remotes[server];
-            let inside = within(indices, &remote.part);
-            if head.length != 4 * inside.len() as u64 {
-                return Err(self.odd(server, head));
+        self.collect(servers.clone(), message::GRANT, "waiting for the weights", params)?;
+        for server in servers.clone() {
+            if !self.remotes[server].grant.weights {
+                return self.nothing_more(server, 1);
             }
-            self.values.resize(inside.len(), 0.0);
-            remote.link.receiver.read(bytes::of_mut(&mut self.values))?;
-            remote.version = head.number;
-            for (index, value) in inside.iter().zip(&self.values) {
-                params[*index as usize] = *value;
+        }
+        let held = self.remotes[servers].iter().map(|remote| remote.grant.held).max();
+        self.wait += held.unwrap_or(0);
+        Ok(())
+    }
+
+    fn pull_some(&mut self, indices: &[u32], params: &mut [f32]) -> Result<(), StrategyError> {
+        // In step, the others may be a moment behind the first.
+        let least = if self.synchronous { self.least } else { 0 };
+        for servers in self.rounds() {
+            for remote in &mut self.remotes[servers.clone()] {
+                let inside = within(indices, &remote.part);
+                let fixed = remote.outgoing.begin(inside.len() as u64);
+                fixed.extend(least.to_le_bytes());
+                indices::encode(inside, first_of(&remote.part), fixed);
+                remote.values.resize(inside.len(), 0.0);
+            }
+            self.send_to(servers.clone(), message::PULL, &[])?;
+            self.collect(servers.clone(), message::VALUES, "waiting for some weights", params)?;
+            for remote in &self.remotes[servers] {
+                for (index, value) in within(indices, &remote.part).iter().zip(&remote.values) {
+                    params[*index as usize] = *value;
+                }
             }
         }
         Ok(())
@@ -257,97 +305,6 @@ impl Client {
             self.place(&range, grad);
             self.placed += range.len();
         }
-    }
-
-    /// Sends the gradient of batch `number` and takes the answers.
-    pub(crate) fn push(
-        &mut self,
-        number: u64,
-        mut vote: Vote,
-        params: &mut [f32],
-        grad: &[f32],
-    ) -> Result<Pushed, StrategyError> {
-        let begun = Instant::now();
-        vote.poisoned |= self.poisoned;
-        let touched = self.touched.take();
-        let none = vote.poisoned || vote.loss.examples == 0;
-        let wants_weights = touched.is_none() && !vote.poisoned;
-        if !none && touched.is_none() && self.placed != grad.len() {
-            // A model that does not say what is final.
-            self.place(&(0..grad.len()), grad);
-        }
-        for remote in &mut self.remotes {
-            let mut head = PushHead {
-                pulled: remote.version,
-                rate: self.step.rate,
-                form: Form::None,
-                wants_weights,
-                global: self.step.examples,
-                vote,
-            };
-            match &touched {
-                _ if none => remote.send(message::PUSH, number, &[&head.write()])?,
-                None if remote.windows.is_some() => {
-                    head.form = Form::Mapped;
-                    self.through_windows.sent += 4 * remote.part.len() as u64;
-                    remote.send(message::PUSH, number, &[&head.write()])?;
-                }
-                None => {
-                    head.form = Form::Dense;
-                    let body = bytes::of(&grad[remote.part.clone()]);
-                    remote.send(message::PUSH, number, &[&head.write(), body])?;
-                }
-                Some(indices) => {
-                    let inside = within(indices, &remote.part);
-                    self.encoded.clear();
-                    indices::encode(inside, first_of(&remote.part), &mut self.encoded);
-                    self.values.clear();
-                    self.values.extend(inside.iter().map(|index| grad[*index as usize]));
-                    head.form = Form::Sparse {
-                        count: u32::try_from(inside.len()).expect("indices are u32"),
-                        bytes: u32::try_from(self.encoded.len()).expect("5 bytes at most each"),
-                    };
-                    let body = [&head.write()[..], &self.encoded, bytes::of(&self.values)];
-                    remote.send(message::PUSH, number, &body)?;
-                }
-            }
-        }
-        let mut first = GrantHead::default();
-        let mut held = 0;
-        for server in 0..self.remotes.len() {
-            let head = self.receive(server, message::GRANT, "waiting for the update")?;
-            let (grant, rest) = self.grant(server, head)?;
-            if grant.weights {
-                self.weights(server, &grant, rest, params)?;
-            } else {
-                self.nothing_more(server, rest)?;
-            }
-            held = held.max(grant.held);
-            if server == 0 {
-                first = grant;
-            }
-        }
-        self.fresh = wants_weights;
-        self.take_tickets(&first);
-        let mut together = std::mem::take(&mut self.window);
-        together.add(&first.vote);
-        let total = self.traffic();
-        let traffic = Traffic {
-            sent: total.sent.wrapping_sub(self.told.sent),
-            received: total.received.wrapping_sub(self.told.received),
-        };
-        self.told = total;
-        let wait = std::mem::take(&mut self.wait) + held;
-        let exchange = std::mem::take(&mut self.exchange) + nanoseconds(begun);
-        Ok(Pushed {
-            vote: together,
-            version: Version(first.version),
-            staleness: first.staleness,
-            dropped: first.dropped,
-            traffic,
-            exchange: exchange.saturating_sub(wait),
-            wait,
-        })
     }
 
     /// Adds up numbers over all workers, at the first server.
@@ -393,29 +350,32 @@ impl Client {
         self.dealt.clear();
         self.over = false;
         self.connect()?;
-        // Where workers keep step, one server may have finished a step that another has not.
-        let mut latest = 0;
         let mut versions = Vec::with_capacity(self.remotes.len());
         for server in 0..self.remotes.len() {
             self.remotes[server].send(message::ASK, 0, &[])?;
             let head = self.receive(server, message::GRANT, "forming the group anew")?;
             let (grant, rest) = self.grant(server, head)?;
             self.nothing_more(server, rest)?;
-            if server == 0 {
+            if server == 0 && !self.synchronous {
                 self.take_tickets(&grant);
             }
             versions.push(grant.version);
-            latest = latest.max(grant.version);
         }
-        if self.rank == 0 {
-            for (remote, version) in self.remotes.iter_mut().zip(&versions) {
-                if *version < latest {
-                    remote.send(message::SETTLE, latest, &[])?;
-                }
+        if self.synchronous {
+            // One server may have finished a step that another has not: that is taken back. Everybody says
+            // so, since its own weights must come after it.
+            let common = versions.into_iter().min().unwrap_or(0);
+            for remote in &mut self.remotes {
+                remote.send(message::SETTLE, common, &[])?;
             }
+            self.ask()?;
+        } else {
+            self.least = versions.into_iter().max().unwrap_or(0);
         }
-        self.least = latest;
         self.fetch(params)?;
+        if !self.over && !self.synchronous {
+            self.least = 0;
+        }
         Ok(Version(self.remotes[0].version))
     }
 
@@ -425,6 +385,11 @@ impl Client {
         let head = self.remotes[server].link.receiver.receive(&wait);
         let head =
             head.map_err(|error| StrategyError::explain(error, &*self.seat, self.step.step))?;
+        self.expected(server, head, kind)
+    }
+
+    /// Checks that an answer is what it should be.
+    fn expected(&mut self, server: usize, head: Head, kind: u8) -> Result<Head, StrategyError> {
         if head.kind == message::REFUSED {
             let name = self.small(server, head)?;
             let named: Option<TaskId> =
@@ -451,31 +416,14 @@ impl Client {
         };
         self.remotes[server].link.receiver.read(&mut fixed)?;
         let grant = GrantHead::read(&fixed).map_err(|_| self.odd(server, head))?;
-        Ok((grant, rest))
-    }
-
-    fn weights(
-        &mut self,
-        server: usize,
-        grant: &GrantHead,
-        rest: u64,
-        params: &mut [f32],
-    ) -> Result<(), StrategyError> {
-        let remote = &mut self.remotes[server];
-        let part = remote.part.clone();
-        let whole = 4 * part.len() as u64;
-        match &remote.windows {
-            Some(windows) if grant.weights && grant.mapped && rest == 0 => {
-                params[part].copy_from_slice(windows.weights.read());
-                self.through_windows.received += whole;
-            }
-            _ if grant.weights && !grant.mapped && rest == whole => {
-                remote.link.receiver.read(bytes::of_mut(&mut params[part]))?;
-            }
-            _ => return self.nothing_more(server, rest.max(1)),
+        let Some(rest) = rest.checked_sub(8 * u64::from(grant.taken)) else {
+            return Err(self.odd(server, head));
+        };
+        if grant.taken > 0 {
+            self.taken.resize(8 * usize::from(grant.taken), 0);
+            self.remotes[server].link.receiver.read(&mut self.taken)?;
         }
-        remote.version = grant.version;
-        Ok(())
+        Ok((grant, rest))
     }
 
     fn nothing_more(&self, server: usize, rest: u64) -> Result<(), StrategyError> {

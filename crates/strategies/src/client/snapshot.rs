@@ -3,7 +3,7 @@
 use super::Client;
 use crate::{
     Snapshot, StrategyError, Version, bytes,
-    server::{message, tickets::Done},
+    server::{message, tickets::Progress},
 };
 use paceline_models::{kernels::Buffer, optimizer::State};
 
@@ -13,22 +13,22 @@ impl Client {
         if self.rank != 0 {
             return Ok(None);
         }
-        let mut wanted = Done::default();
+        let mut wanted = Progress::default();
         for remote in &mut self.remotes[1..] {
             remote.send(message::HOLD, 0, &[])?;
         }
         for server in 1..self.remotes.len() {
             let head = self.receive(server, message::HELD, "asking it to hold")?;
-            let done = self.small(server, head)?;
-            let done = Done::read(&done).map_err(|_| self.odd(server, head))?;
-            wanted.add(&done);
+            let progress = self.small(server, head)?;
+            let progress = Progress::read(&progress).map_err(|_| self.odd(server, head))?;
+            wanted.add(&progress);
         }
         let mut params = Buffer::zeroed(self.length);
         let mut state = self.optimizer.state();
         self.remotes[0].send(message::CUT, 0, &[&wanted.write()])?;
-        let (version, outstanding, done) = self.state(0, &mut params, &mut state)?;
+        let (version, outstanding, progress) = self.state(0, &mut params, &mut state)?;
         for remote in &mut self.remotes[1..] {
-            remote.send(message::CUT, 0, &[&done.write()])?;
+            remote.send(message::CUT, 0, &[&progress.write()])?;
         }
         for server in 1..self.remotes.len() {
             self.state(server, &mut params, &mut state)?;
@@ -42,7 +42,7 @@ impl Client {
         server: usize,
         params: &mut [f32],
         state: &mut State,
-    ) -> Result<(u64, Vec<u64>, Done), StrategyError> {
+    ) -> Result<(u64, Vec<u64>, Progress), StrategyError> {
         let head = self.receive(server, message::STATE, "waiting for a copy of its weights")?;
         let part = self.remotes[server].part.clone();
         let slots = self.optimizer.entry().slots.len();
@@ -63,9 +63,10 @@ impl Client {
         for buffer in state.buffers_mut().iter_mut().take(slots) {
             receiver.read(bytes::of_mut(&mut buffer[part.clone()]))?;
         }
-        let (outstanding, done) = lists.split_at(usize::try_from(first).expect("checked above"));
-        match (message::read_numbers(outstanding), Done::read(done)) {
-            (Ok(outstanding), Ok(done)) => Ok((head.number, outstanding, done)),
+        let (outstanding, progress) =
+            lists.split_at(usize::try_from(first).expect("checked above"));
+        match (message::read_numbers(outstanding), Progress::read(progress)) {
+            (Ok(outstanding), Ok(progress)) => Ok((head.number, outstanding, progress)),
             _ => Err(self.odd(server, head)),
         }
     }

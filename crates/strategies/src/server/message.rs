@@ -5,20 +5,22 @@
 //! worker                                server
 //! ASK    what shall I do?            →  GRANT   batches; waits until there is one, or the run is over
 //! FETCH  weights, from version n on  →  GRANT   with the weights
-//! PULL   these weights               →  VALUES
+//! PULL   these, from version n on    →  VALUES
 //! PUSH   gradient, vote              →  GRANT   after the update; with the weights if wanted
+//! PUSH   to be kept until APPLY         (no answer)
+//! APPLY  that one, with these others →  GRANT   as after a push
 //! SUM    numbers to add up           →  SUMS    when everybody has sent theirs
-//! HOLD   make no update for now      →  HELD    which batches are in the weights
+//! HOLD   make no update for now      →  HELD    which batches are in the weights, who brought the last
 //! CUT    a copy with these batches   →  STATE   and updates go on
 //! TALLY                              →  COUNTS
 //! MAP    have we common memory?      →  WINDOWS how to find it, or nothing
-//! USE, STOP, SETTLE, LEAVE              (no answer)
+//! USE, STOP, SETTLE, LANDED, LEAVE      (no answer)
 //! ```
 //! After USE, dense gradients and weights lie in windows that both processes map, and messages only say
 //! so: the worker writes its gradient before the push, the server the weights before the grant.
 //! Instead of an answer there may be REFUSED, with the name of the task that was lost.
 
-use super::tickets::Done;
+use super::tickets::{Done, Progress};
 use crate::{
     Tally, Vote,
     bytes::{u32_at, u64_at},
@@ -38,6 +40,8 @@ pub(crate) const SETTLE: u8 = 10;
 pub(crate) const LEAVE: u8 = 11;
 pub(crate) const MAP: u8 = 12;
 pub(crate) const USE: u8 = 13;
+pub(crate) const APPLY: u8 = 14;
+pub(crate) const LANDED: u8 = 15;
 pub(crate) const GRANT: u8 = 17;
 pub(crate) const VALUES: u8 = 18;
 pub(crate) const SUMS: u8 = 19;
@@ -79,6 +83,8 @@ pub(crate) struct PushHead {
     pub(crate) form: Form,
     /// Whether the worker wants the new weights.
     pub(crate) wants_weights: bool,
+    /// Whether the gradient is kept until the worker says what becomes of it.
+    pub(crate) kept: bool,
     /// Examples of the whole global batch.
     pub(crate) global: u64,
     pub(crate) vote: Vote,
@@ -92,6 +98,7 @@ const FLAG_WEIGHTS: u32 = 16;
 const FLAG_OVER: u32 = 32;
 const FLAG_DROPPED: u32 = 64;
 const FLAG_MAPPED: u32 = 128;
+const FLAG_KEPT: u32 = 256;
 
 impl PushHead {
     pub(crate) const BYTES: usize = 56;
@@ -103,8 +110,11 @@ impl PushHead {
             Form::Mapped => (FLAG_MAPPED, 0, 0),
             Form::Sparse { count, bytes } => (FLAG_SPARSE, count, bytes),
         };
-        let flags =
-            form | vote_flags(&self.vote) | if self.wants_weights { FLAG_WEIGHTS } else { 0 };
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let flags = form
+            | vote_flags(&self.vote)
+            | flag(self.wants_weights, FLAG_WEIGHTS)
+            | flag(self.kept, FLAG_KEPT);
         let mut bytes = [0; Self::BYTES];
         bytes[0..8].copy_from_slice(&self.pulled.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.rate.to_le_bytes());
@@ -132,6 +142,7 @@ impl PushHead {
             rate: f32::from_bits(u32_at(bytes, 8)),
             form,
             wants_weights: flags & FLAG_WEIGHTS != 0,
+            kept: flags & FLAG_KEPT != 0,
             global: u64_at(bytes, 16),
             vote: read_vote(flags, &bytes[24..48]),
         }
@@ -152,7 +163,10 @@ pub(crate) struct GrantHead {
     pub(crate) held: u64,
     /// New batches for this worker.
     pub(crate) tickets: [u64; MOST_HELD],
-    pub(crate) count: u32,
+    pub(crate) count: u16,
+    /// How many workers' gradients are in the update. Where the first server decides which, their numbers
+    /// follow; nothing elsewhere.
+    pub(crate) taken: u16,
     /// Votes counted since the last grant.
     pub(crate) vote: Vote,
     /// There is nothing left to do.
@@ -181,7 +195,8 @@ impl GrantHead {
         for (at, ticket) in self.tickets.iter().enumerate() {
             bytes[24 + 8 * at..32 + 8 * at].copy_from_slice(&ticket.to_le_bytes());
         }
-        bytes[48..52].copy_from_slice(&self.count.to_le_bytes());
+        bytes[48..50].copy_from_slice(&self.count.to_le_bytes());
+        bytes[50..52].copy_from_slice(&self.taken.to_le_bytes());
         bytes[52..56].copy_from_slice(&flags.to_le_bytes());
         write_loss(&self.vote.loss, &mut bytes[56..80]);
         bytes
@@ -189,8 +204,8 @@ impl GrantHead {
 
     pub(crate) fn read(bytes: &[u8; Self::BYTES]) -> Result<Self, Malformed> {
         let flags = u32_at(bytes, 52);
-        let count = u32_at(bytes, 48);
-        if count as usize > MOST_HELD {
+        let [count, taken] = [48, 50].map(|at| u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        if usize::from(count) > MOST_HELD {
             return Err(Malformed);
         }
         Ok(Self {
@@ -199,6 +214,7 @@ impl GrantHead {
             held: u64_at(bytes, 16),
             tickets: std::array::from_fn(|at| u64_at(bytes, 24 + 8 * at)),
             count,
+            taken,
             vote: read_vote(flags, &bytes[56..80]),
             over: flags & FLAG_OVER != 0,
             dropped: flags & FLAG_DROPPED != 0,
@@ -244,15 +260,23 @@ pub(crate) fn read_numbers(bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
     Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }
 
-impl Done {
+impl Progress {
     pub(crate) fn write(&self) -> Vec<u8> {
-        write_numbers(std::iter::once(self.below).chain(self.beyond.iter().copied()))
+        let brought = self.brought.iter().flat_map(|(batch, worker)| [*batch, *worker]);
+        let fixed = [self.done.below, self.brought.len() as u64];
+        write_numbers(fixed.into_iter().chain(brought).chain(self.done.beyond.iter().copied()))
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let numbers = read_numbers(bytes)?;
-        let (below, beyond) = numbers.split_first().ok_or(Malformed)?;
-        Ok(Self { below: *below, beyond: beyond.iter().copied().collect() })
+        let ([below, count], rest) = numbers.split_first_chunk::<2>().ok_or(Malformed)?;
+        let (pairs, _) = rest.as_chunks::<2>();
+        let count = usize::try_from(*count).ok().filter(|count| *count <= pairs.len());
+        let count = count.ok_or(Malformed)?;
+        Ok(Self {
+            done: Done { below: *below, beyond: rest[2 * count..].iter().copied().collect() },
+            brought: pairs[..count].iter().map(|[batch, worker]| (*batch, *worker)).collect(),
+        })
     }
 }
 
@@ -293,6 +317,7 @@ mod tests {
                 rate: 0.125,
                 form,
                 wants_weights: form == Form::Dense,
+                kept: form == Form::Mapped,
                 global: 64,
                 vote,
             };
@@ -304,6 +329,7 @@ mod tests {
             held: 3,
             tickets: [4, 5, 6],
             count: 2,
+            taken: 700,
             vote: Vote { poisoned: true, ..vote },
             over: true,
             dropped: false,
@@ -313,10 +339,14 @@ mod tests {
         assert_eq!(GrantHead::read(&grant.write()), Ok(grant));
         let greedy = GrantHead { count: 4, ..grant };
         assert_eq!(GrantHead::read(&greedy.write()), Err(Malformed));
-        let done = Done { below: 3, beyond: [5, 9].into() };
-        assert_eq!(Done::read(&done.write()), Ok(done));
-        assert_eq!(Done::read(&[1, 2, 3]), Err(Malformed));
-        assert_eq!(Done::read(&[]), Err(Malformed));
+        let done = Done { below: 3, beyond: [5, 9, 11].into() };
+        for brought in [vec![], vec![(5, 0), (9, 1)]] {
+            let progress = Progress { done: done.clone(), brought };
+            assert_eq!(Progress::read(&progress.write()), Ok(progress));
+        }
+        assert_eq!(Progress::read(&[1, 2, 3]), Err(Malformed));
+        assert_eq!(Progress::read(&write_numbers([3, 2, 5, 0, 9])), Err(Malformed));
+        assert_eq!(Progress::read(&[]), Err(Malformed));
         let tally =
             Tally { staleness: vec![5, 0, 1], dropped: 2, dropped_examples: 64, examples: 9 };
         assert_eq!(Tally::read(&tally.write()), Ok(tally));

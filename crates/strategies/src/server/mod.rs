@@ -8,13 +8,20 @@
 //! **Without keeping step** (`ps-async`) a gradient becomes an update as soon as it is there. With
 //! `max_staleness s`, no update is made from weights that have seen more than `s` other updates
 //! since: weights are handed out to at most `s + 1` workers at a time, and an update out of turn waits
-//! where it would make an older one too stale. The first server counts; others follow it by what is on
-//! the way at the moment. A lost worker's batches are dealt again.
+//! where it would make an older one too stale. With several servers the first decides; see below. A
+//! lost worker's batches are dealt again.
 //!
 //! **In step** (`ps-sync`) the gradients of a global step are kept until all workers' (less the backup
 //! workers) are there, and added up in the order of the ranks: the same bits every time. Gradients of a
-//! step that is over are thrown away and counted. With several servers and backup workers each server
-//! takes the first that reach it.
+//! step that is over are thrown away and counted. A loss may leave some servers a step ahead, with a
+//! gradient that others never had: they take that step back, so that every step is made of the
+//! same gradients everywhere.
+//!
+//! **Where order matters, the first server decides** (`is_led`): with a bound on staleness when an update
+//! is made and weights are handed out, with backup workers which gradients a step takes. Gradients go to all
+//! servers at once, but the others keep theirs until the worker comes with the first one's word, and
+//! weights are fetched there after the first one's. That is one more round trip of small messages, and only
+//! there.
 //!
 //! **On one machine** a dense gradient and the new weights lie in memory that worker and server both map
 //! (`Windows`): the worker copies its gradient there while the backward pass goes on, the server
@@ -23,8 +30,9 @@
 //! **Copies of one version.** With one server, a copy is made under the lock. With several, all but the
 //! first hold their updates, the first makes its copy and says which batches are in it, the others
 //! make the updates that are missing from exactly these batches, copy, and go on. Workers do not
-//! stop; their answers come a few round trips later. A push that its worker's death cut short counts
-//! as made: servers it did not reach go without it.
+//! stop; their answers come a few round trips later. A push that is still on its way is waited for as
+//! long as its worker is there, however slow its link; one that its worker's death cut short counts as
+//! made: servers it did not reach go without it.
 
 mod core;
 mod desk;
@@ -58,6 +66,8 @@ pub struct Server {
     synchronous: bool,
     /// Whether this is the server that counts.
     first: bool,
+    /// Whether it decides for the others; see [`is_led`].
+    led: bool,
     /// Whether threads run on the core of the worker they serve; see [`follows`].
     follows: bool,
     /// Updates of the whole run.
@@ -89,6 +99,14 @@ fn follows(servers: usize, workers: usize) -> bool {
     servers == 1 || workers >= paceline_batch::cores().count
 }
 
+/// Whether the first of several servers decides what the others do: without, gradients of several workers meet in
+/// another order on each of them.
+pub(crate) fn is_led(options: &Options, synchronous: bool, servers: usize) -> bool {
+    let matters =
+        if synchronous { options.backup_workers > 0 } else { options.max_staleness.is_some() };
+    servers > 1 && matters
+}
+
 impl Server {
     /// The server of this seat, for a strategy that is `synchronous` or not. `params` are all initial
     /// weights, of which it takes its part.
@@ -107,7 +125,7 @@ impl Server {
         let range = parts(setup.layout.len(), servers.len()).swap_remove(index);
         let done = Done::new(&setup.origin);
         let core = Core {
-            part: Part::new(setup, range, params),
+            part: Part::new(setup, range, params, synchronous && servers.len() > 1),
             version: setup.origin.version,
             done: if synchronous {
                 Done { below: setup.origin.version, ..Done::default() }
@@ -120,8 +138,13 @@ impl Server {
             windows: Vec::new(),
             presence: Vec::new(),
             given: Vec::new(),
-            given_before: false,
+            taken: Vec::new(),
+            before: core::Before::default(),
+            unsettled: true,
+            resting: Vec::new(),
             hold: None,
+            brought: Vec::new(),
+            awaited: Vec::new(),
             meeting: core::Meeting::default(),
             stop: false,
             poisoned: false,
@@ -132,6 +155,7 @@ impl Server {
             options: setup.options,
             synchronous,
             first: index == 0,
+            led: is_led(&setup.options, synchronous, servers.len()),
             follows: follows(servers.len(), seat.workers().len()),
             steps: setup.steps,
             core: Mutex::new(core),

@@ -68,10 +68,36 @@ pub(super) struct Part {
     /// Running statistics, which are averaged and not summed.
     averaged: Vec<Range<usize>>,
     block: Vec<f32>,
+    /// How it was before the last step, where that may have to be taken back.
+    before: Option<Before>,
+}
+
+/// What a step changed.
+#[derive(Debug, Default)]
+struct Before {
+    changed: Changed,
+    params: Vec<f32>,
+    /// In the order of the optimiser's slots.
+    slots: Vec<Vec<f32>>,
+}
+
+#[derive(Debug, Default)]
+enum Changed {
+    #[default]
+    Nothing,
+    All,
+    /// Positions within the part.
+    Some(Vec<u32>),
 }
 
 impl Part {
-    pub(super) fn new(setup: &Setup<'_>, range: Range<usize>, params: &[f32]) -> Self {
+    /// This range of `params`; with `takes_back`, the last step can be taken back.
+    pub(super) fn new(
+        setup: &Setup<'_>,
+        range: Range<usize>,
+        params: &[f32],
+        takes_back: bool,
+    ) -> Self {
         let mut own = Buffer::zeroed(range.len());
         own.copy_from_slice(&params[range.clone()]);
         let mut state = setup.optimizer.state();
@@ -91,6 +117,7 @@ impl Part {
             pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
             averaged: untrained.map(paceline_models::Entry::range).collect(),
             block: vec![0.0; BLOCK],
+            before: takes_back.then(Before::default),
         }
     }
 
@@ -123,6 +150,9 @@ impl Part {
 
     /// Several gradients, in the order given, one update.
     pub(super) fn apply_together(&mut self, inboxes: &[&Inbox], combine: Combine, step: u64) {
+        if let Some(before) = &mut self.before {
+            before.changed = Changed::Nothing;
+        }
         let Some(first) = inboxes.first() else { return };
         let rate = first.head.rate;
         let factor = factor(inboxes, combine);
@@ -137,7 +167,10 @@ impl Part {
             self.apply_dense(&dense, factor, rate, step);
         } else {
             let (indices, mut values) = merge(&with_gradient, factor);
-            let Self { range, params, state, optimizer, averaged, .. } = self;
+            let Self { range, params, state, optimizer, averaged, before, .. } = self;
+            if let Some(before) = before {
+                before.keep_some(&indices, range.start, params, state);
+            }
             for entry in averaged.iter() {
                 let place = |at: usize| {
                     indices.partition_point(|index| range.start + (*index as usize) < at)
@@ -150,9 +183,37 @@ impl Part {
         }
     }
 
+    /// Undoes the last step, bit by bit. Once.
+    pub(super) fn take_back(&mut self) {
+        let Some(before) = &mut self.before else { return };
+        let first = self.range.start;
+        match std::mem::take(&mut before.changed) {
+            Changed::Nothing => {}
+            Changed::All => {
+                self.params.copy_from_slice(&before.params);
+                for (buffer, slot) in self.state.buffers_mut().iter_mut().zip(&before.slots) {
+                    buffer[self.range.clone()].copy_from_slice(slot);
+                }
+            }
+            Changed::Some(indices) => {
+                for (index, old) in indices.iter().zip(&before.params) {
+                    self.params[*index as usize] = *old;
+                }
+                for (buffer, slot) in self.state.buffers_mut().iter_mut().zip(&before.slots) {
+                    for (index, old) in indices.iter().zip(slot) {
+                        buffer[first + *index as usize] = *old;
+                    }
+                }
+            }
+        }
+    }
+
     fn apply_dense(&mut self, gradients: &[&[f32]], factor: f32, rate: f32, step: u64) {
-        let Self { range, params, state, optimizer, averaged, block, .. } = self;
+        let Self { range, params, state, optimizer, averaged, block, before, .. } = self;
         let length = range.len();
+        if let Some(before) = before {
+            before.make_room(length, state);
+        }
         for start in (0..length).step_by(BLOCK) {
             let end = (start + BLOCK).min(length);
             let sums = &mut block[..end - start];
@@ -168,8 +229,44 @@ impl Part {
             let global = range.start + start..range.start + end;
             average(sums, &global, averaged, gradients.len() as f32 * factor);
             let params = &mut params[start..end];
+            if let Some(before) = before {
+                before.keep(start, global.start, params, state);
+            }
             optimizer.update(global, params, sums, state, rate, step);
         }
+    }
+}
+
+impl Before {
+    /// All of `length` weights are about to change.
+    fn make_room(&mut self, length: usize, state: &State) {
+        self.changed = Changed::All;
+        self.params.resize(length, 0.0);
+        let used = state.buffers().iter().filter(|buffer| !buffer.is_empty()).count();
+        self.slots.resize_with(used, Vec::new);
+        self.slots.iter_mut().for_each(|slot| slot.resize(length, 0.0));
+    }
+
+    /// Keeps a block that is about to change: `params` at `start` of the part, and the state at `global` of the
+    /// layout. Block by block, since the update has them in the cache anyway.
+    fn keep(&mut self, start: usize, global: usize, params: &[f32], state: &State) {
+        let end = start + params.len();
+        self.params[start..end].copy_from_slice(params);
+        for (slot, buffer) in self.slots.iter_mut().zip(state.buffers()) {
+            slot[start..end].copy_from_slice(&buffer[global..global + params.len()]);
+        }
+    }
+
+    /// Keeps the weights at ascending `indices`, of a part that begins at `first` of the layout.
+    fn keep_some(&mut self, indices: &[u32], first: usize, params: &[f32], state: &State) {
+        let at = || indices.iter().map(|index| *index as usize);
+        self.params.clear();
+        self.params.extend(at().map(|index| params[index]));
+        self.slots.clear();
+        for buffer in state.buffers().iter().filter(|buffer| !buffer.is_empty()) {
+            self.slots.push(at().map(|index| buffer[first + index]).collect());
+        }
+        self.changed = Changed::Some(indices.to_vec());
     }
 }
 

@@ -73,6 +73,12 @@ impl Tickets {
         !self.stopping && !self.again.is_empty()
     }
 
+    /// Deals none of these any more: they count as made.
+    pub(crate) fn strike(&mut self, made: &Done) {
+        self.again.retain(|batch| !made.contains(*batch));
+        self.dealt.retain(|(batch, _)| !made.contains(*batch));
+    }
+
     /// Deals nothing any more.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
@@ -146,6 +152,23 @@ impl Done {
     }
 }
 
+/// What a server says of itself when copies of one version are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) done: Done,
+    /// Batch and worker: what each worker that is there brought last. A worker begins no batch before
+    /// all servers have answered to the one before, so no other can still be on its way.
+    pub(crate) brought: Vec<(u64, u64)>,
+}
+
+impl Progress {
+    /// Adds another server's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.done.add(&other.done);
+        self.brought.extend(&other.brought);
+    }
+}
+
 /// Weights handed out and not answered by an update yet; holds `max_staleness`.
 ///
 /// An update is stale by the number of others that were made since its weights were handed out.
@@ -154,11 +177,27 @@ impl Done {
 /// every i. Two rules keep that true: weights are handed out to at most `s + 1` workers at a time,
 /// and an update out of turn waits while it would break the promise to an older one. The oldest never
 /// waits, so somebody always goes on.
+///
+/// With several servers an update is made here first and on the others a little later, in any order.
+/// Until it has landed on all of them it stays in the list, since any update may overtake it on some
+/// server; and weights handed out meanwhile count as without it, since some server may not have it. So
+/// the bound holds for every server's part. The oldest then waits at most for updates to land, which
+/// wait for nobody.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pulls {
-    /// Worker and version of its weights, oldest first.
-    outstanding: Vec<(usize, u64)>,
+    /// Oldest first.
+    outstanding: Vec<Pulled>,
     bound: Option<u64>,
+}
+
+/// Weights in a worker's hands.
+#[derive(Debug, Clone, Copy)]
+struct Pulled {
+    worker: usize,
+    /// Updates that are in all parts of them.
+    version: u64,
+    /// The update from them is made here and on its way to the other servers.
+    landing: bool,
 }
 
 impl Pulls {
@@ -166,28 +205,51 @@ impl Pulls {
         Self { outstanding: Vec::new(), bound }
     }
 
+    fn others(&self, worker: usize) -> impl Iterator<Item = &Pulled> {
+        self.outstanding.iter().filter(move |pulled| pulled.worker != worker)
+    }
+
     /// Whether a worker may have weights now.
     pub(crate) fn may_pull(&self, worker: usize) -> bool {
-        let others = self.outstanding.iter().filter(|(other, _)| *other != worker).count() as u64;
-        self.bound.is_none_or(|bound| others <= bound)
+        self.bound.is_none_or(|bound| self.others(worker).count() as u64 <= bound)
     }
 
     /// Whether a worker's update may be made now, as number `version`.
     pub(crate) fn may_push(&self, worker: usize, version: u64) -> bool {
         let Some(bound) = self.bound else { return true };
-        let others = self.outstanding.iter().filter(|(other, _)| *other != worker);
-        others.enumerate().all(|(at, (_, pulled))| version + 1 + at as u64 - pulled <= bound)
+        let mut before = 0;
+        self.others(worker).all(|pulled| {
+            let others = version - pulled.version;
+            if pulled.landing {
+                return others <= bound;
+            }
+            before += 1;
+            others + before <= bound
+        })
     }
 
     /// A worker has weights of `version`.
     pub(crate) fn pulled(&mut self, worker: usize, version: u64) {
         self.forget(worker);
-        self.outstanding.push((worker, version));
+        let landing = self.outstanding.iter().filter(|pulled| pulled.landing).count() as u64;
+        let version = version.saturating_sub(landing);
+        self.outstanding.push(Pulled { worker, version, landing: false });
+    }
+
+    /// A worker's update is made here, and has to land on other servers.
+    pub(crate) fn lands(&mut self, worker: usize) {
+        let its = |pulled: &&mut Pulled| pulled.worker == worker;
+        self.outstanding.iter_mut().filter(its).for_each(|pulled| pulled.landing = true);
+    }
+
+    /// It has.
+    pub(crate) fn landed(&mut self, worker: usize) {
+        self.outstanding.retain(|pulled| pulled.worker != worker || !pulled.landing);
     }
 
     /// A worker's update is made, or never will be.
     pub(crate) fn forget(&mut self, worker: usize) {
-        self.outstanding.retain(|(other, _)| *other != worker);
+        self.outstanding.retain(|pulled| pulled.worker != worker);
     }
 }
 
@@ -218,6 +280,20 @@ mod tests {
             assert!(tickets.complete(batch, 0));
         }
         assert!(tickets.is_over() && tickets.outstanding().is_empty());
+    }
+
+    #[test]
+    fn what_counts_as_made_is_dealt_to_nobody() {
+        let mut tickets = Tickets::new(&Origin::default(), Some(4));
+        assert_eq!(
+            (tickets.deal(0), tickets.deal(0), tickets.deal(1)),
+            (Some(0), Some(1), Some(2))
+        );
+        tickets.give_back(0);
+        tickets.strike(&Done { below: 1, beyond: [2].into() });
+        assert_eq!(tickets.outstanding(), [1]);
+        assert!(!tickets.complete(2, 1), "nobody's any more");
+        assert_eq!((tickets.deal(1), tickets.deal(1)), (Some(1), Some(3)));
     }
 
     #[test]
@@ -285,6 +361,75 @@ mod tests {
                         pulls.forget(worker);
                         version += 1;
                         Worker::Idle
+                    }
+                };
+            }
+        }
+
+        /// With several servers, whatever the speeds of workers and links: no server's part of an update
+        /// is staler than the bound, and somebody can always go on.
+        #[test]
+        fn the_bound_holds_on_every_server(
+            workers in 1usize..6,
+            servers in 2usize..4,
+            bound in 0u64..6,
+            order in prop::collection::vec(any::<prop::sample::Index>(), 600),
+        ) {
+            /// What each server has yet to do for a worker; server 0 comes first.
+            #[derive(Clone, PartialEq)]
+            enum Worker { Idle, Fetching(Vec<usize>), Computing, Pushing(Vec<usize>) }
+            let mut pulls = Pulls::new(Some(bound));
+            let mut state = vec![Worker::Idle; workers];
+            let mut versions = vec![0u64; servers];
+            let mut pulled = vec![vec![0u64; servers]; workers];
+            for pick in order {
+                let mut able = Vec::new();
+                for (worker, state) in state.iter().enumerate() {
+                    match state {
+                        Worker::Idle if pulls.may_pull(worker) => able.push((worker, 0)),
+                        Worker::Computing if pulls.may_push(worker, versions[0]) => {
+                            able.push((worker, 0));
+                        }
+                        Worker::Fetching(left) | Worker::Pushing(left) => {
+                            able.extend(left.iter().map(|server| (worker, *server)));
+                        }
+                        _ => {}
+                    }
+                }
+                prop_assert!(!able.is_empty(), "everybody waits");
+                let (worker, server) = able[pick.index(able.len())];
+                let mut push = |server: usize| {
+                    let stale = versions[server] - pulled[worker][server];
+                    versions[server] += 1;
+                    stale
+                };
+                state[worker] = match state[worker].clone() {
+                    Worker::Idle => {
+                        pulls.pulled(worker, versions[0]);
+                        pulled[worker][0] = versions[0];
+                        Worker::Fetching((1..servers).collect())
+                    }
+                    Worker::Fetching(mut left) => {
+                        pulled[worker][server] = versions[server];
+                        left.retain(|other| *other != server);
+                        if left.is_empty() { Worker::Computing } else { Worker::Fetching(left) }
+                    }
+                    Worker::Computing => {
+                        let stale = push(0);
+                        prop_assert!(stale <= bound, "stale by {} on the first", stale);
+                        pulls.lands(worker);
+                        Worker::Pushing((1..servers).collect())
+                    }
+                    Worker::Pushing(mut left) => {
+                        let stale = push(server);
+                        prop_assert!(stale <= bound, "stale by {} on server {}", stale, server);
+                        left.retain(|other| *other != server);
+                        if left.is_empty() {
+                            pulls.landed(worker);
+                            Worker::Idle
+                        } else {
+                            Worker::Pushing(left)
+                        }
                     }
                 };
             }

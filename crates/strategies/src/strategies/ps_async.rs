@@ -27,7 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     super::one_replica(&ENTRY, setup)?;
-    let client = Client::new(setup, ENTRY.name)?;
+    let client = Client::new(setup, &ENTRY)?;
     Ok(vec![Box::new(Free { client, batch: 0, upcoming: Vec::new() })])
 }
 

@@ -26,7 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     super::one_replica(&ENTRY, setup)?;
-    let client = Client::new(setup, ENTRY.name)?;
+    let client = Client::new(setup, &ENTRY)?;
     if setup.options.backup_workers >= client.workers {
         return Err(StrategyError::Option {
             option: "the number of backup workers",

@@ -5,6 +5,8 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // every test file uses a part of it
 
+pub mod gate;
+
 use paceline_cluster::{
     Role, Seat, TaskId,
     seat::{Table, TableSeat},
@@ -70,6 +72,8 @@ pub struct Job {
     pub table: Arc<Table>,
     /// Batches that made an update, by whoever.
     pub served: Arc<Mutex<Vec<(u64, usize)>>>,
+    /// What each server counted, once it has ended.
+    pub tallies: Arc<Mutex<Vec<Tally>>>,
 }
 
 /// How a worker fared.
@@ -98,6 +102,7 @@ impl Job {
             sparse: false,
             table: Table::new(workers, servers),
             served: Arc::default(),
+            tallies: Arc::default(),
         }
     }
 
@@ -241,7 +246,8 @@ impl Job {
                 .collect();
             let outcomes = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             for server in servers {
-                server.join().unwrap().unwrap();
+                let tally = server.join().unwrap().unwrap();
+                self.tallies.lock().unwrap().push(tally);
             }
             outcomes
         })

@@ -4,17 +4,12 @@ use super::{Desk, Failure};
 use crate::{
     bytes,
     server::{
-        Interrupted,
         core::{Core, Hold},
         message,
-        tickets::Done,
+        tickets::Progress,
     },
 };
 use paceline_cluster::{Head, Link};
-use std::time::Duration;
-
-/// How long a server waits for updates that other servers have and it has not.
-const CATCH_UP: Duration = Duration::from_secs(2);
 
 impl Desk<'_> {
     pub(super) fn sum(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
@@ -44,9 +39,9 @@ impl Desk<'_> {
     pub(super) fn hold(&mut self, link: &mut Link) -> Result<(), Failure> {
         let mut core = self.server.locked();
         core.hold = Some(Hold { by: self.rank, target: None });
-        let done = core.done.write();
+        let progress = core.progress().write();
         drop(core);
-        link.sender.send(message::HELD, 0, &[&done])?;
+        link.sender.send(message::HELD, 0, &[&progress])?;
         Ok(())
     }
 
@@ -56,37 +51,34 @@ impl Desk<'_> {
         }
         self.bytes.resize(usize::try_from(head.length).unwrap_or(0), 0);
         link.receiver.read(&mut self.bytes)?;
-        let Ok(target) = Done::read(&self.bytes) else {
+        let Ok(target) = Progress::read(&self.bytes) else {
             return Err(self.odd(link, "a set of batches that is none".to_owned()).into());
         };
         let server = self.server;
         let mut core = server.locked();
         if let Some(hold) = &mut core.hold {
-            hold.target = Some(target.clone());
+            hold.target = Some(target.done.clone());
             server.changed.notify_all();
         }
-        let missing = |core: &Core| !core.done.covers(&target);
-        let mut core = match server.wait_while(core, CATCH_UP, missing) {
-            Ok(core) => core,
-            Err(Interrupted::Late) => {
-                // Their worker died in the middle of sending: this part goes without them.
-                let mut core = server.locked();
-                core.done.add(&target);
-                core.version = core.done.below + core.done.beyond.len() as u64;
-                core
-            }
-            Err(reason) => return Err(reason.into()),
+        core.await_batches(&target.brought);
+        // In step nobody's gradient can be missing for good: a loss ends the generation.
+        let missing = |core: &Core| {
+            if server.synchronous { !core.done.covers(&target.done) } else { core.awaits() }
         };
+        let mut core = server.wait_while(core, server.options.patience, missing)?;
+        if !core.done.covers(&target.done) {
+            core.go_without(&target.done);
+        }
         let params = core.part.params.clone();
         let slots: Vec<Vec<f32>> = core.part.slots().map(<[f32]>::to_vec).collect();
-        let (version, done) = (core.version, core.done.write());
+        let (version, progress) = (core.version, core.progress().write());
         let outstanding = if server.synchronous { Vec::new() } else { core.tickets.outstanding() };
         core.hold = None;
         drop(core);
         server.wake();
         let outstanding = message::write_numbers(outstanding);
-        let sizes = message::write_numbers([outstanding.len() as u64, done.len() as u64]);
-        let mut payload: Vec<&[u8]> = vec![&sizes, &outstanding, &done, bytes::of(&params)];
+        let sizes = message::write_numbers([outstanding.len() as u64, progress.len() as u64]);
+        let mut payload: Vec<&[u8]> = vec![&sizes, &outstanding, &progress, bytes::of(&params)];
         payload.extend(slots.iter().map(|slot| bytes::of(slot)));
         link.sender.send(message::STATE, version, &payload)?;
         Ok(())

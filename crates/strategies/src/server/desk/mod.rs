@@ -1,6 +1,7 @@
 //! One worker's thread of a server: listens, answers, and notices when the worker is gone.
 
 mod copies;
+mod steps;
 
 use super::{
     Interrupted, Server,
@@ -194,6 +195,7 @@ impl<'a> Desk<'a> {
             message::FETCH => self.fetch(link, head.number)?,
             message::PULL => self.pull(link, head)?,
             message::PUSH => self.push(link, head)?,
+            message::APPLY => self.apply(link, head)?,
             message::SUM => self.sum(link, head)?,
             message::HOLD => self.hold(link)?,
             message::CUT => self.cut(link, head)?,
@@ -206,6 +208,10 @@ impl<'a> Desk<'a> {
                 self.server.wake();
             }
             message::SETTLE => self.settle(head.number),
+            message::LANDED => {
+                self.server.locked().pulls.landed(self.rank);
+                self.server.wake();
+            }
             message::MAP => self.map(link)?,
             message::USE => self.windows = self.offered.take(),
             message::LEAVE => return Ok(false),
@@ -277,8 +283,16 @@ impl<'a> Desk<'a> {
     fn fetch(&mut self, link: &mut Link, least: u64) -> Result<(), Failure> {
         let begun = Instant::now();
         let server = self.server;
-        let core = server
-            .wait_while(server.locked(), server.options.patience, |core| core.version < least)?;
+        let rank = self.rank;
+        let mut core = server.locked();
+        core.resting[rank] = least > 0;
+        if core.waiting > 0 {
+            server.changed.notify_all();
+        }
+        // Not in step, an update that its worker's death cut short may be missing here for good.
+        let core = server.wait_while(core, server.options.patience, |core| {
+            core.version < least && (server.synchronous || core.may_grow(rank))
+        })?;
         let (core, held) = self.copy_weights(core, begun)?;
         let head = GrantHead {
             version: core.version,
@@ -292,9 +306,20 @@ impl<'a> Desk<'a> {
     }
 
     fn send_grant(&self, link: &mut Link, grant: &GrantHead) -> Result<(), Failure> {
+        self.send_grant_of(link, grant, &[])
+    }
+
+    /// The same with the numbers of those whose gradients are in the update.
+    fn send_grant_of(
+        &self,
+        link: &mut Link,
+        grant: &GrantHead,
+        taken: &[usize],
+    ) -> Result<(), Failure> {
         let follow = grant.weights && !grant.mapped;
         let weights = if follow { bytes::of(&self.copy) } else { &[] };
-        link.sender.send(message::GRANT, grant.version, &[&grant.write(), weights])?;
+        let taken = message::write_numbers(taken.iter().map(|rank| *rank as u64));
+        link.sender.send(message::GRANT, grant.version, &[&grant.write(), &taken, weights])?;
         Ok(())
     }
 
@@ -332,14 +357,17 @@ impl<'a> Desk<'a> {
 
     fn pull(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
         let count = usize::try_from(head.number).unwrap_or(usize::MAX);
-        self.read_bytes(link, head.length)?;
+        let mut least = [0; 8];
+        link.receiver.read(&mut least)?;
+        let least = u64::from_le_bytes(least);
+        self.read_bytes(link, head.length - 8)?;
         if indices::decode(&self.bytes, count, self.length, &mut self.touched).is_err() {
             return Err(self.odd(link, "indices that are none".to_owned()).into());
         }
         let server = self.server;
         let rank = self.rank;
         let mut core = server.wait_while(server.locked(), server.options.patience, |core| {
-            !core.pulls.may_pull(rank)
+            core.version < least || !core.pulls.may_pull(rank)
         })?;
         let version = core.version;
         core.pulls.pulled(rank, version);
@@ -383,8 +411,6 @@ impl<'a> Desk<'a> {
         match push.form {
             Form::None => {}
             Form::Mapped => match &self.windows {
-                // The one before may still be needed until now, by those that finish a step of a
-                // generation that is over.
                 Some(windows) => inbox.window = Some(Arc::clone(&windows.gradient)),
                 None => {
                     return Err(self.odd(link, "a gradient in no window".to_owned()).into());
@@ -405,148 +431,6 @@ impl<'a> Desk<'a> {
             }
         }
         Ok(push)
-    }
-
-    fn push(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
-        let push = self.receive_gradient(link, head)?;
-        let begun = Instant::now();
-        let server = self.server;
-        let mut grant = GrantHead::default();
-        let mut core = if server.synchronous {
-            self.join_step(&push, head.number, &mut grant)?
-        } else {
-            self.update_at_once(&push, head.number, &mut grant)?
-        };
-        grant.held = elapsed(begun);
-        grant.vote = core.take_window(self.rank);
-        if push.wants_weights {
-            let held;
-            (core, held) = self.copy_weights(core, Instant::now())?;
-            grant.held += held;
-            grant.weights = true;
-            grant.mapped = self.windows.is_some();
-        }
-        grant.version = core.version;
-        let waiting = core.waiting > 0;
-        drop(core);
-        if waiting {
-            server.changed.notify_all();
-        }
-        self.send_grant(link, &grant)
-    }
-
-    /// Not in step: the gradient becomes an update now, or as soon as nobody else suffers.
-    fn update_at_once(
-        &mut self,
-        push: &PushHead,
-        batch: u64,
-        grant: &mut GrantHead,
-    ) -> Result<MutexGuard<'a, Core>, Failure> {
-        let (server, rank) = (self.server, self.rank);
-        let mut core = server.wait_while(server.locked(), server.options.patience, |core| {
-            !core.may_update(batch) || (server.first && !core.pulls.may_push(rank, core.version))
-        })?;
-        core.pulls.forget(rank);
-        let own = !server.first || core.tickets.complete(batch, rank);
-        if push.vote.poisoned {
-            core.count_vote(&push.vote);
-        } else if own && !core.done.contains(batch) {
-            let inbox = Arc::clone(&self.inboxes[rank]);
-            let inbox = inbox.read().unwrap_or_else(PoisonError::into_inner);
-            let version = core.version;
-            // Where nobody has to wait for weights, they are copied as they are made.
-            let unbounded = server.options.max_staleness.is_none();
-            let dense = matches!(push.form, Form::Dense | Form::Mapped);
-            let windows = self.windows.as_mut();
-            let windows = windows.filter(|_| unbounded && dense && push.wants_weights);
-            self.copied = windows.is_some();
-            core.part.apply(&inbox, version, windows.map(|windows| windows.weights.write()));
-            grant.staleness = version.saturating_sub(push.pulled);
-            core.count(batch, grant.staleness);
-            core.count_vote(&push.vote);
-        } else {
-            grant.dropped = true;
-            core.drop_vote(&push.vote);
-        }
-        if server.first {
-            (grant.tickets, grant.count) = core.top_up(rank);
-            grant.over = core.tickets.is_over();
-        }
-        Ok(core)
-    }
-
-    /// In step: the gradient waits for the others'; the last one to come makes the update.
-    fn join_step(
-        &mut self,
-        push: &PushHead,
-        step: u64,
-        grant: &mut GrantHead,
-    ) -> Result<MutexGuard<'a, Core>, Failure> {
-        let (server, rank) = (self.server, self.rank);
-        let mut core = server.locked();
-        if let Some(task) = core.lost {
-            return Err(Interrupted::Lost(task).into());
-        }
-        if core.given_before {
-            core.given_before = false;
-            core.given.fill(false);
-        }
-        if push.pulled != core.version || step != core.version {
-            grant.dropped = true;
-            core.drop_vote(&push.vote);
-            grant.over = server.is_finished(&core);
-            return Ok(core);
-        }
-        core.given[rank] = true;
-        let workers = self.inboxes.len();
-        let needed = workers - server.options.backup_workers;
-        let here = core.given[..workers].iter().filter(|given| **given).count();
-        if here == needed {
-            core = server.wait_while(core, server.options.patience, |core| {
-                core.version == step && !core.may_update(step)
-            })?;
-            if core.version == step {
-                self.finish_step(&mut core);
-                server.changed.notify_all();
-            }
-        } else {
-            core = server.wait_while(core, server.options.patience, |core| core.version == step)?;
-        }
-        grant.over = server.is_finished(&core);
-        Ok(core)
-    }
-
-    /// Makes one update of all gradients that are there.
-    fn finish_step(&self, core: &mut Core) {
-        let guards: Vec<_> = self
-            .inboxes
-            .iter()
-            .zip(&core.given)
-            .filter(|(_, given)| **given)
-            .map(|(inbox, _)| inbox.read().unwrap_or_else(PoisonError::into_inner))
-            .collect();
-        let inboxes: Vec<&Inbox> = guards.iter().map(|guard| &**guard).collect();
-        let poisoned = inboxes.iter().any(|inbox| inbox.head.vote.poisoned);
-        let step = core.version;
-        if !poisoned {
-            core.part.apply_together(&inboxes, self.server.options.combine, step);
-        }
-        core.count(step, 0);
-        for inbox in inboxes {
-            core.count_vote(&inbox.head.vote);
-        }
-        core.given.fill(false);
-    }
-
-    /// After a loss: catches up with servers that had all gradients of a step, from those that are here.
-    fn settle(&mut self, version: u64) {
-        let mut core = self.server.locked();
-        if self.server.synchronous && core.given_before && core.version < version {
-            self.finish_step(&mut core);
-            core.given_before = false;
-        }
-        drop(core);
-        self.server.wake();
     }
 }
 

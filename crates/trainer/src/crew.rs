@@ -127,6 +127,12 @@ struct Evaluations {
     answered: u64,
 }
 
+impl Evaluations {
+    fn new(task: TaskId) -> Self {
+        Self { task, link: None, sent: 0, answered: 0 }
+    }
+}
+
 impl<'a> Crew<'a> {
     pub(crate) fn new(
         task: Task<'a>,
@@ -141,7 +147,7 @@ impl<'a> Crew<'a> {
             .iter()
             .find(|task| task.role == Role::Evaluator)
             .filter(|_| session.is_chief())
-            .map(|task| Evaluations { task: *task, link: None, sent: 0, answered: 0 });
+            .map(|task| Evaluations::new(*task));
         Self {
             session: Arc::clone(session),
             inbox,
@@ -161,6 +167,11 @@ impl<'a> Crew<'a> {
         for notice in notices {
             match notice {
                 Notice::Joined { task, address, host, process, offset, returned } => {
+                    let scores = task.role == Role::Evaluator && self.session.is_chief();
+                    // One that the cluster does not list may come late; one that comes back knows of no weights.
+                    if scores && (returned || self.evaluator.is_none()) {
+                        self.evaluator = Some(Evaluations::new(task));
+                    }
                     self.recorder.record(Event::TaskJoined(TaskJoined {
                         role: task.to_string(),
                         address: Some(address),

@@ -40,7 +40,7 @@ impl Worker<'_> {
         let moment = self.moment(course.step, course);
         let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
         course.end_stretch();
-        let elsewhere = self.prepared.plan.spec.evaluator;
+        let elsewhere = self.is_scored_elsewhere()?;
         if elsewhere || self.evaluator.is_some() {
             self.exchange.complete(&mut self.params)?;
         }
@@ -129,6 +129,18 @@ impl Worker<'_> {
             }
         }
         Ok(reached)
+    }
+
+    /// Whether a task of its own scores the model. One that the cluster does not list may come and go, and only the chief knows:
+    /// all workers must learn it, since all of them score together or none does.
+    fn is_scored_elsewhere(&mut self) -> Result<bool, TrainError> {
+        let Some(crew) = self.crew.as_ref().filter(|_| !self.prepared.plan.spec.evaluator) else {
+            return Ok(self.prepared.plan.spec.evaluator);
+        };
+        let there = self.chief.is_some() && crew.has_evaluator();
+        let mut told = [f64::from(u8::from(there))];
+        self.exchange.sum(&mut told)?;
+        Ok(told[0] > 0.0)
     }
 
     /// Hands weights to the evaluator, where there is one.

@@ -1,25 +1,16 @@
-//! `paceline node` and `paceline check` as real processes on loopback: every way of describing a
+//! `paceline node` as real processes on loopback: every way of describing a
 //! cluster ends in the same run, and a wrong one in words.
 
 #![allow(clippy::unwrap_used)]
 
 mod cluster_support;
+#[path = "cluster_support/places.rs"]
+mod places;
 
 use cluster_support::*;
-use std::{net::TcpListener, path::PathBuf, process::Command};
+use places::*;
+use std::process::Command;
 use tempfile::TempDir;
-
-/// Ports that were free a moment ago.
-fn ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
-}
-
-fn key(folder: &TempDir) -> PathBuf {
-    let path = folder.path().join("key");
-    paceline_cluster::ClusterKey::generate().unwrap().save(&path).unwrap();
-    path
-}
 
 const FLAGS: &[&str] = &[
     "--model",
@@ -47,6 +38,14 @@ fn node_in(out: TempDir, flags: &[&str], environment: &[(&str, String)]) -> Run 
     spawn(command, out)
 }
 
+/// Waits until a task says whom it waits for: from then on it asks several times a second.
+fn waits_for(run: &mut Run, task: &str) {
+    wait_for(&format!("it to wait for {task}"), || {
+        assert!(run.child.try_wait().unwrap().is_none(), "ended early: {}", run.talk());
+        run.talk().contains(&format!("waiting for {task}"))
+    });
+}
+
 fn tf_config(ports: &[u16], role: &str, index: usize) -> String {
     format!(
         r#"{{"cluster":{{"chief":["127.0.0.1:{}"],"worker":["127.0.0.1:{}"],"ps":["127.0.0.1:{}"]}},"task":{{"type":"{role}","index":{index}}}}}"#,
@@ -57,7 +56,7 @@ fn tf_config(ports: &[u16], role: &str, index: usize) -> String {
 #[test]
 fn tf_config_describes_a_cluster_with_a_chief_and_a_server() {
     let folder = tempfile::tempdir().unwrap();
-    let (ports, key) = (ports(3), key(&folder).display().to_string());
+    let (ports, key) = (ports(3), key(&folder, "key"));
     let flags = ["--strategy", "ps-async", "--epochs", "3"];
     let runs: Vec<Run> = [("chief", 0), ("worker", 0), ("ps", 0)]
         .iter()
@@ -91,7 +90,7 @@ fn tf_config_describes_a_cluster_with_a_chief_and_a_server() {
 #[test]
 fn torchrun_ranks_meet_at_one_address() {
     let folder = tempfile::tempdir().unwrap();
-    let (port, key) = (ports(1)[0], key(&folder).display().to_string());
+    let (port, key) = (ports(1)[0], key(&folder, "key"));
     let flags = ["--strategy", "multi-worker", "--epochs", "2"];
     let runs: Vec<Run> = (0..2)
         .map(|rank: u32| {
@@ -112,11 +111,215 @@ fn torchrun_ranks_meet_at_one_address() {
     assert_eq!(ended[0].json()["examples"], 1200);
 }
 
+/// What describes one of two tasks: flags and environment.
+type Description = (Vec<String>, Vec<(&'static str, String)>);
+
+#[test]
+fn every_other_launcher_starts_the_same_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(&folder, "key");
+    let file = folder.path().join("cluster.toml");
+    let pool = |ports: &[u16], index: usize| -> Description {
+        let spec = format!(
+            r#"{{"cluster":{{"workerpool0":["127.0.0.1:{}"],"workerpool1":["127.0.0.1:{}"]}},"task":{{"type":"workerpool{index}","index":0}}}}"#,
+            ports[0], ports[1]
+        );
+        (Vec::new(), vec![("CLUSTER_SPEC", spec)])
+    };
+    let slurm = |ports: &[u16], index: usize| -> Description {
+        let variables = vec![
+            ("SLURM_PROCID", index.to_string()),
+            ("SLURM_NTASKS", "2".to_owned()),
+            ("SLURM_JOB_NODELIST", "127.0.0.1".to_owned()),
+            ("SLURM_JOB_ID", "7".to_owned()),
+            ("PACELINE_PORT", ports[0].to_string()),
+        ];
+        (Vec::new(), variables)
+    };
+    let mpich = |ports: &[u16], index: usize| -> Description {
+        let variables = vec![
+            ("PMI_RANK", index.to_string()),
+            ("PMI_SIZE", "2".to_owned()),
+            ("MPI_LOCALNRANKS", "2".to_owned()),
+            ("PACELINE_COORDINATOR", format!("127.0.0.1:{}", ports[0])),
+        ];
+        (Vec::new(), variables)
+    };
+    let open_mpi = |ports: &[u16], index: usize| -> Description {
+        let variables = vec![
+            ("OMPI_COMM_WORLD_RANK", index.to_string()),
+            ("OMPI_COMM_WORLD_SIZE", "2".to_owned()),
+            ("PACELINE_COORDINATOR", format!("127.0.0.1:{}", ports[0])),
+        ];
+        (Vec::new(), variables)
+    };
+    let own_file = |ports: &[u16], index: usize| -> Description {
+        let text =
+            format!("chief = \"127.0.0.1:{}\"\nworkers = [\"127.0.0.1:{}\"]\n", ports[0], ports[1]);
+        std::fs::write(&file, text).unwrap();
+        let task = ["chief/0", "worker/0"][index];
+        let flags = ["--cluster", file.to_str().unwrap(), "--task", task];
+        (flags.map(str::to_owned).to_vec(), Vec::new())
+    };
+    let all: [(&str, &dyn Fn(&[u16], usize) -> Description); 5] = [
+        ("CLUSTER_SPEC", &pool),
+        ("Slurm", &slurm),
+        ("MPICH", &mpich),
+        ("Open MPI", &open_mpi),
+        ("cluster file", &own_file),
+    ];
+    for (name, describe) in all {
+        let ports = ports(2);
+        let runs: Vec<Run> = [0, 1]
+            .iter()
+            .map(|index| {
+                let (flags, mut environment) = describe(&ports, *index);
+                environment.push(("PACELINE_KEY_FILE", key.clone()));
+                let mut words = vec!["--strategy", "multi-worker", "--steps", "6"];
+                words.extend(flags.iter().map(String::as_str));
+                node(&words, &environment)
+            })
+            .collect();
+        let ended: Vec<Ended> = runs.into_iter().map(Run::end).collect();
+        for task in &ended {
+            assert_eq!(task.code(), 0, "{name}: {}", task.talk);
+            let words = format!("of 2 tasks, as {name} says");
+            assert!(task.talk.contains(&words), "{words}: {}", task.talk);
+        }
+        assert_eq!(ended[0].json()["global_steps"], 6, "{name}");
+        assert_eq!(ended[0].json()["workers"].as_array().unwrap().len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn descriptions_that_contradict_each_other_are_an_error_that_says_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.toml");
+    std::fs::write(&file, "workers = [\"127.0.0.1:7001\", \"127.0.0.1:7002\"]\n").unwrap();
+    let given = ["--epochs", "1", "--cluster", file.to_str().unwrap(), "--task", "worker/1"];
+    let config = |ports: &[u16]| ("TF_CONFIG", workers(ports, "worker", 1));
+    let rank = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+        .into_iter()
+        .zip(["0", "2", "127.0.0.1", "7001"].map(str::to_owned));
+    for (flags, environment, words) in [
+        (
+            &given[..],
+            vec![config(&[7001, 7003])],
+            "cluster file and TF_CONFIG contradict each other: worker/1 is at 127.0.0.1:7002 and at 127.0.0.1:7003",
+        ),
+        (
+            &given[..2],
+            std::iter::once(config(&[7001, 7002])).chain(rank).collect(),
+            "TF_CONFIG and torchrun contradict each other: this process is worker/1 and rank 0",
+        ),
+    ] {
+        let ended = node(flags, &environment).end();
+        assert_eq!(ended.code(), 1, "{}", ended.talk);
+        assert!(ended.talk.contains(words), "{words}: {}", ended.talk);
+        assert!(ended.talk.contains("hint: the first would win"), "{}", ended.talk);
+    }
+}
+
+/// Ends, and is waited for by nobody: TensorFlow's descriptions do not list it.
+#[test]
+fn an_evaluator_that_is_not_listed_may_come_while_the_others_train() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(&folder, "key");
+    for strategy in ["multi-worker", "ps-async"] {
+        let ports = ports(3);
+        let servers = format!("\"ps\":[\"127.0.0.1:{}\"],\"worker\"", ports[2]);
+        let start = |role: &str, index: usize, data: &str| {
+            let mut config = workers(&ports[..2], role, index);
+            if strategy == "ps-async" {
+                config = config.replacen("\"worker\"", &servers, 1);
+            }
+            let more = ["--strategy", strategy, "--steps", "1000000", "--eval-every", "100"];
+            let mut flags = [FLAGS, &more].concat();
+            // It is told from the others by how many examples it scores.
+            flags.iter_mut().filter(|flag| **flag == DIGITS).for_each(|flag| *flag = data);
+            let environment = [("TF_CONFIG", config), ("PACELINE_KEY_FILE", key.clone())];
+            node_in(tempfile::tempdir().unwrap(), &flags, &environment)
+        };
+        let chief = start("worker", 0, DIGITS);
+        let mut others = vec![start("worker", 1, DIGITS)];
+        if strategy == "ps-async" {
+            others.push(start("ps", 0, DIGITS));
+        }
+        let run = chief.folder();
+        let scored = |examples: u64| {
+            let all = events(&run, "evaluation");
+            all.iter().any(|event| event["data"]["examples"] == examples)
+        };
+        wait_for("the workers to score", || scored(100));
+        others.push(start("evaluator", 0, "generated:digits?examples=300"));
+        wait_for("the evaluator to score", || scored(50));
+        signal(chief.child.id(), "-INT");
+        let chief = chief.end();
+        assert!(chief.talk.contains("evaluator/0 joined at 127.0.0.1:"), "{}", chief.talk);
+        let ended: Vec<Ended> = others.into_iter().map(Run::end).collect();
+        for task in &ended {
+            assert_eq!(task.code(), 0, "{strategy}: {}", task.talk);
+        }
+        assert_eq!(ended.last().unwrap().json()["task"], "evaluator/0", "{strategy}");
+        let summary: serde_json::Value = chief.json();
+        assert_eq!(summary["status"], "cancelled", "{strategy}: {summary}");
+    }
+}
+
+#[test]
+fn a_flag_makes_the_run_wait_for_an_evaluator_that_is_not_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ports, key) = (ports(2), key(&folder, "key"));
+    let start = |role: &str, index: usize| {
+        let config = workers(&ports, role, index);
+        let flags =
+            ["--strategy", "multi-worker", "--evaluator", "--steps", "60", "--eval-every", "20"];
+        node(&flags, &[("TF_CONFIG", config), ("PACELINE_KEY_FILE", key.clone())])
+    };
+    let (mut chief, other) = (start("worker", 0), start("worker", 1));
+    waits_for(&mut chief, "evaluator/0");
+    let ended = [chief, other, start("evaluator", 0)].map(Run::end);
+    for task in &ended {
+        assert_eq!(task.code(), 0, "{}", task.talk);
+        assert!(task.talk.contains("of 3 tasks, as TF_CONFIG says"), "{}", task.talk);
+    }
+    let summary = ended[0].json();
+    assert!(summary["final"]["test_loss"].as_f64().is_some(), "{summary}");
+}
+
+/// What is listened on is not what the others dial.
+#[test]
+fn the_address_that_the_cluster_names_stays_whatever_a_task_listens_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key(&folder, "key");
+    for listed in [true, false] {
+        let ports = ports(2);
+        let runs: Vec<Run> = [0, 1]
+            .iter()
+            .map(|index| {
+                let bind = format!("0.0.0.0:{}", ports[*index]);
+                let mut environment = rank(*index as u32, ports[0], &key);
+                if listed {
+                    environment = vec![environment.pop().unwrap()];
+                    environment.push(("TF_CONFIG", workers(&ports, "worker", *index)));
+                }
+                node(&["--strategy", "multi-worker", "--steps", "6", "--bind", &bind], &environment)
+            })
+            .collect();
+        let ended: Vec<Ended> = runs.into_iter().map(Run::end).collect();
+        for task in &ended {
+            assert_eq!(task.code(), 0, "listed {listed}: {}", task.talk);
+        }
+        let words = format!("worker/1 joined at 127.0.0.1:{}", ports[1]);
+        assert!(ended[0].talk.contains(&words), "listed {listed}, {words}: {}", ended[0].talk);
+    }
+}
+
 #[test]
 fn a_task_that_never_starts_is_named_with_its_address_and_worth_retrying() {
     let folder = tempfile::tempdir().unwrap();
-    let (ports, key) = (ports(3), key(&folder).display().to_string());
-    let flags = ["--strategy", "ps-async", "--epochs", "3", "--join-timeout", "4"];
+    let (ports, key) = (ports(3), key(&folder, "key"));
+    let flags = ["--strategy", "ps-async", "--epochs", "3", "--join-timeout", "6"];
     let config = tf_config(&ports, "chief", 0);
     let ended = node(&flags, &[("TF_CONFIG", config), ("PACELINE_KEY_FILE", key)]).end();
     assert_eq!(ended.code(), 75, "{}", ended.talk);
@@ -131,19 +334,30 @@ fn a_task_that_never_starts_is_named_with_its_address_and_worth_retrying() {
 }
 
 #[test]
+fn a_chief_that_never_starts_is_named_with_its_address_and_worth_retrying() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ports, key) = (ports(2), key(&folder, "key"));
+    let flags = ["--strategy", "multi-worker", "--epochs", "3", "--join-timeout", "2"];
+    let config = workers(&ports, "worker", 1);
+    let ended = node(&flags, &[("TF_CONFIG", config), ("PACELINE_KEY_FILE", key)]).end();
+    assert_eq!(ended.code(), 75, "{}", ended.talk);
+    let missing = format!("worker/0 at 127.0.0.1:{} could not be joined within 2 s", ports[0]);
+    assert!(ended.talk.contains(&missing), "{missing}: {}", ended.talk);
+}
+
+#[test]
 fn different_settings_are_refused_and_both_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (ports, key) = (ports(2), key(&folder).display().to_string());
-    let start = |index: usize, epochs: &str| {
-        let config = format!(
-            r#"{{"cluster":{{"worker":["127.0.0.1:{}","127.0.0.1:{}"]}},"task":{{"type":"worker","index":{index}}}}}"#,
-            ports[0], ports[1]
-        );
-        let flags = ["--strategy", "multi-worker", "--join-timeout", "4", "--epochs", epochs];
+    let (ports, key) = (ports(2), key(&folder, "key"));
+    let start = |index: usize, epochs: &str, patience: &str| {
+        let config = workers(&ports, "worker", index);
+        let flags = ["--strategy", "multi-worker", "--join-timeout", patience, "--epochs", epochs];
         node(&flags, &[("TF_CONFIG", config), ("PACELINE_KEY_FILE", key.clone())])
     };
-    let (chief, other) = (start(0, "3"), start(1, "5"));
-    let (chief, other) = (chief.end(), other.end());
+    // The chief's patience decides how long this takes, so the other is there before it.
+    let mut other = start(1, "5", "60");
+    waits_for(&mut other, "worker/0");
+    let (chief, other) = (start(0, "3", "4").end(), other.end());
     assert_eq!(other.code(), 1, "{}", other.talk);
     let both = "\"epochs\":3.0";
     assert!(other.talk.contains(both) && other.talk.contains("\"epochs\":5.0"), "{}", other.talk);
@@ -163,15 +377,17 @@ fn rank(rank: u32, port: u16, key: &str) -> Vec<(&'static str, String)> {
 }
 
 #[test]
+#[cfg(debug_assertions)] // a program that was built for use cannot pretend
 fn another_version_of_the_program_is_refused_and_both_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (port, key) = (ports(1)[0], key(&folder).display().to_string());
-    let flags = ["--strategy", "multi-worker", "--epochs", "2", "--join-timeout", "4"];
-    let chief = node(&flags, &rank(0, port, &key));
+    let (port, key) = (ports(1)[0], key(&folder, "key"));
+    let flags =
+        |patience| ["--strategy", "multi-worker", "--epochs", "2", "--join-timeout", patience];
     let mut pretender = rank(1, port, &key);
     pretender.push(("PACELINE_PRETEND_VERSION", "99.1.7".to_owned()));
-    let other = node(&flags, &pretender).end();
-    let chief = chief.end();
+    let mut other = node(&flags("60"), &pretender);
+    waits_for(&mut other, "worker/0");
+    let (chief, other) = (node(&flags("4"), &rank(0, port, &key)).end(), other.end());
     let own = env!("CARGO_PKG_VERSION");
     assert_eq!(other.code(), 1, "{}", other.talk);
     assert!(other.talk.contains("99.1.7") && other.talk.contains(own), "{}", other.talk);
@@ -184,7 +400,7 @@ fn another_version_of_the_program_is_refused_and_both_are_named() {
 #[test]
 fn tasks_of_a_cluster_resume_where_their_checkpoint_was() {
     let folder = tempfile::tempdir().unwrap();
-    let key = key(&folder).display().to_string();
+    let key = key(&folder, "key");
     for strategy in ["multi-worker", "ps-async"] {
         let servers = if strategy == "ps-async" { &["--ps", "1"][..] } else { &[] };
         let world = if strategy == "ps-async" { "3" } else { "2" };
@@ -225,12 +441,18 @@ fn without_key_or_cluster_the_hint_says_what_to_do() {
     let keyless = node(&["--epochs", "1"], &[("TF_CONFIG", config)]).end();
     assert_eq!(keyless.code(), 2, "{}", keyless.talk);
     assert!(keyless.talk.contains("paceline key new"), "{}", keyless.talk);
+    // It can be done without, and is said aloud.
+    let config = workers(&ports(1), "worker", 0);
+    let flags = ["--strategy", "multi-worker", "--steps", "2", "--insecure"];
+    let open = node(&flags, &[("TF_CONFIG", config)]).end();
+    assert_eq!(open.code(), 0, "{}", open.talk);
+    assert!(open.talk.contains("warning: --insecure: anybody on the network"), "{}", open.talk);
 }
 
 #[test]
 fn a_socket_that_was_promised_and_does_not_listen_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let key = key(&folder).display().to_string();
+    let key = key(&folder, "key");
     for promised in ["nonsense", "0", "987654"] {
         let mut environment = rank(0, ports(1)[0], &key);
         environment.push(("PACELINE_LISTEN_FD", promised.to_owned()));
@@ -239,26 +461,4 @@ fn a_socket_that_was_promised_and_does_not_listen_is_an_error() {
         assert_eq!(ended.code(), 1, "{promised}: {}", ended.talk);
         assert!(ended.talk.contains(&format!("PACELINE_LISTEN_FD={promised}")), "{}", ended.talk);
     }
-}
-
-#[test]
-fn check_names_a_broken_description_and_loopback_among_hosts() {
-    let check = |config: &str| {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-        command.args(["check", "--json", "--join-timeout", "1"]);
-        command.env("TF_CONFIG", config).env("PACELINE_KEY_FILE", key(&folder));
-        spawn(command, folder).end()
-    };
-    let broken = check("{\"cluster\":");
-    assert_eq!(broken.code(), 1, "{}", broken.talk);
-    assert!(broken.json().to_string().contains("not valid JSON"), "{}", broken.stdout);
-    let port = ports(1)[0];
-    let mixed = check(&format!(
-        r#"{{"cluster":{{"worker":["127.0.0.1:{port}","192.0.2.1:7000"]}},"task":{{"type":"worker","index":0}}}}"#
-    ));
-    assert_eq!(mixed.code(), 1, "{}", mixed.talk);
-    let text = mixed.json().to_string();
-    assert!(text.contains("loopback address in a cluster of several hosts"), "{text}");
-    assert!(text.contains("worker/1 at 192.0.2.1:7000"), "{text}");
 }

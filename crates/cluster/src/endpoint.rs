@@ -94,6 +94,8 @@ pub type Notify = Arc<dyn Fn(&Notice) + Send + Sync>;
 pub struct Endpoint {
     shared: Arc<Shared>,
     address: SocketAddr,
+    /// Where others reach it, if not where it listens.
+    known_as: Option<String>,
     listener: Arc<TcpListener>,
     thread: Option<JoinHandle<()>>,
 }
@@ -152,7 +154,21 @@ impl Endpoint {
             .name(String::from("door"))
             .spawn(move || listen(&door, &inside))
             .map_err(failed)?;
-        Ok(Self { shared, address: local, listener, thread: Some(thread) })
+        Ok(Self { shared, address: local, known_as: None, listener, thread: Some(thread) })
+    }
+
+    /// Others reach it at another address than it listens on: it listens on all interfaces, or is behind a translation of
+    /// addresses.
+    #[must_use]
+    pub fn known_as(mut self, address: String) -> Self {
+        self.known_as = Some(address);
+        self
+    }
+
+    /// Where others reach it.
+    #[must_use]
+    pub fn public_address(&self) -> String {
+        self.known_as.clone().unwrap_or_else(|| self.address.to_string())
     }
 
     /// Where it listens.

@@ -1,6 +1,7 @@
 //! Connections that have not proved themselves: how many there may be, and what is said about them.
 
 use crate::endpoint::Notify;
+use crate::error::Refusal;
 use crate::handshake::ShakeError;
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Notice {
     pub from: SocketAddr,
     /// Why.
     pub reason: String,
+    /// What does not go together, if it came as a task.
+    pub refusal: Option<Refusal>,
     /// The same since the last notice of it, this one included.
     pub times: u64,
 }
@@ -127,7 +130,11 @@ impl Strangers {
             }
         };
         drop(inside);
-        (self.notify)(&Notice { from, reason, times });
+        let refusal = match error {
+            ShakeError::Refused(refusal) if !crowded => Some(refusal.clone()),
+            _ => None,
+        };
+        (self.notify)(&Notice { from, reason, refusal, times });
     }
 }
 

@@ -40,8 +40,7 @@ impl Worker<'_> {
         let moment = self.moment(course.step, course);
         let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
         course.end_stretch();
-        // Whether the evaluator lives is the chief's business: here all workers must decide alike.
-        let elsewhere = self.prepared.plan.spec.evaluator;
+        let elsewhere = self.is_scored_elsewhere()?;
         if elsewhere || self.evaluator.is_some() {
             self.exchange.complete(&mut self.params)?;
         }
@@ -148,6 +147,20 @@ impl Worker<'_> {
             }
         }
         Ok(reached)
+    }
+
+    /// Whether a task of its own scores the model: where one was asked for always, even while it is away and the chief does its work.
+    /// One that the cluster does not list may come and go, and only the chief knows: all workers must learn it, since
+    /// all of them score together or none does.
+    fn is_scored_elsewhere(&mut self) -> Result<bool, TrainError> {
+        if self.prepared.plan.spec.evaluator {
+            return Ok(true);
+        }
+        let Some(crew) = &mut self.crew else { return Ok(false) };
+        let there = self.chief.is_some() && crew.has_evaluator();
+        let mut told = [f64::from(u8::from(there))];
+        self.exchange.sum(&mut told)?;
+        Ok(told[0] > 0.0)
     }
 
     /// Hands weights to the evaluator, where there is one. The last ones wait for it to have time.

@@ -6,16 +6,15 @@
 
 use super::{
     check_network::{Report, measure},
-    node_place::{ClusterArgs, Place, described, place, resolve},
-    train_report::missing,
+    node_place::{ClusterArgs, Extra, Place, at, described, key, resolve},
 };
 use crate::{
-    failure::Exit,
+    failure::{Exit, Failure},
     terminal::{Table, Terminal},
 };
 use paceline_cluster::{
-    Endpoint, Members, TaskId,
-    session::{Notice, OnLoss, Row, Rules, Session, SessionError, Settings, Watcher},
+    Cluster, LinkError, Members, Refusal, TaskId, endpoint,
+    session::{Notice, OnLoss, Row, Rules, Session, SessionError, Settings, Watcher, chief_of},
 };
 use paceline_runs::Machine;
 use serde::Serialize;
@@ -37,6 +36,9 @@ pub struct Args {
     /// Tasks that hold the weights, of a cluster that only counts ranks
     #[arg(long, value_name = "SERVERS", default_value_t = 0, help_heading = "Cluster")]
     ps: usize,
+    /// There is an evaluator that the cluster does not list; of a cluster that only counts ranks, the last is it
+    #[arg(long, help_heading = "Cluster")]
+    evaluator: bool,
     /// Seconds to wait for the other hosts' checks
     #[arg(long, value_name = "SECONDS", default_value_t = 15, help_heading = "Cluster")]
     join_timeout: u64,
@@ -52,11 +54,17 @@ struct Finding {
     change: Option<String>,
 }
 
-/// What the others said when they joined.
+/// What was heard of the others.
 #[derive(Default)]
 struct Heard {
     rows: Mutex<Vec<Row>>,
-    refused: Mutex<Vec<String>>,
+    refused: Mutex<Vec<Finding>>,
+}
+
+impl Heard {
+    fn refuse(&self, finding: Finding) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(finding);
+    }
 }
 
 impl Watcher for Heard {
@@ -66,54 +74,40 @@ impl Watcher for Heard {
 
     fn noticed(&self, notice: &Notice) {
         if let Notice::Refused { task, reason } = notice {
-            let text = format!("{task}: {reason}");
-            self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+            self.refuse(wrong("tasks", format!("{task}: {reason}"), DIFFERENT_TASKS));
         }
+    }
+}
+
+const DIFFERENT_TASKS: &str = "describe the same tasks on every host, and start each of them once";
+const TOGETHER: &str =
+    "run `paceline check` on every host at the same time, and open the ports between them";
+
+/// Two hosts do not go together.
+fn apart(found: String, refusal: &Refusal) -> Finding {
+    match refusal {
+        Refusal::Key => wrong(
+            "key",
+            found,
+            "copy one key to every host; `paceline key check` shows which one a host has",
+        ),
+        Refusal::Version { .. } => {
+            wrong("version", found, "install the same version of the program on every host")
+        }
+        Refusal::Security => wrong("encryption", found, "give --insecure on every host or on none"),
+        _ => wrong("tasks", found, DIFFERENT_TASKS),
     }
 }
 
 /// Examines the cluster.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
+    args.cluster.warn(terminal);
     let mut findings = Vec::new();
     let mut network = Report::default();
     let mut tasks = Vec::new();
-    match described(&args.cluster) {
-        Ok(cluster) => {
-            let count = cluster.tasks().len();
-            good(
-                &mut findings,
-                "description",
-                format!(
-                    "{}: this process is {}, one of {count} tasks",
-                    cluster.origin, cluster.own
-                ),
-            );
-            if let Members::Listed(addresses) = &cluster.members {
-                names(
-                    addresses.iter().map(|(task, address)| (*task, address.as_str())),
-                    &mut findings,
-                );
-            }
-            match place(&args.cluster, args.ps) {
-                Ok(place) => {
-                    good(&mut findings, "key", format!("fingerprint {}", place.key.fingerprint()));
-                    meet(args, &place, cancel, &mut findings, &mut tasks, &mut network);
-                }
-                Err(error) => bad(
-                    &mut findings,
-                    "key",
-                    format!("{error:#}"),
-                    "make a key with `paceline key new`, copy it to every host, readable by you alone",
-                ),
-            }
-        }
-        Err(error) => bad(
-            &mut findings,
-            "description",
-            format!("{error:#}"),
-            "correct the description; `paceline node --help` lists the conventions",
-        ),
+    if let Some(place) = alone(args, &mut findings) {
+        meet(args, &place, cancel, &mut findings, &mut tasks, &mut network);
     }
     let ok = findings.iter().all(|finding| finding.ok);
     show(terminal, &findings, &tasks, &network)?;
@@ -123,48 +117,109 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
 
+/// What this host can see by itself; the place to meet the others from, where there is one.
+fn alone(args: &Args, findings: &mut Vec<Finding>) -> Option<Place> {
+    let cluster = match described(&args.cluster) {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            let usual = "correct the description; `paceline node --help` lists the conventions";
+            findings.push(failed("description", &error, usual));
+            return None;
+        }
+    };
+    let count = cluster.tasks().len();
+    good(
+        findings,
+        "description",
+        format!("{}: this process is {}, one of {count} tasks", cluster.origin, cluster.own),
+    );
+    let resolved = names(&cluster, findings);
+    let key = match key(&args.cluster) {
+        Ok(key) => {
+            good(findings, "key", format!("fingerprint {}", key.fingerprint()));
+            Some(key)
+        }
+        Err(error) => {
+            let usual =
+                "make a key with `paceline key new`, copy it to every host, readable by you alone";
+            findings.push(failed("key", &error, usual));
+            None
+        }
+    };
+    // Without the place where all meet there is nothing to try.
+    let key = key.filter(|_| resolved)?;
+    let extra = Extra { servers: args.ps, evaluator: args.evaluator };
+    match at(&args.cluster, cluster, extra, || Ok(key)) {
+        Ok(place) => Some(place),
+        Err(error) => {
+            findings.push(failed("tasks", &error, "correct the description of the cluster"));
+            None
+        }
+    }
+}
+
 fn good(findings: &mut Vec<Finding>, check: &'static str, found: String) {
     findings.push(Finding { check, ok: true, found, change: None });
 }
 
-fn bad(findings: &mut Vec<Finding>, check: &'static str, found: String, change: impl Into<String>) {
-    findings.push(Finding { check, ok: false, found, change: Some(change.into()) });
+fn wrong(check: &'static str, found: String, change: impl Into<String>) -> Finding {
+    Finding { check, ok: false, found, change: Some(change.into()) }
 }
 
-/// Whether all names resolve, and to addresses that other hosts can reach.
-fn names<'a>(addresses: impl Iterator<Item = (TaskId, &'a str)>, findings: &mut Vec<Finding>) {
-    let (mut loopback, mut reachable, mut hosts) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let mut unresolved = false;
-    for (task, address) in addresses {
-        match resolve(address) {
-            None => {
-                unresolved = true;
-                bad(
-                    findings,
+/// An error with its own hint as the change, where it has one.
+fn failed(check: &'static str, error: &anyhow::Error, usual: &str) -> Finding {
+    let hint = error.downcast_ref::<Failure>().and_then(|failure| failure.hint.clone());
+    wrong(check, format!("{error:#}"), hint.unwrap_or_else(|| usual.to_owned()))
+}
+
+/// Whether all names resolve, and to addresses that other hosts can reach. Says whether the one does at which all meet.
+fn names(cluster: &Cluster, findings: &mut Vec<Finding>) -> bool {
+    let addresses = match &cluster.members {
+        Members::Listed(addresses) => addresses,
+        Members::Rendezvous { coordinator, .. } => {
+            let found = resolve(coordinator).is_some();
+            if found {
+                good(findings, "names", format!("all meet at `{coordinator}`, which resolves"));
+            } else {
+                findings.push(wrong(
                     "names",
-                    format!("{task}: `{address}` does not resolve on this host"),
-                    format!("correct the name of {task}, or add it to DNS or /etc/hosts"),
-                );
+                    format!("all meet at `{coordinator}`, which does not resolve on this host"),
+                    "correct the name of the first rank's host, or add it to DNS or /etc/hosts",
+                ));
             }
-            Some(found) => {
-                let ip: IpAddr = found.ip();
-                hosts.insert(ip);
-                let list = if ip.is_loopback() { &mut loopback } else { &mut reachable };
-                list.push(format!("{task} at {address}"));
-            }
+            return found;
         }
+    };
+    let chief = chief_of(addresses.keys().copied());
+    let (mut loopback, mut reachable, mut hosts) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut unresolved = Vec::new();
+    for (task, address) in addresses {
+        let Some(found) = resolve(address) else {
+            unresolved.push(*task);
+            findings.push(wrong(
+                "names",
+                format!("{task}: `{address}` does not resolve on this host"),
+                format!("correct the name of {task}, or add it to DNS or /etc/hosts"),
+            ));
+            continue;
+        };
+        let ip: IpAddr = found.ip();
+        hosts.insert(ip);
+        let list = if ip.is_loopback() { &mut loopback } else { &mut reachable };
+        list.push(format!("{task} at {address}"));
     }
-    if !unresolved {
-        good(findings, "names", format!("all resolve, to {} hosts", hosts.len()));
+    if unresolved.is_empty() {
+        let plural = if hosts.len() == 1 { "host" } else { "hosts" };
+        good(findings, "names", format!("all resolve, to {} {plural}", hosts.len()));
     }
     if !loopback.is_empty() && !reachable.is_empty() {
-        bad(
-            findings,
+        findings.push(wrong(
             "addresses",
             format!("{}: a loopback address in a cluster of several hosts", loopback.join(", ")),
             "give every task the address that the other hosts reach it by",
-        );
+        ));
     }
+    !unresolved.contains(&chief)
 }
 
 /// What a task looks like to the others.
@@ -184,19 +239,26 @@ fn meet(
     tasks: &mut Vec<Seen>,
     network: &mut Report,
 ) {
-    let endpoint = match Endpoint::bind(place.identity(), &place.bind) {
+    let heard = Arc::new(Heard::default());
+    let others = Arc::clone(&heard);
+    let strangers: endpoint::Notify = Arc::new(move |notice| {
+        // Whoever does not come as a task is no finding: the chief itself looks who listens.
+        if let Some(refusal) = &notice.refusal {
+            others.refuse(apart(format!("from {}: {refusal}", notice.from.ip()), refusal));
+        }
+    });
+    let endpoint = match place.listen(strangers) {
         Ok(endpoint) => endpoint,
         Err(error) => {
-            return bad(
-                findings,
+            findings.push(wrong(
                 "port",
-                error.to_string(),
+                format!("{error:#}"),
                 "end what listens there, choose another port, or listen elsewhere with --bind",
-            );
+            ));
+            return;
         }
     };
     good(findings, "port", format!("listening on {}", endpoint.address()));
-    let heard = Arc::new(Heard::default());
     let settings = Settings {
         me: place.own,
         tasks: place.tasks.clone(),
@@ -216,14 +278,7 @@ fn meet(
     let outcome = Session::start(Arc::new(endpoint), &settings, watcher)
         .and_then(|session| measure(&session));
     let rows = heard.rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for text in &*heard.refused.lock().unwrap_or_else(PoisonError::into_inner) {
-        bad(
-            findings,
-            "tasks",
-            text.clone(),
-            "start the same version with the same settings everywhere",
-        );
-    }
+    findings.append(&mut heard.refused.lock().unwrap_or_else(PoisonError::into_inner));
     tasks.extend(rows.iter().map(|row| Seen {
         task: row.task,
         address: row.address.clone(),
@@ -236,20 +291,23 @@ fn meet(
             clocks(&rows, findings);
             *network = measured;
         }
-        Err(error) => {
-            let lines = missing(&rows).0;
-            let found = if lines.is_empty() { error.to_string() } else { lines.join("; ") };
-            let change = match &error {
-                SessionError::NoChief { .. } | SessionError::NotStarted { .. } => {
-                    "run `paceline check` on every host at the same time, and open the ports between them"
-                }
-                SessionError::Link(_) | SessionError::Refused { .. } => {
-                    "use the same key and the same version of the program on every host"
-                }
-                _ => "run `paceline check` again on every host",
-            };
-            bad(findings, "tasks", found, change);
-        }
+        Err(error) => findings.push(not_met(&error)),
+    }
+}
+
+/// Why the tasks did not meet.
+fn not_met(error: &SessionError) -> Finding {
+    let found = error.to_string();
+    match error {
+        SessionError::Link(link) => match &**link {
+            LinkError::Refused { reason, .. } => apart(found, reason),
+            _ => wrong("network", found, TOGETHER),
+        },
+        SessionError::NoChief { .. }
+        | SessionError::NotStarted { .. }
+        | SessionError::Failed { .. } => wrong("tasks", found, TOGETHER),
+        SessionError::Refused { .. } => wrong("tasks", found, DIFFERENT_TASKS),
+        _ => wrong("tasks", found, "run `paceline check` again on every host"),
     }
 }
 
@@ -257,12 +315,11 @@ fn clocks(rows: &[Row], findings: &mut Vec<Finding>) {
     let offsets = rows.iter().filter_map(|row| Some((row.task, row.offset?.seconds)));
     let worst = offsets.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
     match worst {
-        Some((task, seconds)) if seconds.abs() > CLOCKS => bad(
-            findings,
+        Some((task, seconds)) if seconds.abs() > CLOCKS => findings.push(wrong(
             "clocks",
             format!("the clock of {task} is {seconds:+.2} s off the chief's"),
             format!("run an NTP client on the host of {task}"),
-        ),
+        )),
         Some((_, seconds)) => {
             good(
                 findings,

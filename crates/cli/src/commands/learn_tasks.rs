@@ -11,7 +11,7 @@ use super::{
     train_report::{Report as Word, Reporter, Work},
 };
 use crate::{
-    failure::{Exit, FailureExt, usage},
+    failure::{Exit, usage},
     terminal::Terminal,
 };
 use anyhow::Context;
@@ -157,8 +157,7 @@ impl Learning {
         let heard = talk.clone();
         let strangers: paceline_cluster::endpoint::Notify =
             Arc::new(move |notice| heard.warn(&notice.to_string()));
-        let endpoint = Endpoint::bind_with(place.identity(), &place.bind, strangers)
-            .hint("--bind HOST:PORT listens elsewhere")?;
+        let endpoint = place.listen(strangers)?;
         let part = RowsPart {
             own: place.own,
             tasks: &place.tasks,
@@ -286,7 +285,7 @@ impl RowsPart<'_> {
         });
         let gatherer = Gatherer { onlooker, loads: Arc::clone(&loads), chiefs };
         let inbox = Inbox::new(Box::new(Words(gatherer)));
-        let address = endpoint.address().to_string();
+        let address = endpoint.public_address();
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {

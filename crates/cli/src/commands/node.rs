@@ -4,7 +4,7 @@ use super::{
     learn_tasks::{self, RowsPart},
     node_load::conclude,
     node_part::{Part, Talk},
-    node_place::{ClusterArgs, Place, place, program_version},
+    node_place::{ClusterArgs, Extra, Place, place, program_version},
     staging::Staging,
     train,
     train_flags::Flags,
@@ -12,7 +12,7 @@ use super::{
     train_show::{Watcher, explain},
 };
 use crate::{
-    failure::{Exit, Failure, FailureExt},
+    failure::{Exit, Failure},
     terminal::Terminal,
 };
 use anyhow::Context;
@@ -62,7 +62,8 @@ fn described(
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     if learn_tasks::are_rows(flags) {
-        let place = placed(args, flags.ps.unwrap_or(0), terminal)?;
+        let extra = Extra { servers: flags.ps.unwrap_or(0), evaluator: false };
+        let place = placed(args, extra, terminal)?;
         return learn_tasks::at(&place, flags)?.take_part(&place, flags, &cancel, terminal);
     }
     let (mut spec, start) = match &flags.resume {
@@ -71,20 +72,15 @@ fn described(
     };
     // A run that goes on has the servers it had.
     let before = if flags.resume.is_some() { spec.servers } else { 0 };
-    let place = placed(args, flags.ps.unwrap_or(before), terminal)?;
+    let extra = Extra { servers: flags.ps.unwrap_or(before), evaluator: flags.evaluator };
+    let place = placed(args, extra, terminal)?;
     place.fit(flags, &mut spec)?;
     let parts = train::open(&spec, terminal)?;
     paceline_trainer::check(&spec, &parts).map_err(explain)?;
     let talk = Talk::default();
     let heard = talk.clone();
     let strangers: endpoint::Notify = Arc::new(move |notice| heard.warn(&notice.to_string()));
-    let inherited = endpoint::inherited()
-        .context("cannot take over the socket of whoever started this task")?;
-    let endpoint = match inherited {
-        Some(listener) => Endpoint::listening(place.identity(), listener, strangers)?,
-        None => Endpoint::bind_with(place.identity(), &place.bind, strangers)
-            .hint("--bind HOST:PORT listens elsewhere")?,
-    };
+    let endpoint = place.listen(strangers)?;
     let watcher = Watcher::new(terminal, None);
     let part = Part {
         own: place.own,
@@ -131,12 +127,10 @@ fn described(
 }
 
 /// Which task of which cluster this process is, said aloud.
-fn placed(args: &Args, servers: usize, terminal: &Terminal) -> anyhow::Result<Place> {
-    let place = place(&args.cluster, servers)?;
+fn placed(args: &Args, extra: Extra, terminal: &Terminal) -> anyhow::Result<Place> {
+    let place = place(&args.cluster, extra)?;
     terminal.note(place.words());
-    if args.cluster.insecure {
-        terminal.warn("--insecure: anybody on the network can read this run and take part in it");
-    }
+    args.cluster.warn(terminal);
     Ok(place)
 }
 

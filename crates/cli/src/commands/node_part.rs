@@ -97,7 +97,7 @@ impl Part<'_> {
             _ => None,
         };
         let inbox = Inbox::new(Box::new(Gatherer { onlooker, loads: Arc::clone(&loads), chiefs }));
-        let address = endpoint.address().to_string();
+        let address = endpoint.public_address();
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {

@@ -1,12 +1,15 @@
 //! Which cluster this process belongs to, which task it is, and how it meets the others.
 
 use super::train_flags::Flags;
-use crate::failure::{FailureExt, usage};
+use crate::{
+    failure::{FailureExt, usage},
+    terminal::Terminal,
+};
 use anyhow::Context;
 use paceline_cluster::{
-    Cluster, ClusterKey, Identity, Members, Role, Security, TaskId,
+    Cluster, ClusterKey, Endpoint, Identity, Members, Role, Security, SpecError, TaskId, endpoint,
     session::chief_of,
-    spec::{from_environment, from_toml},
+    spec::{from_toml, strongest},
 };
 use paceline_trainer::RunSpec;
 use std::{
@@ -50,6 +53,8 @@ pub(super) struct Place {
     pub(super) chief_address: String,
     /// Where to listen.
     pub(super) bind: String,
+    /// Where the others look for this task, if not there.
+    known_as: Option<String>,
     /// Whether connections are encrypted.
     pub(super) security: Security,
     /// What all tasks hold.
@@ -58,94 +63,133 @@ pub(super) struct Place {
     shared_memory: bool,
 }
 
+/// Tasks that the command line adds to what describes the cluster.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extra {
+    /// Of a cluster that only counts ranks, so many hold weights.
+    pub(super) servers: usize,
+    /// Somebody scores the model: of ranks the last one; beside a list of tasks one more, if none is listed.
+    pub(super) evaluator: bool,
+}
+
 /// The cluster as described, before anything is looked up.
 pub(super) fn described(args: &ClusterArgs) -> anyhow::Result<Cluster> {
     let environment = |name: &str| std::env::var(name).ok();
-    match (&args.cluster, args.task) {
+    let given = match (&args.cluster, args.task) {
         (Some(path), Some(task)) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read cluster file `{}`", path.display()))?;
-            Ok(from_toml(&text, task).with_context(|| format!("`{}`", path.display()))?)
+            Some(from_toml(&text, task).with_context(|| format!("`{}`", path.display()))?)
         }
-        _ => from_environment(&environment)?.ok_or_else(|| {
-            usage(
-                "nothing describes the cluster",
-                "set TF_CONFIG or CLUSTER_SPEC, start through torchrun, mpirun or srun, or give --cluster FILE --task TASK; `paceline train` needs none of it on one machine",
-            )
-        }),
+        _ => None,
+    };
+    let found = strongest(given, &environment);
+    let found = match found {
+        Err(error @ SpecError::Contradiction { .. }) => Err(error)
+            .hint("the first would win: unset the variables of the one that is wrong, or leave out --cluster"),
+        found => Ok(found?),
+    };
+    found?.ok_or_else(|| {
+        usage(
+            "nothing describes the cluster",
+            "set TF_CONFIG or CLUSTER_SPEC, start through torchrun, mpirun or srun, or give --cluster FILE --task TASK; `paceline train` needs none of it on one machine",
+        )
+    })
+}
+
+/// The key that all tasks hold.
+pub(super) fn key(args: &ClusterArgs) -> anyhow::Result<ClusterKey> {
+    match &args.key {
+        Some(path) => ClusterKey::load(path).hint(
+            "`paceline key new FILE` makes a key; copy it to every host, readable by you alone",
+        ),
+        None if args.insecure => Ok(ClusterKey::public()),
+        None => Err(usage(
+            "no cluster key: tasks prove to each other that they belong together",
+            "make one with `paceline key new cluster.key`, copy it to every host, and give --key FILE or PACELINE_KEY_FILE",
+        )),
     }
 }
 
-/// Where this process belongs; of a cluster that only counts ranks, the last `servers` hold weights.
-pub(super) fn place(args: &ClusterArgs, servers: usize) -> anyhow::Result<Place> {
+/// Where this process belongs.
+pub(super) fn place(args: &ClusterArgs, extra: Extra) -> anyhow::Result<Place> {
     let cluster = described(args)?;
+    at(args, cluster, extra, || key(args))
+}
+
+/// Where this process belongs in that cluster.
+pub(super) fn at(
+    args: &ClusterArgs,
+    cluster: Cluster,
+    extra: Extra,
+    key: impl FnOnce() -> anyhow::Result<ClusterKey>,
+) -> anyhow::Result<Place> {
     let (own, tasks, chief_address) = match &cluster.members {
         Members::Listed(addresses) => {
             let chief = chief_of(addresses.keys().copied());
             let address = addresses.get(&chief).cloned();
             let address = address
                 .with_context(|| format!("{}: there is no {chief} to meet at", cluster.origin))?;
-            (cluster.own, addresses.clone(), address)
+            let mut tasks = addresses.clone();
+            if extra.evaluator && !tasks.keys().any(|task| task.role == Role::Evaluator) {
+                tasks.insert(TaskId::new(Role::Evaluator, 0), String::new());
+            }
+            (cluster.own, tasks, address)
         }
         Members::Rendezvous { workers, coordinator } => {
-            let servers = u32::try_from(servers).unwrap_or(u32::MAX);
-            if servers >= *workers {
+            let servers = u32::try_from(extra.servers).unwrap_or(u32::MAX);
+            let others = servers.saturating_add(u32::from(extra.evaluator));
+            if others >= *workers {
+                let scored = if extra.evaluator { " and --evaluator" } else { "" };
                 return Err(usage(
                     format!(
-                        "{} has {workers} tasks, and --ps takes {servers} of them",
+                        "{} has {workers} tasks, and --ps{scored} takes {others} of them",
                         cluster.origin
                     ),
                     "at least one task must be left to train",
                 ));
             }
-            let (own, tasks) = ranked(cluster.own.index, *workers, servers);
+            let (own, tasks) = ranked(cluster.own.index, *workers, servers, extra.evaluator);
             let tasks = tasks.into_iter().map(|task| (task, String::new())).collect();
             (own, tasks, coordinator.clone())
         }
     };
     let is_chief = chief_of(tasks.keys().copied()) == own;
-    let bind = match (&args.bind, tasks.get(&own).filter(|address| !address.is_empty())) {
-        (Some(bind), _) => bind.clone(),
-        (None, Some(address)) => address.clone(),
-        (None, None) if is_chief => chief_address.clone(),
-        (None, None) => toward(&chief_address)?,
+    let listed = tasks.get(&own).filter(|address| !address.is_empty()).cloned();
+    // Where the others look for this task, whatever it listens on.
+    let known = listed.or_else(|| is_chief.then(|| chief_address.clone()));
+    let (bind, known_as) = match (&args.bind, known) {
+        (Some(bind), known) => (bind.clone(), known),
+        (None, Some(address)) => (address, None),
+        (None, None) => (toward(&chief_address)?, None),
     };
     let loopback = tasks.values().chain([&chief_address]).all(|address| {
         address.is_empty() || resolve(address).is_some_and(|found| found.ip().is_loopback())
     });
     let security = if args.insecure || loopback { Security::Plain } else { Security::Tls };
-    let key = match &args.key {
-        Some(path) => ClusterKey::load(path).hint(
-            "`paceline key new FILE` makes a key; copy it to every host, readable by you alone",
-        )?,
-        None if args.insecure => ClusterKey::public(),
-        None => {
-            return Err(usage(
-                "no cluster key: tasks prove to each other that they belong together",
-                "make one with `paceline key new cluster.key`, copy it to every host, and give --key FILE or PACELINE_KEY_FILE",
-            ));
-        }
-    };
     Ok(Place {
         origin: cluster.origin,
         own,
         tasks,
         chief_address,
         bind,
+        known_as,
         security,
-        key,
+        key: key()?,
         shared_memory: !args.no_shared_memory,
     })
 }
 
-/// Ranks as tasks: workers first, then servers.
-fn ranked(rank: u32, ranks: u32, servers: u32) -> (TaskId, Vec<TaskId>) {
-    let workers = ranks - servers;
+/// Ranks as tasks: workers first, then servers, then the evaluator.
+fn ranked(rank: u32, ranks: u32, servers: u32, evaluator: bool) -> (TaskId, Vec<TaskId>) {
+    let workers = ranks - servers - u32::from(evaluator);
     let name = |rank: u32| {
         if rank < workers {
             TaskId::new(Role::Worker, rank)
-        } else {
+        } else if rank < workers + servers {
             TaskId::new(Role::Ps, rank - workers)
+        } else {
+            TaskId::new(Role::Evaluator, 0)
         }
     };
     (name(rank), (0..ranks).map(name).collect())
@@ -173,6 +217,16 @@ fn toward(address: &str) -> anyhow::Result<String> {
     Ok(SocketAddr::new(local, 0).to_string())
 }
 
+impl ClusterArgs {
+    /// Says aloud what --insecure means.
+    pub(super) fn warn(&self, terminal: &Terminal) {
+        if self.insecure {
+            terminal
+                .warn("--insecure: anybody on the network can read this run and take part in it");
+        }
+    }
+}
+
 impl Place {
     /// Who wins and what follows, in a line.
     pub(super) fn words(&self) -> String {
@@ -189,8 +243,23 @@ impl Place {
         )
     }
 
+    /// Listens where the others look for this task, or on the socket that whoever started it kept for it.
+    pub(super) fn listen(&self, strangers: endpoint::Notify) -> anyhow::Result<Endpoint> {
+        let inherited = endpoint::inherited()
+            .context("cannot take over the socket of whoever started this task")?;
+        let endpoint = match inherited {
+            Some(listener) => Endpoint::listening(self.identity(), listener, strangers)?,
+            None => Endpoint::bind_with(self.identity(), &self.bind, strangers)
+                .hint("--bind HOST:PORT listens elsewhere")?,
+        };
+        Ok(match &self.known_as {
+            Some(address) => endpoint.known_as(address.clone()),
+            None => endpoint,
+        })
+    }
+
     /// Who this task is to the others.
-    pub(super) fn identity(&self) -> Identity {
+    fn identity(&self) -> Identity {
         let names: Vec<String> = self.tasks.keys().map(ToString::to_string).collect();
         Identity {
             me: self.own,
@@ -266,11 +335,16 @@ mod tests {
 
     #[test]
     fn the_last_ranks_hold_weights() {
-        let (own, tasks) = ranked(3, 5, 2);
+        let names = |tasks: Vec<TaskId>| {
+            tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let (own, tasks) = ranked(3, 5, 2, false);
         assert_eq!(own, TaskId::new(Role::Ps, 0));
-        let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-        assert_eq!(names, ["worker/0", "worker/1", "worker/2", "ps/0", "ps/1"]);
-        assert_eq!(ranked(0, 1, 0).0, TaskId::new(Role::Worker, 0));
+        assert_eq!(names(tasks), "worker/0 worker/1 worker/2 ps/0 ps/1");
+        assert_eq!(ranked(0, 1, 0, false).0, TaskId::new(Role::Worker, 0));
+        let (own, tasks) = ranked(3, 4, 1, true);
+        assert_eq!(own, TaskId::new(Role::Evaluator, 0));
+        assert_eq!(names(tasks), "worker/0 worker/1 ps/0 evaluator/0");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{Closer, Link, LinkError, Sender, TaskId, Wait};
 use std::{
     collections::BTreeMap,
     io,
-    net::{TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     sync::{
         Arc,
         atomic::Ordering,
@@ -325,13 +325,14 @@ pub(super) fn listen(link: Link, connection: u64, heard: &mpsc::Sender<Heard>, s
     let mut buffer = Vec::new();
     let mut introduce = || -> Result<(Hello, Option<Offset>), LinkError> {
         let wait = Wait::within(INTRODUCTION, "waiting for its introduction");
-        let ToChief::Hello(hello) = control::receive(&mut *receiver, &wait, &mut buffer, from)?
+        let ToChief::Hello(mut hello) = control::receive(&mut *receiver, &wait, &mut buffer, from)?
         else {
             return Err(unexpected(from, "another message"));
         };
         if hello.task != peer {
             return Err(unexpected(from, "the name of another task"));
         }
+        hello.address = reachable(&hello.address, &address);
         let mut offset = None;
         for number in 0..QUESTIONS {
             let asked = unix_seconds();
@@ -373,6 +374,16 @@ pub(super) fn listen(link: Link, connection: u64, heard: &mpsc::Sender<Heard>, s
     }
 }
 
+/// A task that listens on all interfaces cannot say at which of them others find it: at the one it comes from.
+fn reachable(address: &str, from: &str) -> String {
+    match (address.parse::<SocketAddr>(), from.parse::<SocketAddr>()) {
+        (Ok(all), Ok(seen)) if all.ip().is_unspecified() => {
+            SocketAddr::new(seen.ip(), all.port()).to_string()
+        }
+        _ => address.to_owned(),
+    }
+}
+
 fn unexpected((task, address): (TaskId, &str), found: &str) -> LinkError {
     LinkError::Protocol {
         task,
@@ -387,5 +398,23 @@ pub(super) fn reason(error: &LinkError) -> String {
     match error {
         LinkError::Lost { cause, .. } | LinkError::Unreachable { cause, .. } => cause.to_string(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_on_all_interfaces_is_found_where_it_came_from() {
+        for (said, from, found) in [
+            ("0.0.0.0:7000", "10.0.0.2:41234", "10.0.0.2:7000"),
+            ("[::]:7000", "[fe80::2]:41234", "[fe80::2]:7000"),
+            ("10.0.0.3:7000", "10.0.0.2:41234", "10.0.0.3:7000"),
+            ("node2:7000", "10.0.0.2:41234", "node2:7000"),
+            ("memory:worker/1", "memory", "memory:worker/1"),
+        ] {
+            assert_eq!(reachable(said, from), found);
+        }
     }
 }

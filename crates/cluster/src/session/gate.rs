@@ -31,7 +31,7 @@ pub trait Gate: Send + Sync {
 
 impl Gate for Endpoint {
     fn address(&self) -> String {
-        self.address().to_string()
+        self.public_address()
     }
 
     fn dial(

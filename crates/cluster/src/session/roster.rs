@@ -71,6 +71,8 @@ enum Presence {
 struct Entry {
     presence: Presence,
     since: Instant,
+    /// Whether the run waits for it; an evaluator may come without having been announced.
+    listed: bool,
     address: String,
     host: String,
     incarnation: u64,
@@ -116,18 +118,7 @@ impl Roster {
         tasks: &BTreeMap<TaskId, String>,
         now: Instant,
     ) -> Self {
-        let expected = |address: &String| Entry {
-            presence: Presence::Expected,
-            since: now,
-            address: address.clone(),
-            host: String::new(),
-            incarnation: 0,
-            process: 0,
-            heard: now,
-            error: None,
-            offset: None,
-            report: None,
-        };
+        let expected = |address: &String| Entry::expected(address, true, now);
         let mut roster = Self {
             me: me.task,
             run,
@@ -156,9 +147,11 @@ impl Roster {
         self.processes += 1;
         let process = self.processes;
         let Some(entry) = self.entries.get_mut(&hello.task) else { return };
+        let returned = self.running && entry.process > 0;
         *entry = Entry {
             presence: Presence::Present,
             since: now,
+            listed: entry.listed,
             address: hello.address.clone(),
             host: hello.host.clone(),
             incarnation: hello.incarnation,
@@ -174,7 +167,7 @@ impl Roster {
             host: hello.host.clone(),
             process: hello.process,
             offset,
-            returned: self.running,
+            returned,
         });
     }
 
@@ -199,9 +192,8 @@ impl Roster {
             self.notices.push(Notice::Refused { task: hello.task, reason: reason.clone() });
             return Admission::Refused(reason);
         }
-        let Some(entry) = self.entries.get_mut(&hello.task) else {
-            return Admission::Refused("unknown task".to_owned());
-        };
+        let entry =
+            self.entries.entry(hello.task).or_insert_with(|| Entry::expected("", false, now));
         if matches!(entry.presence, Presence::Present | Presence::Broken(..))
             && entry.incarnation == hello.incarnation
         {
@@ -410,7 +402,8 @@ impl Roster {
         }
         entry.error = Some(reason.to_owned());
         entry.since = now;
-        entry.presence = if self.running { Presence::Lost } else { Presence::Expected };
+        let waits = !self.running && entry.listed;
+        entry.presence = if waits { Presence::Expected } else { Presence::Lost };
         let loss = loss(task, entry);
         self.watch.forget(task);
         self.doubts.retain(|(by, about), _| *by != task && *about != task);

@@ -2,8 +2,8 @@
 //!
 //! Precedence is the order of [`ALL`], after a file given on the command line. A source that is
 //! present but broken is an error, never skipped: falling through to the next one would start a
-//! different cluster than the user described. Two sources that are both present must agree on how
-//! many tasks there are and which one this is.
+//! different cluster than the user described. Weaker sources that are present too must agree on who
+//! takes part, where, and which task this is, as far as they say; none is silently overruled.
 
 mod cluster_spec;
 mod file;
@@ -75,6 +75,26 @@ impl Cluster {
             Members::Rendezvous { workers, .. } => {
                 (0..*workers).map(|index| TaskId::new(Role::Worker, index)).collect()
             }
+        }
+    }
+
+    /// Which of the ranks this process is. Of listed tasks only workers have an order that everybody shares: whether servers come
+    /// before or after them is a matter of taste.
+    fn rank(&self) -> Option<u32> {
+        let Members::Listed(addresses) = &self.members else { return Some(self.own.index) };
+        let works = |task: &TaskId| matches!(task.role, Role::Chief | Role::Worker);
+        if !addresses.keys().all(works) {
+            return None;
+        }
+        let rank = addresses.keys().position(|task| *task == self.own)?;
+        u32::try_from(rank).ok()
+    }
+
+    /// Which task this process is, in the words of whoever said so.
+    fn own_words(&self) -> String {
+        match self.members {
+            Members::Listed(_) => self.own.to_string(),
+            Members::Rendezvous { .. } => format!("rank {}", self.own.index),
         }
     }
 }
@@ -160,23 +180,34 @@ pub enum SpecError {
 
 /// The cluster this process belongs to, if the environment describes one.
 pub fn from_environment(environment: Environment<'_>) -> Result<Option<Cluster>, SpecError> {
-    let mut winner: Option<Cluster> = None;
+    strongest(None, environment)
+}
+
+/// The cluster that was given by other means, else the one that the environment describes. Whatever else the environment
+/// says must be the same.
+pub fn strongest(
+    given: Option<Cluster>,
+    environment: Environment<'_>,
+) -> Result<Option<Cluster>, SpecError> {
+    let mut winner = given;
     for entry in ALL.iter().filter(|entry| (entry.present)(environment)) {
-        let found = (entry.read)(environment)?;
+        let found = match (entry.read)(environment) {
+            // What says too little to be used cannot contradict what says everything.
+            Err(SpecError::Missing { .. }) if winner.is_some() => continue,
+            found => found?,
+        };
         match &winner {
             None => winner = Some(found),
+            Some(_) if torchrun::was_started_by(&found, environment) => {}
             Some(first) => agree(first, &found)?,
         }
     }
     Ok(winner)
 }
 
-/// Launchers may be nested (torchrun inside Slurm); then both must mean the same.
+/// Launchers may be nested (torchrun inside Slurm), and platforms describe one cluster in several ways; then all must mean
+/// the same.
 fn agree(first: &Cluster, second: &Cluster) -> Result<(), SpecError> {
-    // An MPI or Slurm job of one task is only the shell that something else was started from.
-    if second.tasks().len() == 1 {
-        return Ok(());
-    }
     let differ = |what: String| {
         Err(SpecError::Contradiction {
             first: first.origin.clone(),
@@ -184,18 +215,39 @@ fn agree(first: &Cluster, second: &Cluster) -> Result<(), SpecError> {
             what,
         })
     };
-    let (tasks, others) = (first.tasks().len(), second.tasks().len());
-    if tasks != others {
-        return differ(format!("{tasks} tasks and {others} tasks"));
+    if let (Members::Listed(ours), Members::Listed(theirs)) = (&first.members, &second.members) {
+        let place = |address: Option<&String>| {
+            address.map_or_else(|| "not listed".to_owned(), |address| format!("at {address}"))
+        };
+        for task in ours.keys().chain(theirs.keys()) {
+            let (here, there) = (ours.get(task), theirs.get(task));
+            // TensorFlow leaves the evaluator out, others do not.
+            let left_out = task.role == Role::Evaluator && (here.is_none() || there.is_none());
+            if here != there && !left_out {
+                return differ(format!("{task} is {} and {}", place(here), place(there)));
+            }
+        }
+    } else {
+        // A job of one rank is only the shell that something else was started from.
+        if matches!(second.members, Members::Rendezvous { workers: 1, .. }) {
+            return Ok(());
+        }
+        let (tasks, others) = (first.tasks().len(), second.tasks().len());
+        if tasks != others {
+            return differ(format!("{tasks} tasks and {others} tasks"));
+        }
     }
-    let comparable = matches!(
-        (&first.members, &second.members),
-        (Members::Rendezvous { .. }, Members::Rendezvous { .. })
-    );
-    if comparable && first.own != second.own {
-        return differ(format!("this process is {} and {}", first.own, second.own));
+    let same = match (&first.members, &second.members) {
+        (Members::Listed(_), Members::Listed(_)) => first.own == second.own,
+        _ => match (first.rank(), second.rank()) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        },
+    };
+    if same {
+        return Ok(());
     }
-    Ok(())
+    differ(format!("this process is {} and {}", first.own_words(), second.own_words()))
 }
 
 /// Checks a listed cluster: addresses well formed and different, own task among them.

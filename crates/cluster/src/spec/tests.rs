@@ -164,6 +164,100 @@ fn the_stronger_source_wins_and_contradictions_are_errors() {
     assert!(read(&shell).is_ok());
 }
 
+const CLUSTER_SPEC: &str = r#"{"cluster": {"workerpool0": ["a:1"], "workerpool1": ["b:1", "c:1"], "workerpool2": ["a:2"]},
+    "task": {"type": "workerpool1", "index": 1}}"#;
+
+#[test]
+fn two_lists_of_the_same_tasks_must_name_the_same_addresses_and_the_same_own_task() {
+    let both = |spec: &str| read(&[("TF_CONFIG", TF_CONFIG), ("CLUSTER_SPEC", spec)]);
+    assert_eq!(both(CLUSTER_SPEC).unwrap().unwrap().origin, "TF_CONFIG");
+    for (change, words) in [
+        (("c:1", "d:1"), "worker/1 is at c:1 and at d:1"),
+        (("\"index\": 1", "\"index\": 0"), "this process is worker/1 and worker/0"),
+        ((", \"workerpool2\": [\"a:2\"]", ""), "ps/0 is at a:2 and not listed"),
+        (("workerpool2", "workerpool3"), "ps/0 is at a:2 and not listed"),
+    ] {
+        let changed = CLUSTER_SPEC.replace(change.0, change.1);
+        assert_ne!(changed, CLUSTER_SPEC);
+        let error = both(&changed).unwrap_err().to_string();
+        assert!(error.contains("TF_CONFIG and CLUSTER_SPEC contradict"), "{error}");
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    // One of the two leaves the evaluator out, as TensorFlow does.
+    let scored = CLUSTER_SPEC.replace("\"a:2\"]", "\"a:2\"], \"workerpool3\": [\"e:1\"]");
+    assert!(both(&scored).is_ok());
+}
+
+#[test]
+fn a_rank_that_is_another_task_of_the_list_is_a_contradiction() {
+    let list = |workers: &str, own: &str| {
+        format!(r#"{{"cluster": {{{workers}}}, "task": {{"type": "worker", "index": {own}}}}}"#)
+    };
+    let with = |config: &str, rank: &str, ranks: &str| {
+        let mut all = TORCHRUN.to_vec();
+        (all[0].1, all[1].1) = (rank, ranks);
+        all.push(("TF_CONFIG", config));
+        read(&all).map(|cluster| cluster.unwrap().origin)
+    };
+    let workers = list(r#""worker": ["a:1", "b:1"]"#, "1");
+    assert_eq!(with(&workers, "1", "2").unwrap(), "TF_CONFIG");
+    let error = with(&workers, "0", "2").unwrap_err().to_string();
+    assert!(error.contains("this process is worker/1 and rank 0"), "{error}");
+    // The chief is the first of all.
+    let chief = list(r#""chief": ["a:1"], "worker": ["b:1", "c:1"]"#, "0");
+    assert!(with(&chief, "1", "3").is_ok());
+    assert!(with(&chief, "0", "3").is_err());
+    // Some number servers first, and some last.
+    let servers = list(r#""ps": ["a:1"], "worker": ["b:1", "c:1"]"#, "0");
+    assert!(with(&servers, "0", "3").is_ok() && with(&servers, "1", "3").is_ok());
+    assert!(with(&servers, "1", "4").is_err());
+}
+
+#[test]
+fn a_file_is_held_against_the_environment() {
+    let file = || {
+        let text = "chief = \"a:1\"\nworkers = [\"b:1\", \"c:1\"]\nps = [\"a:2\"]\n";
+        from_toml(text, task("worker/1")).unwrap()
+    };
+    let beside = |variables: &[(&str, &str)]| {
+        strongest(Some(file()), &|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    };
+    assert_eq!(beside(&[]).unwrap(), Some(file()));
+    assert_eq!(beside(&[("TF_CONFIG", TF_CONFIG)]).unwrap(), Some(file()));
+    let moved = TF_CONFIG.replace("\"c:1\"", "\"x:1\"");
+    let error = beside(&[("TF_CONFIG", &moved)]).unwrap_err().to_string();
+    assert!(error.contains("cluster file and TF_CONFIG contradict"), "{error}");
+    assert!(error.contains("worker/1 is at c:1 and at x:1"), "{error}");
+    let mut ranks = TORCHRUN.to_vec();
+    assert!(beside(&ranks).is_ok(), "four tasks and four ranks");
+    ranks[1].1 = "5";
+    assert!(beside(&ranks).unwrap_err().to_string().contains("4 tasks and 5 tasks"));
+    assert!(beside(&[("TF_CONFIG", "{oops")]).is_err(), "broken is not the same as absent");
+}
+
+#[test]
+fn what_is_only_around_a_job_does_not_contradict_it() {
+    // `srun torchrun --nproc-per-node 2` on two hosts: Slurm counts hosts.
+    let mut nested = TORCHRUN.to_vec();
+    nested.extend([
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_JOB_ID", "1"),
+    ]);
+    assert!(read(&nested).unwrap_err().to_string().contains("4 tasks and 2 tasks"));
+    nested.push(("GROUP_WORLD_SIZE", "2"));
+    assert_eq!(read(&nested).unwrap().unwrap().origin, "torchrun");
+    // MPI does not say where the first rank is, and nobody has to ask it.
+    let mpi = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")];
+    let spread = [("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("TF_CONFIG", TF_CONFIG)];
+    assert!(read(&mpi).is_err());
+    assert_eq!(read(&[mpi, spread].concat()).unwrap().unwrap().origin, "TF_CONFIG");
+}
+
 #[test]
 fn our_own_file_refuses_typos() {
     let text = "chief = \"a:1\"\nworkers = [\"b:1\"]\n";

@@ -1,21 +1,44 @@
 //! Who is let in, and who is told why not.
 
-use super::{OnLoss, Presence, Roster, SILENCE};
+use super::{Entry, OnLoss, Presence, Roster, SILENCE};
 use crate::{Role, TaskId, session::message::Hello};
 use serde_json::Value;
 use std::time::Instant;
 
+impl Entry {
+    /// A task that is not there yet.
+    pub(super) fn expected(address: &str, listed: bool, now: Instant) -> Self {
+        Self {
+            presence: Presence::Expected,
+            since: now,
+            listed,
+            address: address.to_owned(),
+            host: String::new(),
+            incarnation: 0,
+            process: 0,
+            heard: now,
+            error: None,
+            offset: None,
+            report: None,
+        }
+    }
+}
+
 impl Roster {
     /// Why a task cannot be let in.
     pub(super) fn objection(&self, hello: &Hello) -> Option<String> {
-        let Some(entry) = self.entries.get(&hello.task) else {
+        let entry = self.entries.get(&hello.task);
+        if entry.is_none() && !self.has_room_for(hello.task) {
             let known: Vec<String> = self.entries.keys().map(ToString::to_string).collect();
             return Some(format!(
                 "{} is no task of this run, which has {}",
                 hello.task,
                 known.join(", ")
             ));
-        };
+        }
+        if entry.is_none() && self.running && self.rules.all_finish {
+            return Some(format!("the others have begun without {}", hello.task));
+        }
         if self.stopped.is_some() || self.released {
             return Some("the run is ending".to_owned());
         }
@@ -25,10 +48,18 @@ impl Roster {
                 self.me, hello.task
             ));
         }
-        if entry.presence == Presence::Lost && !self.may_return(hello.task) {
+        let lost = entry.is_some_and(|entry| entry.presence == Presence::Lost);
+        if lost && !self.may_return(hello.task) {
             return Some(format!("the run went on without {}", hello.task));
         }
         None
+    }
+
+    /// Whether a task that is not listed may take part all the same. TensorFlow's descriptions leave the evaluator out; nobody needs
+    /// it, so it may come at any time.
+    fn has_room_for(&self, task: TaskId) -> bool {
+        let scores = |task: &TaskId| task.role == Role::Evaluator;
+        scores(&task) && !self.entries.keys().any(scores)
     }
 
     /// Who else has a task's place.

@@ -22,7 +22,19 @@ fn hello(task: TaskId, incarnation: u64) -> Hello {
     }
 }
 
+/// A run in which everybody is there.
 fn play(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play {
+    let mut play = expecting(workers, servers, on_loss, regroup);
+    let tasks: Vec<TaskId> = play.roster.entries.keys().copied().collect();
+    for task in tasks.into_iter().skip(1) {
+        assert_eq!(play.hello(task, 1), Admission::Joined);
+    }
+    play.orders.clear();
+    play
+}
+
+/// A run in which only the chief is there.
+fn expecting(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play {
     let tasks: BTreeMap<TaskId, String> = (0..workers)
         .map(|index| TaskId::new(WORKER, index))
         .chain((0..servers).map(|index| TaskId::new(Role::Ps, index)))
@@ -33,12 +45,7 @@ fn play(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play {
     let now = Instant::now();
     let me = hello(TaskId::new(WORKER, 0), 1);
     let roster = Roster::new(&me, "run".to_owned(), rules, &tasks, now);
-    let mut play = Play { roster, now, orders: Vec::new() };
-    for task in tasks.keys().skip(1) {
-        assert_eq!(play.hello(*task, 1), Admission::Joined);
-    }
-    play.orders.clear();
-    play
+    Play { roster, now, orders: Vec::new() }
 }
 
 impl Play {
@@ -260,4 +267,38 @@ fn a_task_alone_waits_for_nobody() {
     assert!(alone.roster.is_running());
     assert_eq!(alone.roster.view().circle, [TaskId::new(WORKER, 0)]);
     assert_eq!(alone.orders.len(), 1, "it is told once: {:?}", alone.orders);
+}
+
+#[test]
+fn an_evaluator_that_nobody_listed_is_let_in_at_any_time_and_never_waited_for() {
+    let (scorer, second) = (TaskId::new(Role::Evaluator, 0), TaskId::new(Role::Evaluator, 1));
+    let members = |play: &Play| play.roster.view().members.len();
+    let mut late = play(2, 0, OnLoss::Stop, true);
+    assert_eq!(late.hello(scorer, 1), Admission::Joined);
+    assert_eq!((members(&late), late.roster.view().generation), (3, 1), "nobody is disturbed");
+    let joined = |notice: &Notice| matches!(notice, Notice::Joined { task, returned, .. } if *task == scorer && !*returned);
+    assert!(late.roster.take_notices().iter().any(joined), "it was not there before");
+    assert!(
+        matches!(late.hello(second, 1), Admission::Refused(reason) if reason.contains("is no task"))
+    );
+    late.roster.broken(scorer, 1, "killed", late.now);
+    late.pass(2.0, &[]);
+    assert_eq!((members(&late), late.stop_to(worker(0))), (2, None));
+    assert_eq!(late.hello(scorer, 2), Admission::Joined, "and it may come back");
+
+    // Before the run begins, and gone again before the others are there.
+    let mut early = expecting(2, 0, OnLoss::Stop, true);
+    assert_eq!(early.hello(scorer, 1), Admission::Joined);
+    assert!(!early.roster.is_running());
+    early.roster.broken(scorer, 1, "killed", early.now);
+    early.pass(2.0, &[]);
+    assert_eq!(early.hello(worker(1), 1), Admission::Joined);
+    assert!(early.roster.is_running());
+
+    // Where everybody must have done something together, nobody comes later.
+    let mut check = play(2, 0, OnLoss::Stop, true);
+    check.roster.rules.all_finish = true;
+    assert!(
+        matches!(check.hello(scorer, 1), Admission::Refused(reason) if reason.contains("begun without"))
+    );
 }

@@ -8,7 +8,7 @@ use super::{
     node_place,
     train_flags::{Flags, find_run},
     train_local::{Place, carry_out, tasks},
-    train_report::{Report as Word, Reporter, Work},
+    train_report::{Report as Word, Reporter, Whose, Work},
 };
 use crate::{
     failure::{Exit, usage},
@@ -221,14 +221,13 @@ impl RowsPart<'_> {
         chief_of(self.tasks.keys().copied()) == self.own
     }
 
-    /// Does what `paceline train` ordered. The flag beside an error says that it only repeats another
-    /// task's.
+    /// Does what `paceline train` ordered. Beside an error stands whose failure it is.
     pub(super) fn obey(
         &self,
         endpoint: Endpoint,
         run: RunFolder,
         reporter: Reporter,
-    ) -> Result<(), (anyhow::Error, bool)> {
+    ) -> Result<(), (anyhow::Error, Whose)> {
         let start = Start::Resume { run };
         match self.play(endpoint, &start, &reporter, Box::new(reporter)) {
             Ok((report, _)) => {
@@ -237,8 +236,11 @@ impl RowsPart<'_> {
                 Ok(())
             }
             Err(error) => {
-                let echo = matches!(&error, StreamError::Session(error) if error.is_echo());
-                Err((explain(error), echo))
+                let whose = match &error {
+                    StreamError::Session(error) => Whose::of(error),
+                    _ => Whose::Own,
+                };
+                Err((explain(error), whose))
             }
         }
     }

@@ -34,6 +34,7 @@ mod task;
 mod train;
 mod train_flags;
 mod train_local;
+mod train_local_silence;
 mod train_report;
 mod train_show;
 mod train_spark;

@@ -8,7 +8,7 @@ use super::{
     staging::Staging,
     train,
     train_flags::Flags,
-    train_report::{Order, Report, Reporter, Word, Work},
+    train_report::{Order, Report, Reporter, Whose, Word, Work},
     train_show::{Watcher, explain},
 };
 use crate::{
@@ -20,7 +20,7 @@ use paceline_cluster::{ClusterKey, Endpoint, Identity, Security, endpoint, sessi
 use paceline_runs::RunFolder;
 use paceline_trainer::{Start, TrainError};
 use std::{
-    io::{self, BufRead},
+    io::{self, BufRead, Write},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -142,14 +142,14 @@ fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let reporter = Reporter { is_chief };
     match obey(&order, &chief, cancel, reporter, terminal) {
         Ok(()) => Ok(Exit::Done),
-        Err((error, echo)) => {
+        Err((error, whose)) => {
             let failure = error.downcast_ref::<Failure>();
             let exit = failure.and_then(|failure| failure.exit).unwrap_or(Exit::Failed);
             reporter.send(&Report::Failed {
                 error: format!("{error:#}"),
                 hint: failure.and_then(|failure| failure.hint.clone()),
                 exit: exit.code(),
-                echo,
+                whose,
             });
             Err(error) // for this task's own log
         }
@@ -185,15 +185,15 @@ fn orphaned() {
     std::process::exit(i32::from(Exit::Retry.code()));
 }
 
-/// Does what was ordered. The flag beside an error says that it only repeats another task's.
+/// Does what was ordered. Beside an error stands whose failure it is.
 fn obey(
     order: &Order,
     chief: &mpsc::Receiver<String>,
     cancel: Arc<AtomicBool>,
     reporter: Reporter,
     terminal: &Terminal,
-) -> Result<(), (anyhow::Error, bool)> {
-    let plain = |error: anyhow::Error| (error, false);
+) -> Result<(), (anyhow::Error, Whose)> {
+    let plain = |error: anyhow::Error| (error, Whose::Own);
     let key: ClusterKey =
         order.key.parse().map_err(|error: paceline_cluster::KeyError| plain(error.into()))?;
     let run = RunFolder::at(&order.run);
@@ -207,7 +207,10 @@ fn obey(
         shared_memory: true,
     };
     let strangers: endpoint::Notify = Arc::new(move |notice| {
-        reporter.send(&Report::Notice { text: notice.to_string(), warning: true });
+        let text = notice.to_string();
+        // For this task's own log; where that cannot be written, the terminal still has it.
+        let _ = writeln!(io::stderr(), "warning: {text}");
+        reporter.send(&Report::Notice { text, warning: true });
     });
     let endpoint = Endpoint::bind_with(identity, "127.0.0.1:0", strangers)
         .map_err(|error| plain(error.into()))?;
@@ -253,8 +256,11 @@ fn obey(
             Ok(())
         }
         Err(error) => {
-            let echo = matches!(&error, TrainError::Session(error) if error.is_echo());
-            Err((explain(error), echo))
+            let whose = match &error {
+                TrainError::Session(error) => Whose::of(error),
+                _ => Whose::Own,
+            };
+            Err((explain(error), whose))
         }
     }
 }

@@ -5,7 +5,8 @@ use super::{
     staging::Staging,
     train,
     train_flags::Flags,
-    train_report::{Order, Report, Word, Work},
+    train_local_silence::Silence,
+    train_report::{Order, Report, Whose, Word, Work},
     train_show::Watcher,
 };
 use crate::{
@@ -21,6 +22,7 @@ use paceline_cluster::{
 use paceline_runs::{RunFolder, Summary};
 use paceline_trainer::{Observer, RunSpec, Start};
 use std::{
+    collections::BTreeMap,
     process::ExitStatus,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -120,7 +122,13 @@ pub(super) fn carry_out(
         failure: None,
         verdict: None,
         done: Vec::new(),
-        started: false,
+        met: false,
+        cut_short: false,
+        addresses: BTreeMap::new(),
+        failed: BTreeMap::new(),
+        silence: Silence::default(),
+        put_down: BTreeMap::new(),
+        orphans: Vec::new(),
     };
     job.carry_out(tasks, cancel)?;
     job.summary.take().context("the chief ended without a word")
@@ -141,9 +149,12 @@ struct Failed {
     task: TaskId,
     what: String,
     lines: Vec<String>,
+    /// What it said itself, unless it had no time to.
+    said: Option<Verdict>,
 }
 
-/// What the chief said about a failed run.
+/// What a task said when it failed; the chief's word is about the run.
+#[derive(Clone)]
 struct Verdict {
     error: String,
     hint: Option<String>,
@@ -167,8 +178,20 @@ struct Job<'a> {
     verdict: Option<Verdict>,
     /// Tasks that said they are done.
     done: Vec<TaskId>,
-    /// Whether all tasks have met and training has begun.
-    started: bool,
+    /// Whether all tasks have been there at one time; from then on the chief deals with losses.
+    met: bool,
+    /// Whether all were ended from here because they can never meet.
+    cut_short: bool,
+    /// Where the present processes take connections.
+    addresses: BTreeMap<TaskId, String>,
+    /// Whose failure the present processes reported before they ended.
+    failed: BTreeMap<TaskId, Whose>,
+    silence: Silence,
+    /// Those that did not answer and were ended from here, with what is to be said about them.
+    put_down: BTreeMap<TaskId, String>,
+    /// Tasks that ended because the chief did not answer: if it does after all, they are started again
+    /// as the policy says.
+    orphans: Vec<(TaskId, ExitStatus)>,
 }
 
 impl Job<'_> {
@@ -187,15 +210,32 @@ impl Job<'_> {
                 }
             }
             match self.processes.next(LOOK_EVERY) {
-                Some(Happened::Said { task, line, .. }) => self.said(task, &line),
+                Some(Happened::Said { task, line, .. }) => {
+                    self.said(task, &line);
+                    if task == self.chief && self.silence.chief_spoke() {
+                        for (task, status) in std::mem::take(&mut self.orphans) {
+                            self.ended(task, status, !told_to_stop)?;
+                        }
+                    }
+                }
                 Some(Happened::Ended { task, status, .. }) => {
+                    self.silence.ended(task);
                     if task == self.chief {
                         chief_gone = Some(Instant::now());
                     }
                     let go_on = chief_gone.is_none() && !told_to_stop;
-                    self.ended(task, status, go_on)?;
+                    if go_on && self.failed.get(&task) == Some(&Whose::Chief) {
+                        self.orphans.push((task, status));
+                    } else {
+                        self.ended(task, status, go_on)?;
+                    }
                 }
                 None => {}
+            }
+            for (task, reason) in self.silence.overdue(self.chief, Instant::now()) {
+                let what = format!("did not answer ({reason}) and was ended by force");
+                self.put_down.insert(task, what);
+                self.processes.kill(task);
             }
             if chief_gone.is_some_and(|since| since.elapsed() > LEAVE) {
                 self.processes.kill_all();
@@ -209,6 +249,8 @@ impl Job<'_> {
     }
 
     fn start(&mut self, task: TaskId) -> anyhow::Result<()> {
+        self.failed.remove(&task);
+        self.addresses.remove(&task);
         self.order.task = task;
         let order = serde_json::to_string(&self.order)?;
         let log = self.run.log_path(&task.to_string());
@@ -232,7 +274,11 @@ impl Job<'_> {
         let Ok(report) = serde_json::from_str(line) else { return };
         let is_chief = task == self.chief;
         match report {
-            Report::Listening { address } if is_chief => {
+            Report::Listening { address } => {
+                self.addresses.insert(task, address.clone());
+                if !is_chief {
+                    return;
+                }
                 self.address = Some(address.clone());
                 for task in self.processes.running() {
                     if task != self.chief {
@@ -240,8 +286,18 @@ impl Job<'_> {
                     }
                 }
             }
-            Report::Listening { .. } => {}
-            Report::Table { missing, joined } => self.show_table(&missing, joined),
+            Report::Table { missing, joined } => {
+                self.met |= missing.is_empty();
+                self.show_table(&missing, joined);
+            }
+            Report::Lost { task, address, reason } => {
+                // The process that is meant may be gone, and another one started in its place.
+                if self.processes.running().contains(&task)
+                    && self.addresses.get(&task) == Some(&address)
+                {
+                    self.silence.lost(task, reason, Instant::now());
+                }
+            }
             Report::Notice { text, warning: true } => self.terminal.warn(text),
             Report::Notice { .. } => {} // local tasks that join are no news
             Report::Warned { text } => {
@@ -249,23 +305,33 @@ impl Job<'_> {
                 (self.show)(Report::Warned { text }, &self.run);
             }
             Report::Done { summary } => {
+                self.silence.leaves(task, Instant::now());
                 self.done.push(task);
                 if is_chief {
                     self.summary = summary;
                 }
             }
-            Report::Failed { error, hint, exit, echo } => {
-                if !echo && self.failure.is_none() {
-                    self.failure = Some(Failed { task, what: error.clone(), lines: Vec::new() });
+            Report::Failed { error, hint, exit, whose } => {
+                self.silence.leaves(task, Instant::now());
+                self.failed.insert(task, whose);
+                if whose == Whose::Chief
+                    && self.processes.running().contains(&self.chief)
+                    && self.silence.without_chief(&format!("{task}: {error}"), Instant::now())
+                {
+                    self.terminal.warn(format!("{task}: {error}"));
+                }
+                let said = Verdict { error, hint, exit };
+                if whose == Whose::Own && self.failure.is_none() {
+                    let (what, lines) = (said.error.clone(), Vec::new());
+                    self.failure = Some(Failed { task, what, lines, said: Some(said.clone()) });
                 }
                 if is_chief {
-                    self.verdict = Some(Verdict { error, hint, exit });
+                    self.verdict = Some(said);
                 }
             }
             report => {
                 if matches!(report, Report::Started { .. } | Report::RowsStarted { .. }) {
                     self.waiting = None;
-                    self.started = true;
                 }
                 (self.show)(report, &self.run);
             }
@@ -290,50 +356,66 @@ impl Job<'_> {
         if status.success() || self.done.contains(&task) {
             return Ok(());
         }
-        let what = ending(status);
+        let what = self.put_down.remove(&task).unwrap_or_else(|| ending(status));
         let log = self.run.log_path(&task.to_string());
-        let by_itself = status.code().is_none();
-        if self.failure.is_none() && by_itself {
+        let reported = self.failed.get(&task).copied();
+        if self.failure.is_none() && reported.is_none() {
             let lines = last_lines(&log, SHOWN_LINES);
-            self.failure = Some(Failed { task, what: what.clone(), lines });
+            self.failure = Some(Failed { task, what: what.clone(), lines, said: None });
         } else if let Some(failure) = &mut self.failure
             && failure.task == task
             && failure.lines.is_empty()
         {
             failure.lines = last_lines(&log, SHOWN_LINES);
         }
+        if task == self.chief && reported.is_none() && !self.cut_short {
+            // It could not say so itself, and a task that the run went on without may have failed before.
+            self.verdict = Some(Verdict { error: what, hint: None, exit: Exit::Retry.code() });
+            return Ok(());
+        }
+        // Whoever repeats another's failure knows that the run is over.
+        if !go_on || task == self.chief || reported == Some(Whose::Another) {
+            return Ok(());
+        }
         let on_loss = self.order.work.on_loss();
-        if on_loss == OnLoss::Stop && by_itself && !self.started && task != self.chief {
-            // The others would wait for it until their deadline.
-            self.processes.kill_all();
-            return Ok(());
-        }
-        // Nobody can go on without a task that was never there; it has lost nothing either.
-        let unborn = by_itself && !self.started;
-        let again = go_on
-            && task != self.chief
-            && match task.role {
-                Role::Ps => on_loss != OnLoss::Stop,
-                Role::Worker | Role::Chief => on_loss == OnLoss::Restart || unborn,
-                Role::Evaluator => true,
-            };
-        if !again {
-            return Ok(());
-        }
-        if self.processes.starts(task) >= MOST_STARTS {
+        // The run cannot begin without a task that was never there; it has lost nothing either, so that
+        // another attempt does no harm. One that says what is wrong would only say it again.
+        let unborn = !self.met;
+        let may_pass = status.code().is_none_or(|code| code == i32::from(Exit::Retry.code()));
+        let again = match task.role {
+            _ if unborn => on_loss != OnLoss::Stop && may_pass,
+            Role::Ps => on_loss != OnLoss::Stop,
+            Role::Worker | Role::Chief => on_loss == OnLoss::Restart,
+            Role::Evaluator => true,
+        };
+        let spent = self.processes.starts(task) >= MOST_STARTS;
+        if again && spent {
             self.terminal.warn(format!(
                 "{task} {what}; it was started {MOST_STARTS} times and is not started again"
             ));
+        }
+        if !again || spent {
+            if unborn {
+                // The others would wait for it until their deadline.
+                self.cut_short = true;
+                self.processes.kill_all();
+            }
             return Ok(());
         }
         self.terminal.warn(format!("{task} {what}; starting it again"));
+        // If it fails again or does not come back, that is said then; any other end has another cause.
+        self.failure.take_if(|failure| failure.task == task);
         self.start(task)
     }
 
     /// The first failure on top, with what its task said last.
     fn explain(&mut self) -> anyhow::Error {
         let verdict = self.verdict.take();
-        let exit = verdict.as_ref().map_or(Exit::Retry, |verdict| match verdict.exit {
+        // A chief that was ended because the run could not begin had no time to say why.
+        let last_word = verdict
+            .clone()
+            .or_else(|| self.failure.as_ref().and_then(|failure| failure.said.clone()));
+        let exit = last_word.as_ref().map_or(Exit::Retry, |word| match word.exit {
             75 => Exit::Retry,
             130 => Exit::Interrupted,
             143 => Exit::Terminated,
@@ -345,7 +427,7 @@ impl Job<'_> {
             entries.flatten().any(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
         });
         let logs = self.run.path().join("logs");
-        let mut hint = verdict.as_ref().and_then(|verdict| verdict.hint.clone());
+        let mut hint = last_word.and_then(|word| word.hint);
         if resumable {
             hint = Some(format!(
                 "`paceline train --resume {}` picks the run up from its last checkpoint",
@@ -361,7 +443,7 @@ impl Job<'_> {
                     text.push_str(&format!("\n  {} | {line}", failure.task));
                 }
                 if let Some(verdict) = verdict
-                    && !text.contains(&verdict.error)
+                    && failure.task != self.chief
                 {
                     text.push_str(&format!("\n  {}: {}", self.chief, verdict.error));
                 }

@@ -3,7 +3,7 @@
 
 use paceline_cluster::{
     TaskId,
-    session::{Notice, OnLoss, Row, RowState},
+    session::{Loss, Notice, OnLoss, Row, RowState, SessionError},
 };
 use paceline_runs::{Evaluation, RunFolder, Summary};
 use paceline_trainer::{Observer, Onlooker, Progress, RunPlan, RunSpec};
@@ -90,6 +90,15 @@ pub(super) enum Report {
         /// Whether people should worry.
         warning: bool,
     },
+    /// The chief has given a task up.
+    Lost {
+        /// Which one.
+        task: TaskId,
+        /// Where its process took connections, which tells it from the one that follows.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// The first step is next.
     Started {
         /// What will happen.
@@ -142,9 +151,34 @@ pub(super) enum Report {
         hint: Option<String>,
         /// The exit code it leaves with.
         exit: u8,
-        /// Whether it only repeats what another task has to say.
-        echo: bool,
+        /// Whose failure it is.
+        whose: Whose,
     },
+}
+
+/// Whose failure a task reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Whose {
+    /// Its own.
+    Own,
+    /// The chief's, which does not answer.
+    Chief,
+    /// Another task's: it only repeats that the run is over.
+    Another,
+}
+
+impl Whose {
+    /// Whose failure ended a task's part in a session.
+    pub(super) fn of(error: &SessionError) -> Self {
+        if error.is_without_chief() {
+            Self::Chief
+        } else if error.is_echo() {
+            Self::Another
+        } else {
+            Self::Own
+        }
+    }
 }
 
 /// A bar is drawn no more often than this. Every report wakes the process that started the tasks, on a core
@@ -225,6 +259,9 @@ impl Onlooker for Reporter {
     fn noticed(&self, notice: &Notice) {
         if let Some((text, warning)) = words(notice) {
             self.send(&Report::Notice { text, warning });
+        }
+        if let Notice::Lost(Loss { task, address, reason }) = notice.clone() {
+            self.send(&Report::Lost { task, address, reason });
         }
     }
 }

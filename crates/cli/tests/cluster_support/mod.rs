@@ -7,8 +7,11 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Read,
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -16,13 +19,72 @@ use tempfile::TempDir;
 /// Long enough for a loaded machine; nothing here is a measurement.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// So many steps that a run outlives any test; those that hurt it also end it.
+pub const ENDLESS: &str = "100000000";
+
 /// A run of `paceline train` with several tasks.
 pub struct Run {
-    pub child: Child,
+    pub child: Kept,
     pub out: TempDir,
-    /// What it says on stderr, gathered by a thread.
-    talk: std::sync::Arc<std::sync::Mutex<String>>,
-    result: std::sync::Arc<std::sync::Mutex<String>>,
+    /// What it says on stderr.
+    talk: Gathered,
+    result: Gathered,
+}
+
+/// A process that does not outlive its test: one that fails must not leave an endless run to those after it.
+pub struct Kept(Child);
+
+impl Deref for Kept {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Kept {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Its tasks go with it. One that has ended already needs neither.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a process writes to a pipe, read by a thread.
+struct Gathered {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Gathered {
+    fn from(mut pipe: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let ours = Arc::clone(&bytes);
+        let reader = std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = pipe.read(&mut piece) {
+                ours.lock().unwrap().extend_from_slice(&piece[..count]);
+            }
+        });
+        Self { bytes, reader }
+    }
+
+    /// So far.
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
+    }
+
+    /// All of it, once the process has ended.
+    fn all(&self) -> String {
+        wait_for("the end of what it wrote", || self.reader.is_finished());
+        self.text()
+    }
 }
 
 /// How a run ended.
@@ -66,26 +128,14 @@ pub fn train_in(out: TempDir, flags: &[&str]) -> Run {
 pub fn spawn(mut command: Command, out: TempDir) -> Run {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let gather = |from: Box<dyn Read + Send>| {
-        let text = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
-        let ours = std::sync::Arc::clone(&text);
-        std::thread::spawn(move || {
-            let mut from = from;
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut bytes) {
-                ours.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        });
-        text
-    };
-    let talk = gather(Box::new(child.stderr.take().unwrap()));
-    let result = gather(Box::new(child.stdout.take().unwrap()));
-    Run { child, out, talk, result }
+    let talk = Gathered::from(child.stderr.take().unwrap());
+    let result = Gathered::from(child.stdout.take().unwrap());
+    Run { child: Kept(child), out, talk, result }
 }
 
 impl Run {
     pub fn talk(&self) -> String {
-        self.talk.lock().unwrap().clone()
+        self.talk.text()
     }
 
     /// The run's folder, once it is there.
@@ -130,17 +180,39 @@ impl Run {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if begun.elapsed() > PATIENCE {
-                let _ = self.child.kill();
-                panic!("it hangs: {}", self.talk());
-            }
+            assert!(begun.elapsed() < PATIENCE, "it hangs: {}", self.talk());
             std::thread::sleep(Duration::from_millis(5));
         };
-        // The gathering threads end with the pipes.
-        std::thread::sleep(Duration::from_millis(50));
-        let (talk, stdout) = (self.talk(), self.result.lock().unwrap().clone());
-        Ended { status, talk, stdout, out: self.out }
+        Ended { status, talk: self.talk.all(), stdout: self.result.all(), out: self.out }
     }
+}
+
+/// Kills a task and waits until it is named; returns what was said, and how many seconds later the chief
+/// wrote it down: as a loss or, where the policy ends the run, as its end.
+pub fn kill_and_go_on(run: &mut Run, task: &str) -> (String, f64) {
+    run.wait_for_step(50);
+    let (process, folder) = (run.process(task), run.folder());
+    signal(process, "-KILL");
+    let killed = unix_seconds();
+    wait_for("the loss to be named", || run.talk().contains(&format!("lost {task}")));
+    let talk = run.talk();
+    // The log has it too, unless the policy ends the run first.
+    wait_for("the loss in the log", || {
+        !events(&folder, "task_lost").is_empty() || run.child.try_wait().unwrap().is_some()
+    });
+    let named = events(&folder, "task_lost").first().map(|event| event["time"].as_f64().unwrap());
+    (talk, named.unwrap_or_else(|| ended_at(&folder, "worker/0")) - killed)
+}
+
+/// Waits for steps after now, then ends the run in order and returns its summary.
+pub fn end_in_order(mut run: Run) -> (Value, Ended) {
+    let folder = run.folder();
+    let now = steps(&folder);
+    run.wait_for_step(now + 200);
+    signal(run.child.id(), "-INT");
+    let ended = run.end();
+    assert_eq!(ended.code(), 130, "{}", ended.talk);
+    (ended.json(), ended)
 }
 
 /// Events of a kind in the chief's log.
@@ -167,6 +239,13 @@ pub fn ended_at(folder: &Path, task: &str) -> f64 {
     last.unwrap_or_else(|| panic!("{task} wrote no end:\n{text}"))["time"].as_f64().unwrap()
 }
 
+/// The log of a task's process.
+pub fn log(folder: &Path, task: &str) -> (PathBuf, String) {
+    let path = folder.join(format!("logs/{}.log", task.replace('/', "-")));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    (path, text)
+}
+
 /// Whether a checkpoint is committed.
 pub fn has_checkpoint(folder: &Path) -> bool {
     fs::read_dir(folder.join("checkpoints")).is_ok_and(|entries| {
@@ -178,6 +257,24 @@ pub fn has_checkpoint(folder: &Path) -> bool {
 pub fn steps(folder: &Path) -> u64 {
     let step = |event: &Value| event["data"]["step"].as_u64();
     events(folder, "step").iter().filter_map(step).max().unwrap_or(0)
+}
+
+/// The process of a task whether it has joined or not: the child whose log is called after it.
+pub fn child(run: &Run, task: &str) -> u32 {
+    let log = format!("/logs/{}.log", task.replace('/', "-"));
+    let parent = run.child.id();
+    let mut found = None;
+    wait_for(&format!("{task} to be started"), || {
+        let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+        let listed = listed.unwrap_or_default();
+        let mut children = listed.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
+        found = children.find(|child| {
+            fs::read_link(format!("/proc/{child}/fd/2"))
+                .is_ok_and(|target| target.to_string_lossy().ends_with(&log))
+        });
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// The latest process of each task.

@@ -188,11 +188,18 @@ impl Processes {
         Some(running.child.lock().unwrap_or_else(PoisonError::into_inner).id())
     }
 
-    /// Ends those that still run, by force.
-    pub fn kill_all(&mut self) {
-        for running in self.running.values() {
+    /// Ends a task by force, if it still runs. That it is gone is told as always.
+    pub fn kill(&mut self, task: TaskId) {
+        if let Some(running) = self.running.get(&task) {
             // One that has ended in this moment needs no killing.
             let _ = running.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        }
+    }
+
+    /// Ends those that still run, by force.
+    pub fn kill_all(&mut self) {
+        for task in self.running() {
+            self.kill(task);
         }
     }
 }

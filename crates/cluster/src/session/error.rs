@@ -117,6 +117,12 @@ impl SessionError {
         )
     }
 
+    /// Whether the chief did not answer, at the start or any more.
+    #[must_use]
+    pub fn is_without_chief(&self) -> bool {
+        matches!(self, Self::NoChief { .. } | Self::ChiefLost { .. })
+    }
+
     /// Whether this only repeats what another task has to say.
     #[must_use]
     pub fn is_echo(&self) -> bool {

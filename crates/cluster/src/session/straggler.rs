@@ -4,6 +4,10 @@
 //! the others. Three times as long over several steps is a straggler; ten times is named within
 //! twenty steps, because workers send an early heartbeat after their first steps and then one
 //! every few.
+//!
+//! Where workers do not wait for each other, these are twenty of its own: the others make ten each while
+//! it makes one, and a single step says nothing about anybody. Each worker is therefore judged by its
+//! own latest steps, however many the others have made, and without waiting for one that has made none.
 
 use super::message::Beat;
 use crate::TaskId;
@@ -48,11 +52,46 @@ impl std::fmt::Display for Straggler {
     }
 }
 
+/// The latest steps of a worker: those since `from`. When enough have been made since `middle`, that
+/// takes its place, so that later trouble shows and there is always something to judge by.
+#[derive(Debug)]
+struct Window {
+    from: Beat,
+    middle: Beat,
+    to: Beat,
+}
+
+impl Window {
+    fn at(beat: Beat) -> Self {
+        Self { from: beat, middle: beat, to: beat }
+    }
+
+    fn advance(&mut self, beat: Beat) {
+        if beat.steps < self.to.steps {
+            *self = Self::at(beat); // the task began anew
+        }
+        self.to = beat;
+        if beat.steps >= self.middle.steps + 3 * STEPS {
+            self.from = self.middle;
+            self.middle = beat;
+        }
+    }
+
+    fn busy(&self) -> f64 {
+        self.to.busy_seconds - self.from.busy_seconds
+    }
+
+    /// Its own seconds per step, once there are enough of them.
+    fn per_step(&self) -> Option<f64> {
+        let steps = self.to.steps.saturating_sub(self.from.steps);
+        (steps >= STEPS).then(|| self.busy() / steps as f64)
+    }
+}
+
 /// Compares workers.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Per worker: where its present window began, and where it stands.
-    windows: BTreeMap<TaskId, (Beat, Beat)>,
+    windows: BTreeMap<TaskId, Window>,
     /// Who has been named already; named again only after it had recovered.
     named: BTreeMap<TaskId, bool>,
 }
@@ -61,19 +100,8 @@ impl Watch {
     /// Takes note of a heartbeat; says who is slow, once.
     pub(super) fn note(&mut self, task: TaskId, beat: Beat) -> Option<Straggler> {
         // A window begins at a heartbeat: the first steps of a process are slow everywhere.
-        let window = self.windows.entry(task).or_insert((beat, beat));
-        if beat.steps < window.1.steps {
-            *window = (beat, beat); // the task began anew
-        }
-        window.1 = beat;
-        let found = self.judge();
-        // A window long enough to judge, judged: the next one begins, so that later trouble shows.
-        if self.windows.values().all(|(from, to)| to.steps >= from.steps + 4 * STEPS) {
-            for (from, to) in self.windows.values_mut() {
-                *from = *to;
-            }
-        }
-        found
+        self.windows.entry(task).or_insert_with(|| Window::at(beat)).advance(beat);
+        self.judge()
     }
 
     /// Forgets a task that left.
@@ -83,35 +111,24 @@ impl Watch {
     }
 
     fn judge(&mut self) -> Option<Straggler> {
-        if self.windows.len() < 2 {
+        let judged = |(task, window): (&TaskId, &Window)| Some((*task, window.per_step()?));
+        let times: Vec<(TaskId, f64)> = self.windows.iter().filter_map(judged).collect();
+        if times.len() < 2 {
             return None;
         }
-        let per_step = |from: &Beat, to: &Beat| {
-            let steps = to.steps.saturating_sub(from.steps);
-            (steps >= STEPS).then(|| (to.busy_seconds - from.busy_seconds) / steps as f64)
-        };
-        let times: Option<Vec<(TaskId, f64)>> = self
-            .windows
-            .iter()
-            .map(|(task, (from, to))| Some((*task, per_step(from, to)?)))
-            .collect();
-        let times = times?;
         for (task, seconds) in &times {
             let mut others: Vec<f64> =
                 times.iter().filter(|(other, _)| other != task).map(|(_, time)| *time).collect();
             others.sort_by(f64::total_cmp);
             let median = others[others.len() / 2];
-            let busy = self
-                .windows
-                .get(task)
-                .map_or(0.0, |(from, to)| to.busy_seconds - from.busy_seconds);
+            let busy = self.windows.get(task).map_or(0.0, Window::busy);
             let slow =
                 *seconds > RATIO * median && *seconds > median + NOISE_SECONDS && busy >= SECONDS;
             let named = self.named.entry(*task).or_insert(false);
             if slow && !*named {
                 *named = true;
                 let (mut wait, mut whole, mut step) = (0.0, 0.0, 0);
-                for (other, (from, to)) in &self.windows {
+                for (other, Window { from, to, .. }) in &self.windows {
                     step = step.max(to.step);
                     if other != task {
                         wait += to.wait_seconds - from.wait_seconds;
@@ -193,6 +210,39 @@ mod tests {
             }
         }
         assert!(named_at.is_some_and(|steps| steps <= 2030), "{named_at:?}");
+    }
+
+    /// Nobody waits for anybody: while the slow one makes a step, the others make ten each, and one has not
+    /// come to its first.
+    #[test]
+    fn a_worker_that_nobody_waits_for_is_named_by_its_own_steps() {
+        let mut watch = Watch::default();
+        watch.note(worker(3), beat(1, 0.01, 0.01));
+        let mut named_at = None;
+        for slow in 1..=20 {
+            for index in [0, 2] {
+                assert_eq!(watch.note(worker(index), beat(10 * slow, 0.01, 0.01)), None);
+            }
+            if let Some(found) = watch.note(worker(1), beat(slow, 0.1, 0.1)) {
+                assert_eq!((found.task, named_at.replace(slow)), (worker(1), None));
+                assert!(found.wait_share < 0.01, "{found:?}");
+            }
+        }
+        assert!(named_at.is_some_and(|own| own <= 8), "{named_at:?}");
+    }
+
+    /// Steps so short that heartbeats come every ten of them, and never sooner.
+    #[test]
+    fn short_steps_are_judged_too() {
+        let mut watch = Watch::default();
+        let mut named = 0;
+        for steps in (10..=40).step_by(10) {
+            for index in 0..2 {
+                let busy = if index == 1 { 0.01 } else { 0.001 };
+                named += usize::from(watch.note(worker(index), beat(steps, busy, 0.01)).is_some());
+            }
+        }
+        assert_eq!(named, 1);
     }
 
     #[test]

@@ -159,6 +159,11 @@ impl<'a> Desk<'a> {
         let Some(head) = StepHead::read(&fixed) else {
             return Err(odd(link, "a damaged head of a step".to_owned()).into());
         };
+        // Five bytes are the most a number takes, and none comes twice.
+        let most = 5 * length as u64;
+        if u64::from(head.bytes) > most {
+            return Err(link.receiver.too_long(head.bytes.into(), most).into());
+        }
         let floats = match head.push {
             Form::None => 0,
             Form::Sparse => self.touched.len(),

@@ -188,7 +188,8 @@ impl SparseServer {
         // Whoever died in the middle of sending takes the rest along: this part goes without it.
         if !self.options.synchronous {
             let missed = |task| target.turn(task) - core.standing.turn(task);
-            core.standing.version += core.standing.lacks(target).map(missed).sum::<u64>();
+            let missed: u64 = core.standing.lacks(target).map(missed).sum();
+            core.standing.version += missed;
         }
         core.standing.join(target);
         Some(core)

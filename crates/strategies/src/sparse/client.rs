@@ -90,6 +90,8 @@ pub struct SparseClient {
     dense: Option<Dense>,
     encoded: Vec<u8>,
     version: u64,
+    /// Gradients that all servers have learned from.
+    turn: u64,
     /// What went over links that are gone.
     before: Traffic,
 }
@@ -117,6 +119,7 @@ impl SparseClient {
             dense,
             encoded: Vec::new(),
             version: 0,
+            turn: 0,
             before: Traffic::default(),
         };
         let welcome = client.reconnect()?;
@@ -139,20 +142,25 @@ impl SparseClient {
             remote.send(message::HELLO, 0, &[])?;
             self.remotes.push(remote);
         }
-        let mut welcome = Welcome::default();
+        let (mut welcome, mut least) = (Welcome::default(), 0);
         for server in 0..self.remotes.len() {
             let head = self.receive(server, message::WELCOME, "waiting for the first weights")?;
             let body = slots::payload(&mut *self.remotes[server].link.receiver, head, 64)?;
-            let Some((known, mark)) = body.split_first() else {
-                return Err(self.odd(server, head));
-            };
-            let Ok(mark) = mark.try_into() else { return Err(self.odd(server, head)) };
+            let parts = body.split_first().and_then(|(known, rest)| {
+                let (turn, mark) = rest.split_first_chunk::<8>()?;
+                Some((*known == 1, u64::from_le_bytes(*turn), mark.try_into().ok()?))
+            });
+            let Some((known, turn, mark)) = parts else { return Err(self.odd(server, head)) };
             if server == 0 {
-                let mark = (*known == 1).then(|| message::read_bookmark(mark));
-                welcome = Welcome { version: head.number, mark };
+                welcome.version = head.number;
+            }
+            // One that has a gradient more than the others passes over it when it comes again.
+            if server == 0 || turn < least {
+                least = turn;
+                welcome.mark = known.then(|| message::read_bookmark(mark));
             }
         }
-        self.version = welcome.version;
+        (self.version, self.turn) = (welcome.version, least);
         Ok(welcome)
     }
 
@@ -207,6 +215,7 @@ impl SparseClient {
             }
         }
         self.version = answer.version;
+        self.turn += u64::from(push.is_some());
         let all = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         answer.exchange = all.saturating_sub(answer.wait);
         Ok(answer)
@@ -236,6 +245,7 @@ impl SparseClient {
             if let Some(push) = push {
                 head.push = if self.dense.is_some() { Form::Dense } else { Form::Sparse };
                 (head.examples, head.mark) = (push.examples, push.mark);
+                head.turn = self.turn + 1;
             }
             let grads = match (&self.dense, push) {
                 (_, None) => &[][..],

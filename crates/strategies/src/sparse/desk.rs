@@ -2,7 +2,7 @@
 
 use super::{
     message::{self, Form, StepHead, ValuesHead},
-    server::{Inbox, Interrupted, OVERSEER_CHANNEL, Presence, Score, SparseServer},
+    server::{Core, Inbox, Interrupted, OVERSEER_CHANNEL, Presence, Score, SparseServer},
     slots,
 };
 use crate::{bytes, server::indices};
@@ -116,12 +116,14 @@ impl<'a> Desk<'a> {
         match head.kind {
             message::HELLO => {
                 let core = server.wait_while(server.locked(), |core| !core.supplied)?;
-                let mark = core.marks.get(&self.task).copied();
-                let version = core.version;
+                let learned = core.standing.workers.get(&self.task).copied();
+                let version = core.standing.version;
                 drop(core);
-                let known = [u8::from(mark.is_some())];
-                let mark = message::write_bookmark(&mark.unwrap_or_default());
-                link.sender.send(message::WELCOME, version, &[&known, &mark])?;
+                let known = [u8::from(learned.is_some())];
+                let learned = learned.unwrap_or_default();
+                let mark = message::write_bookmark(&learned.mark);
+                let turn = learned.turn.to_le_bytes();
+                link.sender.send(message::WELCOME, version, &[&known, &turn, &mark])?;
             }
             message::STEP => self.step(link, head)?,
             message::END => {
@@ -139,7 +141,7 @@ impl<'a> Desk<'a> {
                         Presence::Left => false,
                     })
                 })?;
-                let version = core.version;
+                let version = core.standing.version;
                 drop(core);
                 link.sender.send(message::ENDED, version, &[])?;
             }
@@ -159,6 +161,11 @@ impl<'a> Desk<'a> {
         let Some(head) = StepHead::read(&fixed) else {
             return Err(odd(link, "a damaged head of a step".to_owned()).into());
         };
+        // Five bytes are the most a number takes, and none comes twice.
+        let most = 5 * length as u64;
+        if u64::from(head.bytes) > most {
+            return Err(link.receiver.too_long(head.bytes.into(), most).into());
+        }
         let floats = match head.push {
             Form::None => 0,
             Form::Sparse => self.touched.len(),
@@ -167,30 +174,27 @@ impl<'a> Desk<'a> {
         if rest != 4 * floats as u64 + u64::from(head.bytes) {
             return Err(odd(link, format!("{rest} bytes of gradient and numbers")).into());
         }
-        let staleness = self.gradient(link, &head)?;
+        if head.push != Form::None {
+            self.gradient(link, &head)?;
+        }
         self.encoded.resize(head.bytes as usize, 0);
         link.receiver.read(&mut self.encoded)?;
         let decoded = indices::decode(&self.encoded, head.count as usize, length, &mut self.wanted);
         if head.pull == Form::Sparse && decoded.is_err() {
             return Err(odd(link, "a damaged list of weights".to_owned()).into());
         }
-        let begun = Instant::now();
-        let mut core = server.locked();
-        core.stop |= head.stop;
-        if server.options.synchronous && head.push != Form::None {
-            let version = core.version;
-            core.given[self.rank] = true;
-            let workers = server.seat.workers();
-            server.settle(&mut core, &workers, self.inboxes);
-            core = server.wait_while(core, |core| core.version == version)?;
+        if head.stop {
+            server.locked().stop = true; // before the others are answered
         }
-        let values = ValuesHead {
-            held: elapsed(begun),
-            examples: core.examples,
-            staleness,
-            stop: core.stop,
+        let mut values = ValuesHead::default();
+        let mut core = if head.push == Form::None {
+            server.locked()
+        } else {
+            self.learn(link, head.turn, &mut values)?
         };
-        self.pulled = core.version;
+        core.answered[self.rank] = Instant::now();
+        (values.examples, values.stop) = (core.standing.examples, core.stop);
+        self.pulled = core.standing.version;
         drop(core);
         std::mem::swap(&mut self.touched, &mut self.wanted);
         self.values.clear();
@@ -209,44 +213,68 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    /// Takes a gradient: into the inbox in step, into the weights otherwise. Says how stale it was.
-    fn gradient(&mut self, link: &mut Link, head: &StepHead) -> Result<u64, Failure> {
-        if head.push == Form::None {
-            return Ok(0);
-        }
-        let server = self.server;
-        let first = server.part.start;
+    /// Reads a gradient into the inbox.
+    fn gradient(&mut self, link: &mut Link, head: &StepHead) -> Result<(), Failure> {
         let mut inbox: MutexGuard<'_, Inbox> =
             self.inboxes[self.rank].lock().unwrap_or_else(PoisonError::into_inner);
-        (inbox.examples, inbox.mark) = (head.examples, head.mark);
+        (inbox.examples, inbox.turn, inbox.mark) = (head.examples, head.turn, head.mark);
         inbox.is_dense = head.push == Form::Dense;
         if inbox.is_dense {
-            inbox.dense.resize(server.part.len(), 0.0);
+            inbox.dense.resize(self.server.part.len(), 0.0);
             link.receiver.read(bytes::of_mut(&mut inbox.dense))?;
         } else {
             inbox.grads.resize(self.touched.len(), 0.0);
             link.receiver.read(bytes::of_mut(&mut inbox.grads))?;
             std::mem::swap(&mut inbox.indices, &mut self.touched);
         }
-        if server.options.synchronous {
-            return Ok(0);
-        }
-        let scale = 1.0 / head.examples.max(1) as f32;
-        if inbox.is_dense {
-            server.model.apply_all(first, &inbox.dense, scale);
-        } else {
-            server.model.apply(first, &inbox.indices, &inbox.grads, scale);
-        }
+        Ok(())
+    }
+
+    /// Learns from the gradient in the inbox, unless it did so before the worker sent it again: together with
+    /// the others' in step, at once otherwise.
+    fn learn(
+        &self,
+        link: &Link,
+        turn: u64,
+        values: &mut ValuesHead,
+    ) -> Result<MutexGuard<'a, Core>, Failure> {
+        let (server, task) = (self.server, self.task);
+        let begun = Instant::now();
         let mut core = server.locked();
-        let staleness = core.version - self.pulled.min(core.version);
-        core.version += 1;
-        core.examples += head.examples;
-        core.marks.insert(self.task, head.mark);
-        Ok(staleness)
+        let before = core.standing.turn(task);
+        if turn <= before {
+            return Ok(core);
+        }
+        if turn != before + 1 {
+            let found = format!("gradient {turn} after gradient {before}");
+            return Err(odd(link, found).into());
+        }
+        if server.options.synchronous {
+            let version = core.standing.version;
+            core.given[self.rank] = true;
+            server.settle(&mut core, &server.seat.workers(), self.inboxes);
+            core = server.wait_while(core, |core| core.standing.version == version)?;
+            values.held = elapsed(begun);
+            return Ok(core);
+        }
+        core = server.wait_while(core, |core| core.is_held(task, turn))?;
+        core.applying += 1;
+        drop(core);
+        values.held = elapsed(begun);
+        let inbox = self.inboxes[self.rank].lock().unwrap_or_else(PoisonError::into_inner);
+        server.apply(&inbox, 1.0 / inbox.examples.max(1) as f32);
+        let mut core = server.locked();
+        core.applying -= 1;
+        values.staleness = core.standing.version.saturating_sub(self.pulled);
+        core.count(&[(task, &*inbox)]);
+        if core.hold.is_some() {
+            server.wake();
+        }
+        Ok(core)
     }
 }
 
-fn odd(link: &Link, found: String) -> LinkError {
+pub(super) fn odd(link: &Link, found: String) -> LinkError {
     slots::odd(&(link.peer, link.address.clone()), found)
 }
 
@@ -255,7 +283,12 @@ fn elapsed(begun: Instant) -> u64 {
 }
 
 /// Serves the chief until the server closes.
-pub(super) fn oversee(server: &SparseServer, chief: TaskId, scorer: Option<&dyn Score>) {
+pub(super) fn oversee(
+    server: &SparseServer,
+    chief: TaskId,
+    scorer: Option<&dyn Score>,
+    inboxes: &[Mutex<Inbox>],
+) {
     while !server.closing.load(Ordering::Acquire) {
         let wait = Wait::within(MOMENT, "waiting for the chief").unless(&server.closing);
         let Ok(mut link) = server.seat.accept(chief, OVERSEER_CHANNEL, &wait) else {
@@ -263,7 +296,8 @@ pub(super) fn oversee(server: &SparseServer, chief: TaskId, scorer: Option<&dyn 
             continue;
         };
         // A chief that is gone is the session's to notice.
-        while answer_chief(server, &mut link, scorer).is_ok() {}
+        while answer_chief(server, &mut link, scorer, inboxes).is_ok() {}
+        server.release(inboxes);
     }
 }
 
@@ -271,6 +305,7 @@ fn answer_chief(
     server: &SparseServer,
     link: &mut Link,
     scorer: Option<&dyn Score>,
+    inboxes: &[Mutex<Inbox>],
 ) -> Result<(), LinkError> {
     let wait = Wait::within(server.options.patience, "waiting for the chief's next request");
     let wait = wait.unless(&server.closing);
@@ -289,22 +324,31 @@ fn answer_chief(
             let lineage = u32::try_from(head.number).unwrap_or(u32::MAX);
             server.clear();
             let (table, first) = (server.model.table(), server.part.start);
-            let beginning = slots::receive(link, head, server.part.len(), &wait, |at, slot| {
+            let standing = slots::receive(link, head, server.part.len(), &wait, |at, slot| {
                 table.set(first + at as usize, slot);
             })?;
-            server.begin(lineage, &beginning);
+            server.begin(lineage, standing);
             Ok(())
         }
-        message::COPY => {
-            // Bookmarks first: what is learned meanwhile may be read again, never skipped.
-            let (beginning, lineage) = (server.beginning(), server.locked().lineage);
-            let all = slots::touched(server.model.table(), server.part.clone());
-            slots::send(link, lineage, &beginning, all)
+        message::HOLD => {
+            // Who is interrupted closes: so does the link.
+            let Ok(standing) = server.hold() else { return Ok(()) };
+            link.sender.send(message::HELD, 0, &[&standing.write()])
+        }
+        message::CUT => server.cut(link, head, inboxes),
+        message::RELEASE => {
+            server.release(inboxes);
+            Ok(())
+        }
+        message::IDLE => {
+            let idle = server.idle(Duration::from_millis(head.number));
+            let names: Vec<String> = idle.iter().map(ToString::to_string).collect();
+            link.sender.send(message::IDLERS, 0, &[names.join("\n").as_bytes()])
         }
         message::SCORE => {
             let (version, examples) = {
                 let core = server.locked();
-                (core.version, core.examples)
+                (core.standing.version, core.standing.examples)
             };
             let scores = scorer
                 .and_then(|scorer| {

@@ -4,7 +4,7 @@ use crate::bytes;
 
 /// "Here I am", from a worker.
 pub(super) const HELLO: u8 = 32;
-/// The updates so far, whether a bookmark is known, and the bookmark.
+/// The updates so far, whether a bookmark is known, the worker's last turn, and the bookmark.
 pub(super) const WELCOME: u8 = 33;
 /// A [`StepHead`], the gradient of the weights that the worker asked for last, numbers of those it wants.
 pub(super) const STEP: u8 = 34;
@@ -23,18 +23,30 @@ pub(super) const ASK: u8 = 48;
 pub(super) const HOLDS: u8 = 49;
 /// "Keep them."
 pub(super) const KEEP: u8 = 50;
-/// The head of a copy: updates, rows, bookmarks; [`SLOTS`] follow, then [`LAST`].
+/// The head of a copy: a standing; [`SLOTS`] follow, then [`LAST`].
 pub(super) const BEGIN: u8 = 51;
 /// Some slots: numbers, then two floats each.
 pub(super) const SLOTS: u8 = 52;
 /// The copy is complete.
 pub(super) const LAST: u8 = 53;
-/// "Give me a copy."
-pub(super) const COPY: u8 = 54;
+/// "Make no update until I say which."
+pub(super) const HOLD: u8 = 54;
 /// "Score the held-out rows."
 pub(super) const SCORE: u8 = 55;
 /// The server's share of every row's logit, then labels, a byte each; nothing if it could not.
 pub(super) const SCORES: u8 = 56;
+/// The standing of a server that holds back updates.
+pub(super) const HELD: u8 = 57;
+/// "Go as far as this standing and give me a copy", which is answered by one, or [`LATER`].
+pub(super) const CUT: u8 = 58;
+/// "Go on without a copy."
+pub(super) const RELEASE: u8 = 59;
+/// A gradient that others have has not come.
+pub(super) const LATER: u8 = 60;
+/// "Who has given no gradient for so many milliseconds?"
+pub(super) const IDLE: u8 = 61;
+/// Their names, one a line.
+pub(super) const IDLERS: u8 = 62;
 
 /// How far a worker has read: numbers that only the worker understands.
 pub type Bookmark = [u64; 6];
@@ -87,12 +99,14 @@ pub(super) struct StepHead {
     pub(super) bytes: u32,
     /// Everybody shall stop.
     pub(super) stop: bool,
+    /// Which gradient of the worker it is, counted from 1.
+    pub(super) turn: u64,
     /// Where the worker stands after the gradient.
     pub(super) mark: Bookmark,
 }
 
 impl StepHead {
-    pub(super) const BYTES: usize = 32 + BOOKMARK;
+    pub(super) const BYTES: usize = 40 + BOOKMARK;
 
     pub(super) fn write(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
@@ -101,7 +115,8 @@ impl StepHead {
         for (to, word) in out[8..].as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
         }
-        out[32..].copy_from_slice(&write_bookmark(&self.mark));
+        out[32..40].copy_from_slice(&self.turn.to_le_bytes());
+        out[40..].copy_from_slice(&write_bookmark(&self.mark));
         out
     }
 
@@ -114,6 +129,7 @@ impl StepHead {
             count: bytes::u32_at(from, 16),
             bytes: bytes::u32_at(from, 20),
             stop: bytes::u32_at(from, 24) != 0,
+            turn: bytes::u64_at(from, 32),
             mark: read_bookmark(mark),
         })
     }
@@ -163,6 +179,7 @@ mod tests {
             count: 7,
             bytes: 21,
             stop: true,
+            turn: u64::MAX - 1,
             mark: [1, 2, 3, u64::MAX, 5, 6],
         };
         let mut bytes = head.write();

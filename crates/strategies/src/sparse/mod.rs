@@ -22,14 +22,16 @@
 //! that one worker equals many, whatever their shares.
 //!
 //! Beside the workers, the chief has a link to every server for what concerns the whole model
-//! ([`Overseer`]): the weights to begin with, copies for checkpoints, scores of held-out rows.
+//! ([`Overseer`]): the weights to begin with, copies of one version for checkpoints, scores of held-out rows.
 
 mod client;
+mod copies;
 mod desk;
 mod message;
 mod overseer;
 mod server;
 mod slots;
+mod standing;
 
 pub use client::{Answer, Push, SparseClient, Welcome};
 pub use message::Bookmark;

@@ -6,6 +6,7 @@ use super::{
     message::{self, Bookmark},
     server::OVERSEER_CHANNEL,
     slots,
+    standing::Standing,
 };
 use crate::{StrategyError, bytes, server::parts};
 use paceline_cluster::{Head, Link, Seat, TaskId, Wait};
@@ -81,38 +82,91 @@ impl Overseer {
         beginning: &Beginning,
         table: Option<&Table>,
     ) -> Result<(), StrategyError> {
+        let standing = Standing::from(beginning);
         for (link, part) in &mut self.links {
             let all = table.into_iter().flat_map(|table| slots::touched(table, part.clone()));
-            slots::send(link, lineage, beginning, all)?;
+            slots::send(link, lineage, &standing, all)?;
         }
         Ok(())
     }
 
-    /// Copies every slot that was ever touched, in ascending order of numbers. Where workers do not keep
-    /// step, updates go on meanwhile: rows after the bookmarks may be in the copy.
+    /// Copies every slot that was ever touched, in ascending order of numbers, all of one version: the copy
+    /// has every worker's rows up to its bookmark and no others. Updates wait until the servers agree on
+    /// the version and go on while the copy is made. Nothing, whatever was taken, if a gradient that one
+    /// server has did not come to another in time: then it is to be tried again.
     ///
     /// # Errors
     /// A server does not answer.
     pub fn copy(
         &mut self,
-        mut take: impl FnMut(usize, [f32; 2]),
-    ) -> Result<Beginning, StrategyError> {
-        let mut first = Beginning::default();
-        for server in 0..self.links.len() {
-            self.links[server].0.sender.send(message::COPY, 0, &[])?;
-            let head = self.receive(server, message::BEGIN, "waiting for a copy of its weights")?;
-            let wait = Wait::within(PATIENCE, "receiving a copy of its weights");
-            let wait = wait.unless(self.seat.alarm());
-            let (link, part) = &mut self.links[server];
-            let start = part.start;
-            let beginning = slots::receive(link, head, part.len(), &wait, |number, slot| {
-                take(start + number as usize, slot);
-            })?;
-            if server == 0 {
-                first = beginning;
+        take: impl FnMut(usize, [f32; 2]),
+    ) -> Result<Option<Beginning>, StrategyError> {
+        let copied = self.cut(take);
+        if copied.is_err() {
+            for (link, _) in &mut self.links {
+                // Who does not hear it has no link to wait at.
+                let _ = link.sender.send(message::RELEASE, 0, &[]);
             }
         }
-        Ok(first)
+        copied
+    }
+
+    fn cut(
+        &mut self,
+        mut take: impl FnMut(usize, [f32; 2]),
+    ) -> Result<Option<Beginning>, StrategyError> {
+        for (link, _) in &mut self.links {
+            link.sender.send(message::HOLD, 0, &[])?;
+        }
+        let mut furthest = Standing::default();
+        for server in 0..self.links.len() {
+            let head = self.receive(server, message::HELD, "asking how far it is")?;
+            let receiver = &mut *self.links[server].0.receiver;
+            let body = slots::payload(receiver, head, slots::LONGEST_HEAD)?;
+            let Some(standing) = Standing::read(&body) else { return Err(self.odd(server, head)) };
+            furthest.join(&standing);
+        }
+        let target = furthest.write();
+        for (link, _) in &mut self.links {
+            link.sender.send(message::CUT, 0, &[&target])?;
+        }
+        let (mut whole, mut agreed) = (true, Standing::default());
+        for server in 0..self.links.len() {
+            let wait = Wait::within(PATIENCE, "waiting for a copy of its weights");
+            let wait = wait.unless(self.seat.alarm());
+            let (link, part) = &mut self.links[server];
+            let head = link.receiver.receive(&wait);
+            let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
+            match head.kind {
+                message::BEGIN => {}
+                message::LATER => {
+                    whole = false;
+                    continue;
+                }
+                _ => return Err(self.odd(server, head)),
+            }
+            let start = part.start;
+            let standing = slots::receive(link, head, part.len(), &wait, |number, slot| {
+                take(start + number as usize, slot);
+            })?;
+            agreed.join(&standing);
+        }
+        Ok(whole.then(|| agreed.into()))
+    }
+
+    /// Workers that live and have given no gradient for `long`, though nothing keeps them from it.
+    ///
+    /// # Errors
+    /// A server does not answer.
+    pub fn idle(&mut self, long: Duration) -> Result<Vec<TaskId>, StrategyError> {
+        // Every worker talks to all servers: the first one knows.
+        let Some((link, _)) = self.links.first_mut() else { return Ok(Vec::new()) };
+        let millis = u64::try_from(long.as_millis()).unwrap_or(u64::MAX);
+        link.sender.send(message::IDLE, millis, &[])?;
+        let head = self.receive(0, message::IDLERS, "asking who does nothing")?;
+        let names = slots::payload(&mut *self.links[0].0.receiver, head, slots::LONGEST_HEAD)?;
+        let names = String::from_utf8_lossy(&names);
+        Ok(names.lines().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// Has held-out rows scored beside the weights; nothing where the servers could not. Returns the updates

@@ -1,11 +1,17 @@
 //! A task that holds a part of the sparse weights.
 
-use super::{SparseOptions, desk, message::Bookmark, overseer::Beginning, slots};
+use super::{
+    SparseOptions,
+    copies::Before,
+    desk,
+    message::Bookmark,
+    slots,
+    standing::{Learned, Standing},
+};
 use crate::{StrategyError, server::parts};
 use paceline_cluster::{Seat, TaskId};
 use paceline_models::sparse_logistic::SparseLogistic;
 use std::{
-    collections::BTreeMap,
     ops::Range,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -61,6 +67,7 @@ pub(super) struct Inbox {
     pub(super) dense: Vec<f32>,
     pub(super) is_dense: bool,
     pub(super) examples: u64,
+    pub(super) turn: u64,
     pub(super) mark: Bookmark,
 }
 
@@ -71,16 +78,35 @@ pub(super) struct Core {
     pub(super) lineage: u32,
     /// The chief has said in this generation that these weights are the ones.
     pub(super) supplied: bool,
-    /// Updates made.
-    pub(super) version: u64,
-    /// Rows in them.
-    pub(super) examples: u64,
-    pub(super) marks: BTreeMap<TaskId, Bookmark>,
+    pub(super) standing: Standing,
+    /// Where a copy is wanted: no updates but those up to here.
+    pub(super) hold: Option<Standing>,
+    /// Updates that have begun and not ended.
+    pub(super) applying: usize,
     pub(super) presence: Vec<Presence>,
     /// Whose gradients of the present step are there.
     pub(super) given: Vec<bool>,
+    /// When each was answered last.
+    pub(super) answered: Vec<Instant>,
     pub(super) lost: Option<TaskId>,
     pub(super) stop: bool,
+}
+
+impl Core {
+    /// Whether a gradient has to wait for a copy.
+    pub(super) fn is_held(&self, task: TaskId, turn: u64) -> bool {
+        self.hold.as_ref().is_some_and(|most| most.turn(task) < turn)
+    }
+
+    /// Counts an update by one or several gradients.
+    pub(super) fn count(&mut self, gradients: &[(TaskId, &Inbox)]) {
+        self.standing.version += 1;
+        for (task, inbox) in gradients {
+            self.standing.examples += inbox.examples;
+            let learned = Learned { turn: inbox.turn, mark: inbox.mark };
+            self.standing.workers.insert(*task, learned);
+        }
+    }
 }
 
 /// A task that holds a part of the sparse weights.
@@ -91,6 +117,8 @@ pub struct SparseServer {
     pub(super) part: Range<usize>,
     /// As wide as the whole model; memory that is never touched costs nothing.
     pub(super) model: SparseLogistic,
+    /// While a copy is made.
+    pub(super) before: Mutex<Option<Before>>,
     core: Mutex<Core>,
     changed: Condvar,
     /// Everybody goes home.
@@ -120,11 +148,12 @@ impl SparseServer {
         let core = Core {
             lineage: 0,
             supplied: false,
-            version: 0,
-            examples: 0,
-            marks: BTreeMap::new(),
+            standing: Standing::default(),
+            hold: None,
+            applying: 0,
             presence: Vec::new(),
             given: Vec::new(),
+            answered: Vec::new(),
             lost: None,
             stop: false,
         };
@@ -133,6 +162,7 @@ impl SparseServer {
             options,
             part,
             model,
+            before: Mutex::default(),
             core: Mutex::new(core),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
@@ -155,7 +185,9 @@ impl SparseServer {
             let mut core = self.locked();
             core.presence = vec![Presence::Expected; workers.len()];
             core.given = vec![false; workers.len()];
+            core.answered = vec![Instant::now(); workers.len()];
             (core.supplied, core.lost, core.stop) = (false, None, false);
+            core.hold = None;
         }
         let inboxes: Vec<Mutex<Inbox>> = workers.iter().map(|_| Mutex::default()).collect();
         let finished = std::thread::scope(|scope| {
@@ -167,7 +199,9 @@ impl SparseServer {
             }
             if let Some(chief) = workers.first().copied() {
                 let thread = std::thread::Builder::new().name("serve-chief".to_owned());
-                let _ = thread.spawn_scoped(scope, move || desk::oversee(self, chief, scorer));
+                let inboxes = &inboxes;
+                let oversee = move || desk::oversee(self, chief, scorer, inboxes);
+                let _ = thread.spawn_scoped(scope, oversee);
             }
             loop {
                 std::thread::sleep(LOOK);
@@ -184,7 +218,7 @@ impl SparseServer {
         }
         let core = self.locked();
         let missing = core.lost.or_else(|| self.seat.lost().last().copied());
-        Err(StrategyError::PeerLost { task: missing, step: core.version })
+        Err(StrategyError::PeerLost { task: missing, step: core.standing.version })
     }
 
     pub(super) fn locked(&self) -> MutexGuard<'_, Core> {
@@ -211,21 +245,25 @@ impl SparseServer {
         Ok(core)
     }
 
-    /// Where the run stands.
-    pub(super) fn beginning(&self) -> Beginning {
+    /// Workers that live, as far as anybody knows, and have given no gradient for `long`.
+    pub(super) fn idle(&self, long: Duration) -> Vec<TaskId> {
         let core = self.locked();
-        Beginning {
-            version: core.version,
-            examples: core.examples,
-            marks: core.marks.iter().map(|(task, mark)| (*task, *mark)).collect(),
-        }
+        let owes = |rank: &usize| {
+            let here = matches!(core.presence[*rank], Presence::Expected | Presence::Here);
+            here && !core.given[*rank] && core.answered[*rank].elapsed() >= long
+        };
+        let workers = self.seat.workers();
+        // The seat may be a generation ahead.
+        (0..core.presence.len())
+            .filter(owes)
+            .filter_map(|rank| workers.get(rank).copied())
+            .collect()
     }
 
     /// Takes over weights that have come from the chief.
-    pub(super) fn begin(&self, lineage: u32, beginning: &Beginning) {
+    pub(super) fn begin(&self, lineage: u32, standing: Standing) {
         let mut core = self.locked();
-        (core.version, core.examples) = (beginning.version, beginning.examples);
-        core.marks = beginning.marks.iter().copied().collect();
+        core.standing = standing;
         (core.lineage, core.supplied) = (lineage, true);
         drop(core);
         self.wake();
@@ -248,26 +286,30 @@ impl SparseServer {
             .iter()
             .zip(&core.given)
             .any(|(presence, given)| *presence != Presence::Left && !given);
-        if missing || !core.given.contains(&true) {
+        let mut given = workers.iter().zip(&core.given).filter(|(_, given)| **given);
+        // A copy waits for what another server has; the rest waits for the copy.
+        let held = |task: TaskId| core.is_held(task, core.standing.turn(task) + 1);
+        if missing || given.all(|(task, _)| held(*task)) {
             return;
         }
         let mut all: Vec<MutexGuard<'_, Inbox>> = Vec::with_capacity(inboxes.len());
-        for (rank, inbox) in inboxes.iter().enumerate().filter(|(rank, _)| core.given[*rank]) {
-            let inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
-            core.marks.insert(workers[rank], inbox.mark);
-            all.push(inbox);
+        for inbox in
+            inboxes.iter().zip(&core.given).filter_map(|(inbox, given)| given.then_some(inbox))
+        {
+            all.push(inbox.lock().unwrap_or_else(PoisonError::into_inner));
         }
+        let tasks =
+            workers.iter().zip(&core.given).filter_map(|(task, given)| given.then_some(*task));
+        let gradients: Vec<(TaskId, &Inbox)> =
+            tasks.zip(all.iter().map(|inbox| &**inbox)).collect();
+        core.count(&gradients);
         let examples: u64 = all.iter().map(|inbox| inbox.examples).sum();
-        let scale = 1.0 / examples.max(1) as f32;
         if all.iter().any(|inbox| inbox.is_dense) {
             add_dense(&mut all);
-            self.model.apply_all(self.part.start, &all[0].dense, scale);
         } else {
             add_sparse(&mut all);
-            self.model.apply(self.part.start, &all[0].indices, &all[0].grads, scale);
         }
-        core.version += 1;
-        core.examples += examples;
+        self.apply(&all[0], 1.0 / examples.max(1) as f32);
         core.given.fill(false);
         self.wake();
     }

@@ -1,8 +1,8 @@
 //! A server's weights and their state as messages: only the slots that were ever touched, some at a time,
 //! so that neither side holds a second copy.
 
-use super::message::{BEGIN, BOOKMARK, LAST, SLOTS, read_bookmark, write_bookmark};
-use super::overseer::Beginning;
+use super::message::{BEGIN, LAST, SLOTS};
+use super::standing::Standing;
 use crate::{bytes, server::indices};
 use paceline_cluster::{Head, Link, LinkError, Receiver, TaskId, Wait};
 use paceline_models::sparse_logistic::Table;
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Slots of one message: about a megabyte.
 const CHUNK: usize = 1 << 16;
 /// Longest head of a copy: tens of thousands of workers.
-const LONGEST_HEAD: u64 = 1 << 22;
+pub(super) const LONGEST_HEAD: u64 = 1 << 22;
 /// Longest message with slots: five bytes at most for a number, eight for its floats.
 const LONGEST_SLOTS: u64 = 16 + 13 * CHUNK as u64;
 
@@ -49,20 +49,10 @@ impl Chunk {
 pub(super) fn send(
     link: &mut Link,
     lineage: u32,
-    beginning: &Beginning,
+    standing: &Standing,
     slots: impl Iterator<Item = (u32, [f32; 2])>,
 ) -> Result<(), LinkError> {
-    let mut head = Vec::with_capacity(32);
-    for word in [beginning.version, beginning.examples, beginning.marks.len() as u64] {
-        head.extend(word.to_le_bytes());
-    }
-    for (task, mark) in &beginning.marks {
-        let name = task.to_string();
-        head.push(u8::try_from(name.len()).expect("names of tasks are short"));
-        head.extend(name.as_bytes());
-        head.extend(write_bookmark(mark));
-    }
-    link.sender.send(BEGIN, lineage.into(), &[&head])?;
+    link.sender.send(BEGIN, lineage.into(), &[&standing.write()])?;
     let mut chunk = Chunk::default();
     for (number, slot) in slots {
         chunk.push(number, slot, link)?;
@@ -88,17 +78,18 @@ pub(super) fn receive(
     length: usize,
     wait: &Wait<'_>,
     mut take: impl FnMut(u32, [f32; 2]),
-) -> Result<Beginning, LinkError> {
+) -> Result<Standing, LinkError> {
     let from = (link.peer, link.address.clone());
     let odd = |found: String| odd(&from, found);
     let receiver = &mut *link.receiver;
     let head = payload(receiver, begin, LONGEST_HEAD)?;
-    let beginning = read_head(&head).ok_or_else(|| odd("a damaged head of a copy".to_owned()))?;
+    let standing = Standing::read(&head);
+    let standing = standing.ok_or_else(|| odd("a damaged head of a copy".to_owned()))?;
     let (mut body, mut numbers) = (Vec::new(), Vec::new());
     loop {
         let head = receiver.receive_into(wait, LONGEST_SLOTS, &mut body)?;
         match head.kind {
-            LAST => return Ok(beginning),
+            LAST => return Ok(standing),
             SLOTS => {}
             other => return Err(odd(format!("a message of kind {other}"))),
         }
@@ -114,21 +105,6 @@ pub(super) fn receive(
             take(*number, [half(0), half(4)]);
         }
     }
-}
-
-fn read_head(head: &[u8]) -> Option<Beginning> {
-    let (fixed, mut rest) = head.split_first_chunk::<24>()?;
-    let word = |at: usize| bytes::u64_at(fixed, 8 * at);
-    let mut marks = Vec::new();
-    for _ in 0..word(2) {
-        let (length, after) = rest.split_first()?;
-        let (name, after) = after.split_at_checked(usize::from(*length))?;
-        let (mark, after) = after.split_first_chunk::<BOOKMARK>()?;
-        let task: TaskId = std::str::from_utf8(name).ok()?.parse().ok()?;
-        marks.push((task, read_bookmark(mark)));
-        rest = after;
-    }
-    rest.is_empty().then_some(Beginning { version: word(0), examples: word(1), marks })
 }
 
 /// The payload of a message that has come, which must not be longer than `most`.

@@ -21,13 +21,14 @@ use std::{
 const EVALUATE_SECONDS: f64 = 5.0;
 /// Seconds between checkpoints where no number of rows was asked for.
 const CHECKPOINT_SECONDS: f64 = 30.0;
+/// A worker that makes no step for so long is named; again only after it has made one.
+const STANDSTILL: Duration = Duration::from_secs(30);
 /// How often the thread looks whether something is due.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The chief's care for the whole model.
 pub(super) struct Oversight<'a> {
     spec: &'a Spec,
-    tasks: &'a Tasks,
     task: &'a Task<'a>,
     recorder: &'a Recorder,
     control: &'a Control<'a>,
@@ -35,8 +36,6 @@ pub(super) struct Oversight<'a> {
     overseer: Mutex<Option<Overseer>>,
     /// Of the weights that the servers hold; 0 before the first.
     lineage: AtomicU32,
-    /// Held by the chief's worker in every step and for a copy in step: then nobody's step can end.
-    pace: Mutex<()>,
     /// The loss asked for was reached.
     pub(super) reached: AtomicBool,
     finished: AtomicBool,
@@ -62,14 +61,12 @@ impl<'a> Oversight<'a> {
     ) -> Result<Self, StreamError> {
         Ok(Self {
             spec,
-            tasks,
             task,
             recorder,
             control,
             options: tasks.options(spec)?,
             overseer: Mutex::default(),
             lineage: AtomicU32::new(0),
-            pace: Mutex::default(),
             reached: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             rows: AtomicU64::new(0),
@@ -82,11 +79,6 @@ impl<'a> Oversight<'a> {
     fn warn(&self, text: String) {
         self.control.observer.warned(&text);
         locked(&self.warnings).push(text);
-    }
-
-    /// Held for the time of a step.
-    pub(super) fn step(&self) -> MutexGuard<'_, ()> {
-        locked(&self.pace)
     }
 
     /// Sees to it that all servers of the present generation hold the same weights.
@@ -135,6 +127,7 @@ impl<'a> Oversight<'a> {
         let (mut scored, mut saved) = (Instant::now(), Instant::now());
         let (mut scored_rows, mut saved_rows) = (rows(), rows());
         let mut pause = EVALUATE_SECONDS;
+        let (mut asked, mut idle) = (Instant::now(), Vec::new());
         while !self.finished.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             let due = |every: Option<u64>, since: u64, at: Instant, seconds: f64| match every {
@@ -149,11 +142,26 @@ impl<'a> Oversight<'a> {
                 pause = EVALUATE_SECONDS.max(4.0 * begun.elapsed().as_secs_f64());
                 (scored, scored_rows) = (Instant::now(), rows());
             }
+            if asked.elapsed() >= STANDSTILL / 10 {
+                self.name_idle(&mut idle);
+                asked = Instant::now();
+            }
             if due(self.spec.checkpoint_every, saved_rows, saved, CHECKPOINT_SECONDS) {
                 let _ = self.save();
                 (saved, saved_rows) = (Instant::now(), rows());
             }
         }
+    }
+
+    /// Names workers that heartbeat and make no step: a disk that does not answer, a file that is a pipe.
+    fn name_idle(&self, named: &mut Vec<TaskId>) {
+        let found = locked(&self.overseer).as_mut().map(|overseer| overseer.idle(STANDSTILL));
+        let Some(Ok(found)) = found else { return };
+        for task in found.iter().filter(|task| !named.contains(task)) {
+            let seconds = STANDSTILL.as_secs();
+            self.warn(format!("{task} has made no step for {seconds} s, though it is there"));
+        }
+        *named = found;
     }
 
     /// Training has ended.
@@ -197,14 +205,21 @@ impl<'a> Oversight<'a> {
         let model =
             SparseLogistic::new(self.options.bits, self.options.rule, self.options.settings)?;
         let mut nonzero = 0;
-        let beginning = {
-            let _pause = self.tasks.synchronous().then(|| self.step());
+        let copied = {
             let mut overseer = locked(&self.overseer);
             let Some(overseer) = overseer.as_mut() else { return Ok(0) };
             overseer.copy(|number, slot| {
                 model.table().set(number, slot);
                 nonzero += u64::from(model.rule().weight(slot) != 0.0);
             })?
+        };
+        let Some(beginning) = copied else {
+            // A worker on its way back, or behind a network that is cut: the next one will do.
+            let reason = "a worker's gradient has come to some servers and not yet to others";
+            let seconds = begun.elapsed().as_secs_f64();
+            let (action, reason) = (CheckpointAction::Failed, Some(reason.to_owned()));
+            self.record_checkpoint(action, 0, seconds, 0, reason);
+            return Ok(0);
         };
         let last = locked(&self.scores).last;
         let marks: Vec<(TaskId, Bookmark)> = beginning.marks;

@@ -172,9 +172,7 @@ impl Worker<'_> {
                 mark: portion.mark,
             };
             let pull = next.as_ref().map_or(&[][..], |next| &next.minibatch.touched);
-            let pause = self.oversight.map(Oversight::step);
             let answer = client.step(Some(push), pull, weights, wish)?;
-            drop(pause);
             let phases = PhaseSeconds {
                 input: (fed - computed).as_secs_f64(),
                 compute: (computed - begun).as_secs_f64(),

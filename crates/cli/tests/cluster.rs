@@ -9,9 +9,6 @@ use cluster_support::*;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// So many steps that a run outlives any test; those that hurt it also end it.
-const ENDLESS: &str = "100000000";
-
 fn examples(summary: &Value) -> u64 {
     let workers = summary["workers"].as_array().unwrap();
     workers.iter().map(|worker| worker["examples"].as_u64().unwrap()).sum()
@@ -69,33 +66,6 @@ fn when_the_parent_is_killed_no_task_stays() {
     drop(run.end());
 }
 
-/// Kills a task and waits until it is named; returns what was said and when that was, in seconds after.
-fn kill_and_go_on(run: &mut Run, task: &str) -> (String, f64) {
-    run.wait_for_step(50);
-    let (process, folder) = (run.process(task), run.folder());
-    signal(process, "-KILL");
-    let killed = unix_seconds();
-    wait_for("the loss to be named", || run.talk().contains(&format!("lost {task}")));
-    let talk = run.talk();
-    // The log has it too, unless the policy ends the run first.
-    wait_for("the loss in the log", || {
-        !events(&folder, "task_lost").is_empty() || run.child.try_wait().unwrap().is_some()
-    });
-    let named = events(&folder, "task_lost").first().map(|event| event["time"].as_f64().unwrap());
-    (talk, named.map_or(0.0, |named| named - killed))
-}
-
-/// Waits for steps after now, then ends the run in order and returns its summary.
-fn end_in_order(mut run: Run) -> (Value, Ended) {
-    let folder = run.folder();
-    let now = steps(&folder);
-    run.wait_for_step(now + 200);
-    signal(run.child.id(), "-INT");
-    let ended = run.end();
-    assert_eq!(ended.code(), 130, "{}", ended.talk);
-    (ended.json(), ended)
-}
-
 #[test]
 fn a_killed_worker_is_named_and_the_others_go_on() {
     for strategy in ["ps-async", "multi-worker", "ps-sync"] {
@@ -112,10 +82,11 @@ fn a_killed_worker_is_named_and_the_others_go_on() {
 
 #[test]
 fn a_killed_worker_is_restarted_and_rejoins() {
-    for strategy in ["multi-worker", "ps-async"] {
+    for strategy in ["multi-worker", "ps-async", "ps-sync"] {
         let flags = ["--workers", "2", "--steps", ENDLESS, "--on-loss", "restart"];
         let mut run = train(strategy, &flags);
-        let (talk, _) = kill_and_go_on(&mut run, "worker/1");
+        let (talk, named) = kill_and_go_on(&mut run, "worker/1");
+        assert!(named < 5.0, "{strategy}: named after {named:.1} s\n{talk}");
         assert!(talk.contains("worker/1 was killed"), "{talk}");
         let folder = run.folder();
         wait_for("worker/1 to be back", || !events(&folder, "task_recovered").is_empty());
@@ -126,13 +97,21 @@ fn a_killed_worker_is_restarted_and_rejoins() {
 
 #[test]
 fn a_killed_worker_stops_the_run_where_that_was_asked_for() {
-    let mut run =
-        train("multi-worker", &["--workers", "2", "--steps", ENDLESS, "--on-loss", "stop"]);
-    kill_and_go_on(&mut run, "worker/1");
-    let ended = run.end();
-    assert_eq!(ended.code(), 75, "{}", ended.talk);
-    assert!(ended.talk.contains("worker/1: was killed (signal 9"), "{}", ended.talk);
-    assert_eq!(ended.json()["exit"], 75);
+    for (strategy, task) in [
+        ("multi-worker", "worker/1"),
+        ("ps-sync", "worker/1"),
+        ("ps-async", "worker/1"),
+        ("ps-async", "ps/0"),
+    ] {
+        let mut run = train(strategy, &["--workers", "2", "--steps", ENDLESS, "--on-loss", "stop"]);
+        let (talk, named) = kill_and_go_on(&mut run, task);
+        assert!(named < 5.0, "{strategy}: named after {named:.1} s\n{talk}");
+        let ended = run.end();
+        assert_eq!(ended.code(), 75, "{strategy}: {}", ended.talk);
+        let said = format!("{task}: was killed (signal 9");
+        assert!(ended.talk.contains(&said), "{strategy}: {}", ended.talk);
+        assert_eq!(ended.json()["exit"], 75);
+    }
 }
 
 /// The smallest images that AlexNet takes: its dense layers are as large as ever.
@@ -185,19 +164,29 @@ fn a_worker_killed_amid_layers_shared_out_is_named_and_ends_the_run() {
 
 #[test]
 fn a_killed_server_comes_back_with_the_last_checkpoint() {
-    for strategy in ["ps-async", "ps-sync"] {
+    // The first server deals the batches, the others only hold weights.
+    for (strategy, server) in
+        [("ps-async", "ps/0"), ("ps-async", "ps/1"), ("ps-sync", "ps/0"), ("ps-sync", "ps/1")]
+    {
         let flags =
             ["--workers", "2", "--ps", "2", "--steps", ENDLESS, "--checkpoint-every", "100"];
         let mut run = train(strategy, &flags);
-        run.wait_for_step(300);
-        let (talk, _) = kill_and_go_on(&mut run, "ps/1");
-        assert!(talk.contains("ps/1 was killed"), "{talk}");
-        wait_for("everybody to go back", || run.talk().contains("everybody goes on from step"));
         let folder = run.folder();
-        let restored = events(&folder, "task_recovered");
+        wait_for("a checkpoint", || has_checkpoint(&folder));
+        let (talk, named) = kill_and_go_on(&mut run, server);
+        assert!(named < 5.0, "{strategy}, {server}: named after {named:.1} s\n{talk}");
+        assert!(talk.contains(&format!("{server} was killed")), "{talk}");
+        let word = "everybody goes on from step ";
+        wait_for("everybody to go back", || run.talk().contains(word));
         wait_for("the log", || !events(&folder, "task_recovered").is_empty());
-        let (summary, _) = end_in_order(run);
-        assert_eq!(summary["status"], "cancelled", "{strategy}: {restored:?}");
+        let (summary, ended) = end_in_order(run);
+        assert_eq!(summary["status"], "cancelled", "{strategy}, {server}: {}", ended.talk);
+        let from = ended.talk.split_once(word).unwrap().1.lines().next().unwrap();
+        let from: u64 = from.parse().unwrap();
+        let saved =
+            |event: &Value| event["data"]["action"] == "saved" && event["data"]["step"] == from;
+        let checkpoints = events(&folder, "checkpoint");
+        assert!(checkpoints.iter().any(saved), "{strategy}, {server}: {from}, {checkpoints:?}");
     }
 }
 
@@ -205,9 +194,12 @@ fn a_killed_server_comes_back_with_the_last_checkpoint() {
 fn a_killed_chief_ends_the_run_with_its_name_and_resume_picks_it_up() {
     for strategy in ["multi-worker", "ps-async", "ps-sync"] {
         let flags = ["--workers", "2", "--steps", ENDLESS, "--checkpoint-every", "100"];
-        let mut run = train(strategy, &flags);
+        let mut run = train(strategy, &[&flags[..], &["--evaluator"]].concat());
         run.wait_for_step(300);
         let (chief, folder) = (run.process("worker/0"), run.folder());
+        let others: Vec<String> =
+            processes(&folder).into_keys().filter(|task| task != "worker/0").collect();
+        assert_eq!(others.len(), if strategy == "multi-worker" { 2 } else { 3 }, "{others:?}");
         // The others may be hundreds of steps ahead before the chief has saved for the first time.
         wait_for("a checkpoint", || has_checkpoint(&folder));
         signal(chief, "-KILL");
@@ -217,8 +209,14 @@ fn a_killed_chief_ends_the_run_with_its_name_and_resume_picks_it_up() {
         let after = ended_at(&folder, "worker/1") - killed;
         assert!(after < 10.0, "{strategy}: {after:.1} s");
         assert!(ended.talk.contains("worker/0: was killed"), "{}", ended.talk);
-        let log = std::fs::read_to_string(folder.join("logs/worker-1.log")).unwrap();
-        assert!(log.contains("lost worker/0"), "{log}");
+        for task in others {
+            let (path, text) = log(&folder, &task);
+            assert!(text.contains("lost worker/0"), "{strategy}, {task}: {text}");
+            // Its last word was that.
+            let written = std::fs::metadata(path).unwrap().modified().unwrap();
+            let written = written.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+            assert!(written - killed < 10.0, "{strategy}, {task}: {:.1} s", written - killed);
+        }
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let again = train_in(ended.out, &["--resume", &name, "--steps", "1000"]).end();
         assert_eq!(again.code(), 0, "{strategy}: {}", again.talk);

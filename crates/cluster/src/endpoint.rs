@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// From the first byte to the last of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long one attempt to connect goes on before flags are looked at and it is made anew. A packet that got lost is sent
+/// again by the system after a second as well, so asking anew costs nothing; an answer that takes longer is none.
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// Stack of a handshake thread, in bytes; TLS needs the most of it.
 const STACK: usize = 256 << 10;
 /// Tasks that have come and wait to be accepted; more is a caller that does not accept.
@@ -183,7 +186,7 @@ impl Endpoint {
         &self.shared.identity
     }
 
-    /// Connects to a task. Tries once: whoever starts before the other tries again.
+    /// Connects to a task. Tries once where somebody answers: whoever starts before the other tries again.
     pub fn dial(
         &self,
         task: TaskId,
@@ -196,11 +199,13 @@ impl Endpoint {
         let unreachable =
             |cause| LinkError::Unreachable { task, address: address.to_owned(), cause };
         let stream = connect(address, wait).map_err(|cause| match cause.kind() {
+            io::ErrorKind::TimedOut if wait.cancelled() => peer.cancelled(wait.phase),
             io::ErrorKind::TimedOut => peer.timed_out(wait.phase, began.elapsed()),
             _ => unreachable(cause),
         })?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        self.shared.introduce(stream, &peer, purpose, wait.deadline).map_err(|error| match error {
+        self.shared.introduce(stream, &peer, purpose, wait).map_err(|error| match error {
+            ShakeError::TooSlow if wait.cancelled() => peer.cancelled(wait.phase),
             ShakeError::TooSlow => peer.timed_out(wait.phase, began.elapsed()),
             ShakeError::Io(cause) => peer.lost(wait.phase, cause),
             ShakeError::Garbage(found) => peer.protocol(found, "the handshake of a Paceline task"),
@@ -274,16 +279,19 @@ impl Drop for Endpoint {
     }
 }
 
-/// Connects to the first of the name's addresses that answers.
+/// Connects to the first of the name's addresses that answers. Those that are silent are asked in turns, until the deadline or
+/// a flag.
 fn connect(address: &str, wait: &Wait<'_>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for target in address.to_socket_addrs()? {
+    let mut silent: VecDeque<SocketAddr> = address.to_socket_addrs()?.collect();
+    while let Some(target) = silent.pop_front() {
         let left = wait.left();
-        if left.is_zero() {
+        if left.is_zero() || wait.cancelled() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match TcpStream::connect_timeout(&target, left) {
+        match TcpStream::connect_timeout(&target, left.min(ATTEMPT)) {
             Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => silent.push_back(target),
             Err(error) => last = error,
         }
     }
@@ -354,9 +362,9 @@ impl Shared {
         stream: TcpStream,
         peer: &Peer,
         purpose: Purpose,
-        deadline: Instant,
+        wait: &Wait<'_>,
     ) -> Result<Link, ShakeError> {
-        let mut wire = Deadlined { stream: &stream, deadline };
+        let mut wire = Deadlined { stream: &stream, wait };
         let nonce = handshake::greet(&mut wire, self.identity.security)?;
         let mine = self.hello(peer.task, purpose);
         let key = &self.identity.key;
@@ -398,7 +406,8 @@ impl Shared {
     /// The server's side of a new connection.
     fn examine(&self, stream: &TcpStream) -> Result<Examined, ShakeError> {
         stream.set_nodelay(true)?;
-        let mut wire = Deadlined { stream, deadline: Instant::now() + HANDSHAKE };
+        let wait = Wait::within(HANDSHAKE, "shaking hands");
+        let mut wire = Deadlined { stream, wait: &wait };
         let nonce = handshake::welcome(&mut wire, self.identity.security)?;
         let key = &self.identity.key;
         let me = self.identity.me;

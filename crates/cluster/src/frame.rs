@@ -9,6 +9,8 @@ use crate::link::{Head, LONGEST, Receiver, Sender, Wait};
 use crate::transport::{Inlet, Outlet};
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of a head on the wire.
@@ -108,6 +110,11 @@ impl Peer {
     }
 }
 
+/// Whether a link's alarm is raised, where it has one. Asked only by those that would have to wait.
+fn raised(alarm: Option<&Arc<AtomicBool>>) -> bool {
+    alarm.is_some_and(|alarm| alarm.load(Ordering::Relaxed))
+}
+
 /// A closed connection, in the system's own words.
 fn end_of_stream() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")
@@ -125,11 +132,25 @@ pub(crate) struct FramedSender<O> {
     /// Payload bytes announced but not yet pushed.
     owed: u64,
     sent: u64,
+    /// Ends waits early.
+    alarm: Option<Arc<AtomicBool>>,
+    /// A message was left unfinished: what followed would be taken for the rest of it.
+    torn: bool,
 }
 
 impl<O: Outlet> FramedSender<O> {
     pub(crate) fn new(outlet: O, peer: Peer) -> Self {
-        Self { outlet, peer, stall: STALL, head: [0; HEAD], head_gone: HEAD, owed: 0, sent: 0 }
+        Self {
+            outlet,
+            peer,
+            stall: STALL,
+            head: [0; HEAD],
+            head_gone: HEAD,
+            owed: 0,
+            sent: 0,
+            alarm: None,
+            torn: false,
+        }
     }
 
     fn lost(&self, what: &str, length: u64, cause: io::Error) -> LinkError {
@@ -138,7 +159,11 @@ impl<O: Outlet> FramedSender<O> {
 
     /// Hands over all bytes of all parts, waiting for room.
     fn write_all(&mut self, parts: &mut [&[u8]], length: u64) -> Result<(), LinkError> {
-        let mut first = 0;
+        if self.torn {
+            let cause = io::Error::other("an earlier message was broken off");
+            return Err(self.lost("a message", length, cause));
+        }
+        let (mut first, before) = (0, self.sent);
         let mut idle_since: Option<Instant> = None;
         loop {
             while first < parts.len() && parts[first].is_empty() {
@@ -169,13 +194,21 @@ impl<O: Outlet> FramedSender<O> {
                 continue;
             }
             let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= self.stall {
+            let (stop, late) = (raised(self.alarm.as_ref()), since.elapsed() >= self.stall);
+            if stop || late {
+                self.torn = self.sent > before;
                 let phase = format!("taking a message of {length} bytes");
-                return Err(self.peer.timed_out(&phase, since.elapsed()));
+                return Err(if stop {
+                    self.peer.cancelled(&phase)
+                } else {
+                    self.peer.timed_out(&phase, since.elapsed())
+                });
             }
-            self.outlet
-                .wait(GLANCE.min(self.stall))
-                .map_err(|e| self.lost("a message", length, e))?;
+            let (now, moment) = (Instant::now(), GLANCE.min(self.stall));
+            self.outlet.wait(moment).map_err(|e| self.lost("a message", length, e))?;
+            if let Some(late) = stood_still(now, moment) {
+                idle_since = Some(since + late);
+            }
         }
     }
 }
@@ -240,6 +273,10 @@ impl<O: Outlet> Sender for FramedSender<O> {
         self.stall = limit;
     }
 
+    fn heed(&mut self, alarm: &Arc<AtomicBool>) {
+        self.alarm = Some(Arc::clone(alarm));
+    }
+
     fn sent(&self) -> u64 {
         self.sent
     }
@@ -263,6 +300,8 @@ pub(crate) struct FramedReceiver<I> {
     began: Instant,
     deadline: Instant,
     phase: String,
+    /// Ends waits early.
+    alarm: Option<Arc<AtomicBool>>,
 }
 
 impl<I: Inlet> FramedReceiver<I> {
@@ -278,6 +317,7 @@ impl<I: Inlet> FramedReceiver<I> {
             began: now,
             deadline: now,
             phase: String::from("receiving"),
+            alarm: None,
         }
     }
 
@@ -296,6 +336,9 @@ impl<I: Inlet> FramedReceiver<I> {
 
     /// Waits a moment for data, within the present deadline.
     fn pause(&mut self) -> Result<(), LinkError> {
+        if raised(self.alarm.as_ref()) {
+            return Err(self.peer.cancelled(&self.phase));
+        }
         let now = Instant::now();
         if now >= self.deadline {
             return Err(self.peer.timed_out(&self.phase, now - self.began));
@@ -397,6 +440,10 @@ impl<I: Inlet> Receiver for FramedReceiver<I> {
         let count = self.take_some(&mut into[..most])?;
         self.left -= count as u64;
         Ok(count)
+    }
+
+    fn heed(&mut self, alarm: &Arc<AtomicBool>) {
+        self.alarm = Some(Arc::clone(alarm));
     }
 
     fn received(&self) -> u64 {

@@ -18,7 +18,9 @@
 
 use crate::TaskId;
 use crate::error::Refusal;
+use crate::frame::glance;
 use crate::key::{ClusterKey, random};
+use crate::link::Wait;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -94,7 +96,7 @@ pub(crate) struct Offer {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShakeError {
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error("{0}")]
     Refused(Refusal),
     #[error("{0}")]
@@ -103,9 +105,9 @@ pub(crate) enum ShakeError {
     TooSlow,
 }
 
-impl ShakeError {
+impl From<io::Error> for ShakeError {
     /// Tells a passed deadline from other failures of a stream.
-    fn from_io(error: io::Error) -> Self {
+    fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TooSlow,
             _ => Self::Io(error),
@@ -113,32 +115,49 @@ impl ShakeError {
     }
 }
 
-/// A blocking socket with one deadline for everything, so that a byte now and then does not keep it open.
+/// A blocking socket with one wait for everything, so that a byte now and then does not keep it open.
 pub(crate) struct Deadlined<'a> {
     pub(crate) stream: &'a TcpStream,
-    pub(crate) deadline: Instant,
+    pub(crate) wait: &'a Wait<'a>,
 }
 
 impl Deadlined<'_> {
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    /// Calls `step` with a moment's time again and again, until something moves, the deadline passes or a flag is set.
+    fn patiently(
+        &self,
+        mut step: impl FnMut(&TcpStream, Option<Duration>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let began = Instant::now();
+        let flagged = self.wait.cancel.iter().any(Option::is_some);
+        loop {
+            let left = self.wait.left();
+            if left.is_zero() || self.wait.cancelled() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let moment = if flagged { left.min(glance(began.elapsed())) } else { left };
+            match step(self.stream, Some(moment)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+        }
     }
 }
 
 impl Read for Deadlined<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        let mut stream = self.stream;
-        stream.read(into)
+        self.patiently(|mut stream, moment| {
+            stream.set_read_timeout(moment)?;
+            stream.read(into)
+        })
     }
 }
 
 impl Write for Deadlined<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        let mut stream = self.stream;
-        stream.write(bytes)
+        self.patiently(|mut stream, moment| {
+            stream.set_write_timeout(moment)?;
+            stream.write(bytes)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -316,17 +335,18 @@ fn receive_proven(stream: &mut (impl Wire + ?Sized)) -> Result<(Vec<u8>, [u8; 32
         return Err(ShakeError::Garbage("a hello longer than any"));
     }
     let mut hello = vec![0; length];
-    stream.read_exact(&mut hello).map_err(ShakeError::from_io)?;
+    stream.read_exact(&mut hello)?;
     Ok((hello, get(stream)?))
 }
 
 fn put(stream: &mut (impl Wire + ?Sized), bytes: &[u8]) -> Result<(), ShakeError> {
-    stream.write_all(bytes).and_then(|()| stream.flush()).map_err(ShakeError::from_io)
+    stream.write_all(bytes)?;
+    Ok(stream.flush()?)
 }
 
 fn get<const N: usize>(stream: &mut (impl Wire + ?Sized)) -> Result<[u8; N], ShakeError> {
     let mut bytes = [0; N];
-    stream.read_exact(&mut bytes).map_err(ShakeError::from_io)?;
+    stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 

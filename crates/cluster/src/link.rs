@@ -36,26 +36,26 @@ pub struct Wait<'a> {
     /// What is waited for, as it goes into the error: "waiting for the gradient of step 17".
     pub phase: &'a str,
     /// Set by somebody else to end the wait early; looked at every few milliseconds.
-    pub cancel: Option<&'a AtomicBool>,
+    pub cancel: [Option<&'a AtomicBool>; 2],
 }
 
 impl<'a> Wait<'a> {
     /// Waits that long from now.
     #[must_use]
     pub fn within(limit: Duration, phase: &'a str) -> Self {
-        Self { deadline: Instant::now() + limit, phase, cancel: None }
+        Self { deadline: Instant::now() + limit, phase, cancel: [None; 2] }
     }
 
-    /// The same with a flag that ends it early.
+    /// The same with a flag that ends it early, besides the one it may have; of more the last two count.
     #[must_use]
     pub fn unless(self, cancel: &'a AtomicBool) -> Self {
-        Self { cancel: Some(cancel), ..self }
+        Self { cancel: [Some(cancel), self.cancel[0]], ..self }
     }
 
-    /// Whether the flag is set.
+    /// Whether a flag is set.
     #[must_use]
     pub fn cancelled(&self) -> bool {
-        self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed))
+        self.cancel.iter().flatten().any(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// What is left.
@@ -85,6 +85,9 @@ pub trait Sender: Send {
     /// How long a send may go without any progress; 30 s unless told.
     fn set_stall(&mut self, limit: Duration);
 
+    /// From now on no call waits on while `alarm` is raised; see [`Link::heed`].
+    fn heed(&mut self, alarm: &Arc<AtomicBool>);
+
     /// Bytes sent so far, heads included.
     fn sent(&self) -> u64;
 
@@ -109,6 +112,9 @@ pub trait Receiver: Send {
 
     /// Reads what is there of the payload, perhaps nothing. Never waits.
     fn take(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;
+
+    /// From now on no call waits on while `alarm` is raised; see [`Link::heed`].
+    fn heed(&mut self, alarm: &Arc<AtomicBool>);
 
     /// Bytes received so far, heads included.
     fn received(&self) -> u64;
@@ -166,6 +172,14 @@ impl Link {
     #[must_use]
     pub fn shares_memory(&self) -> bool {
         self.pair.is_some()
+    }
+
+    /// Makes every call that would have to wait while `alarm` is raised end with [`LinkError::Cancelled`], in the middle of
+    /// a message too: whoever stopped reading or sending is not waited for longer than there is a use for it. A link on which
+    /// a message was broken off carries no further one.
+    pub fn heed(&mut self, alarm: &Arc<AtomicBool>) {
+        self.sender.heed(alarm);
+        self.receiver.heed(alarm);
     }
 }
 

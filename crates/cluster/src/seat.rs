@@ -35,7 +35,7 @@ pub trait Seat: Send + Sync + fmt::Debug {
     /// How often the job was formed anew. All of the above belong to this generation.
     fn generation(&self) -> u32;
 
-    /// Opens a link to a task, which must accept it.
+    /// Opens a link to a task, which must accept it. Like those it accepts, it [heeds](Link::heed) the alarm.
     ///
     /// # Errors
     /// Names the task that could not be reached.
@@ -193,7 +193,8 @@ impl Seat for TableSeat {
                 cause,
             });
         }
-        let (near, far) = self.table.carrier.link(self.me, to);
+        let (mut near, far) = self.table.carrier.link(self.me, to);
+        near.heed(&self.alarm);
         let generation = seated.generation;
         seated.offered.entry((self.me, to, channel, generation)).or_default().push_back(far);
         drop(seated);
@@ -206,7 +207,8 @@ impl Seat for TableSeat {
         let mut seated = self.table.locked();
         loop {
             let key = (from, self.me, channel, seated.generation);
-            if let Some(link) = seated.offered.get_mut(&key).and_then(VecDeque::pop_front) {
+            if let Some(mut link) = seated.offered.get_mut(&key).and_then(VecDeque::pop_front) {
+                link.heed(&self.alarm);
                 return Ok(link);
             }
             let (task, address, phase) = (from, "this process".to_owned(), wait.phase.to_owned());

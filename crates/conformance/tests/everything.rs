@@ -98,7 +98,6 @@ fn check_near(name: &str, job: &Job, params: &[f32], wanted: &[f32]) {
             [params, wanted, job.start()].map(|all| job.some(all, trained));
         let way = distance(&wanted, &start);
         let off = distance(&params, &wanted);
-        eprintln!("MEASURED {name} trained {trained}: {:.4}", off / way);
         assert!(
             off <= most * way,
             "{name}: {off:e} off after a way of {way:e}, trained: {trained}"

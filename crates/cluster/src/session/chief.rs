@@ -6,9 +6,10 @@ use super::{
     clock::{Offset, unix_seconds},
     control,
     message::{Hello, Loss, Stop, ToChief, ToMember},
-    notice::{RowState, Watcher},
+    notice::{Notice, RowState, Watcher},
     roster::{Admission, Order, Roster, SILENCE},
     shared::Shared,
+    starved::{Starved, Telling},
 };
 use crate::frame::stood_still;
 use crate::{Closer, Link, LinkError, Sender, TaskId, Wait};
@@ -93,6 +94,7 @@ impl Chief {
         let mut complete = false;
         let mut probed = Instant::now();
         let mut leaving: Option<Instant> = None;
+        let mut telling = Telling::new();
         loop {
             let settled = self.roster.is_running() && self.heirs.is_empty() && leaving.is_none();
             let (asked, tick) = (Instant::now(), if settled { SLOW_TICK } else { TICK });
@@ -117,6 +119,9 @@ impl Chief {
             let now = Instant::now();
             let own = self.shared.present_beat();
             self.roster.beat(self.me, own, now);
+            if let Some(seconds) = telling.news(&self.shared.reading) {
+                self.watcher.noticed(&Notice::Starved(Starved { task: self.me, seconds }));
+            }
             self.roster.tick(now, &mut orders);
             if !self.roster.is_running() {
                 if shown.is_none_or(|at| now - at >= 2 * TICK) {
@@ -210,6 +215,10 @@ impl Chief {
         let now = Instant::now();
         match message {
             ToChief::Beat(beat) => self.roster.beat(task, beat, now),
+            ToChief::Starved { seconds } => {
+                self.roster.heard(task, now);
+                self.watcher.noticed(&Notice::Starved(Starved { task, seconds }));
+            }
             ToChief::Suspect { task: about, reason } => {
                 self.roster.suspect(task, about, &reason, now);
             }

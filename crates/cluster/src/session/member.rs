@@ -10,6 +10,7 @@ use super::{
     notice::{Row, RowState, Watcher},
     roster::{BEAT, GRACE, SILENCE},
     shared::Shared,
+    starved::Telling,
 };
 use crate::{Link, LinkError, Purpose, Receiver, Refusal, Sender, TaskId, Wait};
 use std::{
@@ -157,10 +158,14 @@ impl Membership {
 
 /// Sends heartbeats until the session ends.
 pub(super) fn beat(shared: &Shared, speaker: &Speaker) {
+    let mut telling = Telling::new();
     while !shared.closing.load(Ordering::Relaxed) {
         let beat = shared.next_beat(BEAT);
         // The listening half notices a broken connection and mends it.
         let _ = say(speaker, &ToChief::Beat(beat));
+        if let Some(seconds) = telling.news(&shared.reading) {
+            let _ = say(speaker, &ToChief::Starved { seconds });
+        }
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) enum ToChief {
     Pong { number: u32, clock: f64 },
     /// Still there.
     Beat(Beat),
+    /// It has waited so long for its own data, in seconds.
+    Starved { seconds: u64 },
     /// The connection to another task failed.
     Suspect { task: TaskId, reason: String },
     /// A result while the run goes on, such as an evaluation.

@@ -21,6 +21,7 @@ mod notice;
 mod roster;
 mod seat;
 mod shared;
+mod starved;
 mod straggler;
 #[cfg(test)]
 mod tests;
@@ -30,9 +31,10 @@ pub use error::SessionError;
 pub use gate::{Gate, Line, Switchboard};
 pub use message::{Beat, Loss, Member, Stop, View};
 pub use notice::{Notice, Row, RowState, Unwatched, Watcher};
+pub use starved::Starved;
 pub use straggler::Straggler;
 
-use crate::{Link, LinkError, Purpose, Role, TaskId, Wait};
+use crate::{Closer, Link, LinkError, Purpose, Role, TaskId, Wait};
 use chief::{Chief, Heard};
 use member::{Membership, Speaker};
 use message::{Hello, ToChief};
@@ -225,13 +227,14 @@ impl Session {
     fn wait_for_start(&self) -> Result<(), SessionError> {
         // The chief keeps the deadline and says who is missing; members wait a little longer.
         let limit = self.rules.join_timeout + Duration::from_secs(5);
-        let started =
-            self.shared.wait_for(Instant::now() + limit, Some(&self.cancel), |state| match &state
-                .ended
-            {
+        let started = self.shared.wait_for(
+            Instant::now() + limit,
+            &[Some(&self.cancel)],
+            |state| match &state.ended {
                 Some(error) => Some(Err(error.clone())),
                 None => self.shared.adopt(state).map(|_| Ok(())),
-            });
+            },
+        );
         started.unwrap_or_else(|| {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(SessionError::Cancelled { me: self.me(), phase: "joining the run" });
@@ -293,6 +296,12 @@ impl Session {
         self.shared.progress(beat, self.rules.regroup);
     }
 
+    /// Since when this task has been waiting for its own data; nothing when it has them. Call it before and after every
+    /// read: if that takes very long, the chief says who holds everybody up.
+    pub fn reading(&self, since: Option<Instant>) {
+        self.shared.reading.note(since);
+    }
+
     /// The exchange with another task failed: waits for the generation that follows.
     ///
     /// `suspect` is the task that could not be reached, if one is known. When the chief knows nothing
@@ -310,12 +319,14 @@ impl Session {
         }
         let limit = self.rules.join_timeout + Duration::from_secs(15);
         let next =
-            self.shared.wait_for(Instant::now() + limit, Some(&self.cancel), |state| match &state
-                .ended
-            {
-                Some(error) => Some(Err(error.clone())),
-                None => self.shared.adopt(state).map(Ok),
-            });
+            self.shared.wait_for(
+                Instant::now() + limit,
+                &[Some(&self.cancel)],
+                |state| match &state.ended {
+                    Some(error) => Some(Err(error.clone())),
+                    None => self.shared.adopt(state).map(Ok),
+                },
+            );
         next.unwrap_or_else(|| {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(SessionError::Cancelled {
@@ -348,7 +359,7 @@ impl Session {
         if self.is_chief() {
             // The others must hear it before this process is gone.
             let deadline = Instant::now() + Duration::from_secs(1);
-            self.shared.wait_for(deadline, None, |state| state.ended.as_ref().map(|_| ()));
+            self.shared.wait_for(deadline, &[], |state| state.ended.as_ref().map(|_| ()));
         }
     }
 
@@ -362,7 +373,7 @@ impl Session {
     pub fn wait_for_release(&self) -> Result<Vec<(TaskId, Value)>, SessionError> {
         let mut deadline = Instant::now() + self.exit_barrier;
         loop {
-            let end = self.shared.wait_for(deadline, None, |state| {
+            let end = self.shared.wait_for(deadline, &[], |state| {
                 if state.released {
                     return Some(Ok(std::mem::take(&mut state.reports)));
                 }
@@ -392,15 +403,36 @@ impl Session {
         }
     }
 
-    /// Connects to a task of the present generation.
+    /// Connects to a task of the present generation. Ends early if that task is lost.
     pub fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
-        let (generation, address) = {
-            let state = self.shared.lock();
-            let member = state.adopted.members.iter().find(|member| member.task == to);
-            (state.adopted.generation, member.map(|member| member.address.clone()))
-        };
-        let Some(address) = address else { return Err(self.gone(to, wait)) };
-        self.gate.dial(to, &address, Purpose::Data { generation, channel }, wait)
+        let place = (to, channel, true);
+        let lost = Arc::new(AtomicBool::new(false));
+        let raise = Arc::clone(&lost);
+        let known = self.shared.change(|state| {
+            let member = state.adopted.members.iter().find(|member| member.task == to)?;
+            let known = (state.adopted.generation, member.address.clone());
+            state.open.insert(place, Closer::new(move || raise.store(true, Ordering::Relaxed)));
+            Some(known)
+        });
+        let Some((generation, address)) = known else { return Err(self.gone(to, wait)) };
+        let purpose = Purpose::Data { generation, channel };
+        let dialled = self.gate.dial(to, &address, purpose, &wait.unless(&lost));
+        let mut state = self.shared.lock();
+        if lost.load(Ordering::Relaxed) && !wait.cancelled() {
+            drop(state);
+            return Err(self.gone(to, wait));
+        }
+        let mut link = dialled?;
+        self.keep(&mut state, place, &mut link);
+        Ok(link)
+    }
+
+    /// Takes note of a data connection that is now in use: it ends with the task at its other end, and nobody waits on it
+    /// when there is no more use for it.
+    fn keep(&self, state: &mut shared::State, place: (TaskId, u8, bool), link: &mut Link) {
+        state.open.insert(place, link.closer.clone());
+        let lasting = evaluates(self.me()) || evaluates(place.0);
+        link.heed(if lasting { &self.shared.over } else { &self.shared.interrupted });
     }
 
     /// Waits for a task of the present generation to connect.
@@ -410,10 +442,15 @@ impl Session {
             let member = state.adopted.members.iter().find(|member| member.task == from);
             member.map(|member| member.address.clone())
         };
-        let found = self.shared.wait_for(wait.deadline, wait.cancel, |state| {
-            let key = (from, state.adopted.generation, channel);
-            match state.mailbox.remove(&key) {
-                Some(link) => Some(Some(link)),
+        let found = self.shared.wait_for(wait.deadline, &wait.cancel, |state| {
+            let present = |of: u32| of == state.adopted.generation || evaluates(self.me());
+            let mut keys = state.mailbox.keys().copied();
+            let key = keys.rfind(|(task, of, on)| (*task, *on) == (from, channel) && present(*of));
+            match key.and_then(|key| state.mailbox.remove(&key)) {
+                Some(mut link) => {
+                    self.keep(state, (from, channel, false), &mut link);
+                    Some(Some(link))
+                }
                 None => address(state).is_none().then_some(None),
             }
         });
@@ -442,13 +479,16 @@ impl Session {
                 .keys()
                 .find(|(_, of, on)| *of == generation && *on == channel)
                 .copied()?;
-            state.mailbox.remove(&key)
+            let mut link = state.mailbox.remove(&key)?;
+            self.keep(state, (key.0, channel, false), &mut link);
+            Some(link)
         })
     }
 
     fn gone(&self, task: TaskId, wait: &Wait<'_>) -> LinkError {
         let state = self.shared.lock();
-        let loss = state.adopted.lost.iter().find(|loss| loss.task == task);
+        let mut losses = state.latest.lost.iter().chain(&state.adopted.lost);
+        let loss = losses.find(|loss| loss.task == task);
         LinkError::Lost {
             task,
             address: loss.map(|loss| loss.address.clone()).unwrap_or_default(),
@@ -472,6 +512,11 @@ impl Drop for Session {
             let _ = thread.join();
         }
     }
+}
+
+/// Whether a task is an evaluator. Evaluators belong to no generation: they go on when the others form anew.
+fn evaluates(task: TaskId) -> bool {
+    task.role == Role::Evaluator
 }
 
 /// Takes connections: control links for the chief, data links for whoever asks for them.

@@ -1,6 +1,6 @@
 //! What a session tells whoever watches: a live table at the start, and whatever changes later.
 
-use super::{clock::Offset, message::Loss, straggler::Straggler};
+use super::{clock::Offset, message::Loss, starved::Starved, straggler::Straggler};
 use crate::TaskId;
 
 /// Something changed.
@@ -33,6 +33,8 @@ pub enum Notice {
     Lost(Loss),
     /// A worker holds the others up.
     Straggler(Straggler),
+    /// A worker makes no step because its own data do not come.
+    Starved(Starved),
     /// Everybody is done.
     Released,
 }

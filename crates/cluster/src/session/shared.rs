@@ -3,12 +3,13 @@
 use super::{
     SessionError,
     message::{Beat, Stop, ToMember, View},
+    starved::Reading,
 };
-use crate::{Link, TaskId};
+use crate::{Closer, Link, TaskId};
 use std::{
     collections::BTreeMap,
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -30,13 +31,17 @@ pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// Raised when the present generation is over: whoever waits for data should stop.
-    interrupted: AtomicBool,
+    pub(super) interrupted: Arc<AtomicBool>,
+    /// Raised when the run is over for this task.
+    pub(super) over: Arc<AtomicBool>,
     /// Raised when the session ends: its threads leave.
     pub(super) closing: AtomicBool,
     beat: Mutex<Sent>,
     beat_due: Condvar,
     /// The last sign of life: of the chief or, for the chief, of any other task.
     heard: Mutex<Instant>,
+    /// Whether the training waits for its own data.
+    pub(super) reading: Reading,
 }
 
 #[derive(Default)]
@@ -83,6 +88,20 @@ pub(super) struct State {
     pub(super) reports: Vec<(TaskId, serde_json::Value)>,
     /// Data connections that nobody has asked for yet.
     pub(super) mailbox: BTreeMap<(TaskId, u32, u8), Link>,
+    /// Ends the data connections in use, by task, channel and whether this task dialled.
+    pub(super) open: BTreeMap<(TaskId, u8, bool), Closer>,
+}
+
+impl State {
+    /// Ends the connections to tasks that are lost. A host that is cut off cannot do so itself, and whoever waits for it would
+    /// go on waiting.
+    fn hang_up(&mut self, view: &View) {
+        let lost = |task: TaskId| view.lost.iter().any(|loss| loss.task == task);
+        self.mailbox.retain(|(task, ..), _| !lost(*task));
+        for (_, closer) in self.open.extract_if(.., |(task, ..), _| lost(*task)) {
+            closer.close();
+        }
+    }
 }
 
 impl Shared {
@@ -91,11 +110,13 @@ impl Shared {
             me,
             state: Mutex::default(),
             changed: Condvar::new(),
-            interrupted: AtomicBool::new(false),
+            interrupted: Arc::default(),
+            over: Arc::default(),
             closing: AtomicBool::new(false),
             beat: Mutex::default(),
             beat_due: Condvar::new(),
             heard: Mutex::new(Instant::now()),
+            reading: Reading::new(),
         }
     }
 
@@ -115,7 +136,7 @@ impl Shared {
     pub(super) fn wait_for<T>(
         &self,
         deadline: Instant,
-        cancel: Option<&AtomicBool>,
+        cancel: &[Option<&AtomicBool>],
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
         let mut state = self.lock();
@@ -124,11 +145,13 @@ impl Shared {
                 return Some(answer);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            let mut flags = cancel.iter().flatten().peekable();
+            let flagged = flags.peek().is_some();
+            if left.is_zero() || flags.any(|flag| flag.load(Ordering::Relaxed)) {
                 return None;
             }
             // A flag cannot wake us, so we look at it now and then.
-            let most = if cancel.is_some() { left.min(Duration::from_millis(20)) } else { left };
+            let most = if flagged { left.min(Duration::from_millis(20)) } else { left };
             (state, _) =
                 self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
         }
@@ -156,6 +179,7 @@ impl Shared {
                 } else if state.adopted.generation > 0 {
                     self.interrupted.store(true, Ordering::Relaxed);
                 }
+                state.hang_up(&view);
                 state.latest = view;
             }),
             ToMember::Stop { cause } => self.end(match cause {
@@ -181,6 +205,7 @@ impl Shared {
                 state.ended.get_or_insert(error);
             }
             self.interrupted.store(true, Ordering::Relaxed);
+            self.over.store(true, Ordering::Relaxed);
         });
     }
 

@@ -232,3 +232,186 @@ fn a_slow_worker_is_named_within_twenty_steps() {
     assert_eq!(slow.task, worker(1));
     assert!((0.8..=1.0).contains(&slow.wait_share), "{slow}");
 }
+
+/// Waits until the chief has named worker 2, then lets go of the link that its host still holds open.
+fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> LinkError {
+    let board = Switchboard::default();
+    let of = |index| {
+        let mut settings = settings(worker(index), 3, OnLoss::Continue, 10);
+        settings.rules.regroup = false; // the others go on in the same generation
+        settings
+    };
+    let chief = task(&board, of(0), |session| session.unwrap().finish(Value::Null).map(drop));
+    let other = task(&board, of(1), move |session| {
+        let session = session.unwrap();
+        let error = play(&session);
+        assert!(!session.interrupted().load(Ordering::Relaxed));
+        session.finish(Value::Null).unwrap();
+        error
+    });
+    let lost = task(&board, of(2), |session| {
+        // Its host is cut off: the session is heard no more, but its connections are not closed.
+        let wait = Wait::within(Duration::from_secs(20), "testing");
+        session.unwrap().connect(worker(1), 1, &wait).unwrap()
+    });
+    let held = lost.join().unwrap();
+    let error = other.join().unwrap();
+    chief.join().unwrap().unwrap();
+    drop(held);
+    error
+}
+
+#[test]
+fn nobody_waits_for_a_lost_task_whose_connections_stay_open() {
+    let wait = || Wait::within(Duration::from_secs(20), "testing");
+    let error = held_by_the_lost(move |session| {
+        let mut link = session.accept(worker(2), 1, &wait()).unwrap();
+        link.receiver.receive(&wait()).unwrap_err()
+    });
+    assert!(error.is_lost(), "receiving: {error}");
+    let error = held_by_the_lost(move |session| {
+        let mut link = session.accept(worker(2), 1, &wait()).unwrap();
+        link.sender.send(1, 0, &[&vec![0; 4 << 20]]).unwrap_err()
+    });
+    assert!(error.is_lost(), "sending: {error}");
+}
+
+/// A line that nobody answers for data.
+struct Unanswered(Line);
+
+impl Gate for Unanswered {
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    fn dial(
+        &self,
+        task: TaskId,
+        address: &str,
+        purpose: Purpose,
+        wait: &Wait<'_>,
+    ) -> Result<Link, LinkError> {
+        if purpose == Purpose::Control {
+            return self.0.dial(task, address, purpose, wait);
+        }
+        while !wait.cancelled() && !wait.left().is_zero() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (address, phase) = (address.to_owned(), wait.phase.to_owned());
+        Err(LinkError::Cancelled { task, address, phase })
+    }
+
+    fn accept(&self, wait: &Wait<'_>) -> Result<(Purpose, Link), LinkError> {
+        self.0.accept(wait)
+    }
+
+    fn nudge(&self) {
+        self.0.nudge();
+    }
+}
+
+#[test]
+fn connecting_to_a_task_ends_when_it_is_lost() {
+    let board = Switchboard::default();
+    let gate: Arc<dyn Gate> = Arc::new(Unanswered(board.line(worker(0))));
+    let lost = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), drop);
+    let chief = settings(worker(0), 2, OnLoss::Continue, 10);
+    let session = Session::start(gate, &chief, Arc::new(Unwatched)).unwrap();
+    let wait = Wait::within(Duration::from_secs(20), "handing weights over");
+    let error = session.connect(worker(1), 1, &wait).unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(error.task(), Some(worker(1)));
+    lost.join().unwrap();
+}
+
+#[test]
+fn a_message_under_way_is_given_up_when_the_generation_is_over() {
+    let board = Switchboard::default();
+    let of = |index| settings(worker(index), 4, OnLoss::Continue, 10);
+    let wait = || Wait::within(Duration::from_secs(20), "testing");
+    let leave = |session: &Session| {
+        session.regroup(None, "the generation is over").unwrap();
+        session.finish(Value::Null).unwrap();
+    };
+    let chief = task(&board, of(0), move |session| leave(&session.unwrap()));
+    let deaf = task(&board, of(1), move |session| {
+        let session = session.unwrap();
+        let _unread = session.accept(worker(2), 1, &wait()).unwrap();
+        leave(&session);
+    });
+    let sender = task(&board, of(2), move |session| {
+        let session = session.unwrap();
+        let mut link = session.connect(worker(1), 1, &wait()).unwrap();
+        let error = link.sender.send(1, 0, &[&vec![0; 4 << 20]]).unwrap_err();
+        leave(&session);
+        error
+    });
+    task(&board, of(3), drop).join().unwrap();
+    let error = sender.join().unwrap();
+    assert!(matches!(error, LinkError::Cancelled { .. }), "{error}");
+    deaf.join().unwrap();
+    chief.join().unwrap();
+}
+
+/// The first weights may come after a loss: the others have formed anew, and the evaluator takes no part in that.
+#[test]
+fn an_evaluator_is_reached_in_every_generation() {
+    let board = Switchboard::default();
+    let evaluator = TaskId::new(Role::Evaluator, 0);
+    let of = |me| {
+        let mut settings = settings(me, 2, OnLoss::Continue, 10);
+        settings.tasks.insert(evaluator, String::new());
+        settings
+    };
+    let wait = || Wait::within(Duration::from_secs(20), "testing");
+    let scores = task(&board, of(evaluator), move |session| {
+        let session = session.unwrap();
+        let mut link = session.accept(worker(0), 8, &wait()).unwrap();
+        link.receiver.receive(&wait()).unwrap().number
+    });
+    let chief = task(&board, of(worker(0)), move |session| {
+        let session = session.unwrap();
+        assert_eq!(session.regroup(None, "the other is gone").unwrap().generation, 2);
+        let mut link = session.connect(evaluator, 8, &wait()).unwrap();
+        link.sender.send(1, 17, &[]).unwrap();
+        session.finish(Value::Null).unwrap();
+    });
+    task(&board, of(worker(1)), drop).join().unwrap();
+    chief.join().unwrap();
+    assert_eq!(scores.join().unwrap(), 17);
+}
+
+#[test]
+fn a_worker_whose_data_do_not_come_is_named() {
+    let board = Switchboard::default();
+    let notes = Arc::new(Notes::default());
+    let since = Instant::now() - Duration::from_secs(100);
+    let (told, heard) = mpsc::channel::<()>();
+    let other = task(&board, settings(worker(1), 2, OnLoss::Stop, 10), move |session| {
+        let session = session.unwrap();
+        session.reading(Some(since));
+        let _ = heard.recv();
+        session.finish(Value::Null).unwrap();
+    });
+    let gate: Arc<dyn Gate> = Arc::new(board.line(worker(0)));
+    let watcher: Arc<dyn Watcher> = Arc::clone(&notes) as Arc<dyn Watcher>;
+    let session = Session::start(gate, &settings(worker(0), 2, OnLoss::Stop, 10), watcher).unwrap();
+    let named = || {
+        let notes = notes.0.lock().unwrap();
+        let starved = notes.iter().filter_map(|notice| match notice {
+            Notice::Starved(starved) => Some(starved.clone()),
+            _ => None,
+        });
+        starved.collect::<Vec<_>>()
+    };
+    while named().is_empty() {
+        assert!(since.elapsed() < Duration::from_secs(120), "nobody was named");
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(told);
+    session.finish(Value::Null).unwrap();
+    other.join().unwrap();
+    let named = named();
+    assert_eq!((named.len(), named[0].task), (1, worker(1)), "the chief has its data");
+    assert!(named[0].to_string().contains("worker/1 has made no step for 10"), "{}", named[0]);
+}

@@ -113,6 +113,8 @@ fn torchrun_ranks_meet_at_one_address() {
 
 /// What describes one of two tasks: flags and environment.
 type Description = (Vec<String>, Vec<(&'static str, String)>);
+/// Describes a job on these ports to one of its tasks.
+type Describe<'a> = &'a dyn Fn(&[u16], usize) -> Description;
 
 #[test]
 fn every_other_launcher_starts_the_same_job() {
@@ -161,7 +163,7 @@ fn every_other_launcher_starts_the_same_job() {
         let flags = ["--cluster", file.to_str().unwrap(), "--task", task];
         (flags.map(str::to_owned).to_vec(), Vec::new())
     };
-    let all: [(&str, &dyn Fn(&[u16], usize) -> Description); 5] = [
+    let all: [(&str, Describe<'_>); 5] = [
         ("CLUSTER_SPEC", &pool),
         ("Slurm", &slurm),
         ("MPICH", &mpich),

@@ -97,6 +97,10 @@ impl Sender for Gated {
         self.inner.set_stall(limit);
     }
 
+    fn heed(&mut self, alarm: &Arc<AtomicBool>) {
+        self.inner.heed(alarm);
+    }
+
     fn sent(&self) -> u64 {
         self.inner.sent()
     }

@@ -433,9 +433,9 @@ fn more_numbers_than_a_part_has_weights_are_refused_before_they_are_read() {
         head[20..24].copy_from_slice(&bytes.to_le_bytes());
         let length = STEP_HEAD as u64 + u64::from(bytes);
         link.sender.start(Head { kind: STEP, number: 0, length }).unwrap();
-        link.sender.push(&head).unwrap();
-        while !link.sender.flushed() {
-            link.sender.push(&[]).unwrap();
+        let mut rest = &head[..];
+        while !rest.is_empty() {
+            rest = &rest[link.sender.push(rest).unwrap()..];
         }
         let error = link.receiver.receive(&wait()).unwrap_err();
         assert!(error.is_lost() && error.to_string().contains("ps/0"), "{error}");

@@ -2,7 +2,8 @@
 //!
 //! Every run must end as its policy says, and none may hang. What is killed when follows from the number of
 //! the run, so that a failure can be repeated. A run that ends as if nothing had happened counts only if there was nothing
-//! left to do when the task was killed: its own logs say when the last step was made.
+//! left to do when the task was killed: its own logs say when the last step was made. One that goes on must say whom it lost,
+//! and have learned from as many examples as its steps have, no more and no less.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -18,6 +19,9 @@ const TRAINING: f64 = 1.5;
 const TRIAL: u64 = 2_000;
 /// An event is written down a little after it happened, in seconds.
 const LATER: f64 = 0.02;
+/// Examples of a step; those of an epoch are a multiple, so that no step has fewer.
+const BATCH: u64 = 30;
+const DATA: &str = "generated:digits?examples=600";
 
 const STRATEGIES: &[&str] = &["multi-worker", "ps-sync", "ps-async"];
 const POLICIES: &[&str] = &["continue", "restart", "stop"];
@@ -40,8 +44,8 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     }
     let mut failures = 0;
     let mut table = String::from(
-        "| strategy | policy | runs | worker killed | server killed | chief killed | nothing left to do | resumed | failed | longest from kill to end |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "| strategy | policy | runs | worker killed | server killed | chief killed | evaluator killed | nothing left to do | resumed | failed | longest from kill to end |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for strategy in STRATEGIES.iter().filter(|name| names.is_empty() || names.contains(name)) {
         let mut bench = Bench {
@@ -86,6 +90,7 @@ struct Counts {
     worker: u64,
     server: u64,
     chief: u64,
+    evaluator: u64,
     late: u64,
     resumed: u64,
     failed: u64,
@@ -100,13 +105,15 @@ impl Counts {
         let wanted = match fault.victim {
             _ if outcome.killed.is_none() => 0,
             "worker/0" => 75,
+            "evaluator/0" => 0, // the chief can do without
             _ if policy == "stop" => 75,
             _ => 0,
         };
         match fault.victim {
             _ if over => self.late += 1,
             "worker/0" => self.chief += 1,
-            "ps/0" => self.server += 1,
+            "ps/0" | "ps/1" => self.server += 1,
+            "evaluator/0" => self.evaluator += 1,
             _ => self.worker += 1,
         }
         if outcome.killed.is_some() {
@@ -121,8 +128,12 @@ impl Counts {
                 let steps = &outcome.summary["global_steps"];
                 Some(format!("{steps} steps, wanted {}", outcome.steps))
             }
-            Some(75) if !outcome.talk.contains(fault.victim) => {
+            Some(_) if !over && !outcome.talk.contains(fault.victim) => {
                 Some("nobody says who was lost".to_owned())
+            }
+            Some(0) if outcome.summary["examples"] != BATCH * outcome.steps => {
+                let examples = &outcome.summary["examples"];
+                Some(format!("{examples} examples, wanted {}", BATCH * outcome.steps))
             }
             Some(_) => None,
         };
@@ -131,9 +142,9 @@ impl Counts {
     }
 
     fn row(&self, strategy: &str, policy: &str) -> String {
-        let Self { runs, worker, server, chief, late, resumed, failed, longest } = self;
+        let Self { runs, worker, server, chief, evaluator, late, resumed, failed, longest } = self;
         format!(
-            "| {strategy} | {policy} | {runs} | {worker} | {server} | {chief} | {late} | {resumed} | {failed} | {longest:.1} s |\n"
+            "| {strategy} | {policy} | {runs} | {worker} | {server} | {chief} | {evaluator} | {late} | {resumed} | {failed} | {longest:.1} s |\n"
         )
     }
 }
@@ -155,9 +166,9 @@ impl Fault {
         };
         random(7);
         let victims: &[&'static str] = if strategy.starts_with("ps") {
-            &["worker/1", "worker/2", "ps/0", "worker/0"]
+            &["worker/1", "worker/2", "ps/0", "ps/1", "worker/0", "evaluator/0"]
         } else {
-            &["worker/1", "worker/2", "worker/0"]
+            &["worker/1", "worker/2", "worker/0", "evaluator/0"]
         };
         let victim = victims[random(victims.len() as u64) as usize];
         Self { victim, after: whole.mul_f64(random(1000) as f64 / 1000.0) }
@@ -232,11 +243,13 @@ impl Bench<'_> {
     }
 
     fn start(&self, policy: &str) -> anyhow::Result<Child> {
+        let servers: &[&str] = if self.strategy.starts_with("ps") { &["--ps", "2"] } else { &[] };
         let child = Command::new(self.program)
-            .args(["train", "--model", "softmax", "--data", "generated:digits?examples=600"])
+            .args(["train", "--model", "softmax", "--data", DATA, "--evaluator"])
             .args(["--strategy", self.strategy, "--on-loss", policy, "--workers", "3"])
+            .args(servers)
             .args(["--steps", &self.steps.to_string(), "--checkpoint-every", "500", "--quiet"])
-            .args(["--no-tensorboard", "--batch-size", "30", "--out"])
+            .args(["--no-tensorboard", "--batch-size", &BATCH.to_string(), "--out"])
             .arg(&self.folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

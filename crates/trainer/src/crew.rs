@@ -188,6 +188,7 @@ impl<'a> Crew<'a> {
                     }));
                 }
                 Notice::Straggler(straggler) => self.remarks.push(straggler.to_string()),
+                Notice::Starved(starved) => self.remarks.push(starved.to_string()),
                 _ => {}
             }
         }
@@ -274,12 +275,70 @@ pub(crate) fn next_weights(
         let whole = 4 * params.len() as u64;
         match open.receiver.receive(&wait) {
             Ok(head) if head.kind == WEIGHTS && head.length == whole => {
-                open.receiver.read(as_bytes_mut(params))?;
-                return Ok(Some(head.number));
+                // Large weights take longer than the wait for them may.
+                open.receiver
+                    .expect(&Wait::within(LAST_EVALUATION, "receiving weights to evaluate"));
+                if open.receiver.read(as_bytes_mut(params)).is_ok() {
+                    return Ok(Some(head.number));
+                }
+                *link = None; // the session says whether that is the end
             }
             Ok(_) => *link = None,
             Err(error) if error.is_timeout() => {}
             Err(_) => *link = None, // the session says whether that is the end
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_cluster::{
+        Head,
+        session::{Gate, OnLoss, Rules, Settings, Switchboard, Unwatched},
+    };
+
+    fn join(board: &Switchboard, me: TaskId, tasks: &[TaskId]) -> Session {
+        let settings = Settings {
+            me,
+            tasks: tasks.iter().map(|task| (*task, String::new())).collect(),
+            chief_address: "memory:worker/0".to_owned(),
+            run: "a run".to_owned(),
+            plan: serde_json::Value::Null,
+            rules: Rules {
+                on_loss: OnLoss::Continue,
+                regroup: true,
+                all_finish: false,
+                join_timeout: Duration::from_secs(20),
+            },
+            host: "here".to_owned(),
+            cancel: Arc::default(),
+        };
+        let gate: Arc<dyn Gate> = Arc::new(board.line(me));
+        Session::start(gate, &settings, Arc::new(Unwatched)).unwrap()
+    }
+
+    #[test]
+    fn weights_that_take_longer_than_a_look_for_them_are_evaluated() {
+        let board = Switchboard::default();
+        let tasks = [(Role::Worker, 0), (Role::Evaluator, 0)];
+        let [chief, evaluator] = tasks.map(|(role, index)| TaskId::new(role, index));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let session = join(&board, chief, &[chief, evaluator]);
+                let wait = Wait::within(Duration::from_secs(20), "testing");
+                let mut link = session.connect(evaluator, EVALUATOR_CHANNEL, &wait).unwrap();
+                link.sender.start(Head { kind: WEIGHTS, number: 7, length: 8 }).unwrap();
+                for number in [1.0f32, 2.0] {
+                    link.sender.push(&number.to_le_bytes()).unwrap();
+                    std::thread::sleep(Duration::from_millis(400));
+                }
+            });
+            let session = join(&board, evaluator, &[chief, evaluator]);
+            let mut params = [0.0; 2];
+            let cancel = AtomicBool::new(false);
+            let step = next_weights(&session, &mut None, &mut params, &cancel).unwrap();
+            assert_eq!((step, params), (Some(7), [1.0, 2.0]));
+        });
     }
 }

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Read,
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -16,9 +17,36 @@ use tempfile::TempDir;
 /// Long enough for a loaded machine; nothing here is a measurement.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// A process that does not outlive a test that failed.
+pub struct Owned(Child);
+
+impl Deref for Owned {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Most have ended long ago, and nobody else is killed for them: a child keeps its number until it was waited for.
+        if let Ok(None) = self.0.try_wait() {
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+}
+
 /// A run of `paceline train` with several tasks.
 pub struct Run {
-    pub child: Child,
+    pub child: Owned,
     pub out: TempDir,
     /// What it says on stderr, gathered by a thread.
     talk: std::sync::Arc<std::sync::Mutex<String>>,
@@ -80,7 +108,7 @@ pub fn spawn(mut command: Command, out: TempDir) -> Run {
     };
     let talk = gather(Box::new(child.stderr.take().unwrap()));
     let result = gather(Box::new(child.stdout.take().unwrap()));
-    Run { child, out, talk, result }
+    Run { child: Owned(child), out, talk, result }
 }
 
 impl Run {

@@ -195,6 +195,7 @@ impl<'a> Crew<'a> {
                     }));
                 }
                 Notice::Straggler(straggler) => self.remarks.push(straggler.to_string()),
+                Notice::Starved(starved) => self.remarks.push(starved.to_string()),
                 _ => {}
             }
         }

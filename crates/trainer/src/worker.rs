@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
             let (prepared, train) = (self.prepared, &self.sources.train);
             self.input = Input::new(prepared, train, &*self.exchange, course.step, position)?;
         }
-        let Self { prepared, model, exchange, input, params, .. } = self;
+        let Self { prepared, model, exchange, input, params, crew, .. } = self;
         let pace = &prepared.pace;
         let (rank, of) = ticket.share;
         let position = if ticket.batch == course.batch {
@@ -230,6 +230,8 @@ impl<'a> Worker<'a> {
         let (batch, rate) = pace.at(course.step, position);
         let (global, next) = pace.batches.next(position, batch);
         let begun = Instant::now();
+        let reading = |since| crew.iter().for_each(|crew| crew.session.reading(since));
+        reading(Some(begun));
         let examples = match input {
             Input::Shares(feed) => feed.next(batch)?,
             Input::Tickets(feed) => {
@@ -243,6 +245,7 @@ impl<'a> Worker<'a> {
             }
         };
         let fed = Instant::now();
+        reading(None);
         let info = StepInfo { step: course.step, rate, examples: global.len() };
         exchange.pull(info, &model.touched(examples), params)?;
         let context = StepContext {

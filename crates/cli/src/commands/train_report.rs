@@ -300,6 +300,7 @@ pub(super) fn words(notice: &Notice) -> Option<(String, bool)> {
         Notice::Refused { task, reason } => Some((format!("refused {task}: {reason}"), true)),
         Notice::Lost(loss) => Some((format!("lost {loss}"), true)),
         Notice::Straggler(straggler) => Some((straggler.to_string(), true)),
+        Notice::Starved(starved) => Some((starved.to_string(), true)),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 //! Every run must end as its policy says, and none may hang. What is killed when follows from the number of
 //! the run, so that a failure can be repeated. A run that ends as if nothing had happened counts only if there was nothing
 //! left to do when the task was killed: its own logs say when the last step was made. One that goes on must say whom it lost,
-//! and have learned from as many examples as its steps have, no more and no less.
+//! and have learned from as many examples as its steps have.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -131,7 +131,7 @@ impl Counts {
             Some(_) if !over && !outcome.talk.contains(fault.victim) => {
                 Some("nobody says who was lost".to_owned())
             }
-            Some(0) if outcome.summary["examples"] != BATCH * outcome.steps => {
+            Some(0) if !outcome.adds_up(fault.victim.starts_with("ps/")) => {
                 let examples = &outcome.summary["examples"];
                 Some(format!("{examples} examples, wanted {}", BATCH * outcome.steps))
             }
@@ -189,6 +189,13 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Whether as many examples were learned from as the steps have. Those since a server's last checkpoint are made
+    /// `again`, and then count twice.
+    fn adds_up(&self, again: bool) -> bool {
+        let (found, wanted) = (self.summary["examples"].as_u64(), Some(BATCH * self.steps));
+        found == wanted || again && found > wanted
+    }
+
     /// Whether all steps had been made by then, as any of the tasks wrote down.
     fn over_by(&self, time: f64) -> bool {
         let last = |event: &Value| {

@@ -187,6 +187,8 @@ impl Progress {
 pub(crate) struct Pulls {
     /// Oldest first.
     outstanding: Vec<Pulled>,
+    /// Who waits for weights, longest first: else a fast worker takes every turn from slower ones.
+    waiting: Vec<usize>,
     bound: Option<u64>,
 }
 
@@ -202,16 +204,25 @@ struct Pulled {
 
 impl Pulls {
     pub(crate) fn new(bound: Option<u64>) -> Self {
-        Self { outstanding: Vec::new(), bound }
+        Self { outstanding: Vec::new(), waiting: Vec::new(), bound }
     }
 
     fn others(&self, worker: usize) -> impl Iterator<Item = &Pulled> {
         self.outstanding.iter().filter(move |pulled| pulled.worker != worker)
     }
 
+    /// A worker wants weights, behind those who wait already.
+    pub(crate) fn ask(&mut self, worker: usize) {
+        if self.bound.is_some() && !self.waiting.contains(&worker) {
+            self.waiting.push(worker);
+        }
+    }
+
     /// Whether a worker may have weights now.
     pub(crate) fn may_pull(&self, worker: usize) -> bool {
-        self.bound.is_none_or(|bound| self.others(worker).count() as u64 <= bound)
+        let Some(bound) = self.bound else { return true };
+        let before = self.waiting.iter().take_while(|other| **other != worker).count();
+        (before + self.others(worker).count()) as u64 <= bound
     }
 
     /// Whether a worker's update may be made now, as number `version`.
@@ -249,6 +260,7 @@ impl Pulls {
 
     /// A worker's update is made, or never will be.
     pub(crate) fn forget(&mut self, worker: usize) {
+        self.waiting.retain(|other| *other != worker);
         self.outstanding.retain(|pulled| pulled.worker != worker);
     }
 }
@@ -257,6 +269,27 @@ impl Pulls {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_fast_worker_comes_behind_those_who_wait() {
+        let mut pulls = Pulls::new(Some(0));
+        for worker in 0..3 {
+            pulls.ask(worker);
+        }
+        let mut turns = Vec::new();
+        for version in 0..7 {
+            let able: Vec<usize> = (0..3).filter(|worker| pulls.may_pull(*worker)).collect();
+            assert_eq!(able.len(), 1, "{able:?} at {version}");
+            pulls.pulled(able[0], version);
+            assert!(pulls.may_push(able[0], version));
+            pulls.forget(able[0]);
+            pulls.ask(able[0]);
+            turns.push(able[0]);
+        }
+        assert_eq!(turns, [0, 1, 2, 0, 1, 2, 0]);
+        pulls.forget(1);
+        assert!(pulls.may_pull(2), "nobody waits behind one who is gone");
+    }
 
     #[test]
     fn what_a_lost_worker_held_is_dealt_again_first() {

@@ -326,7 +326,7 @@ impl<'a> Desk<'a> {
     /// Copies the weights for the worker, as soon as it may have them; says how long it waited.
     fn copy_weights<'g>(
         &mut self,
-        core: MutexGuard<'g, Core>,
+        mut core: MutexGuard<'g, Core>,
         begun: Instant,
     ) -> Result<(MutexGuard<'g, Core>, u64), Failure>
     where
@@ -335,6 +335,7 @@ impl<'a> Desk<'a> {
         let (rank, server) = (self.rank, self.server);
         let works = !server.first || core.tickets.held(rank) > 0;
         let mut core = if works {
+            core.pulls.ask(rank);
             server.wait_while(core, server.options.patience, |core| !core.pulls.may_pull(rank))?
         } else {
             core
@@ -366,9 +367,10 @@ impl<'a> Desk<'a> {
         }
         let server = self.server;
         let rank = self.rank;
-        let mut core = server.wait_while(server.locked(), server.options.patience, |core| {
-            core.version < least || !core.pulls.may_pull(rank)
-        })?;
+        let patience = server.options.patience;
+        let mut core = server.wait_while(server.locked(), patience, |core| core.version < least)?;
+        core.pulls.ask(rank);
+        let mut core = server.wait_while(core, patience, |core| !core.pulls.may_pull(rank))?;
         let version = core.version;
         core.pulls.pulled(rank, version);
         self.values.clear();

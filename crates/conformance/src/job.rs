@@ -158,13 +158,6 @@ impl Job {
         &self.start
     }
 
-    /// Those of `params` that are trained, or the others: running statistics.
-    #[must_use]
-    pub fn some(&self, params: &[f32], trained: bool) -> Vec<f32> {
-        let entries = self.layout.entries().iter().filter(|entry| entry.trained == trained);
-        entries.flat_map(|entry| params[entry.range()].iter().copied()).collect()
-    }
-
     /// Mean loss over the first few batches.
     #[must_use]
     pub fn loss(&self, params: &[f32]) -> f64 {

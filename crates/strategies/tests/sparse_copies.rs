@@ -12,13 +12,13 @@ use paceline_cluster::{
 };
 use paceline_models::sparse_logistic::{Settings, SparseLogistic};
 use paceline_strategies::{
-    StrategyError, Transfer,
+    Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -338,53 +338,6 @@ fn a_gradient_whose_worker_does_not_return_keeps_no_copy_back() {
         first.end().unwrap();
         let last = copy(&mut overseer).unwrap();
         assert_eq!((last.turn(worker(1)), last.beginning.version), (6, 15));
-    });
-}
-
-#[test]
-fn in_step_servers_are_level_again_after_a_loss_in_mid_update() {
-    let never = AtomicBool::new(false);
-    // All parts whole: the last gradient of the worker that dies is made by hand.
-    let options = options(true, Transfer::Dense);
-    let (job, over) = (Job::new(3, 2), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let _raised = Raise(&over);
-        let (chief, overseer) = begin(scope, &job, 2, options, &over, None);
-        let overseer = Arc::new(Mutex::new(Some(overseer)));
-        let ended = {
-            let (overseer, never) = (Arc::clone(&overseer), &never);
-            scope.spawn(move || {
-                let keep = || {
-                    *overseer.lock().unwrap() = None;
-                    let mut again = Overseer::connect(chief.clone(), &options)?;
-                    assert!(again.keep(1)?, "both servers hold what they held");
-                    *overseer.lock().unwrap() = Some(again);
-                    Ok::<_, StrategyError>(())
-                };
-                let again = || {
-                    while keep().is_err() {
-                        chief.alarm().store(false, Ordering::Release);
-                    }
-                };
-                work(&chief, options, 20, never, again).end().unwrap()
-            })
-        };
-        let other = job.seat(worker(1));
-        let never = &never;
-        scope.spawn(move || work(&other, options, 20, never, || ()).end().unwrap());
-        let dying = job.seat(worker(2));
-        drop(work(&dying, options, 5, never, || panic!()));
-        let mut link = push_to_the_first(&dying, 6);
-        link.receiver.receive(&wait()).unwrap(); // the first server has made the update
-        job.lose(worker(2));
-        assert_eq!(ended.join().unwrap(), 20);
-        let last = copy(overseer.lock().unwrap().as_mut().unwrap()).unwrap();
-        assert_eq!(last.beginning.version, 20);
-        for task in [worker(0), worker(1)] {
-            for number in numbers(task) {
-                assert_eq!(last.weights[&(number as usize)], 20.0, "{task}, weight {number}");
-            }
-        }
     });
 }
 

@@ -5,7 +5,6 @@
 mod cluster_support;
 
 use cluster_support::*;
-use std::fs;
 
 /// Stopped for good: only the launcher can put an end to the chief, and it must say why.
 #[test]
@@ -77,58 +76,6 @@ fn a_frozen_task_is_a_dead_one() {
         assert_eq!(summary["lost"].as_array().unwrap().len(), 1, "{what}: {summary}");
         assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{what}: {summary}");
     }
-}
-
-/// So many examples that a task takes a while to make them, in which the others wait for it.
-const MANY: &str = "generated:digits?examples=60000";
-
-/// Its number on every Unix.
-const SIGTERM: u32 = 15;
-
-/// Starts a run and waits for worker/1 to be there and take signals, but not to have joined: the chief stands still.
-/// Gives the numbers of worker/1 and of the chief.
-fn begin(policy: &str) -> (Run, u32, u32) {
-    let flags = ["--model", "softmax", "--data", MANY, "--strategy", "multi-worker"];
-    let more = ["--workers", "2", "--steps", "20", "--on-loss", policy];
-    let run = train_in(tempfile::tempdir().unwrap(), &[&flags[..], &more].concat());
-    let (chief, process) = (child(&run, "worker/0"), child(&run, "worker/1"));
-    signal(chief, "-STOP");
-    wait_for("worker/1 to take signals", || {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        caught.is_some_and(|mask| mask & (1 << (SIGTERM - 1)) != 0)
-    });
-    (run, process, chief)
-}
-
-#[test]
-fn a_task_that_ends_before_all_have_met_is_not_waited_for() {
-    for policy in ["continue", "stop"] {
-        let (run, process, chief) = begin(policy);
-        // The first one asks, the second one ends it: with a code of its own, as an error would.
-        signal(process, "-TERM");
-        signal(process, "-TERM");
-        signal(chief, "-CONT");
-        let ended = run.end();
-        assert_eq!(ended.code(), 75, "{policy}: {}", ended.talk);
-        assert!(ended.talk.contains("worker/1: ended with exit code 143"), "{}", ended.talk);
-        assert!(!ended.talk.contains("did not start within"), "{policy}: {}", ended.talk);
-    }
-}
-
-#[test]
-fn a_task_that_is_killed_before_all_have_met_is_started_again() {
-    let (run, process, chief) = begin("continue");
-    signal(process, "-KILL");
-    signal(chief, "-CONT");
-    let ended = run.end();
-    assert_eq!(ended.code(), 0, "{}", ended.talk);
-    assert!(ended.talk.contains("worker/1 was killed"), "{}", ended.talk);
-    assert!(ended.talk.contains("starting it again"), "{}", ended.talk);
-    let summary = ended.json();
-    assert_eq!(summary["global_steps"], 20, "{summary}");
-    assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{summary}");
 }
 
 /// What was overcome long ago does not stand on top of the error, and the chief's name always does.

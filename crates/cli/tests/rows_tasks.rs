@@ -4,12 +4,14 @@
 
 mod cluster_support;
 
-use cluster_support::{events, processes, signal, spawn, wait_for};
+use cluster_support::{
+    ENDLESS, Run, events, processes, signal, spawn, steps, unix_seconds, wait_for,
+};
 use serde_json::Value;
 use std::{
     fmt::Write as _,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -161,12 +163,7 @@ fn out_of_step_the_others_go_on_without_a_killed_worker() {
     let more = ["--batch-size", "64", "--steps", "80000", "--out", "runs"];
     let child =
         spawn(paceline(here, &[TRAIN, &flags, &more].concat()), tempfile::tempdir().unwrap());
-    let mut run_folder = None;
-    wait_for("the run folder", || {
-        run_folder = fs::read_dir(here.join("runs")).ok().and_then(|mut all| all.next());
-        run_folder.is_some()
-    });
-    let run_folder = run_folder.unwrap().unwrap().path();
+    let run_folder = first_run(here);
     wait_for("some steps", || events(&run_folder, "step").len() > 2);
     signal(processes(&run_folder)["worker/1"], "-KILL");
     let ended = child.end();
@@ -177,6 +174,88 @@ fn out_of_step_the_others_go_on_without_a_killed_worker() {
     let workers = report["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 1, "the dead tell nothing: {report}");
     assert_eq!(events(&run_folder, "task_lost").len(), 1);
+}
+
+/// The only folder under `runs`, once it is there.
+fn first_run(here: &Path) -> PathBuf {
+    let mut found = None;
+    wait_for("the run folder", || {
+        found = fs::read_dir(here.join("runs")).ok().and_then(|mut all| all.next());
+        found.is_some()
+    });
+    found.unwrap().unwrap().path()
+}
+
+/// Starts a run of two workers over two files that goes on until it is stopped, with records under `runs`.
+fn endless(here: &Path, strategy: &str, more: &[&str]) -> (Run, PathBuf) {
+    clicks(here, "a.tsv", "3000", "1");
+    clicks(here, "b.tsv", "3000", "2");
+    let flags = ["--data", "a.tsv,b.tsv", "--strategy", strategy, "--batch-size", "64"];
+    let long = ["--epochs", "1000000", "--steps", ENDLESS, "--out", "runs"];
+    let words = [TRAIN, &flags, &long, more].concat();
+    let run = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
+    (run, first_run(here))
+}
+
+/// Nobody leaves because another one did: whoever is left goes on at the step where it was.
+#[test]
+fn in_step_a_killed_worker_is_dealt_with_as_the_policy_says() {
+    for policy in ["continue", "restart", "stop"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (run, records) = endless(folder.path(), "ps-sync", &["--on-loss", policy]);
+        wait_for("some steps", || steps(&records) > 20);
+        wait_for("worker/1 in the log", || processes(&records).contains_key("worker/1"));
+        signal(processes(&records)["worker/1"], "-KILL");
+        let killed = unix_seconds();
+        if policy == "stop" {
+            let ended = run.end();
+            assert_eq!(ended.code(), 75, "{}", ended.talk);
+            assert!(ended.talk.contains("lost worker/1 at "), "{}", ended.talk);
+            assert!(!ended.talk.contains("lost ps/0"), "it only stopped: {}", ended.talk);
+            continue;
+        }
+        wait_for("the loss in the log", || !events(&records, "task_lost").is_empty());
+        let named = events(&records, "task_lost")[0]["time"].as_f64().unwrap() - killed;
+        assert!(named < 5.0, "{policy}: named after {named:.1} s");
+        let back = || !events(&records, "task_recovered").is_empty();
+        wait_for("its return", || policy == "continue" || back());
+        let now = steps(&records);
+        wait_for("more steps", || steps(&records) > now + 100);
+        signal(run.child.id(), "-INT");
+        let ended = run.end();
+        assert_eq!(ended.code(), 130, "{policy}: {}", ended.talk);
+        let report = ended.json();
+        assert!(report["lost"][0].as_str().unwrap().contains("worker/1"), "{policy}: {report}");
+        let workers = report["workers"].as_array().unwrap();
+        assert_eq!(workers.len(), if policy == "restart" { 2 } else { 1 }, "{policy}: {report}");
+        let took_part = |worker: &Value| number(worker, "/iterations") > 100.0;
+        assert!(workers.iter().all(took_part), "{policy}: {report}");
+        // What the dead learned is in the weights, and counted.
+        let told: f64 = workers.iter().map(|worker| number(worker, "/examples")).sum();
+        let all = number(&report, "/examples");
+        assert!(all > told, "{policy}: {report}");
+        let made = number(&report, "/global_steps");
+        assert!(all <= 64.0 * made, "{policy}: {report}");
+        // Alone it has its own half of a batch.
+        assert!(policy == "continue" || all == 64.0 * made, "{policy}: {report}");
+    }
+}
+
+/// Each worker goes on in its own files where the checkpoint has it, so that nothing is learned from twice.
+#[test]
+fn out_of_step_a_stopped_run_goes_on_where_every_worker_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    clicks(here, "a.tsv", "40000", "1");
+    clicks(here, "b.tsv", "30000", "2");
+    let flags = ["--data", "a.tsv,b.tsv", "--strategy", "ps-async", "--batch-size", "100"];
+    let first = json(here, &[TRAIN, &flags, &["--steps", "300"]].concat());
+    let name = first["run"].as_str().unwrap().to_owned();
+    let second = json(here, &["train", "--resume", &name, "--steps", "100000", "--json"]);
+    assert_eq!(second["run"], name.as_str());
+    let rows = [&first, &second].map(|report| number(report, "/examples"));
+    assert_eq!(rows[0] + rows[1], 70_000.0, "{first}\n{second}");
+    assert_eq!(number(&second, "/global_steps"), 700.0, "{second}");
 }
 
 #[test]
@@ -191,12 +270,7 @@ fn a_killed_server_comes_back_with_its_checkpoint_and_all_go_on_from_there() {
         let kept = ["--checkpoint-every", "100", "--out", "runs"];
         let words = [TRAIN, &flags, &more, &kept].concat();
         let child = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
-        let mut run_folder = None;
-        wait_for("the run folder", || {
-            run_folder = fs::read_dir(here.join("runs")).ok().and_then(|mut all| all.next());
-            run_folder.is_some()
-        });
-        let run_folder = run_folder.unwrap().unwrap().path();
+        let run_folder = first_run(here);
         wait_for("a checkpoint", || events(&run_folder, "checkpoint").len() > 1);
         // Who has come is written down a little after the first steps.
         wait_for("the server's name", || processes(&run_folder).contains_key("ps/0"));

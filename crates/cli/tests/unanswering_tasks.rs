@@ -5,6 +5,7 @@
 mod cluster_support;
 
 use cluster_support::*;
+use std::fs;
 
 /// Stopped for good: only the launcher can put an end to the chief, and it must say why.
 #[test]
@@ -76,6 +77,70 @@ fn a_frozen_task_is_a_dead_one() {
         assert_eq!(summary["lost"].as_array().unwrap().len(), 1, "{what}: {summary}");
         assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{what}: {summary}");
     }
+}
+
+/// So many examples that a task takes a while to make them, in which the others wait for it.
+const MANY: &str = "generated:digits?examples=60000";
+
+/// Its number on every Unix.
+const SIGTERM: u32 = 15;
+
+/// Starts a run and waits for worker/1 to be there and take signals, but not to have joined: the chief stands still.
+/// Gives the numbers of worker/1 and of the chief.
+fn begin(more: &[&str]) -> (Run, u32, u32) {
+    let flags = ["--model", "softmax", "--data", MANY, "--strategy", "multi-worker"];
+    let flags = [&flags[..], &["--workers", "2", "--steps", "20"], more].concat();
+    let run = train_in(tempfile::tempdir().unwrap(), &flags);
+    let chief = child(&run, "worker/0");
+    signal(chief, "-STOP");
+    let process = child(&run, "worker/1");
+    wait_for("worker/1 to take signals", || {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & (1 << (SIGTERM - 1)) != 0)
+    });
+    (run, process, chief)
+}
+
+/// The others can never meet, so that they do not wait for the deadline, nor for a chief that does not answer.
+#[test]
+fn a_task_that_is_stopped_before_all_have_met_is_not_waited_for() {
+    for policy in ["continue", "stop"] {
+        let (run, process, chief) = begin(&["--on-loss", policy]);
+        signal(process, "-TERM");
+        let ended = run.end();
+        assert_eq!(ended.code(), 75, "{policy}: {}", ended.talk);
+        let said = "worker/1: worker/1 was asked to stop while joining the run";
+        assert!(ended.talk.contains(said), "{policy}: {}", ended.talk);
+        assert!(!ended.talk.contains("--resume"), "nothing to go on with: {}", ended.talk);
+        assert!(!exists(chief), "{policy}");
+    }
+}
+
+#[test]
+fn a_task_that_is_killed_before_all_have_met_is_started_again() {
+    let (run, process, chief) = begin(&["--on-loss", "continue"]);
+    signal(process, "-KILL");
+    wait_for("its end to be seen", || run.talk().contains("starting it again"));
+    signal(chief, "-CONT");
+    let ended = run.end();
+    assert_eq!(ended.code(), 0, "{}", ended.talk);
+    assert!(ended.talk.contains("worker/1 was killed"), "{}", ended.talk);
+    let summary = ended.json();
+    assert_eq!(summary["global_steps"], 20, "{summary}");
+    assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{summary}");
+}
+
+/// A chief that stands still before anybody has joined is named at the deadline.
+#[test]
+fn a_chief_that_freezes_before_all_have_met_is_named_at_the_deadline() {
+    let (run, ..) = begin(&["--join-timeout", "5"]);
+    let ended = run.end();
+    assert_eq!(ended.code(), 75, "{}", ended.talk);
+    assert!(ended.talk.contains("worker/0: did not answer ("), "{}", ended.talk);
+    assert!(ended.talk.contains("could not be joined within 5 s"), "{}", ended.talk);
+    assert!(!ended.talk.contains("starting it again"), "{}", ended.talk);
 }
 
 /// What was overcome long ago does not stand on top of the error, and the chief's name always does.

@@ -16,7 +16,10 @@ use crate::{
     terminal::Terminal,
 };
 use anyhow::Context;
-use paceline_cluster::{ClusterKey, Endpoint, Identity, Security, endpoint, session::chief_of};
+use paceline_cluster::{
+    ClusterKey, Endpoint, Identity, Security, endpoint,
+    session::{JOINING, SessionError, chief_of},
+};
 use paceline_runs::RunFolder;
 use paceline_trainer::{Start, TrainError};
 use std::{
@@ -26,8 +29,11 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+/// How often to look whether somebody wants this task to stop, while it waits for a word.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Arguments of `paceline node`.
 #[derive(Debug, clap::Args)]
@@ -185,6 +191,29 @@ fn orphaned() {
     std::process::exit(i32::from(Exit::Retry.code()));
 }
 
+/// Waits until the chief has said where it is, through whoever started both.
+fn address_of_chief(
+    order: &Order,
+    told: &mpsc::Receiver<String>,
+    cancel: &AtomicBool,
+) -> Result<String, SessionError> {
+    let begun = Instant::now();
+    while begun.elapsed().as_secs() < order.join_timeout {
+        if let Ok(address) = told.recv_timeout(LOOK_EVERY) {
+            return Ok(address);
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(SessionError::Cancelled { me: order.task, phase: JOINING });
+        }
+    }
+    Err(SessionError::NoChief {
+        chief: chief_of(order.tasks.iter().copied()),
+        address: "an address of this machine".to_owned(),
+        seconds: order.join_timeout,
+        reason: "it did not say where it is".to_owned(),
+    })
+}
+
 /// Does what was ordered. Beside an error stands whose failure it is.
 fn obey(
     order: &Order,
@@ -219,9 +248,8 @@ fn obey(
     let chief_address = if reporter.is_chief {
         String::new()
     } else {
-        chief
-            .recv_timeout(timeout)
-            .map_err(|_| plain(anyhow::anyhow!("nobody said where the chief is")))?
+        address_of_chief(order, chief, &cancel)
+            .map_err(|error| (explain(error.clone().into()), Whose::of(&error)))?
     };
     let tasks = order.tasks.iter().map(|task| (*task, String::new())).collect();
     let spec = match &order.work {

@@ -4,7 +4,7 @@ use crate::{
     failure::{Exit, FailureExt},
     terminal::{Progress as Bar, Table, Terminal, Unit},
 };
-use paceline_cluster::session::SessionError;
+use paceline_cluster::session::{JOINING, SessionError};
 use paceline_probes::{Layout, Reading, Roots, Sampler, Target, Writer};
 use paceline_runs::{Evaluation, RunFolder, Summary};
 use paceline_strategies::{Combine, StrategyError, find};
@@ -317,6 +317,7 @@ fn session_hint(error: &SessionError) -> &'static str {
         SessionError::NotStarted { .. } | SessionError::NoChief { .. } => {
             "start the tasks that are missing; `paceline check` examines a cluster, --join-timeout waits longer"
         }
+        SessionError::Cancelled { phase: JOINING, .. } => "nothing was done yet: start it again",
         SessionError::Refused { .. } => "start all tasks with the same settings",
         SessionError::ChiefLost { .. } => {
             "the chief's log says why; `--resume` picks the run up from its last checkpoint"

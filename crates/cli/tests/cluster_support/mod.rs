@@ -269,8 +269,11 @@ pub fn child(run: &Run, task: &str) -> u32 {
         let listed = listed.unwrap_or_default();
         let mut children = listed.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
         found = children.find(|child| {
-            fs::read_link(format!("/proc/{child}/fd/2"))
-                .is_ok_and(|target| target.to_string_lossy().ends_with(&log))
+            // Before it runs the program it is a copy of its parent, which waits for it.
+            let words = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            words.contains("--launched")
+                && fs::read_link(format!("/proc/{child}/fd/2"))
+                    .is_ok_and(|target| target.to_string_lossy().ends_with(&log))
         });
         found.is_some()
     });

@@ -112,6 +112,7 @@ impl SessionError {
                 | Self::ChiefLost { .. }
                 | Self::Lost(_)
                 | Self::Expelled { .. }
+                | Self::Cancelled { .. }
                 | Self::NotRegrouped { .. }
                 | Self::Gone { .. }
         )

@@ -1,7 +1,7 @@
 //! A task's control link to the chief: joins, listens, sends heartbeats, connects again.
 
 use super::{
-    SessionError, Settings,
+    JOINING, SessionError, Settings,
     chief::reason,
     clock::unix_seconds,
     control,
@@ -64,7 +64,7 @@ pub(super) fn join(
             return Err(error.into());
         }
         if settings.cancelled() {
-            return Err(SessionError::Cancelled { me: hello.task, phase: "joining the run" });
+            return Err(SessionError::Cancelled { me: hello.task, phase: JOINING });
         }
         if begun.elapsed() >= limit {
             return Err(SessionError::NoChief {
@@ -89,7 +89,7 @@ pub(super) fn join(
 
 impl Membership {
     fn dial(&self, limit: Duration) -> Result<Link, LinkError> {
-        let wait = Wait::within(limit, "joining the run").unless(&self.shared.closing);
+        let wait = Wait::within(limit, JOINING).unless(&self.shared.closing);
         self.gate.dial(self.chief, &self.address, Purpose::Control, &wait)
     }
 

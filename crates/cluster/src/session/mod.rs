@@ -150,6 +150,9 @@ pub struct Session {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What a task does until everybody is there, in words for [`SessionError::Cancelled`].
+pub const JOINING: &str = "joining the run";
+
 /// How long a task stays in the exit barrier after the last sign of life of those it waits for. The last
 /// evaluation or save may take hours; whoever is silent is lost long before this.
 const EXIT_BARRIER: Duration = Duration::from_secs(600);
@@ -237,7 +240,7 @@ impl Session {
         );
         started.unwrap_or_else(|| {
             if self.cancel.load(Ordering::Relaxed) {
-                return Err(SessionError::Cancelled { me: self.me(), phase: "joining the run" });
+                return Err(SessionError::Cancelled { me: self.me(), phase: JOINING });
             }
             Err(SessionError::NotRegrouped {
                 me: self.me(),

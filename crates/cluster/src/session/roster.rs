@@ -288,7 +288,8 @@ impl Roster {
     ) {
         if task == self.me {
             self.stop(Stop::Failed { task, reason: reason.to_owned() }, orders);
-        } else {
+        } else if self.stopped.is_none() {
+            // Who was told to stop only says so.
             self.lose(task, reason, now, orders);
         }
     }

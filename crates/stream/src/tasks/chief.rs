@@ -41,6 +41,8 @@ pub(super) struct Oversight<'a> {
     finished: AtomicBool,
     /// Rows in the weights, over all workers.
     pub(super) rows: AtomicU64,
+    /// Those in the weights that the run began with.
+    rows_before: AtomicU64,
     scores: Mutex<Scores>,
     warnings: Mutex<Vec<String>>,
     begun: Instant,
@@ -70,6 +72,7 @@ impl<'a> Oversight<'a> {
             reached: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             rows: AtomicU64::new(0),
+            rows_before: AtomicU64::new(0),
             scores: Mutex::default(),
             warnings: Mutex::default(),
             begun,
@@ -94,7 +97,9 @@ impl<'a> Oversight<'a> {
                 examples: kept.rows,
                 marks: kept.marks.clone(),
             });
-            if lineage > 0 {
+            if lineage == 0 {
+                self.rows_before.store(beginning.examples, Ordering::Relaxed);
+            } else {
                 self.warn(format!(
                     "a server lost what it held: everybody goes on from step {}",
                     beginning.version
@@ -221,6 +226,7 @@ impl<'a> Oversight<'a> {
             self.record_checkpoint(action, 0, seconds, 0, reason);
             return Ok(0);
         };
+        self.rows.fetch_max(beginning.examples, Ordering::Relaxed);
         let last = locked(&self.scores).last;
         let marks: Vec<(TaskId, Bookmark)> = beginning.marks;
         let kept = Checkpoint {
@@ -257,6 +263,12 @@ impl<'a> Oversight<'a> {
     ) {
         let event = runs::Checkpoint { action, step, seconds, bytes, reason };
         self.recorder.record(Event::Checkpoint(event));
+    }
+
+    /// Rows learned from since the run began, by workers that were lost too.
+    pub(super) fn learned(&self) -> u64 {
+        let before = self.rows_before.load(Ordering::Relaxed);
+        self.rows.load(Ordering::Relaxed).saturating_sub(before)
     }
 
     /// When the loss asked for was reached, and what the user should know.

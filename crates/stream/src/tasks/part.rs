@@ -226,6 +226,7 @@ impl<'a> Part<'a> {
         let scores = spec.test.is_some() && !hurry;
         let held_out = if scores { oversight.evaluate()? } else { None };
         let nonzero = oversight.save()?;
+        let learned = oversight.learned();
         let (reached, warnings) = oversight.close();
         let own = Told::new(self.name.clone(), &course);
         let own = serde_json::to_value(&own).expect("a report is plain data");
@@ -237,7 +238,7 @@ impl<'a> Part<'a> {
         // Who was lost after the last step, before everybody was done.
         task.inbox.record(recorder, course.version, &mut course.lost, &mut course.remarks);
         let mut known = self.known(course, held_out, nonzero);
-        known.reached = reached;
+        (known.reached, known.learned) = (reached, learned);
         known.warnings.extend(warnings);
         let report = report(spec, tasks, &told, known);
         if report.progressive.rows == 0 {
@@ -253,6 +254,7 @@ impl<'a> Part<'a> {
             cancelled: self.control.cancel.load(Ordering::Relaxed),
             held_out,
             nonzero,
+            learned: 0,
             reached: None,
             lost: course.lost,
             warnings: course.remarks,

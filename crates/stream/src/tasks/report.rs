@@ -103,6 +103,9 @@ pub(super) struct Known {
     pub(super) cancelled: bool,
     pub(super) held_out: Option<Metrics>,
     pub(super) nonzero: u64,
+    /// Rows in the weights that this run brought there. Workers that were lost had some of them; after a
+    /// server was lost, some were learned from twice and are there once.
+    pub(super) learned: u64,
     pub(super) reached: Option<runs::Reached>,
     pub(super) lost: Vec<String>,
     pub(super) warnings: Vec<String>,
@@ -146,12 +149,13 @@ pub(super) fn report(spec: &Spec, tasks: &Tasks, told: &[Told], known: Known) ->
     };
     let seconds = told.iter().map(|one| one.phases.total()).fold(0.0, f64::max);
     let progressive = totals.metrics();
+    let examples = totals.rows.max(known.learned);
     let summary = Summary {
         status: if known.cancelled { Status::Cancelled } else { Status::Done },
         global_batch: spec.batch_size,
         global_steps: known.version,
-        examples: totals.rows,
-        examples_per_second: totals.rows as f64 / seconds.max(1e-9),
+        examples,
+        examples_per_second: examples as f64 / seconds.max(1e-9),
         last: Final {
             train_loss: progressive.loss,
             test_loss: known.held_out.map_or(f64::NAN, |metrics| metrics.loss),

@@ -127,10 +127,13 @@ impl Worker<'_> {
             }
         };
         course.version = welcome.version;
-        let learned = hands.current.as_ref().is_some_and(|now| welcome.mark == Some(now.mark));
-        if let (true, Some(current), Some(feed)) = (learned, hands.current.take(), &hands.feed) {
+        if let (Some(sent), Some(feed)) = (&hands.current, &hands.feed)
+            && welcome.mark == Some(sent.mark)
+        {
             // Only the answer was lost.
-            hands.applied = Some(current.mark);
+            hands.applied = welcome.mark;
+            let answer = Answer { version: welcome.version, ..Answer::default() };
+            course.count(sent, &hands.logits, &answer, PhaseSeconds::default());
             hands.current = hands.next.take().map_or_else(|| feed.next(), |next| Ok(Some(next)))?;
         } else if hands.feed.is_none() || welcome.mark != hands.applied {
             let feed = Feed::start(self.spec, &self.origin, welcome.mark)?;

@@ -1,4 +1,4 @@
-//! Options of strategies with servers, and who is slow in them, through the real binary.
+//! Options of strategies with servers, through the real binary.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ mod cluster_support;
 
 use cluster_support::*;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn sum(of: &Value, what: &str) -> u64 {
     of.as_array().unwrap().iter().map(|one| one[what].as_u64().unwrap()).sum()
@@ -84,32 +84,5 @@ fn staleness_is_bounded_where_that_was_asked_for() {
         assert_eq!(ended.code(), 0, "{bound}: {}", ended.talk);
         let bounded = histogram(&ended.json());
         assert!(most(&bounded) <= bound, "at most {bound}: {bounded:?}");
-    }
-}
-
-/// Within how many steps is a matter of the session's own tests: logs add steps up.
-#[test]
-fn a_worker_ten_times_slower_is_named() {
-    for strategy in ["ps-sync", "ps-async"] {
-        let flags = ["--workers", "2", "--steps", "500", "--batch-size", "128", "--model", "lenet"];
-        let base = ["--data", DIGITS, "--strategy", strategy];
-        let mut run = train_in(tempfile::tempdir().unwrap(), &[&base[..], &flags].concat());
-        run.wait_for_step(20);
-        let slow = run.process("worker/1");
-        let begun = Instant::now();
-        // Runs a tenth of the time.
-        while !run.talk().contains("worker/1 is slow") {
-            assert!(begun.elapsed() < PATIENCE, "{strategy}: {}", run.talk());
-            signal(slow, "-STOP");
-            std::thread::sleep(Duration::from_millis(90));
-            signal(slow, "-CONT");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let talk = run.talk();
-        assert!(talk.contains("% of their time"), "{strategy}: {talk}");
-        signal(run.child.id(), "-INT");
-        let ended = run.end();
-        let warnings = ended.json()["warnings"].to_string();
-        assert!(warnings.contains("worker/1 is slow"), "{strategy}: {warnings}");
     }
 }

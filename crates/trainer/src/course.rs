@@ -44,6 +44,8 @@ pub(crate) struct Done {
     pub(crate) cancelled: bool,
     pub(crate) dropped: u64,
     pub(crate) tally: Tally,
+    /// Whether steps were made again after servers had lost what they held.
+    pub(crate) went_back: bool,
     /// Seconds from the first step until it had finished.
     pub(crate) finished: f64,
     pub(crate) warnings: Vec<String>,
@@ -75,6 +77,7 @@ pub(crate) struct Course {
     pub(crate) closed: bool,
     /// What became of all gradients, as servers counted.
     pub(crate) tally: Tally,
+    pub(crate) went_back: bool,
     /// Sums since the last event, since the last boundary, and over all steps.
     pub(crate) recent: Meter,
     pub(crate) stretch: Meter,
@@ -117,6 +120,7 @@ impl Course {
             closing: false,
             closed: false,
             tally: Tally::default(),
+            went_back: false,
             recent: Meter::default(),
             stretch: Meter::default(),
             total: Meter::default(),
@@ -227,6 +231,7 @@ impl Course {
             cancelled: self.ending == Some(true),
             dropped: self.dropped,
             tally: self.tally,
+            went_back: self.went_back,
             finished,
             warnings,
             lost,

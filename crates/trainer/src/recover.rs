@@ -70,7 +70,7 @@ impl Worker<'_> {
     /// servers lost what they held.
     fn go_on(&mut self, course: &mut Course) -> Result<(), TrainError> {
         if let Some(origin) = self.supply()? {
-            course.examples = origin.examples;
+            (course.examples, course.went_back) = (origin.examples, true);
             if let Some(chief) = &mut self.chief {
                 chief.keeper.warn(format!(
                     "a server lost what it held: everybody goes on from step {}",

@@ -42,6 +42,12 @@ pub(crate) fn fill(
     summary.global_batch = chief.batch;
     // Where workers do not keep step, the chief has not seen the last votes; the server counted all.
     summary.examples = chief.examples.max(chief.tally.examples);
+    if chief.went_back {
+        // The server that counted is gone with its counts; steps that were made again count again.
+        let own: u64 = workers.iter().map(|worker| worker.examples).sum();
+        let used = own.saturating_sub(chief.tally.dropped_examples);
+        summary.examples = summary.examples.max(used);
+    }
     // Another worker may have made the last step.
     summary.seconds = workers.iter().map(|one| one.finished).fold(summary.seconds, f64::max);
     let seconds = workers.iter().map(|worker| worker.seconds).fold(phases.total(), f64::max);

@@ -217,9 +217,13 @@ pub fn end_in_order(mut run: Run) -> (Value, Ended) {
 
 /// Events of a kind in the chief's log.
 pub fn events(folder: &Path, kind: &str) -> Vec<Value> {
-    let Ok(text) = fs::read_to_string(folder.join("events-worker-0.jsonl")) else {
-        return Vec::new();
-    };
+    events_of(folder, "worker/0", kind)
+}
+
+/// Events of a kind in a task's log.
+pub fn events_of(folder: &Path, task: &str, kind: &str) -> Vec<Value> {
+    let name = format!("events-{}.jsonl", task.replace('/', "-"));
+    let Ok(text) = fs::read_to_string(folder.join(name)) else { return Vec::new() };
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|event| event["kind"] == kind).collect()
 }

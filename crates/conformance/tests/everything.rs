@@ -57,6 +57,12 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     norm(a.iter().zip(b).map(|(a, b)| a - b))
 }
 
+/// How far from one worker's weights updates from older weights in another order may end, as a part of the way that
+/// one worker's go. Statistics of batches follow the last ones that were seen, whoever saw them.
+fn out_of_step(job: &Job) -> f64 {
+    if job.has_statistics { 0.5 } else { 0.25 }
+}
+
 fn check(model: &'static registry::Entry) {
     let alone = Job::new(model);
     let alone = if alone.start().len() > LARGE { alone.steps(1) } else { alone };
@@ -75,8 +81,7 @@ fn check(model: &'static registry::Entry) {
             assert_eq!(*params, outcome.params[0], "{name}: the same bits for all workers");
         }
         let off = distance(&outcome.params[0], wanted) / way;
-        // Updates from weights a few updates old, in another order: a part of the way off.
-        let most = if job.strategy.synchronous { 1e-3 } else { 0.5 };
+        let most = if job.strategy.synchronous { 1e-3 } else { out_of_step(&job) };
         assert!(off < most, "{name}: {off:e} of the way off from one worker");
         let (before, after) = (job.loss(job.start()), job.loss(&outcome.params[0]));
         assert!(after < 1.1 * before, "{name}: the loss went from {before} to {after}");

@@ -275,8 +275,8 @@ fn a_worker_ten_times_slower_is_named_within_twenty_of_its_steps() {
         let (_, waits) = talk.split_once("they wait ").unwrap();
         let (waits, _) = waits.split_once(" % of their time").unwrap();
         let waits: u32 = waits.parse().unwrap();
-        // Out of step nobody waits for it.
-        assert_eq!(waits > 50, strategy != "ps-async", "{strategy}: {talk}");
+        // Of the time looked at, of which it was slow in the latter part. Out of step nobody waits for it.
+        assert_eq!(waits > 25, strategy != "ps-async", "{strategy}: {talk}");
         signal(run.child.id(), "-INT");
         let ended = run.end();
         assert_eq!(ended.code(), 130, "{strategy}: {}", ended.talk);

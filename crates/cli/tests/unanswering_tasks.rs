@@ -5,7 +5,10 @@
 mod cluster_support;
 
 use cluster_support::*;
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// Stopped for good: only the launcher can put an end to the chief, and it must say why.
 #[test]
@@ -130,6 +133,17 @@ fn a_task_that_is_killed_before_all_have_met_is_started_again() {
     let summary = ended.json();
     assert_eq!(summary["global_steps"], 20, "{summary}");
     assert_eq!(summary["workers"].as_array().unwrap().len(), 2, "{summary}");
+}
+
+#[test]
+fn without_a_chief_nobody_waits_to_meet() {
+    let (run, _, chief) = begin(&[]);
+    let killed = Instant::now();
+    signal(chief, "-KILL");
+    let ended = run.end();
+    assert_eq!(ended.code(), 75, "{}", ended.talk);
+    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+    assert!(ended.talk.contains("worker/0: was killed (signal 9"), "{}", ended.talk);
 }
 
 /// A chief that stands still before anybody has joined is named at the deadline.

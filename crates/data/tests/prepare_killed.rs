@@ -65,7 +65,7 @@ fn killed_at_fifty_moments_it_goes_on_to_the_same_bytes() {
     photos(&src, 300, 13);
     let begun = Instant::now();
     assert!(start(&src, &clean, 2).wait().unwrap().success());
-    let undisturbed = begun.elapsed();
+    let mut undisturbed = begun.elapsed();
     let wanted = snapshot(&clean);
 
     let (mut killed, mut kept) = (0, 0);
@@ -82,7 +82,12 @@ fn killed_at_fifty_moments_it_goes_on_to_the_same_bytes() {
             let mut process = start(&src, &dst, 1 + moment as usize % 3);
             thread::sleep(undisturbed.mul_f64(part));
             process.kill().unwrap();
-            killed += u32::from(!process.wait().unwrap().success());
+            if process.wait().unwrap().success() {
+                // The machine was busier when it was measured than it is now.
+                undisturbed = undisturbed.mul_f64(0.9);
+            } else {
+                killed += 1;
+            }
             part *= 0.7;
         }
         let before = finished(&dst);

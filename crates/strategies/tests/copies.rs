@@ -159,6 +159,8 @@ fn the_end_does_not_wait_for_the_part_of_a_push_whose_worker_died() {
         job.work(exchange, |_| ()).unwrap()
     });
     assert_eq!(outcome.step, 6);
-    let batches: Vec<u64> = job.served.lock().unwrap().iter().map(|served| served.0).collect();
+    let mut batches: Vec<u64> = job.served.lock().unwrap().iter().map(|served| served.0).collect();
+    // What the dead one held is dealt again as soon as its end is noticed, before or after the rest.
+    batches.sort_unstable();
     assert_eq!(batches, [1, 2, 3, 4, 5], "every other batch");
 }

@@ -33,6 +33,9 @@ const MOST_STARTS: u32 = 4;
 /// How long the others may take to end once the chief has, before they are ended by force. They notice
 /// within eight seconds even if nobody tells them.
 const LEAVE: Duration = Duration::from_secs(12);
+/// The same before all have met: they would look for the chief until their deadline. One that has something to say
+/// about itself says it by then.
+const LEAVE_UNMET: Duration = Duration::from_secs(1);
 /// How often to look whether the user wants to stop, when no task has anything to say.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Lines of a failed task's log that are shown.
@@ -237,7 +240,8 @@ impl Job<'_> {
                 self.put_down.insert(task, what);
                 self.processes.kill(task);
             }
-            if chief_gone.is_some_and(|since| since.elapsed() > LEAVE) {
+            let leave = if self.met { LEAVE } else { LEAVE_UNMET };
+            if chief_gone.is_some_and(|since| since.elapsed() > leave) {
                 self.processes.kill_all();
             }
         }

@@ -236,6 +236,9 @@ impl Job<'_> {
                 None => {}
             }
             for (task, reason) in self.silence.overdue(self.chief, Instant::now()) {
+                if self.processes.is_ending(task) {
+                    continue;
+                }
                 let what = format!("did not answer ({reason}) and was ended by force");
                 self.put_down.insert(task, what);
                 self.processes.kill(task);

@@ -188,6 +188,15 @@ impl Processes {
         Some(running.child.lock().unwrap_or_else(PoisonError::into_inner).id())
     }
 
+    /// Whether a task's process is on its way out already. One with much memory takes seconds for that, in which
+    /// its connections are closed and nobody has been told of its end.
+    #[must_use]
+    pub fn is_ending(&self, task: TaskId) -> bool {
+        self.process(task).is_some_and(|process| {
+            fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| is_exiting(&stat))
+        })
+    }
+
     /// Ends a task by force, if it still runs. That it is gone is told as always.
     pub fn kill(&mut self, task: TaskId) {
         if let Some(running) = self.running.get(&task) {
@@ -212,6 +221,17 @@ impl Drop for Processes {
             let _ = running.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
         }
     }
+}
+
+/// Whether the kernel's line about a process (proc_pid_stat(5)) says that it exits or has done so.
+fn is_exiting(stat: &str) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    // The name before may hold anything, so count from its end: state, five numbers, flags.
+    let Some((_, after)) = stat.rsplit_once(") ") else { return false };
+    let mut words = after.split(' ');
+    let dead = matches!(words.next(), Some("Z" | "X"));
+    let flags = words.nth(5).and_then(|word| word.parse::<u64>().ok());
+    dead || flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// Passes on what a child says until it has ended.
@@ -324,6 +344,20 @@ mod tests {
         assert!(tasks.running().is_empty());
         assert_eq!(last_lines(&log, 5), ["trouble"]);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn who_exits_is_told_from_who_runs() {
+        let line = |state: &str, flags: u64| {
+            format!("7 (a ) name) {state} 1 7 7 0 -1 {flags} 80 0 0 0 0 0 0 0 20 0 1 0")
+        };
+        assert!(!is_exiting(&line("S", 4_194_304)));
+        assert!(!is_exiting(&line("T", 4_194_560)));
+        assert!(is_exiting(&line("R", 4_194_308)));
+        assert!(is_exiting(&line("Z", 4_194_304)));
+        assert!(!is_exiting(""));
+        let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        assert!(!is_exiting(&own), "{own}");
     }
 
     #[test]

@@ -200,9 +200,12 @@ fn endless(here: &Path, strategy: &str, more: &[&str]) -> (Run, PathBuf) {
 /// Nobody leaves because another one did: whoever is left goes on at the step where it was.
 #[test]
 fn in_step_a_killed_worker_is_dealt_with_as_the_policy_says() {
-    for policy in ["continue", "restart", "stop"] {
+    // Between two servers a worker may die in the middle of an update.
+    for (policy, servers) in [("continue", "1"), ("continue", "2"), ("restart", "2"), ("stop", "1")]
+    {
         let folder = tempfile::tempdir().unwrap();
-        let (run, records) = endless(folder.path(), "ps-sync", &["--on-loss", policy]);
+        let flags = ["--on-loss", policy, "--ps", servers];
+        let (run, records) = endless(folder.path(), "ps-sync", &flags);
         wait_for("some steps", || steps(&records) > 20);
         wait_for("worker/1 in the log", || processes(&records).contains_key("worker/1"));
         signal(processes(&records)["worker/1"], "-KILL");

@@ -207,7 +207,10 @@ impl Seat for TableSeat {
         let mut seated = self.table.locked();
         loop {
             let key = (from, self.me, channel, seated.generation);
-            if let Some(mut link) = seated.offered.get_mut(&key).and_then(VecDeque::pop_front) {
+            // Whoever has not heeded the alarm yet is not of this generation.
+            if !self.alarm.load(Ordering::Acquire)
+                && let Some(mut link) = seated.offered.get_mut(&key).and_then(VecDeque::pop_front)
+            {
                 link.heed(&self.alarm);
                 return Ok(link);
             }

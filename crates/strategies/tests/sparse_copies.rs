@@ -139,7 +139,9 @@ fn work(
         if result.is_ok() {
             return client;
         }
+        let begun = Instant::now();
         loop {
+            assert!(begun.elapsed() < LONG, "{me} does not find the servers again");
             seat.alarm().store(false, Ordering::Release);
             lost();
             if let Ok(again) = client.reconnect() {
@@ -338,6 +340,41 @@ fn a_gradient_whose_worker_does_not_return_keeps_no_copy_back() {
         first.end().unwrap();
         let last = copy(&mut overseer).unwrap();
         assert_eq!((last.turn(worker(1)), last.beginning.version), (6, 15));
+    });
+}
+
+#[test]
+fn in_step_servers_are_level_again_after_a_loss_in_mid_update() {
+    let never = AtomicBool::new(false);
+    // All parts whole: the last gradient of the worker that dies is made by hand.
+    let options = options(true, Transfer::Dense);
+    let (job, over) = (Job::new(3, 2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _raised = Raise(&over);
+        let (chief, overseer) = begin(scope, &job, 2, options, &over, None);
+        let never = &never;
+        let ended = scope.spawn(move || {
+            let mut overseer = Some(overseer);
+            let keep = || {
+                overseer = None;
+                let mut again = Overseer::connect(chief.clone(), &options).unwrap();
+                assert!(again.keep(1).unwrap(), "both servers hold what they held");
+                overseer = Some(again);
+            };
+            let updates = work(&chief, options, 20, never, keep).end().unwrap();
+            (updates, copy(&mut overseer.unwrap()).unwrap())
+        });
+        let other = job.seat(worker(1));
+        scope.spawn(move || work(&other, options, 20, never, || ()).end().unwrap());
+        let dying = job.seat(worker(2));
+        drop(work(&dying, options, 5, never, || panic!()));
+        let mut link = push_to_the_first(&dying, 6);
+        link.receiver.receive(&wait()).unwrap(); // the first server has made the update
+        job.lose(worker(2));
+        let (updates, last) = ended.join().unwrap();
+        assert_eq!((updates, last.beginning.version), (20, 20));
+        last.check(3, "what one server had was taken back");
+        assert_eq!([0, 1, 2].map(|index| last.turn(worker(index))), [20, 20, 5]);
     });
 }
 

@@ -103,12 +103,23 @@ impl SparseServer {
         }
     }
 
+    /// What a gradient is about to change.
+    pub(super) fn note_slots(&self, inbox: &Inbox, slots: &mut Vec<(u32, [f32; 2])>) {
+        let (table, first) = (self.model.table(), self.part.start);
+        let note = |position: u32| (position, table.get(first + position as usize));
+        slots.clear();
+        if inbox.is_dense {
+            slots.extend(changed(&inbox.dense).map(note));
+        } else {
+            slots.extend(inbox.indices.iter().copied().map(note));
+        }
+    }
+
     /// Changes the weights by a gradient.
     pub(super) fn apply(&self, inbox: &Inbox, scale: f32) {
         let first = self.part.start;
         if inbox.is_dense {
-            let changed = inbox.dense.iter().enumerate().filter(|(_, grad)| **grad != 0.0);
-            self.keep(changed.map(|(position, _)| position as u32));
+            self.keep(changed(&inbox.dense));
             self.model.apply_all(first, &inbox.dense, scale);
         } else {
             self.keep(inbox.indices.iter().copied());
@@ -194,4 +205,10 @@ impl SparseServer {
         core.standing.join(target);
         Some(core)
     }
+}
+
+/// Positions of the weights that a gradient changes.
+fn changed(grads: &[f32]) -> impl Iterator<Item = u32> + '_ {
+    let changed = grads.iter().enumerate().filter(|(_, grad)| **grad != 0.0);
+    changed.map(|(position, _)| position as u32)
 }

@@ -312,12 +312,14 @@ fn answer_chief(
     let head = link.receiver.receive(&wait)?;
     match head.kind {
         message::ASK => {
-            let lineage = server.locked().lineage;
-            link.sender.send(message::HOLDS, lineage.into(), &[])
+            let (lineage, versions) = {
+                let core = server.locked();
+                (core.lineage, [core.standing.version, core.earliest()].map(u64::to_le_bytes))
+            };
+            link.sender.send(message::HOLDS, lineage.into(), &[&versions[0], &versions[1]])
         }
         message::KEEP => {
-            server.locked().supplied = true;
-            server.wake();
+            server.keep_after(head.number);
             Ok(())
         }
         message::BEGIN => {

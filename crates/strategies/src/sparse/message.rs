@@ -19,9 +19,9 @@ pub(super) const REFUSED: u8 = 38;
 
 /// "Which lineage of weights do you hold?", from the chief.
 pub(super) const ASK: u8 = 48;
-/// The lineage; 0 for none.
+/// The lineage, 0 for none; then the updates in them, and how few the server can go back to.
 pub(super) const HOLDS: u8 = 49;
-/// "Keep them."
+/// "Keep them"; in step with so many updates.
 pub(super) const KEEP: u8 = 50;
 /// The head of a copy: a standing; [`SLOTS`] follow, then [`LAST`].
 pub(super) const BEGIN: u8 = 51;

@@ -34,6 +34,7 @@ pub struct Beginning {
 pub struct Overseer {
     seat: Arc<dyn Seat>,
     links: Vec<(Link, Range<usize>)>,
+    synchronous: bool,
 }
 
 impl Overseer {
@@ -50,23 +51,30 @@ impl Overseer {
             let link = link.map_err(|error| StrategyError::explain(error, &*seat, 0))?;
             links.push((link, part));
         }
-        Ok(Self { seat, links })
+        Ok(Self { seat, links, synchronous: options.synchronous })
     }
 
-    /// Whether all servers hold weights of `lineage`; if so, they are told to keep them.
+    /// Whether all servers hold weights of `lineage`; if so, they are told to keep them. In step all of the
+    /// same version: an update that only some have made, because a worker died between them, is taken back.
     ///
     /// # Errors
     /// A server does not answer.
     pub fn keep(&mut self, lineage: u32) -> Result<bool, StrategyError> {
         let mut same = lineage > 0;
+        let mut versions = Vec::with_capacity(self.links.len());
         for server in 0..self.links.len() {
             self.links[server].0.sender.send(message::ASK, 0, &[])?;
             let head = self.receive(server, message::HOLDS, "asking what it holds")?;
+            let body = slots::payload(&mut *self.links[server].0.receiver, head, 16)?;
+            let Ok(body) = <[u8; 16]>::try_from(body) else { return Err(self.odd(server, head)) };
+            versions.push((bytes::u64_at(&body, 0), bytes::u64_at(&body, 8)));
             same &= head.number == u64::from(lineage);
         }
+        let least = versions.iter().map(|(version, _)| *version).min().unwrap_or_default();
+        same &= !self.synchronous || versions.iter().all(|(_, earliest)| *earliest <= least);
         if same {
             for (link, _) in &mut self.links {
-                link.sender.send(message::KEEP, lineage.into(), &[])?;
+                link.sender.send(message::KEEP, least, &[])?;
             }
         }
         Ok(same)

@@ -90,12 +90,28 @@ pub(super) struct Core {
     pub(super) answered: Vec<Instant>,
     pub(super) lost: Option<TaskId>,
     pub(super) stop: bool,
+    /// In step with other servers: how to take the last update back.
+    pub(super) last: Option<Undo>,
+}
+
+/// What the last update changed. Whoever dies between two servers has its gradient in the update of one and
+/// not of the other: that one takes it back, and all make it again with those who are left.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    standing: Standing,
+    /// Positions and what was there.
+    slots: Vec<(u32, [f32; 2])>,
 }
 
 impl Core {
     /// Whether a gradient has to wait for a copy.
     pub(super) fn is_held(&self, task: TaskId, turn: u64) -> bool {
         self.hold.as_ref().is_some_and(|most| most.turn(task) < turn)
+    }
+
+    /// The least updates that the weights can be had with.
+    pub(super) fn earliest(&self) -> u64 {
+        self.last.as_ref().map_or(self.standing.version, |last| last.standing.version)
     }
 
     /// Counts an update by one or several gradients.
@@ -156,6 +172,7 @@ impl SparseServer {
             answered: Vec::new(),
             lost: None,
             stop: false,
+            last: None,
         };
         Ok(Self {
             seat,
@@ -264,7 +281,23 @@ impl SparseServer {
     pub(super) fn begin(&self, lineage: u32, standing: Standing) {
         let mut core = self.locked();
         core.standing = standing;
-        (core.lineage, core.supplied) = (lineage, true);
+        (core.lineage, core.supplied, core.last) = (lineage, true, None);
+        drop(core);
+        self.wake();
+    }
+
+    /// Keeps the weights it holds; in step as they were after `updates`, which the server said it can.
+    pub(super) fn keep_after(&self, updates: u64) {
+        let mut core = self.locked();
+        let goes_back = !core.supplied && updates < core.standing.version;
+        if let Some(last) = core.last.take_if(|_| goes_back) {
+            let (table, first) = (self.model.table(), self.part.start);
+            for (position, slot) in last.slots {
+                table.set(first + position as usize, slot);
+            }
+            core.standing = last.standing;
+        }
+        core.supplied = true;
         drop(core);
         self.wake();
     }
@@ -302,6 +335,8 @@ impl SparseServer {
             workers.iter().zip(&core.given).filter_map(|(task, given)| given.then_some(*task));
         let gradients: Vec<(TaskId, &Inbox)> =
             tasks.zip(all.iter().map(|inbox| &**inbox)).collect();
+        let undo = self.seat.servers().len() > 1;
+        let before = undo.then(|| core.standing.clone());
         core.count(&gradients);
         let examples: u64 = all.iter().map(|inbox| inbox.examples).sum();
         if all.iter().any(|inbox| inbox.is_dense) {
@@ -309,6 +344,12 @@ impl SparseServer {
         } else {
             add_sparse(&mut all);
         }
+        core.last = before.map(|standing| {
+            let mut last = core.last.take().unwrap_or_default();
+            last.standing = standing;
+            self.note_slots(&all[0], &mut last.slots);
+            last
+        });
         self.apply(&all[0], 1.0 / examples.max(1) as f32);
         core.given.fill(false);
         self.wake();

@@ -190,7 +190,7 @@ fn first_run(here: &Path) -> PathBuf {
 fn endless(here: &Path, strategy: &str, more: &[&str]) -> (Run, PathBuf) {
     clicks(here, "a.tsv", "3000", "1");
     clicks(here, "b.tsv", "3000", "2");
-    let flags = ["--data", "a.tsv,b.tsv", "--strategy", strategy, "--batch-size", "64"];
+    let flags = ["--data", "a.tsv,b.tsv", "--strategy", strategy];
     let long = ["--epochs", "1000000", "--steps", ENDLESS, "--out", "runs"];
     let words = [TRAIN, &flags, &long, more].concat();
     let run = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
@@ -327,6 +327,7 @@ fn wrong_calls_name_what_is_missing() {
         ),
         (&["--strategy", "ps-sync", "--workers", "1", "--window", "5"], 1, "without a window"),
         (&["--strategy", "ps-sync", "--workers", "1", "--batch-size", "0"], 1, "batch size"),
+        (&["--strategy", "ps-sync", "--workers", "2", "--batch-size", "1"], 1, "one row for each"),
         (&["--strategy", "no-such"], 1, "no-such"),
     ] {
         let output = run(folder.path(), &[TRAIN, &["--data", "a.tsv"], words].concat());

@@ -10,6 +10,7 @@ mod cable;
 mod cluster;
 mod contest;
 mod data;
+mod efficiency;
 mod matmul;
 mod memory;
 mod mnist;
@@ -70,6 +71,7 @@ const ALL: &[Area] = &[
     ("cluster/servers", cluster::servers::run),
     ("cluster/transfer", cluster::transfer::run),
     ("cluster/training", training::run),
+    ("cluster/efficiency", efficiency::run),
     ("cluster/mpi", cluster::mpi::run),
     ("probes", probes::run),
     ("advisor/multi", advisor::multi),

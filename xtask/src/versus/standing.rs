@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How long a run may take to come to its first steps.
 const START: Duration = Duration::from_secs(120);
 /// Caches and clocks settle before steps count.
-const SKIP: f64 = 0.05;
+pub const SKIP: f64 = 0.05;
 /// A run goes on for so long after its turn: reports are written twice a second.
 const WRITING: Duration = Duration::from_millis(700);
 /// Fewest reports in a turn that say something: they bound the steps in between.
@@ -32,6 +32,19 @@ pub struct Standing {
     /// Bytes of the events that were read.
     read: u64,
     turn: Duration,
+}
+
+/// What a run says about its last steps.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    /// Seconds since 1970.
+    pub time: f64,
+    pub step: u64,
+    /// Images of a step, over all processes.
+    pub batch: f64,
+    /// How many steps it is about, and how long they took.
+    pub steps: u64,
+    pub seconds: f64,
 }
 
 /// The part of an event that counts here.
@@ -71,18 +84,31 @@ impl Standing {
             sleep(Duration::from_millis(20));
             if run.events.as_os_str().is_empty() {
                 run.events = chief_events(folder).unwrap_or_default();
-            } else if let Some((_, last, _)) = run.reports()?.last() {
-                step = *last;
+            } else if let Some(last) = run.reports()?.last() {
+                step = last.step;
             }
         }
-        run.signal(libc::SIGSTOP);
+        run.halt();
         Ok(run)
+    }
+
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    pub fn halt(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// How long a turn takes.
+    pub fn turn(&self) -> Duration {
+        self.turn
     }
 
     /// Goes on for a turn; examples per second.
     pub fn measure(&mut self) -> anyhow::Result<f64> {
         let from = now() + SKIP;
-        self.signal(libc::SIGCONT);
+        self.resume();
         let mut reports = Vec::new();
         let mut to = from;
         // A slow machine has fewer reports in the same time.
@@ -91,21 +117,22 @@ impl Standing {
             to = now();
             sleep(WRITING);
             reports.extend(self.reports()?);
-            if reports.iter().filter(|(time, ..)| (from..=to).contains(time)).count() >= REPORTS {
+            if reports.iter().filter(|report| (from..=to).contains(&report.time)).count() >= REPORTS
+            {
                 break;
             }
         }
-        self.signal(libc::SIGSTOP);
-        reports.retain(|(time, ..)| (from..=to).contains(time));
+        self.halt();
+        reports.retain(|report| (from..=to).contains(&report.time));
         let [first, .., last] = &reports[..] else { bail!("a turn without steps") };
         if reports.len() < REPORTS {
             bail!("a turn of {:?} is too short: {} reports", self.turn, reports.len());
         }
-        Ok((last.1 - first.1) as f64 * last.2 / (last.0 - first.0))
+        Ok((last.step - first.step) as f64 * last.batch / (last.time - first.time))
     }
 
-    /// Time, step and global batch of each report that is new.
-    fn reports(&mut self) -> anyhow::Result<Vec<(f64, u64, f64)>> {
+    /// Reports that are new.
+    pub fn reports(&mut self) -> anyhow::Result<Vec<Report>> {
         let mut file = File::open(&self.events)?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
@@ -114,8 +141,13 @@ impl Standing {
         self.read += whole as u64;
         let events = text[..whole].lines().filter_map(|line| serde_json::from_str(line).ok());
         let report = |event: Event| {
-            let step = event.data["step"].as_u64()?;
-            Some((event.time, step, event.data["global_batch"].as_f64()?))
+            Some(Report {
+                time: event.time,
+                step: event.data["step"].as_u64()?,
+                batch: event.data["global_batch"].as_f64()?,
+                steps: event.data["steps"].as_u64()?,
+                seconds: event.data["seconds"].as_f64()?,
+            })
         };
         Ok(events.filter(|event: &Event| event.kind == "step").filter_map(report).collect())
     }
@@ -160,6 +192,7 @@ fn chief_events(folder: &Path) -> Option<PathBuf> {
     logs.into_iter().next()
 }
 
-fn now() -> f64 {
+/// Seconds since 1970.
+pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -18,9 +18,9 @@ const CAVEATS: &[&str] = &[
 ];
 
 /// One row of the table.
-struct Work {
-    model: &'static str,
-    batch: u32,
+pub struct Work {
+    pub model: &'static str,
+    pub batch: u32,
     /// Steps planned, more than all turns take; a run reports the oftener the fewer there are.
     steps: &'static str,
     /// Steps before the first turn: all of the few generated images are kept by then.
@@ -30,10 +30,13 @@ struct Work {
     rounds: usize,
 }
 
-const WORKS: &[Work] = &[
+pub const WORKS: &[Work] = &[
     Work { model: "lenet", batch: 128, steps: "60000", warm: 2000, turn: (1.0, "60"), rounds: 20 },
     Work { model: "alexnet", batch: 32, steps: "1000", warm: 14, turn: (5.0, "4"), rounds: 12 },
 ];
+
+/// Two processes; as with DDP the run ends when one is lost.
+pub const TWO: &[&str] = &["--strategy", "multi-worker", "--workers", "2", "--on-loss", "stop"];
 
 /// Runs the comparisons and writes their section.
 pub fn run(root: &Path) -> anyhow::Result<()> {
@@ -60,13 +63,11 @@ fn compare(
     quiet: &mut Quiet,
 ) -> anyhow::Result<Outcome> {
     let (whole, half) = (work.batch.to_string(), (work.batch / 2).to_string());
-    // As DDP does, which ends when a process is lost.
-    let two = ["--strategy", "multi-worker", "--workers", "2", "--on-loss", "stop"];
     let script = root.join("xtask/peers/ddp_torch.py");
     let mut ddp = Command::new(torch);
     ddp.arg(script).args([work.model, &whole, work.turn.1]);
     let sides = vec![
-        own(root, work, program, "Paceline, 2 processes", &whole, &two)?,
+        own(root, work, program, "Paceline, 2 processes", &whole, TWO)?,
         own(root, work, program, "Paceline, 1 process", &whole, &[])?,
         own(root, work, program, "Paceline, 1 process, half the batch", &half, &[])?,
         Side::peer(&mut ddp)?,
@@ -75,7 +76,7 @@ fn compare(
     contest::run_when(&name, "images/s", work.rounds, sides, Some(quiet))
 }
 
-/// A run of ours.
+/// A side of ours.
 fn own(
     root: &Path,
     work: &Work,
@@ -84,6 +85,19 @@ fn own(
     batch: &str,
     more: &[&str],
 ) -> anyhow::Result<Side> {
+    let mut run = start(root, work, program, name, batch, more)?;
+    Ok(Side::own(name, move || run.measure()))
+}
+
+/// A run of ours, warm and standing still.
+pub fn start(
+    root: &Path,
+    work: &Work,
+    program: &Paceline,
+    name: &str,
+    batch: &str,
+    more: &[&str],
+) -> anyhow::Result<Standing> {
     let data = if work.model == "lenet" {
         paceline::shared_data(root).join("mnist").to_string_lossy().into_owned()
     } else {
@@ -101,6 +115,5 @@ fn own(
     }
     let folder = root.join("target/versus/runs").join(name.replace([' ', ','], "-"));
     let turn = Duration::from_secs_f64(work.turn.0);
-    let mut run = Standing::start(program, &args, &folder, work.warm, turn)?;
-    Ok(Side::own(name, move || run.measure()))
+    Standing::start(program, &args, &folder, work.warm, turn)
 }

@@ -161,7 +161,7 @@ pub(super) fn is_stream_run(run: &RunFolder) -> bool {
 
 fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut spec = specification(args)?;
-    spec.tasks = learn_tasks::asked(args, None)?;
+    learn_tasks::share_out(args, None, &mut spec)?;
     let start = Start::New { out: args.out.clone() };
     if spec.tasks.is_some() {
         return learn_tasks::exec(args, spec, &start, terminal);

@@ -35,8 +35,25 @@ use std::{
     time::Duration,
 };
 
-/// The tasks that the flags ask for, or that a cluster has; nothing for one process.
-pub(super) fn asked(flags: &Flags, sizes: Option<(usize, usize)>) -> anyhow::Result<Option<Tasks>> {
+/// Rows of an update where weights travel for it, unless the flags say otherwise. One process learns from each row
+/// as it comes.
+const SHARED_BATCH: u64 = 64;
+
+/// Adds the tasks that the flags ask for, or that a cluster has, to what is to be learned.
+pub(super) fn share_out(
+    flags: &Flags,
+    sizes: Option<(usize, usize)>,
+    spec: &mut Spec,
+) -> anyhow::Result<()> {
+    spec.tasks = asked(flags, sizes)?;
+    if let (Some(tasks), None) = (&spec.tasks, flags.batch_size) {
+        spec.batch_size = SHARED_BATCH.max(tasks.workers as u64);
+    }
+    Ok(())
+}
+
+/// The tasks; nothing for one process.
+fn asked(flags: &Flags, sizes: Option<(usize, usize)>) -> anyhow::Result<Option<Tasks>> {
     let name = flags.strategy.as_deref().unwrap_or("one-device");
     let strategy = find(name).map_err(|error| explain(error.into()))?;
     if strategy.in_process && name == "one-device" && sizes.is_none() {
@@ -139,7 +156,7 @@ pub(super) fn at(place: &node_place::Place, flags: &Flags) -> anyhow::Result<Lea
         return Ok(Learning { spec, resumed: Some(run) });
     }
     let mut spec = learn::specification(flags)?;
-    spec.tasks = asked(flags, Some(place.sizes(flags)?))?;
+    share_out(flags, Some(place.sizes(flags)?), &mut spec)?;
     Ok(Learning { spec, resumed: None })
 }
 

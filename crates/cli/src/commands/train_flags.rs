@@ -61,7 +61,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "LOSS", help_heading = "When to stop (the first that is met)")]
     pub(super) until_loss: Option<f64>,
 
-    /// Examples of one update, over all replicas [default: 64]
+    /// Examples of one update, over all replicas [default: 64; 1 for sparse-logistic on one device]
     #[arg(long, short, help_heading = "How")]
     pub(super) batch_size: Option<u64>,
     /// Learning rate [default: the optimiser's own]

@@ -196,6 +196,9 @@ impl SparseServer {
         if core.standing.lacks(target).any(returns) {
             return None;
         }
+        if core.standing.lacks(target).next().is_some() {
+            core.last = None; // what it notes is not the last any more
+        }
         // Whoever died in the middle of sending takes the rest along: this part goes without it.
         if !self.options.synchronous {
             let missed = |task| target.turn(task) - core.standing.turn(task);

@@ -131,6 +131,8 @@ pub struct SparseServer {
     pub(super) seat: Arc<dyn Seat>,
     pub(super) options: SparseOptions,
     pub(super) part: Range<usize>,
+    /// No other server has a part.
+    alone: bool,
     /// As wide as the whole model; memory that is never touched costs nothing.
     pub(super) model: SparseLogistic,
     /// While a copy is made.
@@ -178,6 +180,7 @@ impl SparseServer {
             seat,
             options,
             part,
+            alone: servers.len() == 1,
             model,
             before: Mutex::default(),
             core: Mutex::new(core),
@@ -335,8 +338,7 @@ impl SparseServer {
             workers.iter().zip(&core.given).filter_map(|(task, given)| given.then_some(*task));
         let gradients: Vec<(TaskId, &Inbox)> =
             tasks.zip(all.iter().map(|inbox| &**inbox)).collect();
-        let undo = self.seat.servers().len() > 1;
-        let before = undo.then(|| core.standing.clone());
+        let before = (!self.alone).then(|| core.standing.clone());
         core.count(&gradients);
         let examples: u64 = all.iter().map(|inbox| inbox.examples).sum();
         if all.iter().any(|inbox| inbox.is_dense) {

@@ -3,9 +3,7 @@
 use super::quiet::Quiet;
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -157,18 +155,6 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 impl Outcome {
-    /// Keeps it, so that other comparisons of its area can be run again without it.
-    pub fn keep(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_vec_pretty(&(&self.work, &self.sides))?;
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-    }
-
-    /// What was kept, if anything was.
-    pub fn kept(path: &Path, unit: &'static str) -> Option<Self> {
-        let (work, sides) = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        Some(Self { work, unit, sides })
-    }
-
     /// Ratio of our rate to side `index` in each round: drift hits both alike.
     pub fn ratios(&self, index: usize) -> Vec<f64> {
         self.sides[0].1.iter().zip(&self.sides[index].1).map(|(own, peer)| own / peer).collect()

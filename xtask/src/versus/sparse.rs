@@ -1,7 +1,7 @@
 //! `versus sparse`: one pass over a click log against Vowpal Wabbit, learning alone against scikit-learn,
 //! parameter servers against TensorFlow. A speed without its loss says nothing, so the names say it.
 //!
-//! Each part is measured by itself and kept, so that one can be measured again without the others.
+//! Each part has a section of its own, so that one can be measured again without the others.
 
 use super::contest::{self, Outcome, Side};
 use super::{MISC, TENSORFLOW, benchmarks};
@@ -17,12 +17,23 @@ const ROUNDS: usize = 5;
 /// Rows of the click log.
 const ROWS: &str = "500000";
 
-const CAVEATS: &[&str] = &[
-    "500,000 rows of `paceline data synth clicks --seed 1`: 13 integers, 26 categories, 2^25 weights. Nobody can get below the log loss of the hidden truth, about 0.415; always predicting the mean costs about 0.515. Losses are progressive: every row is predicted before it is learned.",
-    "Text: read, parse, hash and learn, warm page cache. Both sides read the same rows, each in its own format, integers as the category of their number of binary digits. No side writes its model inside the clock.",
-    "Learning alone: rows hashed beforehand, in memory. scikit-learn's loss predicts blocks of 20,000 rows before learning them, which costs it a little.",
-    "Parameter servers: processes of this machine, weights as f32, asynchronous unless said otherwise (synchronous: 512 rows over both workers). Paceline reads prepared records from files inside the clock, eight passes (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and goes over them again and again. The ratio in the row of ps-sync is between our own two strategies.",
+/// About the rows, in every part.
+const ROWS_ARE: &str = "500,000 rows of `paceline data synth clicks --seed 1`: 13 integers, 26 categories, 2^25 weights. Nobody can get below the log loss of the hidden truth, about 0.415; always predicting the mean costs about 0.515. Losses are progressive: every row is predicted before it is learned.";
+
+const TEXT: &[&str] = &[
+    ROWS_ARE,
+    "Read, parse, hash and learn, warm page cache. Both sides read the same rows, each in its own format, integers as the category of their number of binary digits. No side writes its model inside the clock.",
     "Vowpal Wabbit runs in process, its start-up outside the clock; more than one thread it has only for reading ahead.",
+];
+
+const LEARNING: &[&str] = &[
+    ROWS_ARE,
+    "Rows hashed beforehand, in memory. scikit-learn's loss predicts blocks of 20,000 rows before learning them, which costs it a little.",
+];
+
+const SERVERS: &[&str] = &[
+    ROWS_ARE,
+    "Processes of this machine, weights as f32, asynchronous unless said otherwise (synchronous: 512 rows over both workers). Paceline reads prepared records from files inside the clock, eight passes (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and goes over them again and again. The ratio in the row of ps-sync is between our own two strategies.",
 ];
 
 struct Setting {
@@ -48,40 +59,29 @@ struct Progressive {
     loss: f64,
 }
 
-/// Parts of the area, in the order of its table.
-const PARTS: &[&str] = &["text", "threads", "learning", "servers"];
-
 /// The whole program on text, on one thread.
 pub fn text(root: &Path) -> anyhow::Result<()> {
-    write(root, "text", &Setting::make(root)?.text("1", "one pass over text, one thread")?)
+    let outcome = Setting::make(root)?.text("1", "one pass over text, one thread")?;
+    benchmarks::write(root, "sparse/text", TEXT, &[outcome])
 }
 
 /// The whole program on text, on two threads.
 pub fn threads(root: &Path) -> anyhow::Result<()> {
     let work = "one pass over text, two threads (peers: one)";
-    write(root, "threads", &Setting::make(root)?.text("2", work)?)
+    let outcome = Setting::make(root)?.text("2", work)?;
+    benchmarks::write(root, "sparse/threads", TEXT, &[outcome])
 }
 
 /// Learning alone.
 pub fn learning(root: &Path) -> anyhow::Result<()> {
-    write(root, "learning", &Setting::make(root)?.learning()?)
+    let outcome = Setting::make(root)?.learning()?;
+    benchmarks::write(root, "sparse/learning", LEARNING, &[outcome])
 }
 
 /// Parameter servers.
 pub fn servers(root: &Path) -> anyhow::Result<()> {
-    write(root, "servers", &Setting::make(root)?.servers()?)
-}
-
-/// Keeps the outcome of a part and writes the section anew, with what is known of the other parts.
-fn write(root: &Path, part: &str, outcome: &Outcome) -> anyhow::Result<()> {
-    outcome.keep(&kept(root, part))?;
-    let outcomes = PARTS.iter().filter_map(|part| Outcome::kept(&kept(root, part), "rows/s"));
-    benchmarks::write(root, "sparse", CAVEATS, &outcomes.collect::<Vec<_>>())
-}
-
-/// Where the outcome of a part is kept.
-fn kept(root: &Path, part: &str) -> PathBuf {
-    root.join("target/versus").join(format!("sparse-{part}.json"))
+    let outcome = Setting::make(root)?.servers()?;
+    benchmarks::write(root, "sparse/servers", SERVERS, &[outcome])
 }
 
 impl Setting {

@@ -66,27 +66,18 @@ fn compare(
     let script = root.join("xtask/peers/ddp_torch.py");
     let mut ddp = Command::new(torch);
     ddp.arg(script).args([work.model, &whole, work.turn.1]);
+    let own = |name: &str, batch: &str, more: &[&str]| -> anyhow::Result<Side> {
+        let mut run = start(root, work, program, name, batch, more)?;
+        Ok(Side::own(name, move || run.measure()))
+    };
     let sides = vec![
-        own(root, work, program, "Paceline, 2 processes", &whole, TWO)?,
-        own(root, work, program, "Paceline, 1 process", &whole, &[])?,
-        own(root, work, program, "Paceline, 1 process, half the batch", &half, &[])?,
+        own("Paceline, 2 processes", &whole, TWO)?,
+        own("Paceline, 1 process", &whole, &[])?,
+        own("Paceline, 1 process, half the batch", &half, &[])?,
         Side::peer(&mut ddp)?,
     ];
     let name = format!("{} training, global batch {whole}", work.model);
     contest::run_when(&name, "images/s", work.rounds, sides, Some(quiet))
-}
-
-/// A side of ours.
-fn own(
-    root: &Path,
-    work: &Work,
-    program: &Paceline,
-    name: &str,
-    batch: &str,
-    more: &[&str],
-) -> anyhow::Result<Side> {
-    let mut run = start(root, work, program, name, batch, more)?;
-    Ok(Side::own(name, move || run.measure()))
 }
 
 /// A run of ours, warm and standing still.

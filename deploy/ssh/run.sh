@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Trains on hosts that are reached by ssh: copies binary, key and cluster file, starts one task per address, waits for all.
 #
-#   deploy/ssh/run.sh deploy/ssh/cluster.toml cluster.key --model lenet --data /nfs/digits --strategy ps-async --epochs 10 --out /nfs/runs
+#   deploy/ssh/run.sh deploy/ssh/cluster.toml cluster.key --strategy multi-worker --model lenet --data /nfs/digits --epochs 10 --out /nfs/runs
+#   deploy/ssh/run.sh deploy/ssh/cluster-ps.toml cluster.key --strategy ps-async --model lenet --data /nfs/digits --epochs 10 --out /nfs/runs
 #
 # Hosts must not ask for a password (ssh-agent), and must reach each other at the addresses of the cluster file.
 set -euo pipefail

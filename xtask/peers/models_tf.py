@@ -36,7 +36,7 @@ WORKS = {
     "softmax": (lambda: K.Sequential([K.Input((784,)), L.Dense(10)]), (784,), 10),
     "lenet": (lenet, (28, 28, 1), 10),
     "alexnet": (alexnet, (224, 224, 3), 1000),
-    "mobilenet_v2": (lambda: K.applications.MobileNetV2((224, 224, 3), weights=None, classes=5, classifier_activation=None), (224, 224, 3), 5),
+    "mobilenet-v2": (lambda: K.applications.MobileNetV2((224, 224, 3), weights=None, classes=5, classifier_activation=None), (224, 224, 3), 5),
 }
 
 

@@ -61,7 +61,7 @@ WORKS = {
     "softmax": (lambda: nn.Linear(784, 10), (784,), 10),
     "lenet": (lenet, (1, 28, 28), 10),
     "alexnet": (alexnet, (3, 224, 224), 1000),
-    "mobilenet_v2": (mobilenet, (3, 224, 224), 5),
+    "mobilenet-v2": (mobilenet, (3, 224, 224), 5),
 }
 
 

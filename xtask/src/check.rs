@@ -29,9 +29,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("models", &["batch"]),
     ("matmul", &["models", "runs"]),
     ("strategies", &["batch", "cluster", "models"]),
-    ("runs", &["batch", "tfrecord"]),
-    ("trainer", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),
-    ("stream", &["analysis", "batch", "cluster", "data", "models", "runs", "strategies"]),
+    ("runs", &["analysis", "batch", "tfrecord"]),
+    ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
+    ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
     ("advisor", &["analysis"]),
 ];
 

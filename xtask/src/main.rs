@@ -8,6 +8,7 @@
 mod check;
 mod environment;
 mod faults;
+mod suite;
 mod test;
 mod verdicts;
 mod versus;

@@ -1,9 +1,11 @@
 //! `cargo xtask test`: install what the tests need beyond cargo, then run them all.
 
-use crate::environment::{self, Environment, NodeEnvironment, SPARK};
+use crate::{
+    environment::{self, Environment, NodeEnvironment, SPARK},
+    suite,
+};
 use anyhow::anyhow;
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command, time::Instant};
 
 /// What tests compare with. TensorFlow itself is not here: it is large, and `versus` shows what it reads.
 const TEST_ENVIRONMENT: Environment = Environment {
@@ -51,6 +53,8 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
 
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    println!("== building the tests, and installing what they need beyond cargo");
     let cargo = || {
         let mut command = Command::new(env!("CARGO"));
         command.current_dir(root);
@@ -73,15 +77,19 @@ pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
         }
         eprintln!("warning: {error:#}; tests that need it will be skipped");
     }
-    environment::run(cargo().args(["test", "--workspace"]).args(filter))?;
+    println!("== built and installed after {:.0} s, now running", begun.elapsed().as_secs_f64());
+    let mut all = cargo();
+    all.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
+    let mut commands = vec![all];
     if with_mpi && filter.is_empty() {
         // Only what the feature changes; the rest of the suite says nothing new about it. The whole workspace is named so that
         // third-party crates stay as they were built.
         let mut again = cargo();
         again.args(["test", "--workspace", "--features", "paceline/mpi", "--test", "mpi"]);
-        environment::run(environment::with_mpi(&mut again))?;
+        environment::with_mpi(&mut again);
+        commands.push(again);
     }
-    Ok(())
+    suite::run_all(commands)
 }
 
 /// Rewrites the generated reference by running its own test in writing mode.

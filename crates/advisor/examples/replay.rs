@@ -1,5 +1,5 @@
 //! Replays one method on the Scout set and prints its regret: `replay METHOD [multi|single] [SEEDS] [STEPS] [cost|time]
-//! [repeat|medians]`.
+//! [repeat|medians] [all|PAST JOBS]`.
 
 #![allow(clippy::print_stdout)] // an example prints
 
@@ -23,6 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         threads: 2,
         objective,
         medians: text(5, "repeat") == "medians",
+        past_jobs: match text(6, "all").as_str() {
+            "all" => None,
+            number => Some(number.parse()?),
+        },
         complete_jobs_only: single,
     };
     let begin = std::time::Instant::now();

@@ -7,6 +7,7 @@
 //! `1 / (1 + N/B)`: linear in B while B is small, constant when it is large.
 
 use crate::error::AdvisorError;
+use crate::normal::student;
 use crate::random::Random;
 use crate::search::Estimate;
 use serde::Serialize;
@@ -27,13 +28,21 @@ pub struct StepCurve {
     pub fixed: f64,
     /// Seconds of every example.
     pub per_example: f64,
+    /// The interval that holds `fixed` nine times in ten: what the measurements leave open.
+    pub fixed_interval: (f64, f64),
     /// Root mean square of the relative distances of the measurements from the line.
     pub spread: f64,
 }
 
+/// A line whose measurements lie farther off than this (root mean square, relative) says nothing about the
+/// best batch size, which follows from its two coefficients.
+const MOST_SPREAD: f64 = 0.25;
+/// Relative noise of a timing expected beforehand, and how many measurements that belief is worth.
+const BELIEF: (f64, f64) = (0.02, 1.0);
+
 impl StepCurve {
     /// Fits the line; distances count relative to the time, since that is how timings err. Both parts are
-    /// held at zero or above.
+    /// held at zero or above. An error where the measurements lie too far off any line.
     pub fn fit(timings: &[StepTiming]) -> Result<Self, AdvisorError> {
         for timing in timings {
             for (what, found) in
@@ -61,7 +70,8 @@ impl StepCurve {
             wbt += weight * timing.batch * timing.seconds;
         }
         let determinant = w * wbb - wb * wb;
-        let mut fixed = (wbb * wt - wb * wbt) / determinant;
+        let free = (wbb * wt - wb * wbt) / determinant;
+        let mut fixed = free;
         let mut per_example = (w * wbt - wb * wt) / determinant;
         if fixed < 0.0 {
             (fixed, per_example) = (0.0, wbt / wbb);
@@ -72,7 +82,36 @@ impl StepCurve {
             .iter()
             .map(|timing| ((fixed + per_example * timing.batch) / timing.seconds - 1.0).powi(2))
             .sum();
-        Ok(Self { fixed, per_example, spread: (squares / timings.len() as f64).sqrt() })
+        let spread = (squares / timings.len() as f64).sqrt();
+        // Two sizes lie on a line whatever their noise: one measurement's worth of belief in it.
+        let freedom = BELIEF.1 + timings.len() as f64 - 2.0;
+        let variance = (BELIEF.1 * BELIEF.0 * BELIEF.0 + squares) / freedom;
+        let error = student(0.95, freedom) * (variance * wbb / determinant).sqrt();
+        let fixed_interval = ((free - error).clamp(0.0, fixed), (free + error).max(fixed));
+        let curve = Self { fixed, per_example, fixed_interval, spread };
+        if spread > MOST_SPREAD { Err(curve.refused(timings)) } else { Ok(curve) }
+    }
+
+    /// Why the line cannot be believed: steps of one size that differ, or a size that lies off.
+    fn refused(&self, timings: &[StepTiming]) -> AdvisorError {
+        let off = |timing: &StepTiming| (self.seconds(timing.batch) / timing.seconds).ln().abs();
+        let worst = timings.iter().max_by(|a, b| off(a).total_cmp(&off(b))).copied();
+        let worst = worst.unwrap_or(StepTiming { batch: 0.0, seconds: 0.0 });
+        let same = || timings.iter().filter(|timing| timing.batch == worst.batch);
+        let ends = same().fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), timing| {
+            (low.min(timing.seconds), high.max(timing.seconds))
+        });
+        let percent = 100.0 * self.spread;
+        if ends.1 > ends.0 * (1.0 + MOST_SPREAD) {
+            let (batch, (least, most)) = (worst.batch, ends);
+            return AdvisorError::StepsDisagree { percent, batch, least, most };
+        }
+        AdvisorError::NoLine {
+            percent,
+            batch: worst.batch,
+            measured: worst.seconds,
+            line: self.seconds(worst.batch),
+        }
     }
 
     /// Seconds of a step.
@@ -187,7 +226,7 @@ pub struct BatchChoice {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BatchAdvice {
-    /// The best batch, with what the noise scale's interval makes of it.
+    /// The best batch, with what the intervals of the noise scale and of a step's fixed part make of it.
     pub batch: Estimate,
     /// The rate that goes with it.
     pub rate: Estimate,
@@ -211,10 +250,10 @@ pub fn advise_batch(
         (fixed, each) => (limits.memory_limit - fixed) / each,
     };
     let largest = by_memory.min(limits.examples / 10.0).floor().max(1.0);
-    let best = |scale: f64| {
+    let best = |scale: f64, fixed: f64| {
         // Without a fixed part one example at a time is best; without a part that grows, all at once.
-        let free = (scale * curve.fixed / curve.per_example).sqrt();
-        free.clamp(1.0, largest)
+        let free = (scale * fixed / curve.per_example).sqrt();
+        if free.is_nan() { 1.0 } else { free.clamp(1.0, largest) }
     };
     let scale = noise.examples;
     let rate = |batch: f64, scale: f64| {
@@ -225,7 +264,7 @@ pub fn advise_batch(
         }
     };
     let time = |batch: f64| (1.0 + scale.value / batch) * curve.seconds(batch);
-    let chosen = best(scale.value);
+    let chosen = best(scale.value, curve.fixed);
     let smallest = candidates.iter().copied().fold(f64::INFINITY, f64::min);
     let choices = candidates
         .iter()
@@ -244,7 +283,9 @@ pub fn advise_batch(
             }
         })
         .collect();
-    let batch = Estimate { value: chosen, low: best(scale.low), high: best(scale.high) };
+    let (least, most) = curve.fixed_interval;
+    let batch =
+        Estimate { value: chosen, low: best(scale.low, least), high: best(scale.high, most) };
     let rates = [scale.low, scale.value, scale.high].map(|scale| rate(chosen, scale));
     let rate = Estimate {
         value: rates[1],
@@ -258,6 +299,10 @@ pub fn advise_batch(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn line(fixed: f64, per_example: f64) -> StepCurve {
+        StepCurve { fixed, per_example, fixed_interval: (fixed, fixed), spread: 0.0 }
+    }
 
     #[test]
     fn line_through_exact_timings_is_found() {
@@ -276,6 +321,31 @@ mod tests {
         assert!(error.contains("two batch sizes"), "{error}");
         let broken = StepTiming { seconds: 0.0, ..one };
         assert!(StepCurve::fit(&[one, broken]).unwrap_err().to_string().contains("time of a step"));
+    }
+
+    fn timings(all: &[(f64, f64)]) -> Vec<StepTiming> {
+        all.iter().map(|&(batch, seconds)| StepTiming { batch, seconds }).collect()
+    }
+
+    /// A line 60 % off was taken for a fit, and "batch 1 (1 to 1)" recommended from it.
+    #[test]
+    fn timings_far_from_any_line_are_refused_with_the_reason() {
+        let curved = timings(&[(8.0, 1e-3), (32.0, 1.2e-3), (128.0, 40e-3), (512.0, 42e-3)]);
+        let error = StepCurve::fit(&curved).unwrap_err().to_string();
+        assert!(error.contains("% off") && error.contains("a step of batch"), "{error}");
+        let mixed = timings(&[(8.0, 1e-3), (8.0, 9e-3), (64.0, 2e-3), (64.0, 17e-3)]);
+        let error = StepCurve::fit(&mixed).unwrap_err().to_string();
+        assert!(error.contains("differ") && error.contains("batch"), "{error}");
+    }
+
+    /// Steps whose time is in proportion to the batch, as far as noise lets anybody see.
+    #[test]
+    fn batch_of_one_is_not_certain_where_the_fixed_part_is_lost_in_noise() {
+        let measured = timings(&[(8.0, 7.8e-4), (32.0, 3.3e-3), (128.0, 12.7e-3), (512.0, 51e-3)]);
+        let curve = StepCurve::fit(&measured).unwrap();
+        assert!(curve.fixed_interval.1 > 0.0, "{curve:?}");
+        let found = advise_batch(&curve, &noise(200.0), &LIMITS, (64.0, 0.1), &[8.0, 512.0]);
+        assert!(found.batch.high > 1.5 * found.batch.low.max(1.0), "{found:?}");
     }
 
     /// Gradients of known length and noise: the estimate must find both.
@@ -323,7 +393,7 @@ mod tests {
 
     #[test]
     fn memory_and_data_bound_the_batch() {
-        let curve = StepCurve { fixed: 1.0, per_example: 1e-6, spread: 0.0 };
+        let curve = line(1.0, 1e-6);
         let wide = advise_batch(&curve, &noise(1e6), &LIMITS, (64.0, 0.1), &[64.0, 8192.0]);
         assert_eq!((wide.largest, wide.batch.value), (6000.0, 6000.0));
         assert!(wide.choices[0].feasible && !wide.choices[1].feasible);
@@ -334,7 +404,7 @@ mod tests {
 
     #[test]
     fn rate_is_linear_in_small_batches_and_constant_in_large_ones() {
-        let curve = StepCurve { fixed: 1e-3, per_example: 1e-5, spread: 0.0 };
+        let curve = line(1e-3, 1e-5);
         let rates = |scale: f64| {
             let sizes = [10.0, 20.0, 40.0];
             let found = advise_batch(&curve, &noise(scale), &LIMITS, (10.0, 0.1), &sizes);
@@ -354,7 +424,7 @@ mod tests {
         fn recommended_batch_is_the_fastest(
             fixed in 1e-5..1.0f64, each in 1e-7..1e-2f64, scale in 0.1..1e5f64, batch in 1.0..6000.0f64,
         ) {
-            let curve = StepCurve { fixed, per_example: each, spread: 0.0 };
+            let curve = line(fixed, each);
             let found = advise_batch(&curve, &noise(scale), &LIMITS, (64.0, 0.1), &[batch]);
             prop_assert!(found.choices[0].time >= 1.0 - 1e-9, "{found:?}");
             prop_assert!(found.batch.low <= found.batch.value && found.batch.value <= found.batch.high);

@@ -246,6 +246,22 @@ pub enum AdvisorError {
         /// What differs.
         what: &'static str,
     },
+    /// The state file was begun with other configurations to choose from.
+    #[error("`{}` belongs to another search space: {why}", .path.display())]
+    OtherSpace {
+        /// The state file.
+        path: PathBuf,
+        /// What differs first.
+        why: String,
+    },
+    /// Runs, but none with the value that is to be small.
+    #[error("`{}`: none of its {runs} runs completed, so time and cost were never measured", .path.display())]
+    NeverMeasured {
+        /// The history.
+        path: PathBuf,
+        /// Runs in it.
+        runs: usize,
+    },
     /// Too few points to fit a scaling curve.
     #[error("a scaling curve needs runs on at least {needed} different sizes, there are {found}")]
     TooFewRuns {
@@ -259,6 +275,36 @@ pub enum AdvisorError {
     TooFewBatchSizes {
         /// What is there.
         found: usize,
+    },
+    /// Step times do not lie on a line, so nothing can be read from one.
+    #[error(
+        "no line fits the step times: they lie {percent:.0} % off; a step of batch {batch} takes {:.3} ms, the line says {:.3} ms",
+        1e3 * .measured, 1e3 * .line
+    )]
+    NoLine {
+        /// Root mean square of the relative distances, in per cent.
+        percent: f64,
+        /// The batch size that lies farthest off.
+        batch: f64,
+        /// Its step in seconds.
+        measured: f64,
+        /// The line's.
+        line: f64,
+    },
+    /// Steps of one batch size take very different times.
+    #[error(
+        "no line fits the step times: they lie {percent:.0} % off, because steps of batch {batch} differ: {:.3} to {:.3} ms",
+        1e3 * .least, 1e3 * .most
+    )]
+    StepsDisagree {
+        /// Root mean square of the relative distances, in per cent.
+        percent: f64,
+        /// The batch size.
+        batch: f64,
+        /// Its fastest step in seconds.
+        least: f64,
+        /// Its slowest.
+        most: f64,
     },
     /// Too few gradients to tell noise from signal.
     #[error(

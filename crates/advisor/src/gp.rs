@@ -61,8 +61,11 @@ impl Posterior {
         // The trend has taken one degree of freedom.
         let shape = prior.shape + (n as f64 - 1.0) / 2.0;
         let scale = prior.scale + squares / 2.0;
-        let log_evidence =
-            -0.5 * factor.log_determinant() - 0.5 * information.ln() - shape * scale.ln();
+        // The prior's own part, so that processes with different beliefs of the scale can be compared.
+        let log_evidence = prior.shape * prior.scale.ln()
+            - 0.5 * factor.log_determinant()
+            - 0.5 * information.ln()
+            - shape * scale.ln();
         let variance = scale / shape;
         Some(Self { factor, weights, ones, information, trend, variance, log_evidence })
     }
@@ -78,7 +81,7 @@ impl Posterior {
         (mean, self.variance * share.max(0.0))
     }
 
-    /// Logarithm of the marginal likelihood, up to a constant shared by all kernels.
+    /// Logarithm of the marginal likelihood, up to a constant shared by all priors of one shape.
     pub(crate) fn log_evidence(&self) -> f64 {
         self.log_evidence
     }
@@ -105,11 +108,23 @@ pub(crate) struct Kernels {
     hypers: Vec<Hyper>,
     /// Correlations of all points, per hyper-parameter set; empty if that would be too large.
     cached: Vec<Vec<f64>>,
+    scale: ScalePrior,
 }
 
-/// Length scales in the unit cube, log-uniform: below the first, neighbours tell nothing of each
-/// other; above the second, the feature hardly matters.
-const LENGTHS: (f64, f64) = (0.1, 3.0);
+/// What is believed of a kernel's hyper-parameters before any observation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beliefs {
+    /// Length scales in the unit cube between these two.
+    pub(crate) lengths: (f64, f64),
+    /// Whether their logarithm is spread evenly, or they are.
+    pub(crate) logarithmic: bool,
+    /// Of the squared scale.
+    pub(crate) scale: ScalePrior,
+}
+
+/// Our own. Length scales: below the first, neighbours tell nothing of each other; above the second, the
+/// feature hardly matters.
+const BELIEFS: Beliefs = Beliefs { lengths: (0.1, 3.0), logarithmic: true, scale: SCALE };
 /// Noise share, log-uniform.
 const NOISES: (f64, f64) = (1e-4, 0.3);
 /// Numbers held in the cache at most (128 MiB).
@@ -122,18 +137,37 @@ const SCALE: ScalePrior = ScalePrior { shape: 2.0, scale: 2.0 * 0.25 };
 impl Kernels {
     /// Kernels over `points` with `count` sets of hyper-parameters; the seed shifts them all.
     pub(crate) fn new(points: Vec<Vec<f64>>, count: usize, seed: u64) -> Self {
+        Self::believing(points, count, seed, BELIEFS)
+    }
+
+    /// The same under other beliefs.
+    pub(crate) fn believing(
+        points: Vec<Vec<f64>>,
+        count: usize,
+        seed: u64,
+        beliefs: Beliefs,
+    ) -> Self {
         let dimensions = points.first().map_or(0, Vec::len);
         let mut random = Random::new(seed, 0x69);
         let shift = (0..=dimensions).map(|_| random.uniform()).collect();
         let spread = |share: f64, (low, high): (f64, f64)| low * (high / low).powf(share);
+        let length = |share: f64| {
+            let (low, high) = beliefs.lengths;
+            if beliefs.logarithmic {
+                spread(share, beliefs.lengths)
+            } else {
+                low + (high - low) * share
+            }
+        };
         let hypers: Vec<Hyper> = EvenPoints::new(shift)
             .take(count)
             .map(|shares| Hyper {
-                inverse_lengths: shares[1..].iter().map(|&s| 1.0 / spread(s, LENGTHS)).collect(),
+                inverse_lengths: shares[1..].iter().map(|&share| 1.0 / length(share)).collect(),
                 noise: spread(shares[0], NOISES),
             })
             .collect();
-        let mut kernels = Self { points, hypers, cached: Vec::new() };
+        let scale = beliefs.scale;
+        let mut kernels = Self { points, hypers, cached: Vec::new(), scale };
         let n = kernels.points.len();
         if n * n * count <= CACHE {
             kernels.cached = (0..count)
@@ -186,7 +220,7 @@ impl Kernels {
                 }
                 let noise: Vec<f64> =
                     noisier.iter().map(|factor| self.hypers[hyper].noise * factor).collect();
-                let posterior = Posterior::condition(matrix, &noise, y, SCALE)?;
+                let posterior = Posterior::condition(matrix, &noise, y, self.scale)?;
                 Some(Member { hyper, weight: posterior.log_evidence(), posterior })
             })
             .collect();

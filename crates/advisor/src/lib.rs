@@ -20,6 +20,7 @@ mod nnls;
 mod normal;
 pub mod oracle;
 mod random;
+pub mod scaling;
 mod search;
 pub mod simulate;
 mod state;
@@ -32,4 +33,4 @@ pub use measurements::{Measurement, Measurements, Outcome};
 pub use search::{
     Advisor, Estimate, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search,
 };
-pub use state::{State, StateRun};
+pub use state::{State, StateMachine, StateRun};

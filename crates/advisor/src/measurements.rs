@@ -2,6 +2,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::error::{AdvisorError, Place, Row};
+use crate::random::Random;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -43,6 +44,15 @@ impl Outcome {
     #[must_use]
     pub fn completed(self) -> Option<f64> {
         if let Self::Completed { seconds } = self { Some(seconds) } else { None }
+    }
+
+    /// Whether the time can be: above zero and finite. When a failed run broke off may be unknown; a time of
+    /// zero says so.
+    #[must_use]
+    pub(crate) fn possible(self) -> bool {
+        let seconds = self.seconds();
+        let unknown = seconds == 0.0 && matches!(self, Self::Failed { .. });
+        seconds.is_finite() && (seconds > 0.0 || unknown)
     }
 }
 
@@ -116,6 +126,10 @@ impl Measurements {
         };
         if measurements.rows.is_empty() {
             return Err(AdvisorError::EmptyHistory { path: path.to_path_buf() });
+        }
+        if measurements.rows.iter().all(|row| row.outcome.completed().is_none()) {
+            let (path, runs) = (path.to_path_buf(), measurements.rows.len());
+            return Err(AdvisorError::NeverMeasured { path, runs });
         }
         Ok(measurements)
     }
@@ -238,6 +252,19 @@ impl Measurements {
     #[must_use]
     pub fn without_application(&self, application: &str) -> Self {
         let rows = self.rows.iter().filter(|row| row.application != application).cloned().collect();
+        Self { metric_names: self.metric_names.clone(), rows }
+    }
+
+    /// So many jobs, drawn at random; all if there are fewer.
+    pub(crate) fn some_jobs(&self, most: usize, random: &mut Random) -> Self {
+        let mut names = self.workloads();
+        if most >= names.len() {
+            return self.clone();
+        }
+        random.shuffle(&mut names);
+        names.truncate(most);
+        let kept = |row: &&Measurement| names.contains(&row.workload.as_str());
+        let rows = self.rows.iter().filter(kept).cloned().collect();
         Self { metric_names: self.metric_names.clone(), rows }
     }
 }

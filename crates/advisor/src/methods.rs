@@ -14,8 +14,8 @@ mod scout;
 use crate::error::AdvisorError;
 use crate::search::{Advisor, Problem};
 
+pub use ernest::design as scaling_design;
 pub(crate) use ernest::sizes_to_run;
-pub use ernest::{Scaling, ScalingRun, design as scaling_design};
 pub use micky::{Batch, BatchChoice};
 pub(crate) use paceline::Paceline;
 

@@ -1,5 +1,6 @@
-//! The normal distribution, and what one more look is expected to gain under it.
+//! The normal distribution and Student's, and what one more look is expected to gain under the former.
 
+use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::erf::erfc;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -22,6 +23,12 @@ pub(crate) fn expected_improvement(mean: f64, sd: f64, best: f64) -> f64 {
     let z = gap / sd;
     // Far below the mean the two terms cancel; the true value is positive and tiny.
     (gap * below(z) + sd * density(z)).max(0.0)
+}
+
+/// The value that Student's distribution with so many degrees of freedom, above zero, stays below with
+/// this probability.
+pub(crate) fn student(share: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom above zero").inverse_cdf(share)
 }
 
 #[cfg(test)]
@@ -76,5 +83,7 @@ mod tests {
         assert!((below(0.0) - 0.5).abs() < 1e-12);
         assert!((below(1.959_963_984_540_054) - 0.975).abs() < 1e-9);
         assert!((below(-3.0) - 0.001_349_898_031_630).abs() < 1e-9);
+        assert!((student(0.975, 1.0) - 12.706_204_736).abs() < 1e-5);
+        assert!((student(0.95, 10.0) - 1.812_461_123).abs() < 1e-5);
     }
 }

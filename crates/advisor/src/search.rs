@@ -118,11 +118,8 @@ impl Search {
 
     /// Adds a result.
     pub fn tell(&mut self, run: Run) -> Result<(), AdvisorError> {
-        let seconds = run.outcome.seconds();
-        // Nobody may know when a failed run broke off; a time of zero says so.
-        let unknown = seconds == 0.0 && matches!(run.outcome, Outcome::Failed { .. });
-        if !(seconds.is_finite() && (seconds > 0.0 || unknown)) {
-            return Err(AdvisorError::ImpossibleTime { seconds });
+        if !run.outcome.possible() {
+            return Err(AdvisorError::ImpossibleTime { seconds: run.outcome.seconds() });
         }
         self.runs.push(run);
         Ok(())

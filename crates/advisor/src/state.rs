@@ -1,10 +1,12 @@
 //! A search in one file, so that it can be asked and told from anywhere and survives any interruption.
 //!
-//! The file holds the question's outline and the runs, by machine name and count: a catalogue may be
-//! reordered or extended between two calls. It is replaced as a whole, never edited in place.
+//! The file holds the question's outline, the search space it was begun with and the runs, by machine name
+//! and count: a catalogue may be reordered or extended between two calls, but what was in it must
+//! still be there, with the same properties and prices, or the runs would be judged by figures they were not
+//! made with. It is replaced as a whole, never edited in place.
 
-use crate::catalogue::Catalogue;
-use crate::error::AdvisorError;
+use crate::catalogue::{Catalogue, Machine};
+use crate::error::{AdvisorError, Place, Row};
 use crate::measurements::Outcome;
 use crate::search::{Objective, Problem, Run, Search};
 use serde::{Deserialize, Serialize};
@@ -25,8 +27,20 @@ pub struct State {
     pub objective: Objective,
     /// Of every random choice.
     pub seed: u64,
+    /// What could be chosen when the search began; empty in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub space: Vec<StateMachine>,
     /// The runs so far, in order.
     pub runs: Vec<StateRun>,
+}
+
+/// One machine type of the search space in a state file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateMachine {
+    /// Its properties and price.
+    pub machine: Machine,
+    /// How many of them could be chosen.
+    pub counts: Vec<u32>,
 }
 
 /// One run in a state file.
@@ -47,10 +61,51 @@ pub struct StateRun {
 const VERSION: u32 = 1;
 
 impl State {
-    /// A search that has not begun.
+    /// A search over a catalogue that has not begun.
     #[must_use]
-    pub fn new(method: &str, objective: Objective, seed: u64) -> Self {
-        Self { version: VERSION, method: method.to_owned(), objective, seed, runs: Vec::new() }
+    pub fn new(method: &str, objective: Objective, seed: u64, catalogue: &Catalogue) -> Self {
+        let counts = |at: usize| {
+            let own = catalogue.configurations().iter().filter(move |found| found.machine == at);
+            own.map(|found| found.count).collect()
+        };
+        let machines = catalogue.machines().iter().enumerate();
+        let space = machines
+            .map(|(at, machine)| StateMachine { machine: machine.clone(), counts: counts(at) })
+            .collect();
+        let (version, method) = (VERSION, method.to_owned());
+        Self { version, method, objective, seed, space, runs: Vec::new() }
+    }
+
+    /// Refuses a catalogue that lacks what the search was begun with, or describes it otherwise.
+    pub fn check_space(&self, path: &Path, catalogue: &Catalogue) -> Result<(), AdvisorError> {
+        for StateMachine { machine, counts } in &self.space {
+            let found = catalogue.machines().iter().find(|found| found.name == machine.name);
+            let missing =
+                counts.iter().find(|&&count| catalogue.find(&machine.name, count).is_none());
+            let why = match (found, missing) {
+                (None, _) => format!("machine `{}` is not in the catalogue", machine.name),
+                (Some(found), _) if found != machine => {
+                    format!("machine `{}` has other properties or another price", machine.name)
+                }
+                (_, Some(count)) => {
+                    format!("{count} x `{}` is not in the catalogue", machine.name)
+                }
+                _ => continue,
+            };
+            return Err(AdvisorError::OtherSpace { path: path.to_path_buf(), why });
+        }
+        Ok(())
+    }
+
+    /// Refuses results that cannot be, naming the entry.
+    fn check_runs(&self, path: &Path) -> Result<(), AdvisorError> {
+        for (entry, run) in self.runs.iter().enumerate() {
+            if !run.outcome.possible() {
+                let place = Place::new(path, Row::Entry(entry + 1));
+                return Err(AdvisorError::BadTime { place, seconds: run.outcome.seconds() });
+            }
+        }
+        Ok(())
     }
 
     /// Reads a state file; `None` if there is none yet.
@@ -66,6 +121,7 @@ impl State {
             let path = path.to_path_buf();
             return Err(AdvisorError::StateMismatch { path, what: "version of this program" });
         }
+        state.check_runs(path)?;
         Ok(Some(state))
     }
 

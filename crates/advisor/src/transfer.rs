@@ -23,18 +23,29 @@ const SHARES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
 const PROFILES: [f64; 3] = [0.0, 0.5, 1.0];
 /// Sets of kernel hyper-parameters.
 const KERNELS: usize = 16;
-/// Further sets for the views without any past.
+/// Sets for the views without any past: the first of them are those above, so that a past that is not trusted
+/// leaves exactly the model there would be without it.
 const PLAIN_KERNELS: usize = 64;
 /// Catalogues above this size get a coarser grid: memory grows with its square.
 const LARGE: usize = 256;
 /// Squared scale where there are no past jobs, as in a plain process.
 const PLAIN_SCALE: f64 = 0.25;
 
+/// Past jobs from which on the weights of [`Tuning::families`] hold; with fewer, views of the past weigh less.
+const ENOUGH_JOBS: f64 = 16.0;
+
+/// How far so many past jobs are believed, from 0 to 1. Few jobs rarely hold one of the new job's kind, and a
+/// profile or covariance of few is mostly their own noise, so trust grows faster than their number.
+fn trust(jobs: usize) -> f64 {
+    let cube = (jobs as f64 / ENOUGH_JOBS).powi(3);
+    (1.5 * cube / (cube + 0.5)).min(1.0)
+}
+
 /// What nobody can derive and somebody had to choose; [`crate::evaluate::evaluate_nested`] asks how much
 /// hangs on it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tuning {
-    /// Weights before any run: views of all past jobs, of single ones, of none.
+    /// Weights before any run, after enough past jobs: views of all of them, of single ones, of none.
     pub(crate) families: [f64; 3],
     /// Kernels per view of a past job.
     pub(crate) job_kernels: usize,
@@ -58,7 +69,6 @@ pub(crate) struct Transfer {
     /// Covariances, one per (share, kernel).
     covariances: Vec<Vec<f64>>,
     views: Vec<View>,
-    scale: f64,
     count: usize,
     tuning: Tuning,
 }
@@ -73,6 +83,8 @@ struct View {
     strength: f64,
     /// `ln` of its weight before the job's own runs.
     prior: f64,
+    /// Typical squared scale of the job's deviations.
+    scale: f64,
 }
 
 /// A summary of some past jobs.
@@ -97,40 +109,42 @@ impl Transfer {
         } else {
             (&SHARES, &PROFILES, KERNELS)
         };
-        let extra = if history.is_empty() || count > LARGE { 0 } else { PLAIN_KERNELS };
-        let kernels = Kernels::new(features, kernel_count + extra, seed);
+        let most = if count > LARGE { kernel_count } else { PLAIN_KERNELS };
+        let kernels = Kernels::new(features, most.max(kernel_count), seed);
         let all: Vec<&PastJob> = history.jobs.iter().collect();
         let past = summarise(&all, count);
+        let past_scale = past.scale;
         let mut covariances = Vec::new();
         let mut views = Vec::new();
         for &share in shares {
             for kernel in 0..kernel_count {
                 for &strength in profiles {
                     let covariance = covariances.len();
-                    views.push(View { covariance, kernel, profile: 0, strength, prior: 0.0 });
+                    let scale = past.scale;
+                    views.push(View {
+                        covariance,
+                        kernel,
+                        profile: 0,
+                        strength,
+                        prior: 0.0,
+                        scale,
+                    });
                 }
                 covariances.push(mix(&past, &kernels, kernel, share));
             }
         }
-        let mut transfer = Self {
-            kernels,
-            profiles: vec![past.profile],
-            covariances,
-            views,
-            scale: past.scale,
-            count,
-            tuning,
-        };
+        let mut transfer =
+            Self { kernels, profiles: vec![past.profile], covariances, views, count, tuning };
         if !history.is_empty() && count <= LARGE {
             transfer.judge(history, shares, kernel_count);
-            transfer.add_families(history, kernel_count);
+            transfer.add_families(history, kernel_count, past_scale);
         }
         transfer
     }
 
     /// Adds the views of single past jobs, on the kernels that explained past jobs best, and those
     /// without a past.
-    fn add_families(&mut self, history: &History, kernel_count: usize) {
+    fn add_families(&mut self, history: &History, kernel_count: usize, past_scale: f64) {
         // The first `kernel_count` covariances have no share of the past's: closeness alone.
         let best = |kernel: usize| {
             let views = self.views.iter().filter(|view| view.covariance == kernel);
@@ -148,21 +162,26 @@ impl Transfer {
             self.profiles.push(values);
             for &(kernel, prior) in &kernels {
                 let covariance = kernel;
-                added.push(View { covariance, kernel, profile, strength: 1.0, prior });
+                let scale = past_scale;
+                added.push(View { covariance, kernel, profile, strength: 1.0, prior, scale });
             }
         }
-        rescale(&mut self.views, self.tuning.families[0]);
-        rescale(&mut added, self.tuning.families[1]);
+        let trust = trust(history.jobs.len());
+        let [all, single, _] = self.tuning.families.map(|weight| weight * trust);
+        rescale(&mut self.views, all);
+        rescale(&mut added, single);
         self.views.extend(added);
         let mut added = Vec::new();
-        for kernel in kernel_count..self.kernels.len() {
+        // How much jobs vary is learned from the past as far as that is trusted.
+        let scale = PLAIN_SCALE.powf(1.0 - trust) * past_scale.powf(trust);
+        for kernel in 0..self.kernels.len() {
             let covariance = self.covariances.len();
-            added.push(View { covariance, kernel, profile: 0, strength: 0.0, prior: 0.0 });
+            added.push(View { covariance, kernel, profile: 0, strength: 0.0, prior: 0.0, scale });
             let n = self.count;
             let pair = |at: usize| self.kernels.correlation(kernel, at / n, at % n);
             self.covariances.push((0..n * n).map(pair).collect());
         }
-        rescale(&mut added, self.tuning.families[2]);
+        rescale(&mut added, 1.0 - all - single);
         self.views.extend(added);
     }
 
@@ -263,7 +282,7 @@ impl Transfer {
                 .map(|(&at, y)| y - view.strength * self.profiles[view.profile][at])
                 .collect();
             let matrix = gather(covariance, self.count, at);
-            let prior = self.scale_prior(self.scale);
+            let prior = self.scale_prior(view.scale);
             if let Some(posterior) = Posterior::condition(matrix, &noise, &rest, prior) {
                 fitted.push((view, posterior.log_evidence() + view.prior, posterior));
             }

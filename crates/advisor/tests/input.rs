@@ -138,7 +138,7 @@ fn every_method_survives_failures_and_runs_out_of_candidates() {
         };
         for entry in methods::ALL {
             let advisor = (entry.build)(&problem, 0).unwrap();
-            let mut state = State::new(entry.name, objective, 1);
+            let mut state = State::new(entry.name, objective, 1, &catalogue);
             for step in 0..4 {
                 let search = state.search(&problem).unwrap();
                 let proposal = advisor.propose(&search).unwrap();
@@ -169,7 +169,8 @@ fn state_survives_a_round_trip_and_refuses_what_it_does_not_know() {
     let catalogue = folder.catalogue();
     let path = folder.0.path().join("state.json");
     assert!(State::read(&path).unwrap().is_none());
-    let mut state = State::new("cherrypick", Objective::CostUnderDeadline { deadline: 60.0 }, 7);
+    let objective = Objective::CostUnderDeadline { deadline: 60.0 };
+    let mut state = State::new("cherrypick", objective, 7, &catalogue);
     state.tell(&catalogue, 1, Outcome::Completed { seconds: 12.5 }, BTreeMap::new());
     state.write(&path).unwrap();
     assert_eq!(State::read(&path).unwrap(), Some(state));
@@ -177,4 +178,59 @@ fn state_survives_a_round_trip_and_refuses_what_it_does_not_know() {
     assert_eq!(names.len(), 2, "no temporary file is left: {names:?}");
     folder.file("state.json", "{\"version\": 1, \"surprise\": true}");
     holds(&State::read(&path).unwrap_err().to_string(), &["state.json"]);
+}
+
+#[test]
+fn state_of_another_search_space_is_refused() {
+    let folder = Folder::new();
+    let catalogue = folder.catalogue();
+    let path = folder.0.path().join("state.json");
+    State::new("paceline", Objective::Cost, 0, &catalogue).write(&path).unwrap();
+    let state = State::read(&path).unwrap().unwrap();
+    let check = |text: &str| {
+        let other = Catalogue::read(&folder.file("other.csv", text)).unwrap();
+        state.check_space(&path, &other).map_err(|error| error.to_string())
+    };
+    let head = "machine,count,cores,memory_gib,usd_per_hour\n";
+    // Reordered and extended is still the same space.
+    check(&format!("{head}large,4;2;8,8,32,0.4\nsmall,2;4,2,4,0.1\nhuge,1,64,256,3\n")).unwrap();
+    let error = |rows: &str| check(&format!("{head}{rows}")).unwrap_err();
+    holds(&error("small,2;4,2,4,0.1\n"), &["state.json", "`large` is not in the catalogue"]);
+    holds(&error("small,2;4,2,4,0.1\nlarge,2;4,8,32,0.5\n"), &["`large`", "another price"]);
+    holds(&error("small,2,2,4,0.1\nlarge,2;4,8,32,0.4\n"), &["4 x `small`"]);
+}
+
+#[test]
+fn results_that_cannot_be_are_named_with_file_and_entry() {
+    let folder = Folder::new();
+    let catalogue = folder.catalogue();
+    let path = folder.0.path().join("state.json");
+    let mut state = State::new("paceline", Objective::Cost, 0, &catalogue);
+    state.tell(&catalogue, 0, Outcome::Completed { seconds: 5.0 }, BTreeMap::new());
+    state.tell(&catalogue, 1, Outcome::Completed { seconds: -5.0 }, BTreeMap::new());
+    state.write(&path).unwrap();
+    holds(&State::read(&path).unwrap_err().to_string(), &["state.json", "entry 2", "-5 s"]);
+    let head = "workload,machine,count,seconds,completed\n";
+    let error = |rows: &str| folder.history_error("h.csv", &format!("{head}{rows}"));
+    holds(&error("w,small,2,NaN,true\n"), &["h.csv", "line 2", "`seconds` is `NaN`"]);
+    holds(&error("w,small,2,5,true\nw,large,2,inf,true\n"), &["line 3", "`inf`"]);
+    holds(&error("w,small,2,-5,false\n"), &["line 2", "-5 s"]);
+    holds(&error("w,small,2.5,5,true\n"), &["line 2", "`count` is `2.5`"]);
+    holds(&error("w,small,2,5,false\nw,large,2,,false\n"), &["h.csv", "2 runs", "never measured"]);
+    let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":-1}]"#;
+    holds(&folder.history_error("h.json", json), &["entry 1", "-1 s"]);
+}
+
+#[test]
+fn scaling_runs_with_a_mistyped_column_are_refused() {
+    let folder = Folder::new();
+    let read = |text: &str| {
+        let path = folder.file("runs.csv", text);
+        paceline_advisor::scaling::ScalingRun::read(&path).map_err(|error| error.to_string())
+    };
+    // It used to be taken for runs on all of the input.
+    let error = read("machines,seconds,fractoin\n1,10,0.1\n").unwrap_err();
+    holds(&error, &["runs.csv", "`fractoin`"]);
+    holds(&read("machines,seconds\n1,10\n2,NaN\n").unwrap_err(), &["line 3", "`NaN`"]);
+    holds(&read("machines,seconds\n1,10\ntwo,5\n").unwrap_err(), &["line 3", "`two`"]);
 }

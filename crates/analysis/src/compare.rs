@@ -32,6 +32,8 @@ pub enum RatioMethod {
     WelchOnLogs,
     /// Geometric mean of the ratios of pairs, t-interval on logarithms.
     PairedOnLogs,
+    /// Geometric mean over settings of the ratios of geometric means, t-interval on logarithms from the repeats within settings.
+    WithinSettings,
     /// Medians, percentile bootstrap.
     BootstrapOfMedians,
 }
@@ -88,6 +90,39 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Result<Ratio, NotEstimable> {
         0.0
     };
     finite(set.mean, interval.high - set.mean, Some(p), (set.n, set.n), RatioMethod::PairedOnLogs)
+}
+
+/// Geometric mean of `first / second` over settings that were each measured several times on both sides.
+///
+/// The interval rests on the repeats within settings alone: that the ratio is large in one setting and small in another is a
+/// property of the settings, not noise. Each setting and side has a variance of its own, and the freedom is Welch's.
+///
+/// # Errors
+/// No setting, one measured once, repeats that never vary, or a number that is not positive and finite.
+pub fn ratio_within_settings(settings: &[(Vec<f64>, Vec<f64>)]) -> Result<Ratio, NotEstimable> {
+    if settings.is_empty() {
+        return Err(NotEstimable::TooFewPoints { found: 0, needed: 1 });
+    }
+    let (mut difference, mut variance, mut squares) = (0.0, 0.0, 0.0);
+    let mut n = (0, 0);
+    for (first, second) in settings {
+        let (a, b) = (two_or_more(&logs(first)?)?, two_or_more(&logs(second)?)?);
+        difference += a.mean - b.mean;
+        for set in [&a, &b] {
+            let part = set.standard_deviation.powi(2) / set.n as f64;
+            variance += part;
+            squares += part * part / (set.n - 1) as f64;
+        }
+        n = (n.0 + a.n, n.1 + b.n);
+    }
+    if variance == 0.0 {
+        return Err(NotEstimable::NothingVaried);
+    }
+    let count = settings.len() as f64;
+    let freedom = variance * variance / squares;
+    let (mean, error) = (difference / count, variance.sqrt() / count);
+    let half = t_critical(1.0 - LEVEL, freedom) * error;
+    finite(mean, half, Some(t_two_sided(mean / error, freedom)), n, RatioMethod::WithinSettings)
 }
 
 fn two_or_more(values: &[f64]) -> Result<crate::describe::Summary, NotEstimable> {

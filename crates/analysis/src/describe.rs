@@ -1,9 +1,10 @@
-//! One set of numbers, or one per parameter value: means, medians, spread and intervals.
+//! One set of numbers, or one per parameter value: means, medians, spread. Intervals of repeats are in [`crate::repeats`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::t_critical;
-use crate::estimate::{Estimate, Interval, LEVEL, NotEstimable, check_finite};
+use crate::estimate::{Interval, LEVEL, NotEstimable, check_finite};
+use crate::repeats::{Repeats, Scale, repeats};
 
 /// A set of measurements in a few numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,8 +13,6 @@ pub struct Summary {
     pub n: usize,
     /// Arithmetic mean.
     pub mean: f64,
-    /// 95 % t-interval of the mean; needs two measurements.
-    pub interval: Estimate<Interval>,
     /// Sample standard deviation (n - 1); 0 for one measurement.
     pub standard_deviation: f64,
     /// Median.
@@ -43,7 +42,6 @@ pub fn summary(values: &[f64]) -> Result<Summary, NotEstimable> {
     Ok(Summary {
         n,
         mean,
-        interval: mean_interval(mean, standard_deviation, n).into(),
         standard_deviation,
         median: median(values),
         min: values.iter().copied().fold(f64::INFINITY, f64::min),
@@ -55,6 +53,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// Student's interval of a mean; needs two measurements.
 pub(crate) fn mean_interval(
     mean: f64,
     standard_deviation: f64,
@@ -92,24 +91,22 @@ pub(crate) fn quantile_of_sorted(sorted: &[f64], share: f64) -> f64 {
 pub struct Level {
     /// The parameter's value.
     pub value: f64,
-    /// Measurements taken there.
-    pub n: usize,
-    /// Their mean.
-    pub mean: f64,
-    /// 95 % t-interval of the mean; needs two measurements.
-    pub interval: Estimate<Interval>,
-    /// Their median.
-    pub median: f64,
+    /// What was typical there, and how far that is known.
+    #[serde(flatten)]
+    pub repeats: Repeats,
+    /// Arithmetic mean, for tests of a straight line.
+    #[serde(skip)]
+    pub(crate) mean: f64,
     /// Sum of squared deviations from the mean, for tests that pool the noise of all levels.
     #[serde(skip)]
     pub(crate) squares: f64,
 }
 
-/// Averages per parameter value, in ascending order of the value.
+/// Averages per parameter value on a scale, in ascending order of the value.
 ///
 /// # Errors
 /// A NaN or infinity, or numbers whose squares overflow.
-pub fn levels(points: &[(f64, f64)]) -> Result<Vec<Level>, NotEstimable> {
+pub fn levels(points: &[(f64, f64)], scale: Scale) -> Result<Vec<Level>, NotEstimable> {
     check_finite(points.iter().map(|point| point.0))?;
     let mut sorted = points.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -120,10 +117,8 @@ pub fn levels(points: &[(f64, f64)]) -> Result<Vec<Level>, NotEstimable> {
             let whole = summary(&values)?;
             Ok(Level {
                 value: chunk[0].0,
-                n: whole.n,
+                repeats: repeats(&values, scale)?,
                 mean: whole.mean,
-                interval: whole.interval,
-                median: whole.median,
                 squares: whole.standard_deviation.powi(2) * (whole.n - 1) as f64,
             })
         })
@@ -145,17 +140,16 @@ mod tests {
     fn one_measurement_has_a_mean_but_no_interval() {
         let one = summary(&[7.0]).expect("one number can be described");
         assert_eq!((one.mean, one.median, one.standard_deviation), (7.0, 7.0, 0.0));
-        assert_eq!(
-            one.interval.as_result(),
-            Err(&NotEstimable::TooFewPoints { found: 1, needed: 2 })
-        );
+        let interval = mean_interval(one.mean, one.standard_deviation, one.n);
+        assert_eq!(interval, Err(NotEstimable::TooFewPoints { found: 1, needed: 2 }));
     }
 
     #[test]
     fn levels_join_equal_values_whatever_the_order() {
-        let levels = levels(&[(2.0, 5.0), (1.0, 1.0), (2.0, 7.0), (1.0, 3.0)]).expect("finite");
+        let points = [(2.0, 5.0), (1.0, 1.0), (2.0, 7.0), (1.0, 3.0)];
+        let levels = levels(&points, Scale::Linear).expect("finite");
         let means: Vec<(f64, usize, f64)> =
-            levels.iter().map(|level| (level.value, level.n, level.mean)).collect();
+            levels.iter().map(|level| (level.value, level.repeats.n, level.mean)).collect();
         assert_eq!(means, [(1.0, 2, 2.0), (2.0, 2, 6.0)]);
     }
 }

@@ -63,6 +63,9 @@ pub enum NotEstimable {
         /// Length of the response.
         expected: usize,
     },
+    /// Repeats that are all the same: without noise nothing can be judged.
+    #[error("the repeats never vary")]
+    NothingVaried,
     /// No value of the parameter was measured twice, so noise cannot be told from misfit.
     #[error("no parameter value was measured more than once")]
     NoRepeats,

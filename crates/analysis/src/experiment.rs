@@ -6,18 +6,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Ratio, paired_ratio};
+use crate::compare::{Ratio, ratio, ratio_within_settings};
 use crate::describe::{Level, Summary, levels, median, summary};
 use crate::doubt::{Doubt, WordedDoubt};
-use crate::estimate::{Estimate, NotEstimable};
+use crate::estimate::{Estimate, Interval, NotEstimable};
 use crate::line::{LackOfFit, LineFit, fit_line, lack_of_fit};
 use crate::multiple::{MultipleFit, Predictor, fit_multiple};
+use crate::repeats::{FEWEST, Scale};
 use crate::words::{self, Evidence, Wording};
 
 /// Measurements below which any regression deserves a doubt.
 const ADVISED_POINTS: usize = 12;
-/// Repeats below which a setting's noise is unknown.
-const ADVISED_REPEATS: usize = 3;
 /// p-value below which a bend or a drift is worth a doubt; stricter than for slopes, as every line is checked for both.
 const DOUBT_BELOW: f64 = 0.01;
 
@@ -125,10 +124,25 @@ pub struct RatioFinding {
     pub first: String,
     /// The group below it.
     pub second: String,
-    /// Geometric mean over shared settings of the ratio of their medians.
+    /// Geometric mean over shared settings; the interval is from the repeats within settings.
     pub ratio: Estimate<Ratio>,
+    /// Setting by setting.
+    pub settings: Vec<SettingRatio>,
     /// The finding in a sentence.
     pub words: String,
+}
+
+/// How two groups compare in one setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingRatio {
+    /// Values of the parameters that tell settings apart, in their order.
+    pub values: Vec<f64>,
+    /// Ratio of the geometric means over the repeats.
+    pub value: f64,
+    /// Its 95 % interval, where both were measured three times or more.
+    pub interval: Estimate<Interval>,
+    /// Measurements of the first and of the second group.
+    pub n: (usize, usize),
 }
 
 /// Analyses an experiment. Never fails: what cannot be estimated says so in its place.
@@ -203,7 +217,8 @@ fn analyse_parameter(
     let points: Vec<(f64, f64)> =
         columns[index].iter().copied().zip(responses.iter().copied()).collect();
     let line = fit_line(&points);
-    let levels = levels(&points).unwrap_or_default();
+    // The response is a speed.
+    let levels = levels(&points, Scale::Logarithmic).unwrap_or_default();
     let lack = lack_of_fit(&points);
     let mut doubts = confounding(experiment, columns, index);
     if let Ok(fit) = &line {
@@ -290,13 +305,10 @@ fn group_doubts(
 ) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     let cells = cells(experiment, group);
-    if let Some(fewest) = cells
-        .iter()
-        .map(|cell| cell.measurements.len())
-        .min()
-        .filter(|&fewest| fewest < ADVISED_REPEATS)
+    if let Some(fewest) =
+        cells.iter().map(|cell| cell.measurements.len()).min().filter(|&fewest| fewest < FEWEST)
     {
-        doubts.push(Doubt::FewRepeats { found: fewest, advised: ADVISED_REPEATS });
+        doubts.push(Doubt::FewRepeats { found: fewest, advised: FEWEST });
     }
     // Relative to the setting's median, as noise of a rate grows with the rate.
     let relative: Vec<(f64, f64)> = cells
@@ -360,6 +372,12 @@ struct Cell {
     median: f64,
 }
 
+impl Cell {
+    fn responses(&self) -> Vec<f64> {
+        self.measurements.iter().map(|(_, response)| *response).collect()
+    }
+}
+
 fn cells(experiment: &Experiment, group: &Group) -> Vec<Cell> {
     let setting = |observation: &Observation| -> Vec<f64> {
         observation
@@ -398,26 +416,95 @@ fn cells(experiment: &Experiment, group: &Group) -> Vec<Cell> {
 
 fn compare(experiment: &Experiment, group: &Group, base: &Group) -> RatioFinding {
     let base_cells = cells(experiment, base);
-    let pairs: Vec<(f64, f64)> = cells(experiment, group)
-        .iter()
+    let shared: Vec<(Vec<f64>, Vec<f64>, Vec<f64>)> = cells(experiment, group)
+        .into_iter()
         .filter_map(|cell| {
-            base_cells
-                .iter()
-                .find(|other| other.key == cell.key)
-                .map(|other| (cell.median, other.median))
+            let other = base_cells.iter().find(|other| other.key == cell.key)?;
+            let (first, second) = (cell.responses(), other.responses());
+            Some((cell.key, first, second))
         })
         .collect();
-    let ratio: Result<Ratio, NotEstimable> = paired_ratio(&pairs);
-    let words = match &ratio {
-        Ok(ratio) => words::ratio(ratio, &group.name, &base.name, &experiment.verb),
-        Err(reason) => format!("{} and {} cannot be compared: {reason}", group.name, base.name),
-    };
+    let settings: Vec<SettingRatio> =
+        shared.iter().filter_map(|(key, first, second)| in_setting(key, first, second)).collect();
+    let repeats: Vec<(Vec<f64>, Vec<f64>)> =
+        shared.into_iter().map(|(_, first, second)| (first, second)).collect();
+    let ratio = ratio_within_settings(&repeats);
+    let words = ratio_words(experiment, group, base, &ratio, &settings);
     RatioFinding {
         first: group.name.clone(),
         second: base.name.clone(),
         ratio: ratio.into(),
+        settings,
         words,
     }
+}
+
+/// The ratio in one setting; nothing where a measurement is not a positive number.
+fn in_setting(key: &[f64], first: &[f64], second: &[f64]) -> Option<SettingRatio> {
+    let mean_log =
+        |set: &[f64]| set.iter().map(|value| value.ln()).sum::<f64>() / set.len().max(1) as f64;
+    let value = (mean_log(first) - mean_log(second)).exp();
+    let n = (first.len(), second.len());
+    let fewest = n.0.min(n.1);
+    let interval = if fewest < FEWEST {
+        Err(NotEstimable::TooFewPoints { found: fewest, needed: FEWEST })
+    } else {
+        ratio(first, second).map(|found| found.interval)
+    };
+    (value.is_finite() && value > 0.0).then(|| SettingRatio {
+        values: key.to_vec(),
+        value,
+        interval: interval.into(),
+        n,
+    })
+}
+
+fn ratio_words(
+    experiment: &Experiment,
+    group: &Group,
+    base: &Group,
+    found: &Result<Ratio, NotEstimable>,
+    settings: &[SettingRatio],
+) -> String {
+    let (first, second) = (&group.name, &base.name);
+    if settings.is_empty() {
+        return format!(
+            "{first} and {second} cannot be compared: no setting was measured with both"
+        );
+    }
+    let mean = settings.iter().map(|setting| setting.value.ln()).sum::<f64>();
+    let value = (mean / settings.len() as f64).exp();
+    let (faster, slower, factor) =
+        if value >= 1.0 { (first, second, value) } else { (second, first, 1.0 / value) };
+    let mut text = match found {
+        Ok(ratio) => words::ratio(ratio, first, second, &experiment.verb),
+        Err(reason) => {
+            let verb = &experiment.verb;
+            let why = match reason {
+                NotEstimable::TooFewPoints { .. } => {
+                    "measured once in a setting, so that may be chance".to_owned()
+                }
+                other => other.to_string(),
+            };
+            format!("{faster} {verb} {} as fast as {slower}; {why}", words::times(factor))
+        }
+    };
+    if settings.len() > 1 {
+        let mut ratios: Vec<f64> = settings
+            .iter()
+            .map(|setting| if value >= 1.0 { setting.value } else { 1.0 / setting.value })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let wins = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+        let all = settings.len();
+        let count = if wins == all { format!("all {all}") } else { format!("{wins} of {all}") };
+        text.push_str(&format!(
+            "; {faster} were faster in {count} settings (ratios {} to {})",
+            words::number(ratios[0]),
+            words::number(ratios[all - 1])
+        ));
+    }
+    text
 }
 
 fn many_tests(groups: &[GroupFindings]) -> Option<Doubt> {

@@ -28,6 +28,7 @@ pub mod experiment;
 mod line;
 mod multiple;
 mod orthogonal;
+pub mod repeats;
 pub mod scaling;
 pub mod shape;
 pub mod verdict;

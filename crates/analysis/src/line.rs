@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::describe::levels;
 use crate::distribution::{f_upper, t_critical, t_two_sided};
 use crate::estimate::{Coefficient, Interval, LEVEL, NotEstimable, check_finite, constant};
+use crate::repeats::Scale;
 
 /// A least-squares line, with what is needed to judge and to draw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -170,7 +171,7 @@ pub struct LackOfFit {
 /// What [`fit_line`] refuses; fewer than three distinct values; no value measured twice.
 pub fn lack_of_fit(points: &[(f64, f64)]) -> Result<LackOfFit, NotEstimable> {
     let fit = fit_line(points)?;
-    let levels = levels(points)?;
+    let levels = levels(points, Scale::Linear)?;
     if levels.len() < 3 {
         return Err(NotEstimable::TooFewValues { found: levels.len() });
     }
@@ -179,7 +180,7 @@ pub fn lack_of_fit(points: &[(f64, f64)]) -> Result<LackOfFit, NotEstimable> {
     }
     let misfit: f64 = levels
         .iter()
-        .map(|level| level.n as f64 * (level.mean - fit.at(level.value)).powi(2))
+        .map(|level| level.repeats.n as f64 * (level.mean - fit.at(level.value)).powi(2))
         .sum();
     let mut noise: f64 = levels.iter().map(|level| level.squares).sum();
     if is_rounding(noise, points.len(), points.iter().map(|point| point.1)) {

@@ -10,6 +10,7 @@ use crate::compare::{Ratio, ratio};
 use crate::describe::{Summary, summary};
 use crate::distribution::t_critical;
 use crate::estimate::{Estimate, Interval, LEVEL, NotEstimable};
+use crate::repeats::{Repeats, Scale, repeats};
 use crate::words::number;
 
 /// Published values closer than this share of the larger one are read as equal: tables are rounded.
@@ -27,6 +28,8 @@ pub struct Point {
     pub published: f64,
     /// The repeats.
     pub measured: Vec<f64>,
+    /// On which scale they vary.
+    pub scale: Scale,
 }
 
 /// Which way a quantity goes.
@@ -87,7 +90,7 @@ pub enum Agreement {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
     /// The settings' labels, published figures and measurements in a few numbers, in the published order.
-    pub points: Vec<(String, f64, Estimate<Summary>)>,
+    pub points: Vec<(String, f64, Estimate<Repeats>)>,
     /// Step by step.
     pub steps: Vec<Step>,
     /// Order of all settings.
@@ -122,7 +125,10 @@ pub fn compare_shape_above(points: &[Point], flat: f64) -> Shape {
     let words = words(points, &steps, &rank, ends.as_ref(), agreement);
     let points = points
         .iter()
-        .map(|point| (point.label.clone(), point.published, summary(&point.measured).into()))
+        .map(|point| {
+            let set = repeats(&point.measured, point.scale);
+            (point.label.clone(), point.published, set.into())
+        })
         .collect();
     Shape { points, steps, rank: rank.into(), ends, agreement, words }
 }
@@ -306,6 +312,7 @@ mod tests {
                 label: format!("batch {at}"),
                 published: *published,
                 measured: measured.to_vec(),
+                scale: Scale::Logarithmic,
             })
             .collect()
     }

@@ -2,7 +2,8 @@
 //!
 //! The rules are few and stated, and each looks at what was measured, never at what was asked for:
 //!
-//! 1. Other programs or a limit hold the cores: nothing else can be told before they are gone.
+//! 1. The run was stopped from outside, or has too few cores, because a quota, the hypervisor, other programs or its own number of
+//!    threads is in the way: nothing else can be told before that is gone.
 //! 2. A phase that is not compute takes a quarter of the time. What lies behind it is looked for: a disk, one slow worker, a
 //!    link at its capacity, a server at its limit.
 //! 3. Otherwise compute is the limit, and the question becomes whether the cores were really busy with it.
@@ -12,7 +13,9 @@
 mod evidence;
 mod words;
 
-pub use evidence::{Evidence, Examples, Link, NodeLoad, ServerLoad, Surroundings, WorkerLoad};
+pub use evidence::{
+    Evidence, Examples, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +38,12 @@ const TAKEN: f64 = 0.25;
 const IDLE: f64 = 0.15;
 /// A run whose threads were ready and had no core for this share of their time wants more than it gets.
 const MISSED: f64 = 0.15;
-/// Fewer cores than this are not missed.
-const LITTLE: f64 = 0.1;
+/// A run that is stopped from outside for this share of the time is held up by it.
+const STOPPED: f64 = 0.1;
+/// A hypervisor that takes this share of the cores holds a run up.
+const STOLEN: f64 = 0.1;
+/// Own threads that wait for this share of their time, because there are more than cores, are too many.
+const CROWDED: f64 = 0.25;
 /// A cgroup that stops its processes for this share of the time holds them up.
 const THROTTLED: f64 = 0.1;
 /// A disk that is busy, or waited for, this share of the time is what input waits for.
@@ -50,11 +57,13 @@ const LINK_FULL: f64 = 0.7;
 /// A server that keeps this share of its threads busy is at its limit.
 const SERVER_FULL: f64 = 0.7;
 
-/// Whoever is not this run.
+/// All programs but this run.
 const OTHERS: &str = "other programs";
+/// What runs this machine beside others.
+const HYPERVISOR: &str = "the hypervisor";
 
 /// What limits a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Limit {
@@ -68,6 +77,10 @@ pub enum Limit {
     IdleCores,
     /// Other programs take the cores, or a limit does.
     TakenCores,
+    /// The run has more threads than cores, and they wait for each other.
+    TooManyThreads,
+    /// The run's processes were stopped from outside.
+    Stopped,
     /// Processes wait for memory.
     Memory,
     /// Gradients and weights take longer to move than to make; why is not known.
@@ -81,6 +94,7 @@ pub enum Limit {
     /// Workers wait for each other, none more than the rest.
     Synchronisation,
     /// Nothing was measured.
+    #[default]
     Unknown,
 }
 
@@ -94,6 +108,8 @@ impl Limit {
             Limit::SmallSteps => "small-steps",
             Limit::IdleCores => "idle-cores",
             Limit::TakenCores => "taken-cores",
+            Limit::TooManyThreads => "too-many-threads",
+            Limit::Stopped => "stopped",
             Limit::Memory => "memory",
             Limit::Exchange => "exchange",
             Limit::Network => "network",
@@ -113,6 +129,8 @@ impl Limit {
             Limit::SmallSteps => "bound by small steps",
             Limit::IdleCores => "compute-bound on few cores",
             Limit::TakenCores => "short of cores",
+            Limit::TooManyThreads => "more threads than cores",
+            Limit::Stopped => "stopped from outside",
             Limit::Memory => "memory-bound",
             Limit::Exchange => "exchange-bound",
             Limit::Network => "network-bound",
@@ -181,7 +199,9 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
             evidence: Vec::new(),
         };
     }
-    let found = taken_cores(evidence, around)
+    let found = stopped(evidence, around)
+        .or_else(|| taken_cores(evidence, around))
+        .or_else(|| crowded(around))
         .or_else(|| held_up(evidence, around))
         .or_else(|| waits_for_memory(around))
         .unwrap_or_else(|| computing(evidence));
@@ -203,6 +223,25 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
     }
 }
 
+/// The run itself was stopped. Where one worker was and the others waited for it, it is a straggler.
+fn stopped(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
+    let worst = around.stops.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
+    let straggles = straggler(evidence, around).is_some();
+    (worst.share >= STOPPED && !straggles)
+        .then(|| Found::new(Limit::Stopped, worst.share).by(&worst.task, Some(worst.share)))
+}
+
+/// More threads than cores: they wait for each other, and no other program is to blame.
+fn crowded(around: &Surroundings) -> Option<Found> {
+    let nodes = around.nodes.iter().filter_map(|node| {
+        let cores = node.allowed.or(node.cores)?;
+        let missed = node.missed()?;
+        (node.threads > cores && missed >= CROWDED).then_some((node, missed))
+    });
+    let (node, missed) = nodes.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Found::new(Limit::TooManyThreads, missed).by(&node.host, node.waiting))
+}
+
 /// Cores that this run wanted and did not get, on the machine where it lacked most.
 fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     let place = |node: &NodeLoad| match around.nodes.len() {
@@ -215,17 +254,26 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
         let culprit = format!("the cgroup's quota{}", place(node));
         return Some(Found::new(Limit::TakenCores, share).by(&culprit, Some(share)));
     }
-    // Where nobody counted, a run that mostly waits for others is taken not to want those cores.
+    let stolen = around.nodes.iter().filter_map(|node| {
+        // Where other programs are told apart is not known on hosts of one name; their cores are.
+        Some((node, node.stolen?, node.cores.or(node.allowed)?))
+    });
+    let worst = stolen.max_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((node, stolen, _)) = worst.filter(|(_, stolen, cores)| *stolen >= STOLEN * cores) {
+        let saving = stolen / (stolen + node.own.unwrap_or(0.0)).max(stolen);
+        let culprit = format!("{HYPERVISOR}{}", place(node));
+        return Some(Found::new(Limit::TakenCores, saving).by(&culprit, Some(stolen)));
+    }
+    // Where waiting was not counted, a run that mostly waits for others is taken not to want those cores.
     let wants = evidence.input + evidence.compute >= 0.5;
     let taken = around.nodes.iter().filter_map(|node| {
-        let (cores, busy, own) = (node.cores?, node.busy?, node.own?);
-        let taken = (busy - own).max(0.0) / cores;
+        let (cores, busy, _) = (node.cores?, node.busy?, node.own?);
+        let taken = node.others() / cores;
         let idle = (cores - busy) / cores;
         // Cores that a run does not ask for are not taken from it: it may wait for a disk. Those that it asks for in the middle of an exchange
         // are, whatever the phase is called.
-        let missed = match node.waiting {
-            Some(waiting) if waiting < LITTLE => 0.0,
-            Some(waiting) => waiting / (waiting + own),
+        let missed = match node.missed() {
+            Some(missed) => missed,
             None if wants => taken,
             None => 0.0,
         };

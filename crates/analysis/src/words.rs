@@ -105,21 +105,33 @@ pub fn multiple(fit: &MultipleFit, unit: &str) -> String {
     }
 }
 
-/// How many times larger the first of two sets is.
+/// How many times larger the first of two sets is. The words follow [`Evidence`], as tables do.
 pub fn ratio(ratio: &Ratio, first: &str, second: &str, verb: &str) -> String {
+    let evidence = match ratio.p {
+        Some(p) => Evidence::of(p),
+        None if ratio.interval.contains(1.0) => Evidence::None,
+        None => Evidence::Some,
+    };
     let Interval { low, high } = ratio.interval;
-    let bounds = format!("95 % interval {} to {}", number(low), number(high));
-    if ratio.interval.contains(1.0) {
+    let p = ratio.p.map_or_else(String::new, |p| format!("; {}", p_equals(p)));
+    if evidence == Evidence::None {
         return format!(
-            "no evidence that {first} and {second} differ: {} ({bounds})",
-            times(ratio.value)
+            "no evidence that {first} and {second} differ: {} (95 % interval {} to {}{p})",
+            times(ratio.value),
+            number(low),
+            number(high)
         );
     }
-    if ratio.value >= 1.0 {
-        format!("{first} {verb} {} as fast as {second} ({bounds})", times(ratio.value))
+    let said = if ratio.value >= 1.0 {
+        let bounds = format!("95 % interval {} to {}", number(low), number(high));
+        (format!("{first} {verb} {} as fast as {second}", times(ratio.value)), bounds)
     } else {
-        let back = format!("95 % interval {} to {}", number(1.0 / high), number(1.0 / low));
-        format!("{second} {verb} {} as fast as {first} ({back})", times(1.0 / ratio.value))
+        let bounds = format!("95 % interval {} to {}", number(1.0 / high), number(1.0 / low));
+        (format!("{second} {verb} {} as fast as {first}", times(1.0 / ratio.value)), bounds)
+    };
+    match evidence {
+        Evidence::Weak => format!("weak evidence that {} ({}{p})", said.0, said.1),
+        _ => format!("{} ({})", said.0, said.1),
     }
 }
 

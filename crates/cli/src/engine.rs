@@ -5,12 +5,12 @@
 
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
+use crate::units::{Span, span};
 use paceline_cluster::launch::spark::{self, Event, Outcome, Spark, SparkError, Work, WorkKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Flags of every command that can run on an engine.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,9 +31,9 @@ pub struct EngineArgs {
     /// The build of this program that is shipped to the executors [default: this one]
     #[arg(long, value_name = "FILE")]
     spark_binary: Option<PathBuf>,
-    /// Seconds to wait for the first executor
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    spark_wait: u64,
+    /// How long to wait for the first executor
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
+    spark_wait: Span,
     /// Number of Spark tasks [default: three for each core of the executors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     partitions: Option<u32>,
@@ -61,8 +61,8 @@ impl EngineArgs {
             ];
             return match given.iter().find(|(given, _)| *given) {
                 Some((_, flag)) => Err(usage(
-                    format!("{flag} has no meaning for the local engine"),
-                    "add --engine spark",
+                    format!("`{flag}` has no effect with engine `local`"),
+                    "leave it out, or add `--engine spark`",
                 )),
                 None => Ok(None),
             };
@@ -73,7 +73,7 @@ impl EngineArgs {
             None => std::env::current_exe()?,
         };
         if !binary.is_file() {
-            let message = format!("`{}` is no file", binary.display());
+            let message = format!("`{}` is not a file", binary.display());
             return Err(usage(message, "--spark-binary takes a build of this program"));
         }
         Ok(Some(Spark {
@@ -84,7 +84,7 @@ impl EngineArgs {
             master: self.spark_master.clone(),
             conf: self.spark_conf.clone(),
             binary,
-            patience: Duration::from_secs(self.spark_wait),
+            patience: self.spark_wait.duration(),
             partitions: self.partitions,
         }))
     }

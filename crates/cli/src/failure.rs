@@ -3,6 +3,12 @@
 //! Both travel inside `anyhow::Error`, so that a command attaches them where it knows best and `?`
 //! carries them up unchanged.
 
+use paceline_models::{
+    ModelError, names::UnknownName, optimizer::OptimizerError, schedule::ScheduleError,
+};
+use paceline_strategies::StrategyError;
+use paceline_stream::StreamError;
+use paceline_trainer::TrainError;
 use std::fmt;
 
 /// How the process ends.
@@ -82,6 +88,24 @@ pub fn usage(message: impl fmt::Display, hint: impl Into<String>) -> anyhow::Err
     .into()
 }
 
+/// The exit code of an error: as attached to it, else by its kind. What was typed wrong ends with 2 whichever command
+/// finds it out.
+pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.exit.or_else(|| exit_of(&failure.error));
+    }
+    let is_usage = error.chain().any(|cause| {
+        cause.is::<UnknownName>()
+            || cause.is::<OptimizerError>()
+            || cause.is::<ScheduleError>()
+            || cause.downcast_ref::<ModelError>().is_some_and(ModelError::is_usage)
+            || cause.downcast_ref::<StrategyError>().is_some_and(StrategyError::is_usage)
+            || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_usage)
+            || cause.downcast_ref::<StreamError>().is_some_and(StreamError::is_usage)
+    });
+    is_usage.then_some(Exit::Usage)
+}
+
 fn dress(error: anyhow::Error) -> Failure {
     error.downcast::<Failure>().unwrap_or_else(|error| Failure { error, hint: None, exit: None })
 }
@@ -102,5 +126,15 @@ mod tests {
         assert_eq!(failure.exit, Some(Exit::Retry));
         let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
         assert_eq!(chain, ["cannot write `x`", "disk on fire"]);
+    }
+
+    #[test]
+    fn what_was_typed_wrong_ends_with_2_hint_or_not() {
+        let unknown = || Err::<(), _>(UnknownName::new("model", "gpt", ["lenet"]));
+        assert_eq!(exit_of(&unknown().hint("try lenet").unwrap_err()), Some(Exit::Usage));
+        let train: Result<(), TrainError> = Err(TrainError::NoStop);
+        assert_eq!(exit_of(&anyhow::Context::context(train, "x").unwrap_err()), Some(Exit::Usage));
+        assert_eq!(exit_of(&unknown().exit(Exit::Retry).unwrap_err()), Some(Exit::Retry));
+        assert_eq!(exit_of(&anyhow::anyhow!("disk on fire")), None);
     }
 }

@@ -5,13 +5,14 @@
 
 #![allow(unreachable_pub)] // the library exists for the binary and its tests; two functions are exported
 
+mod arguments;
 mod commands;
 mod engine;
 mod failure;
 mod terminal;
 mod units;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use failure::Exit;
 use std::process::ExitCode;
 use terminal::Terminal;
@@ -20,7 +21,7 @@ use terminal::Terminal;
 #[derive(Debug, Parser)]
 #[command(name = "paceline", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 worth retrying, 130 interrupted."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 worth retrying, 130 interrupted (Ctrl-C), 143 ended by SIGTERM."
 )]
 struct Cli {
     #[command(flatten)]
@@ -32,8 +33,9 @@ struct Cli {
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let (cli, notes) = arguments::parse();
     let mut terminal = Terminal::new(&cli.output);
+    notes.iter().for_each(|note| terminal.note(note));
     let exit = match commands::exec(&cli.command, &mut terminal) {
         Ok(exit) => exit,
         Err(error) => terminal.failure(&error),
@@ -46,7 +48,7 @@ pub fn run() -> ExitCode {
 /// The whole command tree, for generated documentation.
 #[must_use]
 pub fn command() -> clap::Command {
-    Cli::command()
+    arguments::command()
 }
 
 impl Exit {

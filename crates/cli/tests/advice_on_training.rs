@@ -99,7 +99,7 @@ fn oracle_ranks_every_strategy_and_says_what_does_not_fit() {
         &["holds no layer times", "hint:"],
     );
     fails(at, &[&base[..], &["--network", "fast"]].concat(), 2, &["10Gbit"]);
-    fails(at, &["advise", "parallel", "--model", "lenett"], 1, &["lenet", "hint:"]);
+    fails(at, &["advise", "parallel", "--model", "lenett"], 2, &["lenet", "hint:"]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn batch_advice_comes_with_intervals_from_timings_or_from_runs() {
         "--warm-up",
         "20",
     ];
-    for extra in [&["--sizes", "8,64"][..], &["--runs", "runs"]] {
+    for extra in [&["--sizes", "8,256"][..], &["--runs", "runs"]] {
         let found = json(at, &[&base[..], extra].concat());
         let batch = &found["advice"]["batch"];
         let (low, value, high) = (
@@ -133,6 +133,20 @@ fn batch_advice_comes_with_intervals_from_timings_or_from_runs() {
         assert!(found["advice"]["rate"]["value"].as_f64().unwrap() > 0.0);
     }
     fails(at, &[&base[..], &["--sizes", "8"]].concat(), 2, &["at least two --sizes"]);
+    // Steps of one run made forty times slower: no line, no answer.
+    let run = trained(at, "20");
+    let events = at.join(&run).join("events-worker-0.jsonl");
+    let text = std::fs::read_to_string(&events).unwrap();
+    let slower = text.lines().map(|line| {
+        let mut event: Value = serde_json::from_str(line).unwrap();
+        if let Some(seconds) = event["data"]["seconds"].as_f64() {
+            event["data"]["seconds"] = (40.0 * seconds).into();
+        }
+        format!("{event}\n")
+    });
+    std::fs::write(&events, slower.collect::<String>()).unwrap();
+    let words = ["no line fits", "% off", "batch 20", "hint:", "--runs"];
+    fails(at, &[&base[..], &["--runs", "runs"]].concat(), 1, &words);
     fails(
         at,
         &["advise", "batch", "--model", "lenet", "--data", "digits", "--runs", "runs"],
@@ -187,6 +201,57 @@ fn simulation_starts_from_a_run_and_says_where_it_leaves_it() {
         2,
         &["cannot share a batch of 100"],
     );
+}
+
+#[test]
+fn bare_number_of_a_latency_was_taken_for_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let parallel = ["advise", "parallel", "--model", "lenet"];
+    let batch = ["advise", "batch", "--model", "softmax", "--data", "digits"];
+    let ask = ["advise", "ask", "--state", "s.json", "--catalog", "m.csv"];
+    let cloud = ["advise", "cloud", "--catalog", "m.csv", "--exec", "{machine} {count}"];
+    for (command, flag, number, spelled) in [
+        (&["simulate", "run"][..], "--latency", "50", "50us, 50ms, 50s or 50min"),
+        (&["simulate", "run"], "--local-latency", "5", "5us"),
+        (&["simulate", "run"], "--network", "10", "10Gbit"),
+        (&["simulate", "run"], "--local-network", "10", "10Gbit"),
+        (&parallel, "--latency", "50", "50us"),
+        (&parallel, "--memory", "16", "16GiB"),
+        (&batch, "--memory", "16", "16GiB"),
+        (&ask, "--deadline", "600", "600s"),
+        (&["advise", "scale", "runs.csv"], "--deadline", "600", "600s"),
+        (&cloud, "--timeout", "0.5", "0.5s"),
+    ] {
+        let words = ["the unit is missing", flag, spelled];
+        fails(at, &[command, &[flag, number]].concat(), 2, &words);
+    }
+}
+
+#[test]
+fn network_is_called_assumed_only_where_it_was_not_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let run = trained(at, "100");
+    let assumed = |flags: &[&str]| {
+        let base = ["simulate", &run, "--workers", "4", "--strategy", "ps-sync", "--steps", "20"];
+        let found = json(at, &[&base[..], &["--no-measure"], flags].concat());
+        let doubts = found["extrapolates"].as_array().unwrap().iter();
+        let of_network = doubts.filter(|doubt| doubt.as_str().unwrap().contains("assumed"));
+        of_network.map(|doubt| doubt.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (network, latency) = (["--network", "10Gbit"], ["--latency", "50us"]);
+    assert!(assumed(&[network, latency].concat()).is_empty());
+    assert!(assumed(&["--one-machine"]).is_empty(), "nothing travels");
+    let [of_latency] = &assumed(&network)[..] else { panic!("one part is assumed") };
+    assert!(of_latency.contains("latency") && !of_latency.contains("--network"), "{of_latency}");
+    let [of_bandwidth] = &assumed(&latency)[..] else { panic!("one part is assumed") };
+    assert!(
+        of_bandwidth.contains("bandwidth") && !of_bandwidth.contains("--latency"),
+        "{of_bandwidth}"
+    );
+    // Two tasks on each host still meet others through the network.
+    assert_eq!(assumed(&["--per-host", "2"]).len(), 1);
 }
 
 #[test]

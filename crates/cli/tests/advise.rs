@@ -48,6 +48,9 @@ fn asking_and_telling_finds_the_cheapest_and_counts_what_it_cost() {
     let question = ["--state", "s.json", "--catalog", "machines.csv"];
     let first = folder.json(&[&["ask"], &question[..]].concat());
     assert!(first["recommendation"].is_null());
+    // Without a history it used to claim that other jobs did best here.
+    let reason = first["next"]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("no past jobs"), "{reason}");
     for _ in 0..6 {
         let asked = folder.json(&[&["ask"], &question[..]].concat());
         let next = &asked["next"];
@@ -101,7 +104,7 @@ fn searching_by_itself_takes_failures_and_timeouts_as_information() {
     // Small machines fail, four large ones hang, the others are quick.
     folder.file(
         "job.sh",
-        "case $1-$2 in small-*) exit 3;; large-4) sleep 60;; *) sleep 0.05; echo words;; esac\n",
+        "case $1-$2 in small-*) exit 3;; large-4) sleep 600;; *) sleep 0.05; echo words;; esac\n",
     );
     let found = folder.json(&[
         "cloud",
@@ -112,7 +115,7 @@ fn searching_by_itself_takes_failures_and_timeouts_as_information() {
         "--method",
         "exhaustive",
         "--timeout",
-        "0.5",
+        "15s",
         "--exec",
         "sh job.sh {machine} {count}",
     ]);
@@ -203,12 +206,28 @@ fn scaling_curve_names_the_number_of_machines() {
     let folder = Folder::new();
     // 10 s fixed, 1000 machine-seconds, half a second per machine: fastest at about 45 machines.
     let time = |m: f64| 10.0 + 1000.0 / m + 0.5 * m;
-    let rows: String = [1.0, 2.0, 4.0, 8.0, 16.0].map(|m| format!("{m},{}\n", time(m))).concat();
-    folder.file("runs.csv", &format!("machines,seconds\n{rows}"));
+    let write = |sizes: &[f64]| {
+        let rows: Vec<String> = sizes.iter().map(|&m| format!("{m},{}\n", time(m))).collect();
+        folder.file("runs.csv", &format!("machines,seconds\n{}", rows.concat()));
+    };
+    write(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);
     let found = folder.json(&["scale", "runs.csv", "--up-to", "100"]);
     let machines = found["recommended"]["machines"].as_u64().unwrap();
     assert!((43..=47).contains(&machines), "{found}");
-    let cheapest = folder.json(&["scale", "runs.csv", "--usd-per-hour", "1", "--deadline", "100"]);
+    assert!(found["recommended"]["settled_by"].is_null(), "{found}");
+    // Runs up to 16 machines do not show where the curve turns: a step outside, and what to measure next.
+    write(&[1.0, 2.0, 4.0, 8.0, 16.0]);
+    let found = folder.json(&["scale", "runs.csv", "--up-to", "100"]);
+    let recommended = &found["recommended"];
+    assert!(recommended["machines"].as_u64().unwrap() <= 32, "{found}");
+    assert!(recommended["settled_by"]["machines"].as_u64().unwrap() > 16, "{found}");
+    for row in found["predictions"].as_array().unwrap() {
+        let [machines, low, high] =
+            ["machines", "low", "high"].map(|name| row[name].as_f64().unwrap());
+        assert!(low <= time(machines) && time(machines) <= high, "{row}");
+        assert_eq!(row["extrapolated"], machines > 16.0, "{row}");
+    }
+    let cheapest = folder.json(&["scale", "runs.csv", "--usd-per-hour", "1", "--deadline", "100s"]);
     assert!(cheapest["recommended"]["machines"].as_u64().unwrap() < 20, "{cheapest}");
     let plan = folder.json(&["scale", "--plan", "--up-to", "16"]);
     assert!(plan["runs"].as_array().unwrap().len() >= 4);

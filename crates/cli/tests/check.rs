@@ -88,7 +88,7 @@ fn what_one_host_sees_by_itself_is_named_with_what_to_change() {
             ranks("127.0.0.1"),
             ["tasks", "--ps takes 2 of them", "at least one task must be left to train"],
         ),
-        (&[], list(&[&occupied], 0), ["port", "cannot listen on 127.0.0.1:", "with --bind"]),
+        (&[], list(&[&occupied], 0), ["port", "cannot listen on 127.0.0.1:", "with --listen"]),
     ];
     for (flags, environment, words) in &cases {
         let found = wrong(&check(&[&["--json"], *flags].concat(), environment).end());
@@ -204,5 +204,5 @@ fn a_check_without_a_key_says_what_that_means() {
     let environment = vec![("TF_CONFIG", workers(&ports(1), "worker", 0))];
     let open = check(&["--insecure"], &environment).end();
     assert_eq!(open.code(), 0, "{}{}", open.stdout, open.talk);
-    assert!(open.talk.contains("warning: --insecure: anybody on the network"), "{}", open.talk);
+    assert!(open.talk.contains("warning: --insecure: anyone on the network"), "{}", open.talk);
 }

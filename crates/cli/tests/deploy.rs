@@ -81,7 +81,7 @@ fn scripts() -> Vec<PathBuf> {
 #[test]
 fn every_script_is_bash_that_stops_at_the_first_failure() {
     let scripts = scripts();
-    assert!(scripts.len() >= 5, "{scripts:?}");
+    assert_eq!(scripts.len(), 4, "{scripts:?}");
     for script in scripts {
         let checked = Command::new("bash").arg("-n").arg(&script).output().unwrap();
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
@@ -97,11 +97,7 @@ fn every_file_is_in_the_table() {
         let name = path.strip_prefix(deploy()).unwrap().to_str().unwrap().to_owned();
         assert!(readme.contains(&name), "README.md does not name {name}");
     };
-    for script in scripts() {
-        if script.file_name().unwrap() != "mount.sh" {
-            listed(&script);
-        }
-    }
+    scripts().iter().for_each(|script| listed(script));
     for name in ["kubernetes/jobset.yaml", "kubernetes/trainjob.yaml", "kubernetes/tfjob.yaml"] {
         listed(&deploy().join(name));
     }
@@ -284,26 +280,34 @@ fn slurm_script_starts_one_node_per_task_and_goes_back_to_the_queue_when_one_is_
     assert_eq!((found.own, found.tasks().len()), (TaskId::new(Role::Worker, 3), 4));
 }
 
+/// The example calls in the script itself, with the cluster file that each names.
 #[test]
-fn ssh_script_starts_every_task_of_the_cluster_file() {
-    let file = deploy().join("ssh/cluster.toml");
-    let output = Command::new("bash")
-        .arg(deploy().join("ssh/run.sh"))
-        .arg(&file)
-        .args(["cluster.key", "--model", "lenet", "--data", "/nfs/digits"])
-        .envs([("DRY_RUN", "1"), ("PACELINE", "/bin/true")])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
-    let description = std::fs::read_to_string(&file).unwrap();
-    let first = TaskId::new(Role::Worker, 0);
-    let tasks = from_toml(&description, first).unwrap().tasks();
-    assert_eq!(said.lines().count(), tasks.len());
-    for (line, task) in said.lines().zip(tasks) {
-        let (_, command) = line.split_once(": paceline ").unwrap();
-        assert!(command.contains(&format!("--task {task} ")), "{line}");
-        parses(&split(command));
+fn ssh_script_starts_every_task_of_the_cluster_file_that_its_examples_name() {
+    let script = read("ssh/run.sh");
+    let examples: Vec<_> =
+        script.lines().filter_map(|line| line.strip_prefix("#   deploy/ssh/run.sh ")).collect();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let output = Command::new("bash")
+            .arg(deploy().join("ssh/run.sh"))
+            .args(example.split_whitespace())
+            .current_dir(paceline_testing::workspace())
+            .envs([("DRY_RUN", "1"), ("PACELINE", "/bin/true")])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8(output.stdout).unwrap();
+        let file = example.split_whitespace().next().unwrap();
+        let description = std::fs::read_to_string(paceline_testing::workspace().join(file));
+        let tasks = from_toml(&description.unwrap(), TaskId::new(Role::Worker, 0)).unwrap().tasks();
+        let servers = tasks.iter().any(|task| task.role == Role::Ps);
+        assert_eq!(servers, example.contains("--strategy ps-"), "{example}");
+        assert_eq!(said.lines().count(), tasks.len());
+        for (line, task) in said.lines().zip(tasks) {
+            let (_, command) = line.split_once(": paceline ").unwrap();
+            assert!(command.contains(&format!("--task {task} ")), "{line}");
+            parses(&split(command));
+        }
     }
 }
 
@@ -336,6 +340,7 @@ fn dataproc_script_calls_prepare_as_it_is() {
     let (_, rest) = script.split_once("./paceline prepare ").unwrap();
     let (line, _) = rest.split_once('"').unwrap();
     parses(&split(&format!("prepare {line}")));
+    assert!(script.contains("deploy/dataproc/prepare.sh gs://"), "buckets by their own addresses");
 }
 
 /// Every mount has its volume, and the key is not readable by everybody.

@@ -151,7 +151,7 @@ fn trains(site: &Site) {
     assert_eq!(resumed["global_steps"], 40);
     assert_eq!(resumed["final"]["test_loss"], whole["final"]["test_loss"], "the same run, resumed");
 
-    let listed = site.json(&["runs", "--out", &runs]);
+    let listed = site.json(&["runs", "--runs", &runs]);
     assert_eq!(listed.as_array().unwrap().len(), 2);
     let report = site.run(&["report", &runs, "--format", "csv", "--out", "-"]);
     assert!(String::from_utf8_lossy(&report.stdout).contains(name), "{}", stderr(&report));
@@ -177,6 +177,64 @@ fn trains(site: &Site) {
         stderr(&refused)
     );
     site.proxy.rules(&[]);
+}
+
+/// A run in the store has one owner, wherever its processes are: a lease that the owner renews says who.
+fn has_one_owner(site: &Site) {
+    let (digits, runs) = (site.at("digits"), site.at("owned"));
+    let train = ["train", "--model", "softmax", "--data", &digits, "--steps", "100000000"];
+    let owner = Command::new(env!("CARGO_BIN_EXE_paceline"))
+        .args(train)
+        .args(["--out", &runs, "--no-tensorboard", "--checkpoint-every", "50"])
+        .envs(site.variables.iter().map(|(name, value)| (*name, value)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let folder = site.open("owned");
+    let mut name = String::new();
+    wait_for("the run and its lease in the store", || {
+        name =
+            folder.list("").ok().and_then(|list| list.folders.first().cloned()).unwrap_or_default();
+        let there = |file: &str| {
+            !name.is_empty()
+                && folder.size(&format!("{name}/{file}")).is_ok_and(|size| size.is_some())
+        };
+        let saved = || {
+            folder.list(&format!("{name}/checkpoints")).is_ok_and(|list| !list.folders.is_empty())
+        };
+        there("owner.json") && there("plan.json") && saved()
+    });
+    let run = site.at(&format!("owned/{name}"));
+    let second = site.run(&["train", "--resume", &run]);
+    assert_eq!(second.status.code(), Some(75), "{}", stderr(&second));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let named = format!("`{run}` is in use by process {} on {}", owner.id(), host.trim());
+    assert!(stderr(&second).contains(&named), "{}", stderr(&second));
+    Command::new("kill").args(["-INT", &owner.id().to_string()]).status().unwrap();
+    let ended = owner.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+    assert_eq!(folder.size(&format!("{name}/owner.json")).unwrap(), None, "it is given up");
+    let summary = folder.read(&format!("{name}/summary.json"), u64::MAX).unwrap();
+    let summary: Value = serde_json::from_slice(&summary).unwrap();
+    let step = summary["global_steps"].as_u64().unwrap();
+    let longer = site.json(&["train", "--resume", &run, "--steps", &(step + 10).to_string()]);
+    assert_eq!(
+        (&longer["global_steps"], longer["legs"].as_array().unwrap().len()),
+        (&(step + 10).into(), 2)
+    );
+    assert_eq!(folder.size(&format!("{name}/owner.json")).unwrap(), None);
+    let again = site.run(&["train", "--resume", &run]);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    assert!(stderr(&again).contains(&format!("`{run}` is finished")), "{}", stderr(&again));
+}
+
+fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !ready() {
+        assert!(begun.elapsed().as_secs() < 120, "waited too long for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
 }
 
 /// Records trained on by two processes, and rows of sparse features.
@@ -232,7 +290,7 @@ fn trains_on_records_and_rows(site: &Site) {
 fn measures_and_shows(site: &Site) {
     let (photos, shards, speed) = (site.at("good"), site.at("shards"), site.at("speed"));
     let sources = ["speedtest", "--images", &photos, "--records", &shards, "--size", "24"];
-    let grid = ["--batch-size", "2", "--batches", "2,3", "--repeat", "1", "--cold"];
+    let grid = ["--batch-size", "2", "--batches", "2,3", "--repeats", "1", "--cold"];
     let call = [&sources[..], &grid, &["--out", &speed]].concat();
     let first = site.json(&call);
     assert_eq!((&first["complete"], &first["resumed"]), (&true.into(), &0.into()));
@@ -285,6 +343,7 @@ fn everything_that_is_a_path_may_be_a_url_of_s3() {
     let site = Site::new(emulator, Emulator::s3_variables, "s3://bucket/lab");
     prepares(&site);
     trains(&site);
+    has_one_owner(&site);
     trains_on_records_and_rows(&site);
     measures_and_shows(&site);
     let left: Vec<_> = std::fs::read_dir(site.staging.path()).unwrap().flatten().collect();

@@ -132,3 +132,23 @@ fn known_data_is_fetched_from_a_folder() {
     assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("hint: run the same command again"), "{}", stderr(&refused));
 }
+
+/// Records of `--split holdout=0.5` were read back as training data.
+#[test]
+fn a_part_with_a_name_of_its_own_is_not_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (src, dst) = photos(folder.path(), 20, 32);
+    let done =
+        paceline(&["prepare", &src, &dst, "--size", "16", "--split", "holdout=0.5", "--json"]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let manifest = std::fs::read(Path::new(&dst).join("manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let records = |split: &Value| -> u64 {
+        split["shards"].as_array().unwrap().iter().map(|s| s["records"].as_u64().unwrap()).sum()
+    };
+    let splits = manifest["splits"].as_array().unwrap();
+    let train = records(splits.iter().find(|split| split["name"] == "train").unwrap());
+    assert!(train < 40, "{manifest}");
+    let info = json(&paceline(&["data", "info", &dst, "--json"]));
+    assert_eq!(info["splits"], serde_json::json!([{ "name": "train", "examples": train }]));
+}

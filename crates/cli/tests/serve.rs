@@ -121,6 +121,7 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
             .unwrap()
     };
     let runs = root.path().join("chief");
+    std::fs::create_dir(&runs).unwrap();
     let mut page = paceline(&["serve", runs.to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
@@ -153,4 +154,22 @@ fn a_page_for_others_wants_a_token_worth_its_name() {
     assert_eq!(output.status.code(), Some(2));
     let output = paceline(&["serve", "/tmp", "--listen", "nonsense"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// `paceline serve typo` once made the folder and showed an empty page.
+#[test]
+fn a_mistyped_folder_is_refused_and_not_made() {
+    let root = tempfile::tempdir().unwrap();
+    for folder in [&["typo"][..], &[]] {
+        let output = paceline(&["serve", "--listen", "127.0.0.1:0"])
+            .args(folder)
+            .current_dir(root.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let name = folder.first().unwrap_or(&"runs");
+        assert!(said.contains(&format!("`{name}`")) && said.contains("hint:"), "{said}");
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
 }

@@ -232,7 +232,7 @@ fn a_member_that_fails_ends_training(cluster: &Cluster, folder: &Path) {
 
 fn more_members_than_slots(cluster: &Cluster, folder: &Path) {
     let out = folder.join("runs-none");
-    let args = [&TRAIN[..], &[text(&out), "--workers", "3", "--spark-wait", "10"]].concat();
+    let args = [&TRAIN[..], &[text(&out), "--workers", "3", "--spark-wait", "45"]].concat();
     let output = cluster.paceline(&args).output().unwrap();
     let said = talk(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
@@ -394,7 +394,7 @@ fn speed_is_measured_by_tasks_once_and_reported_as_usual() {
     let dir = tempfile::tempdir().unwrap();
     let (photos, out) = (photos(dir.path(), "0"), dir.path().join("speed"));
     let args = ["--json", "speedtest", "--images", text(&photos), "--out", text(&out), "--size=32"];
-    let args = [&args[..], &["--batch-size=1,2", "--batches=2,3", "--repeat=2"]].concat();
+    let args = [&args[..], &["--batch-size=1,2", "--batches=2,3", "--repeats=2"]].concat();
     let mut command = spark::paceline(&environment, &args);
     let output = command.args(["--spark-master", "local[2]"]).output().unwrap();
     let document = json(&output);
@@ -432,5 +432,5 @@ fn a_spark_that_cannot_be_started_is_named() {
     assert!(talk(&silent).contains("ended (exit status: 1)"), "{}", talk(&silent));
     let local = call(&["--partitions", "4"]);
     assert_eq!(local.status.code(), Some(2));
-    assert!(talk(&local).contains("add --engine spark"), "{}", talk(&local));
+    assert!(talk(&local).contains("add `--engine spark`"), "{}", talk(&local));
 }

@@ -88,15 +88,15 @@ fn json_is_the_contract_and_nothing_else_is_on_stdout() {
         .map(|phase| summary["phases"][phase].as_f64().unwrap())
         .sum();
     assert!((shares - 1.0).abs() < 1e-6);
-    let listed = json(&run(&["runs", "--out", out, "--json"]));
+    let listed = json(&run(&["runs", "--runs", out, "--json"]));
     assert_eq!(listed[0]["run"], summary["run"]);
     assert_eq!(listed[0]["status"], "done");
     let name = summary["run"].as_str().unwrap();
-    let compared = run(&["runs", name, name, "--out", out]);
+    let compared = run(&["runs", name, name, "--runs", out]);
     let text = String::from_utf8_lossy(&compared.stdout).into_owned();
     assert!(text.contains("(1.00x)") && text.contains("verdict"), "{text}");
     let file = Path::new(out).join("weights.safetensors");
-    let exported = json(&run(&["export", name, file.to_str().unwrap(), "--out", out, "--json"]));
+    let exported = json(&run(&["export", name, file.to_str().unwrap(), "--runs", out, "--json"]));
     assert_eq!(exported["model"], "softmax");
     assert!(file.metadata().unwrap().len() > 4 * 7_850);
     // What was exported can be started from.
@@ -355,7 +355,10 @@ fn wrong_calls_get_a_hint_and_exit_2() {
     let out = out.path().to_str().unwrap();
     for (args, words) in [
         (vec!["train", "--model", "softmax", "--data", DIGITS], vec!["when to stop", "--epochs"]),
-        (vec!["train", "--resume", "--lr", "0.1"], vec!["--lr cannot change", "--resume"]),
+        (
+            vec!["train", "--resume", "--lr", "0.1"],
+            vec!["`--lr` cannot change when a run is resumed", "start a new run"],
+        ),
         (vec!["train", "--model", "softmax"], vec!["--data"]),
     ] {
         let output = run(&[&args[..], &["--out", out]].concat());
@@ -363,8 +366,8 @@ fn wrong_calls_get_a_hint_and_exit_2() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
-    for (args, words) in [
-        (vec!["--model", "softmx", "--data", DIGITS, "--steps", "1"], vec!["softmx", "softmax"]),
+    for (args, code, words) in [
+        (vec!["--model", "softmx", "--data", DIGITS, "--steps", "1"], 2, vec!["softmx", "softmax"]),
         (
             vec![
                 "--model",
@@ -376,17 +379,19 @@ fn wrong_calls_get_a_hint_and_exit_2() {
                 "--steps",
                 "1",
             ],
+            2,
             vec!["lenet", "16x16x3"],
         ),
         (
             vec!["--model", "softmax", "--data", DIGITS, "--steps", "1", "--batch-size", "601"],
+            2,
             vec!["601", "600", "hint"],
         ),
-        (vec!["--model", "softmax", "--data", "/nowhere", "--steps", "1"], vec!["/nowhere"]),
-        (vec!["--resume"], vec!["no run", "hint"]),
+        (vec!["--model", "softmax", "--data", "/nowhere", "--steps", "1"], 1, vec!["/nowhere"]),
+        (vec!["--resume"], 1, vec!["no run", "hint"]),
     ] {
         let output = run(&[&["train"], &args[..], &["--out", out]].concat());
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }

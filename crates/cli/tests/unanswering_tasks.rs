@@ -5,10 +5,7 @@
 mod cluster_support;
 
 use cluster_support::*;
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::fs;
 
 /// Stopped for good: only the launcher can put an end to the chief, and it must say why.
 #[test]
@@ -137,12 +134,11 @@ fn a_task_that_is_killed_before_all_have_met_is_started_again() {
 
 #[test]
 fn without_a_chief_nobody_waits_to_meet() {
-    let (run, _, chief) = begin(&[]);
-    let killed = Instant::now();
+    // Longer than a test may take: a task that waited for it would never end.
+    let (run, _, chief) = begin(&["--join-timeout", "3600"]);
     signal(chief, "-KILL");
     let ended = run.end();
     assert_eq!(ended.code(), 75, "{}", ended.talk);
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
     assert!(ended.talk.contains("worker/0: was killed (signal 9"), "{}", ended.talk);
 }
 

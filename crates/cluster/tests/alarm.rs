@@ -21,7 +21,7 @@ fn worker(index: u32) -> TaskId {
 }
 
 fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(20), phase)
+    Wait::within(Duration::from_secs(120), phase)
 }
 
 fn endpoint(index: u32, key: &ClusterKey, security: Security, shared_memory: bool) -> Endpoint {

@@ -25,7 +25,7 @@ fn worker(index: u32) -> TaskId {
 }
 
 fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(20), phase)
+    Wait::within(Duration::from_secs(120), phase)
 }
 
 fn identity(index: u32, key: &ClusterKey, security: Security) -> Identity {

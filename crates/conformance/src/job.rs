@@ -69,6 +69,8 @@ pub struct Outcome {
     pub snapshot: Snapshot,
     /// What the servers counted.
     pub tally: Tally,
+    /// The sum of all gradients that the workers pushed.
+    pub pushed: Vec<f64>,
 }
 
 struct Worked {
@@ -78,6 +80,7 @@ struct Worked {
     batches: Vec<u64>,
     snapshot: Option<Snapshot>,
     tally: Tally,
+    pushed: Vec<f64>,
 }
 
 impl Job {
@@ -158,6 +161,26 @@ impl Job {
         &self.start
     }
 
+    fn rate(&self) -> f32 {
+        if self.has_statistics { RATE_WITH_STATISTICS } else { RATE }
+    }
+
+    /// Plain gradient descent made of what the workers pushed: where the weights must end, in whichever order the
+    /// updates were made and however old the weights were that the gradients came from. An update that was lost, made
+    /// twice or made of half a gradient shows.
+    #[must_use]
+    pub fn replayed(&self, outcome: &Outcome) -> Vec<f32> {
+        let mut params = self.start.to_vec();
+        for entry in self.layout.entries() {
+            // Running statistics travel as the change that is to be added.
+            let factor = if entry.trained { -f64::from(self.rate()) } else { 1.0 };
+            for at in entry.range() {
+                params[at] = (f64::from(params[at]) + factor * outcome.pushed[at]) as f32;
+            }
+        }
+        params
+    }
+
     /// Mean loss over the first few batches.
     #[must_use]
     pub fn loss(&self, params: &[f32]) -> f64 {
@@ -187,8 +210,12 @@ impl Job {
             batches: Vec::new(),
             snapshot: worked.iter().find_map(|worked| worked.snapshot.clone()).unwrap(),
             tally: worked[0].tally.clone(),
+            pushed: vec![0.0; self.start.len()],
         };
         for worker in worked {
+            for (sum, pushed) in outcome.pushed.iter_mut().zip(&worker.pushed) {
+                *sum += pushed;
+            }
             outcome.params.push(worker.params);
             outcome.examples.push(worker.examples);
             outcome.told.push(worker.told);
@@ -281,11 +308,15 @@ impl Job {
             batches: Vec::new(),
             snapshot: None,
             tally: Tally::default(),
+            pushed: vec![0.0; self.start.len()],
         };
         let mut step = self.from.as_ref().map_or(0, |from| from.version.0);
         while step < self.steps || !exchange.keeps_step() {
             let Some(ticket) = exchange.deal(step).unwrap() else { break };
             let loss = self.step(&mut *model, &mut *exchange, ticket, &mut params, &mut grad);
+            for (sum, grad) in worked.pushed.iter_mut().zip(grad.iter()) {
+                *sum += f64::from(*grad);
+            }
             let vote = Vote { loss, ..Vote::default() };
             let pushed = exchange.push(vote, &mut params, &mut grad).unwrap();
             assert!(!pushed.vote.poisoned && !pushed.dropped);
@@ -319,8 +350,7 @@ impl Job {
         let global = batches(ticket.batch);
         let share = global.share(ticket.share.0 as u64, ticket.share.1 as u64);
         let batch = self.examples.batch(&share);
-        let rate = if self.has_statistics { RATE_WITH_STATISTICS } else { RATE };
-        let info = StepInfo { step: ticket.batch, rate, examples: global.len() };
+        let info = StepInfo { step: ticket.batch, rate: self.rate(), examples: global.len() };
         exchange.pull(info, &model.touched(&batch), params).unwrap();
         let context = StepContext {
             seed: SEED,

@@ -11,10 +11,11 @@ use paceline_cluster::{
 use paceline_conformance::{TRANSPORTS, Transport};
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, loss, rules};
 use paceline_strategies::{
-    self as strategies, Transfer,
+    self as strategies, Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
 use std::{
+    collections::BTreeMap,
     ops::Range,
     sync::{
         Arc,
@@ -64,7 +65,8 @@ fn alone(rule: &str) -> SparseLogistic {
     let model = model(rule);
     let (mut mini, mut weights, mut logits) = (Minibatch::default(), Vec::new(), Vec::new());
     for batch in (0..BATCHES).map(batch) {
-        mini.learn(&model, &batch, 0..batch.len(), &mut weights, &mut logits);
+        let mean = 1.0 / batch.len() as f32;
+        mini.learn(&model, &batch, 0..batch.len(), mean, &mut weights, &mut logits);
     }
     model
 }
@@ -92,6 +94,8 @@ struct Outcome {
     stale: u64,
     /// Updates of the run, as each worker was told at the end.
     told: Vec<u64>,
+    /// The sum of all gradients that the workers pushed, each the mean of its batch, by weight.
+    pushed: BTreeMap<u32, f64>,
 }
 
 /// What a worker did.
@@ -100,6 +104,7 @@ struct Worked {
     rows: u64,
     stale: u64,
     told: u64,
+    pushed: BTreeMap<u32, f64>,
 }
 
 impl Job {
@@ -116,6 +121,7 @@ impl Job {
             rule: self.rule,
             settings,
             synchronous: self.strategy.synchronous,
+            combine: Combine::Mean,
             transfer: self.transfer,
             returning: Duration::ZERO,
             patience: Duration::from_secs(120),
@@ -174,6 +180,7 @@ impl Job {
                 rows: worked.iter().map(|worked| worked.rows).collect(),
                 stale: worked.iter().map(|worked| worked.stale).sum(),
                 told: worked.iter().map(|worked| worked.told).collect(),
+                pushed: sum(worked.into_iter().map(|worked| worked.pushed)),
             }
         })
     }
@@ -195,6 +202,9 @@ impl Job {
             if let Some((next, share)) = work.get(at + 1) {
                 then.prepare(next, share.clone(), 1 << BITS);
                 pull = &then.touched;
+            }
+            for (&index, &grad) in now.touched.iter().zip(&now.grads) {
+                *worked.pushed.entry(index).or_default() += f64::from(grad) / share.len() as f64;
             }
             let push = Push {
                 touched: &now.touched,
@@ -230,6 +240,36 @@ impl Job {
             assert_eq!(outcome.stale, 0, "{name}: in step nothing is stale");
         }
     }
+}
+
+fn sum(parts: impl Iterator<Item = BTreeMap<u32, f64>>) -> BTreeMap<u32, f64> {
+    let mut all = BTreeMap::new();
+    for (index, value) in parts.flatten() {
+        *all.entry(index).or_default() += value;
+    }
+    all
+}
+
+/// How near asynchronous training comes to one worker depends on which worker is faster. What it must always be is the
+/// sum of what the workers pushed, in whichever order. Servers take the pushes of several workers at once and do not
+/// lock a weight (as in Hogwild), so that two additions to one weight at the same moment may leave one of them: a few
+/// thousandths of the way. A worker whose updates are lost or made twice would be a third.
+fn check_updates(job: &Job, outcome: &Outcome) {
+    if job.strategy.synchronous {
+        return;
+    }
+    let name = job.name();
+    assert_eq!(job.rule, "sgd", "{name}: updates of other rules depend on their order");
+    let rate = f64::from(job.options().settings.rate);
+    let (mut off, mut way) = (0.0, 0.0);
+    for at in 0..outcome.model.table().len() {
+        let start = job.from.as_ref().map_or(0.0, |from| f64::from(from.model.weight(at)));
+        let moved = -rate * outcome.pushed.get(&(at as u32)).copied().unwrap_or(0.0);
+        off += (f64::from(outcome.model.weight(at)) - start - moved).powi(2);
+        way += moved.powi(2);
+    }
+    let off = (off / way).sqrt();
+    assert!(off < 0.1, "{name}: {off:e} of the way off from the sum of all gradients");
 }
 
 /// Raised at the end, however the test ends.
@@ -302,6 +342,7 @@ fn every_strategy_ends_like_one_worker_over_every_transport() {
         let found = test_loss(&outcome.model);
         assert!(found < knows_nothing, "{name}: the loss went from {knows_nothing} to {found}");
         job.check_counts(&outcome, 0);
+        check_updates(&job, &outcome);
     }
 }
 
@@ -317,6 +358,7 @@ fn a_run_of_rows_goes_on_where_it_stopped() {
         let second = Job { servers: 1, from: Some(Arc::new(stopped)), ..job.clone() };
         let outcome = second.run();
         second.check_counts(&outcome, half);
+        check_updates(&second, &outcome);
         let off = off(&outcome.model, &alone(job.rule));
         assert!(off < most(&job), "{name}: {off:e} of the way off from one worker");
     }

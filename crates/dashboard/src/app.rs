@@ -1,24 +1,26 @@
 //! Which answer a request gets. No sockets here: tests ask it directly.
 
 use crate::error::DashboardError;
+use crate::http::HeaderValue;
 use crate::logs;
 use crate::runs::{self, Runs, Task};
-use paceline_report::page::Page;
+use paceline_report::page::{self, Page};
+use paceline_report::policy::hash_source;
 use paceline_report::table::{Column, Table};
 use paceline_report::theme;
 use paceline_report::training::{self, RunView};
-use paceline_runs::{RunFolder, RunState, StartTable, format_utc};
+use paceline_runs::{RunFolder, StartTable, format_utc};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 const INDEX: &str = include_str!("assets/index.html");
 const SCRIPT: &str = include_str!("assets/app.js");
 const STYLE: &str = include_str!("assets/app.css");
-/// The page may run its own script and style and talk to its own server; nothing else.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-                      connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+/// What is not a page is never shown as one: no script, no style, not even this origin.
+const NO_PAGE: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 /// Runs compared at once.
 const MOST_COMPARED: usize = 12;
 
@@ -59,9 +61,9 @@ pub struct Response {
     /// Kind of the body.
     pub content_type: &'static str,
     /// What the browser may do with it.
-    pub policy: &'static str,
+    pub policy: HeaderValue,
     /// Further headers.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(&'static str, HeaderValue)>,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -72,7 +74,8 @@ impl Response {
         content_type: &'static str,
         body: impl Into<Vec<u8>>,
     ) -> Response {
-        Response { status, content_type, policy: POLICY, headers: Vec::new(), body: body.into() }
+        let policy = HeaderValue::fixed(NO_PAGE);
+        Response { status, content_type, policy, headers: Vec::new(), body: body.into() }
     }
 
     pub(crate) fn text(status: u16, text: &str) -> Response {
@@ -87,6 +90,27 @@ impl Response {
     }
 }
 
+/// The page with its script and style inside, and the policy that allows these two and no other: whatever a run's name, log or
+/// file holds, and whichever answer it comes in, it does not run here.
+struct Front {
+    html: String,
+    policy: HeaderValue,
+}
+
+static FRONT: LazyLock<Front> = LazyLock::new(|| {
+    let style = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
+    let policy = format!(
+        "default-src 'none'; script-src {}; style-src {}; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; \
+         base-uri 'none'; form-action 'none'",
+        hash_source(SCRIPT),
+        hash_source(&style)
+    );
+    Front {
+        html: INDEX.replace("{style}", &style).replace("{script}", SCRIPT),
+        policy: HeaderValue::new(policy).expect("hashes are visible ASCII"),
+    }
+});
+
 /// The dashboard without its sockets.
 #[derive(Debug)]
 pub struct App {
@@ -99,12 +123,14 @@ impl App {
     /// A dashboard of the runs below `root`. `loopback`: only requests to this very machine are expected.
     ///
     /// # Errors
-    /// When the folder cannot be opened or made.
+    /// When there is no such folder, or the token cannot be part of a cookie.
     pub fn open(root: &Path, token: Option<String>, loopback: bool) -> Result<App, DashboardError> {
-        // Runs may still be to come: a dashboard can be started first.
-        let root = fs::create_dir_all(root)
-            .and_then(|()| fs::canonicalize(root))
+        let root = fs::read_dir(root)
+            .and_then(|_| fs::canonicalize(root))
             .map_err(|source| DashboardError::Folder { path: root.to_owned(), source })?;
+        if let Some(wrong) = token.iter().flat_map(|token| token.chars()).find(|c| !in_cookie(*c)) {
+            return Err(DashboardError::Token { wrong });
+        }
         Ok(App { runs: Runs::new(root), token, loopback })
     }
 
@@ -123,11 +149,11 @@ impl App {
             return refused;
         }
         match request.path.as_str() {
-            "/" => Response::new(200, "text/html; charset=utf-8", INDEX),
-            "/app.js" => Response::new(200, "text/javascript; charset=utf-8", SCRIPT),
-            "/app.css" => {
-                let css = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
-                Response::new(200, "text/css; charset=utf-8", css)
+            "/" => {
+                let mut response =
+                    Response::new(200, "text/html; charset=utf-8", FRONT.html.as_str());
+                response.policy = FRONT.policy.clone();
+                response
             }
             "/favicon.ico" => Response::new(200, "image/svg+xml", ICON),
             "/api/runs" => tagged(request, &json!({ "runs": self.runs.lines() })),
@@ -144,9 +170,14 @@ impl App {
         let token = self.token.as_deref()?;
         if request.first("token").is_some_and(|given| same(given, token)) {
             let mut response = Response::text(303, "");
-            response.headers.push(("Location", request.path.clone()));
+            // Two slashes would lead to another host.
+            let path = format!("/{}", request.path.trim_start_matches('/'));
             let cookie = format!("paceline-token={token}; HttpOnly; SameSite=Strict; Path=/");
-            response.headers.push(("Set-Cookie", cookie));
+            let (Some(path), Some(cookie)) = (HeaderValue::new(path), HeaderValue::new(cookie))
+            else {
+                return Some(Response::text(400, "no request"));
+            };
+            response.headers.extend([("Location", path), ("Set-Cookie", cookie)]);
             return Some(response);
         }
         let cookie = request.header("cookie").split(';').any(|cookie| {
@@ -170,8 +201,8 @@ impl App {
             Err(response) => return response,
         };
         let task = request.first("task").unwrap_or_default();
-        let tag = format!("\"{:016x}-{task}\"", runs::fingerprint(&run));
-        if request.header("if-none-match") == tag {
+        let tag = HeaderValue::tag(fnv(task.as_bytes(), runs::fingerprint(&run)));
+        if request.header("if-none-match") == tag.as_str() {
             return Response::new(304, "application/json", "");
         }
         let found = match run.start_table() {
@@ -231,7 +262,8 @@ impl App {
                     Page::new("Training report", "What one run did, how fast, and what held it up");
                 training::describe(&mut page, &[view]);
                 let mut response = Response::new(200, "text/html; charset=utf-8", page.html());
-                response.policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                response.policy =
+                    HeaderValue::new(page::policy()).expect("hashes are visible ASCII");
                 response
             }
             Err(error) => Response::text(500, &error.to_string()),
@@ -264,12 +296,7 @@ fn details(run: &RunFolder, task: &str) -> Result<Value, paceline_runs::RunsErro
         view.records.retain(|record| record.task == task);
         view.resources.retain(|(name, _)| name == task);
     }
-    let state = match run.state() {
-        RunState::Ended(summary) => summary.status.to_string(),
-        RunState::Running => "running".to_owned(),
-        RunState::Died => "died".to_owned(),
-        RunState::Broken(_) => "broken".to_owned(),
-    };
+    let state = view.state.clone();
     let mut page = Page::new("", "");
     if tasks.len() > 1 || tasks.iter().any(|task| task.state == "waiting") {
         page.section("Tasks");
@@ -311,16 +338,22 @@ fn task_table(tasks: &[Task]) -> Table {
 /// JSON with a tag by which the browser learns that nothing has changed.
 fn tagged(request: &Request, value: &Value) -> Response {
     let mut response = Response::json(value);
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in &response.body {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    let tag = format!("\"{hash:016x}\"");
-    if request.header("if-none-match") == tag {
+    let tag = HeaderValue::tag(fnv(&response.body, 0xcbf2_9ce4_8422_2325));
+    if request.header("if-none-match") == tag.as_str() {
         return Response::new(304, "application/json", "");
     }
     response.headers.push(("ETag", tag));
     response
+}
+
+/// FNV-1a over some bytes, from where an earlier hash ended.
+fn fnv(bytes: &[u8], begin: u64) -> u64 {
+    bytes.iter().fold(begin, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Whether a character may be part of a cookie's value (RFC 6265), and so of a token.
+fn in_cookie(c: char) -> bool {
+    c.is_ascii_graphic() && !matches!(c, '"' | ',' | ';' | '\\')
 }
 
 /// Whether a Host header means this machine itself.

@@ -26,7 +26,13 @@ pub enum DashboardError {
     },
     /// No token could be drawn.
     #[error("cannot draw a token")]
-    Token(#[source] io::Error),
+    Draw(#[source] io::Error),
+    /// A token with a character that a cookie cannot hold.
+    #[error("the token holds {wrong:?}, which a cookie cannot")]
+    Token {
+        /// The character.
+        wrong: char,
+    },
     /// The server stopped.
     #[error("cannot wait for connections")]
     Wait(#[source] io::Error),

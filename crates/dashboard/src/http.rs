@@ -13,6 +13,41 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 /// A reader that does not take its answer by then is left.
 const WRITE_TIME: Duration = Duration::from_secs(20);
 
+/// The value of a header: visible ASCII and spaces. A line break in one would end the header, and what follows would be a header
+/// or a body of a stranger's choice; so there is no way to make a value that holds one, and no other way to make a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderValue(String);
+
+impl HeaderValue {
+    /// Checks a text; nothing if a character is a control character or outside of ASCII.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Option<HeaderValue> {
+        let text = text.into();
+        text.bytes().all(|byte| matches!(byte, b' '..=b'~')).then_some(HeaderValue(text))
+    }
+
+    /// A value that is written in this program.
+    pub(crate) fn fixed(text: &'static str) -> HeaderValue {
+        HeaderValue::new(text).expect("the program's own headers are visible ASCII")
+    }
+
+    /// Hexadecimal digits in quotation marks: what a browser sends back to learn whether something has changed.
+    pub(crate) fn tag(hash: u64) -> HeaderValue {
+        HeaderValue(format!("\"{hash:016x}\""))
+    }
+
+    /// A number.
+    pub(crate) fn number(value: usize) -> HeaderValue {
+        HeaderValue(value.to_string())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Why a request was not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
@@ -52,6 +87,10 @@ pub(crate) fn read(stream: &mut TcpStream) -> Result<Request, Bad> {
 
 fn parse(head: &[u8]) -> Result<Request, Bad> {
     let head = std::str::from_utf8(head).map_err(|_| Bad::Syntax)?;
+    // A lone line break ends a line for some readers and not for others; a request needs none of these characters.
+    if head.split("\r\n").any(|line| line.chars().any(|c| c.is_control() && c != '\t')) {
+        return Err(Bad::Syntax);
+    }
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -108,27 +147,42 @@ pub(crate) fn write(
     head_only: bool,
 ) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
-    let mut head = format!(
-        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
-         X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n\
-         Content-Security-Policy: {}\r\n",
-        response.status,
-        reason(response.status),
-        response.content_type,
-        response.body.len(),
-        response.policy,
-    );
-    for (name, value) in &response.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str("\r\n");
-    let mut bytes = head.into_bytes();
+    let mut bytes = head(response).into_bytes();
     if !head_only {
         bytes.extend_from_slice(&response.body);
     }
     stream.write_all(&bytes)?;
     stream.flush()
 }
+
+/// The lines before the body.
+fn head(response: &Response) -> String {
+    let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
+    let mut add = |name: &'static str, value: &HeaderValue| {
+        head.push_str(&format!("{name}: {}\r\n", value.as_str()));
+    };
+    add("Content-Type", &HeaderValue::fixed(response.content_type));
+    add("Content-Length", &HeaderValue::number(response.body.len()));
+    add("Content-Security-Policy", &response.policy);
+    for (name, value) in ALWAYS {
+        add(name, &HeaderValue::fixed(value));
+    }
+    for (name, value) in &response.headers {
+        add(name, value);
+    }
+    head.push_str("\r\n");
+    head
+}
+
+/// Headers of every answer: read as what it is said to be, by this page only, and named to no other.
+const ALWAYS: &[(&str, &str)] = &[
+    ("Connection", "close"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-cache"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+];
 
 fn reason(status: u16) -> &'static str {
     match status {
@@ -169,9 +223,31 @@ mod tests {
             (b"GET /?a=%ff HTTP/1.1", Bad::Syntax),
             (b"GET / HTTP/1.1\r\nnonsense", Bad::Syntax),
             (b"\xff\xff", Bad::Syntax),
+            (b"GET /a\nSet-Cookie:b HTTP/1.1", Bad::Syntax),
+            (b"GET /a\rb HTTP/1.1", Bad::Syntax),
+            (b"GET / HTTP/1.1\r\nA: b\nC: d", Bad::Syntax),
+            (b"GET / HTTP/1.1\r\nA: b\0", Bad::Syntax),
             (b"", Bad::Syntax),
         ] {
             assert_eq!(parse(wrong).unwrap_err(), why, "{}", String::from_utf8_lossy(wrong));
         }
+    }
+
+    #[test]
+    fn no_control_character_becomes_part_of_a_header() {
+        for code in (0..32).chain(127..160).chain([0x2028]) {
+            let c = char::from_u32(code).unwrap();
+            assert_eq!(HeaderValue::new(format!("a{c}b")), None, "{code:#x}");
+        }
+        assert_eq!(HeaderValue::new("W/\"a b~\"").unwrap().as_str(), "W/\"a b~\"");
+    }
+
+    #[test]
+    fn the_head_ends_where_the_body_begins() {
+        let mut response = Response::text(200, "text");
+        response.headers.push(("ETag", HeaderValue::tag(7)));
+        let head = head(&response);
+        assert!(head.ends_with("\r\nETag: \"0000000000000007\"\r\n\r\n"), "{head}");
+        assert_eq!(head.matches("\r\n\r\n").count(), 1);
     }
 }

@@ -1,8 +1,8 @@
 //! What the page knows about runs: found by walking the folder, remembered while their files do not change.
 
 use paceline_runs::{
-    Event, Record, RunFolder, RunState, StartRow, StartTable, Summary, TaskJoined,
-    read_last_events, unix_seconds,
+    Event, Record, RunFolder, RunState, RunView, StartRow, StartTable, Summary, TaskJoined,
+    unix_seconds,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -10,14 +10,16 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Folders between the root and a run: sweeps keep theirs three deep.
 const DEPTH: usize = 4;
 /// Runs shown at most; beyond, the oldest are left out and the page says so.
 const MOST_RUNS: usize = 10_000;
-/// The last events of a running task are found in so many bytes.
-const TAIL: u64 = 64 << 10;
+/// Reading unfinished runs again and again may take one part in so many of the time.
+const SPARED: u32 = 20;
+/// A run that is read in less time is read whenever it has changed.
+const CHEAP: Duration = Duration::from_millis(20);
 /// A run that has written nothing for so many seconds is called silent.
 const SILENT: f64 = 10.0;
 
@@ -40,6 +42,8 @@ pub(crate) struct Line {
     pub(crate) seconds: f64,
     pub(crate) started: f64,
     pub(crate) verdict: String,
+    /// Seconds without an event, where a running task should have written one.
+    pub(crate) silent: Option<f64>,
 }
 
 /// What tells whether a file has changed: its length and time.
@@ -49,7 +53,36 @@ type Mark = (u64, u128);
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
-    known: Mutex<HashMap<String, (Mark, Line)>>,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+/// A line, and what tells whether it still holds.
+#[derive(Debug)]
+struct Known {
+    summary: Mark,
+    files: u64,
+    read: Instant,
+    cost: Duration,
+    line: Line,
+}
+
+impl Known {
+    fn read(name: &str, run: &RunFolder, summary: Mark, files: u64) -> Known {
+        let read = Instant::now();
+        let line = line(name, run);
+        Known { summary, files, read, cost: read.elapsed(), line }
+    }
+
+    /// A summary is final. Before there is one, files and state tell, and a run that writes all the time is not read all the time.
+    fn holds(&self, run: &RunFolder, summary: Mark, files: u64) -> bool {
+        if summary != self.summary || summary != (0, 0) {
+            return summary == self.summary;
+        }
+        let spared = self.cost > CHEAP && self.read.elapsed() < SPARED * self.cost;
+        self.line.silent.is_none()
+            && (files == self.files || spared)
+            && self.line.state == run.state().word()
+    }
 }
 
 fn mark(path: &Path) -> Mark {
@@ -74,19 +107,15 @@ impl Runs {
             .into_iter()
             .filter_map(|name| {
                 let path = self.root.join(&name);
-                let summary = mark(&path.join("summary.json"));
-                if let Some((then, line)) = known.get(&name)
-                    && *then == summary
-                    && summary != (0, 0)
-                {
-                    return Some(line.clone());
-                }
-                let line = match RunFolder::open(&path) {
-                    Ok(run) => line(&name, &run),
-                    Err(_) => forming(&name, &RunFolder::forming(&path)?),
+                let Ok(run) = RunFolder::open(&path) else {
+                    return Some(forming(&name, &RunFolder::forming(&path)?));
                 };
-                known.insert(name, (summary, line.clone()));
-                Some(line)
+                let (summary, files) = (mark(&path.join("summary.json")), fingerprint(&run));
+                let holds = known.get(&name).is_some_and(|it| it.holds(&run, summary, files));
+                if !holds {
+                    known.insert(name.clone(), Known::read(&name, &run, summary, files));
+                }
+                known.get(&name).map(|it| it.line.clone())
             })
             .collect();
         lines.sort_by(|a, b| b.started.total_cmp(&a.started).then_with(|| b.name.cmp(&a.name)));
@@ -150,14 +179,20 @@ fn line(name: &str, run: &RunFolder) -> Line {
         started: mark(&run.path().join("plan.json")).1 as f64 / 1e9,
         ..Line::default()
     };
-    match run.state() {
-        RunState::Ended(summary) => ended(&mut line, &summary),
-        RunState::Running => unfinished(&mut line, run, "running"),
-        RunState::Died => unfinished(&mut line, run, "died"),
-        RunState::Broken(why) => {
-            line.state = "broken".to_owned();
-            line.verdict = why;
-        }
+    let state = run.state();
+    line.state = state.word();
+    match state {
+        // Concluded: nothing more will be known of it.
+        RunState::Ended(summary) if summary.diagnosis.is_some() => figures(&mut line, &summary),
+        _ => match RunView::read(run.path()) {
+            Ok(view) => {
+                figures(&mut line, &view.summary);
+                let last = view.records.last().map_or(line.started, |record| record.time);
+                let silent = unix_seconds() - last;
+                line.silent = (view.state == "running" && silent > SILENT).then_some(silent);
+            }
+            Err(error) => line.verdict = error.to_string(),
+        },
     }
     line
 }
@@ -166,50 +201,22 @@ fn known(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-fn ended(line: &mut Line, summary: &Summary) {
-    line.state = summary.status.to_string();
+/// What a run did, as every other output has it.
+fn figures(line: &mut Line, summary: &Summary) {
     line.workers = summary.workers.len().max(1) as u64;
     line.step = summary.global_steps;
-    line.batch = summary.global_batch;
+    if summary.global_batch > 0 {
+        line.batch = summary.global_batch;
+    }
     line.train_loss = known(summary.last.train_loss);
     line.test_loss = known(summary.last.test_loss);
     line.accuracy = known(summary.last.test_accuracy);
-    line.rate = known(summary.examples_per_second);
+    line.rate = known(summary.examples_per_second).filter(|rate| *rate > 0.0);
     line.seconds = summary.seconds;
-    line.started = summary.started;
+    if summary.started > 0.0 {
+        line.started = summary.started;
+    }
     line.verdict.clone_from(&summary.verdict);
-}
-
-/// As far as the last events tell.
-fn unfinished(line: &mut Line, run: &RunFolder, state: &str) {
-    state.clone_into(&mut line.state);
-    let files = run.event_files().unwrap_or_default();
-    line.workers =
-        files.iter().filter(|file| file.to_string_lossy().contains("worker")).count().max(1) as u64;
-    let mut last: f64 = 0.0;
-    for file in &files {
-        for record in read_last_events(file, TAIL).unwrap_or_default() {
-            last = last.max(record.time);
-            match &record.event {
-                Some(Event::Step(step)) if step.step >= line.step => {
-                    line.step = step.step;
-                    line.train_loss = known(step.loss);
-                    let rate = step.examples as f64 / step.seconds;
-                    line.rate = known(rate);
-                }
-                Some(Event::Evaluation(evaluation)) => {
-                    line.test_loss = known(evaluation.loss);
-                    line.accuracy = known(evaluation.accuracy);
-                }
-                _ => {}
-            }
-        }
-    }
-    line.seconds = (last - line.started).max(0.0);
-    let silent = unix_seconds() - last;
-    if state == "running" && last > 0.0 && silent > SILENT {
-        line.verdict = format!("no event for {silent:.0} s");
-    }
 }
 
 /// The state of a run whose tasks are finding each other: the chief renews the table of them a few times a second.

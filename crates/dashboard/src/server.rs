@@ -52,7 +52,7 @@ impl Server {
         let token = match &options.token {
             Some(token) => Some(token.clone()),
             None if options.listen.ip().is_loopback() => None,
-            None => Some(draw_token().map_err(DashboardError::Token)?),
+            None => Some(draw_token().map_err(DashboardError::Draw)?),
         };
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -71,7 +71,7 @@ impl Server {
     #[must_use]
     pub fn url(&self) -> String {
         match self.app.token() {
-            Some(token) => format!("http://{}/?token={token}", self.address),
+            Some(token) => format!("http://{}/?token={}", self.address, percent_encoded(token)),
             None => format!("http://{}/", self.address),
         }
     }
@@ -139,6 +139,19 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// A text as part of an address: everything but letters, digits and four marks as `%2F`.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
 }
 
 /// 128 random bits.

@@ -5,7 +5,10 @@
 mod support;
 
 use paceline_runs::{EventLog, unix_seconds};
-use paceline_testing::browser::{chromium, page_after, picture};
+use paceline_testing::{
+    browser::{chromium, page_after, picture},
+    devtools::Tab,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{Running, finished, planned, started, step};
@@ -86,4 +89,67 @@ fn a_running_run_is_renewed_without_a_reload() {
     let seen: u64 =
         page.split("data-step=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
     assert!(seen > 10, "the page shows step {seen}");
+}
+
+/// An address whose answer, were `task` part of a header as it is, would be of this kind and have this body.
+fn injected(kind: &str, body: &str) -> String {
+    let task = format!(
+        "\"\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+        body.len()
+    );
+    let task: String = task.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    format!("api/run?name=one&task={task}")
+}
+
+/// `task` once went unchecked into the ETag: a link was enough for headers and a body of a stranger's choice.
+#[test]
+fn a_task_with_line_breaks_becomes_neither_a_header_nor_a_page() {
+    let Some(browser) = chromium() else { return };
+    let root = tempfile::tempdir().unwrap();
+    finished(root.path(), "one", "softmax", 0.91);
+    let server = Running::of(root.path());
+    let profile = tempfile::tempdir().unwrap();
+    let script = injected("text/javascript", "document.title = 'hacked'");
+    for body in [
+        format!("<title>theirs</title><script src=\"/{}\"></script>", script.replace('&', "&amp;")),
+        "<title>theirs</title><script>document.title = 'hacked'</script>".to_owned(),
+        "<title>theirs</title><img src=x onerror=\"document.title = 'hacked'\">".to_owned(),
+    ] {
+        let address = format!("{}{}", server.url, injected("text/html", &body));
+        let page = page_after(&browser, &address, Duration::from_secs(3), profile.path());
+        assert!(!page.contains("<title>"), "{page}");
+        assert!(page.contains("compute-bound"), "the answer is the run's own: {page}");
+    }
+}
+
+/// Styles and scripts are allowed by their hashes: the page's own work, one that comes from elsewhere does not.
+#[test]
+fn the_policy_allows_the_pages_own_script_and_style_and_no_other() {
+    let Some(browser) = chromium() else { return };
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    finished(root.path(), "one", "softmax", 0.91);
+    let server = Running::of(root.path());
+    let mut tab = Tab::open(&browser, &server.url, folder.path());
+    tab.wait_for("document.querySelectorAll('tbody tr').length === 1");
+    let margin = "getComputedStyle(document.body).marginTop";
+    assert_eq!(tab.evaluate(margin), "0px", "the page's own style applies");
+    tab.evaluate(
+        "globalThis.refused = []; \
+         document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective)); \
+         for (const [kind, text] of [['script', 'document.title = `hacked`'], ['style', 'body { margin-top: 7px }']]) \
+           { const made = document.createElement(kind); made.textContent = text; document.body.append(made); } \
+         const image = document.createElement('div'); image.innerHTML = '<img src=x onerror=\"document.title = `hacked`\">'; \
+         document.body.append(image)",
+    );
+    tab.wait_for("refused.includes('script-src-elem') && refused.includes('style-src-elem')");
+    tab.wait_for("refused.includes('script-src-attr')");
+    assert_eq!(tab.evaluate("document.title"), "Paceline");
+    assert_eq!(tab.evaluate(margin), "0px");
+    // The report that the page links to has a policy and a hash of its own.
+    tab.call(
+        "Page.navigate",
+        &serde_json::json!({ "url": format!("{}report?name=one", server.url) }),
+    );
+    tab.wait_for("document.body && document.body.innerText.includes('Training report')");
+    assert_eq!(tab.evaluate(margin), "0px");
 }

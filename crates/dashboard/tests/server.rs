@@ -127,7 +127,7 @@ fn a_foreign_host_name_and_a_missing_token_are_refused() {
     };
     let token = guarded.url.split("token=").nth(1).unwrap().to_owned();
     assert_eq!(token.len(), 32);
-    for target in ["/", "/app.js", "/api/runs", "/api/runs?token=wrong", "/report?name=a"] {
+    for target in ["/", "/favicon.ico", "/api/runs", "/api/runs?token=wrong", "/report?name=a"] {
         assert_eq!(ask("", target), 401, "{target}");
     }
     assert_eq!(
@@ -185,4 +185,54 @@ fn a_thousand_runs_are_listed_and_remembered() {
         // Said, not asserted: other tests run beside this one.
         println!("{look} look at 1,000 runs: {:.1} ms", 1e3 * begun.elapsed().as_secs_f64());
     }
+}
+
+/// Whatever a request holds, the head of the answer has the headers of an answer and ends where it should.
+#[test]
+fn nothing_of_a_request_becomes_a_header_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    finished(root.path(), "a", "softmax", 0.9);
+    let listen = "0.0.0.0:0".parse().unwrap();
+    let guarded = Running::start(&Options { listen, ..Options::loopback(root.path().to_owned()) });
+    let token = guarded.url.split("token=").nth(1).unwrap().to_owned();
+    let ask = |target: &str| {
+        let cookie = format!("Cookie: paceline-token={token}\r\n");
+        guarded.raw(format!("GET {target} HTTP/1.1\r\nHost: x\r\n{cookie}\r\n").as_bytes())
+    };
+    for target in [
+        "/api/run?name=a&task=%22%0d%0aInjected:%20yes".to_owned(),
+        "/api/run?name=a&task=%0aInjected:%20yes".to_owned(),
+        "/api/run?name=a&task=%0dInjected:%20yes%00%c3%a4".to_owned(),
+        format!("/x%0d%0aInjected:%20yes?token={token}"),
+        format!("/x\nInjected: yes?token={token}"),
+        format!("/x\rInjected:yes?token={token}"),
+    ] {
+        let answer = ask(&target);
+        let head = answer.split("\r\n\r\n").next().unwrap();
+        assert!(head.starts_with("HTTP/1.1 "), "{target}: {head}");
+        let names: Vec<&str> = head.split(['\r', '\n']).collect();
+        assert!(!names.iter().any(|line| line.starts_with("Injected")), "{target}: {head}");
+    }
+    // Nor does a redirect lead to another host.
+    let answer = ask(&format!("//evil.example/?token={token}"));
+    assert!(answer.contains("\r\nLocation: /evil.example/\r\n"), "{answer}");
+}
+
+#[test]
+fn a_folder_that_is_not_there_and_a_token_that_no_cookie_holds_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let missing = root.path().join("typo");
+    let error = paceline_dashboard::Server::bind(&Options::loopback(missing.clone())).unwrap_err();
+    assert!(error.to_string().contains("typo"), "{error}");
+    assert!(!missing.exists());
+    for wrong in ["0123456789abcdef;x", "0123456789abcdef\r\nA: b", "0123456789 abcdef"] {
+        let token = Some(wrong.to_owned());
+        let options = Options { token, ..Options::loopback(root.path().to_owned()) };
+        assert!(paceline_dashboard::Server::bind(&options).is_err(), "{wrong:?}");
+    }
+    let token = Some("0123456789abcdef+/=&".to_owned());
+    let server = Running::start(&Options { token, ..Options::loopback(root.path().to_owned()) });
+    assert!(server.url.ends_with("?token=0123456789abcdef%2B%2F%3D%26"), "{}", server.url);
+    let target = server.url.split(&server.address.to_string()).nth(1).unwrap();
+    assert_eq!(server.get(target).0, 303);
 }

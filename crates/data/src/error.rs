@@ -6,15 +6,26 @@ use paceline_batch::ImageShape;
 use paceline_photo::PhotoError;
 use paceline_tfrecord::{Malformed, Place};
 
-use crate::{manifest::ManifestError, source::Split, store::StoreError};
+use crate::{catalogue::ListError, manifest::ManifestError, source::Split, store::StoreError};
 
 /// What went wrong with a data set, down to the file and record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// Nothing to read.
-    #[error("the data set holds no example")]
-    NoExamples,
+    #[error("`{}` holds no example: {why}", .path.display())]
+    NoExamples {
+        /// The data set.
+        path: PathBuf,
+        /// In words.
+        why: String,
+    },
+    /// Batches of nothing.
+    #[error("there are no examples to make batches of")]
+    NothingToBatch,
+    /// More photos than can be numbered.
+    #[error("more than {} photos", u32::MAX)]
+    TooManyPhotos,
     /// The batch size does not go with the set.
     #[error("{examples} examples do not make a single batch of {size}")]
     NoWholeBatch {
@@ -48,7 +59,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// No known kind of data set.
-    #[error("`{}` is no data set this program knows; looked for {looked_for}", .path.display())]
+    #[error("`{}` is not a data set that this program knows; looked for {looked_for}", .path.display())]
     Unrecognised {
         /// The path given.
         path: PathBuf,
@@ -193,6 +204,24 @@ pub enum DataError {
         /// The feature looked for.
         name: &'static str,
     },
+    /// Records that are intact, and do not hold images.
+    #[error("{place}: a record without an image: it has {found}; wanted are {wanted}")]
+    ForeignRecords {
+        /// The first record.
+        place: Place,
+        /// Its features.
+        found: String,
+        /// Those of images.
+        wanted: String,
+    },
+    /// Rows where images are wanted.
+    #[error("`{}` holds rows of sparse features ({format}), not images", .path.display())]
+    Rows {
+        /// The data set.
+        path: PathBuf,
+        /// Their format.
+        format: String,
+    },
     /// A record's label that names no class.
     #[error("{place}: label {label} is outside of {classes} classes counted from {first}")]
     RecordLabel {
@@ -223,6 +252,18 @@ pub enum DataError {
         /// The limit.
         most: u64,
     },
+    /// A shard that is not the one the manifest speaks of.
+    #[error("`{}` has {found} {what}, the manifest says {wanted}", .path.display())]
+    ShardChanged {
+        /// The shard.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// As it is.
+        found: u64,
+        /// As it should be.
+        wanted: u64,
+    },
     /// The manifest of a set is unreadable.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -245,6 +286,24 @@ pub enum DataError {
         /// Why the last one could not be read.
         #[source]
         last: Box<DataError>,
+    },
+    /// More photos were rejected than allowed.
+    #[error("{rejects} photos rejected, more than the {limit} allowed; first: {}", .first.join("; "))]
+    TooManyRejects {
+        /// Rejects so far.
+        rejects: u64,
+        /// Rejects allowed.
+        limit: u64,
+        /// The first of them with their reasons.
+        first: Vec<String>,
+    },
+    /// Not one photo can be used.
+    #[error("all {photos} photos were rejected; the last: {last}")]
+    AllRejected {
+        /// Photos tried.
+        photos: u64,
+        /// The last of them with its reason.
+        last: String,
     },
     /// A source failed in a way it should not have.
     #[error("reading example {index} panicked, which is a bug in its source")]
@@ -282,6 +341,22 @@ pub enum DataError {
         /// Place and reason of the first.
         first: String,
     },
+    /// The target of a preparation holds another data set.
+    #[error("`{}` holds another data set: {holds}", .path.display())]
+    Occupied {
+        /// The target.
+        path: PathBuf,
+        /// What it holds.
+        holds: String,
+    },
+    /// The target of a preparation holds rows that are finished.
+    #[error("`{}` already holds {rows} prepared rows", .path.display())]
+    AlreadyPrepared {
+        /// The target.
+        path: PathBuf,
+        /// How many.
+        rows: u64,
+    },
     /// The description of prepared rows is damaged.
     #[error("`{}` does not describe prepared rows: {reason}", .path.display())]
     RowsDescription {
@@ -308,6 +383,16 @@ pub enum DataError {
     },
 }
 
+impl From<ListError> for DataError {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Store(error) => Self::Store(error),
+            ListError::TooMany => Self::TooManyPhotos,
+            ListError::Cancelled => unreachable!("opening a set is never cancelled"),
+        }
+    }
+}
+
 impl DataError {
     /// Wraps a failure to read `path`.
     pub(crate) fn read(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
@@ -328,6 +413,7 @@ impl DataError {
             Self::RecordPhoto { place, .. }
             | Self::Example { place, .. }
             | Self::MissingFeature { place, .. }
+            | Self::ForeignRecords { place, .. }
             | Self::RecordLabel { place, .. }
             | Self::RawLength { place, .. } => Some(place),
             Self::Record(error) => error.place(),

@@ -10,8 +10,11 @@
 use std::{
     alloc::{Layout, alloc_zeroed},
     ffi::c_void,
+    io::{self, BufRead, Read},
     ptr,
 };
+
+use flate2::bufread::GzDecoder;
 
 /// Linux gives pages of this size to memory that asks for them: fewer faults while it is filled, fewer
 /// translation misses while it is read all over.
@@ -73,6 +76,53 @@ pub(crate) fn gunzip(packed: &[u8], unpacked: &mut [u8]) -> bool {
     to == unpacked.len()
 }
 
+/// Unpacks gzip data as it is read: all members, and zeros behind them, with which tapes and blocks are filled up.
+#[derive(Debug)]
+pub(crate) struct Members<R> {
+    /// Absent when all is read.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Members<R> {
+    pub(crate) fn new(packed: R) -> Self {
+        Self { member: Some(GzDecoder::new(packed)) }
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let count = member.read(into)?;
+            if count > 0 || into.is_empty() {
+                return Ok(count);
+            }
+            let Some(member) = self.member.take() else { break };
+            let mut packed = member.into_inner();
+            self.member = skip_zeros(&mut packed)?.then(|| GzDecoder::new(packed));
+        }
+        Ok(0)
+    }
+}
+
+/// Whether something else than zeros follows.
+fn skip_zeros(packed: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = match packed.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            bytes => bytes?,
+        };
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+        let all = zeros == bytes.len();
+        packed.consume(zeros);
+        if !all {
+            return Ok(true);
+        }
+    }
+}
+
 /// The library's working memory.
 struct Decoder(ptr::NonNull<libdeflate_sys::libdeflate_decompressor>);
 
@@ -130,6 +180,19 @@ mod tests {
         fn arbitrary_bytes_never_panic(packed: Vec<u8>, len in 0_usize..100) {
             let _ = gunzip(&packed, &mut zeroed(len).unwrap());
         }
+    }
+
+    #[test]
+    fn zeros_behind_the_last_member_are_padding_and_anything_else_is_damage() {
+        let packed = [gzip(b"first "), gzip(b"second")].concat();
+        let read = |bytes: &[u8]| {
+            let mut text = String::new();
+            Members::new(bytes).read_to_string(&mut text).map(|_| text)
+        };
+        assert_eq!(read(&packed).unwrap(), "first second");
+        assert_eq!(read(&[&packed[..], &[0; 9000]].concat()).unwrap(), "first second");
+        assert!(read(&[&packed[..], &[0, 0, 7]].concat()).is_err());
+        assert!(read(&packed[..packed.len() - 1]).is_err());
     }
 
     #[test]

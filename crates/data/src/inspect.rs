@@ -2,23 +2,38 @@
 //!
 //! Both return plain structs; printing them is the command line's business.
 
+mod rows;
 mod verify;
 
-use std::{fmt, path::Path};
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
 
 use paceline_batch::{ImageShape, LabelKind};
 use serde::Serialize;
 
 use crate::{
     DataError, OpenOptions, Scratch, Source, Split,
+    lenient::{Instead, Lenient, log_of},
+    rejects::{Reject, RejectLimit},
     source::image_shape,
     sources::{self, Entry},
     store::{self, Store, join_key},
 };
+pub use rows::{RowsInfo, rows};
 pub use verify::{Problem, Verification, verify};
 
 /// Labels of generated sets have to be drawn one by one, so only so many are counted.
 const MOST_GENERATED: u64 = 20_000;
+
+/// Bad photos show when they are decoded; of a larger set so many are, spread over all of it.
+const MOST_SCREENED: u64 = 20_000;
 
 /// Examples shown as a sample.
 const SAMPLES: u64 = 5;
@@ -51,6 +66,12 @@ pub struct Info {
     pub sample: Vec<Sample>,
     /// What was assumed.
     pub remarks: Vec<String>,
+    /// Photos found, those that cannot be used included; 0 for other kinds of sets.
+    pub photos: u64,
+    /// Photos that cannot be used, and why.
+    pub rejects: Vec<Reject>,
+    /// Photos that were decoded to find them; fewer than `examples` for very large sets.
+    pub screened: u64,
 }
 
 /// One split of a set.
@@ -88,9 +109,21 @@ pub struct Sample {
 ///
 /// # Errors
 /// A set that cannot be opened, or an example that cannot be read, by name.
-pub fn info(path: &Path, options: &OpenOptions, progress: Progress<'_>) -> Result<Info, DataError> {
+pub fn info(
+    path: &Path,
+    options: &OpenOptions,
+    max_rejects: Option<RejectLimit>,
+    progress: Progress<'_>,
+) -> Result<Info, DataError> {
     let entry = sources::detect(path)?;
     let source = entry.open(path, None, options)?;
+    let log = log_of(&[&*source], max_rejects)?;
+    let screened = if source.may_reject() { source.len().min(MOST_SCREENED) } else { 0 };
+    if screened > 0 {
+        screen(&*Lenient::around(Arc::clone(&source), &log, Instead::Nothing), screened, progress)?;
+    }
+    // Samples of what can be used.
+    let source = Lenient::around(source, &log, Instead::Next);
     let generated = entry.name == sources::generated::ENTRY.name;
     let counted = if generated { source.len().min(MOST_GENERATED) } else { source.len() };
     let mut scratch = Scratch::default();
@@ -123,7 +156,42 @@ pub fn info(path: &Path, options: &OpenOptions, progress: Progress<'_>) -> Resul
         counted,
         sample: sample(source.as_ref(), &names, &mut scratch)?,
         remarks: source.remarks(),
+        photos: if screened > 0 { source.len() + source.rejects().len() as u64 } else { 0 },
+        rejects: log.list(),
+        screened,
     })
+}
+
+/// Decodes `count` examples, spread over all of a set, on all cores; the source notes which it leaves out.
+fn screen(source: &dyn Source, count: u64, progress: Progress<'_>) -> Result<(), DataError> {
+    let (next, failed) = (AtomicU64::new(0), Mutex::new(None));
+    let width = image_shape(source.schema()).len();
+    let work = || {
+        let (mut scratch, mut pixels) = (Scratch::default(), vec![0; width]);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            let index = (u128::from(number) * u128::from(source.len()) / u128::from(count)) as u64;
+            let read = source.read(index, &mut scratch, &mut pixels);
+            if let Err(error) = read.map(drop).or_else(|error| source.leave_out(index, error)) {
+                next.store(count, Ordering::Relaxed); // the others end too
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                return;
+            }
+            if number % 64 == 63 {
+                progress(number + 1, count);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..paceline_batch::cores().count {
+            scope.spawn(work);
+        }
+        work();
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 fn splits(
@@ -136,7 +204,7 @@ fn splits(
     for name in Split::ALL {
         match entry.open(path, Some(name), options) {
             Ok(source) => splits.push(SplitInfo { name, examples: source.len() }),
-            Err(DataError::NoSplit { .. } | DataError::NoExamples) => {}
+            Err(DataError::NoSplit { .. } | DataError::NoExamples { .. }) => {}
             Err(error) => return Err(error),
         }
     }

@@ -70,7 +70,7 @@ impl Default for LoaderOptions {
     }
 }
 
-/// What happens when an example cannot be read.
+/// What happens when an example cannot be read, and its source does not leave it out by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The error takes the place of its batch.
@@ -286,7 +286,11 @@ impl Loader {
             let failed = self.batch.len() - before;
             let index = rest[failed];
             rest = &rest[failed + 1..];
-            if let Err(error) = skip(&mut self.skipped, self.options.on_error, index, error) {
+            if let Err(error) = self
+                .source
+                .leave_out(index, error)
+                .or_else(|error| skip(&mut self.skipped, self.options.on_error, index, error))
+            {
                 break Err(error);
             }
         };
@@ -314,7 +318,10 @@ impl Loader {
         self.batch = Batch { features: Features::Pixels { values, width }, labels };
         let failed: Vec<usize> = failures.iter().map(|(slot, _)| *slot).collect();
         for (slot, error) in failures {
-            skip(&mut self.skipped, self.options.on_error, indices[slot], error)?;
+            let index = indices[slot];
+            self.source
+                .leave_out(index, error)
+                .or_else(|error| skip(&mut self.skipped, self.options.on_error, index, error))?;
         }
         remove(&mut self.batch, &failed);
         Ok(true)

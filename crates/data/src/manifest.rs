@@ -4,11 +4,11 @@
 //! counts, classes and shard names from it instead of opening every shard. Unknown keys are skipped,
 //! so that an older program reads what a newer one added.
 
-use std::io::Write;
+use std::{collections::BTreeSet, io::Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::{IfExists, Store, StoreError};
+use crate::store::{IfExists, Store, StoreError, check_key};
 
 /// Name of the manifest inside a data folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -16,6 +16,13 @@ pub const MANIFEST: &str = "manifest.json";
 pub const REJECTS: &str = "rejects.jsonl";
 /// Name of the split that holds whatever no other split claims.
 pub const TRAIN: &str = "train";
+
+/// What records of photos are called.
+pub const PHOTOS: &str = "photos";
+/// Largest side of a photo in records, in pixels.
+pub(crate) const MAX_SIDE: u32 = 4096;
+/// More classes than any set has.
+const MOST_CLASSES: usize = 1 << 20;
 
 /// The version this program writes, and the newest it reads.
 const VERSION: u32 = 1;
@@ -123,6 +130,14 @@ pub enum ManifestError {
         /// What the parser said, with line and column.
         source: serde_json::Error,
     },
+    /// Values that cannot be true.
+    #[error("`{location}` is not a valid manifest: it has {what}")]
+    Impossible {
+        /// Path or URL of the manifest.
+        location: String,
+        /// What it says.
+        what: String,
+    },
     /// Written by a later program in a layout this one does not know.
     #[error("`{location}` has layout version {found}, this program reads up to {VERSION}")]
     TooNew {
@@ -151,7 +166,57 @@ impl Manifest {
         if version > VERSION {
             return Err(ManifestError::TooNew { location: location(), found: version });
         }
-        serde_json::from_slice(&bytes).map(Some).map_err(malformed)
+        let manifest: Self = serde_json::from_slice(&bytes).map_err(malformed)?;
+        match manifest.contradiction() {
+            Some(what) => Err(ManifestError::Impossible { location: location(), what }),
+            None => Ok(Some(manifest)),
+        }
+    }
+
+    /// What cannot be true of a manifest: nothing may be allocated, opened or counted by it before this was asked.
+    fn contradiction(&self) -> Option<String> {
+        let Settings { width, height, .. } = self.settings;
+        if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
+            return Some(format!(
+                "photos of {width}x{height} pixels; sides are from 1 to {MAX_SIDE}"
+            ));
+        }
+        if self.kind != PHOTOS {
+            return Some(format!("records of kind `{}`; this program reads `{PHOTOS}`", self.kind));
+        }
+        if self.classes.len() > MOST_CLASSES {
+            return Some(format!(
+                "{} classes; at most {MOST_CLASSES} are read",
+                self.classes.len()
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        for Split { name, records, bytes, shards, .. } in &self.splits {
+            for shard in shards {
+                if shard.name.contains(['/', '\\']) || check_key(&shard.name).is_err() {
+                    return Some(format!("shard `{}`, which is not a file beside it", shard.name));
+                }
+                if !seen.insert(shard.name.as_str()) {
+                    return Some(format!("shard `{}` twice", shard.name));
+                }
+            }
+            let sum = |of: fn(&Shard) -> u64| {
+                shards.iter().try_fold(0_u64, |sum, shard| sum.checked_add(of(shard)))
+            };
+            for (what, said, found) in [
+                ("records", *records, sum(|shard| shard.records)),
+                ("bytes", *bytes, sum(|shard| shard.bytes)),
+            ] {
+                if found != Some(said) {
+                    let found =
+                        found.map_or_else(|| "too many".to_owned(), |found| found.to_string());
+                    return Some(format!(
+                        "{said} {what} in the {name} split, whose shards have {found}"
+                    ));
+                }
+            }
+        }
+        None
     }
 
     /// The split of that name.
@@ -251,6 +316,43 @@ mod tests {
         let later = text.replacen('{', "{\n  \"later\": {\"deep\": [1]},", 1);
         store.write(MANIFEST, later.as_bytes()).unwrap();
         assert_eq!(Manifest::read(&store).unwrap(), Some(sample()));
+    }
+
+    #[test]
+    fn values_that_cannot_be_true_are_named_before_anything_follows_from_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::new(dir.path());
+        let with = |change: fn(&mut Manifest)| {
+            let mut manifest = sample();
+            change(&mut manifest);
+            manifest.write(&store).unwrap();
+            Manifest::read(&store).unwrap_err().to_string()
+        };
+        for (message, wanted) in [
+            (with(|m| m.settings.width = 1_000_000_000), "1000000000x128 pixels"),
+            (with(|m| m.settings.height = 0), "192x0 pixels"),
+            (with(|m| m.kind = "rows".into()), "kind `rows`"),
+            (
+                with(|m| m.splits[0].shards[0].name = "../../etc/passwd".into()),
+                "not a file beside it",
+            ),
+            (with(|m| m.splits[0].shards[0].name = "..".into()), "not a file beside it"),
+            (
+                with(|m| m.splits[0].records = 3),
+                "3 records in the train split, whose shards have 2",
+            ),
+            (with(|m| m.splits[0].bytes = 3), "3 bytes in the train split"),
+            (
+                with(|m| {
+                    let mut twice = m.splits[0].clone();
+                    twice.name = "test".into();
+                    m.splits.push(twice);
+                }),
+                "twice",
+            ),
+        ] {
+            assert!(message.contains(wanted) && message.contains(MANIFEST), "{message}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@
 //! [`prepare`] does all of it in this process. An engine such as Spark takes the same steps apart: a [`Job`]
 //! begins and finishes, and in between others [`work`] on its slices, in any place, order and number of attempts.
 
-mod catalogue;
 mod convert;
 mod error;
 mod job;
@@ -25,13 +24,15 @@ mod run;
 mod shard;
 mod slice;
 
-pub(crate) use catalogue::hex;
+pub use crate::rejects::RejectLimit;
 pub use error::{Difference, PrepareError};
 pub use job::{Begun, Job};
-pub use options::{Options, RejectLimit, SplitShare};
+pub use options::{Options, SplitShare};
 pub use paceline_photo::{Encoding, Fit};
 pub use progress::{Event, Progress, SplitSummary, Summary, Warning};
 pub use slice::{Origin, Slice, Worked, WorkedShard, work};
+
+pub(crate) use journal::plan_key;
 
 use std::sync::atomic::AtomicBool;
 

@@ -21,7 +21,7 @@ mod rejects;
 mod tail;
 
 pub use deal::{Dealt, deal};
-pub use formats::{Format, Parser, Refusal, Refused, detect};
+pub use formats::{Format, Parser, Refusal, Refused, detect, format_of};
 pub use hashing::{Hashing, Integers};
 pub use input::{Input, expand};
 pub use lines::{Block, Lines, Next, Position};

@@ -8,8 +8,9 @@ use std::{fmt, path::Path, str::FromStr, sync::Arc};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
 use paceline_photo::{Decoder, Fit, Pixels};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use crate::{DataError, sources};
+use crate::{DataError, fingerprint::sampled, rejects::Reject, sources};
 
 /// Examples by number.
 pub trait Source: Send + Sync + fmt::Debug {
@@ -62,6 +63,48 @@ pub trait Source: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// Inputs of this set that cannot even be tried, such as photos in no class folder.
+    fn rejects(&self) -> &[Reject] {
+        &[]
+    }
+
+    /// Whether examples are files from outside, of which a bad one is left out and listed rather than an error.
+    fn may_reject(&self) -> bool {
+        false
+    }
+
+    /// The reject that example `index` becomes by an error of [`Source::read`]; nothing where the example is not to blame.
+    fn fault(&self, _index: u64, _error: &DataError) -> Option<Reject> {
+        None
+    }
+
+    /// Leaves out example `index` after an error of [`Source::read`], where this source keeps a list of those.
+    ///
+    /// # Errors
+    /// The error itself, where the example may not be left out, or the list has become too long.
+    fn leave_out(&self, _index: u64, error: DataError) -> Result<(), DataError> {
+        Err(error)
+    }
+
+    /// Adds what tells this set from others to `sum`, without reading all of it: see [`crate::fingerprint`].
+    ///
+    /// # Errors
+    /// Files that cannot be read at all; an example that cannot is a mark like any other.
+    fn identify(&self, sum: &mut Sha256) -> Result<(), DataError> {
+        let (mut scratch, mut pixels) =
+            (Scratch::default(), vec![0; image_shape(self.schema()).len()]);
+        for index in sampled(self.len()) {
+            match self.read(index, &mut scratch, &mut pixels) {
+                Ok(label) => {
+                    sum.update(label.to_le_bytes());
+                    sum.update(&pixels);
+                }
+                Err(_) => sum.update(b"unreadable"),
+            }
+        }
+        Ok(())
+    }
+
     /// Appends examples to a batch of pixels, in the order of `indices`.
     ///
     /// # Errors
@@ -93,6 +136,8 @@ pub trait Source: Send + Sync + fmt::Debug {
 /// Memory a thread reuses from example to example; grows to the largest file seen.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// Name of a file.
+    pub(crate) key: String,
     /// A file or record as stored.
     pub(crate) bytes: Vec<u8>,
     /// Decodes photos.

@@ -10,7 +10,7 @@ pub mod records;
 use std::{fmt, path::Path, sync::Arc};
 
 use crate::{
-    DataError,
+    DataError, rows,
     source::{OpenOptions, Source, Split},
     store,
 };
@@ -25,6 +25,8 @@ pub struct Entry {
     pub about: &'static str,
     /// What makes a path one of these; for the message when nothing fits.
     pub looks_for: &'static str,
+    /// What a folder of these holds, in messages.
+    pub holds: &'static str,
     /// Whether a path is one of these; opens no file for longer than a glance.
     pub recognises: fn(&Path) -> bool,
     opens: Opens,
@@ -63,8 +65,15 @@ pub fn detect(path: &Path) -> Result<&'static Entry, DataError> {
         // A store that does not answer, or lets nobody in, is said to be that, once.
         store::open(path)?.size(crate::manifest::MANIFEST)?;
     }
+    let rows = |format: &str| DataError::Rows { path: path.to_owned(), format: format.to_owned() };
+    if is_prepared_rows(path) {
+        return Err(rows("prepared"));
+    }
     if let Some(entry) = ALL.iter().find(|entry| (entry.recognises)(path)) {
         return Ok(entry);
+    }
+    if let Some(format) = rows::format_of(path) {
+        return Err(rows(format.name));
     }
     if store::is_remote(path) {
         store::open(path)?.list("")?; // says what is missing
@@ -73,6 +82,17 @@ pub fn detect(path: &Path) -> Result<&'static Entry, DataError> {
     }
     let looked_for: Vec<&str> = ALL.iter().map(|entry| entry.looks_for).collect();
     Err(DataError::Unrecognised { path: path.to_owned(), looked_for: looked_for.join("; ") })
+}
+
+/// Whether a folder holds records of rows, which only look like records of images.
+fn is_prepared_rows(path: &Path) -> bool {
+    let there = |name: &str| match store::is_remote(path) {
+        true => {
+            store::open(path).is_ok_and(|store| store.size(name).is_ok_and(|size| size.is_some()))
+        }
+        false => path.join(name).is_file(),
+    };
+    there(rows::prepare::DESCRIPTION) && !there(crate::manifest::MANIFEST)
 }
 
 #[cfg(test)]
@@ -92,6 +112,20 @@ mod tests {
         let mut names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
         names.sort_unstable();
         assert_eq!(files, names);
+    }
+
+    #[test]
+    fn a_click_log_is_called_one_and_not_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("clicks.tsv");
+        let clicks = crate::synth::ClicksOptions { rows: 20, seed: 1, vw: None, threads: 1 };
+        crate::synth::write_clicks(&log, &clicks, &|_| ()).unwrap();
+        let message = detect(&log).unwrap_err().to_string();
+        assert!(message.contains("rows of sparse features (clicks)"), "{message}");
+        std::fs::write(folder.path().join("rows.json"), "{}").unwrap();
+        std::fs::write(folder.path().join("train-00000-of-00001.tfrecord"), "").unwrap();
+        let message = detect(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("rows of sparse features (prepared)"), "{message}");
     }
 
     #[test]

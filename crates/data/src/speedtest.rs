@@ -36,8 +36,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Loader, LoaderOptions, OpenOptions, Source,
+    lenient::{Instead, Lenient, log_of},
     loader::Cached,
     order::{LastBatch, Shuffle},
+    rejects::{Reject, RejectLimit, RejectLog},
     source::image_shape,
     store,
 };
@@ -75,7 +77,7 @@ pub struct Target {
 }
 
 /// What to measure. Equal settings continue a test, others need a folder of their own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// What is read; the first is what others are compared with.
     pub targets: Vec<Target>,
@@ -95,6 +97,9 @@ pub struct Settings {
     pub threads: usize,
     /// Width and height images are resized to; the stored or usual size without.
     pub size: Option<(u32, u32)>,
+    /// How many photos of the set may be rejected; no limit without. A test may continue with another limit.
+    #[serde(skip)]
+    pub max_rejects: Option<RejectLimit>,
 }
 
 impl Settings {
@@ -196,6 +201,10 @@ pub struct Outcome {
     pub complete: bool,
     /// How the page cache was dropped, if it was.
     pub cold: Option<ColdMethod>,
+    /// Photos that this call tried to read, and those that could not even be tried.
+    pub photos: u64,
+    /// Of these, the ones that were left out, and why.
+    pub rejects: Vec<Reject>,
 }
 
 /// How far a test is.
@@ -261,7 +270,13 @@ pub fn run(
         });
     }
     let complete = samples.len() == runs.len();
-    Ok(Outcome { sources: bench.opened, samples, resumed, complete, cold })
+    let rejects = bench.logs.iter().flat_map(|log| log.list()).collect();
+    let tried = |source: &Arc<dyn Source>| {
+        source.len().min(settings.most_images()) + source.rejects().len() as u64
+    };
+    let photos = bench.sources.iter().filter(|source| source.may_reject()).map(tried).sum();
+    let sources = bench.opened;
+    Ok(Outcome { sources, samples, resumed, complete, cold, photos, rejects })
 }
 
 /// Time left: images still to read at the speed each source has shown so far.
@@ -289,6 +304,8 @@ struct Bench<'a> {
     options: OpenOptions,
     sources: Vec<Arc<dyn Source>>,
     opened: Vec<Opened>,
+    /// What was left out of each source.
+    logs: Vec<Arc<RejectLog>>,
     /// Decoded examples of each setting that will be measured again.
     caches: BTreeMap<(Kind, u64, u64), Arc<Cached>>,
 }
@@ -324,10 +341,13 @@ impl<'a> Bench<'a> {
                 open_seconds,
                 remarks,
             };
-            opened.insert(place, (source, about));
+            let log = log_of(&[&*source], settings.max_rejects)?;
+            let source = Lenient::around(source, &log, Instead::Nothing);
+            opened.insert(place, (source, (about, log)));
         }
-        let (sources, opened) = opened.into_values().unzip();
-        Ok(Self { settings, options, sources, opened, caches: BTreeMap::new() })
+        let (sources, rest): (_, Vec<_>) = opened.into_values().unzip();
+        let (opened, logs) = rest.into_iter().unzip();
+        Ok(Self { settings, options, sources, opened, logs, caches: BTreeMap::new() })
     }
 
     /// The paths of this machine.
@@ -338,9 +358,11 @@ impl<'a> Bench<'a> {
 
     /// Opens what lies in a store once more: what was read of it is then forgotten here.
     fn open_distant_anew(&mut self) -> Result<(), SpeedTestError> {
-        for (target, source) in self.settings.targets.iter().zip(&mut self.sources) {
+        let targets = self.settings.targets.iter().zip(&mut self.sources).zip(&self.logs);
+        for ((target, source), log) in targets {
             if store::is_remote(&target.path) {
-                *source = open_as(target, &self.options)?;
+                let opened = open_as(target, &self.options)?;
+                *source = Lenient::around(opened, log, Instead::Nothing);
             }
         }
         Ok(())

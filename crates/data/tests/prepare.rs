@@ -10,7 +10,9 @@ use std::{
 };
 
 use paceline_data::{
+    OpenOptions, Split,
     manifest::{Manifest, REJECTS},
+    open_split,
     prepare::{Encoding, Event, Fit, Options, PrepareError, RejectLimit, prepare},
     store::LocalStore,
 };
@@ -255,10 +257,30 @@ fn foreign_shards_are_never_touched() {
     std::fs::write(dst.join("train-00000-of-00002.tfrecord"), b"precious").unwrap();
     for fresh in [false, true] {
         let error = run(&src, &dst, &Options { fresh, ..options() }).unwrap_err();
-        assert!(matches!(error, PrepareError::Foreign { .. }), "{error}");
+        assert!(matches!(error, PrepareError::Occupied { .. }), "{error}");
     }
     assert_eq!(std::fs::read(dst.join("train-00000-of-00002.tfrecord")).unwrap(), b"precious");
     assert_eq!(snapshot(&dst).len(), 1);
+}
+
+#[test]
+fn folders_named_train_and_test_stay_splits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    photos(&src.join("train"), 20, 0);
+    photos(&src.join("test"), 10, 0);
+    let summary = run(&src, &dst, &Options { splits: Vec::new(), ..options() }).unwrap();
+    let small = OpenOptions { size: Some((8, 8)), ..OpenOptions::default() };
+    for split in [Split::Train, Split::Test] {
+        let (photos, records) =
+            (open_split(&src, split, &small).unwrap(), open_split(&dst, split, &small).unwrap());
+        assert_eq!(photos.len(), records.len(), "{split}");
+        assert_eq!(photos.schema(), records.schema(), "{split}");
+        let made = summary.splits.iter().find(|made| made.name == split.name()).unwrap();
+        assert_eq!(made.records, photos.len());
+    }
+    assert!(!summary.classes.iter().any(|class| class == "train"), "{:?}", summary.classes);
+    assert_complete(&src, &dst);
 }
 
 #[test]
@@ -326,7 +348,7 @@ fn no_usable_photo_at_all_is_an_error_with_reasons() {
 #[test]
 fn progress_counts_to_the_end_and_doubts_are_voiced() {
     let dir = tempfile::tempdir().unwrap();
-    let (src, dst) = (dir.path().join("src/train"), dir.path().join("dst"));
+    let (src, dst) = (dir.path().join("src/summer"), dir.path().join("dst"));
     photos(&src, 30, 10);
     let (mut last, mut warnings) = (None, Vec::new());
     let stores = (LocalStore::new(dir.path().join("src")), LocalStore::new(&dst));
@@ -338,9 +360,9 @@ fn progress_counts_to_the_end_and_doubts_are_voiced() {
     .unwrap();
     let last = last.unwrap();
     assert_eq!((last.photos, last.total, last.rejects), (30, 30, 3));
-    assert_eq!((last.shards, last.total_shards), (6, 6));
+    assert_eq!((last.shards, last.total_shards), (8, 8));
     assert!(last.bytes_in > 0 && last.bytes_out > 0);
-    assert!(warnings[0].contains("outer folders: train"), "{warnings:?}");
+    assert!(warnings[0].contains("outer folders: summer"), "{warnings:?}");
 }
 
 /// Broken, truncated and odd JPEGs: a record or a reject each, the same on every run.

@@ -17,7 +17,7 @@ fn main() {
     let (examples, threads, rounds) = (number(1, 100), number(2, 2), number(3, 7));
     let (side, channels, classes) = match name {
         "softmax" | "lenet" => (28, 1, 10),
-        "mobilenet_v2" => (224, 3, 5),
+        "mobilenet-v2" => (224, 3, 5),
         _ => (224, 3, 1000),
     };
     let image = ImageShape { height: side, width: side, channels };

@@ -15,7 +15,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     profile::{Pass, Profile},
     random,
-    registry::Entry,
+    registry::{Defaults, Entry},
     shapes::LayerShape,
     threads::{Pool, SendPtr},
 };
@@ -26,6 +26,8 @@ use std::ops::Range;
 pub const ENTRY: Entry = Entry {
     name: "lenet",
     about: "LeNet-5 with relu and average pooling, grey 28x28 images",
+    settings: &["freeze"],
+    defaults: Defaults { optimizer: "adam", rate: 0.003 },
     build,
 };
 

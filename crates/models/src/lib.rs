@@ -11,6 +11,7 @@ pub mod layout;
 pub mod lenet;
 pub mod mobilenet_v2;
 pub mod model;
+pub mod names;
 pub mod optimizer;
 pub mod pretrained;
 pub mod profile;

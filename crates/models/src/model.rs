@@ -2,6 +2,7 @@
 
 use crate::{
     layout::Layout,
+    names::UnknownName,
     profile::Profile,
     shapes::LayerShape,
     split::{Split, Together},
@@ -68,6 +69,11 @@ pub trait Model: Send {
     /// while it calls `ready`: the callee may use them for the update.
     fn pool(&self) -> Option<&Pool> {
         None
+    }
+
+    /// Bytes of activations that training on a batch of so many examples takes; 0 where it is little.
+    fn batch_bytes(&self, _examples: usize) -> usize {
+        0
     }
 
     /// Layer times, for models that collect them.
@@ -147,7 +153,8 @@ pub struct ModelOptions {
     pub dropout: Option<f32>,
     /// Local response normalisation in AlexNet.
     pub lrn: bool,
-    /// Only the last layer will be trained: gradients of the others are zero and cost nothing.
+    /// Only the last layer will be trained: gradients of the others are zero and cost nothing, and they run as in
+    /// inference.
     pub head_only: bool,
     /// Pixels are shifted and scaled as weights trained on ImageNet expect them (see
     /// [`crate::pretrained`]); otherwise they lie between 0 and 1.
@@ -197,17 +204,13 @@ pub enum ModelError {
     #[error(transparent)]
     Isa(#[from] crate::kernels::IsaError),
     /// No model of that name.
-    #[error(
-        "unknown model `{asked}`{}; known: {known}",
-        .nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
-    )]
-    Unknown {
-        /// What was asked for.
-        asked: String,
-        /// All names.
-        known: String,
-        /// The name that looks most like it.
-        nearest: Option<&'static str>,
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// The model learns from streams of rows, and was asked for where batches of examples are.
+    #[error("model `{model}` learns from rows of sparse features, not from batches of examples")]
+    Sparse {
+        /// The model's name.
+        model: &'static str,
     },
     /// Another worker could not be reached in the middle of a step; see [`crate::split`].
     #[error("another worker could not be reached in the middle of a step")]
@@ -227,6 +230,20 @@ pub enum ModelError {
         /// What it may be.
         wanted: &'static str,
     },
+}
+
+impl ModelError {
+    /// Whether the caller asked for something that does not exist or does not fit, rather than something going wrong.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Unknown(_)
+            | Self::Sparse { .. }
+            | Self::Option { .. }
+            | Self::Mismatch { .. } => true,
+            Self::Label { .. } | Self::Isa(_) | Self::Interrupted | Self::NoSplit => false,
+        }
+    }
 }
 
 /// Builds a model for the examples a schema describes.

@@ -10,6 +10,8 @@ mod timm;
 
 use crate::{
     layout::{Entry, Layout},
+    mobilenet_v2,
+    names::spelling,
     optimizer::Mask,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -20,7 +22,8 @@ use std::{
 };
 
 /// Models whose weights can be exchanged, and the prefix of their heads.
-const HEADS: &[(&str, &str)] = &[("alexnet", "classifier.6."), ("mobilenet_v2", "classifier.1.")];
+const HEADS: &[(&str, &str)] =
+    &[("alexnet", "classifier.6."), (mobilenet_v2::NAME, "classifier.1.")];
 
 /// PyTorch counts batches in a batch norm and never uses the count.
 const IGNORED: &str = ".num_batches_tracked";
@@ -149,7 +152,8 @@ impl Convention {
 
 /// The prefix of a model's head.
 fn head(model: &str) -> Result<&'static str, PretrainedError> {
-    HEADS.iter().find(|(name, _)| *name == model).map(|(_, head)| *head).ok_or_else(|| {
+    let spelled = spelling(model);
+    HEADS.iter().find(|(name, _)| *name == spelled).map(|(_, head)| *head).ok_or_else(|| {
         let known = HEADS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         PretrainedError::Model { model: model.to_owned(), known }
     })
@@ -211,7 +215,8 @@ pub fn load_bytes(
         .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
     let found: BTreeSet<&str> =
         file.names().into_iter().filter(|name| !name.ends_with(IGNORED)).collect();
-    let convention = if model == "mobilenet_v2" && found.contains("conv_stem.weight") {
+    let convention = if spelling(model) == mobilenet_v2::NAME && found.contains("conv_stem.weight")
+    {
         Convention::Timm
     } else {
         Convention::Torchvision

@@ -1,6 +1,10 @@
 //! The models users can name.
 
-use crate::model::{Build, ModelError};
+use crate::{
+    model::{Build, ModelError},
+    names::{UnknownName, spelling},
+    sparse_logistic,
+};
 
 /// One model of the registry.
 #[derive(Debug, Clone, Copy)]
@@ -9,8 +13,36 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for lists.
     pub about: &'static str,
+    /// Flags of `paceline train` that change this model and not every model, without dashes.
+    pub settings: &'static [&'static str],
+    /// What it trains well with.
+    pub defaults: Defaults,
     /// Builds it for a data source.
     pub build: Build,
+}
+
+/// What a model trains well with where nothing else is asked for. Tuned on small grids; `docs/defaults.md` has the figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Defaults {
+    /// Optimiser's name.
+    pub optimizer: &'static str,
+    /// Learning rate, for that optimiser.
+    pub rate: f32,
+}
+
+impl Defaults {
+    /// Optimiser and learning rate where a user gave one, both or neither; no rate means the optimiser's own.
+    ///
+    /// The two go together, so a rate alone does not change the optimiser that rates are usually quoted for: plain sgd.
+    #[must_use]
+    pub fn complete(&self, optimizer: Option<&str>, rate: Option<f32>) -> (String, Option<f32>) {
+        match (optimizer, rate) {
+            (None, None) => (self.optimizer.to_owned(), Some(self.rate)),
+            (None, rate) => ("sgd".to_owned(), rate),
+            (Some(name), None) if name == self.optimizer => (name.to_owned(), Some(self.rate)),
+            (Some(name), rate) => (name.to_owned(), rate),
+        }
+    }
 }
 
 /// Every model, simplest first.
@@ -21,47 +53,73 @@ pub const ALL: &[&Entry] = &[
     &crate::mobilenet_v2::ENTRY,
 ];
 
-/// The model of that name.
+/// A model by its name: one that learns from batches of examples, or the one that learns from streams of rows.
+#[derive(Debug, Clone, Copy)]
+pub enum Named {
+    /// A model of [`ALL`].
+    Dense(&'static Entry),
+    /// [`sparse_logistic`], whose weights are too many for flat buffers.
+    Sparse,
+}
+
+impl Named {
+    /// What users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dense(entry) => entry.name,
+            Self::Sparse => sparse_logistic::NAME,
+        }
+    }
+}
+
+/// Every name that users may type, in the order of lists.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|entry| entry.name).chain([sparse_logistic::NAME])
+}
+
+/// The model of that name, of either kind.
 ///
 /// # Errors
 /// [`ModelError::Unknown`], with the nearest name if one is near.
-pub fn find(name: &str) -> Result<&'static Entry, ModelError> {
-    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| ModelError::Unknown {
-        asked: name.to_owned(),
-        known: ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
-        nearest: nearest(name),
-    })
-}
-
-/// The name with the fewest edits, if these are few enough to be a slip.
-fn nearest(asked: &str) -> Option<&'static str> {
-    let asked = asked.to_lowercase().replace('-', "_");
-    ALL.iter()
-        .map(|entry| (distance(&asked, entry.name), entry.name))
-        .min()
-        .filter(|(edits, name)| *edits <= 1 + name.len() / 4)
-        .map(|(_, name)| name)
-}
-
-/// Insertions, deletions and replacements that turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
+pub fn named(name: &str) -> Result<Named, ModelError> {
+    let wanted = spelling(name);
+    if wanted == sparse_logistic::NAME {
+        return Ok(Named::Sparse);
     }
-    row[b.len()]
+    let dense = ALL.iter().copied().find(|entry| entry.name == wanted);
+    dense.map(Named::Dense).ok_or_else(|| UnknownName::new("model", name, names()).into())
+}
+
+/// The model of that name that learns from batches of examples.
+///
+/// # Errors
+/// As [`named`]; [`ModelError::Sparse`] for the one that learns from streams.
+pub fn find(name: &str) -> Result<&'static Entry, ModelError> {
+    match named(name)? {
+        Named::Dense(entry) => Ok(entry),
+        Named::Sparse => Err(ModelError::Sparse { model: sparse_logistic::NAME }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn defaults_are_a_pair_and_what_is_given_stays() {
+        let own = Defaults { optimizer: "adam", rate: 0.003 };
+        let name = |name: &str| name.to_owned();
+        assert_eq!(own.complete(None, None), (name("adam"), Some(0.003)));
+        assert_eq!(own.complete(Some("adam"), None), (name("adam"), Some(0.003)));
+        assert_eq!(own.complete(Some("sgd"), None), (name("sgd"), None));
+        assert_eq!(own.complete(None, Some(0.5)), (name("sgd"), Some(0.5)));
+        assert_eq!(own.complete(Some("momentum"), Some(0.1)), (name("momentum"), Some(0.1)));
+        for entry in ALL {
+            let optimizer = crate::optimizer::find(entry.defaults.optimizer).unwrap();
+            assert!(entry.defaults.rate > 0.0 && entry.defaults.rate < 1.0, "{}", optimizer.name);
+        }
+    }
 
     #[test]
     fn a_slip_gets_a_suggestion_and_nonsense_does_not() {
@@ -70,5 +128,22 @@ mod tests {
         assert!(slip.contains("did you mean `lenet`"), "{slip}");
         let nonsense = find("gpt").unwrap_err().to_string();
         assert!(!nonsense.contains("mean") && nonsense.contains("softmax"), "{nonsense}");
+    }
+
+    #[test]
+    fn names_have_hyphens_and_the_old_spelling_is_understood() {
+        assert!(names().all(|name| !name.contains('_')));
+        assert_eq!(find("mobilenet_v2").unwrap().name, "mobilenet-v2");
+        assert_eq!(named("sparse_logistic").unwrap().name(), "sparse-logistic");
+        let slip = find("MobileNetV2").unwrap_err().to_string();
+        assert!(slip.contains("did you mean `mobilenet-v2`"), "{slip}");
+    }
+
+    #[test]
+    fn the_sparse_model_is_among_the_known_ones() {
+        let unknown = named("logistic").unwrap_err().to_string();
+        assert!(unknown.contains("sparse-logistic"), "{unknown}");
+        let elsewhere = find("sparse-logistic").unwrap_err().to_string();
+        assert!(elsewhere.contains("rows of sparse features"), "{elsewhere}");
     }
 }

@@ -81,7 +81,7 @@ pub struct Schedule {
 pub enum ScheduleError {
     /// The text names no schedule.
     #[error(
-        "no schedule is named `{name}` in `{text}`; there are constant, step:EPOCHS:FACTOR, cosine, and warmup:EPOCHS+… before any of them"
+        "unknown schedule `{name}` in `{text}`; known: constant, step:EPOCHS:FACTOR, cosine, and warmup:EPOCHS+… before any of them"
     )]
     Unknown {
         /// The part that is not understood.
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, part) in [
-            ("", "no schedule is named ``"),
+            ("", "unknown schedule ``"),
             ("cosin", "`cosin`"),
             ("step:30", "takes"),
             ("step:0:0.1", "`0`"),

@@ -14,7 +14,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     profile::{Pass, Profile},
     random,
-    registry::Entry,
+    registry::{Defaults, Entry},
     shapes::LayerShape,
     threads::{Pool, SendPtr},
 };
@@ -24,6 +24,8 @@ use paceline_batch::{Batch, Schema};
 pub const ENTRY: Entry = Entry {
     name: "softmax",
     about: "softmax (logistic) regression on pixels, any image size",
+    settings: &[],
+    defaults: Defaults { optimizer: "adam", rate: 0.005 },
     build,
 };
 

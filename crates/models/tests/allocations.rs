@@ -46,7 +46,7 @@ fn a_step_allocates_nothing_after_the_first() {
     for entry in registry::ALL.iter().filter(|entry| entry.name != "sparse_logistic") {
         let (side, channels) = match entry.name {
             "alexnet" => (64, 3),
-            "mobilenet_v2" => (32, 3),
+            "mobilenet-v2" => (32, 3),
             _ => (28, 1),
         };
         let schema = Schema {

@@ -1,12 +1,18 @@
 //! Samples all probes at a steady pace on a thread of its own.
 
+use crate::counter::word;
+use crate::kernel_file::KernelFile;
 use crate::probe::{Detail, Roots, Target, columns, open_all};
+use crate::probes::process::STOPPED;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Shortest useful interval: below, the kernel's own clock tick is coarser than the reading.
 pub const SHORTEST: Duration = Duration::from_millis(50);
+
+/// Readings that come less late than this are late for other reasons than a stop.
+const LATE: Duration = Duration::from_millis(100);
 
 /// All values at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,8 +63,11 @@ impl Sampler {
         }
         let mut probes = open_all(roots, target);
         let width = columns().count();
-        let (stop, stopped) = channel();
-        let mut take = move |since_last: Duration, since_start: Duration| {
+        let stops = columns().position(|column| column.name == STOPPED);
+        let stops = stops.filter(|_| target == Target::own());
+        let (stop, told) = channel();
+        let own_times = roots.proc.join("thread-self/schedstat");
+        let mut take = move |since_last: Duration, since_start: Duration, stopped: Duration| {
             let mut reading = Reading {
                 time: SystemTime::now()
                     .duration_since(UNIX_EPOCH)
@@ -74,20 +83,33 @@ impl Sampler {
                 probe.sample(since_last, own, &mut reading.detail);
                 rest = others;
             }
+            if let Some(at) = stops.filter(|_| !since_last.is_zero()) {
+                let share = stopped.as_secs_f64() / since_last.as_secs_f64();
+                reading.values[at] = Some(100.0 * share.min(1.0));
+            }
             reading
         };
         let work = move || {
             let start = Instant::now();
             let mut last = start;
-            take(Duration::ZERO, Duration::ZERO); // remembers the counters
+            take(Duration::ZERO, Duration::ZERO, Duration::ZERO); // remembers the counters
+            let mut waiting = Waiting::new(own_times);
+            let mut stopped = Duration::ZERO;
             let mut due = start + interval;
             loop {
-                let wait = due.saturating_duration_since(Instant::now());
-                let ended = !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+                let asleep = Instant::now();
+                let wait = due.saturating_duration_since(asleep);
+                waiting.since_last();
+                let ended = !matches!(told.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
                 let now = Instant::now();
+                // This thread sleeps nearly all of the time: where it wakes late and had not to wait for a core, the process
+                // was stopped as a whole.
+                let late = now.saturating_duration_since(due.max(asleep));
+                let late = late.saturating_sub(waiting.since_last());
+                stopped += if late >= LATE { late } else { Duration::ZERO };
                 // Counters move in clock ticks: a last sliver of an interval would show nonsense.
                 if !ended || now - last >= SHORTEST {
-                    each(take(now - last, now - start));
+                    each(take(now - last, now - start, std::mem::take(&mut stopped)));
                     last = now;
                 }
                 if ended {
@@ -124,6 +146,26 @@ impl Drop for Sampler {
     }
 }
 
+/// How long the calling thread has waited for a core.
+struct Waiting {
+    times: KernelFile,
+    text: String,
+    waited: u64,
+}
+
+impl Waiting {
+    fn new(path: std::path::PathBuf) -> Self {
+        Self { times: KernelFile::new(path), text: String::new(), waited: 0 }
+    }
+
+    /// Since the last call; nothing where the kernel does not count it.
+    fn since_last(&mut self) -> Duration {
+        let now = if self.times.read(&mut self.text) { word(&self.text, 1) } else { None };
+        let now = now.unwrap_or(self.waited);
+        Duration::from_nanos(now.saturating_sub(std::mem::replace(&mut self.waited, now)))
+    }
+}
+
 /// Processor time of the calling thread.
 fn own_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -131,20 +173,24 @@ fn own_time() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Mean and peak of every column over a recording.
+/// Mean and peak of every column over a recording. Readings count by the time they cover: one may cover a long stop.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
-    sums: Vec<(f64, u64, f64)>,
+    /// Weighted sum, weight and peak of each column.
+    sums: Vec<(f64, f64, f64)>,
+    last: f64,
 }
 
 impl Summary {
     /// Counts a reading in.
     pub fn add(&mut self, reading: &Reading) {
-        self.sums.resize(reading.values.len(), (0.0, 0, f64::NEG_INFINITY));
-        for ((sum, count, most), value) in self.sums.iter_mut().zip(&reading.values) {
+        self.sums.resize(reading.values.len(), (0.0, 0.0, f64::NEG_INFINITY));
+        let covers = (reading.elapsed - self.last).max(1e-9);
+        self.last = reading.elapsed;
+        for ((sum, weight, most), value) in self.sums.iter_mut().zip(&reading.values) {
             if let Some(value) = value {
-                *sum += value;
-                *count += 1;
+                *sum += covers * value;
+                *weight += covers;
                 *most = most.max(*value);
             }
         }
@@ -154,8 +200,8 @@ impl Summary {
     pub fn rows(&self) -> impl Iterator<Item = (&'static str, f64, f64)> {
         columns()
             .zip(&self.sums)
-            .filter(|(_, (_, count, _))| *count > 0)
-            .map(|(column, (sum, count, most))| (column.name, sum / *count as f64, *most))
+            .filter(|(_, (_, weight, _))| *weight > 0.0)
+            .map(|(column, (sum, weight, most))| (column.name, sum / weight, *most))
     }
 }
 
@@ -183,6 +229,22 @@ mod tests {
             summary.add(reading);
         }
         assert!(summary.rows().any(|(name, mean, _)| name == "memory_used_bytes" && mean > 0.0));
+    }
+
+    #[test]
+    fn a_reading_counts_by_the_time_it_covers() {
+        let reading = |elapsed, value| Reading {
+            time: elapsed,
+            elapsed,
+            values: vec![Some(value); columns().count()],
+            detail: Detail::new(),
+        };
+        let mut summary = Summary::default();
+        for (elapsed, value) in [(1.0, 0.0), (2.0, 0.0), (10.0, 100.0)] {
+            summary.add(&reading(elapsed, value));
+        }
+        let (_, mean, peak) = summary.rows().next().unwrap();
+        assert_eq!((mean, peak), (80.0, 100.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::training::RunView;
 use paceline_analysis::compare::{Ratio, ratio};
-use paceline_runs::{Event, Status};
+use paceline_runs::{Event, Status, figures};
 
 /// Stretches into which a run is cut; the first is warm-up and left out.
 const STRETCHES: usize = 11;
@@ -24,8 +24,8 @@ pub(crate) enum Basis {
 /// The rate of a run over that of the first one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Against {
-    /// The ratio itself.
-    pub(crate) value: f64,
+    /// The ratio of the rates as they are printed; nothing between runs of other models or data.
+    pub(crate) value: Option<f64>,
     /// Its 95 % interval and what that rests on.
     pub(crate) interval: Option<(f64, f64, Basis)>,
 }
@@ -36,12 +36,12 @@ pub(crate) fn against_first(runs: &[RunView]) -> Vec<Against> {
     runs.iter()
         .enumerate()
         .map(|(at, run)| {
-            let plain = run.summary.examples_per_second / first.summary.examples_per_second;
-            if at == 0 || setting(run) == setting(first) {
-                return Against { value: plain, interval: None };
+            let value = run.summary.speedup_over(&first.summary);
+            if at == 0 || value.is_none() || run.settings.are_repeats(&first.settings) {
+                return Against { value, interval: None };
             }
             let known = |found: Ratio, basis| Against {
-                value: found.value,
+                value,
                 interval: Some((found.interval.low, found.interval.high, basis)),
             };
             let repeats = ratio(&rates(runs, run), &rates(runs, first));
@@ -50,54 +50,30 @@ pub(crate) fn against_first(runs: &[RunView]) -> Vec<Against> {
             }
             match ratio(&stretches(run), &stretches(first)) {
                 Ok(found) => known(found, Basis::Stretches),
-                Err(_) => Against { value: plain, interval: None },
+                Err(_) => Against { value, interval: None },
             }
         })
         .collect()
 }
 
-/// What makes two runs repeats of each other: everything but the seed.
-fn setting(run: &RunView) -> (&str, &str, &str, u64, usize) {
-    let summary = &run.summary;
-    (&summary.model, &summary.strategy, &summary.data, summary.global_batch, summary.workers.len())
-}
-
 fn rates(runs: &[RunView], like: &RunView) -> Vec<f64> {
     runs.iter()
-        .filter(|run| setting(run) == setting(like) && run.summary.status == Status::Done)
+        .filter(|run| {
+            run.settings.are_repeats(&like.settings) && run.summary.status == Status::Done
+        })
         .map(|run| run.summary.examples_per_second)
         .collect()
 }
 
-/// Examples a second over each stretch of a run, as its first task saw them.
+/// Examples a second over each stretch of a run's time, all tasks together; the first stretch is warm-up.
 fn stretches(run: &RunView) -> Vec<f64> {
-    let steps: Vec<(&str, f64, f64)> = run
-        .records
-        .iter()
-        .filter_map(|record| match record.event.as_ref()? {
-            Event::Step(step) => Some((&*record.task, step.examples as f64, step.seconds)),
-            _ => None,
-        })
-        .collect();
-    let Some((task, ..)) = steps.iter().min_by_key(|(task, ..)| *task).copied() else {
-        return Vec::new();
-    };
-    let own: Vec<(f64, f64)> =
-        steps.iter().filter(|(of, ..)| *of == task).map(|(_, n, s)| (*n, *s)).collect();
-    let length = own.len() / STRETCHES;
-    if length == 0 {
+    let events = run.records.iter().filter(|record| matches!(record.event, Some(Event::Step(_))));
+    if events.count() < STRETCHES {
         return Vec::new();
     }
-    let rates: Vec<f64> = own
-        .chunks_exact(length)
-        .skip(1)
-        .map(|chunk| {
-            let (examples, seconds) =
-                chunk.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            examples / seconds
-        })
-        .filter(|rate| rate.is_finite() && *rate > 0.0)
-        .collect();
+    let rates = figures::rates(&run.records, STRETCHES);
+    let rates = rates.into_iter().skip(1).map(|(_, rate)| rate);
+    let rates: Vec<f64> = rates.filter(|rate| *rate > 0.0).collect();
     if rates.len() < FEWEST { Vec::new() } else { rates }
 }
 
@@ -122,15 +98,15 @@ pub(crate) fn caption(found: &[Against]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_analysis::verdict::Examples;
-    use paceline_runs::{Record, Step, Summary};
+    use paceline_runs::{Record, Settings, Step, Summary};
+    use serde_json::json;
 
     fn run(strategy: &str, rate: f64, jitter: f64) -> RunView {
         let records = (0..110)
             .map(|at| {
                 let wobble = 1.0 + jitter * f64::from(at % 7 - 3);
-                let step =
-                    Step { examples: 100, seconds: 100.0 / (rate * wobble), ..Step::default() };
+                let examples = (rate * wobble).round() as u64;
+                let step = Step { examples, seconds: 1.0, ..Step::default() };
                 Record {
                     time: f64::from(at),
                     task: "worker/0".to_owned(),
@@ -147,18 +123,16 @@ mod tests {
                 examples_per_second: rate,
                 ..Summary::default()
             },
-            machine: None,
-            threads: 1,
-            examples: Examples::Any,
+            settings: Settings::of(&json!({ "spec": { "strategy": strategy } }), None),
             records,
-            resources: Vec::new(),
+            ..RunView::default()
         }
     }
 
     #[test]
     fn one_run_each_is_compared_by_its_stretches() {
         let found = against_first(&[run("a", 1000.0, 0.01), run("b", 2000.0, 0.01)]);
-        assert_eq!((found[0].value, found[0].interval), (1.0, None));
+        assert_eq!((found[0].value, found[0].interval), (Some(1.0), None));
         let (low, high, basis) = found[1].interval.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.1, "{low} to {high}");
         assert_eq!(basis, Basis::Stretches);
@@ -177,7 +151,28 @@ mod tests {
         assert_eq!(found[1].interval, None, "a repeat of the first is not compared with it");
         let (low, high, basis) = found[2].interval.unwrap();
         assert_eq!(basis, Basis::Repeats);
-        assert!((found[2].value - 2.0).abs() < 1e-9 && low < 1.6 && high > 2.4, "{low} to {high}");
+        assert_eq!(found[2].value, Some(2.0), "the ratio of the printed rates");
+        assert!(low < 1.6 && high > 2.4, "{low} to {high}");
+    }
+
+    /// Runs with other threads or another optimiser were once pooled as repeats of each other.
+    #[test]
+    fn runs_that_differ_in_threads_or_optimiser_are_no_repeats() {
+        for other in [
+            json!({ "spec": { "strategy": "b", "threads": 4 } }),
+            json!({ "spec": { "strategy": "b", "optimizer": "adam" } }),
+        ] {
+            let mut runs =
+                ["a", "b", "b", "a"].map(|strategy| run(strategy, 1000.0, 0.01)).to_vec();
+            runs[1] = run("b", 2000.0, 0.01);
+            runs[2] = run("b", 4000.0, 0.01);
+            runs[2].settings = Settings::of(&other, None);
+            let found = against_first(&runs);
+            for at in [1, 2] {
+                let (.., basis) = found[at].interval.unwrap();
+                assert_eq!(basis, Basis::Stretches, "one run of each setting");
+            }
+        }
     }
 
     #[test]
@@ -185,7 +180,7 @@ mod tests {
         let mut short = run("b", 500.0, 0.0);
         short.records.truncate(4);
         let found = against_first(&[run("a", 1000.0, 0.0), short]);
-        assert_eq!((found[1].value, found[1].interval), (0.5, None));
+        assert_eq!((found[1].value, found[1].interval), (Some(0.5), None));
         assert_eq!(caption(&found), "");
     }
 }

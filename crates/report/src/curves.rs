@@ -8,7 +8,7 @@ use crate::chart::{Axis, Chart, Series, SeriesKind, Span, Stacked};
 use crate::page::Figure;
 use crate::timeline::{self, PHASES};
 use crate::training::RunView;
-use paceline_runs::Event;
+use paceline_runs::{Event, figures};
 use std::collections::BTreeMap;
 
 /// Points of a curve that is drawn as means; curves with fewer than twice as many are drawn as they are.
@@ -142,6 +142,25 @@ pub(crate) fn learning(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     .collect()
 }
 
+/// The rate of each run by time, all its tasks together.
+fn rate(runs: &[RunView], names: &[String]) -> Option<Figure> {
+    let title = "Examples per second";
+    let mut chart = Chart::new(title, Axis::new("time").unit("s"), rate_axis(runs));
+    for (index, (run, name)) in runs.iter().zip(names).enumerate() {
+        let steps =
+            run.records.iter().filter(|record| matches!(record.event, Some(Event::Step(_))));
+        let stretches = (steps.count() / 2).min(STRETCHES);
+        if stretches < 2 {
+            continue;
+        }
+        let rates = figures::rates(&run.records, stretches).into_iter();
+        let points = rates.map(|(time, rate)| (time - run.start(), rate));
+        chart = chart.with(Series::line(name, points).colour(index));
+    }
+    let words = "All tasks together, over equal stretches of time.";
+    (!chart.series.is_empty()).then(|| figure(title, &chart, words.to_owned()))
+}
+
 /// From zero, unless the runs differ so much that the slow ones would lie on the ground.
 fn rate_axis(runs: &[RunView]) -> Axis {
     let rates = || {
@@ -174,17 +193,7 @@ pub(crate) fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
         notes: Vec::new(),
     }];
     figures.extend(timeline::phases(runs, names));
-    figures.extend(curve(
-        runs,
-        names,
-        ("Examples per second", Axis::new("time").unit("s"), rate_axis(runs)),
-        |event, time| match event {
-            Event::Step(step) if step.seconds > 0.0 => {
-                Some((time, step.examples as f64 / step.seconds))
-            }
-            _ => None,
-        },
-    ));
+    figures.extend(rate(runs, names));
     figures
 }
 

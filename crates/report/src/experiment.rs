@@ -1,10 +1,10 @@
 //! The findings of an experiment as a page, as tables, as CSV.
 //!
 //! At a glance first (verdict, key figures), then one row of charts per parameter with the groups side by side, then the numbers
-//! behind them. Whoever prints it or reads it without colours loses nothing.
+//! behind them. Printed, or read without colours, it loses nothing.
 
 use paceline_analysis::experiment::{
-    Experiment, Findings, Group, GroupFindings, Parameter, ParameterFinding,
+    Experiment, Findings, Group, GroupFindings, Parameter, ParameterFinding, RatioFinding,
 };
 use paceline_analysis::words::{Evidence, grouped, number, p_equals, p_value, signed};
 use paceline_analysis::{Doubt, Estimate, Interval, WordedDoubt};
@@ -61,6 +61,10 @@ pub fn page(experiment: &Experiment, findings: &Findings, context: &Context) -> 
             .map(|(what, advice)| (format!("{}: {what}", group.name), advice))
             .collect();
         page.notes(&named);
+    }
+    for finding in findings.ratios.iter().filter(|finding| !finding.settings.is_empty()) {
+        page.section(&capitalised(&format!("{} against {}", finding.first, finding.second)));
+        page.table(&ratio_table(findings, finding));
     }
     for (index, parameter) in findings.parameters.iter().enumerate() {
         page.section(&format!("Speed by {}", parameter.name));
@@ -123,29 +127,35 @@ fn group_verdict(group: &GroupFindings, parameters: &[Parameter]) -> String {
         finding.doubts.iter().any(|worded| matches!(worded.doubt, Doubt::Product { .. }))
     };
     let mut moves = Vec::new();
+    let mut weak = Vec::new();
     let mut silent = Vec::new();
     for (finding, parameter) in
         group.parameters.iter().zip(parameters).filter(|(finding, _)| !derived(finding))
     {
         let Some(fit) = finding.line.known() else { continue };
-        if Evidence::of(fit.p) >= Evidence::Some {
-            let way = if fit.slope.value > 0.0 { "rises" } else { "falls" };
-            moves.push(format!("{way} with {} ({})", parameter.name, p_equals(fit.p)));
-        } else {
-            silent.push(parameter.name.clone());
+        let way = if fit.slope.value > 0.0 { "rises" } else { "falls" };
+        let said = format!("{way} with {} ({})", parameter.name, p_equals(fit.p));
+        // The same classes as in the table of all slopes: a headline must not say less or more than its row.
+        match Evidence::of(fit.p) {
+            Evidence::None => silent.push(parameter.name.clone()),
+            Evidence::Weak => weak.push(said),
+            Evidence::Some | Evidence::Clear | Evidence::Strong => moves.push(said),
         }
     }
-    let name = capitalised(&group.name);
-    match (moves.is_empty(), silent.is_empty()) {
-        (true, true) => format!("{name}: no parameter was varied"),
-        (true, false) => format!("{name}: no evidence that {} matters", or_list(&silent)),
-        (false, true) => format!("{name}: speed {}", moves.join(", ")),
-        (false, false) => format!(
-            "{name}: speed {}; no evidence that {} matters",
-            moves.join(", "),
-            or_list(&silent)
-        ),
+    let mut parts = Vec::new();
+    if !moves.is_empty() {
+        parts.push(format!("speed {}", moves.join(", ")));
     }
+    if !weak.is_empty() {
+        parts.push(format!("weak evidence that it {}", weak.join(", ")));
+    }
+    if !silent.is_empty() {
+        parts.push(format!("no evidence that {} matters", or_list(&silent)));
+    }
+    if parts.is_empty() {
+        parts.push("no parameter was varied".to_owned());
+    }
+    format!("{}: {}", capitalised(&group.name), parts.join("; "))
 }
 
 fn or_list(names: &[String]) -> String {
@@ -275,11 +285,9 @@ fn scatter(
         chart = chart.with(Series::band(&group.name, band).colour(colour));
         chart = chart.with(Series::line(&group.name, ends).colour(colour).unlabelled());
     }
-    let averages = finding.levels.iter().map(|level| match level.interval.known() {
-        Some(interval) => {
-            Span { x: level.value, y: level.mean, low: interval.low, high: interval.high }
-        }
-        None => Span::exact(level.value, level.mean),
+    let averages = finding.levels.iter().map(|level| {
+        let Interval { low, high } = level.repeats.whisker();
+        Span { x: level.value, y: level.repeats.centre, low, high }
     });
     chart.with(Series::averages(&group.name, averages).colour(colour).unlabelled())
 }
@@ -344,7 +352,8 @@ pub fn regression_table(findings: &Findings) -> Table {
 pub fn averages_table(findings: &Findings, parameter: usize) -> Table {
     let mut columns = vec![Column::words(capitalised(&findings.parameters[parameter].name))];
     for group in &findings.groups {
-        columns.push(Column::numbers(format!("{}, mean", group.name)).unit(&findings.unit));
+        let typical = format!("{}, geometric mean", group.name);
+        columns.push(Column::numbers(typical).unit(&findings.unit));
         columns.push(Column::numbers("95 % interval"));
         columns.push(Column::numbers("median"));
         columns.push(Column::numbers("n"));
@@ -363,17 +372,42 @@ pub fn averages_table(findings: &Findings, parameter: usize) -> Table {
         for group in &findings.groups {
             match group.parameters[parameter].levels.iter().find(|level| level.value == value) {
                 Some(level) => row.extend([
-                    number(level.mean),
-                    level
-                        .interval
-                        .known()
-                        .map_or_else(|| "–".to_owned(), |interval| range(*interval)),
-                    number(level.median),
-                    level.n.to_string(),
+                    number(level.repeats.centre),
+                    level.repeats.spread.words(),
+                    number(level.repeats.median),
+                    level.repeats.n.to_string(),
                 ]),
                 None => row.extend((0..4).map(|_| "–".to_owned())),
             }
         }
+        table.row(row);
+    }
+    table
+}
+
+/// How many times faster the first of two groups was, setting by setting.
+pub fn ratio_table(findings: &Findings, finding: &RatioFinding) -> Table {
+    let mut columns: Vec<Column> = findings
+        .parameters
+        .iter()
+        .filter(|parameter| parameter.setting)
+        .map(|parameter| Column::numbers(&parameter.name))
+        .collect();
+    columns.extend([
+        Column::numbers("ratio"),
+        Column::numbers("95 % interval"),
+        Column::numbers("n"),
+    ]);
+    let mut table = Table::new(columns).captioned(format!(
+        "Speed of {} over that of {}, geometric means of the repeats. Intervals need three repeats of both.",
+        finding.first, finding.second
+    ));
+    for setting in &finding.settings {
+        let mut row: Vec<String> = setting.values.iter().copied().map(plain).collect();
+        let interval = setting.interval.known();
+        row.push(number(setting.value));
+        row.push(interval.map_or_else(|| "–".to_owned(), |interval| range(*interval)));
+        row.push(format!("{} and {}", setting.n.0, setting.n.1));
         table.row(row);
     }
     table
@@ -431,6 +465,14 @@ pub fn markdown(findings: &Findings, context: &Context) -> String {
     let (sentence, points) = verdict(findings);
     let mut out = format!("# {}\n\n{}\n\n**{sentence}**\n\n", context.title, context.lead);
     points.iter().for_each(|point| out.push_str(&format!("- {point}\n")));
+    for finding in findings.ratios.iter().filter(|finding| !finding.settings.is_empty()) {
+        out.push_str(&format!(
+            "\n## {} against {}\n\n{}",
+            capitalised(&finding.first),
+            finding.second,
+            ratio_table(findings, finding).markdown()
+        ));
+    }
     out.push_str(&format!("\n## All slopes\n\n{}", regression_table(findings).markdown()));
     for group in &findings.groups {
         if let Some(table) = multiple_table(group) {
@@ -496,3 +538,6 @@ pub fn regression_csv(findings: &Findings) -> String {
 fn plain(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value:.0}") } else { number(value) }
 }
+
+#[cfg(test)]
+mod tests;

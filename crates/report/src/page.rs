@@ -1,8 +1,30 @@
 //! One HTML page that needs nothing but itself: no script, no network, readable on a phone and on paper.
 
 use crate::escape::Escaped;
+use crate::policy::hash_source;
 use crate::table::Table;
 use crate::theme;
+use std::sync::LazyLock;
+
+/// In every page that Paceline writes, so that a later one may replace it.
+pub const GENERATOR: &str = "<meta name=\"generator\" content=\"Paceline\">";
+
+/// The one style of every page.
+static STYLE: LazyLock<String> =
+    LazyLock::new(|| [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS].concat());
+
+/// What a browser may do with a page: apply its own style, show images that are part of it, and nothing else. A hostile name
+/// that slipped through could not run.
+#[must_use]
+pub fn policy() -> &'static str {
+    static POLICY: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "default-src 'none'; style-src {}; img-src data:; base-uri 'none'; form-action 'none'",
+            hash_source(&STYLE)
+        )
+    });
+    &POLICY
+}
 
 /// A page under construction.
 #[derive(Debug, Clone)]
@@ -191,16 +213,14 @@ impl Page {
     /// The page as one file.
     pub fn html(&self) -> String {
         let title = Escaped(&self.title);
-        // The policy allows the page its own style and nothing else: a hostile name that slipped through could not run.
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">{GENERATOR}\
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title>\
-             <style>{}{}{}</style></head>\n<body><header class=\"top\"><h1>{title}</h1><p class=\"lead\">{}</p></header>\n\
+             <style>{}</style></head>\n<body><header class=\"top\"><h1>{title}</h1><p class=\"lead\">{}</p></header>\n\
              <main>{}</main>\n<footer>{}</footer></body></html>\n",
-            theme::TOKENS_CSS,
-            theme::PAGE_CSS,
-            theme::CHART_CSS,
+            policy(),
+            *STYLE,
             Escaped(&self.lead),
             self.body,
             Escaped(&self.footer)

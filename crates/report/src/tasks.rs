@@ -95,12 +95,16 @@ pub(crate) fn machines(runs: &[RunView], names: &[String]) -> Table {
         &[
             ("host", "", |load| (!load.host.is_empty()).then(|| load.host.clone())),
             ("busy", "cores", |load| cores(load.process_cores)),
-            ("wanted and not there", "cores", |load| {
+            ("CPU wait", "cores", |load| {
                 cores(load.waiting_cores.filter(|waiting| *waiting >= 0.005))
             }),
-            ("busy, everybody", "cores", |load| cores(load.machine_cores)),
+            ("CPU busy, whole machine", "cores", |load| cores(load.machine_cores)),
             ("of", "cores", |load| (load.cores > 0).then(|| load.cores.to_string())),
+            ("taken by the hypervisor", "cores", |load| {
+                cores(load.stolen_cores.filter(|stolen| *stolen >= 0.005))
+            }),
             ("stopped by a quota", "%", |load| share(load.throttled)),
+            ("stopped from outside", "%", |load| share(load.stopped)),
             ("disk busy", "%", |load| share(load.disk_busy)),
             ("disk waited for", "%", |load| share(load.disk_pressure)),
             ("read", "MB/s", |load| rate(load.read_bytes_per_second)),
@@ -154,7 +158,6 @@ pub(crate) fn staleness(runs: &[RunView], names: &[String]) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_analysis::verdict::Examples;
     use paceline_runs::{Summary, TaskLoad, Traffic, Worker};
 
     fn run() -> RunView {
@@ -178,11 +181,7 @@ mod tests {
                 staleness,
                 ..Summary::default()
             },
-            machine: None,
-            threads: 1,
-            examples: Examples::Any,
-            records: Vec::new(),
-            resources: Vec::new(),
+            ..RunView::default()
         }
     }
 

@@ -148,7 +148,7 @@ const RESOURCES: &[(&str, &str, &str, f64)] = &[
     ("Received from the network", "network_received_bytes_per_second", "MB/s", 1e6),
     ("Sent to the network", "network_sent_bytes_per_second", "MB/s", 1e6),
     ("Loopback traffic", "loopback_bytes_per_second", "MB/s", 1e6),
-    ("Cores wanted and not there", "process_waiting_percent", "of one core, %", 1.0),
+    ("CPU wait", "process_waiting_percent", "of one core, %", 1.0),
 ];
 /// A resource below this in its chart's unit was not used to speak of.
 const UNUSED: f64 = 0.05;
@@ -206,22 +206,14 @@ pub(crate) fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_runs::{Checkpoint, Evaluation, PhaseSeconds, Record, Step, Summary, TaskLost};
+    use paceline_runs::{Checkpoint, Evaluation, PhaseSeconds, Record, Step, TaskLost};
 
     fn record(time: f64, event: Event) -> Record {
         Record { time, task: "worker/0".to_owned(), kind: String::new(), event: Some(event) }
     }
 
     fn view(records: Vec<Record>) -> RunView {
-        RunView {
-            name: "r".to_owned(),
-            summary: Summary::default(),
-            machine: None,
-            threads: 2,
-            examples: paceline_analysis::verdict::Examples::Any,
-            records,
-            resources: Vec::new(),
-        }
+        RunView { name: "r".to_owned(), threads: 2, records, ..RunView::default() }
     }
 
     #[test]

@@ -3,141 +3,15 @@
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
 use crate::curves;
-use crate::diagnosis::diagnose;
 use crate::page::{Card, Page, Tone};
 use crate::table::{Column, Table};
 use crate::tasks;
 use crate::timeline;
 use paceline_analysis::scaling::{Rates, Scaling, scaling};
-use paceline_analysis::verdict::{Examples, Limit, Verdict};
-use paceline_runs::{Event, Machine, Record, Resources, RunState, Status, Summary};
-use std::collections::{BTreeMap, BTreeSet};
+use paceline_runs::Status;
+use std::collections::BTreeSet;
 
-/// One run, read from its folder.
-#[derive(Debug, Clone)]
-pub struct RunView {
-    /// How it is called in tables and beside curves.
-    pub name: String,
-    /// How it ended, or as far as it came.
-    pub summary: Summary,
-    /// Where it ran.
-    pub machine: Option<Machine>,
-    /// Threads that all replicas of a worker had together.
-    pub threads: usize,
-    /// What it read.
-    pub examples: Examples,
-    /// What happened, on the chief's clock.
-    pub records: Vec<Record>,
-    /// What the machine did meanwhile, per task.
-    pub resources: Vec<(String, Resources)>,
-}
-
-impl RunView {
-    /// Reads a run folder; a run without a summary is shown as far as it came.
-    ///
-    /// # Errors
-    /// When the folder holds no run or its events cannot be read.
-    pub fn read(path: &std::path::Path) -> Result<Self, paceline_runs::RunsError> {
-        let folder = paceline_runs::RunFolder::open(path)?;
-        let (mut records, _) = folder.events()?;
-        let ahead = clocks(&records);
-        for record in &mut records {
-            record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
-        }
-        records.sort_by(|a, b| a.time.total_cmp(&b.time));
-        let summary = match folder.state() {
-            RunState::Ended(summary) => *summary,
-            _ => unfinished(&folder.name(), &records),
-        };
-        // Servers and evaluators write no events of their own, but their machines are recorded.
-        let tasks: BTreeSet<String> = records.iter().flat_map(named).collect();
-        let resources = tasks
-            .into_iter()
-            .filter_map(|task| {
-                let mut recording = Resources::read(&folder.resources_path(&task)).ok()?;
-                recording.set_back(ahead.get(&task).copied().unwrap_or(0.0));
-                Some((task, recording))
-            })
-            .collect();
-        let name = format!("{} {}", summary.model, summary.strategy);
-        let plan: serde_json::Value = folder.plan().unwrap_or_default();
-        let planned = |key: &str| plan.get(key).and_then(serde_json::Value::as_u64).unwrap_or(1);
-        let threads = usize::try_from(planned("threads") * planned("replicas")).unwrap_or(1);
-        let machine = folder.machine().ok();
-        let examples = examples(&plan, &summary.data);
-        Ok(Self { name, summary, machine, threads, examples, records, resources })
-    }
-
-    /// When it began, in seconds since 1970.
-    pub(crate) fn start(&self) -> f64 {
-        self.records.first().map_or(0.0, |record| record.time)
-    }
-}
-
-/// The tasks that an event tells of.
-fn named(record: &Record) -> Vec<String> {
-    match &record.event {
-        Some(Event::TaskJoined(joined)) if !joined.role.is_empty() => {
-            vec![record.task.clone(), joined.role.clone()]
-        }
-        _ => vec![record.task.clone()],
-    }
-}
-
-/// Seconds by which each task's clock was ahead of the chief's, as measured when it joined.
-fn clocks(records: &[Record]) -> BTreeMap<String, f64> {
-    let joined = records.iter().filter_map(|record| match &record.event {
-        Some(Event::TaskJoined(joined)) => Some((joined.role.clone(), joined.clock_offset?)),
-        _ => None,
-    });
-    joined.collect()
-}
-
-/// What a run reads, from its plan.
-fn examples(plan: &serde_json::Value, data: &str) -> Examples {
-    let features = plan.pointer("/schema/features");
-    let of = |key: &str| features.and_then(|features| features.get(key));
-    if of("sparse").is_some() || plan.pointer("/spec/hashing").is_some() {
-        Examples::Rows
-    } else if of("image").is_some_and(|shape| shape["channels"] == 3)
-        && !data.starts_with("generated:")
-    {
-        Examples::Images
-    } else {
-        Examples::Any
-    }
-}
-
-/// What the events alone tell.
-fn unfinished(run: &str, records: &[Record]) -> Summary {
-    let mut summary = Summary { run: run.to_owned(), ..Summary::default() };
-    for record in records {
-        match &record.event {
-            Some(Event::RunStarted(started)) => {
-                summary.model.clone_from(&started.model);
-                summary.strategy.clone_from(&started.strategy);
-                summary.seed = started.seed;
-                summary.global_batch = started.global_batch;
-            }
-            Some(Event::Step(step)) => {
-                summary.global_steps = step.step;
-                summary.examples += step.examples;
-                summary.seconds += step.seconds;
-                summary.last.train_loss = step.loss;
-            }
-            Some(Event::Evaluation(evaluation)) => {
-                summary.last.test_loss = evaluation.loss;
-                summary.last.test_accuracy = evaluation.accuracy;
-            }
-            _ => {}
-        }
-    }
-    if summary.seconds > 0.0 {
-        summary.examples_per_second = summary.examples as f64 / summary.seconds;
-    }
-    summary.verdict = "the run has not ended, or ended without a word".to_owned();
-    summary
-}
+pub use paceline_runs::RunView;
 
 /// Gives runs of the same name different ones, by what tells them apart.
 fn distinct(runs: &[RunView]) -> Vec<String> {
@@ -177,9 +51,10 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
         page.section("What the machine did");
         page.figures(&figures);
     }
-    if let Some(found) = scaling_of(runs) {
+    let growth = scaling_of(runs);
+    if !growth.is_empty() {
         page.section("What more workers bring");
-        page.table(&scaling_table(&found));
+        growth.iter().for_each(|job| page.table(&scaling_table(job)));
     }
     if runs.iter().any(|run| run.summary.workers.len() > 1) {
         page.section("Workers");
@@ -221,7 +96,7 @@ pub fn markdown(runs: &[RunView]) -> String {
     let names = distinct(runs);
     let mut text = String::new();
     for (run, name) in runs.iter().zip(&names) {
-        text.push_str(&format!("- {name}: {}\n", words(run, &diagnose(run))));
+        text.push_str(&format!("- {name}: {}\n", run.summary.verdict));
     }
     text.push('\n');
     text.push_str(&overview(runs, &names).markdown());
@@ -251,6 +126,9 @@ pub fn csv(runs: &[RunView]) -> String {
         "share_wait",
         "sent_bytes",
         "received_bytes",
+        "step_seconds",
+        "state",
+        "verdict",
     ]);
     let number = |value: f64| if value.is_finite() { value.to_string() } else { String::new() };
     for run in runs {
@@ -275,6 +153,9 @@ pub fn csv(runs: &[RunView]) -> String {
             number(summary.phases.wait),
             summary.traffic.sent_bytes.to_string(),
             summary.traffic.received_bytes.to_string(),
+            number(summary.step_seconds),
+            run.state.clone(),
+            summary.verdict.clone(),
         ]);
     }
     csv.finish()
@@ -283,16 +164,15 @@ pub fn csv(runs: &[RunView]) -> String {
 fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
     let mut points: Vec<String> = Vec::new();
     for (run, name) in runs.iter().zip(names) {
-        let verdict = diagnose(run);
-        let words = words(run, &verdict);
+        let words = &run.summary.verdict;
         if runs.len() == 1 {
-            points.push(words);
-            points.extend(verdict.evidence);
+            points.push(words.clone());
+            points.extend_from_slice(run.evidence());
         } else {
             points.push(format!("{name}: {words}"));
         }
     }
-    points.extend(scaling_of(runs).map(|scaling| scaling.words));
+    points.extend(scaling_of(runs).iter().map(Growth::words));
     let failed = runs.iter().filter(|run| run.summary.status == Status::Failed).count();
     let sentence =
         if runs.len() == 1 { "Where the time went" } else { "Where the time went, run by run" };
@@ -300,41 +180,54 @@ fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
     page.verdict(tone, sentence, &points);
 }
 
-/// The verdict from everything that is known; a run that failed, or left no events, has said its own.
-#[must_use]
-pub fn words(run: &RunView, verdict: &Verdict) -> String {
-    if run.summary.status == Status::Failed || verdict.limit == Limit::Unknown {
-        run.summary.verdict.clone()
-    } else {
-        verdict.words.clone()
+/// How one job scales with its workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Growth {
+    /// The job: model and strategy.
+    pub name: String,
+    /// The finding.
+    pub scaling: Scaling,
+}
+
+impl Growth {
+    /// The finding in a sentence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{}: {}", self.name, self.scaling.words)
     }
 }
 
-/// How the runs scale with their workers, where they differ in nothing else that matters.
+/// How jobs scale with their workers: runs that differ in nothing but workers and seed belong to one job.
 #[must_use]
-pub fn scaling_of(runs: &[RunView]) -> Option<Scaling> {
-    let first = runs.first()?;
-    let alike = runs.iter().all(|run| run.summary.model == first.summary.model);
-    let rates: Vec<Rates> = runs
-        .iter()
-        .filter(|run| run.summary.status == Status::Done)
-        .map(|run| Rates {
-            workers: run.summary.workers.len().max(1) as u64,
-            rates: vec![run.summary.examples_per_second],
+pub fn scaling_of(runs: &[RunView]) -> Vec<Growth> {
+    let mut jobs: Vec<Vec<&RunView>> = Vec::new();
+    for run in runs.iter().filter(|run| run.summary.status == Status::Done) {
+        match jobs.iter_mut().find(|job| job[0].settings.differ_in_workers(&run.settings)) {
+            Some(job) => job.push(run),
+            None => jobs.push(vec![run]),
+        }
+    }
+    let rates = |run: &&RunView| Rates {
+        workers: run.summary.workers.len().max(1) as u64,
+        rates: vec![run.summary.examples_per_second],
+    };
+    jobs.iter()
+        .filter_map(|job| {
+            let scaling = scaling(&job.iter().map(rates).collect::<Vec<_>>())?;
+            Some(Growth { name: job[0].name.clone(), scaling })
         })
-        .collect();
-    if alike { scaling(&rates) } else { None }
+        .collect()
 }
 
-fn scaling_table(found: &Scaling) -> Table {
+fn scaling_table(found: &Growth) -> Table {
     let mut table = Table::new([
         Column::numbers("workers"),
         Column::numbers("rate").unit("examples/s"),
         Column::numbers("speed-up"),
         Column::numbers("efficiency").unit("%"),
     ])
-    .captioned(&found.words);
-    for point in &found.points {
+    .captioned(found.words());
+    for point in &found.scaling.points {
         table.row([
             point.workers.to_string(),
             grouped(point.rate),
@@ -442,7 +335,7 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
         let summary = &run.summary;
         let mut row = vec![
             name.clone(),
-            format!("{:?}", summary.status).to_lowercase(),
+            run.state.clone(),
             summary.workers.len().max(1).to_string(),
             summary.global_batch.to_string(),
             summary.global_steps.to_string(),
@@ -450,7 +343,7 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
             grouped(summary.examples_per_second),
         ];
         if several {
-            row.push(format!("{} x", decimal(against.value, 2)));
+            row.push(against.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2} x")));
             row.push(match against.interval {
                 Some((low, high, _)) => format!("{low:.2} to {high:.2}"),
                 None => "–".to_owned(),

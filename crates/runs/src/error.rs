@@ -1,6 +1,10 @@
 //! Why a run's files could not be written or read.
 
-use std::{io, path::PathBuf};
+use crate::Owner;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Why a run's files could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -64,4 +68,59 @@ pub enum RunsError {
         /// What is wrong with it.
         source: prost::DecodeError,
     },
+    /// Another process writes to the run folder.
+    #[error("run `{}` is in use by {}", .path.display(), named(.owner))]
+    Owned {
+        /// The folder.
+        path: PathBuf,
+        /// The process that has it.
+        owner: Owner,
+    },
+    /// Another process writes this task's log.
+    #[error("`{}` is being written by another process", .path.display())]
+    LogHeld {
+        /// The log.
+        path: PathBuf,
+    },
+    /// The run folder is gone.
+    #[error("the run folder `{}` was removed while the run was writing to it", .path.display())]
+    Removed {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// The weights that a run ended with are not where they belong.
+    #[error(
+        "the final weights (step {step}) could not be written to `{}`: {reason}; {}",
+        .path.display(),
+        fate(.rescued.as_deref(), .tried)
+    )]
+    FinalWeights {
+        /// Updates they went through.
+        step: u64,
+        /// Where they belong.
+        path: PathBuf,
+        /// Why they are not there.
+        reason: String,
+        /// Where they are instead.
+        rescued: Option<PathBuf>,
+        /// Where else that was tried, and why not there.
+        tried: Vec<(PathBuf, String)>,
+    },
+}
+
+fn named(owner: &Owner) -> String {
+    match owner {
+        Owner { pid: 0, .. } => "another process".to_owned(),
+        Owner { pid, host, .. } => format!("process {pid} on {host}"),
+    }
+}
+
+fn fate(rescued: Option<&Path>, tried: &[(PathBuf, String)]) -> String {
+    let failed: Vec<String> =
+        tried.iter().map(|(place, why)| format!("not in `{}`: {why}", place.display())).collect();
+    match rescued {
+        Some(place) if failed.is_empty() => format!("they are in `{}` instead", place.display()),
+        Some(place) => format!("they are in `{}` instead ({})", place.display(), failed.join("; ")),
+        None => format!("they are lost ({})", failed.join("; ")),
+    }
 }

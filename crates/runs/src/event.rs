@@ -105,6 +105,14 @@ impl PhaseSeconds {
     pub fn total(&self) -> f64 {
         self.input + self.compute + self.exchange + self.wait
     }
+
+    /// Adds those of further steps.
+    pub fn add(&mut self, more: &PhaseSeconds) {
+        self.input += more.input;
+        self.compute += more.compute;
+        self.exchange += more.exchange;
+        self.wait += more.wait;
+    }
 }
 
 /// One or several steps in a row.
@@ -159,6 +167,9 @@ pub struct Evaluation {
     /// Loss over that of always predicting the mean, for such models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalised_entropy: Option<f64>,
+    /// The task that scored, where it is another than the one that writes this log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scored_by: Option<String>,
 }
 
 /// A reading of the machine's resources since the last one.

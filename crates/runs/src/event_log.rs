@@ -1,6 +1,6 @@
 //! `events-<task>.jsonl`: one event a line, in a versioned envelope.
 
-use crate::{RunsError, event::ENVELOPE_VERSION, event::Event};
+use crate::{RunsError, event::ENVELOPE_VERSION, event::Event, ownership};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File, OpenOptions},
@@ -43,12 +43,16 @@ pub struct EventLog {
 
 impl EventLog {
     /// Opens the log for appending: a resumed run continues the file it had.
+    ///
+    /// # Errors
+    /// [`RunsError::LogHeld`] where another process is writing it.
     pub fn append(path: &Path, task: &str) -> Result<Self, RunsError> {
         let create = |source| RunsError::Create { path: path.to_path_buf(), source };
         let mut file =
             OpenOptions::new().create(true).append(true).read(true).open(path).map_err(create)?;
-        // Some network file systems have no locks; then a run in progress merely looks unfinished.
-        let _ = file.try_lock();
+        if !ownership::lock(&file) {
+            return Err(RunsError::LogHeld { path: path.to_path_buf() });
+        }
         let unfinished = ends_mid_line(&file).map_err(create)?;
         if unfinished {
             // The process before this one died while writing: its half line must not eat ours.
@@ -182,6 +186,16 @@ mod tests {
         let read: Vec<_> = records.iter().map(|record| record.event.clone().unwrap()).collect();
         assert_eq!(format!("{read:?}"), format!("{:?}", events()));
         assert!(records.iter().all(|r| r.time == 12.5 && r.task == "worker/0"));
+    }
+
+    #[test]
+    fn two_processes_do_not_mix_their_events_in_one_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events-worker-0.jsonl");
+        let log = EventLog::append(&path, "worker/0").unwrap();
+        assert!(matches!(EventLog::append(&path, "worker/0"), Err(RunsError::LogHeld { .. })));
+        drop(log);
+        EventLog::append(&path, "worker/0").unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! RUN/  tasks.json            who has come and who is missing, until everybody is there
+//!       owner.json            which process writes here, while it does
 //!       plan.json             what was going to happen (written before the first step)
 //!       machine.json          where it happened: CPU, limits, memory, versions
 //!       events-<task>.jsonl   what happened, one JSON object a line, versioned
@@ -18,17 +19,26 @@
 
 mod atomic_file;
 mod clock;
+pub mod diagnosis;
 mod error;
 mod event;
 mod event_log;
+pub mod figures;
+mod folder_watch;
+mod learning;
+mod legs;
 mod load;
 mod machine;
+mod ownership;
 mod recorder;
+mod rescue;
 mod resources;
 mod run_dir;
+mod settings;
 mod start_table;
 mod summary;
 pub mod tensorboard;
+mod view;
 
 pub use atomic_file::{sync_folder, write_atomically};
 pub use clock::{format_utc, unix_seconds};
@@ -38,10 +48,17 @@ pub use event::{
     RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
 };
 pub use event_log::{EventLog, Record, read_events, read_last_events};
+pub use folder_watch::{FolderHandle, FolderWatch};
+pub use learning::{Divergence, Ending, Labels, Learning, LossGuard, Observed, Outcome, Tried};
+pub use legs::Leg;
 pub use load::TaskLoad;
 pub use machine::Machine;
+pub use ownership::{OWNER_FILE, Owner, Ownership, owner};
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
+pub use rescue::FinalWeights;
 pub use resources::Resources;
 pub use run_dir::{RunFolder, RunState, list};
+pub use settings::Settings;
 pub use start_table::{StartRow, StartTable};
 pub use summary::{Diagnosis, Final, PhaseShares, Reached, Summary, Traffic, Worker};
+pub use view::RunView;

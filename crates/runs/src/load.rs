@@ -22,7 +22,13 @@ pub struct TaskLoad {
     pub process_cores: Option<f64>,
     /// Cores that the task was ready to use and did not get.
     pub waiting_cores: Option<f64>,
-    /// Cores of the host that anybody kept busy.
+    /// Cores that the task may use.
+    pub allowed_cores: usize,
+    /// Cores of the host that the hypervisor gave to others while they were wanted.
+    pub stolen_cores: Option<f64>,
+    /// Share of the time in which the task's process was stopped from outside.
+    pub stopped: Option<f64>,
+    /// Cores of the host that any program kept busy.
     pub machine_cores: Option<f64>,
     /// Threads of the task.
     pub threads: Option<f64>,
@@ -55,11 +61,17 @@ impl TaskLoad {
             task: task.to_owned(),
             host: machine.host.clone(),
             cores: machine.host_cpus,
+            allowed_cores: machine.cores,
+            stolen_cores: share("cpu_steal_percent")
+                .map(|stolen| stolen * machine.host_cpus as f64),
+            stopped: share("process_stopped_percent"),
             process_cores: share("process_cpu_percent"),
             waiting_cores: share("process_waiting_percent"),
             machine_cores: share("cpu_idle_percent").map(|idle| {
                 // A core that waits for a disk is free for others.
                 let free = idle + share("cpu_iowait_percent").unwrap_or(0.0);
+                // What the hypervisor took, no program of this host had.
+                let free = free + share("cpu_steal_percent").unwrap_or(0.0);
                 (1.0 - free).max(0.0) * machine.host_cpus as f64
             }),
             threads: mean("process_threads"),
@@ -84,11 +96,13 @@ mod tests {
         let machine = Machine { host: "a".to_owned(), host_cpus: 4, ..Machine::default() };
         let load = TaskLoad::from_means("ps/0", &machine, |column| match column {
             "cpu_idle_percent" => Some(15.0),
-            "cpu_iowait_percent" => Some(10.0),
+            "cpu_iowait_percent" => Some(5.0),
+            "cpu_steal_percent" => Some(5.0),
             "process_cpu_percent" => Some(150.0),
             _ => None,
         });
         assert_eq!((load.machine_cores, load.process_cores), (Some(3.0), Some(1.5)));
+        assert_eq!((load.stolen_cores, load.stopped), (Some(0.2), None));
         assert_eq!((load.disk_busy, load.send_capacity), (None, None));
         let text = serde_json::to_string(&load).unwrap();
         assert_eq!(serde_json::from_str::<TaskLoad>(&text).unwrap(), load);

@@ -34,6 +34,12 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The name of this host.
+    #[must_use]
+    pub fn host_name() -> String {
+        text("/proc/sys/kernel/hostname")
+    }
+
     /// Reads what the kernel says about this machine; what it does not say stays empty.
     #[must_use]
     pub fn detect() -> Self {
@@ -43,7 +49,7 @@ impl Machine {
         let limit =
             |name: &str| group.as_ref().map(|group| text(format!("/sys/fs/cgroup/{group}/{name}")));
         Self {
-            host: text("/proc/sys/kernel/hostname"),
+            host: Self::host_name(),
             cpu: field(&cpuinfo, "model name").unwrap_or_default(),
             host_cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
             cores: cores.count,

@@ -67,28 +67,35 @@ impl Resources {
         self.rows.iter().find_map(|row| Some(row[time]? - row[elapsed]?))
     }
 
-    /// The mean of a column, if it was ever known.
+    /// The mean of a column, if it was ever known. A reading counts by the time since the one before: it may cover a long stop.
     #[must_use]
     pub fn mean(&self, column: &str) -> Option<f64> {
-        let series = self.series(column);
-        let sum: f64 = series.iter().map(|(_, value)| value).sum();
-        (!series.is_empty()).then(|| sum / series.len() as f64)
+        self.mean_where(column, |_| true)
+    }
+
+    /// The mean over readings at moments that count, in seconds since 1970.
+    fn mean_where(&self, column: &str, counts: impl Fn(f64) -> bool) -> Option<f64> {
+        let at = |name: &str| self.header.iter().position(|known| known == name);
+        let (time, elapsed, value) = (at("time_seconds")?, at("elapsed_seconds")?, at(column)?);
+        let (mut sum, mut weight, mut before) = (0.0, 0.0, f64::NEG_INFINITY);
+        for row in &self.rows {
+            let (Some(now), Some(since_start)) = (row[time], row[elapsed]) else { continue };
+            // The first reading of a process covers the time since it began.
+            let covers = (now - before).min(since_start).max(1e-9);
+            before = now;
+            if let Some(value) = row[value].filter(|_| counts(now)) {
+                sum += covers * value;
+                weight += covers;
+            }
+        }
+        (weight > 0.0).then(|| sum / weight)
     }
 
     /// The mean of a column from one moment to another, in seconds since 1970; of the whole recording where no reading fell between.
     #[must_use]
     pub fn mean_between(&self, column: &str, from: f64, to: f64) -> Option<f64> {
-        let begin = self.begin()?;
-        let within: Vec<f64> = self
-            .series(column)
-            .into_iter()
-            .filter(|(time, _)| (from..=to).contains(&(begin + time)))
-            .map(|(_, value)| value)
-            .collect();
-        if within.is_empty() {
-            return self.mean(column);
-        }
-        Some(within.iter().sum::<f64>() / within.len() as f64)
+        let within = self.mean_where(column, |time| (from..=to).contains(&time));
+        within.or_else(|| self.mean(column))
     }
 
     /// The greatest value of a column, if it was ever known.
@@ -117,5 +124,13 @@ mod tests {
         assert_eq!((shifted.begin(), shifted.mean("cpu")), (Some(2.5), Some(20.0)));
         assert_eq!(resources.mean("nothing"), None);
         assert_eq!(Resources::parse("").series("cpu"), []);
+    }
+
+    /// A process that is stopped for five of six seconds leaves one reading for them.
+    #[test]
+    fn a_reading_counts_by_the_time_it_covers() {
+        let text = "time_seconds,elapsed_seconds,stopped\n10.5,0.5,0\n11,1,0\n16,6,100\n";
+        let mean = Resources::parse(text).mean("stopped").unwrap();
+        assert!((mean - 500.0 / 6.0).abs() < 1e-9, "{mean}");
     }
 }

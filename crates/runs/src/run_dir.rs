@@ -1,13 +1,14 @@
 //! Run folders: making one that nobody else has, and reading those that are there.
 
 use crate::{
-    Machine, Record, RunsError, StartTable, Summary, atomic_file::write_atomically, clock,
-    event_log,
+    Machine, Record, RunsError, StartTable, Summary,
+    atomic_file::write_atomically,
+    clock, event_log,
+    ownership::{OWNER_FILE, is_written},
 };
 use serde::Serialize;
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -34,6 +35,19 @@ pub enum RunState {
     Died,
     /// A file is damaged; the text says which and how.
     Broken(String),
+}
+
+impl RunState {
+    /// The state in a word, the same in every list, table and page.
+    #[must_use]
+    pub fn word(&self) -> String {
+        match self {
+            Self::Ended(summary) => summary.status.to_string(),
+            Self::Running => "running".to_owned(),
+            Self::Died => "died".to_owned(),
+            Self::Broken(_) => "broken".to_owned(),
+        }
+    }
 }
 
 impl RunFolder {
@@ -125,6 +139,15 @@ impl RunFolder {
     #[must_use]
     pub fn checkpoints_path(&self) -> PathBuf {
         self.path.join("checkpoints")
+    }
+
+    /// Whether it has a checkpoint to resume from; one that is being written does not count.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        fs::read_dir(self.checkpoints_path()).is_ok_and(|entries| {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names.into_iter().any(|name| !name.to_string_lossy().starts_with('.'))
+        })
     }
 
     /// Writes what is going to happen.
@@ -248,8 +271,12 @@ impl RunFolder {
         }
         match self.event_files() {
             Err(error) => RunState::Broken(with_cause(&error)),
-            Ok(files) if files.iter().any(|file| is_held(file)) => RunState::Running,
-            Ok(_) => RunState::Died,
+            // Between its start and its first event a run has an owner and no log.
+            Ok(mut files) => {
+                files.push(self.path.join(OWNER_FILE));
+                let running = files.iter().any(|file| is_written(file));
+                if running { RunState::Running } else { RunState::Died }
+            }
         }
     }
 
@@ -298,12 +325,6 @@ fn children(folder: &Path) -> Result<Vec<PathBuf>, RunsError> {
     fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
         .map_err(|source| RunsError::Read { path: folder.to_path_buf(), source })
-}
-
-/// Whether some process holds the log's lock.
-fn is_held(file: &Path) -> bool {
-    File::open(file)
-        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }
 
 fn with_cause(error: &dyn std::error::Error) -> String {
@@ -393,6 +414,9 @@ mod tests {
         assert!(matches!(broken.state(), RunState::Broken(why) if why.contains("summary.json")));
         drop(log);
         assert_eq!(running.state(), RunState::Died);
+        let owned = crate::Ownership::take(&running).unwrap();
+        assert_eq!(running.state(), RunState::Running);
+        drop(owned);
         assert_eq!(list(Path::new("/nonexistent")).unwrap(), []);
     }
 

@@ -1,10 +1,10 @@
 //! `summary.json`: how a run ended. Also what `train --json` prints; its names are a contract.
 
 use crate::{
-    TaskLoad,
+    Learning, Leg, TaskLoad,
     event::{PhaseSeconds, Status, nullable},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// How a run ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +15,7 @@ pub struct Summary {
     /// How it ended.
     pub status: Status,
     /// Model's name.
+    #[serde(deserialize_with = "hyphenated")]
     pub model: String,
     /// Where the data came from.
     pub data: String,
@@ -24,19 +25,27 @@ pub struct Summary {
     pub seed: u64,
     /// When it started, in seconds since 1970.
     pub started: f64,
+    /// The stretches it was trained in, oldest first: a resumed run has several. Time, examples and rate below
+    /// are those of all of them; workers, phases and traffic those of the last.
+    pub legs: Vec<Leg>,
     /// Examples of one update over all workers, at the end.
     pub global_batch: u64,
     /// Updates done, over the whole life of the run.
     pub global_steps: u64,
-    /// Examples trained on by this process and its workers.
+    /// Examples that training used, over all workers and the whole life of the run; see [`crate::figures`].
     pub examples: u64,
-    /// Seconds from the first step to the last, evaluations and checkpoints included.
+    /// Seconds from the first step to the last, evaluations and checkpoints included, over all legs.
     pub seconds: f64,
-    /// `examples` over the seconds spent in steps.
+    /// Seconds that the slowest worker spent in steps, in the last leg.
+    pub step_seconds: f64,
+    /// `examples` over `seconds`.
     pub examples_per_second: f64,
     /// Where it got to.
     #[serde(rename = "final")]
     pub last: Final,
+    /// Whether the model learned anything; absent where the run was too short to tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<Learning>,
     /// When the loss asked for was reached, if one was asked for and reached.
     pub reached: Option<Reached>,
     /// What each worker did.
@@ -62,6 +71,11 @@ pub struct Summary {
     pub tasks: Vec<TaskLoad>,
     /// Anything the reader should know: damaged checkpoints, full disks, dropped events.
     pub warnings: Vec<String>,
+}
+
+/// Names of models had underscores once; runs of then and now are compared by the names of now.
+fn hyphenated<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(input)?.replace('_', "-"))
 }
 
 /// The verdict in parts.
@@ -233,6 +247,12 @@ mod tests {
         let back: Summary = serde_json::from_value(value).unwrap();
         assert_eq!(back.reached, summary.reached);
         assert!(back.last.test_loss.is_nan());
+    }
+
+    #[test]
+    fn a_summary_with_the_old_spelling_of_a_model_is_compared_with_new_ones() {
+        let old: Summary = serde_json::from_str(r#"{"model":"mobilenet_v2"}"#).unwrap();
+        assert_eq!(old.model, "mobilenet-v2");
     }
 
     #[test]

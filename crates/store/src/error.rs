@@ -53,12 +53,14 @@ pub enum StoreError {
         key: String,
     },
     /// Another living process holds the lock.
-    #[error("`{location}` is locked by another process{}", holder(.pid.as_ref()))]
+    #[error("`{location}` is locked by another process{}", holder(*.pid, .host.as_deref()))]
     Locked {
         /// Path or URL of the lock.
         location: String,
         /// Process id the holder wrote into it, where known.
         pid: Option<u32>,
+        /// Its host, where known; a lock of this machine's disk does not say.
+        host: Option<String>,
     },
     /// A URL that names no store.
     #[error("`{location}` names no store: {reason}")]
@@ -205,8 +207,12 @@ impl From<StoreError> for io::Error {
     }
 }
 
-fn holder(pid: Option<&u32>) -> String {
-    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
+fn holder(pid: Option<u32>, host: Option<&str>) -> String {
+    match (pid, host) {
+        (Some(pid), Some(host)) => format!(" (process {pid} on {host})"),
+        (Some(pid), None) => format!(" (process {pid})"),
+        (None, _) => String::new(),
+    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use std::{fmt::Debug, io, ops::Range, sync::Arc, time::SystemTime};
 pub use download::{Follower, download, download_if};
 pub use error::{Advice, StoreError, advice};
 pub use local::LocalStore;
-pub use mirror::{Mirror, MirrorReport};
+pub use mirror::{Mirror, MirrorReport, OWNER_FILE};
 pub use place::{is_file, is_remote, open, open_file, open_with, read_file, split};
 pub use remote::Settings;
 pub use services::{ALL as SERVICES, Service};
@@ -42,7 +42,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// One file of a [`Listing`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEntry {
-    /// Last part of the key; lossy where the name is not UTF-8.
+    /// Last part of the key. With `\xNN` for bytes that are not UTF-8; of a file in a folder with such a name,
+    /// the path from that folder on.
     pub name: String,
     /// Size in bytes; 0 where it cannot be read.
     pub size: u64,
@@ -90,7 +91,12 @@ pub trait Object: Send + Sync + Debug {
 }
 
 /// A held lock; dropping it, or the death of the process, releases it.
-pub trait Lock: Send + Debug {}
+pub trait Lock: Send + Debug {
+    /// Whether it is still held: a lease that could not be renewed for long may have gone to another process.
+    fn is_held(&self) -> bool {
+        true
+    }
+}
 
 /// A place where data lives.
 pub trait Store: Send + Sync + Debug {

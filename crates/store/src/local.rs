@@ -6,6 +6,7 @@
 //! that listings skip and [`Store::sweep`] removes. Locks are `flock`s, which vanish with their holder.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     ops::Range,
@@ -139,7 +140,7 @@ impl Store for LocalStore {
             let entry = entry.map_err(failed)?;
             let os_name = entry.file_name();
             let exact = os_name.to_str().is_some();
-            let name = os_name.to_string_lossy().into_owned();
+            let name = printable(&os_name);
             if name.starts_with(TEMPORARY) {
                 continue;
             }
@@ -147,8 +148,13 @@ impl Store for LocalStore {
             // Follows links; one that dangles stays in the list as a file nobody can read.
             let metadata = fs::metadata(entry.path()).ok();
             if metadata.as_ref().is_some_and(fs::Metadata::is_dir) {
-                if exact && !(file_type.is_symlink() && leads_back(&path, &entry.path())) {
+                if file_type.is_symlink() && leads_back(&path, &entry.path()) {
+                    continue;
+                }
+                if exact {
                     listing.folders.push(name);
+                } else {
+                    list_inexact(&entry.path(), &name, 0, &mut listing.files).map_err(failed)?;
                 }
             } else {
                 let metadata = metadata.filter(fs::Metadata::is_file);
@@ -242,7 +248,8 @@ impl Store for LocalStore {
                     let mut text = String::new();
                     let pid = file.read_to_string(&mut text).ok();
                     let pid = pid.and_then(|_| text.trim().parse().ok());
-                    return Err(StoreError::Locked { location: self.locate(key), pid });
+                    let (location, host) = (self.locate(key), None);
+                    return Err(StoreError::Locked { location, pid, host });
                 }
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
@@ -264,6 +271,42 @@ impl Store for LocalStore {
         let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
         available_bytes(existing)
     }
+}
+
+/// Folders inside a folder that cannot be named are listed down to this depth.
+const INEXACT_DEPTH: usize = 32;
+
+/// Adds everything below a folder whose name is not text: no key leads there, but what is in it must not vanish.
+fn list_inexact(
+    folder: &Path,
+    name: &str,
+    depth: usize,
+    files: &mut Vec<FileEntry>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = join_key(name, &printable(&entry.file_name()));
+        // Links are not followed, so this ends.
+        if entry.file_type()?.is_dir() {
+            if depth < INEXACT_DEPTH {
+                list_inexact(&entry.path(), &name, depth + 1, files)?;
+            }
+            continue;
+        }
+        let size = entry.metadata().map_or(0, |metadata| metadata.len());
+        files.push(FileEntry { name, size, changed: None, exact: false });
+    }
+    Ok(())
+}
+
+/// A name with `\xNN` in the place of bytes that are not text, so that different names stay different.
+fn printable(name: &OsStr) -> String {
+    let mut text = String::new();
+    for chunk in name.as_encoded_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
 }
 
 #[derive(Debug)]

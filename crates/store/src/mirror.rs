@@ -14,14 +14,14 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::{IfExists, Result, Store, StoreError, join_key, side_by_side};
+use crate::{IfExists, Lock, Result, Store, StoreError, join_key, side_by_side};
 
 /// Time between two looks at the folder.
 const EVERY: Duration = Duration::from_secs(2);
@@ -36,6 +36,9 @@ const PATIENCE: u64 = 4 << 20;
 const PROMISES: [&str; 3] = ["manifest.json", "summary.json", "rows.json"];
 /// Of the promises, the one about files that never change: while they do, it must not be there.
 const LASTING: &str = "manifest.json";
+/// A file of this name says that a process of this machine writes to the folder it lies in; in the store a
+/// lease of that name does.
+pub const OWNER_FILE: &str = "owner.json";
 /// Folders inside folders beyond this are not entered.
 const MAX_DEPTH: usize = 32;
 
@@ -56,7 +59,11 @@ pub struct MirrorReport {
 pub struct Mirror {
     stop: Sender<()>,
     thread: Option<JoinHandle<MirrorReport>>,
+    leases: Leases,
 }
+
+/// Leases of folders in the store, by their keys; given up when everything is there.
+type Leases = Arc<Mutex<BTreeMap<String, Box<dyn Lock>>>>;
 
 impl Mirror {
     /// Starts to put what is written to `folder` into `store`. With `same`, what lies in the folder now
@@ -72,6 +79,7 @@ impl Mirror {
             state.sent = files.into_iter().map(|(key, seen)| (key, Sent::all_of(seen))).collect();
         }
         let location = state.store.locate("");
+        let leases = Arc::clone(&state.leases);
         let thread = thread::Builder::new()
             .name("mirror".to_owned())
             .spawn(move || {
@@ -87,7 +95,13 @@ impl Mirror {
                 }
             })
             .map_err(|source| StoreError::io("mirror", location, source))?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread), leases })
+    }
+
+    /// Takes over the lease of a folder, which is held until the mirror ends.
+    pub fn hold(&self, key: &str, lease: Box<dyn Lock>) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.insert(key.to_owned(), lease);
     }
 
     /// Puts everything there that is still missing, and ends.
@@ -136,6 +150,8 @@ impl Sent {
 #[derive(Debug, Default)]
 struct Look {
     files: BTreeMap<String, Seen>,
+    /// Owners' files, which stand for leases and are not sent.
+    owners: Vec<String>,
     /// Some of it could not be looked at, so that what is not in `files` may be there all the same.
     partial: bool,
 }
@@ -145,13 +161,42 @@ struct State {
     folder: PathBuf,
     store: Arc<dyn Store>,
     sent: BTreeMap<String, Sent>,
+    leases: Leases,
     report: MirrorReport,
 }
 
 impl State {
     fn new(folder: &Path, store: Arc<dyn Store>) -> Self {
         let report = MirrorReport::default();
-        Self { folder: folder.to_owned(), store, sent: BTreeMap::new(), report }
+        let (sent, leases) = Default::default();
+        Self { folder: folder.to_owned(), store, sent, leases, report }
+    }
+
+    /// Takes the leases of folders that have an owner here; gives those that another process has.
+    fn lease(&self, look: &Look, failures: &mut Vec<StoreError>) -> Vec<String> {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        for key in &look.owners {
+            let lock = match leases.get(key) {
+                Some(lease) if lease.is_held() => continue,
+                // No longer ours: the process that has it writes there now.
+                Some(_) => {
+                    let location = self.store.locate(key);
+                    Err(StoreError::Locked { location, pid: None, host: None })
+                }
+                None => self.store.lock(key),
+            };
+            match lock {
+                Ok(lease) => drop(leases.insert(key.clone(), lease)),
+                Err(error) => {
+                    if matches!(error, StoreError::Locked { .. }) {
+                        taken.push(folder_of(key).to_owned());
+                    }
+                    failures.push(error);
+                }
+            }
+        }
+        taken
     }
 
     /// The last looks: as many as it takes until nothing changes any more, within reason.
@@ -167,8 +212,12 @@ impl State {
 
     /// One look at the folder; what went wrong is tried again at the next.
     fn pass(&mut self, last: bool) -> Vec<StoreError> {
-        let look = self.look();
+        let mut look = self.look();
         let mut failures = Vec::new();
+        for folder in self.lease(&look, &mut failures) {
+            look.partial = true; // what is not looked at is not removed there either
+            look.files.retain(|key, _| !key.starts_with(&format!("{folder}/")));
+        }
         if !look.partial {
             self.remove_gone(&look, &mut failures);
         }
@@ -284,6 +333,9 @@ impl State {
                 match entry.metadata() {
                     Ok(metadata) if metadata.is_dir() && depth < MAX_DEPTH => {
                         open.push((entry.path(), key, depth + 1));
+                    }
+                    Ok(metadata) if metadata.is_file() && name == OWNER_FILE => {
+                        look.owners.push(key);
                     }
                     Ok(metadata) if metadata.is_file() => {
                         look.files.insert(key, Seen::of(&metadata));

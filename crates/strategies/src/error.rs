@@ -1,6 +1,7 @@
 //! Why an exchange could not be set up or went wrong.
 
 use paceline_cluster::{LinkError, Seat, TaskId};
+use paceline_models::names::UnknownName;
 use std::sync::atomic::Ordering;
 
 /// Why an exchange could not be set up or went wrong.
@@ -8,13 +9,8 @@ use std::sync::atomic::Ordering;
 #[non_exhaustive]
 pub enum StrategyError {
     /// No strategy has that name.
-    #[error("no strategy is named `{name}`; there are {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
     /// The number of replicas does not fit.
     #[error("strategy `{strategy}` works with {wanted} replicas, not {found}")]
     Replicas {
@@ -86,6 +82,15 @@ pub enum StrategyError {
 }
 
 impl StrategyError {
+    /// Whether the caller asked for something that does not exist or does not fit, rather than something going wrong.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Unknown(_) | Self::Replicas { .. } | Self::NoServers { .. } | Self::Option { .. }
+        )
+    }
+
     /// What a failed conversation means. Whoever notices a loss first hangs up, so that nobody waits:
     /// the task that a link names may be well. Once the alarm is raised the seat knows who is gone;
     /// before that, those it calls lost are of the past and the link is believed.

@@ -12,7 +12,7 @@ pub enum Combine {
     #[default]
     Mean,
     /// Sum of the workers' means: the effective learning rate is that of the run times the number
-    /// of gradients taken.
+    /// of gradients taken. Of sparse models the sum over all examples.
     Sum,
 }
 
@@ -75,6 +75,15 @@ impl Combine {
         match self {
             Self::Mean => "mean",
             Self::Sum => "sum",
+        }
+    }
+
+    /// The factor of a gradient that is summed over so many examples.
+    #[must_use]
+    pub fn scale_of_sum(self, examples: u64) -> f32 {
+        match self {
+            Self::Mean => 1.0 / examples.max(1) as f32,
+            Self::Sum => 1.0,
         }
     }
 

@@ -4,7 +4,7 @@
 
 mod job;
 
-use job::{Job, WEIGHTS, server, worker};
+use job::{Job, PATIENCE, WEIGHTS, server, worker};
 use paceline_cluster::{Link, Seat, Wait, seat::SERVER_CHANNEL};
 use paceline_strategies::{Snapshot, server::parts};
 use std::{thread::Scope, time::Duration};
@@ -26,12 +26,12 @@ struct Slow {
 impl Slow {
     fn new(job: &Job) -> Self {
         let seat = job.table.seat(worker(1));
-        let wait = Wait::within(Duration::from_secs(5), "testing");
+        let wait = Wait::within(PATIENCE, "testing");
         Self { links: [0, 1].map(|at| seat.connect(server(at), SERVER_CHANNEL, &wait).unwrap()) }
     }
 
     fn grant(&mut self, server: usize) -> Vec<u8> {
-        let wait = Wait::within(Duration::from_secs(20), "testing");
+        let wait = Wait::within(PATIENCE, "testing");
         let mut grant = Vec::new();
         let head = self.links[server].receiver.receive_into(&wait, 1 << 20, &mut grant).unwrap();
         assert_eq!(head.kind, GRANT);

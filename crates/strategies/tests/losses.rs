@@ -6,7 +6,7 @@
 mod job;
 
 use job::{
-    BATCH, Job, WEIGHTS, assert_close,
+    BATCH, Job, PATIENCE, WEIGHTS, assert_close,
     gate::{Gate, gated},
     server, worker,
 };
@@ -61,7 +61,7 @@ fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec
 }
 
 fn link_to(seat: &TableSeat, index: u32) -> Link {
-    let wait = Wait::within(Duration::from_secs(5), "testing");
+    let wait = Wait::within(PATIENCE, "testing");
     seat.connect(server(index), SERVER_CHANNEL, &wait).unwrap()
 }
 

@@ -4,7 +4,7 @@
 
 mod job;
 
-use job::{server, worker};
+use job::{PATIENCE, server, worker};
 use paceline_cluster::{
     Head, Link, Seat, Wait,
     seat::{SERVER_CHANNEL, Table},
@@ -18,7 +18,6 @@ use paceline_strategies::{Setup, StepInfo, Vote, find, server::parts};
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
     thread::Scope,
-    time::Duration,
 };
 
 /// Half of them are more than a link holds.
@@ -38,14 +37,14 @@ struct Puppet {
 
 impl Puppet {
     fn receive(&mut self, kind: u8) -> Head {
-        let wait = Wait::within(Duration::from_secs(10), "testing");
+        let wait = Wait::within(PATIENCE, "testing");
         let head = self.link.receiver.receive(&wait).unwrap();
         assert_eq!(head.kind, kind);
         head
     }
 
     fn grant(&mut self, fixed: [u8; 80], weights: &[u8]) {
-        self.link.sender.set_stall(Duration::from_secs(10));
+        self.link.sender.set_stall(PATIENCE);
         self.link.sender.send(GRANT, 0, &[&fixed, weights]).unwrap();
     }
 
@@ -76,12 +75,12 @@ fn puppets<'scope>(
         let (seat, before, after) =
             (table.seat(server(index)), ends[role].take(), starts[role].take());
         scope.spawn(move || {
-            let wait = Wait::within(Duration::from_secs(10), "testing");
+            let wait = Wait::within(PATIENCE, "testing");
             let link = seat.accept(worker(0), SERVER_CHANNEL, &wait).unwrap();
             let mut puppet = Puppet { link, length: parts(WEIGHTS, 2)[index as usize].len() };
             let wait = || {
                 if let Some(before) = &before {
-                    before.recv_timeout(Duration::from_secs(10)).expect("the other one is held up");
+                    before.recv_timeout(PATIENCE).expect("the other one is held up");
                 }
             };
             let tell = || {
@@ -107,7 +106,7 @@ fn one_step(table: &std::sync::Arc<Table>) {
     let optimizer = Optimizer::with_mask(entry, entry.defaults, Mask::of(&layout)).unwrap();
     let mut setup = Setup::alone(1, &layout, &optimizer);
     setup.seat = Some(table.seat(worker(0)));
-    setup.options.patience = Duration::from_secs(10);
+    setup.options.patience = PATIENCE;
     let connect = find("ps-async").unwrap().connect;
     let mut exchange = connect(&setup).unwrap().swap_remove(0);
     let (mut params, mut grad) = (vec![1.0; WEIGHTS], Buffer::zeroed(WEIGHTS));

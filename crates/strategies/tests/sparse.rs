@@ -9,7 +9,7 @@ use paceline_cluster::{
 };
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, loss, rules};
 use paceline_strategies::{
-    Transfer,
+    Combine, Transfer,
     sparse::{Beginning, Overseer, Push, Score, Scores, SparseClient, SparseOptions, SparseServer},
 };
 use std::{
@@ -29,6 +29,7 @@ fn options(rule: &'static str, synchronous: bool, transfer: Transfer) -> SparseO
         rule,
         settings: rules::find(rule).unwrap().defaults,
         synchronous,
+        combine: Combine::Mean,
         transfer,
         returning: Duration::ZERO,
         patience: Duration::from_secs(60),
@@ -196,7 +197,8 @@ fn alone(options: SparseOptions, data: &[Vec<Batch>]) -> SparseLogistic {
             indices.extend_from_slice(i);
             whole.labels.extend_from_slice(&batch.labels);
         }
-        mini.learn(&model, &whole, 0..whole.len(), &mut weights, &mut logits);
+        let mean = 1.0 / whole.len() as f32;
+        mini.learn(&model, &whole, 0..whole.len(), mean, &mut weights, &mut logits);
     }
     model
 }

@@ -12,7 +12,7 @@ use paceline_cluster::{
 };
 use paceline_models::sparse_logistic::{Settings, SparseLogistic};
 use paceline_strategies::{
-    Transfer,
+    Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
 use std::{
@@ -42,6 +42,7 @@ fn options(synchronous: bool, transfer: Transfer) -> SparseOptions {
         rule: "sgd",
         settings: Settings { rate: 1.0, l1: 0.0, l2: 0.0, beta: 0.0 },
         synchronous,
+        combine: Combine::Mean,
         transfer,
         returning: Duration::ZERO,
         patience: Duration::from_secs(60),

@@ -5,9 +5,10 @@
 //! last, and becomes visible by one rename: `kill -9` at any moment leaves either the checkpoint or a
 //! hidden folder that the next save sweeps away.
 
-use crate::{Place, Spec, StreamError};
+use crate::{Place, Plan, Spec, StreamError, Totals};
 use paceline_cluster::TaskId;
 use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_runs::{FinalWeights, FolderWatch, Leg, RunsError, write_atomically};
 use paceline_strategies::sparse::Bookmark;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,25 @@ pub struct Checkpoint {
     /// How far each worker had read, where there were several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<(TaskId, Bookmark)>,
+    /// How the rows so far were predicted before they were learned from, as far as that is known.
+    #[serde(default)]
+    pub totals: Option<Totals>,
+    /// The stretches the run was trained in up to here; the last one is not over.
+    #[serde(default)]
+    pub legs: Vec<Leg>,
+}
+
+impl Checkpoint {
+    /// All that was done up to here, as one stretch.
+    pub(crate) fn whole(&self) -> Leg {
+        Leg {
+            seconds: self.seconds,
+            examples: self.rows,
+            steps: self.step,
+            examples_per_second: self.rows as f64 / self.seconds.max(1e-9),
+            ..Leg::default()
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -112,9 +132,9 @@ pub(crate) fn save(
     model: &SparseLogistic,
     keep: usize,
 ) -> Result<u64, StreamError> {
-    let target = folder.join(format!("{:010}", checkpoint.step));
+    let target = path_of(folder, checkpoint.step);
     let temporary = folder.join(format!(".saving-{}", std::process::id()));
-    let written = fs::create_dir_all(folder)
+    let written = create_if_missing(folder)
         .and_then(|()| remove_if_there(&temporary))
         .and_then(|()| fs::create_dir(&temporary))
         .and_then(|()| write(&temporary, checkpoint, model))
@@ -238,8 +258,14 @@ fn manifest(path: &Path) -> Result<Manifest, StreamError> {
         return Err(damaged(format!("{MANIFEST} is {length} bytes long")));
     }
     let bytes = fs::read(&file).map_err(failed)?;
-    let manifest: Manifest =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(format!("{MANIFEST}: {error}")))?;
+    let unread = |error| damaged(format!("{MANIFEST}: {error}"));
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(unread)?;
+    // Models of examples name themselves elsewhere; their checkpoints are sound and not for here.
+    if let Some(model) = value.pointer("/meta/model").and_then(serde_json::Value::as_str) {
+        let model = model.to_owned();
+        return Err(StreamError::OtherModel { path: path.to_owned(), model });
+    }
+    let manifest: Manifest = serde_json::from_value(value).map_err(unread)?;
     if manifest.format != FORMAT || manifest.kind != KIND {
         return Err(damaged(format!(
             "{MANIFEST} is of kind `{}`, format {}; this program reads `{KIND}`, format {FORMAT}",
@@ -308,6 +334,68 @@ fn fill(content: &[u8], model: &SparseLogistic) -> Result<(), String> {
         table.set(index, slot);
     }
     Ok(())
+}
+
+/// Makes the folder of checkpoints, but not the run's: one that was removed must not come back half.
+fn create_if_missing(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        created => created,
+    }
+}
+
+/// Where the checkpoint of a step lies.
+pub(crate) fn path_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("{step:010}"))
+}
+
+/// Whether the checkpoint of a step is on disk with its weights, as far as their size tells.
+pub(crate) fn is_whole(folder: &Path, step: u64) -> bool {
+    let path = path_of(folder, step);
+    manifest(&path).is_ok_and(|manifest| {
+        fs::metadata(path.join(WEIGHTS)).is_ok_and(|file| file.len() == manifest.bytes)
+    })
+}
+
+/// Writes the weights that a run ended with into its folder or, where that fails, somewhere else; the error
+/// says where.
+pub(crate) fn secure(
+    watch: &mut FolderWatch,
+    plan: &Plan,
+    checkpoint: &Checkpoint,
+    model: &SparseLogistic,
+) -> Result<(), RunsError> {
+    let folder = watch.run().checkpoints_path();
+    let cause = |error: &dyn std::error::Error| {
+        error.source().map_or_else(|| error.to_string(), ToString::to_string)
+    };
+    let reason = match watch.removed() {
+        Some(removed) => removed.to_owned(),
+        None => match save(&folder, checkpoint, model, usize::MAX) {
+            Ok(_) => return Ok(()),
+            Err(error) => cause(&error),
+        },
+    };
+    let (run, step) = (watch.run().clone(), checkpoint.step);
+    let lost = FinalWeights { run, step, path: path_of(&folder, step), reason };
+    Err(lost.rescue(|place| {
+        place.write_plan(plan).map_err(|error| cause(&error))?;
+        let saved = save(&place.checkpoints_path(), checkpoint, model, 1);
+        saved.map(drop).map_err(|error| cause(&error))
+    }))
+}
+
+/// Adds to a checkpoint what became known after it was written.
+pub(crate) fn amend(
+    folder: &Path,
+    step: u64,
+    change: impl FnOnce(&mut Checkpoint),
+) -> Result<(), StreamError> {
+    let path = path_of(folder, step);
+    let mut manifest = manifest(&path)?;
+    change(&mut manifest.checkpoint);
+    let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is plain data");
+    Ok(write_atomically(&path.join(MANIFEST), &text)?)
 }
 
 fn remove_if_there(folder: &Path) -> io::Result<()> {

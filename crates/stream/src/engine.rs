@@ -12,6 +12,7 @@ use crate::{
 use paceline_batch::Batch;
 use paceline_data::rows::Next;
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic};
+use paceline_strategies::Combine;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -35,6 +36,7 @@ pub(crate) struct Shape {
     /// Parcels that circulate.
     pub(crate) parcels: usize,
     pub(crate) batch_size: u64,
+    pub(crate) combine: Combine,
 }
 
 /// What became of one parcel.
@@ -64,7 +66,7 @@ pub(crate) trait Ledger: Send {
     fn save(&mut self, place: Place);
 
     /// Time has passed.
-    fn tick(&mut self);
+    fn tick(&mut self) -> Result<(), StreamError>;
 
     /// Nobody learns any more, and everything up to `place` has been learned from.
     fn end(&mut self, place: Place);
@@ -89,6 +91,14 @@ struct State<L> {
     unreadable: Option<StreamError>,
 }
 
+impl<L: Ledger> State<L> {
+    fn tick(&mut self) {
+        if let Err(error) = self.ledger.tick() {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
 struct Engine<'a, L> {
     state: Mutex<State<L>>,
     changed: Condvar,
@@ -99,7 +109,7 @@ struct Engine<'a, L> {
 }
 
 /// Runs until the source ends, the ledger or the user wants to stop, or something fails. Gives the
-/// ledger back, and the seconds of the first thread spent on anything but learning.
+/// ledger back.
 pub(crate) fn run<L: Ledger>(
     source: Source,
     place: Place,
@@ -107,7 +117,7 @@ pub(crate) fn run<L: Ledger>(
     shape: Shape,
     cancel: &AtomicBool,
     ledger: L,
-) -> (L, f64, Result<(), StreamError>) {
+) -> (L, Result<(), StreamError>) {
     let free = (0..shape.parcels.max(1)).map(|_| Parcel::default()).collect();
     let engine = Engine {
         state: Mutex::new(State {
@@ -132,7 +142,7 @@ pub(crate) fn run<L: Ledger>(
     };
     let mut trouble = None;
     let shared = &engine;
-    let idle = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let mut helpers = Vec::new();
         for thread in 1..shape.threads {
             let name = format!("stream-{thread}");
@@ -145,20 +155,19 @@ pub(crate) fn run<L: Ledger>(
                 Err(error) => trouble = Some(StreamError::Thread(error)),
             }
         }
-        let idle = shared.work(0);
+        shared.work(0);
         for helper in helpers {
             if helper.join().is_err() {
                 trouble = Some(StreamError::Panicked);
             }
         }
-        idle
     });
     let mut state = engine.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Several learners finish in any order; the last parcel taken is the one that counts.
     state.ledger.end(state.place);
     let panicked = trouble.filter(|error| matches!(error, StreamError::Panicked));
     let result = state.failed.or(state.unreadable).or(panicked).map_or(Ok(()), Err);
-    (state.ledger, idle, result)
+    (state.ledger, result)
 }
 
 /// What a thread does next.
@@ -175,14 +184,12 @@ impl<L: Ledger> Engine<'_, L> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works until there is nothing left; gives the seconds not spent on learning.
-    fn work(&self, thread: usize) -> f64 {
+    /// Works until there is nothing left.
+    fn work(&self, thread: usize) {
         // If a thread panics, the others must not wait for it.
         let guard = Guard { engine: self };
         let learns_first = thread < self.shape.learners.min(self.shape.threads.div_ceil(2));
-        let mut learner = Learner::new(self.shape.batch_size);
-        let begun = Instant::now();
-        let mut learning = 0.0;
+        let mut learner = Learner::new(self.shape);
         loop {
             let mut state = self.lock();
             match self.choose(&mut state, learns_first) {
@@ -191,7 +198,7 @@ impl<L: Ledger> Engine<'_, L> {
                     let wait = self.changed.wait_timeout(state, NAP);
                     let mut state = wait.unwrap_or_else(PoisonError::into_inner).0;
                     if thread == 0 {
-                        state.ledger.tick();
+                        state.tick();
                     }
                 }
                 Work::Save => {
@@ -204,7 +211,7 @@ impl<L: Ledger> Engine<'_, L> {
                 }
                 Work::Learn(parcel) => {
                     drop(state);
-                    learning += self.learn(&mut learner, parcel);
+                    self.learn(&mut learner, parcel);
                 }
                 Work::Read(parcel) => {
                     drop(state);
@@ -213,7 +220,6 @@ impl<L: Ledger> Engine<'_, L> {
             }
         }
         std::mem::forget(guard);
-        begun.elapsed().as_secs_f64() - learning
     }
 
     fn choose(&self, state: &mut State<L>, learns_first: bool) -> Work {
@@ -273,7 +279,7 @@ impl<L: Ledger> Engine<'_, L> {
             }
             Ok(Next::Idle) => {
                 state.free.push(parcel);
-                state.ledger.tick();
+                state.tick();
             }
             Ok(Next::End) => {
                 state.free.push(parcel);
@@ -288,7 +294,7 @@ impl<L: Ledger> Engine<'_, L> {
         self.changed.notify_all();
     }
 
-    fn learn(&self, learner: &mut Learner, parcel: Parcel) -> f64 {
+    fn learn(&self, learner: &mut Learner, parcel: Parcel) {
         let begun = Instant::now();
         learner.learn(self.model, parcel.batch());
         let seconds = begun.elapsed().as_secs_f64();
@@ -312,7 +318,6 @@ impl<L: Ledger> Engine<'_, L> {
         state.free.push(parcel);
         drop(state);
         self.changed.notify_all();
-        seconds
     }
 }
 
@@ -331,6 +336,7 @@ impl<L: Ledger> Drop for Guard<'_, '_, L> {
 /// A thread's own memory for learning.
 struct Learner {
     batch_size: usize,
+    combine: Combine,
     logits: Vec<f32>,
     all: Vec<f32>,
     weights: Vec<f32>,
@@ -339,9 +345,10 @@ struct Learner {
 }
 
 impl Learner {
-    fn new(batch_size: u64) -> Self {
+    fn new(shape: Shape) -> Self {
         Self {
-            batch_size: usize::try_from(batch_size).unwrap_or(usize::MAX),
+            batch_size: usize::try_from(shape.batch_size).unwrap_or(usize::MAX),
+            combine: shape.combine,
             logits: Vec::new(),
             all: Vec::new(),
             weights: Vec::new(),
@@ -368,7 +375,9 @@ impl Learner {
         self.all.clear();
         for number in 0..count {
             let range = rows * number / count..rows * (number + 1) / count;
-            self.minibatch.learn(model, batch, range, &mut self.weights, &mut self.logits);
+            let scale = self.combine.scale_of_sum(range.len() as u64);
+            let Self { minibatch, weights, logits, .. } = self;
+            minibatch.learn(model, batch, range, scale, weights, logits);
             self.all.extend_from_slice(&self.logits);
         }
         self.totals.add(&self.all, &batch.labels);

@@ -2,7 +2,7 @@
 
 use paceline_cluster::{TaskId, session::SessionError};
 use paceline_data::DataError;
-use paceline_models::ModelError;
+use paceline_models::{ModelError, sparse_logistic};
 use paceline_runs::RunsError;
 use paceline_strategies::StrategyError;
 use std::{io, path::PathBuf};
@@ -48,6 +48,26 @@ pub enum StreamError {
         /// Rows learned by then.
         rows: u64,
     },
+    /// A run cannot continue on other data than it began on.
+    #[error("run `{}` cannot continue: the data was {found}, now {wanted}", .path.display())]
+    OtherData {
+        /// The run folder.
+        path: PathBuf,
+        /// As the run had it.
+        found: String,
+        /// As it is now.
+        wanted: String,
+    },
+    /// The loss exploded and did not come back.
+    #[error("training diverged by row {rows}: {found}; learning rate {rate}")]
+    Diverged {
+        /// Rows learned by then.
+        rows: u64,
+        /// How the loss compares.
+        found: paceline_runs::Divergence,
+        /// Learning rate.
+        rate: f32,
+    },
     /// A checkpoint could not be written.
     #[error("cannot write checkpoint `{}`", .path.display())]
     CheckpointWrite {
@@ -72,11 +92,33 @@ pub enum StreamError {
         /// What is wrong.
         reason: String,
     },
+    /// A checkpoint of a model that is trained in another way.
+    #[error("checkpoint `{}` is of model `{model}`, not of `{}`", .path.display(), sparse_logistic::NAME)]
+    OtherModel {
+        /// Its folder.
+        path: PathBuf,
+        /// The model it was made with.
+        model: String,
+    },
     /// No checkpoint where one should be.
     #[error("there is no checkpoint of a sparse model in `{}`", .path.display())]
     NoCheckpoint {
         /// The folder searched.
         path: PathBuf,
+    },
+    /// The run has ended, and nothing that was asked for is left to do. Not a failure: nothing was changed.
+    #[error("run `{}` is finished: {rows} rows were learned from, and none is left", .path.display())]
+    Finished {
+        /// The run folder.
+        path: PathBuf,
+        /// Rows learned from.
+        rows: u64,
+    },
+    /// The final weights could not be gathered from the servers.
+    #[error("the final weights could not be gathered from the servers: {reason}")]
+    Ungathered {
+        /// Why.
+        reason: &'static str,
     },
     /// Predictions could not be written.
     #[error("cannot write predictions")]
@@ -90,6 +132,17 @@ pub enum StreamError {
 }
 
 impl StreamError {
+    /// Whether the caller asked for something that does not exist or does not fit, rather than something going wrong.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Model(error) => error.is_usage(),
+            Self::Strategy(error) => error.is_usage(),
+            Self::Setting { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether another task, or the way to it, is the cause.
     #[must_use]
     pub fn is_peer(&self) -> bool {

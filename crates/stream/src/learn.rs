@@ -6,12 +6,20 @@ use crate::{
     checkpoint,
     engine::{self, Shape},
     evaluate::evaluate,
+    outcome,
+    source::Parcel,
 };
-use paceline_data::rows::Input;
+use paceline_data::{
+    FileMark,
+    rows::{Input, Next},
+};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    Evaluation, Event, Machine, Recorder, RecorderSettings, RunEnded, RunFolder, RunStarted,
-    Status, Summary, unix_seconds, write_atomically,
+    Evaluation, Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder,
+    RecorderSettings, RunEnded, RunFolder, RunStarted, Status, Summary,
+    diagnosis::{Examples, first_words},
+    figures::rate,
+    unix_seconds, write_atomically,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -74,6 +82,9 @@ pub struct Plan {
     pub threads: usize,
     /// Bytes of all files, where the data has an end.
     pub bytes: Option<u64>,
+    /// What identifies the files; absent in runs of 0.1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<FileMark>,
 }
 
 impl Plan {
@@ -89,6 +100,8 @@ pub trait Observer: Sync {
     fn progressed(&self, _recent: &Metrics, _rows: u64, _done: u64, _rows_per_second: f64) {}
     /// Held-out rows were scored.
     fn evaluated(&self, _metrics: &Metrics, _rows: u64) {}
+    /// The run folder was renamed; the run continues there.
+    fn moved(&self, _run: &RunFolder) {}
     /// Something the user should know.
     fn warned(&self, _text: &str) {}
 }
@@ -113,7 +126,10 @@ pub struct Report {
     pub nonzero: u64,
     /// Lines that were no rows.
     pub rejected: u64,
-    /// Bytes of text per second.
+    /// Bytes of text that were read.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Bytes of text per second, over the same time as `examples_per_second`.
     pub bytes_per_second: f64,
     /// Seconds between the arrival of a row and its being learned from: mean and most.
     pub delay: [f64; 2],
@@ -122,6 +138,57 @@ pub struct Report {
     /// What went between tasks, where there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchanged>,
+}
+
+/// Whether a run could be resumed: it has a checkpoint, and something is left to do. For a process that owns the
+/// run folder.
+///
+/// # Errors
+/// [`StreamError::Finished`] where nothing is left to do.
+pub fn check_resume(spec: &Spec, run: &RunFolder) -> Result<(), StreamError> {
+    check_unfinished(spec, run, &checkpoint::load(&checkpoint::resolve(run.path())?)?)
+}
+
+fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(), StreamError> {
+    // One without a readable summary has at least that to do.
+    let Ok(Some(summary)) = run.summary() else { return Ok(()) };
+    let ended = !matches!(summary.status, Status::Cancelled | Status::Failed | Status::Unknown);
+    if !ended || summary.global_steps != kept.step {
+        return Ok(());
+    }
+    let reached = summary.reached.zip(spec.until_loss);
+    let is_left = match &spec.tasks {
+        _ if reached.is_some_and(|(reached, wanted)| wanted >= reached.loss) => false,
+        Some(tasks) => tasks.is_left(spec, kept)?,
+        None => is_left(spec, kept)?,
+    };
+    if is_left {
+        return Ok(());
+    }
+    Err(StreamError::Finished { path: run.path().to_path_buf(), rows: kept.rows })
+}
+
+/// Whether there are rows beyond a checkpoint. A stream without an end may always bring more.
+fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, StreamError> {
+    let input = spec.data.input()?;
+    if input.is_live() {
+        return Ok(true);
+    }
+    let format = spec.format.as_deref();
+    let mut rest =
+        Source::open(input, format, spec.hashing, kept.place, spec.epochs, Window::None)?;
+    Ok(rest.next(&mut Parcel::default())? != Next::End)
+}
+
+impl Report {
+    /// Derives what follows from the rest; called last, as [`Summary::settle`] is.
+    pub(crate) fn settle(&mut self) {
+        self.summary.settle();
+        if self.summary.status != Status::Failed {
+            self.summary.verdict = first_words(&self.summary, 1, Examples::Rows);
+        }
+        self.bytes_per_second = rate(self.bytes, self.summary.seconds);
+    }
 }
 
 /// Learns, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
@@ -137,15 +204,22 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     }
     let threads = spec.threads.unwrap_or_else(|| paceline_batch::cores().count);
     let (_, settings) = spec.rule()?;
-    let (run, origin, model) = match start {
+    let mut legs = Vec::new();
+    let (run, owned, origin, model) = match start {
         Start::New { out } => {
             let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
-            (RunFolder::create(out, &spec.model, STRATEGY)?, None, model)
+            let run = RunFolder::create(out, &spec.model, STRATEGY)?;
+            let owned = Ownership::take(&run)?;
+            (run, owned, None, model)
         }
         Start::Resume { run } => {
-            let (checkpoint, model) = checkpoint::load_model(&checkpoint::resolve(run.path())?)?;
+            let owned = Ownership::take(run)?;
+            spec.check_data(run, &run.plan::<Plan>()?.data, true)?;
+            let (kept, model) = checkpoint::load_model(&checkpoint::resolve(run.path())?)?;
+            check_unfinished(spec, run, &kept)?;
+            legs = Leg::earlier(&kept.legs, &kept.whole(), run.summary().ok().flatten().as_ref());
             run.remove_summary()?;
-            (run.clone(), Some(checkpoint), model)
+            (run.clone(), owned, Some(kept), model)
         }
     };
     let plan = Plan {
@@ -156,12 +230,14 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         parameters: model.table().len() as u64,
         threads,
         bytes: bytes_of(&input, spec.epochs),
+        data: spec.marks()?,
     };
     run.write_plan(&plan)?;
     run.write_machine(&Machine::detect())?;
     let settings =
         RecorderSettings { tensorboard: spec.tensorboard, ..RecorderSettings::default() };
     let recorder = Recorder::start(&run, TASK, &settings)?;
+    let (handle, watch) = (FolderHandle::open(&run)?, FolderWatch::start(&run)?);
     let rows = origin.as_ref().map_or(0, |checkpoint| checkpoint.rows);
     recorder.record(Event::RunStarted(RunStarted {
         run: run.name(),
@@ -177,25 +253,39 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     control.observer.started(&plan, &run, rows);
     let started = unix_seconds();
     let begun = Instant::now();
-    let stage = Stage { spec, input: &input, run: &run, recorder: &recorder, control, begun };
-    let outcome = stage.run(&model, threads, origin.as_ref());
-    let mut report = outcome.report;
+    let stage = Stage {
+        spec,
+        plan: &plan,
+        input: &input,
+        run: &run,
+        recorder: &recorder,
+        control,
+        begun,
+        started,
+        legs: &legs,
+    };
+    let Outcome { mut report, failure } = stage.run(&model, threads, origin.as_ref(), watch);
     let summary = &mut report.summary;
-    summary.run = run.name();
+    // It may have been renamed; a folder that is gone is told by what could not be written.
+    let home = handle.present().unwrap_or_else(|_| run.clone());
+    summary.run = home.name();
     summary.model.clone_from(&spec.model);
     summary.data = spec.data.to_string();
     summary.strategy = STRATEGY.to_owned();
     summary.started = started;
     summary.seconds = begun.elapsed().as_secs_f64();
-    if let Some(error) = &outcome.failure {
+    report.settle();
+    let summary = &mut report.summary;
+    if let Some(error) = &failure {
         summary.status = Status::Failed;
         summary.verdict = with_cause(error);
+        summary.learning = outcome::of_failure(spec, error);
     }
     let closed = recorder.close(RunEnded {
         status: summary.status,
         step: summary.global_steps,
         seconds: summary.seconds,
-        reason: outcome.failure.as_ref().map(with_cause),
+        reason: failure.as_ref().map(with_cause),
         dropped_events: 0,
     });
     if closed.dropped > 0 {
@@ -206,9 +296,12 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     if let Some(error) = &closed.error {
         summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
     }
+    let before = origin.as_ref().map_or(0, |checkpoint| checkpoint.step);
+    summary.add_legs(&legs, summary.global_steps.saturating_sub(before));
     let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
-    let written = write_atomically(&run.path().join("summary.json"), &text);
-    match outcome.failure {
+    let written = write_atomically(&home.path().join("summary.json"), &text);
+    drop(owned);
+    match failure {
         Some(error) => Err(error),
         None => written.map(|()| report).map_err(StreamError::from),
     }
@@ -239,11 +332,16 @@ pub(crate) fn bytes_of(input: &Input, epochs: u64) -> Option<u64> {
 /// What all parts of a run look at.
 pub(crate) struct Stage<'a> {
     pub(crate) spec: &'a Spec,
+    pub(crate) plan: &'a Plan,
     pub(crate) input: &'a Input,
     pub(crate) run: &'a RunFolder,
     pub(crate) recorder: &'a Recorder,
     pub(crate) control: &'a Control<'a>,
     begun: Instant,
+    /// When that was, in seconds since 1970.
+    pub(crate) started: f64,
+    /// The stretches before this one.
+    pub(crate) legs: &'a [Leg],
 }
 
 /// How it went.
@@ -253,14 +351,20 @@ pub(crate) struct Outcome {
 }
 
 impl Stage<'_> {
-    fn run(&self, model: &SparseLogistic, threads: usize, origin: Option<&Checkpoint>) -> Outcome {
+    fn run(
+        &self,
+        model: &SparseLogistic,
+        threads: usize,
+        origin: Option<&Checkpoint>,
+        watch: FolderWatch,
+    ) -> Outcome {
         let spec = self.spec;
         let place = origin.map_or_else(Place::default, |checkpoint| checkpoint.place);
         let learned = AtomicU64::new(origin.map_or(0, |checkpoint| checkpoint.rows));
         let reached = AtomicBool::new(false);
         let finished = AtomicBool::new(false);
         let scores = Mutex::new(Scores::default());
-        let books = Books::new(self, model, origin, &learned, &reached, &scores);
+        let mut books = Books::new(self, model, origin, &learned, &reached, &scores, watch);
         // A parcel holds at least one update's rows: updates do not span parcels.
         let window = match spec.window {
             Window::None if spec.batch_size >= LARGE_BATCH => Window::Rows(spec.batch_size),
@@ -276,7 +380,7 @@ impl Stage<'_> {
         );
         let source = match source {
             Ok(source) => source,
-            Err(error) => return books.close(self, 0.0, Some(error), None),
+            Err(error) => return books.close(self, Some(error), None),
         };
         let waits = spec.window != Window::None;
         let shape = Shape {
@@ -284,8 +388,10 @@ impl Stage<'_> {
             learners: if spec.deterministic { 1 } else { threads.div_ceil(2) },
             parcels: if waits { WINDOW_PARCELS } else { 2 * threads + 2 },
             batch_size: spec.batch_size,
+            combine: spec.combine,
         };
-        let (books, idle, result) = std::thread::scope(|scope| {
+        books.share_among(shape.learners.min(threads));
+        let (books, result) = std::thread::scope(|scope| {
             if spec.test.is_some() {
                 scope.spawn(|| self.score_beside(model, &learned, &reached, &finished, &scores));
             }
@@ -306,7 +412,7 @@ impl Stage<'_> {
                 Err(error) => failure = Some(error),
             }
         }
-        books.close(self, idle, failure, held_out)
+        books.close(self, failure, held_out)
     }
 
     /// Scores held-out rows again and again until training has ended.
@@ -377,6 +483,7 @@ impl Stage<'_> {
             auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
             normalised_entropy: Some(metrics.normalised_entropy)
                 .filter(|entropy| entropy.is_finite()),
+            scored_by: None,
         }));
         self.control.observer.evaluated(metrics, rows);
     }

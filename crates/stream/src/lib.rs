@@ -21,14 +21,16 @@ mod error;
 mod evaluate;
 mod learn;
 mod metrics;
+mod outcome;
 mod predict;
+mod scale;
 mod source;
 mod spec;
 mod tasks;
 
 pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
 pub use error::StreamError;
-pub use learn::{Control, Observer, Plan, Report, Silent, Start, learn};
+pub use learn::{Control, Observer, Plan, Report, Silent, Start, check_resume, learn};
 pub use metrics::{Metrics, Totals};
 pub use predict::{Predicted, predict};
 pub use source::{Place, Source};

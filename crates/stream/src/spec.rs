@@ -1,8 +1,13 @@
 //! What was asked for.
 
 use crate::{StreamError, Tasks};
-use paceline_data::rows::{Hashing, Input, expand, prepare::Prepared};
+use paceline_data::{
+    FileMark,
+    rows::{Hashing, Input, expand, prepare::Prepared},
+};
 use paceline_models::sparse_logistic::{self, Rule, Settings};
+use paceline_runs::RunFolder;
+use paceline_strategies::Combine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -73,8 +78,14 @@ pub struct Spec {
     pub l1: f32,
     /// L2 penalty.
     pub l2: f32,
+    /// Added to the root of the sum of squares before dividing by it; the rule's own default where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beta: Option<f32>,
     /// Rows of one update; 1 learns from each row as it comes.
     pub batch_size: u64,
+    /// Whether an update is the sum or the mean of its rows' gradients.
+    #[serde(default)]
+    pub combine: Combine,
     /// Passes over the files.
     pub epochs: u64,
     /// When rows that have arrived are learned from.
@@ -118,7 +129,9 @@ impl Spec {
             learning_rate: defaults.rate,
             l1: defaults.l1,
             l2: defaults.l2,
+            beta: None,
             batch_size: 1,
+            combine: Combine::Sum,
             epochs: 1,
             window: Window::None,
             test: None,
@@ -146,7 +159,8 @@ impl Spec {
     /// An unknown rule, or settings out of range.
     pub fn rule(&self) -> Result<(Rule, Settings), StreamError> {
         let defaults = sparse_logistic::rules::find(&self.optimizer)?.defaults;
-        let settings = Settings { rate: self.learning_rate, l1: self.l1, l2: self.l2, ..defaults };
+        let beta = self.beta.unwrap_or(defaults.beta);
+        let settings = Settings { rate: self.learning_rate, l1: self.l1, l2: self.l2, beta };
         Ok((Rule::new(&self.optimizer, settings)?, settings))
     }
 
@@ -174,6 +188,51 @@ impl Spec {
             self.hashing = prepared.hashing;
         }
         Ok(())
+    }
+
+    /// What identifies the files to be read; nothing for rows that come as they are written.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    pub fn marks(&self) -> Result<Vec<FileMark>, StreamError> {
+        match self.data.input()? {
+            Input::Files(files) => Ok(FileMark::of_files(&files)?),
+            Input::Standard | Input::Follow(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// What all tasks of a run must have in common: settings and data. Where the data lie and how fast a task works is
+    /// its own affair.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    pub fn shared(&self) -> Result<serde_json::Value, StreamError> {
+        let mut shared = serde_json::to_value(Self { threads: None, ..self.clone() })
+            .expect("a specification is plain data");
+        let (files, bytes, contents) = FileMark::total(&self.marks()?);
+        shared["data"] =
+            serde_json::json!({ "files": files, "bytes": bytes, "contents": contents });
+        Ok(shared)
+    }
+
+    /// Refuses to continue a run on other files than it began on. A file that has `grown` at its end may count as the
+    /// same; runs of 0.1 did not write down what they read.
+    pub(crate) fn check_data(
+        &self,
+        run: &RunFolder,
+        marks: &[FileMark],
+        grown: bool,
+    ) -> Result<(), StreamError> {
+        let Input::Files(files) = self.data.input()? else { return Ok(()) };
+        if marks.is_empty() {
+            return Ok(());
+        }
+        match FileMark::difference(marks, &files, grown)? {
+            None => Ok(()),
+            Some((found, wanted)) => {
+                Err(StreamError::OtherData { path: run.path().to_path_buf(), found, wanted })
+            }
+        }
     }
 
     /// Checks what can be checked without reading anything.

@@ -144,8 +144,14 @@ fn a_run_that_was_stopped_goes_on_to_the_same_weights() {
     let cancel = AtomicBool::new(false);
     let control = Control { cancel: &cancel, observer: &Silent };
     let second = learn(&whole, &Start::Resume { run: resumed }, &control).unwrap();
-    assert_eq!(first.summary.examples + second.summary.examples, 1_440_000);
+    let legs: Vec<u64> = second.summary.legs.iter().map(|leg| leg.examples).collect();
+    let rest = 1_440_000 - first.summary.examples;
+    assert_eq!((second.summary.examples, legs), (1_440_000, vec![first.summary.examples, rest]));
     assert_eq!(second.summary.status, Status::Done);
+    // Every row was judged once, whichever process learned from it.
+    assert_eq!(second.progressive.rows, 1_440_000);
+    assert!((second.progressive.loss - straight.progressive.loss).abs() < 1e-9);
+    assert_eq!(second.progressive.auc, straight.progressive.auc);
     assert!(weights(folder.path(), &second) == weights(folder.path(), &straight));
     let checkpoint = load(&resolve(&folder.path().join(&second.summary.run)).unwrap()).unwrap();
     assert_eq!((checkpoint.rows, checkpoint.place.position.file), (1_440_000, 3));

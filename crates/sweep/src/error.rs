@@ -81,6 +81,24 @@ pub enum SweepError {
         /// The journal.
         path: PathBuf,
     },
+    /// The folder holds a cell that is not part of this sweep; its page would lose it.
+    #[error("`{}` holds another sweep: {cell} is not part of this one", .folder.display())]
+    OtherSweep {
+        /// The folder.
+        folder: PathBuf,
+        /// A cell that is there.
+        cell: String,
+    },
+    /// The folder holds this sweep on other data.
+    #[error("`{}` holds this sweep on the data set `{found}`, not on `{wanted}`", .folder.display())]
+    OtherData {
+        /// The folder.
+        folder: PathBuf,
+        /// The data set of its cells.
+        found: String,
+        /// The one to be used now.
+        wanted: String,
+    },
     /// A file cannot be read.
     #[error("cannot read `{}`", .path.display())]
     Read {

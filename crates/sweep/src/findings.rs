@@ -4,6 +4,7 @@ use crate::grid::{Cell, Settings};
 use crate::journal::{Failure, Row};
 use crate::measure::{Measure, default_measures};
 use crate::recipe::{Axis, Published, Recipe};
+use paceline_analysis::repeats::{Repeats, repeats};
 use paceline_analysis::scaling::{Rates, Scaling, scaling};
 use paceline_analysis::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
 use serde::Serialize;
@@ -72,6 +73,12 @@ pub struct Growth {
 }
 
 impl Findings {
+    /// The repeats of a group in one measure; nothing where it has none.
+    #[must_use]
+    pub fn repeats(&self, group: &Group, measure: usize) -> Option<Repeats> {
+        repeats(&group.values[measure], self.measures[measure].scale()).ok()
+    }
+
     /// Series whose shape agrees, those that differ, and all.
     #[must_use]
     pub fn tally(&self) -> (usize, usize, usize) {
@@ -213,14 +220,16 @@ fn compare(
             let label = value.to_string();
             if axis.values.iter().any(|choice| choice.label() == label) {
                 let measured = pooled(place, Some((along, label.clone())));
-                points.push(Point { label, published: *figure, measured });
+                let scale = measures[place].scale();
+                points.push(Point { label, published: *figure, measured, scale });
             }
         }
     } else {
         unit = String::new();
         for (name, figure) in published.across.iter().zip(&published.is) {
-            let measured = pooled(find(name)?, None);
-            points.push(Point { label: name.clone(), published: *figure, measured });
+            let place = find(name)?;
+            let (measured, scale) = (pooled(place, None), measures[place].scale());
+            points.push(Point { label: name.clone(), published: *figure, measured, scale });
         }
     }
     (points.len() > 1).then(|| Comparison {

@@ -1,7 +1,7 @@
 //! From a recipe to the list of cells: the product of the axes, repeated, in an order drawn from a seed.
 //!
-//! A cell is known by what its command line says, so that a resumed sweep finds what is done, and a changed recipe runs only the
-//! cells that changed. Each repeat is shuffled by itself: first everything once, then everything again, so that a
+//! A cell is known by what its command line says, so that a resumed sweep finds what is done, and one with further settings or
+//! repeats runs only the cells that are new. Each repeat is shuffled by itself: first everything once, then everything again, so that a
 //! machine that warms up or slows down touches all settings alike.
 
 use crate::error::SweepError;
@@ -9,8 +9,10 @@ use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+/// Letters of a folder's name before its hash.
+const MOST_LETTERS: usize = 60;
 /// More cells than this are a slip of the keyboard.
 const MOST_CELLS: usize = 100_000;
 /// Placeholders that are filled when a cell runs: they differ between machines, not between cells.
@@ -134,6 +136,29 @@ impl Settings {
         Ok(cells)
     }
 
+    /// A name for the folder of a sweep: readable words, then eight digits that follow from everything that decides what is run.
+    /// The same sweep finds its folder again, and another one never takes it.
+    #[must_use]
+    pub fn folder_name(&self, recipe: &Recipe, cells: &[Cell], data: Option<&Path>) -> String {
+        let after = |flag: &str| self.extra.iter().skip_while(move |word| *word != flag).nth(1);
+        let words = std::iter::once(recipe.name.as_str())
+            .chain(after("--model").map(String::as_str))
+            .chain(self.vary.iter().map(|axis| axis.name.as_str()));
+        let mut name: String = words
+            .collect::<Vec<_>>()
+            .join("-")
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+            .collect();
+        name.truncate(MOST_LETTERS);
+        let mut keys: Vec<&str> = cells.iter().map(|cell| cell.key.as_str()).collect();
+        keys.sort_unstable();
+        let (scale, seed) = (self.scale.to_string(), self.seed.to_string());
+        let data = data.map_or_else(String::new, |data| data.display().to_string());
+        let parts = [scale.as_str(), seed.as_str(), data.as_str()].into_iter().chain(keys);
+        format!("{}-{:08x}", name.trim_matches('-'), fnv(parts) >> 32)
+    }
+
     fn cell(
         &self,
         recipe: &Recipe,
@@ -239,16 +264,22 @@ fn push_flag(
     Ok(())
 }
 
-/// Sixteen hexadecimal digits that follow from the command line and the repeat (FNV-1a).
+/// Sixteen hexadecimal digits that follow from the command line and the repeat.
 fn key(arguments: &[String], repeat: u32) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let repeat = repeat.to_string();
-    for part in arguments.iter().map(String::as_str).chain([repeat.as_str()]) {
+    let parts = arguments.iter().map(String::as_str).chain([repeat.as_str()]);
+    format!("{:016x}", fnv(parts))
+}
+
+/// FNV-1a over texts, each ended by a zero byte.
+fn fnv<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for part in parts {
         for byte in part.bytes().chain([0]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-    format!("{hash:016x}")
+    hash
 }
 
 /// Fisher and Yates, drawn from a SplitMix stream.
@@ -306,6 +337,35 @@ mod tests {
         for wrong in ["lr", "=1", "lr=", "lr=1,,2"] {
             assert!(parse_vary(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Every sweep of `train` once went to `sweeps/train` and replaced the page of the last one.
+    #[test]
+    fn every_sweep_has_a_folder_of_its_own_and_finds_it_again() {
+        let typed = |vary: &str, repeats: u32, extra: &str| {
+            let recipe = Recipe::of_command("train", extra);
+            let settings = Settings {
+                repeats: Some(repeats),
+                vary: vec![parse_vary(vary).unwrap()],
+                extra: extra.split(' ').map(str::to_owned).collect(),
+                ..Settings::default()
+            };
+            let cells = settings.cells(&recipe).unwrap();
+            settings.folder_name(&recipe, &cells, None)
+        };
+        let base = typed("batch-size=10,50", 2, "--model softmax");
+        assert_eq!(base, typed("batch-size=10,50", 2, "--model softmax"));
+        assert!(base.starts_with("train-softmax-batch-size-"), "{base}");
+        let others = [
+            typed("batch-size=10,60", 2, "--model softmax"),
+            typed("batch-size=10,50", 3, "--model softmax"),
+            typed("batch-size=10,50", 2, "--model softmax --epochs 2"),
+            typed("lr=10,50", 2, "--model softmax"),
+            typed("lr=10,50", 2, "--model ../../etc"),
+        ];
+        let names: BTreeSet<&String> = others.iter().chain([&base]).collect();
+        assert_eq!(names.len(), 6, "{names:?}");
+        assert!(others.iter().all(|name| !name.contains(['/', '.'])), "{others:?}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `sweep.jsonl`: one line per finished cell, on disk before the next begins.
 
 use crate::error::SweepError;
+use crate::grid::Cell;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ pub struct Row {
     pub settings: Vec<(String, String)>,
     /// Which repeat.
     pub repeat: u32,
+    /// The data set that `{data}` stood for; empty where none is known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub data: String,
     /// When it began, in seconds since 1970.
     pub started: f64,
     /// Seconds from start to end of the process.
@@ -34,6 +38,15 @@ pub struct Row {
     /// Host it ran on, where an engine chose it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+}
+
+impl Row {
+    /// The settings in words.
+    fn label(&self) -> String {
+        let settings: Vec<String> =
+            self.settings.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+        format!("`{} #{}`", settings.join(", "), self.repeat)
+    }
 }
 
 /// Why a cell failed.
@@ -98,6 +111,25 @@ impl Journal {
         Ok(Journal { path, file, rows })
     }
 
+    /// Whether all that is known belongs to a sweep of these cells, on this data set (empty where it has none).
+    ///
+    /// # Errors
+    /// A cell of another sweep, or of this one on other data: a page without it would replace the one that has it.
+    pub fn check(&self, cells: &[Cell], data: &str) -> Result<(), SweepError> {
+        let folder = || self.path.parent().map(Path::to_owned).unwrap_or_default();
+        let known: BTreeSet<&str> = cells.iter().map(|cell| cell.key.as_str()).collect();
+        for row in &self.rows {
+            if !known.contains(row.cell.as_str()) {
+                return Err(SweepError::OtherSweep { folder: folder(), cell: row.label() });
+            }
+            if !row.data.is_empty() && row.data != data {
+                let (found, wanted) = (row.data.clone(), data.to_owned());
+                return Err(SweepError::OtherData { folder: folder(), found, wanted });
+            }
+        }
+        Ok(())
+    }
+
     /// What is known so far.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
@@ -158,6 +190,28 @@ mod tests {
         journal.add(row("c", 4.0)).unwrap();
         drop(journal);
         assert_eq!(Journal::open(folder.path()).unwrap().rows().len(), 3);
+    }
+
+    /// Another sweep in the same folder once replaced its page.
+    #[test]
+    fn a_folder_with_cells_of_another_sweep_or_other_data_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        let cell = |key: &str| Cell {
+            key: key.to_owned(),
+            settings: Vec::new(),
+            repeat: 1,
+            arguments: Vec::new(),
+        };
+        journal.check(&[cell("a")], "").unwrap();
+        journal.add(Row { data: "/data/mnist".to_owned(), ..row("a", 1.0) }).unwrap();
+        // The same sweep, and one with further settings.
+        journal.check(&[cell("a")], "/data/mnist").unwrap();
+        journal.check(&[cell("b"), cell("a")], "/data/mnist").unwrap();
+        let refused = journal.check(&[cell("b")], "/data/mnist");
+        assert!(matches!(refused, Err(SweepError::OtherSweep { .. })));
+        let refused = journal.check(&[cell("a")], "drawn").unwrap_err().to_string();
+        assert!(refused.contains("`/data/mnist`, not on `drawn`"), "{refused}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is read off a cell: a place in the JSON that its command printed, its duration, or what the machine did meanwhile.
 
 use crate::journal::Row;
+use paceline_analysis::repeats::Scale;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -20,6 +21,9 @@ pub struct Measure {
     /// Factor from what is found to the unit, such as 100 for percentages.
     #[serde(default = "one")]
     pub factor: f64,
+    /// Least and most that it can be, where it has such bounds; percentages need not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<[f64; 2]>,
 }
 
 fn one() -> f64 {
@@ -91,6 +95,18 @@ impl<'de> Deserialize<'de> for Source {
 }
 
 impl Measure {
+    /// On which scale repeats vary: bounded where it has bounds, by a percentage where it is an amount of something.
+    #[must_use]
+    pub fn scale(&self) -> Scale {
+        match (self.between, self.unit.as_str()) {
+            (Some([low, high]), _) => Scale::Bounded { low, high },
+            (None, "%") => Scale::PERCENT,
+            // Slopes and the like: they may be negative.
+            (None, "") => Scale::Linear,
+            (None, _) => Scale::Logarithmic,
+        }
+    }
+
     /// The quantity of one cell, if it is there and finite.
     #[must_use]
     pub fn of(&self, row: &Row) -> Option<f64> {
@@ -105,7 +121,7 @@ impl Measure {
 
     fn new(name: &str, from: &str, unit: &str, factor: f64) -> Measure {
         let from = Source::parse(from).expect("places in this file are well formed");
-        Measure { name: name.to_owned(), from, unit: unit.to_owned(), factor }
+        Measure { name: name.to_owned(), from, unit: unit.to_owned(), factor, between: None }
     }
 }
 
@@ -157,6 +173,19 @@ mod tests {
         for missing in ["/none", "/workers/7/n", "/workers/*/m", "/final/loss/deeper"] {
             assert_eq!(of(missing), None, "{missing}");
         }
+    }
+
+    #[test]
+    fn amounts_vary_by_a_percentage_and_shares_within_their_bounds() {
+        let scale = |unit: &str| Measure::new("m", "wall", unit, 1.0).scale();
+        for unit in ["s", "ms", "examples/s", "nats", "GB"] {
+            assert_eq!(scale(unit), Scale::Logarithmic, "{unit}");
+        }
+        assert_eq!(scale("%"), Scale::PERCENT);
+        assert_eq!(scale(""), Scale::Linear);
+        let text = "name = \"R\"\nfrom = \"/r\"\nbetween = [-1, 1]";
+        let bounded: Measure = toml::from_str(text).unwrap();
+        assert_eq!(bounded.scale(), Scale::Bounded { low: -1.0, high: 1.0 });
     }
 
     #[test]

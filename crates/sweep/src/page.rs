@@ -3,7 +3,7 @@
 use crate::findings::{Comparison, Findings, Group};
 use crate::grid::Settings;
 use crate::recipe::Recipe;
-use paceline_analysis::describe::{Summary, summary};
+use paceline_analysis::repeats::Repeats;
 use paceline_analysis::shape::{Agreement, Direction, Shape};
 use paceline_analysis::words::number;
 use paceline_report::chart::{Axis, Chart, Series, Span};
@@ -28,7 +28,7 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
         page.section("Shape: published and measured");
         page.paragraph(
             "Both are shown relative to their first setting, since the figures come from different machines. \
-             Whiskers are 95 % intervals over the repeats.",
+             Whiskers are 95 % intervals over the repeats, with two repeats their range.",
         );
         page.figures(&figures);
     }
@@ -76,8 +76,20 @@ pub fn markdown(recipe: &Recipe, settings: &Settings, found: &Findings) -> Strin
 pub fn csv(found: &Findings) -> String {
     let mut header: Vec<String> = found.axes.clone();
     header.extend(
-        ["measure", "unit", "n", "mean", "low", "high", "median", "published", "failed"]
-            .map(str::to_owned),
+        [
+            "measure",
+            "unit",
+            "n",
+            "centre",
+            "low",
+            "high",
+            "least",
+            "most",
+            "median",
+            "published",
+            "failed",
+        ]
+        .map(str::to_owned),
     );
     let mut csv = Csv::new(&header);
     for group in &found.groups {
@@ -85,16 +97,23 @@ pub fn csv(found: &Findings) -> String {
             let mut row: Vec<String> =
                 group.settings.iter().map(|(_, label)| label.clone()).collect();
             row.extend([measure.name.clone(), measure.unit.clone()]);
-            let numbers = match summary(&group.values[place]) {
-                Ok(set) => {
-                    let (low, high) = ends(&set)
-                        .map_or((String::new(), String::new()), |(a, b)| {
-                            (a.to_string(), b.to_string())
-                        });
-                    [set.n.to_string(), set.mean.to_string(), low, high, set.median.to_string()]
+            let numbers = match found.repeats(group, place) {
+                Some(set) => {
+                    let end =
+                        |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
+                    let interval = set.spread.interval();
+                    [
+                        set.n.to_string(),
+                        set.centre.to_string(),
+                        end(interval.map(|ends| ends.low)),
+                        end(interval.map(|ends| ends.high)),
+                        set.min.to_string(),
+                        set.max.to_string(),
+                        set.median.to_string(),
+                    ]
                 }
-                Err(_) => {
-                    ["0".to_owned(), String::new(), String::new(), String::new(), String::new()]
+                None => {
+                    std::array::from_fn(|at| if at == 0 { "0".to_owned() } else { String::new() })
                 }
             };
             row.extend(numbers);
@@ -122,9 +141,9 @@ pub fn table(found: &Findings) -> Table {
     for group in &found.groups {
         let mut row: Vec<String> = group.settings.iter().map(|(_, label)| label.clone()).collect();
         for place in 0..found.measures.len() {
-            match summary(&group.values[place]) {
-                Ok(set) => row.extend([number(set.mean), interval(&set)]),
-                Err(_) => row.extend(["–".to_owned(), "–".to_owned()]),
+            match found.repeats(group, place) {
+                Some(set) => row.extend([number(set.centre), set.spread.words()]),
+                None => row.extend(["–".to_owned(), "–".to_owned()]),
             }
             if has_published(found, place) {
                 row.push(group.published[place].map_or_else(|| "–".to_owned(), number));
@@ -143,17 +162,6 @@ fn count(group: &Group) -> String {
 
 fn has_published(found: &Findings, place: usize) -> bool {
     found.groups.iter().any(|group| group.published[place].is_some())
-}
-
-fn ends(set: &Summary) -> Option<(f64, f64)> {
-    set.interval.known().map(|interval| (interval.low, interval.high))
-}
-
-fn interval(set: &Summary) -> String {
-    ends(set).map_or_else(
-        || "–".to_owned(),
-        |(low, high)| format!("{} to {}", number(low), number(high)),
-    )
 }
 
 fn verdict(found: &Findings) -> (String, Tone) {
@@ -207,23 +215,23 @@ fn points(found: &Findings) -> Vec<String> {
 
 /// Where a measure was highest and lowest, and whether that may be chance.
 fn extremes(found: &Findings, place: usize) -> Option<String> {
-    let mut sets: Vec<(&Group, Summary)> = found
+    let mut sets: Vec<(&Group, Repeats)> = found
         .groups
         .iter()
-        .filter_map(|group| Some((group, summary(&group.values[place]).ok()?)))
+        .filter_map(|group| Some((group, found.repeats(group, place)?)))
         .collect();
-    sets.sort_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+    sets.sort_by(|a, b| a.1.centre.total_cmp(&b.1.centre));
     let ((low_at, low), (high_at, high)) = (sets.first()?, sets.last()?);
     let measure = &found.measures[place];
-    if sets.len() < 2 || low.mean >= high.mean {
+    if sets.len() < 2 || low.centre >= high.centre {
         return None;
     }
     let said =
-        |set: &Summary| format!("{} {}", number(set.mean), measure.unit).trim_end().to_owned();
-    let sure = match (ends(low), ends(high)) {
-        (Some((_, below)), Some((above, _))) if below < above => "",
+        |set: &Repeats| format!("{} {}", number(set.centre), measure.unit).trim_end().to_owned();
+    let sure = match (low.spread.interval(), high.spread.interval()) {
+        (Some(low), Some(high)) if low.high < high.low => "",
         (Some(_), Some(_)) => "; their intervals overlap, so that may be chance",
-        _ => "; measured once each, so that may be chance",
+        _ => "; too few repeats to tell that from chance",
     };
     Some(format!(
         "{}: highest with {} ({}), lowest with {} ({}){sure}",
@@ -267,7 +275,7 @@ fn beside(series: &Comparison) -> Option<Figure> {
     let along = series.along.as_ref()?;
     let shape = &series.shape;
     let (_, first_published, first_measured) = shape.points.first()?;
-    let base = first_measured.known()?.mean;
+    let base = first_measured.known()?.centre;
     if *first_published <= 0.0 || base <= 0.0 {
         return None;
     }
@@ -282,8 +290,9 @@ fn beside(series: &Comparison) -> Option<Figure> {
         .enumerate()
         .filter_map(|(at, (_, _, set))| {
             let set = set.known()?;
-            let (low, high) = ends(set).unwrap_or((set.mean, set.mean));
-            Some(Span { x: at as f64, y: set.mean / base, low: low / base, high: high / base })
+            let ends = set.whisker();
+            let (y, low, high) = (set.centre / base, ends.low / base, ends.high / base);
+            Some(Span { x: at as f64, y, low, high })
         })
         .collect();
     let labels: Vec<String> = shape.points.iter().map(|(label, ..)| label.clone()).collect();
@@ -350,10 +359,11 @@ fn measured(found: &Findings) -> Vec<Figure> {
     for (place, measure) in found.measures.iter().enumerate() {
         let mut series: Vec<(String, Vec<Span>)> = Vec::new();
         for group in &found.groups {
-            let Ok(set) = summary(&group.values[place]) else { continue };
-            let (low, high) = ends(&set).unwrap_or((set.mean, set.mean));
+            let Some(set) = found.repeats(group, place) else { continue };
+            let ends = set.whisker();
             let x = labels.iter().position(|label| *label == group.settings[along].1);
-            let span = Span { x: x.unwrap_or(0) as f64, y: set.mean, low, high };
+            let x = x.unwrap_or(0) as f64;
+            let span = Span { x, y: set.centre, low: ends.low, high: ends.high };
             let others: Vec<&str> = group
                 .settings
                 .iter()
@@ -478,6 +488,11 @@ fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String>
         found.groups.len(),
         settings.seed
     )];
+    lines.push(
+        "Intervals are 95 % of the typical value: rates, times and other amounts on a logarithmic scale, percentages within 0 and 100. \
+         With fewer than three repeats the range is shown."
+            .to_owned(),
+    );
     if settings.scale < 1.0 {
         let numbers: Vec<String> = recipe
             .scaled

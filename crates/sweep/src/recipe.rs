@@ -249,6 +249,13 @@ impl Recipe {
         Ok(recipe)
     }
 
+    /// The same with another seed in every repeat: repeats of one seed would show the noise of the clock and nothing else.
+    #[must_use]
+    pub fn seeded(mut self) -> Recipe {
+        self.flags.insert("seed".to_owned(), Value::Text("{repeat}".to_owned()));
+        self
+    }
+
     /// A recipe without figures, for a command that was typed; its arguments follow with the settings.
     #[must_use]
     pub fn of_command(command: &str, arguments: &str) -> Recipe {

@@ -40,6 +40,20 @@ impl Places {
         self.out.join("cells").join(&cell.key)
     }
 
+    /// The data set, as rows name it: its full path, `drawn` where it is one of the sweep's own, empty where there is none.
+    #[must_use]
+    pub fn data_name(&self) -> String {
+        let Some(data) = &self.data else { return String::new() };
+        let there = data.to_string_lossy();
+        if *data == self.out.join("data") {
+            "drawn".to_owned()
+        } else if there.contains("://") {
+            there.into_owned()
+        } else {
+            std::path::absolute(data).unwrap_or_else(|_| data.clone()).display().to_string()
+        }
+    }
+
     fn names(&self) -> Names {
         let mut names = Names::from([("out".to_owned(), self.out.display().to_string())]);
         if let Some(data) = &self.data {
@@ -159,6 +173,7 @@ impl Runner<'_> {
             cell: cell.key.clone(),
             settings: cell.settings.clone(),
             repeat: cell.repeat,
+            data: self.places.data_name(),
             started: started.as_secs_f64(),
             seconds: ran.seconds,
             failure: failure(&ran, &log),

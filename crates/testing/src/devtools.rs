@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// How long the browser may take for anything on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An open page; the browser ends with it.
 #[derive(Debug)]
@@ -131,9 +131,9 @@ impl Tab {
     /// # Panics
     /// When there is none.
     pub fn click(&mut self, selector: &str) {
+        // Found and clicked in one go: a page that draws itself again in between would leave the click nothing to hit.
         let found = format!("document.querySelector({})", json!(selector));
-        self.wait_for(&found);
-        self.evaluate(&format!("{found}.click()"));
+        self.wait_for(&format!("(place => place && (place.click(), true))({found})"));
     }
 
     /// Types into the first field that a selector finds, in place of what was there.
@@ -141,8 +141,10 @@ impl Tab {
     /// # Panics
     /// When there is none.
     pub fn fill(&mut self, selector: &str, text: &str) {
-        self.click(selector);
-        self.evaluate(&format!("document.querySelector({}).select()", json!(selector)));
+        let found = format!("document.querySelector({})", json!(selector));
+        self.wait_for(&format!(
+            "(field => field && (field.focus(), field.select(), true))({found})"
+        ));
         self.call("Input.insertText", &json!({ "text": text }));
     }
 

@@ -9,6 +9,7 @@ pub mod emulators;
 pub mod faults;
 mod google;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,6 +18,25 @@ use std::process::Command;
 pub fn workspace() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).expect("crates/testing lies two folders below the root").to_owned()
+}
+
+/// Every file below a folder with its bytes, to see that nothing was changed.
+///
+/// # Panics
+/// When something cannot be read.
+#[must_use]
+pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("the folder can be listed").path();
+        if path.is_dir() {
+            files.extend(contents(&path));
+        } else {
+            let bytes = std::fs::read(&path).expect("the file can be read");
+            files.insert(path, bytes);
+        }
+    }
+    files
 }
 
 /// A file or folder of the real test data (`PACELINE_DATA`, else `../shared/data`), if it is there.

@@ -1,19 +1,25 @@
 //! Carries out what the checkpoint policy decides, and survives a disk that fails.
 
 use crate::{
-    Observer, TrainError,
-    checkpoint::{Action, Checkpoint, Evaluated, Meta, Policy, Store},
+    Observer, RunPlan, TrainError,
+    checkpoint::{Action, Checkpoint, Evaluated, Meta, Policy, Store, write_weights},
+    plan::Prepared,
 };
 use paceline_models::{
     Layout,
     optimizer::{Optimizer, State},
 };
-use paceline_runs::{self as runs, CheckpointAction, Event, Recorder};
+use paceline_runs::{
+    self as runs, CheckpointAction, Event, FinalWeights, FolderWatch, Recorder, RunFolder,
+    RunsError,
+};
 use std::time::Instant;
 
 /// The chief's checkpoints.
 pub(crate) struct Keeper<'a> {
     pub(crate) store: Store,
+    plan: &'a RunPlan,
+    folder: FolderWatch,
     pub(crate) policy: Policy,
     pub(crate) layout: &'a Layout,
     pub(crate) optimizer: &'a Optimizer,
@@ -21,6 +27,8 @@ pub(crate) struct Keeper<'a> {
     pub(crate) observer: &'a dyn Observer,
     /// The best state so far, where it is not on disk yet.
     remembered: Option<Checkpoint>,
+    /// The state of the last save, where that failed, and why.
+    unsaved: Option<(Checkpoint, String)>,
     /// States that somebody else scores at the moment: one, or two at the very end.
     awaited: Vec<Checkpoint>,
     saved_at: Instant,
@@ -29,24 +37,43 @@ pub(crate) struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     pub(crate) fn new(
-        store: Store,
+        run: &RunFolder,
         policy: Policy,
-        layout: &'a Layout,
-        optimizer: &'a Optimizer,
+        prepared: &'a Prepared,
         recorder: &'a Recorder,
         observer: &'a dyn Observer,
-    ) -> Self {
-        Self {
-            store,
+    ) -> Result<Self, TrainError> {
+        Ok(Self {
+            store: Store::new(&run.checkpoints_path()),
+            plan: &prepared.plan,
+            folder: FolderWatch::start(run)?,
             policy,
-            layout,
-            optimizer,
+            layout: &prepared.layout,
+            optimizer: &prepared.optimizer,
             recorder,
             observer,
             remembered: None,
+            unsaved: None,
             awaited: Vec::new(),
             saved_at: Instant::now(),
             warnings: Vec::new(),
+        })
+    }
+
+    /// Whether the run folder is gone: then training ends at once, instead of after hours for nothing.
+    pub(crate) fn is_folder_gone(&mut self) -> bool {
+        let news = self.folder.glance();
+        self.follow(news);
+        self.folder.removed().is_some()
+    }
+
+    /// Tells what became of the run folder, and saves to where it is now.
+    fn follow(&mut self, news: Option<String>) {
+        let Some(news) = news else { return };
+        self.warn(news);
+        if self.folder.removed().is_none() {
+            self.store = Store::new(&self.folder.run().checkpoints_path());
+            self.observer.moved(self.folder.run());
         }
     }
 
@@ -91,24 +118,90 @@ impl<'a> Keeper<'a> {
     /// Writes the state (and the best one, if it waits), then removes what need not be kept. A failure
     /// is a warning: the run goes on with the checkpoints it has.
     pub(crate) fn save(&mut self, meta: &Meta, params: &[f32], state: &State) {
+        let news = self.folder.look();
+        self.follow(news);
+        self.unsaved = None;
         if let Some(best) = self.remembered.take().filter(|best| best.meta.step != meta.step) {
             self.save_one(&best.meta, &best.params, &best.state);
         }
-        self.save_one(meta, params, state);
+        if let Some(reason) = self.save_one(meta, params, state) {
+            let held =
+                Checkpoint { meta: meta.clone(), params: params.to_vec(), state: state.clone() };
+            self.unsaved = Some((held, reason));
+        }
         self.saved_at = Instant::now();
         self.prune();
     }
 
-    fn save_one(&mut self, meta: &Meta, params: &[f32], state: &State) {
+    /// Whether the state of a step is on disk, in a run folder that is still there.
+    pub(crate) fn has(&mut self, step: u64) -> bool {
+        let news = self.folder.look();
+        self.follow(news);
+        self.folder.removed().is_none() && self.store.is_whole(step)
+    }
+
+    /// Writes the last state again or, where that fails, somewhere else; the error says where. `state` is
+    /// what belongs to `params`, where it is known.
+    pub(crate) fn secure(
+        &mut self,
+        meta: &Meta,
+        params: &[f32],
+        state: Option<&State>,
+    ) -> Result<(), TrainError> {
+        let held = self.unsaved.take().filter(|(held, _)| held.meta.step == meta.step);
+        let (params, state) = match &held {
+            Some((held, _)) => (&held.params[..], Some(&held.state)),
+            None => (params, state),
+        };
+        let mut reason = held.as_ref().map(|(_, reason)| reason.clone());
+        let removed = self.folder.removed().map(str::to_owned);
+        if let (None, Some(state)) = (&removed, state) {
+            match self.store.save(meta, self.layout, self.optimizer, params, state) {
+                Ok(_) => return Ok(()),
+                Err(error) => reason = Some(cause(&error)),
+            }
+        }
+        let lost = FinalWeights {
+            run: self.folder.run().clone(),
+            step: meta.step,
+            path: self.store.path(meta.step),
+            reason: removed.or(reason).unwrap_or_else(|| "they are gone".to_owned()),
+        };
+        let error = lost.rescue(|folder| {
+            folder.write_plan(self.plan).map_err(|error| runs_cause(&error))?;
+            match state {
+                Some(state) => Store::new(&folder.checkpoints_path())
+                    .save(meta, self.layout, self.optimizer, params, state)
+                    .map(drop)
+                    .map_err(|error| cause(&error)),
+                None => {
+                    let file = folder.path().join("weights.safetensors");
+                    let imagenet = self.plan.spec.imagenet_input;
+                    write_weights(&file, self.layout, params, imagenet)
+                        .map_err(|error| error.to_string())
+                }
+            }
+        });
+        Err(error.into())
+    }
+
+    /// Writes one state; says why, where it could not.
+    fn save_one(&mut self, meta: &Meta, params: &[f32], state: &State) -> Option<String> {
         let begun = Instant::now();
         let result = self.store.save(meta, self.layout, self.optimizer, params, state);
         let seconds = begun.elapsed().as_secs_f64();
+        let mut why = None;
         let (action, bytes, reason) = match result {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
-            Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
+            Err(error) => {
+                why = Some(cause(&error));
+                (CheckpointAction::Failed, 0, Some(with_cause(&error)))
+            }
         };
         if let Some(reason) = &reason {
-            self.warn(format!("{reason}; training goes on with the checkpoints there are"));
+            if self.folder.removed().is_none() {
+                self.warn(format!("{reason}; the older checkpoints stay"));
+            }
         } else {
             self.observer.saved(meta.step);
         }
@@ -119,6 +212,7 @@ impl<'a> Keeper<'a> {
             bytes,
             reason,
         }));
+        why
     }
 
     fn prune(&mut self) {
@@ -142,6 +236,15 @@ impl<'a> Keeper<'a> {
         self.observer.warned(&text);
         self.warnings.push(text);
     }
+}
+
+/// What lies below an error that says no more than which checkpoint it was.
+fn cause(error: &TrainError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn runs_cause(error: &RunsError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// An error and its causes in one line.

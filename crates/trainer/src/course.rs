@@ -1,6 +1,7 @@
 //! Where a worker's loop stands.
 
 use crate::{
+    TrainError,
     evaluate::Evaluated,
     meter::{Meter, StepTimes},
     plan::Prepared,
@@ -8,7 +9,7 @@ use crate::{
 };
 use paceline_data::order::Position;
 use paceline_models::StepLoss;
-use paceline_runs::Reached;
+use paceline_runs::{Divergence, Leg, LossGuard, Observed, Reached};
 use paceline_strategies::{Pushed, Tally};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,13 @@ pub(crate) struct Origin {
     pub(crate) examples: u64,
     /// Seconds of training before this process.
     pub(crate) seconds: f64,
+    /// When this process began to train, in seconds since 1970.
+    pub(crate) started: f64,
+    /// The stretches before this one.
+    pub(crate) legs: Vec<Leg>,
+    /// Training and test loss at the checkpoint.
+    pub(crate) train_loss: Option<f64>,
+    pub(crate) evaluated: Option<Evaluated>,
     /// Lowest test loss so far.
     pub(crate) best: Option<f64>,
     /// Batches that were dealt but are not in the weights.
@@ -49,6 +57,8 @@ pub(crate) struct Done {
     /// Seconds from the first step until it had finished.
     pub(crate) finished: f64,
     pub(crate) warnings: Vec<String>,
+    /// Why the weights it ended with are not where they belong, and where they are.
+    pub(crate) unsaved: Option<TrainError>,
     /// Tasks that were lost on the way.
     pub(crate) lost: Vec<String>,
 }
@@ -64,8 +74,15 @@ pub(crate) struct Course {
     unheard: u64,
     pub(crate) best: f64,
     pub(crate) watch: Option<LossWatch>,
+    /// Watches the training loss for divergence; set when that is certain.
+    pub(crate) guard: LossGuard,
+    pub(crate) diverged: Option<Divergence>,
     /// Whether the evaluator's loss was low enough: the others learn it with the next vote.
     pub(crate) reached: bool,
+    /// Whether the run folder is gone: the others learn it with the next vote.
+    pub(crate) folder_gone: bool,
+    /// Why the weights it ends with are not where they belong.
+    pub(crate) unsaved: Option<TrainError>,
     /// Whether the loss to reach was looked at before the first step.
     pub(crate) checked: bool,
     pub(crate) evaluated: Option<(u64, Evaluated)>,
@@ -112,9 +129,13 @@ impl Course {
             unheard: 0,
             best: origin.best.unwrap_or(f64::INFINITY),
             watch: prepared.plan.spec.stop.until_loss.map(LossWatch::new),
+            guard: LossGuard::of_updates(prepared.plan.schema.labels.classes()),
+            diverged: None,
             reached: false,
+            folder_gone: false,
+            unsaved: None,
             checked: false,
-            evaluated: None,
+            evaluated: origin.evaluated.clone().map(|evaluated| (origin.step, evaluated)),
             saved: (origin.step > 0).then_some(origin.step),
             ending: None,
             closing: false,
@@ -131,7 +152,7 @@ impl Course {
             reported: Instant::now(),
             looked: origin.step,
             save_looked: origin.step,
-            train_loss: f64::NAN,
+            train_loss: origin.train_loss.unwrap_or(f64::NAN),
             busy: Duration::ZERO,
             waited: Duration::ZERO,
             stepped: Duration::ZERO,
@@ -158,7 +179,9 @@ impl Course {
         self.own.correct += own.correct;
         self.own.examples += own.examples;
         self.dropped += u64::from(pushed.dropped);
-        self.recent.add(&pushed.vote.loss, times, pushed.traffic);
+        let StepLoss { loss_sum, correct, examples } = pushed.vote.loss;
+        self.diverged = self.guard.observe(&Observed { loss_sum, correct, examples });
+        self.recent.add(&pushed.vote.loss, own.examples, times, pushed.traffic);
         self.busy += Duration::from_nanos(times.input + times.compute);
         self.waited += Duration::from_nanos(times.wait);
         self.stepped +=
@@ -176,6 +199,7 @@ impl Course {
         (self.step, self.batch, self.position) = (step, batch, position);
         (self.looked, self.save_looked) = (step, step);
         self.saved = self.saved.filter(|saved| *saved <= step);
+        self.guard.restart();
     }
 
     /// Whether a multiple of `every` was passed since the last call.
@@ -216,6 +240,13 @@ impl Course {
         }
     }
 
+    /// Mean training loss of the present stretch between two boundaries or, at its very beginning, of the last.
+    pub(crate) fn present_loss(&self) -> f64 {
+        let mut stretch = self.stretch;
+        stretch.absorb(&self.recent);
+        if stretch.steps > 0 { stretch.mean_loss() } else { self.train_loss }
+    }
+
     pub(crate) fn done(mut self, warnings: Vec<String>, lost: Vec<String>, finished: f64) -> Done {
         self.end_stretch(); // stopped between two boundaries: what there is since the last one
         Done {
@@ -234,6 +265,7 @@ impl Course {
             went_back: self.went_back,
             finished,
             warnings,
+            unsaved: self.unsaved,
             lost,
         }
     }

@@ -3,15 +3,15 @@
 use crate::{
     Observer, Task, TrainError,
     lineage::{as_bytes, as_bytes_mut},
+    session_log::{Notices, SessionLog},
 };
 use paceline_cluster::{
     Link, LinkError, Role, TaskId, Wait,
     session::{Notice, Row, Session, Watcher},
 };
-use paceline_runs::{Event, Recorder, TaskJoined, TaskLost, TaskRecovered};
+use paceline_runs::Recorder;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -43,7 +43,7 @@ pub trait Onlooker: Send + Sync {
 /// Takes what a session says: shows it at once, and keeps it for the run's own log.
 pub struct Inbox {
     onlooker: Box<dyn Onlooker>,
-    notices: Mutex<Vec<Notice>>,
+    notices: Notices,
     /// The evaluator's results.
     scores: Mutex<Vec<Scored>>,
     pending: AtomicBool,
@@ -72,7 +72,7 @@ impl Inbox {
     pub fn new(onlooker: Box<dyn Onlooker>) -> Arc<Self> {
         Arc::new(Self {
             onlooker,
-            notices: Mutex::default(),
+            notices: Notices::default(),
             scores: Mutex::default(),
             pending: AtomicBool::new(false),
         })
@@ -82,8 +82,7 @@ impl Inbox {
         if !self.pending.swap(false, Ordering::Acquire) {
             return Default::default();
         }
-        let notices =
-            std::mem::take(&mut *self.notices.lock().unwrap_or_else(PoisonError::into_inner));
+        let notices = self.notices.take();
         let scores =
             std::mem::take(&mut *self.scores.lock().unwrap_or_else(PoisonError::into_inner));
         (notices, scores)
@@ -97,7 +96,7 @@ impl Watcher for Inbox {
 
     fn noticed(&self, notice: &Notice) {
         self.onlooker.noticed(notice);
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner).push(notice.clone());
+        self.notices.push(notice);
         self.pending.store(true, Ordering::Release);
     }
 
@@ -120,12 +119,10 @@ pub(crate) struct Crew<'a> {
     recorder: &'a Recorder,
     observer: &'a dyn Observer,
     evaluations: Evaluations,
-    lost_at: BTreeMap<TaskId, Instant>,
+    /// What happened to other tasks.
+    pub(crate) log: SessionLog,
     /// The lineage of the weights that servers hold; see [`crate::lineage`].
     pub(crate) lineage: u32,
-    pub(crate) lost: Vec<String>,
-    /// What else the summary should say.
-    pub(crate) remarks: Vec<String>,
 }
 
 /// The chief's side of an evaluator, which may die and come back as another process.
@@ -155,50 +152,15 @@ impl<'a> Crew<'a> {
             recorder,
             observer,
             evaluations: Evaluations::default(),
-            lost_at: BTreeMap::new(),
+            log: SessionLog::default(),
             lineage,
-            lost: Vec::new(),
-            remarks: Vec::new(),
         }
     }
 
     /// Writes what happened into the log; returns what the evaluator found.
     pub(crate) fn hear(&mut self, step: u64) -> Vec<Scored> {
         let (notices, scores) = self.inbox.take();
-        for notice in notices {
-            match notice {
-                Notice::Joined { task, address, host, process, offset, returned } => {
-                    self.recorder.record(Event::TaskJoined(TaskJoined {
-                        role: task.to_string(),
-                        address: Some(address),
-                        process,
-                        host,
-                        clock_offset: offset.map(|offset| offset.seconds),
-                    }));
-                    if returned {
-                        let since = self.lost_at.remove(&task);
-                        self.recorder.record(Event::TaskRecovered(TaskRecovered {
-                            recovered: task.to_string(),
-                            step,
-                            seconds: since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
-                        }));
-                    }
-                }
-                Notice::Lost(loss) => {
-                    self.lost_at.insert(loss.task, Instant::now());
-                    self.lost.push(loss.to_string());
-                    self.recorder.record(Event::TaskLost(TaskLost {
-                        lost: loss.task.to_string(),
-                        address: Some(loss.address),
-                        step,
-                        reason: loss.reason,
-                    }));
-                }
-                Notice::Straggler(straggler) => self.remarks.push(straggler.to_string()),
-                Notice::Starved(starved) => self.remarks.push(starved.to_string()),
-                _ => {}
-            }
-        }
+        self.log.record(self.recorder, step, notices);
         if !scores.is_empty() {
             let scored = |step: &u64| scores.iter().any(|score| score.step == *step);
             self.evaluations.asked.retain(|step| !scored(step));

@@ -50,6 +50,9 @@ pub enum TrainError {
     /// Nothing says when to stop.
     #[error("nothing says when to stop: epochs, steps or a loss to reach")]
     NoStop,
+    /// A growing batch grows by epochs, and none are given.
+    #[error("a growing batch needs a number of epochs, because its schedule counts epochs")]
+    GrowthWithoutEpochs,
     /// The batch is larger than the data.
     #[error(
         "a batch of {batch} is larger than the data: `{data}` has {examples} training examples"
@@ -61,6 +64,23 @@ pub enum TrainError {
         data: String,
         /// Its training examples.
         examples: u64,
+    },
+    /// More memory than there is.
+    #[error(
+        "a batch of {batch} needs {:.1} GB of memory ({:.1} GB for weights and optimiser, {:.1} GB for activations), and this process may use {:.1} GB",
+        (.weights + .activations) / 1e9, .weights / 1e9, .activations / 1e9, .limit / 1e9
+    )]
+    Memory {
+        /// The global batch.
+        batch: u64,
+        /// Bytes of weights, gradients and the optimiser's state.
+        weights: f64,
+        /// Bytes of activations.
+        activations: f64,
+        /// Bytes that this process may use.
+        limit: f64,
+        /// The largest batch that fits, if one does.
+        fits: Option<u64>,
     },
     /// A batch that leaves replicas without work.
     #[error("a global batch of {batch} cannot be shared by {replicas} replicas")]
@@ -123,6 +143,21 @@ pub enum TrainError {
         rate: f32,
         /// Passes over the data by then.
         epochs: f64,
+    },
+    /// The loss exploded and did not come back.
+    #[error(
+        "training diverged by step {step}: {found}; learning rate {rate}{}",
+        .good.map(|good| format!(", the last good checkpoint is of step {good}")).unwrap_or_default()
+    )]
+    Diverged {
+        /// Global step at which it was certain.
+        step: u64,
+        /// How the loss compares.
+        found: paceline_runs::Divergence,
+        /// Learning rate of that step.
+        rate: f32,
+        /// Step of the latest checkpoint from before the loss exploded, if there is one.
+        good: Option<u64>,
     },
     /// A checkpoint could not be written.
     #[error("cannot write checkpoint `{}`", .path.display())]
@@ -192,6 +227,14 @@ pub enum TrainError {
         /// What was wrong with those that are there.
         detail: String,
     },
+    /// The run has ended, and nothing that was asked for is left to do. Not a failure: nothing was changed.
+    #[error("run `{}` is finished: step {step} was its last", .path.display())]
+    Finished {
+        /// The run folder.
+        path: PathBuf,
+        /// Updates done.
+        step: u64,
+    },
     /// Weights of another program do not fit.
     #[error(transparent)]
     Pretrained(#[from] PretrainedError),
@@ -234,6 +277,26 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Whether the caller asked for something that does not exist or does not fit, rather than something going wrong.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Model(error) => error.is_usage(),
+            Self::Strategy(error) => error.is_usage(),
+            Self::Optimizer(_)
+            | Self::Schedule(_)
+            | Self::Setting { .. }
+            | Self::NoStop
+            | Self::GrowthWithoutEpochs
+            | Self::BatchTooLarge { .. }
+            | Self::BatchTooSmall { .. }
+            | Self::Memory { .. }
+            | Self::NoTestData { .. }
+            | Self::Alone { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether another task is the trouble, so that forming anew may help.
     pub(crate) fn is_peer(&self) -> bool {
         match self {

@@ -9,10 +9,14 @@ use crate::{
     stop::Check,
     worker::Worker,
 };
+use paceline_cluster::{Role, TaskId};
 use paceline_data::order::Position;
-use paceline_runs::{Evaluation, Event, tensorboard::Histogram};
+use paceline_runs::{Evaluation, Event, Leg, tensorboard::Histogram};
 use paceline_strategies::Snapshot;
 use std::time::Instant;
+
+/// There is one at most.
+const EVALUATOR: TaskId = TaskId { role: Role::Evaluator, index: 0 };
 
 /// A state up to this size is copied rather than written when it is the best so far.
 const LIGHT_FLOATS: usize = 16 << 20;
@@ -271,6 +275,8 @@ impl Worker<'_> {
                 accuracy: evaluated.accuracy,
                 seconds,
                 best: improved,
+                // Weights that were scored elsewhere are not at hand.
+                scored_by: params.is_empty().then(|| EVALUATOR.to_string()),
                 ..Evaluation::default()
             };
             chief.observer.evaluated(&event);
@@ -295,6 +301,7 @@ impl Worker<'_> {
         Moment {
             step,
             saved: course.saved,
+            suspect: course.guard.is_suspect(),
             light: self.params.len() * (1 + slots) <= LIGHT_FLOATS,
             ..Moment::default()
         }
@@ -325,6 +332,43 @@ impl Worker<'_> {
         Ok(())
     }
 
+    /// The stretches of the run up to a step of this one.
+    fn legs(&self, course: &Course, step: u64) -> Vec<Leg> {
+        let origin = &self.origin;
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let examples = course.examples.saturating_sub(origin.examples);
+        let mut legs = origin.legs.clone();
+        legs.push(Leg {
+            started: origin.started,
+            seconds,
+            examples,
+            steps: step.saturating_sub(origin.step),
+            examples_per_second: examples as f64 / seconds.max(1e-9),
+            status: None,
+        });
+        legs
+    }
+
+    /// The end of a run: the weights of its last step are on disk, or it is known where they are.
+    pub(crate) fn secure(&mut self, course: &mut Course) -> Result<(), TrainError> {
+        let step = course.step;
+        if self.chief.as_mut().is_none_or(|chief| chief.keeper.has(step)) {
+            return Ok(());
+        }
+        // Other replicas, or workers that share out layers, would have to take part.
+        let alone = self.prepared.split.is_none() && self.prepared.plan.replicas == 1;
+        let snapshot = if alone { self.exchange.snapshot()? } else { None };
+        let (params, state, outstanding) = snapshot
+            .map_or((None, None, Vec::new()), |one| (one.params, Some(one.state), one.outstanding));
+        let place = Place { step, position: course.position, outstanding };
+        let meta = self.meta(course, place);
+        if let Some(chief) = &mut self.chief {
+            let params = params.as_deref().unwrap_or(&self.params);
+            course.unsaved = chief.keeper.secure(&meta, params, state.as_ref()).err();
+        }
+        Ok(())
+    }
+
     fn meta(&self, course: &Course, place: Place) -> Meta {
         let spec = &self.prepared.plan.spec;
         let score = course.evaluated.as_ref().filter(|(step, _)| *step == place.step);
@@ -342,6 +386,8 @@ impl Worker<'_> {
                 loss: score.loss,
                 accuracy: score.accuracy,
             }),
+            train_loss: Some(course.present_loss()).filter(|loss| loss.is_finite()),
+            legs: self.legs(course, place.step),
         }
     }
 }

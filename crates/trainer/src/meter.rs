@@ -17,15 +17,18 @@ pub(crate) struct StepTimes {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Meter {
     pub(crate) steps: u64,
-    /// Loss and hits of all replicas.
+    /// Loss and hits of all workers.
     pub(crate) loss: StepLoss,
+    /// Examples of this worker alone.
+    pub(crate) own: u64,
     times: StepTimes,
     pub(crate) traffic: Traffic,
 }
 
 impl Meter {
-    pub(crate) fn add(&mut self, loss: &StepLoss, times: &StepTimes, traffic: Traffic) {
+    pub(crate) fn add(&mut self, loss: &StepLoss, own: u64, times: &StepTimes, traffic: Traffic) {
         self.steps += 1;
+        self.own += own;
         self.loss.loss_sum += loss.loss_sum;
         self.loss.correct += loss.correct;
         self.loss.examples += loss.examples;
@@ -40,7 +43,7 @@ impl Meter {
     /// Adds another meter's sums.
     pub(crate) fn absorb(&mut self, other: &Self) {
         let steps = self.steps + other.steps;
-        self.add(&other.loss, &other.times, other.traffic);
+        self.add(&other.loss, other.own, &other.times, other.traffic);
         self.steps = steps;
     }
 

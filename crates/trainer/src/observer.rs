@@ -34,6 +34,8 @@ pub trait Observer: Sync {
     fn evaluated(&self, _evaluation: &Evaluation) {}
     /// A checkpoint was committed.
     fn saved(&self, _step: u64) {}
+    /// The run folder was renamed; the run continues there.
+    fn moved(&self, _run: &RunFolder) {}
     /// Something the user should know.
     fn warned(&self, _text: &str) {}
 }

@@ -2,7 +2,12 @@
 
 use crate::{RunSpec, TrainError, plan::model_options};
 use paceline_batch::Schema;
-use paceline_data::{DataError, OpenOptions, Source, Split, open_split};
+use paceline_data::{
+    DataError, Fingerprint, OpenOptions, Source, Split,
+    lenient::{Instead, Lenient, log_of},
+    open_split,
+    rejects::RejectLog,
+};
 use paceline_models::{Layout, model::Build, registry};
 use std::sync::Arc;
 
@@ -18,6 +23,10 @@ pub struct Parts {
     pub train: Arc<dyn Source>,
     /// Held-out examples and which split they are, where there are any.
     pub test: Option<HeldOut>,
+    /// What tells the data from others; absent where they were not opened by name.
+    pub fingerprint: Option<Fingerprint>,
+    /// Photos that are left out, as they are found.
+    pub rejects: Arc<RejectLog>,
 }
 
 impl Parts {
@@ -34,11 +43,39 @@ impl Parts {
             Ok(test) => test?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        Ok(Self { build, train: train?, test })
+        let train = train?;
+        let held_out = test.as_ref().map(|(_, source)| &**source);
+        let fingerprint = Some(Fingerprint::of(&*train, held_out)?);
+        if spec.max_rejects.is_some() && !train.may_reject() {
+            return Err(TrainError::Setting {
+                setting: "the limit of rejects",
+                found: "given".to_owned(),
+                wanted: "left out for data other than photos in class folders".to_owned(),
+            });
+        }
+        let both: Vec<&dyn Source> = std::iter::once(&*train).chain(held_out).collect();
+        let rejects = log_of(&both, spec.max_rejects)?;
+        // A bad photo's place in a training batch is taken by the next photo: the order then follows from the data and the
+        // seed alone, and tasks that read different shares agree without a word. A score counts each photo once.
+        let train = Lenient::around(train, &rejects, Instead::Next);
+        let test = test
+            .map(|(split, source)| (split, Lenient::around(source, &rejects, Instead::Nothing)));
+        Ok(Self { build, train, test, fingerprint, rejects })
     }
 }
 
 impl Parts {
+    /// What all tasks of a run must have in common: settings, and the data.
+    #[must_use]
+    pub fn shared(&self, spec: &RunSpec) -> serde_json::Value {
+        let mut shared = spec.shared();
+        if let (Some(shared), Some(data)) = (shared.as_object_mut(), &self.fingerprint) {
+            let data = serde_json::to_value(data).expect("a fingerprint is plain data");
+            shared.insert("data".to_owned(), data);
+        }
+        shared
+    }
+
     /// Names and shapes of the parameters of a run's model.
     pub(crate) fn layout(spec: &RunSpec, schema: &Schema) -> Result<Layout, TrainError> {
         let build = registry::find(&spec.model)?.build;

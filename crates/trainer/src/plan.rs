@@ -3,11 +3,15 @@
 //! Stored in the run folder before the first step, so that a run can be understood, compared and
 //! resumed without the command line that started it.
 
-use crate::{Parts, RunSpec, TrainError, pace::Pace};
+use crate::{
+    Parts, RunSpec, TrainError,
+    memory::{self, MemoryPlan},
+    pace::Pace,
+};
 use paceline_batch::{FeatureKind, Schema};
 use paceline_cluster::session::OnLoss;
 use paceline_data::{
-    Split,
+    Fingerprint, Split,
     order::{Batches, LastBatch},
 };
 use paceline_models::{
@@ -62,6 +66,9 @@ pub struct RunPlan {
     pub planned_steps: Option<u64>,
     /// Steps between evaluations; 0 for none.
     pub eval_every: u64,
+    /// What tells the data from others; absent in runs of 0.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Fingerprint>,
     /// Hash of everything that decides the numbers.
     pub hash: String,
 }
@@ -98,6 +105,14 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
     let layout = model.layout().clone();
     let split = split(spec, strategy, &*model)?;
     let optimizer = optimizer(spec, &layout)?;
+    // A worker of several processes has its share of the batch, or a whole one where each makes its own updates.
+    let own = if strategy.synchronous && !strategy.in_process {
+        spec.batch_size.div_ceil(shares as u64)
+    } else {
+        spec.batch_size
+    };
+    MemoryPlan::new(&*model, replicas, optimizer.entry().slots.len(), own)
+        .check(spec.batch_size, memory::limit())?;
     let pace = pace(spec, examples, optimizer.settings().rate)?;
     let steps_per_epoch = pace.batches.per_epoch(spec.batch_size);
     let eval_every = match (&parts.test, spec.eval_every, spec.stop.until_loss) {
@@ -130,6 +145,7 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
         steps_per_epoch,
         planned_steps: pace.total_steps,
         eval_every,
+        data: parts.fingerprint.clone(),
         hash: String::new(),
     };
     plan.hash = plan.numbers_hash();
@@ -157,7 +173,7 @@ impl RunPlan {
         spec.data = String::new();
         (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
         (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
-        (spec.evaluator, spec.on_loss) = (false, OnLoss::Continue);
+        (spec.evaluator, spec.on_loss, spec.max_rejects) = (false, OnLoss::Continue, None);
         spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
         let text = serde_json::to_string(&(
             spec,
@@ -333,6 +349,7 @@ fn threads(
     });
     if replicas == 0 || most_replicas.is_some_and(|most| replicas > most) {
         let wanted = match most_replicas {
+            Some(1) => format!("1 with strategy `{}`", strategy.name),
             Some(most) => format!("between 1 and {most} with strategy `{}`", strategy.name),
             None => "positive".to_string(),
         };
@@ -395,11 +412,7 @@ fn pace(spec: &RunSpec, examples: u64, rate: f32) -> Result<Pace, TrainError> {
     };
     if spec.grow_batch {
         let Some(epochs) = spec.stop.epochs else {
-            return Err(TrainError::Setting {
-                setting: "the stop rule of a growing batch",
-                found: "without a number of epochs".to_string(),
-                wanted: "epochs".to_string(),
-            });
+            return Err(TrainError::GrowthWithoutEpochs);
         };
         pace.phases =
             GrowBatch::up_to_a_tenth(examples).phases(&pace.schedule, spec.batch_size, epochs)?;

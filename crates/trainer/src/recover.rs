@@ -56,9 +56,7 @@ impl Worker<'_> {
         if course.closing && self.exchange.keeps_step() && self.prepared.plan.servers == 0 {
             // All updates are made, and others may have left already: there is nobody to form with.
             course.closed = true;
-            if let Some(chief) = &mut self.chief {
-                chief.keeper.warn(format!("the last state was not saved: {}", with_cause(&error)));
-            }
+            self.secure(course)?;
             return Ok(Ok(()));
         }
         crew.session.regroup(error.peer(), &with_cause(&error))?;
@@ -130,6 +128,11 @@ impl Worker<'_> {
         course.closing = true;
         let cancelled = course.ending == Some(true);
         course.ending.get_or_insert(false);
+        let decides = self.exchange.keeps_step() || self.chief.is_some();
+        if let Some(found) = course.guard.at_end().filter(|_| decides && !cancelled) {
+            let (_, rate) = self.prepared.pace.at(course.step, course.position);
+            return Err(self.diverged(course, found, rate));
+        }
         if self.exchange.keeps_step() {
             let moment = Moment { ending: true, ..self.moment(course.step, course) };
             self.checkpoint(course, &moment)?;
@@ -143,6 +146,7 @@ impl Worker<'_> {
             chief.keeper.flush();
             course.tally = self.exchange.tally()?;
         }
+        self.secure(course)?;
         self.exchange.leave()?;
         course.closed = true;
         Ok(())

@@ -1,6 +1,7 @@
 //! What was asked for.
 
 use paceline_cluster::session::OnLoss;
+use paceline_data::rejects::RejectLimit;
 use paceline_strategies::{Combine, Options, SplitDense, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -106,6 +107,9 @@ pub struct RunSpec {
     /// Write TensorBoard files.
     #[serde(default = "yes")]
     pub tensorboard: bool,
+    /// How many photos may be left out because they cannot be used; no limit where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rejects: Option<RejectLimit>,
 }
 
 /// When to stop; whatever is met first. At least one must be given.
@@ -161,6 +165,7 @@ impl RunSpec {
             lrn: false,
             imagenet_input: false,
             tensorboard: true,
+            max_rejects: None,
         }
     }
 }

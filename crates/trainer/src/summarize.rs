@@ -1,10 +1,13 @@
 //! From what workers did to the run's summary.
 
-use crate::{RunPlan, TrainError, course::Done, plan::Prepared};
-use paceline_analysis::verdict::{Evidence, judge};
+use crate::{Parts, RunPlan, TrainError, course::Done, plan::Prepared};
 use paceline_batch::LabelKind;
+use paceline_data::{manifest::REJECTS, rejects::json_lines};
 use paceline_runs::{
-    self as runs, Final, PhaseShares, RunFolder, Status, Summary, Traffic, write_atomically,
+    self as runs, Ending, Final, Labels, Learning, PhaseShares, RunFolder, Status, Summary,
+    Traffic, Tried,
+    diagnosis::{Examples, first_words},
+    write_atomically,
 };
 
 /// What one worker did.
@@ -36,7 +39,6 @@ pub(crate) fn fill(
     chief: &Done,
     workers: Vec<runs::Worker>,
 ) {
-    let phases = chief.total.phases();
     summary.status = if chief.cancelled { Status::Cancelled } else { Status::Done };
     summary.global_steps = chief.step;
     summary.global_batch = chief.batch;
@@ -50,13 +52,15 @@ pub(crate) fn fill(
     }
     // Another worker may have made the last step.
     summary.seconds = workers.iter().map(|one| one.finished).fold(summary.seconds, f64::max);
-    let seconds = workers.iter().map(|worker| worker.seconds).fold(phases.total(), f64::max);
-    summary.examples_per_second = summary.examples as f64 / seconds.max(1e-9);
     summary.last = Final {
         train_loss: chief.train_loss,
         test_loss: chief.evaluated.as_ref().map_or(f64::NAN, |score| score.loss),
         test_accuracy: chief.evaluated.as_ref().map_or(f64::NAN, |score| score.accuracy),
     };
+    if !chief.cancelled {
+        let tried = tried(&prepared.plan);
+        summary.learning = at_end(&prepared.plan, chief, |ending| Learning::judge(ending, &tried));
+    }
     summary.reached = chief.reached;
     summary.staleness = chief.tally.staleness.clone();
     summary.dropped = chief.tally.dropped;
@@ -66,37 +70,81 @@ pub(crate) fn fill(
         sent_bytes: workers.iter().map(|worker| worker.traffic.sent_bytes).sum(),
         received_bytes: workers.iter().map(|worker| worker.traffic.received_bytes).sum(),
     };
-    summary.phases = shares(&workers);
     summary.workers = workers;
-    summary.verdict = judge(&Evidence {
-        steps: chief.total.steps,
-        seconds: phases.total(),
-        input: summary.phases.input,
-        compute: summary.phases.compute,
-        exchange: summary.phases.exchange,
-        wait: summary.phases.wait,
-        threads: prepared.plan.threads * prepared.plan.replicas,
-        ..Evidence::default()
-    })
-    .words;
+    summary.settle();
+    let threads = prepared.plan.threads * prepared.plan.replicas;
+    summary.verdict = first_words(summary, threads, Examples::Any);
     summary.warnings.extend(chief.warnings.iter().cloned());
 }
 
-/// Shares of all workers' time together.
-fn shares(workers: &[runs::Worker]) -> PhaseShares {
-    let total: f64 = workers.iter().map(|worker| worker.seconds).sum();
-    if total <= 0.0 {
-        return PhaseShares::default();
-    }
-    let share = |of: fn(&PhaseShares) -> f64| {
-        workers.iter().map(|worker| worker.seconds * of(&worker.phases)).sum::<f64>() / total
+/// Calls `look` with what the run ended with: on held-out examples, else on the last it was trained on.
+fn at_end<T>(plan: &RunPlan, chief: &Done, look: impl Fn(&Ending<'_>) -> T) -> T {
+    let classes = plan.schema.labels.classes();
+    let updates = chief.step;
+    let ending = |loss, accuracy, labels| Ending { loss, accuracy, auc: None, labels, updates };
+    let Some(score) = &chief.evaluated else {
+        let own = &chief.own_last;
+        let accuracy = own.correct as f64 / own.examples as f64;
+        return look(&ending(chief.train_loss, accuracy, Labels::Classes(classes)));
     };
-    PhaseShares {
-        input: share(|phases| phases.input),
-        compute: share(|phases| phases.compute),
-        exchange: share(|phases| phases.exchange),
-        wait: share(|phases| phases.wait),
+    let counts: Vec<u64> =
+        score.confusion.chunks(classes.max(1)).map(|row| row.iter().sum()).collect();
+    let labels = if counts.is_empty() { Labels::Classes(classes) } else { Labels::Counts(&counts) };
+    look(&ending(score.loss, score.accuracy, labels))
+}
+
+/// The error of a run that made all its steps and ended with an exploded loss on held-out examples.
+pub(crate) fn exploded(prepared: &Prepared, chief: &Done) -> Option<TrainError> {
+    chief.evaluated.as_ref().filter(|_| !chief.cancelled)?;
+    #[allow(clippy::redundant_closure_for_method_calls)]
+    // the method alone is not general over lifetimes
+    let found = at_end(&prepared.plan, chief, |ending| ending.divergence())?;
+    let rate = prepared.plan.learning_rate;
+    Some(TrainError::Diverged { step: chief.step, found, rate, good: None })
+}
+
+/// What a run that failed says about its learning, where that is why it failed.
+pub(crate) fn divergence(prepared: &Prepared, error: &TrainError) -> Option<Learning> {
+    let tried = tried(&prepared.plan);
+    match error {
+        TrainError::Diverged { found, step, .. } => {
+            Some(Learning::diverged(format!("{found} at step {step}"), &tried))
+        }
+        TrainError::NotFinite { step, .. } => {
+            Some(Learning::diverged(format!("the loss is not finite at step {step}"), &tried))
+        }
+        _ => None,
     }
+}
+
+/// What advice starts from.
+fn tried(plan: &RunPlan) -> Tried<'_> {
+    Tried {
+        optimizer: &plan.spec.optimizer,
+        rate: f64::from(plan.learning_rate),
+        sturdier: Some("adam"),
+        schedules: true,
+    }
+}
+
+/// `rejects.jsonl`: the photos that were left out, with reasons, as `prepare` writes them; and a word about it.
+pub(crate) fn note_rejects(
+    run: &RunFolder,
+    parts: &Parts,
+    summary: &mut Summary,
+) -> Result<(), TrainError> {
+    let rejects = parts.rejects.list();
+    if rejects.is_empty() {
+        return Ok(());
+    }
+    let held_out = parts.test.as_ref().map_or(0, |(_, source)| source.len());
+    let photos = parts.train.len() + held_out + parts.train.rejects().len() as u64;
+    write_atomically(&run.path().join(REJECTS), &json_lines(&rejects))?;
+    summary.warnings.push(format!(
+        "{} of {photos} photos were rejected; reasons in `{REJECTS}`",
+        rejects.len()
+    ));
+    Ok(())
 }
 
 /// `confusion.csv`: one row per label, one column per prediction.

@@ -6,6 +6,7 @@ use crate::{
     checkpoint_keeper::{Keeper, with_cause},
     course::{Done, Origin},
     crew::{Crew, Inbox},
+    evaluate::Evaluated,
     input::cached,
     lineage,
     plan::{self, Prepared},
@@ -13,10 +14,11 @@ use crate::{
     worker::{Chief, Input, Sources, Worker},
 };
 use paceline_cluster::{Seat, session::Session};
+use paceline_data::rejects::Reject;
 use paceline_models::{Layout, Model, kernels::Buffer, optimizer::State, threads::Pool};
 use paceline_runs::{
-    self as runs, CheckpointAction, Event, Machine, Recorder, RecorderSettings, RunEnded,
-    RunFolder, RunStarted, Status, Summary, unix_seconds,
+    self as runs, CheckpointAction, Event, FolderHandle, Learning, Leg, Machine, Ownership,
+    Recorder, RecorderSettings, RunEnded, RunFolder, RunStarted, Status, Summary, unix_seconds,
 };
 use paceline_strategies::{self as strategies, Exchange, Setup};
 use std::{
@@ -27,6 +29,8 @@ use std::{
 
 /// The one task of a run in a single process.
 const TASK: &str = "worker/0";
+/// Where a worker's report has the photos that it left out.
+const REJECTS: &str = "rejects";
 /// Seconds between checkpoints where no number of steps was asked for.
 const CHECKPOINT_SECONDS: f64 = 30.0;
 
@@ -78,6 +82,15 @@ pub fn check(spec: &RunSpec, parts: &Parts) -> Result<RunPlan, TrainError> {
     plan::prepare(spec, parts).map(|prepared| prepared.plan)
 }
 
+/// Whether a run could be resumed: it is the same run, has a checkpoint, and something is left to do. For a
+/// process that owns the run folder.
+///
+/// # Errors
+/// [`TrainError::Finished`] where nothing is left to do.
+pub fn check_resume(spec: &RunSpec, parts: &Parts, run: &RunFolder) -> Result<(), TrainError> {
+    resume(run, &plan::prepare(spec, parts)?).map(drop)
+}
+
 /// Trains, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
 /// so. A run that failed leaves a summary too.
 pub fn train(
@@ -126,8 +139,13 @@ fn carry_out(
         Start::New { out } => RunFolder::create(out, &spec.model, prepared.strategy.name)?,
         Start::In { run } | Start::Resume { run } => run.clone(),
     };
+    // A task's folder is owned by the chief, or by the process that started all tasks.
+    let _owned = if task.is_none() { Some(Ownership::take(&run)?) } else { None };
+    let mut legs = Vec::new();
     if is_chief && matches!(start, Start::Resume { .. }) {
+        Store::new(&run.checkpoints_path()).sweep()?;
         let (checkpoint, refused) = resume(&run, prepared)?;
+        legs = legs_before(&run, &checkpoint);
         for refused in refused {
             let text = format!(
                 "checkpoint of step {} is damaged ({}); going on from step {}",
@@ -159,16 +177,20 @@ fn carry_out(
     let settings =
         RecorderSettings { tensorboard: spec.tensorboard, ..RecorderSettings::default() };
     let recorder = Recorder::start(&run, &name, &settings)?;
-    let origin = restored.as_ref().map_or_else(Origin::default, origin_of);
-    announce(prepared, &run, &recorder, restored.as_ref(), control);
+    let handle = FolderHandle::open(&run)?;
     let started = unix_seconds();
+    let origin = restored.as_ref().map_or_else(Origin::default, origin_of);
+    let origin = Origin { started, legs, ..origin };
+    announce(prepared, &run, &recorder, restored.as_ref(), control);
     let begun = Instant::now();
     let state = restored.as_ref().map(|checkpoint| &checkpoint.state);
     let stage = Stage { prepared, parts, run: &run, recorder: &recorder, begun, control, task };
     let outcome = stage.run_workers(models, params, state, origin.clone());
     let seconds = begun.elapsed().as_secs_f64();
+    // It may have been renamed; a folder that is gone is told by what could not be written.
+    let home = handle.present().unwrap_or_else(|_| run.clone());
     let mut summary = Summary {
-        run: run.name(),
+        run: home.name(),
         model: spec.model.clone(),
         data: spec.data.clone(),
         strategy: prepared.strategy.name.to_string(),
@@ -182,19 +204,28 @@ fn carry_out(
     };
     let outcome = outcome.and_then(|done| Ok((stage.meet(&name, &done)?, done)));
     let failure = match outcome {
-        Ok((workers, done)) => {
+        Ok((workers, mut done)) => {
             summarize::fill(&mut summary, prepared, &done[0], workers);
-            if is_chief {
-                summarize::write_confusion(&run, &prepared.plan, &done[0])?;
+            let mut records = || -> Result<(), TrainError> {
+                summarize::note_rejects(&home, parts, &mut summary)?;
+                summarize::write_confusion(&home, &prepared.plan, &done[0])
+            };
+            let unwritten = if is_chief { records().err() } else { None };
+            let exploded = summarize::exploded(prepared, &done[0]).filter(|_| is_chief);
+            let warning = summary.learning.as_ref().and_then(Learning::warning);
+            if let (Some(warning), None, true) = (warning, &exploded, is_chief) {
+                control.observer.warned(&warning);
+                summary.warnings.push(warning);
             }
-            None
+            done[0].unsaved.take().or(unwritten).or(exploded)
         }
-        Err(error) => {
-            summary.status = Status::Failed;
-            summary.verdict = with_cause(&error);
-            Some(error)
-        }
+        Err(error) => Some(error),
     };
+    if let Some(error) = &failure {
+        summary.status = Status::Failed;
+        summary.verdict = with_cause(error);
+        summary.learning = summarize::divergence(prepared, error);
+    }
     let report = recorder.close(RunEnded {
         status: summary.status,
         step: summary.global_steps,
@@ -209,7 +240,9 @@ fn carry_out(
     if let Some(error) = &report.error {
         summary.warnings.push(format!("{} records were lost: {error}", report.lost));
     }
-    let written = if is_chief { run.write_summary(&summary) } else { Ok(()) };
+    let steps = summary.global_steps.saturating_sub(origin.step);
+    summary.add_legs(&origin.legs, steps);
+    let written = if is_chief { home.write_summary(&summary) } else { Ok(()) };
     match failure {
         Some(error) => Err(error),
         None => written.map(|()| summary).map_err(TrainError::from),
@@ -236,7 +269,6 @@ fn resume(
     prepared: &Prepared,
 ) -> Result<(Checkpoint, Vec<crate::checkpoint::Refused>), TrainError> {
     let store = Store::new(&run.checkpoints_path());
-    store.sweep()?;
     let old: RunPlan = run.plan()?;
     let plan = &prepared.plan;
     let changed = |what: &'static str, found: String, wanted: String| {
@@ -249,6 +281,11 @@ fn resume(
         let describe =
             |plan: &RunPlan| format!("{} {}", plan.train_examples, plan::features(&plan.schema));
         return changed("the data", describe(&old), describe(plan));
+    }
+    if let (Some(was), Some(now)) = (&old.data, &plan.data)
+        && let Some((was, now)) = was.difference(now)
+    {
+        return changed("the data", was, now);
     }
     if old.hash != plan.hash {
         let describe = |plan: &RunPlan| {
@@ -265,6 +302,10 @@ fn resume(
     }
     let (checkpoint, refused) = store.latest(&prepared.layout, &prepared.optimizer)?;
     match checkpoint {
+        Some(checkpoint) if is_finished(run, prepared, &checkpoint) => {
+            let step = checkpoint.meta.step;
+            Err(TrainError::Finished { path: run.path().to_path_buf(), step })
+        }
         Some(checkpoint) => Ok((checkpoint, refused)),
         None => {
             let detail: Vec<String> = refused
@@ -278,15 +319,48 @@ fn resume(
     }
 }
 
+/// Whether the run ended at this checkpoint by a stop rule that goes as far as the present one.
+fn is_finished(run: &RunFolder, prepared: &Prepared, checkpoint: &Checkpoint) -> bool {
+    // One without a readable summary has at least that to do.
+    let Ok(Some(summary)) = run.summary() else { return false };
+    let step = checkpoint.meta.step;
+    let ended = !matches!(summary.status, Status::Cancelled | Status::Failed | Status::Unknown);
+    let reached = summary.reached.zip(prepared.plan.spec.stop.until_loss);
+    ended
+        && summary.global_steps == step
+        && (prepared.pace.total_steps.is_some_and(|steps| step >= steps)
+            || reached.is_some_and(|(reached, wanted)| wanted >= reached.loss))
+}
+
+/// The stretches of a run before one that continues from a checkpoint.
+fn legs_before(run: &RunFolder, checkpoint: &Checkpoint) -> Vec<Leg> {
+    let meta = &checkpoint.meta;
+    let whole = Leg {
+        seconds: meta.seconds,
+        examples: meta.examples,
+        steps: meta.step,
+        examples_per_second: meta.examples as f64 / meta.seconds.max(1e-9),
+        ..Leg::default()
+    };
+    Leg::earlier(&meta.legs, &whole, run.summary().ok().flatten().as_ref())
+}
+
 pub(crate) fn origin_of(checkpoint: &Checkpoint) -> Origin {
     let meta = &checkpoint.meta;
+    let evaluated = meta.evaluation.map(|score| Evaluated {
+        loss: score.loss,
+        accuracy: score.accuracy,
+        ..Evaluated::default()
+    });
     Origin {
+        train_loss: meta.train_loss,
+        evaluated,
         step: meta.step,
         position: meta.position,
         examples: meta.examples,
         seconds: meta.seconds,
-        best: None,
         outstanding: meta.outstanding.clone(),
+        ..Origin::default()
     }
 }
 
@@ -364,17 +438,12 @@ impl<'a> Stage<'a> {
             test: self.parts.test.as_ref().map(|(_, source)| cached(source)),
         };
         let is_chief = task.is_none_or(|task| task.session.is_chief());
-        let mut chief = is_chief.then(|| Chief {
-            observer: control.observer,
-            keeper: Keeper::new(
-                store,
-                policy(&prepared.plan.spec),
-                &prepared.layout,
-                &prepared.optimizer,
-                recorder,
-                control.observer,
-            ),
-        });
+        let mut chief = None;
+        if is_chief {
+            let (rules, observer) = (policy(&prepared.plan.spec), control.observer);
+            let keeper = Keeper::new(self.run, rules, prepared, recorder, observer)?;
+            chief = Some(Chief { observer, keeper });
+        }
         let mut recorder = Some(recorder);
         let mut workers = Vec::with_capacity(models.len());
         for (model, exchange) in models.into_iter().zip(exchanges) {
@@ -469,10 +538,15 @@ impl<'a> Stage<'a> {
                 .collect());
         };
         let own = summarize::worker(name.to_owned(), &done[0]);
-        let report = serde_json::to_value(&own).unwrap_or_default();
+        let mut report = serde_json::to_value(&own).unwrap_or_default();
+        report[REJECTS] = serde_json::to_value(self.parts.rejects.list()).unwrap_or_default();
         let reports = task.session.finish(report)?;
         if !task.session.is_chief() {
             return Ok(vec![own]);
+        }
+        for rejects in reports.iter().filter_map(|(_, report)| report.get(REJECTS)) {
+            let list: Vec<Reject> = serde_json::from_value(rejects.clone()).unwrap_or_default();
+            list.into_iter().try_for_each(|reject| self.parts.rejects.note(reject))?;
         }
         // A report is our own type; one that does not read back is of another version.
         let read = |(_, report)| serde_json::from_value(report).ok();

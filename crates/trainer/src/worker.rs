@@ -20,7 +20,7 @@ use crate::{
 use paceline_cluster::session::Beat;
 use paceline_data::{Source, order::Position};
 use paceline_models::{Model, ModelError, StepContext, StepLoss, kernels::Buffer, split::Together};
-use paceline_runs::{Event, Recorder, Step};
+use paceline_runs::{Divergence, Event, Recorder, Step, figures::rate as rate_of};
 use paceline_strategies::{Exchange, StepInfo, Ticket, Vote};
 use std::{
     sync::{
@@ -93,12 +93,12 @@ impl<'a> Worker<'a> {
         }
         let warnings = match (self.chief, &self.crew) {
             (Some(chief), Some(crew)) => {
-                chief.keeper.warnings.iter().chain(&crew.remarks).cloned().collect()
+                chief.keeper.warnings.iter().chain(&crew.log.remarks).cloned().collect()
             }
             (Some(chief), None) => chief.keeper.warnings,
             (None, _) => Vec::new(),
         };
-        let lost = self.crew.map(|crew| crew.lost).unwrap_or_default();
+        let lost = self.crew.map(|crew| crew.log.lost).unwrap_or_default();
         Ok(course.done(warnings, lost, self.begun.elapsed().as_secs_f64()))
     }
 
@@ -136,6 +136,11 @@ impl<'a> Worker<'a> {
                     epochs: self.prepared.pace.epochs(course.position),
                 });
             }
+            // Asynchronous workers by themselves would only be lost; the chief ends the run for all.
+            let decides = keeps_step || self.chief.is_some();
+            if let Some(found) = course.diverged.filter(|_| decides) {
+                return Err(self.diverged(course, found, rate));
+            }
             if vote.stop {
                 // Either somebody asked for it, or the evaluator's loss was low enough.
                 self.end(course, !course.reached)?;
@@ -150,6 +155,8 @@ impl<'a> Worker<'a> {
                 self.report(course, batch, rate);
             }
             course.reached |= self.hear(course, false);
+            let chief = self.chief.as_mut();
+            course.folder_gone |= chief.is_some_and(|chief| chief.keeper.is_folder_gone());
             if keeps_step {
                 self.after_common_step(course, (boundary, last, vote.stop))?;
             } else if self.chief.is_some() {
@@ -190,6 +197,16 @@ impl<'a> Worker<'a> {
             self.end(course, false)?;
         }
         Ok(())
+    }
+
+    /// The error of a loss that exploded. What was good before it stays on disk.
+    pub(crate) fn diverged(&mut self, course: &Course, found: Divergence, rate: f32) -> TrainError {
+        let good = self.chief.as_mut().map_or(course.saved, |chief| {
+            chief.keeper.flush();
+            let kept = chief.keeper.store.kept().unwrap_or_default();
+            kept.iter().map(|kept| kept.step).max()
+        });
+        TrainError::Diverged { step: course.step, found, rate, good }
     }
 
     /// Stops, and makes the others stop where they would not by themselves.
@@ -276,7 +293,7 @@ impl<'a> Worker<'a> {
                 exchange.ready(range, params, grad);
             })?
         };
-        let stop = self.cancel.load(Ordering::Relaxed) || course.reached;
+        let stop = self.cancel.load(Ordering::Relaxed) || course.reached || course.folder_gone;
         let vote = Vote { loss, stop, poisoned: false };
         let pushed = exchange.push(vote, params, grad)?;
         if interrupted {
@@ -313,11 +330,13 @@ impl<'a> Worker<'a> {
         let recent = course.take_recent();
         let phases = recent.phases();
         let seconds = phases.total();
+        // Every task counts its own examples, so that those of all tasks add up; the first replica speaks for its process.
+        let examples = if self.crew.is_some() { recent.own } else { recent.loss.examples };
         if let Some(recorder) = self.recorder {
             recorder.record(Event::Step(Step {
                 step: course.step,
                 steps: recent.steps,
-                examples: recent.loss.examples,
+                examples,
                 seconds,
                 loss: recent.mean_loss(),
                 accuracy: recent.accuracy(),
@@ -334,7 +353,7 @@ impl<'a> Worker<'a> {
                 loss: recent.mean_loss(),
                 accuracy: recent.accuracy(),
                 rate,
-                examples_per_second: recent.loss.examples as f64 / seconds.max(1e-9),
+                examples_per_second: rate_of(recent.loss.examples, seconds),
             });
         }
     }

@@ -5,7 +5,7 @@
 mod tiny;
 
 use paceline_data::{Source, Split};
-use paceline_runs::{Event, RunState, Status};
+use paceline_runs::{Event, Outcome, RunState, Status};
 use paceline_trainer::{Parts, RunSpec, Start, Stop, TrainError, train};
 use std::{fs, sync::Arc};
 use tiny::{Toy, Watcher, build, parts, run, spec, weights};
@@ -194,7 +194,57 @@ fn bad_combinations_fail_before_a_run_folder_exists() {
         }
         assert!(!out.path().join("runs").exists(), "{what}: a folder was made");
     }
-    let empty = Parts { train: Arc::new(Toy::new(0, 0)), test: None, build };
+    let empty = Parts {
+        train: Arc::new(Toy::new(0, 0)),
+        test: None,
+        build,
+        fingerprint: None,
+        rejects: Arc::default(),
+    };
     let start = Start::New { out: out.path().join("runs") };
     assert!(train(&spec(), &empty, &start, &Watcher::default().control()).is_err());
+}
+
+/// `6e9` with `status done` is what this looked like.
+#[test]
+fn a_loss_that_explodes_ends_the_run_and_the_last_good_checkpoint_stays() {
+    let out = tempfile::tempdir().unwrap();
+    // Each step makes the weights a tenth larger, with the other sign.
+    let spec = RunSpec {
+        learning_rate: Some(0.1),
+        weight_decay: Some(21.0),
+        optimizer: "sgd".into(),
+        momentum: None,
+        checkpoint_every: Some(10),
+        stop: Stop { steps: Some(400), ..Stop::default() },
+        ..spec()
+    };
+    let watcher = Watcher::default();
+    let start = Start::New { out: out.path().to_path_buf() };
+    let error = train(&spec, &parts(), &start, &watcher.control()).unwrap_err();
+    let TrainError::Diverged { step, good: Some(good), .. } = &error else { panic!("{error}") };
+    assert!(*step < 400, "noticed while the run goes on: {step}");
+    assert!(good < step && *good > 0);
+    assert_eq!(watcher.saved.lock().unwrap().last(), Some(good), "no exploded weights were saved");
+    let Some(summary) = watcher.run().summary().unwrap() else { panic!("no summary") };
+    assert_eq!(summary.status, Status::Failed);
+    let learning = summary.learning.unwrap();
+    assert_eq!(learning.outcome, Outcome::Diverged);
+    assert!(learning.advice[0].contains("--lr 0.01"), "{learning:?}");
+}
+
+#[test]
+fn a_run_at_chance_level_says_that_it_did_not_learn() {
+    let out = tempfile::tempdir().unwrap();
+    let spec = RunSpec { learning_rate: Some(1e-9), ..spec() };
+    let watcher = Watcher::default();
+    let start = Start::New { out: out.path().to_path_buf() };
+    let summary = train(&spec, &parts(), &start, &watcher.control()).unwrap();
+    assert_eq!(summary.status, Status::Done);
+    assert_eq!(summary.learning.as_ref().unwrap().outcome, Outcome::DidNotLearn, "{summary:?}");
+    let said = watcher.warnings.lock().unwrap().join("\n");
+    assert!(said.contains("the model did not learn: "), "{said}");
+    assert_eq!(summary.warnings, *watcher.warnings.lock().unwrap());
+    let (fine, _) = run(&tiny::spec(), out.path());
+    assert_eq!(fine.learning.unwrap().outcome, Outcome::Learned);
 }

@@ -165,7 +165,7 @@ impl Setting {
         let own = Side::own("Paceline, 2 threads", move || {
             let _ = fs::remove_dir_all(&out);
             let output = Command::new(&paceline)
-                .args(["speedtest", "--batch-size", "64", "--repeat", "1", "--quiet", "--json"])
+                .args(["speedtest", "--batch-size", "64", "--repeats", "1", "--quiet", "--json"])
                 .args(["--threads", THREADS, "--batches", &(TAKE / 64).to_string()])
                 .arg(flag)
                 .arg(&source)

@@ -67,7 +67,7 @@ const WORKS: &[Work] = &[
         image: true,
     },
     Work {
-        model: "mobilenet_v2",
+        model: "mobilenet-v2",
         batch: 32,
         threads: THREADS,
         steps: 1,

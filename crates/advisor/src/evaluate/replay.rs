@@ -24,6 +24,8 @@ pub struct Settings {
     pub objective: Objective,
     /// A run shows the median of all repeats, as in the published studies, instead of one repeat.
     pub medians: bool,
+    /// The history is cut to so many past jobs, drawn again for every seed; all of them where `None`.
+    pub past_jobs: Option<usize>,
     /// Jobs that did not complete everywhere are left out: the published single-node studies do so.
     pub complete_jobs_only: bool,
 }
@@ -118,16 +120,26 @@ pub(super) fn replay_with(
                     let Some(application) = applications.get(at) else { break };
                     let history = Arc::new(problem.history.without_application(application));
                     let problem = Problem { history, ..problem.clone() };
-                    let prepared: Result<Vec<Box<dyn Advisor>>, AdvisorError> =
-                        (0..settings.seeds.min(PREPARATIONS))
-                            .map(|seed| prepare(&problem, seed))
-                            .collect();
+                    // With a cut history every seed has a past of its own.
+                    let (preparations, cut) = match settings.past_jobs {
+                        Some(cut) => (settings.seeds, cut),
+                        None => (settings.seeds.min(PREPARATIONS), usize::MAX),
+                    };
+                    let prepared: Result<Vec<Prepared>, AdvisorError> = (0..preparations)
+                        .map(|seed| {
+                            let mut draw = Random::new(seed, at as u64 + 1);
+                            let history = Arc::new(problem.history.some_jobs(cut, &mut draw));
+                            let problem = Problem { history, ..problem.clone() };
+                            let advisor = prepare(&problem, seed)?;
+                            Ok((problem, advisor))
+                        })
+                        .collect();
                     let found: Vec<Result<JobTraces, AdvisorError>> = match prepared {
                         Ok(prepared) => jobs
                             .iter()
                             .filter(|job| job.application == *application)
                             .map(|job| {
-                                let traces = one_job(&problem, &prepared, settings, job);
+                                let traces = one_job(&prepared, settings, job);
                                 progress();
                                 traces
                             })
@@ -181,15 +193,18 @@ fn jobs<'a>(set: &'a RecordedSet, problem: &Problem, settings: &Settings) -> Vec
     jobs
 }
 
+/// A method and the past it was prepared for.
+type Prepared = (Problem, Box<dyn Advisor>);
+
 fn one_job(
-    problem: &Problem,
-    prepared: &[Box<dyn Advisor>],
+    prepared: &[Prepared],
     settings: &Settings,
     job: &Job<'_>,
 ) -> Result<JobTraces, AdvisorError> {
     let mut traces = Vec::new();
     for seed in 0..settings.seeds {
-        let advisor = &*prepared[seed as usize % prepared.len()];
+        let (problem, advisor) = &prepared[seed as usize % prepared.len()];
+        let advisor = &**advisor;
         // Which repeat of each configuration will be seen: part of the world, not of the method.
         let mut world = Random::new(seed, 0x5eed);
         let drawn: Vec<usize> =

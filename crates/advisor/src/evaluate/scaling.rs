@@ -2,7 +2,8 @@
 
 use super::acceptance::medians;
 use super::scout::RecordedSet;
-use crate::methods::{Scaling, ScalingRun, sizes_to_run};
+use crate::methods::sizes_to_run;
+use crate::scaling::{Scaling, ScalingRun};
 use serde::Serialize;
 
 /// How well scaling curves predicted.

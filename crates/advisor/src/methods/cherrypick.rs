@@ -6,7 +6,7 @@
 //! is expected to save a tenth, after at least six runs.
 
 use super::Entry;
-use crate::gp::{Kernels, Mixture};
+use crate::gp::{Beliefs, Kernels, Mixture, ScalePrior};
 use crate::normal;
 use crate::random::{EvenPoints, Random};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
@@ -27,6 +27,13 @@ const FEWEST: usize = 6;
 const ENOUGH: f64 = 0.10;
 /// Hyper-parameter sets to average over.
 const KERNELS: usize = 96;
+/// The published code's: length scales evenly up to 2; the squared scale log-normal around 1, `ln` of it with
+/// a standard deviation of 1, which this inverse gamma has nearly.
+const BELIEFS: Beliefs = Beliefs {
+    lengths: (0.02, 2.0),
+    logarithmic: false,
+    scale: ScalePrior { shape: 1.43, scale: 1.1 },
+};
 
 pub(super) struct CherryPick {
     kernels: Kernels,
@@ -36,7 +43,7 @@ pub(super) struct CherryPick {
 impl CherryPick {
     pub(super) fn new(problem: &Problem, seed: u64) -> Self {
         let features = problem.catalogue.features();
-        Self { kernels: Kernels::new(features.clone(), KERNELS, seed), features }
+        Self { kernels: Kernels::believing(features.clone(), KERNELS, seed, BELIEFS), features }
     }
 
     fn fit(&self, search: &Search) -> Option<Mixture<'_>> {

@@ -1,17 +1,12 @@
 //! Ernest (Venkataraman et al., NSDI 2016): how time scales with machines, from a few cheap runs.
 //!
-//! `T(s, m) = a + b s/m + c ln m + d m` with non-negative coefficients: fixed work, parallel work on
-//! the share `s` of the input, tree aggregation, overhead per machine. Which runs to make is an A-optimal
-//! experiment design under a budget. One curve per machine type; shuffles and memory cliffs are
-//! outside of it.
+//! The curve is that of [`crate::scaling`]. Which runs to make is an A-optimal experiment design under a
+//! budget. One curve per machine type; shuffles and memory cliffs are outside of it.
 
 use super::Entry;
-use crate::error::AdvisorError;
 use crate::linear::{Cholesky, dot};
-use crate::nnls;
+use crate::scaling::{Scaling, ScalingRun, terms};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
-use crate::table::Table;
-use std::path::Path;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
@@ -20,106 +15,6 @@ pub(super) const ENTRY: Entry = Entry {
     needs_history: false,
     build: |problem, _| Ok(Box::new(Ernest::new(problem))),
 };
-
-/// One run of a scaling study.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ScalingRun {
-    /// Share of the input, above 0; 1 is all of it.
-    pub fraction: f64,
-    /// How many machines.
-    pub machines: f64,
-    /// Wall time.
-    pub seconds: f64,
-}
-
-impl ScalingRun {
-    /// Reads runs from CSV: `machines`, `seconds`, and `fraction` where runs had part of the input.
-    pub fn read(path: &Path) -> Result<Vec<Self>, AdvisorError> {
-        let mut table = Table::open(path)?;
-        let machines = table.column("machines")?;
-        let seconds = table.column("seconds")?;
-        let fraction = table.find("fraction");
-        let mut runs = Vec::new();
-        while let Some(row) = table.next()? {
-            let above = |value: f64| value > 0.0;
-            let share = match fraction {
-                Some(at) => row.number(at, "fraction", "a share above 0, 1 being all", above)?,
-                None => 1.0,
-            };
-            runs.push(Self {
-                fraction: share,
-                machines: row.number(machines, "machines", "a number above zero", above)?,
-                seconds: row.number(seconds, "seconds", "a time above zero", above)?,
-            });
-        }
-        Ok(runs)
-    }
-}
-
-/// A fitted scaling curve.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Scaling {
-    /// Seconds that no machine shortens.
-    pub fixed: f64,
-    /// Machine-seconds of parallel work.
-    pub parallel: f64,
-    /// Seconds for each natural logarithm of the number of machines.
-    pub aggregation: f64,
-    /// Seconds for each machine.
-    pub per_machine: f64,
-    /// Standard deviation of the relative error on the runs it was fitted to.
-    pub spread: f64,
-}
-
-fn terms(fraction: f64, machines: f64) -> Vec<f64> {
-    vec![1.0, fraction / machines, machines.ln(), machines]
-}
-
-impl Scaling {
-    /// Fits the curve; at least three different sizes are needed to say anything of its shape.
-    pub fn fit(runs: &[ScalingRun]) -> Result<Self, AdvisorError> {
-        let mut sizes: Vec<(u64, u64)> =
-            runs.iter().map(|run| (run.fraction.to_bits(), run.machines.to_bits())).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        if sizes.len() < 3 {
-            return Err(AdvisorError::TooFewRuns { needed: 3, found: sizes.len() });
-        }
-        if let Some(bad) = runs.iter().find(|run| !(run.seconds.is_finite() && run.seconds > 0.0)) {
-            return Err(AdvisorError::ImpossibleTime { seconds: bad.seconds });
-        }
-        Ok(Self::of(runs))
-    }
-
-    /// Relative errors are what counts: rows are divided by the measured time.
-    fn of(runs: &[ScalingRun]) -> Self {
-        let rows: Vec<Vec<f64>> = runs
-            .iter()
-            .map(|run| {
-                terms(run.fraction, run.machines).iter().map(|term| term / run.seconds).collect()
-            })
-            .collect();
-        let x = nnls::solve(&rows, &vec![1.0; runs.len()]);
-        let squares: f64 = rows.iter().map(|row| (dot(row, &x) - 1.0).powi(2)).sum();
-        // Coefficients that are in use take a degree of freedom each.
-        let used = x.iter().filter(|value| **value > 0.0).count();
-        let freedom = runs.len().saturating_sub(used).max(1) as f64;
-        Self {
-            fixed: x[0],
-            parallel: x[1],
-            aggregation: x[2],
-            per_machine: x[3],
-            spread: (squares / freedom).sqrt(),
-        }
-    }
-
-    /// Seconds on so many machines for this share of the input.
-    #[must_use]
-    pub fn predict(&self, fraction: f64, machines: f64) -> f64 {
-        let x = [self.fixed, self.parallel, self.aggregation, self.per_machine];
-        dot(&terms(fraction, machines), &x)
-    }
-}
 
 /// Which of the candidate runs `(fraction, machines)` to make so that the curve is known best: minimises
 /// the summed variance of the coefficients under a budget, where a run costs
@@ -296,35 +191,6 @@ impl Advisor for Ernest {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn curve_of_known_coefficients_is_recovered() {
-        let truth = Scaling {
-            fixed: 20.0,
-            parallel: 900.0,
-            aggregation: 5.0,
-            per_machine: 0.4,
-            spread: 0.0,
-        };
-        let runs: Vec<ScalingRun> =
-            [(0.1, 1.0), (0.2, 2.0), (0.5, 4.0), (0.3, 8.0), (1.0, 16.0), (0.1, 32.0)]
-                .map(|(fraction, machines)| ScalingRun {
-                    fraction,
-                    machines,
-                    seconds: truth.predict(fraction, machines),
-                })
-                .to_vec();
-        let found = Scaling::fit(&runs).unwrap();
-        assert!((found.predict(1.0, 64.0) / truth.predict(1.0, 64.0) - 1.0).abs() < 1e-6);
-        assert!((found.parallel - 900.0).abs() < 1e-3, "{found:?}");
-    }
-
-    #[test]
-    fn two_sizes_are_too_few() {
-        let run = |machines| ScalingRun { fraction: 1.0, machines, seconds: 10.0 };
-        let error = Scaling::fit(&[run(1.0), run(2.0), run(2.0)]).unwrap_err();
-        assert!(matches!(error, AdvisorError::TooFewRuns { found: 2, .. }));
-    }
 
     #[test]
     fn design_prefers_spread_sizes_and_keeps_the_budget() {

@@ -146,18 +146,17 @@ impl Advisor for Paris {
             let reason = "a reference: its time and metrics are part of the fingerprint".to_owned();
             return Some(Proposal { configuration, stop: None, reason });
         }
-        let (configuration, stop) = match self.model(search) {
-            Some(model) => {
-                let best = search.untried().min_by(|&a, &b| model[a].0.total_cmp(&model[b].0))?;
-                (best, Some("both references have run; the rest is prediction".to_owned()))
-            }
-            // A reference failed: no fingerprint, so go on by memory, largest first.
-            None => {
-                let memory = |at: usize| search.problem().catalogue.memory_gib(at);
-                (search.untried().max_by(|&a, &b| memory(a).total_cmp(&memory(b)))?, None)
-            }
-        };
-        Some(Proposal { configuration, stop, reason: "best prediction".to_owned() })
+        if let Some(model) = self.model(search) {
+            let configuration =
+                search.untried().min_by(|&a, &b| model[a].0.total_cmp(&model[b].0))?;
+            let stop = Some("both references have run; the rest is prediction".to_owned());
+            return Some(Proposal { configuration, stop, reason: "best prediction".to_owned() });
+        }
+        // A reference failed: no fingerprint, so continue by memory, largest first.
+        let memory = |at: usize| search.problem().catalogue.memory_gib(at);
+        let configuration = search.untried().max_by(|&a, &b| memory(a).total_cmp(&memory(b)))?;
+        let reason = "a reference failed, so nothing is predicted: most memory first".to_owned();
+        Some(Proposal { configuration, stop: None, reason })
     }
 
     fn predict(&self, search: &Search) -> Vec<Option<Prediction>> {

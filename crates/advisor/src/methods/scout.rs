@@ -95,7 +95,13 @@ impl Advisor for Scout {
         let Some((from, _)) = search.best() else {
             let distance = |at: usize| self.distances[at].unwrap_or(f64::INFINITY);
             let first = search.untried().min_by(|&a, &b| distance(a).total_cmp(&distance(b)))?;
-            let reason = "other jobs did best here".to_owned();
+            let reason = match self.distances[first] {
+                Some(distance) => format!(
+                    "the best start by past jobs: {:.0} % above each one's best on average",
+                    distance.exp_m1() * 100.0
+                ),
+                None => "past jobs did not run on what is left".to_owned(),
+            };
             return Some(Proposal { configuration: first, stop: None, reason });
         };
         let metrics = search

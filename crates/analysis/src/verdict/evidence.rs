@@ -46,6 +46,17 @@ pub struct Surroundings {
     pub servers: Vec<ServerLoad>,
     /// What the tasks send and receive.
     pub links: Vec<Link>,
+    /// Tasks whose processes were stopped from outside.
+    pub stops: Vec<Stop>,
+}
+
+/// A task whose process was stopped as a whole: by a signal, a frozen cgroup or a paused machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stop {
+    /// Its name.
+    pub task: String,
+    /// Share of the time.
+    pub share: f64,
 }
 
 /// What one machine did.
@@ -55,8 +66,14 @@ pub struct NodeLoad {
     pub host: String,
     /// Its cores.
     pub cores: Option<f64>,
-    /// Cores that anybody kept busy on average.
+    /// Cores of them that the run may use.
+    pub allowed: Option<f64>,
+    /// Threads that the run computes with there.
+    pub threads: f64,
+    /// Cores that programs of this machine kept busy on average, the run's own among them.
     pub busy: Option<f64>,
+    /// Cores that the hypervisor gave to others while they were wanted here.
+    pub stolen: Option<f64>,
     /// Cores that the run's processes kept busy there.
     pub own: Option<f64>,
     /// Cores that they were ready to use and did not get.
@@ -74,6 +91,19 @@ pub struct NodeLoad {
 }
 
 impl NodeLoad {
+    /// Cores that other programs kept busy.
+    #[must_use]
+    pub fn others(&self) -> f64 {
+        self.busy.zip(self.own).map_or(0.0, |(busy, own)| (busy - own).max(0.0))
+    }
+
+    /// Share of their time that the run's threads were ready and had no core.
+    #[must_use]
+    pub fn missed(&self) -> Option<f64> {
+        let (waiting, own) = (self.waiting?, self.own?);
+        Some(if waiting < LITTLE { 0.0 } else { waiting / (waiting + own) })
+    }
+
     /// Share of the time that the disk was busy or waited for, if the run reads from one at all.
     #[must_use]
     pub fn disk(&self) -> f64 {
@@ -84,6 +114,8 @@ impl NodeLoad {
     }
 }
 
+/// Fewer cores than this are not missed.
+const LITTLE: f64 = 0.1;
 /// Bytes a second below which a run does not read from disks to speak of: whatever they do, it is for others.
 const READS: f64 = 1e4;
 

@@ -199,6 +199,95 @@ fn a_full_link_a_full_server_and_neither_are_told_apart() {
     assert_eq!(judge_within(&moving, &neither).limit, Limit::Exchange);
 }
 
+/// Steal was recorded and read by no rule; it counted as other programs of the machine.
+#[test]
+fn cores_that_the_hypervisor_takes_are_not_blamed_on_programs_here() {
+    let stolen = NodeLoad { busy: Some(1.2), own: Some(1.2), stolen: Some(0.8), ..node() };
+    let verdict = judge_within(&run(), &on(stolen.clone()));
+    assert_eq!(
+        (verdict.limit, verdict.culprit.as_deref()),
+        (Limit::TakenCores, Some("the hypervisor"))
+    );
+    assert!((verdict.saving - 0.4).abs() < 1e-9, "{}", verdict.saving);
+    assert!(verdict.words.contains("gave 0.8 cores to other machines"), "{}", verdict.words);
+    assert!(verdict.evidence.iter().any(|line| line == "the hypervisor took 0.8 cores"));
+    let little = NodeLoad { stolen: Some(0.1), ..stolen };
+    assert_ne!(judge_within(&run(), &on(little)).limit, Limit::TakenCores);
+}
+
+/// A run that was stopped for half of its time was called "compute-bound on few cores".
+#[test]
+fn a_run_that_was_stopped_from_outside_is_said_to_have_been() {
+    let stop = |task: &str, share| Stop { task: task.to_owned(), share };
+    let halted = Evidence { busy_cores: Some(0.9), ..run() };
+    let around = Surroundings { stops: vec![stop("worker/0", 0.5)], ..quiet() };
+    let verdict = judge_within(&halted, &around);
+    assert_eq!((verdict.limit, verdict.saving), (Limit::Stopped, 0.5));
+    assert!(
+        verdict.words.contains("the process was stopped 50 % of the time"),
+        "{}",
+        verdict.words
+    );
+    let blink = Surroundings { stops: vec![stop("worker/0", 0.02)], ..quiet() };
+    assert_eq!(judge_within(&halted, &blink).limit, Limit::IdleCores);
+    // One of two is stopped and the other waits for it: the one is the cause, and why is said.
+    let waiting = Evidence { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45, ..run() };
+    let around = Surroundings {
+        workers: vec![worker(0, 10.0), worker(1, 40.0)],
+        stops: vec![stop("worker/1", 0.7)],
+        ..quiet()
+    };
+    let verdict = judge_within(&waiting, &around);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Straggler, Some("worker/1")));
+    assert!(verdict.words.contains("was stopped 70 % of the time"), "{}", verdict.words);
+    // One is stopped and no task waits for it.
+    let around = Surroundings { workers: vec![worker(0, 10.0), worker(1, 10.0)], ..around };
+    let verdict = judge_within(&run(), &around);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Stopped, Some("worker/1")));
+}
+
+/// Eight threads on two cores were called "compute-bound on few cores", with advice to use more of them.
+#[test]
+fn more_threads_than_cores_are_named() {
+    let eight = Evidence { threads: 8, ..run() };
+    let crowd = NodeLoad { threads: 8.0, waiting: Some(5.5), allowed: Some(2.0), ..node() };
+    let verdict = judge_within(&eight, &on(crowd.clone()));
+    assert_eq!(verdict.limit, Limit::TooManyThreads);
+    assert!(
+        verdict.words.contains("8 threads share 2 cores, and 5.5 of them"),
+        "{}",
+        verdict.words
+    );
+    assert!(verdict.evidence.iter().any(|line| line.starts_with("CPU wait")));
+    // A process that may use one of the two cores.
+    let pinned = NodeLoad {
+        threads: 2.0,
+        allowed: Some(1.0),
+        waiting: Some(0.9),
+        own: Some(1.0),
+        busy: Some(1.0),
+        ..node()
+    };
+    assert_eq!(judge_within(&run(), &on(pinned)).limit, Limit::TooManyThreads);
+    // Other programs take the cores: they come first.
+    let taken = NodeLoad { busy: Some(2.0), own: Some(1.0), ..crowd.clone() };
+    assert_eq!(judge_within(&eight, &on(taken)).limit, Limit::TakenCores);
+    let patient = NodeLoad { waiting: Some(0.2), ..crowd };
+    assert_ne!(judge_within(&eight, &on(patient)).limit, Limit::TooManyThreads);
+}
+
+/// "Nothing else stands in the way" was said beside a program that used up the memory's bandwidth.
+#[test]
+fn beside_another_busy_program_the_verdict_is_weaker() {
+    let beside = NodeLoad { cores: Some(4.0), busy: Some(2.9), waiting: Some(0.0), ..node() };
+    let verdict = judge_within(&run(), &on(beside));
+    assert_eq!(verdict.limit, Limit::Compute);
+    assert!(verdict.words.contains("other programs kept 1.0 cores busy"), "{}", verdict.words);
+    assert!(!verdict.words.contains("stands in the way"), "{}", verdict.words);
+    let alone = judge_within(&run(), &quiet());
+    assert!(alone.words.contains("nothing else that was measured"), "{}", alone.words);
+}
+
 #[test]
 fn waiting_for_memory_is_not_called_compute() {
     let around = on(NodeLoad { memory_pressure: Some(0.3), ..node() });

@@ -1,7 +1,15 @@
 //! A verdict in sentences.
 
-use super::{Evidence, Examples, Found, Limit, OTHERS, Surroundings};
+use super::{Evidence, Examples, Found, HYPERVISOR, Limit, NodeLoad, OTHERS, Surroundings};
 use crate::words::number;
+
+/// Cores that other programs must keep busy to be worth a word where nothing points at them.
+const NEIGHBOUR: f64 = 0.25;
+
+/// Whether a run has several tasks, so that one must be named.
+fn has_several_tasks(around: &Surroundings) -> bool {
+    around.workers.len() + around.servers.len() > 1 || around.stops.len() > 1
+}
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
@@ -44,6 +52,29 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
                 cores.unwrap_or_default()
             )
         }
+        Limit::TakenCores if culprit.starts_with(HYPERVISOR) => format!(
+            "{name}: {culprit} gave {:.1} cores to other machines while this run wanted them; without that it would take at most {saving} less time",
+            found.measure.unwrap_or_default()
+        ),
+        Limit::TooManyThreads => {
+            let node = around.nodes.iter().find(|node| node.host == culprit);
+            let (threads, cores) = node.map_or((0.0, 0.0), |node| {
+                (node.threads, node.allowed.or(node.cores).unwrap_or(0.0))
+            });
+            let on = if around.nodes.len() > 1 { format!(" on {culprit}") } else { String::new() };
+            format!(
+                "{name}{on}: {threads:.0} threads share {cores:.0} cores, and {:.1} of them on average were ready and waited for a core; fewer \
+                 threads or workers would wait less, more cores would save at most {saving}",
+                found.measure.unwrap_or_default()
+            )
+        }
+        Limit::Stopped => {
+            let who = if has_several_tasks(around) { culprit } else { "the process" };
+            format!(
+                "{name}: {who} was stopped {saving} of the time by a signal (SIGSTOP, Ctrl-Z), a frozen cgroup or a paused machine; without that \
+                 the run would take at most {saving} less time"
+            )
+        }
         Limit::TakenCores => format!(
             "{name}: {culprit} stopped the run {} of the time; a larger quota would save at most {saving}",
             percent(found.measure.unwrap_or_default())
@@ -69,11 +100,17 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             "{name}: {culprit} kept {} of its threads busy while workers waited; a second server or a larger batch would save at most {saving}",
             percent(found.measure.unwrap_or_default())
         ),
-        Limit::Straggler => format!(
-            "{name}: {culprit} takes {} times as long as the others for its own work, and they wait for it; without it the run would take at most \
-             {saving} less time",
-            number(found.measure.unwrap_or_default())
-        ),
+        Limit::Straggler => {
+            let stop = around.stops.iter().find(|stop| stop.task == culprit && stop.share >= 0.05);
+            let stopped = stop.map_or_else(String::new, |stop| {
+                format!(" (its process was stopped {} of the time)", percent(stop.share))
+            });
+            format!(
+                "{name}: {culprit}{stopped} takes {} times as long as the others for its own work, and they wait for it; without it the run would \
+                 take at most {saving} less time",
+                number(found.measure.unwrap_or_default())
+            )
+        }
         Limit::Exchange => format!(
             "{name}: moving gradients and weights took {saving} of the time; removing the exchange would save at most that much, a larger batch makes \
              it rarer"
@@ -91,10 +128,22 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             "{name}: {:.0} µs each, so fixed costs weigh; a larger batch would do more work per step",
             1e6 * evidence.seconds / evidence.steps as f64
         ),
-        Limit::Compute => format!(
-            "{name}: {} of the time went into the model itself; nothing else stands in the way, so only faster or more cores would help",
-            percent(evidence.compute)
-        ),
+        Limit::Compute => {
+            let spent = percent(evidence.compute);
+            // Caches and memory are shared with other programs, and nothing counts who uses how much of them.
+            let others: f64 = around.nodes.iter().map(NodeLoad::others).fold(0.0, f64::max);
+            if others >= NEIGHBOUR {
+                format!(
+                    "{name}: {spent} of the time went into the model itself; other programs kept {others:.1} cores busy beside it and may have slowed \
+                     it through shared caches and memory, which is not measured: compare with a run on a quiet machine"
+                )
+            } else {
+                format!(
+                    "{name}: {spent} of the time went into the model itself; nothing else that was measured stands in the way, so only faster or \
+                     more cores would help"
+                )
+            }
+        }
         Limit::Unknown => String::new(),
     }
 }
@@ -118,19 +167,31 @@ pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String
             ));
         }
         if let Some(waiting) = node.waiting.filter(|waiting| *waiting >= 0.05) {
-            lines.push(format!("{on}{waiting:.1} more cores were wanted and not there"));
+            lines.push(format!(
+                "{on}CPU wait: threads were ready for {waiting:.1} more cores than they got"
+            ));
+        }
+        if let Some(stolen) = node.stolen.filter(|stolen| *stolen >= 0.05) {
+            lines.push(format!("{on}the hypervisor took {stolen:.1} cores"));
         }
         let shares = [
             ("the cgroup's quota stopped the processes", node.throttled),
             ("the busiest disk was busy", node.disk_busy),
-            ("somebody waited for a disk", node.disk_pressure),
-            ("somebody waited for memory", node.memory_pressure),
+            ("some task waited for a disk", node.disk_pressure),
+            ("some task waited for memory", node.memory_pressure),
         ];
         for (what, share) in shares {
             if let Some(share) = share.filter(|share| *share >= 0.01) {
                 lines.push(format!("{on}{what} {} of the time", percent(share)));
             }
         }
+    }
+    for stop in around.stops.iter().filter(|stop| stop.share >= 0.01) {
+        lines.push(format!(
+            "{}: its process was stopped {} of the time",
+            stop.task,
+            percent(stop.share)
+        ));
     }
     for worker in &around.workers {
         lines.push(format!(

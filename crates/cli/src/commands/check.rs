@@ -11,6 +11,7 @@ use super::{
 use crate::{
     failure::{Exit, Failure},
     terminal::{Table, Terminal},
+    units::{Span, span},
 };
 use paceline_cluster::{
     Cluster, LinkError, Members, Refusal, TaskId, endpoint,
@@ -22,7 +23,6 @@ use std::{
     collections::BTreeSet,
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 /// Clocks may differ by this, in seconds, before events of different hosts cannot be put in order.
@@ -39,9 +39,9 @@ pub struct Args {
     /// There is an evaluator that the cluster does not list; of a cluster that only counts ranks, the last is it
     #[arg(long, help_heading = "Cluster")]
     evaluator: bool,
-    /// Seconds to wait for the other hosts' checks
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, help_heading = "Cluster")]
-    join_timeout: u64,
+    /// How long to wait for the other hosts' checks
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span, help_heading = "Cluster")]
+    join_timeout: Span,
 }
 
 /// One thing that was looked at.
@@ -253,7 +253,7 @@ fn meet(
             findings.push(wrong(
                 "port",
                 format!("{error:#}"),
-                "end what listens there, choose another port, or listen elsewhere with --bind",
+                "end what listens there, choose another port, or listen elsewhere with --listen",
             ));
             return;
         }
@@ -269,7 +269,7 @@ fn meet(
             on_loss: OnLoss::Stop,
             regroup: true,
             all_finish: true,
-            join_timeout: Duration::from_secs(args.join_timeout),
+            join_timeout: args.join_timeout.duration(),
         },
         host: Machine::detect().host,
         cancel,

@@ -1,8 +1,8 @@
 //! `paceline export`: a run's weights as one safetensors file.
 
-use super::{staging::Staging, train_flags::find_run};
+use super::{staging::Staging, train_flags::find_run, train_rules::Choice};
 use crate::{
-    failure::{Exit, FailureExt},
+    failure::{Exit, FailureExt, usage},
     terminal::Terminal,
 };
 use paceline_runs::RunFolder;
@@ -24,16 +24,27 @@ pub struct Args {
     #[arg(long, conflicts_with = "step")]
     latest: bool,
     /// Folder of run folders
-    #[arg(long, default_value = "runs")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
 }
 
 /// Writes the file.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
-    let (out, name) = staging.run(&args.out, &args.run, &|_| true)?;
+    let (out, name) = staging.run(&args.runs, &args.run, &|_| true)?;
     let file = staging.output_file(&args.file)?;
-    let outcome = find_run(&out, &name).and_then(|run| write(args, &run, &file, terminal));
+    let outcome = find_run(&out, &name).and_then(|run| {
+        if Choice::of_run(&run).is_ok_and(|choice| choice.is_sparse()) {
+            return Err(usage(
+                format!(
+                    "run `{}` is of a sparse model, whose weights are not exported",
+                    run.name()
+                ),
+                "`paceline predict` scores rows with it as it is",
+            ));
+        }
+        write(args, &run, &file, terminal)
+    });
     staging.settle(outcome, terminal)
 }
 

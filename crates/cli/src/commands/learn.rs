@@ -5,14 +5,18 @@
 use super::{
     learn_tasks,
     node_load::conclude,
+    prepare_rows::share_of_rows,
+    run_hints,
     staging::local_path,
-    train_flags::{Flags, find_run},
-    train_show::record_resources,
+    train,
+    train_flags::Flags,
+    train_show::{describe_legs, record_resources, status, time},
 };
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Progress, Table, Terminal, Unit},
 };
+use anyhow::Context;
 use paceline_data::{
     DataError,
     rows::{Hashing, Integers},
@@ -20,6 +24,7 @@ use paceline_data::{
 use paceline_models::sparse_logistic;
 use paceline_probes::Sampler;
 use paceline_runs::{RunFolder, Status};
+use paceline_strategies::Combine;
 use paceline_stream::{
     Control, DataSpec, Metrics, Observer, Plan, Report, Spec, Start, StreamError, Window, learn,
 };
@@ -33,10 +38,10 @@ use std::{
 pub struct StreamArgs {
     /// Learn from a growing log instead of --data, through rotations
     #[arg(long, value_name = "FILE", conflicts_with = "data", help_heading = HEADING, value_parser = local_path())]
-    follow: Option<PathBuf>,
+    pub(super) follow: Option<PathBuf>,
     /// Held-out rows, scored while training goes on
     #[arg(long, value_name = "FILES", help_heading = HEADING)]
-    test: Option<String>,
+    pub(super) test: Option<String>,
     /// Format of the rows: clicks, vw or libsvm [default: recognised]
     #[arg(long, help_heading = HEADING)]
     format: Option<String>,
@@ -55,9 +60,6 @@ pub struct StreamArgs {
     /// Learn on one thread at a time: the same weights on every run, to the bit
     #[arg(long, help_heading = HEADING)]
     deterministic: bool,
-    /// Stop when more than this share of the lines are no rows [default: 0.01]
-    #[arg(long, value_name = "SHARE", help_heading = HEADING)]
-    max_rejects: Option<f64>,
 }
 
 const HEADING: &str = "Rows of sparse features (--model sparse-logistic)";
@@ -80,88 +82,24 @@ impl From<IntegersArg> for Integers {
     }
 }
 
-impl StreamArgs {
-    /// The first flag given that other models do not know.
-    fn given(&self) -> Option<&'static str> {
-        [
-            (self.follow.is_some(), "--follow"),
-            (self.test.is_some(), "--test"),
-            (self.format.is_some(), "--format"),
-            (self.bits.is_some(), "--bits"),
-            (self.integers.is_some(), "--integers"),
-            (self.l1.is_some(), "--l1"),
-            (self.window.is_some(), "--window"),
-            (self.deterministic, "--deterministic"),
-            (self.max_rejects.is_some(), "--max-rejects"),
-        ]
-        .into_iter()
-        .find_map(|(given, flag)| given.then_some(flag))
+/// Learns from rows: a new run, or one that goes on.
+pub(super) fn exec(
+    args: &Flags,
+    resumed: Option<RunFolder>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
+    match resumed {
+        Some(run) => resume(run, args, terminal),
+        None => fresh(args, terminal),
     }
-}
-
-/// Flags of other models that mean nothing here.
-fn unused(args: &Flags) -> Option<&'static str> {
-    [
-        (args.init.is_some(), "--init"),
-        (args.width.is_some(), "--width"),
-        (args.dropout.is_some(), "--dropout"),
-        (args.lrn, "--lrn"),
-        (args.momentum.is_some(), "--momentum"),
-        (args.schedule.is_some(), "--schedule"),
-        (args.grow_batch, "--grow-batch"),
-        (args.seed.is_some(), "--seed"),
-        (args.replicas.is_some(), "--replicas"),
-        (args.evaluator, "--evaluator"),
-        (args.combine.is_some(), "--combine"),
-        (args.backup_workers.is_some(), "--backup-workers"),
-        (args.max_staleness.is_some(), "--max-staleness"),
-        (args.split_dense.is_some(), "--split-dense"),
-    ]
-    .into_iter()
-    .find_map(|(given, flag)| given.then_some(flag))
-}
-
-/// Takes over where the model, or the run to go on with, is one of streams.
-pub(super) fn dispatch(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Option<Exit>> {
-    if let Some(name) = &args.resume {
-        // What is wrong with the flags comes before what is wrong with the run.
-        let Ok(run) = find_run(&args.out, name) else { return Ok(None) };
-        return if is_stream_run(&run) { resume(run, args, terminal).map(Some) } else { Ok(None) };
-    }
-    if args.model.as_deref().is_some_and(is_stream_model) {
-        return fresh(args, terminal).map(Some);
-    }
-    match args.stream.given() {
-        Some(flag) => Err(usage(
-            format!("{flag} is for rows of sparse features"),
-            format!("it goes with `--model {}`", sparse_logistic::NAME),
-        )),
-        None => Ok(None),
-    }
-}
-
-/// Whether the model, or the run to go on with, is one of streams.
-pub(super) fn concerns(args: &Flags) -> bool {
-    match &args.resume {
-        Some(name) => find_run(&args.out, name).is_ok_and(|run| is_stream_run(&run)),
-        None => args.model.as_deref().is_some_and(is_stream_model),
-    }
-}
-
-/// Whether a model's name means the one that learns from streams.
-pub(super) fn is_stream_model(name: &str) -> bool {
-    name.replace('_', "-") == sparse_logistic::NAME
-}
-
-/// Whether a run was made here.
-pub(super) fn is_stream_run(run: &RunFolder) -> bool {
-    run.plan::<serde_json::Value>()
-        .is_ok_and(|plan| plan.get("kind").and_then(|kind| kind.as_str()) == Some(Plan::KIND))
 }
 
 fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut spec = specification(args)?;
     learn_tasks::share_out(args, None, &mut spec)?;
+    if args.lr.is_none() {
+        spec.suit_features().map_err(explain)?;
+    }
     let start = Start::New { out: args.out.clone() };
     if spec.tasks.is_some() {
         return learn_tasks::exec(args, spec, &start, terminal);
@@ -171,18 +109,12 @@ fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 
 /// What was asked for, without the tasks.
 pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
-    if let Some(flag) = unused(args) {
-        return Err(usage(
-            format!("{flag} means nothing for --model {}", sparse_logistic::NAME),
-            "`paceline train --help` lists its flags under their own heading",
-        ));
-    }
     let stream = &args.stream;
     let data = match (&stream.follow, &args.data) {
         (Some(path), _) => DataSpec::Follow(path.clone()),
         (None, list) => DataSpec::Read(list.clone().unwrap_or_default()),
     };
-    let optimizer = args.optimizer.as_deref().unwrap_or("adagrad");
+    let optimizer = args.optimizer.as_deref().unwrap_or(sparse_logistic::DEFAULTS.optimizer);
     let mut spec = Spec::new(data, optimizer).map_err(explain)?;
     spec.format.clone_from(&stream.format);
     spec.hashing = Hashing {
@@ -202,19 +134,32 @@ pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
     spec.l1 = stream.l1.unwrap_or(spec.l1);
     spec.l2 = args.weight_decay.unwrap_or(spec.l2);
     spec.batch_size = args.batch_size.unwrap_or(spec.batch_size);
+    spec.combine = args.combine.unwrap_or(spec.combine);
     spec.epochs = epochs(args.epochs)?;
     spec.window = stream.window.as_deref().map_or(Ok(Window::None), window)?;
     spec.test.clone_from(&stream.test);
     spec.until_loss = args.until_loss;
     spec.deterministic = stream.deterministic;
-    spec.max_rejects = stream.max_rejects.unwrap_or(spec.max_rejects);
+    if let Some(limit) = args.max_rejects {
+        spec.max_rejects = share_of_rows(limit)?;
+    }
     apply(args, &mut spec);
     Ok(spec)
 }
 
 /// Goes on with a run of ours; only its end and its records may change.
 fn resume(folder: RunFolder, args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let mut spec: Spec = folder.plan::<Plan>()?.spec;
+    let spec = resumed(&folder, args)?;
+    let start = Start::Resume { run: folder };
+    if spec.tasks.is_some() {
+        return learn_tasks::exec(args, spec, &start, terminal);
+    }
+    run(&spec, &start, terminal)
+}
+
+/// What was asked for when a run began, with what may change since.
+pub(super) fn resumed(run: &RunFolder, args: &Flags) -> anyhow::Result<Spec> {
+    let mut spec: Spec = run.plan::<Plan>()?.spec;
     if let Some(list) = &args.data {
         spec.data = DataSpec::Read(list.clone());
     }
@@ -222,13 +167,15 @@ fn resume(folder: RunFolder, args: &Flags, terminal: &mut Terminal) -> anyhow::R
         spec.epochs = epochs(args.epochs)?;
     }
     spec.until_loss = args.until_loss.or(spec.until_loss);
-    apply(args, &mut spec);
-    let start = Start::Resume { run: folder };
+    if let Some(limit) = args.max_rejects {
+        spec.max_rejects = share_of_rows(limit)?;
+    }
     if let Some(tasks) = &mut spec.tasks {
         tasks.steps = args.steps.or(tasks.steps);
-        return learn_tasks::exec(args, spec, &start, terminal);
+        tasks.on_loss = args.on_loss.unwrap_or(tasks.on_loss);
     }
-    run(&spec, &start, terminal)
+    apply(args, &mut spec);
+    Ok(spec)
 }
 
 fn apply(args: &Flags, spec: &mut Spec) {
@@ -244,8 +191,8 @@ fn epochs(given: Option<f64>) -> anyhow::Result<u64> {
         None => Ok(1),
         Some(epochs) if epochs >= 1.0 && epochs.fract() == 0.0 => Ok(epochs as u64),
         Some(epochs) => Err(usage(
-            format!("--epochs {epochs} is no whole number of passes"),
-            "a stream is read from end to end; use 1 or more",
+            format!("--epochs {epochs} is not a whole number of passes"),
+            "rows are read from end to end; use 1 or more",
         )),
     }
 }
@@ -271,21 +218,46 @@ fn rows_window(text: &str) -> anyhow::Result<Window> {
 }
 
 fn no_window(text: &str) -> anyhow::Error {
-    usage(format!("--window {text} is no window"), "use rows such as 5000, or a time such as 10s")
+    usage(
+        format!("--window {text} is neither a number of rows nor a time"),
+        "use rows such as 5000, or a time such as 10s",
+    )
 }
 
 fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     let watcher = Watcher::new(terminal, true);
     let result = learn(spec, start, &Control { cancel: &cancel, observer: &watcher });
+    let moved = watcher.moved();
     drop(watcher);
+    if let (Err(StreamError::Finished { .. }), Start::Resume { run }) = (&result, start) {
+        return show_finished(run, terminal);
+    }
     let mut report = result.map_err(explain)?;
-    let folder = match start {
-        Start::New { out } => out.join(&report.summary.run),
-        Start::Resume { run } => run.path().to_path_buf(),
+    let folder = match (moved, start) {
+        (Some(folder), _) => folder,
+        (None, Start::New { out }) => out.join(&report.summary.run),
+        (None, Start::Resume { run }) => run.path().to_path_buf(),
     };
     conclude(&folder, &mut report.summary, terminal);
     show(&report, &folder, cancel.load(Ordering::Relaxed), terminal)
+}
+
+/// A run that has nothing left to do: says so, and shows its result as it was recorded.
+pub(super) fn show_finished(run: &RunFolder, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let report = recorded(run)?;
+    let folder = terminal.place(run.path());
+    train::note_finished(&folder, terminal);
+    terminal.data(describe(&report, &folder.display().to_string()))?;
+    terminal.json(&report)?;
+    Ok(Exit::Done)
+}
+
+/// The report that a run has left in its folder.
+pub(super) fn recorded(run: &RunFolder) -> anyhow::Result<Report> {
+    let path = run.path().join("summary.json");
+    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))
 }
 
 /// The result, and how to go on where somebody stopped it.
@@ -315,11 +287,19 @@ pub(super) struct Watcher<'a> {
     sampler: Mutex<Option<Sampler>>,
     /// Whether this process is the one that learns.
     records: bool,
+    /// Where the run folder was moved to, if it was.
+    moved: Mutex<Option<PathBuf>>,
 }
 
 impl<'a> Watcher<'a> {
     pub(super) fn new(terminal: &'a Terminal, records: bool) -> Self {
-        Self { terminal, bar: Mutex::new(None), sampler: Mutex::new(None), records }
+        let (bar, sampler, moved) = Default::default();
+        Self { terminal, bar, sampler, records, moved }
+    }
+
+    /// Where the run folder is, if it was moved.
+    fn moved(&self) -> Option<PathBuf> {
+        self.moved.lock().ok().and_then(|moved| moved.clone())
     }
 }
 
@@ -339,9 +319,15 @@ impl Observer for Watcher<'_> {
                 tasks.strategy, tasks.workers, tasks.servers, tasks.transfer
             )
         });
+        let beta = spec.beta.map_or_else(String::new, |beta| format!(" and beta {beta}"));
+        let combined = match (spec.batch_size, spec.combine) {
+            (1, _) => "",
+            (_, Combine::Sum) => " (gradients summed)",
+            (_, Combine::Mean) => " (gradients averaged)",
+        };
         self.terminal.note(format!(
             "{} on `{}`{tasks}: 2^{} weights{going_on}\n\
-             {} at learning rate {}, {} row{} per update{window}; {} thread{}{}",
+             {} at learning rate {}{beta}, {} row{} per update{combined}{window}; {} thread{}{}",
             spec.model,
             spec.data,
             spec.hashing.bits,
@@ -383,6 +369,12 @@ impl Observer for Watcher<'_> {
         self.terminal.note(format!("after {rows} rows: held-out {}", words(metrics)));
     }
 
+    fn moved(&self, run: &RunFolder) {
+        if let Ok(mut moved) = self.moved.lock() {
+            *moved = Some(run.path().to_path_buf());
+        }
+    }
+
     fn warned(&self, text: &str) {
         self.terminal.warn(text);
     }
@@ -404,17 +396,18 @@ fn describe(report: &Report, folder: &str) -> String {
     let mut table = Table::new(["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_string(), value]);
     row("run", folder.to_owned());
-    row("status", summary.status.to_string());
+    row("status", status(summary));
     row(
         "time",
         format!(
-            "{:.2} s, {} rows, {:.0} rows/s, {:.0} MB/s",
-            summary.seconds,
+            "{}, {} rows, {:.0} rows/s, {:.0} MB/s",
+            time(summary),
             summary.examples,
             summary.examples_per_second,
             report.bytes_per_second / 1e6
         ),
     );
+    describe_legs(summary, "rows", &mut row);
     row("progressive", words(&report.progressive));
     if let Some(held_out) = &report.held_out {
         row("held out", words(held_out));
@@ -431,7 +424,7 @@ fn describe(report: &Report, folder: &str) -> String {
     if report.rejected > 0 {
         row(
             "rejected",
-            format!("{} lines that are no rows; a sample is in rejects.jsonl", report.rejected),
+            format!("{} malformed lines; a sample is in rejects.jsonl", report.rejected),
         );
     }
     row("verdict", summary.verdict.clone());
@@ -453,12 +446,26 @@ fn delay(report: &Report) -> String {
 
 /// Adds what the user could do about an error.
 pub fn explain(error: StreamError) -> anyhow::Error {
+    explain_in(error, None)
+}
+
+/// The same for an error of a run whose folder is known.
+pub(super) fn explain_in(error: StreamError, run: Option<&RunFolder>) -> anyhow::Error {
     let hint = match &error {
         StreamError::Data(DataError::TooManyRejected { .. }) => {
-            "name the format with --format, or allow more with --max-rejects 0.1"
+            "name the format with --format, or allow more with --max-rejects 10%"
         }
         StreamError::Data(DataError::NoRows { .. }) => "name the format with --format",
+        StreamError::OtherData { .. } => {
+            "give --data the files that the run began on, or start a new run without --resume"
+        }
         StreamError::NotFinite { .. } => "try a lower learning rate, such as a tenth of it",
+        StreamError::OtherModel { .. } => {
+            "rows of sparse features are scored by runs of `paceline train --model sparse-logistic`"
+        }
+        StreamError::Diverged { .. } => {
+            "try a lower learning rate, such as a tenth of it, or leave --lr and --optimizer out"
+        }
         StreamError::NoCheckpoint { .. } => {
             "name a run folder of `paceline train --model sparse-logistic`"
         }
@@ -466,15 +473,15 @@ pub fn explain(error: StreamError) -> anyhow::Error {
             "cut the data into more files, or use fewer --workers"
         }
         StreamError::Session(failed) => {
-            let exit = if failed.is_retryable() { Exit::Retry } else { Exit::Failed };
-            return dress(error, "`--resume` picks the run up from its last checkpoint", exit);
+            let (hint, exit) = run_hints::of_session(failed, run);
+            return dress(error, &hint, exit.unwrap_or(Exit::Failed));
         }
+        StreamError::Runs(runs) => match run_hints::of_records(runs) {
+            Some((hint, exit)) => return dress(error, &hint, exit.unwrap_or(Exit::Failed)),
+            None => return error.into(),
+        },
         _ if error.is_peer() => {
-            return dress(
-                error,
-                "start it again; a run with a checkpoint goes on with --resume",
-                Exit::Retry,
-            );
+            return dress(error, &run_hints::start_again(run), Exit::Retry);
         }
         _ => return error.into(),
     };

@@ -1,30 +1,26 @@
 //! `paceline train --model sparse-logistic --strategy ps-…`: rows learned from by several tasks.
 
 use super::{
-    learn::{self, Watcher, explain, is_stream_model, is_stream_run},
+    learn::{self, Watcher, explain, explain_in},
     node_links,
     node_load::{Gatherer, Loads, conclude, record_and_tell},
     node_part::Talk,
     node_place,
-    train_flags::{Flags, find_run},
+    staging::Staging,
+    train_flags::Flags,
     train_local::{Place, carry_out, tasks},
     train_report::{Report as Word, Reporter, Whose, Work},
 };
-use crate::{
-    failure::{Exit, usage},
-    terminal::Terminal,
-};
-use anyhow::Context;
+use crate::{failure::Exit, terminal::Terminal};
 use paceline_cluster::{
     Endpoint, TaskId,
     session::{Notice, Row, Rules, Session, Settings, Watcher as Onlooker, chief_of},
 };
-use paceline_models::sparse_logistic;
-use paceline_runs::{Machine, RunFolder, StartTable, Summary};
+use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_stream::{
     Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, StreamError, Task, Tasks,
-    take_part,
+    check_resume, take_part,
 };
 use std::{
     collections::BTreeMap,
@@ -36,8 +32,8 @@ use std::{
 };
 
 /// Rows of an update where weights travel for it, unless the flags say otherwise. One process learns from each row
-/// as it comes.
-const SHARED_BATCH: u64 = 64;
+/// as it comes; few enough here that the rows of an update hardly notice that they are learned from together.
+const SHARED_BATCH: u64 = 32;
 
 /// Adds the tasks that the flags ask for, or that a cluster has, to what is to be learned.
 pub(super) fn share_out(
@@ -56,28 +52,8 @@ pub(super) fn share_out(
 fn asked(flags: &Flags, sizes: Option<(usize, usize)>) -> anyhow::Result<Option<Tasks>> {
     let name = flags.strategy.as_deref().unwrap_or("one-device");
     let strategy = find(name).map_err(|error| explain(error.into()))?;
-    if strategy.in_process && name == "one-device" && sizes.is_none() {
-        for (given, flag) in [
-            (flags.workers.is_some(), "--workers"),
-            (flags.ps.is_some(), "--ps"),
-            (flags.transfer.is_some(), "--transfer"),
-            (flags.on_loss.is_some(), "--on-loss"),
-            (flags.steps.is_some(), "--steps"),
-        ] {
-            if given {
-                return Err(usage(
-                    format!("{flag} is for several tasks"),
-                    "choose `--strategy ps-sync` or `--strategy ps-async`",
-                ));
-            }
-        }
+    if strategy.in_process {
         return Ok(None);
-    }
-    if !strategy.needs_servers {
-        return Err(usage(
-            format!("--strategy {name} means nothing for --model {}", sparse_logistic::NAME),
-            "its weights are held in one process (one-device) or by servers (ps-sync, ps-async)",
-        ));
     }
     let (workers, servers) = sizes.unwrap_or((flags.workers.unwrap_or(2), flags.ps.unwrap_or(1)));
     Ok(Some(Tasks {
@@ -104,6 +80,13 @@ pub(super) fn exec(
         Start::New { out } => (RunFolder::create(out, &spec.model, spec.strategy())?, false),
         Start::Resume { run } => (run.clone(), true),
     };
+    let _owned = Ownership::take(&run).map_err(|error| explain(error.into()))?;
+    if resume {
+        match check_resume(&spec, &run) {
+            Err(StreamError::Finished { .. }) => return learn::show_finished(&run, terminal),
+            checked => checked.map_err(explain)?,
+        }
+    }
     let (workers, servers) = spec.tasks.as_ref().map_or((1, 1), |all| (all.workers, all.servers));
     let watcher = Watcher::new(terminal, false);
     let show = |word: Word, run: &RunFolder| match word {
@@ -115,16 +98,13 @@ pub(super) fn exec(
         Word::Warned { text } => watcher.warned(&text),
         _ => {}
     };
-    let place = Place { run: &run, resume, join_timeout: flags.join_timeout };
+    let place = Place { run: &run, resume, join_timeout: flags.join_timeout.whole_seconds() };
     let work = Work::Rows(Box::new(spec));
     let all = tasks(workers, servers, false);
     let outcome = carry_out(work, &all, &place, &cancel, terminal, &show);
     drop(watcher);
-    let told = outcome?;
-    let path = run.path().join("summary.json");
-    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut report: Report = serde_json::from_slice(&text)
-        .with_context(|| format!("{} is no report", path.display()))?;
+    let (told, run) = outcome?;
+    let mut report = learn::recorded(&run)?;
     report.summary.tasks.clone_from(&told.tasks);
     conclude(run.path(), &mut report.summary, terminal);
     learn::show(&report, run.path(), cancel.load(Ordering::Relaxed), terminal)
@@ -136,28 +116,28 @@ pub(super) struct Learning {
     resumed: Option<RunFolder>,
 }
 
-/// Whether the flags, or the run that they go on with, speak of rows.
-pub(super) fn are_rows(flags: &Flags) -> bool {
-    match &flags.resume {
-        Some(name) => find_run(&flags.out, name).is_ok_and(|run| is_stream_run(&run)),
-        None => flags.model.as_deref().is_some_and(is_stream_model),
-    }
+/// How many servers a run had.
+pub(super) fn servers_of(run: &RunFolder) -> usize {
+    let plan: Option<Plan> = run.plan().ok();
+    plan.and_then(|plan| plan.spec.tasks).map_or(0, |tasks| tasks.servers)
 }
 
 /// What to do at a place of a cluster, where the flags speak of rows.
-pub(super) fn at(place: &node_place::Place, flags: &Flags) -> anyhow::Result<Learning> {
-    if let Some(name) = &flags.resume {
-        let run = find_run(&flags.out, name)?;
-        let mut spec = run.plan::<Plan>()?.spec;
-        let sizes = place.sizes(flags)?;
-        if let Some(tasks) = &mut spec.tasks {
-            (tasks.workers, tasks.servers) = sizes;
-        }
-        return Ok(Learning { spec, resumed: Some(run) });
+pub(super) fn at(
+    place: &node_place::Place,
+    flags: &Flags,
+    resumed: Option<RunFolder>,
+) -> anyhow::Result<Learning> {
+    let sizes = place.sizes(flags)?;
+    let mut spec = match &resumed {
+        Some(run) => learn::resumed(run, flags)?,
+        None => learn::specification(flags)?,
+    };
+    match &mut spec.tasks {
+        Some(tasks) => (tasks.workers, tasks.servers) = sizes,
+        None => share_out(flags, Some(sizes), &mut spec)?,
     }
-    let mut spec = learn::specification(flags)?;
-    share_out(flags, Some(place.sizes(flags)?), &mut spec)?;
-    Ok(Learning { spec, resumed: None })
+    Ok(Learning { spec, resumed })
 }
 
 impl Learning {
@@ -167,6 +147,7 @@ impl Learning {
         place: &node_place::Place,
         flags: &Flags,
         cancel: &Arc<AtomicBool>,
+        staging: &mut Staging,
         terminal: &Terminal,
     ) -> anyhow::Result<Exit> {
         self.spec.check().map_err(explain)?;
@@ -181,18 +162,26 @@ impl Learning {
             chief_address: place.chief_address.clone(),
             spec: &self.spec,
             resume: self.resumed.is_some(),
+            launched: false,
             cancel: Arc::clone(cancel),
-            join_timeout: Duration::from_secs(flags.join_timeout),
+            join_timeout: flags.join_timeout.duration(),
         };
         let is_chief = part.is_chief();
         let start = match self.resumed {
             Some(run) => Start::Resume { run },
             None => Start::New { out: flags.out.clone() },
         };
+        if let (true, Start::Resume { run }) = (is_chief, &start) {
+            staging.claim(run.path())?;
+        }
         let watcher = Watcher::new(terminal, false);
         let outcome = part.play(endpoint, &start, &watcher, Box::new(talk));
         drop(watcher);
-        let (report, run) = outcome.map_err(explain)?;
+        if let (Err(StreamError::Finished { .. }), Start::Resume { run }) = (&outcome, &start) {
+            return learn::show_finished(run, terminal);
+        }
+        let known = if let Start::Resume { run } = &start { Some(run) } else { None };
+        let (report, run) = outcome.map_err(|error| explain_in(error, known))?;
         match report {
             Some(mut report) if is_chief => {
                 conclude(run.path(), &mut report.summary, terminal);
@@ -227,6 +216,8 @@ pub(super) struct RowsPart<'a> {
     pub(super) spec: &'a Spec,
     /// Whether to go on from the latest checkpoint.
     pub(super) resume: bool,
+    /// Whether the process that started it owns the run folder.
+    pub(super) launched: bool,
     /// Raised to stop.
     pub(super) cancel: Arc<AtomicBool>,
     /// How long to wait for the others.
@@ -242,10 +233,10 @@ impl RowsPart<'_> {
     pub(super) fn obey(
         &self,
         endpoint: Endpoint,
-        run: RunFolder,
+        run: &RunFolder,
         reporter: Reporter,
     ) -> Result<(), (anyhow::Error, Whose)> {
-        let start = Start::Resume { run };
+        let start = Start::Resume { run: run.clone() };
         match self.play(endpoint, &start, &reporter, Box::new(reporter)) {
             Ok((report, _)) => {
                 let summary = report.map(|report| Box::new(report.summary));
@@ -257,7 +248,7 @@ impl RowsPart<'_> {
                     StreamError::Session(error) => Whose::of(error),
                     _ => Whose::Own,
                 };
-                Err((explain(error), whose))
+                Err((explain_in(error, Some(run)), whose))
             }
         }
     }
@@ -280,14 +271,32 @@ impl RowsPart<'_> {
             Start::Resume { run } => known = Some(run.clone()),
         }
         let own = made.as_ref().or(known.as_ref());
-        // How fast a task works is its own affair; all else must be the same for all.
-        let shared = Spec { threads: None, ..self.spec.clone() };
+        let mut owned = None;
+        if let (Some(run), false) = (own, self.launched) {
+            if self.is_chief() {
+                owned = Some(Ownership::take(run)?);
+            }
+            // A host without a shared disk has no checkpoints; it learns from the chief how far the run is.
+            if self.resume && (self.is_chief() || run.is_resumable()) {
+                check_resume(self.spec, run)?;
+            }
+        }
+        let shared = match self.spec.shared() {
+            Ok(shared) => shared,
+            Err(error) => {
+                drop(owned);
+                if let Some(run) = made {
+                    run.abandon();
+                }
+                return Err(error);
+            }
+        };
         let settings = Settings {
             me: self.own,
             tasks: self.tasks.clone(),
             chief_address: self.chief_address.clone(),
             run: own.map(RunFolder::name).unwrap_or_default(),
-            plan: serde_json::to_value(&shared).expect("a specification is plain data"),
+            plan: shared,
             rules: Rules {
                 on_loss: self.spec.tasks.as_ref().map(|tasks| tasks.on_loss).unwrap_or_default(),
                 regroup: find(self.spec.strategy())?.synchronous,
@@ -308,9 +317,9 @@ impl RowsPart<'_> {
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {
+                drop(owned);
                 if let Some(run) = made {
-                    // Nothing is in it yet; a folder with something in it stays.
-                    let _ = std::fs::remove_dir(run.path());
+                    run.abandon();
                 }
                 return Err(error.into());
             }

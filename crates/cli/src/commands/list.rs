@@ -2,7 +2,10 @@
 
 use crate::failure::Exit;
 use crate::terminal::{Table, Terminal};
-use paceline_models::sparse_logistic;
+use paceline_models::{
+    registry::{self, Defaults},
+    sparse_logistic,
+};
 use paceline_sweep::{Recipe, recipes};
 use serde_json::{Map, Value, json};
 
@@ -62,7 +65,7 @@ impl Kind {
     fn entries(self) -> Vec<(String, String)> {
         let pair = |name: &str, about: &str| (name.to_owned(), about.to_owned());
         match self {
-            Kind::Models => paceline_models::registry::ALL
+            Kind::Models => registry::ALL
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
                 .chain([pair(sparse_logistic::NAME, sparse_logistic::ABOUT)])
@@ -103,6 +106,14 @@ impl Kind {
     }
 }
 
+/// Optimiser and learning rate that a model has without being asked for others.
+fn defaults_of(model: &str) -> Option<Defaults> {
+    if model == sparse_logistic::NAME {
+        return Some(sparse_logistic::DEFAULTS);
+    }
+    registry::find(model).ok().map(|entry| entry.defaults)
+}
+
 /// Lists.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let kinds: Vec<Kind> = args.kind.map_or_else(|| Kind::ALL.to_vec(), |kind| vec![kind]);
@@ -110,9 +121,24 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut text = String::new();
     for kind in kinds {
         let entries = kind.entries();
-        let mut table = Table::new([kind.name(), ""]);
+        let of_models = kind == Kind::Models;
+        let defaults = |name: &str| defaults_of(name).filter(|_| of_models);
+        let mut table = if of_models {
+            Table::new([kind.name(), "trains with", ""])
+        } else {
+            Table::new([kind.name(), ""])
+        };
         for (name, about) in &entries {
-            table.row([format!("  {name}"), about.clone()]);
+            match defaults(name) {
+                Some(Defaults { optimizer, rate }) => {
+                    table.row([
+                        format!("  {name}"),
+                        format!("{optimizer} at {rate}"),
+                        about.clone(),
+                    ]);
+                }
+                None => table.row([format!("  {name}"), about.clone()]),
+            }
         }
         if !text.is_empty() {
             text.push('\n');
@@ -120,7 +146,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         text.push_str(&table.to_string());
         let entries: Vec<Value> = entries
             .into_iter()
-            .map(|(name, about)| json!({ "name": name, "about": about }))
+            .map(|(name, about)| match defaults(&name) {
+                Some(Defaults { optimizer, rate }) => json!({
+                    "name": name, "about": about, "optimizer": optimizer, "learning_rate": rate,
+                }),
+                None => json!({ "name": name, "about": about }),
+            })
             .collect();
         document.insert(kind.name().to_owned(), Value::Array(entries));
     }

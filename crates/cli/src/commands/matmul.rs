@@ -3,6 +3,7 @@
 use super::staging::local_path;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
+use crate::units::{Span, span};
 use anyhow::Context as _;
 use paceline_matmul::{Input, MatmulError, Order, Outcome, Plan, Settings, Work, obey, run};
 use paceline_models::kernels::Isa;
@@ -12,7 +13,6 @@ use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// Arguments of `paceline matmul`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "ROWS")]
     block: Option<usize>,
     /// Memory for all workers together
-    #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
     memory: u64,
     /// Processes that share the block pairs [default: one for each core this process may use]
     #[arg(long, value_name = "N")]
@@ -70,9 +70,9 @@ pub struct Args {
     /// Forget what an earlier run has done
     #[arg(long)]
     fresh: bool,
-    /// Seconds between two writes of the state
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    save_every: u64,
+    /// Time between two writes of the state
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    save_every: Span,
     /// One of the processes that this command starts; it is told everything through a pipe
     #[arg(long, hide = true, exclusive = true)]
     launched: bool,
@@ -188,7 +188,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         output: args.out.clone(),
         launch: (workers > 1).then_some(launch),
         state: Some(state),
-        save_every: Duration::from_secs(args.save_every),
+        save_every: args.save_every.duration(),
     })
 }
 

@@ -24,6 +24,7 @@ mod prepare;
 mod prepare_rows;
 mod quickstart;
 mod report;
+mod run_hints;
 mod runs;
 mod serve;
 mod simulate;
@@ -36,6 +37,7 @@ mod train_flags;
 mod train_local;
 mod train_local_silence;
 mod train_report;
+mod train_rules;
 mod train_show;
 mod train_spark;
 

@@ -1,6 +1,9 @@
 //! `paceline models`: what can be trained, and where a training step's time goes.
 
-use super::advise::stepping::{Stepper, Subject};
+use super::{
+    advise::stepping::{Stepper, Subject},
+    train_show::explain,
+};
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Table, Terminal},
@@ -12,6 +15,7 @@ use paceline_models::{
     profile::LayerTime,
     registry, sparse_logistic,
 };
+use paceline_trainer::memory::{self, MemoryPlan};
 use serde_json::{Value, json};
 
 /// Arguments of `paceline models`.
@@ -76,15 +80,18 @@ fn profile(name: &str, args: &Args, terminal: &Terminal) -> anyhow::Result<Exit>
     if args.batch_size == 0 || args.steps == 0 {
         return Err(usage("nothing to time", "give at least one example and one step"));
     }
-    registry::find(name).hint("`paceline models` lists the models")?;
+    let entry = registry::find(name).hint("`paceline list models` lists the models")?;
     let threads = args.threads.unwrap_or_else(|| paceline_batch::cores().count);
     let subject = Subject { model: name.to_owned(), size: args.size, classes: args.classes };
+    let model = (entry.build)(&subject.schema().0, &ModelOptions::default())?;
+    let batch = args.batch_size as u64;
+    MemoryPlan::new(&*model, 1, 0, batch).check(batch, memory::limit()).map_err(explain)?;
     let mut stepper = Stepper::new(&subject, args.batch_size, threads)?;
     let peak = peak_flops(&Compute::new(threads)?);
     let Some((seconds, layers)) = stepper.profile(args.steps)? else {
         return Err(usage(
             format!("model `{name}` does not time its layers"),
-            "try another model: `paceline models` lists them",
+            "try another model: `paceline list models` lists them",
         ));
     };
     let steps = f64::from(args.steps);

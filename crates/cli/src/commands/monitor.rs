@@ -3,6 +3,7 @@
 use super::staging::local_path;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Gauge, Table, Terminal};
+use crate::units::{Span, show_seconds, span};
 use anyhow::Context;
 use paceline_probes::{
     Layout, Reading, Roots, SHORTEST, Sampler, Summary, Target, Writer, columns,
@@ -20,15 +21,15 @@ use std::time::{Duration, Instant};
 /// Arguments of `paceline monitor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 0.1 --csv job.csv -- python train.py"
+    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 100ms --csv job.csv -- python train.py"
 )]
 pub struct Args {
-    /// Seconds between two readings; at least 0.05
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    every: f64,
-    /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    duration: Option<f64>,
+    /// Time between two readings; at least 50ms
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = span)]
+    every: Span,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    duration: Option<Span>,
     /// Write every column to this file, units in the header
     #[arg(long, value_name = "FILE", value_parser = local_path())]
     csv: Option<PathBuf>,
@@ -45,14 +46,14 @@ pub struct Args {
 
 /// Records until the command, the duration or the user ends it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let every = seconds("--every", args.every)?;
+    let every = args.every.duration();
     if every < SHORTEST {
         return Err(usage(
-            format!("--every {} is too short", args.every),
-            format!("the kernel's counters move in ticks; use {} or more", SHORTEST.as_secs_f64()),
+            format!("--every {} is too short", show_seconds(args.every.seconds())),
+            format!("the kernel's counters move in ticks; use {}ms or more", SHORTEST.as_millis()),
         ));
     }
-    let duration = args.duration.map(|value| seconds("--duration", value)).transpose()?;
+    let duration = args.duration.map(Span::duration);
     // Outputs first: a wrong path should not cost a run.
     let mut outputs = Outputs::open(args)?;
     let interrupt = terminal.interrupt()?;
@@ -106,12 +107,6 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     report(terminal, &summary, begin.elapsed(), cost, status)?;
     Ok(status.map_or(Exit::Done, exit_of))
-}
-
-fn seconds(flag: &str, value: f64) -> anyhow::Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| {
-        usage(format!("{flag} {value} is no length of time"), "use a positive number of seconds")
-    })
 }
 
 fn start(command: &[String]) -> anyhow::Result<Option<Child>> {

@@ -7,12 +7,12 @@ use super::{
     node_place::{ClusterArgs, Extra, Place, place, program_version},
     staging::Staging,
     train,
-    train_flags::Flags,
+    train_flags::{Checked, Flags},
     train_report::{Order, Report, Reporter, Whose, Word, Work},
-    train_show::{Watcher, explain},
+    train_show::{Watcher, explain, explain_in},
 };
 use crate::{
-    failure::{Exit, Failure},
+    failure::{Exit, Failure, exit_of, usage},
     terminal::Terminal,
 };
 use anyhow::Context;
@@ -21,6 +21,7 @@ use paceline_cluster::{
     session::{JOINING, SessionError, chief_of},
 };
 use paceline_runs::RunFolder;
+use paceline_strategies as strategies;
 use paceline_trainer::{Start, TrainError};
 use std::{
     io::{self, BufRead, Write},
@@ -53,9 +54,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         return launched(terminal);
     }
     let mut staging = Staging::default();
-    let flags = train::stand_in(&args.flags, &mut staging)?;
+    let flags = train::stand_in(&args.flags, &mut staging, false)?;
     staging.tell(terminal);
-    let outcome = described(args, &flags, &staging, terminal);
+    let outcome = described(args, &flags, &mut staging, terminal);
     staging.settle(outcome, terminal)
 }
 
@@ -63,21 +64,33 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 fn described(
     args: &Args,
     flags: &Flags,
-    staging: &Staging,
+    staging: &mut Staging,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    if learn_tasks::are_rows(flags) {
-        let extra = Extra { servers: flags.ps.unwrap_or(0), evaluator: false };
-        let place = placed(args, extra, terminal)?;
-        return learn_tasks::at(&place, flags)?.take_part(&place, flags, &cancel, terminal);
+    let Checked { choice, resumed } = flags.check()?;
+    if choice.strategy.in_process {
+        let several = strategies::ALL.iter().filter(|strategy| !strategy.in_process);
+        let names: Vec<&str> = several.map(|strategy| strategy.name).collect();
+        return Err(usage(
+            format!("strategy `{}` trains in one process, without a cluster", choice.strategy.name),
+            format!("name one of several tasks with --strategy: {}", names.join(", ")),
+        ));
     }
-    let (mut spec, start) = match &flags.resume {
+    if choice.is_sparse() {
+        let before = resumed.as_ref().map_or(0, learn_tasks::servers_of);
+        let extra = Extra { servers: flags.ps.unwrap_or(before), evaluator: false };
+        let place = placed(args, extra, terminal)?;
+        let learning = learn_tasks::at(&place, flags, resumed)?;
+        return learning.take_part(&place, flags, &cancel, staging, terminal);
+    }
+    let is_new = resumed.is_none();
+    let (mut spec, start) = match resumed {
         Some(run) => flags.resumed(run)?,
         None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
     };
     // A run that goes on has the servers it had.
-    let before = if flags.resume.is_some() { spec.servers } else { 0 };
+    let before = if is_new { 0 } else { spec.servers };
     let extra = Extra { servers: flags.ps.unwrap_or(before), evaluator: flags.evaluator };
     let place = placed(args, extra, terminal)?;
     place.fit(flags, &mut spec)?;
@@ -94,15 +107,23 @@ fn described(
         chief_address: place.chief_address.clone(),
         spec: &spec,
         parts: &parts,
+        launched: false,
         cancel,
-        join_timeout: Duration::from_secs(flags.join_timeout),
+        join_timeout: flags.join_timeout.duration(),
     };
+    if let (true, Start::Resume { run }) = (part.is_chief(), &start) {
+        staging.claim(run.path())?;
+    }
     let outcome = part.play(endpoint, &start, &watcher, Box::new(talk));
     watcher.done();
+    if let (Err(TrainError::Finished { .. }), Start::Resume { run }) = (&outcome, &start) {
+        return train::show_finished(run, terminal);
+    }
     if outcome.is_err() {
         paceline_cluster::collective::give_up_mpi();
     }
-    let (summary, run) = outcome.map_err(explain)?;
+    let known = if let Start::Resume { run } = &start { Some(run) } else { None };
+    let (summary, run) = outcome.map_err(|error| explain_in(error, known))?;
     if paceline_cluster::collective::summed_by_mpi() {
         terminal.note("gradients were added up by MPI_Allreduce");
     }
@@ -150,7 +171,7 @@ fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Ok(()) => Ok(Exit::Done),
         Err((error, whose)) => {
             let failure = error.downcast_ref::<Failure>();
-            let exit = failure.and_then(|failure| failure.exit).unwrap_or(Exit::Failed);
+            let exit = exit_of(&error).unwrap_or(Exit::Failed);
             reporter.send(&Report::Failed {
                 error: format!("{error:#}"),
                 hint: failure.and_then(|failure| failure.hint.clone()),
@@ -261,10 +282,11 @@ fn obey(
                 chief_address,
                 spec,
                 resume: order.resume,
+                launched: true,
                 cancel,
                 join_timeout: timeout,
             };
-            return part.obey(endpoint, run, reporter);
+            return part.obey(endpoint, &run, reporter);
         }
     };
     let parts = train::open(spec, terminal).map_err(plain)?;
@@ -274,9 +296,11 @@ fn obey(
         chief_address,
         spec,
         parts: &parts,
+        launched: true,
         cancel,
         join_timeout: timeout,
     };
+    let known = run.clone();
     let start = if order.resume { Start::Resume { run } } else { Start::In { run } };
     match part.play(endpoint, &start, &reporter, Box::new(reporter)) {
         Ok((summary, _)) => {
@@ -288,7 +312,7 @@ fn obey(
                 TrainError::Session(error) => Whose::of(error),
                 _ => Whose::Own,
             };
-            Err((explain(error), whose))
+            Err((explain_in(error, Some(&known)), whose))
         }
     }
 }

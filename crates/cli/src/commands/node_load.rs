@@ -7,9 +7,8 @@ use paceline_cluster::{
     session::{Notice, Row, Session},
 };
 use paceline_probes::{Reading, Sampler, Summary as Means};
-use paceline_report::{diagnosis, training::RunView};
 use paceline_runs::{
-    Machine, RunFolder, StartRow, StartTable, Status, Summary, TaskLoad, unix_seconds,
+    Machine, RunFolder, StartRow, StartTable, Summary, TaskLoad, diagnosis, unix_seconds,
 };
 use paceline_trainer::Onlooker;
 use std::{
@@ -93,15 +92,7 @@ pub(super) fn record_and_tell(
 
 /// Puts the full verdict into a run's summary, here and in its folder: all tasks' records are written by now.
 pub(super) fn conclude(folder: &Path, summary: &mut Summary, terminal: &Terminal) {
-    if summary.status == Status::Failed {
-        return; // what went wrong is the verdict
-    }
-    let concluded = RunView::read(folder).and_then(|mut view| {
-        view.summary.tasks.clone_from(&summary.tasks);
-        diagnosis::conclude(&view, summary);
-        RunFolder::at(folder).amend_summary(summary)
-    });
-    if let Err(error) = concluded {
+    if let Err(error) = diagnosis::conclude(&RunFolder::at(folder), summary) {
         terminal.warn(format!("the verdict does not know the machines: {error}"));
     }
 }

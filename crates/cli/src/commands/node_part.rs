@@ -10,7 +10,7 @@ use paceline_cluster::{
     Endpoint, TaskId,
     session::{Notice, Row, Rules, Session, Settings, chief_of},
 };
-use paceline_runs::{Machine, RunFolder, StartTable, Summary};
+use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_trainer::{
     Control, Inbox, Observer, Onlooker, Parts, RunSpec, Start, Task, TrainError, train_task,
@@ -34,6 +34,8 @@ pub(super) struct Part<'a> {
     pub(super) spec: &'a RunSpec,
     /// Model and data.
     pub(super) parts: &'a Parts,
+    /// Whether the process that started it owns the run folder.
+    pub(super) launched: bool,
     /// Raised to stop.
     pub(super) cancel: Arc<AtomicBool>,
     /// How long to wait for the others.
@@ -65,6 +67,19 @@ impl Part<'_> {
             made = Some(run.clone());
             start = Start::In { run };
         }
+        let owned = match &start {
+            Start::In { run } | Start::Resume { run } if self.is_chief() && !self.launched => {
+                Some(Ownership::take(run)?)
+            }
+            _ => None,
+        };
+        if let Start::Resume { run } = &start
+            && !self.launched
+            // A host without a shared disk has neither; it learns from the chief how far the run is.
+            && (self.is_chief() || run.is_resumable() && run.summary().is_ok_and(|found| found.is_some()))
+        {
+            paceline_trainer::check_resume(self.spec, self.parts, run)?;
+        }
         let name = match &start {
             Start::In { run } | Start::Resume { run } => run.name(),
             Start::New { .. } => String::new(),
@@ -74,7 +89,7 @@ impl Part<'_> {
             tasks: self.tasks.clone(),
             chief_address: self.chief_address.clone(),
             run: name,
-            plan: self.spec.shared(),
+            plan: self.parts.shared(self.spec),
             rules: Rules {
                 on_loss: self.spec.on_loss,
                 regroup: strategy.synchronous,
@@ -101,6 +116,7 @@ impl Part<'_> {
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
             Err(error) => {
+                drop(owned);
                 if let Some(run) = made {
                     run.abandon();
                 }

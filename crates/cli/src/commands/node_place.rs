@@ -32,8 +32,8 @@ pub(super) struct ClusterArgs {
     pub(super) key: Option<PathBuf>,
     /// Address to listen on, where it is not the one the cluster names
     #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
-    pub(super) bind: Option<String>,
-    /// No encryption between hosts and no key needed: anybody on the network can read and join
+    pub(super) listen: Option<String>,
+    /// No encryption between hosts and no key needed: anyone on the network can read and join
     #[arg(long, help_heading = "Cluster")]
     pub(super) insecure: bool,
     /// Use the network even between tasks of one host
@@ -158,7 +158,7 @@ pub(super) fn at(
     let listed = tasks.get(&own).filter(|address| !address.is_empty()).cloned();
     // Where the others look for this task, whatever it listens on.
     let known = listed.or_else(|| is_chief.then(|| chief_address.clone()));
-    let (bind, known_as) = match (&args.bind, known) {
+    let (bind, known_as) = match (&args.listen, known) {
         (Some(bind), known) => (bind.clone(), known),
         (None, Some(address)) => (address, None),
         (None, None) => (toward(&chief_address)?, None),
@@ -222,7 +222,7 @@ impl ClusterArgs {
     pub(super) fn warn(&self, terminal: &Terminal) {
         if self.insecure {
             terminal
-                .warn("--insecure: anybody on the network can read this run and take part in it");
+                .warn("--insecure: anyone on the network can read this run and take part in it");
         }
     }
 }
@@ -250,7 +250,7 @@ impl Place {
         let endpoint = match inherited {
             Some(listener) => Endpoint::listening(self.identity(), listener, strangers)?,
             None => Endpoint::bind_with(self.identity(), &self.bind, strangers)
-                .hint("--bind HOST:PORT listens elsewhere")?,
+                .hint("--listen HOST:PORT listens elsewhere")?,
         };
         Ok(match &self.known_as {
             Some(address) => endpoint.known_as(address.clone()),

@@ -94,7 +94,7 @@ fn score(
         }
     };
     if predicted.rejected > 0 {
-        terminal.warn(format!("{} lines are no rows: `nan` in the output", predicted.rejected));
+        terminal.warn(format!("{} malformed lines: `nan` in the output", predicted.rejected));
     }
     if let Some(metrics) = &predicted.metrics {
         terminal.note(format!("{} rows: {}", predicted.rows, words(metrics)));

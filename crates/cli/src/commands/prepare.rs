@@ -9,6 +9,7 @@ use paceline_data::prepare::{
     Encoding, Event, Fit, Options, PrepareError, Progress, RejectLimit, SplitShare, Summary,
     prepare,
 };
+use paceline_data::rejects::Reject;
 use paceline_data::store;
 use std::path::PathBuf;
 
@@ -39,7 +40,7 @@ pub struct Args {
     /// Shards for training; other splits get as many in proportion
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=99_999))]
     pub(super) shards: u32,
-    /// Put a share of the photos apart, such as validation=0.1; may be given several times
+    /// Put a share of the photos apart, such as validation=0.1; may be given several times. Splits that folders name (SRC/train/CLASS, SRC/test/CLASS) stay, and the share is of the training photos
     #[arg(long = "split", value_parser = parse_split, value_name = "NAME=SHARE")]
     splits: Vec<SplitShare>,
     /// Decides which photo goes to which shard, and where
@@ -158,6 +159,7 @@ pub(super) fn dress<T>(error: PrepareError) -> anyhow::Result<T> {
         | PrepareError::BadQuality { .. }
         | PrepareError::BadShards { .. }
         | PrepareError::BadSplitName { .. }
+        | PrepareError::SplitGiven { .. }
         | PrepareError::BadShares { .. } => Exit::Usage,
         PrepareError::Cancelled { .. } => Exit::Interrupted,
         PrepareError::Busy { .. }
@@ -201,8 +203,12 @@ fn report(args: &Args, summary: &Summary, terminal: &Terminal) -> anyhow::Result
             summary.converted, summary.seconds, summary.threads, summary.photos_per_second
         ));
     }
-    if summary.ignored > 0 {
-        terminal.note(format!("{} files are no photos by their names", summary.ignored));
+    match summary.ignored {
+        0 => {}
+        1 => terminal.note("1 file skipped: its name is not that of a photo"),
+        ignored => {
+            terminal.note(format!("{ignored} files skipped: their names are not those of photos"));
+        }
     }
     if summary.rejects > 0 {
         let list = args.dst.join("rejects.jsonl");
@@ -214,6 +220,22 @@ fn report(args: &Args, summary: &Summary, terminal: &Terminal) -> anyhow::Result
         ));
     }
     Ok(())
+}
+
+/// Names photos that were left out, where no file lists them: the first few with reasons, all of them in the JSON document.
+pub(super) fn warn_of_rejects(rejects: &[Reject], photos: u64, terminal: &Terminal) {
+    const SHOWN: usize = 10;
+    if rejects.is_empty() {
+        return;
+    }
+    let mut text = format!("{} of {photos} photos were rejected:", rejects.len());
+    for reject in rejects.iter().take(SHOWN) {
+        text.push_str(&format!("\n  {}: {}", reject.path, reject.reason));
+    }
+    if rejects.len() > SHOWN {
+        text.push_str(&format!("\n  and {} more; --json lists all", rejects.len() - SHOWN));
+    }
+    terminal.warn(text);
 }
 
 fn parse_size(text: &str) -> Result<Size, String> {
@@ -238,13 +260,20 @@ fn parse_split(text: &str) -> Result<SplitShare, String> {
     Ok(SplitShare { name: name.into(), share })
 }
 
-fn parse_limit(text: &str) -> Result<RejectLimit, String> {
+/// `10` is a number, `5%` a share; `0.05`, which `train` took before, is a share too.
+pub(super) fn parse_limit(text: &str) -> Result<RejectLimit, String> {
     let bad = || "expected a number such as 10, or a percentage such as 5%".to_owned();
     match text.strip_suffix('%') {
         Some(percent) => match percent.parse::<f64>() {
             Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(RejectLimit::Percent(percent)),
             _ => Err(bad()),
         },
-        None => text.parse().map(RejectLimit::Count).map_err(|_| bad()),
+        None => match (text.parse(), text.parse::<f64>()) {
+            (Ok(count), _) => Ok(RejectLimit::Count(count)),
+            (_, Ok(share)) if (0.0..=1.0).contains(&share) => {
+                Ok(RejectLimit::Percent(100.0 * share))
+            }
+            _ => Err(bad()),
+        },
     }
 }

@@ -3,10 +3,11 @@
 use super::{learn::IntegersArg, prepare::Args, staging::Staging};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Terminal, Unit};
+use paceline_data::DataError;
 use paceline_data::prepare::RejectLimit;
 use paceline_data::rows::{
     Hashing, Input, expand,
-    prepare::{DESCRIPTION, Options, Prepared, prepare},
+    prepare::{Options, claim, prepare},
 };
 use paceline_data::store;
 use std::path::Path;
@@ -24,6 +25,18 @@ pub struct RowArgs {
     /// What becomes of integers in click logs
     #[arg(long, value_enum, help_heading = "Rows of sparse features")]
     integers: Option<IntegersArg>,
+}
+
+/// The share of malformed rows that a limit allows.
+pub fn share_of_rows(limit: RejectLimit) -> anyhow::Result<f64> {
+    match limit {
+        RejectLimit::Percent(percent) => Ok(percent / 100.0),
+        RejectLimit::Count(0) => Ok(0.0),
+        RejectLimit::Count(_) => Err(usage(
+            "the limit of malformed rows is a percentage, since their number is not known beforehand",
+            "use a percentage such as --max-rejects 1%",
+        )),
+    }
 }
 
 /// Whether the source is rows: a file or a list of files, or a flag says so. Photos are folders.
@@ -56,30 +69,14 @@ fn exec_to(args: &Args, dst: &Path, terminal: &mut Terminal) -> anyhow::Result<E
     if !Hashing::BITS.contains(&hashing.bits) {
         return Err(usage(format!("--bits {} is out of range", hashing.bits), "use 1 to 31"));
     }
-    let max_rejects = match args.max_rejects {
-        None => 0.01,
-        Some(RejectLimit::Percent(percent)) => percent / 100.0,
-        Some(RejectLimit::Count(_)) => {
-            return Err(usage(
-                "rows have a budget in percent, since their number is not known before",
-                "use a percentage such as --max-rejects 1%",
-            ));
+    let max_rejects = args.max_rejects.map_or(Ok(0.01), share_of_rows)?;
+    claim(&args.dst, args.fresh).or_else(|error| match &error {
+        DataError::AlreadyPrepared { .. } => {
+            Err(usage(error.to_string(), "begin again with --fresh, or use another folder"))
         }
-    };
-    if let Some(found) = Prepared::read(&args.dst)? {
-        if !args.fresh {
-            return Err(usage(
-                format!("`{}` already holds {} rows", args.dst.display(), found.rows),
-                "begin again with --fresh, or use another folder",
-            ));
-        }
-        // The promise first, then what it promised.
-        let target = store::open(&args.dst)?;
-        target.remove(DESCRIPTION)?;
-        for shard in &found.shards {
-            target.remove(&shard.name)?;
-        }
-    }
+        DataError::Occupied { .. } => Err(error).hint("choose an empty target"),
+        _ => Err(error.into()),
+    })?;
     let options = Options {
         format: args.rows.format.clone(),
         hashing,
@@ -93,13 +90,13 @@ fn exec_to(args: &Args, dst: &Path, terminal: &mut Terminal) -> anyhow::Result<E
     let made = prepare(&Input::Files(files), dst, &options, &cancel, &|rows, _| {
         bar.set(rows);
     })
-    .hint("`--format` names the format; `--max-rejects 5%` allows more lines that are no rows")?;
+    .hint("`--format` names the format; `--max-rejects 5%` allows more malformed lines")?;
     drop(bar);
     let Some(made) = made else { return Ok(Exit::Interrupted) };
     let seconds = start.elapsed().as_secs_f64();
     let bytes: u64 = made.shards.iter().map(|shard| shard.bytes).sum();
     terminal.data(format!(
-        "{} rows in {} shards, {:.1} MB, in `{}` ({seconds:.1} s, {:.0} rows/s); {} lines were no rows",
+        "{} rows in {} shards, {:.1} MB, in `{}` ({seconds:.1} s, {:.0} rows/s); {} malformed lines",
         made.rows,
         made.shards.len(),
         bytes as f64 / 1e6,

@@ -3,11 +3,14 @@
 //! Each step is a real command run as a process of its own and shown as it would be typed, so that
 //! the tour doubles as a cheat sheet, and what it shows is what users get.
 
+mod belongings;
+
 use super::report;
 use super::staging::local_path;
 use crate::failure::{Exit, FailureExt};
 use crate::terminal::Terminal;
 use anyhow::Context;
+use belongings::Belongings;
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::page::{Figure, Page, Tone};
 use paceline_report::training;
@@ -22,7 +25,7 @@ use std::time::Instant;
 /// Arguments of `paceline quickstart`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folder for everything the tour makes; a second tour starts over
+    /// Folder for everything the tour makes; a second tour replaces what the first made, and nothing else
     #[arg(long, default_value = "quickstart", value_parser = local_path())]
     out: PathBuf,
 }
@@ -65,7 +68,7 @@ fn runs() -> Vec<Run> {
         flags: lenet,
     });
     let last =
-        Run { model: "mobilenet_v2", strategy: "one-device", data: "shards", flags: mobilenet };
+        Run { model: "mobilenet-v2", strategy: "one-device", data: "shards", flags: mobilenet };
     every.chain(some).chain([last]).collect()
 }
 
@@ -86,8 +89,8 @@ const MADE: &[&str] = &[
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let start = Instant::now();
     let interrupt = terminal.interrupt()?;
-    clear(&args.out)?;
-    let tour = Tour { out: &args.out, terminal, interrupt: &interrupt };
+    let belongings = Belongings::start_over(&args.out, MADE)?;
+    let mut tour = Tour { out: &args.out, terminal, interrupt: &interrupt, belongings };
     let at = |name: &str| args.out.join(name).display().to_string();
 
     tour.say("1. Data: digits in MNIST's layout, photos of five kinds of flowers, a log of clicks");
@@ -124,7 +127,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "4,8,16,32",
         "--batches",
         "2,4",
-        "--repeat",
+        "--repeats",
         "3",
         "--size",
         "96",
@@ -171,6 +174,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let findings = findings(&speed, &summaries);
     let path = args.out.join("report.html");
     write_atomically(&path, page(&args.out, &speed, &prepared, &findings)?.as_bytes())?;
+    tour.belongings.record()?;
     terminal.data(findings.join("\n"))?;
     terminal.data(format!(
         "\nreport: {} ({:.0} s)",
@@ -187,27 +191,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Removes what an earlier tour made; anything else in the folder stays.
-fn clear(out: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(out).with_context(|| format!("cannot create `{}`", out.display()))?;
-    for name in MADE {
-        let path = out.join(name);
-        let removed = if path.is_dir() {
-            std::fs::remove_dir_all(&path)
-        } else if path.exists() {
-            std::fs::remove_file(&path)
-        } else {
-            Ok(())
-        };
-        removed.with_context(|| format!("cannot remove `{}`", path.display()))?;
-    }
-    Ok(())
-}
-
 struct Tour<'a> {
     out: &'a Path,
     terminal: &'a Terminal,
     interrupt: &'a AtomicBool,
+    belongings: Belongings,
 }
 
 impl Tour<'_> {
@@ -221,12 +209,12 @@ impl Tour<'_> {
     }
 
     /// Runs one command of this program and returns its JSON document.
-    fn step(&self, words: &[&str]) -> anyhow::Result<Value> {
+    fn step(&mut self, words: &[&str]) -> anyhow::Result<Value> {
         self.step_behind(words, &[])
     }
 
     /// The same for a command that takes another behind `--`.
-    fn step_behind(&self, words: &[&str], behind: &[&str]) -> anyhow::Result<Value> {
+    fn step_behind(&mut self, words: &[&str], behind: &[&str]) -> anyhow::Result<Value> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(anyhow::anyhow!("the tour was interrupted")).exit(Exit::Interrupted);
         }
@@ -249,6 +237,7 @@ impl Tour<'_> {
             .stderr(talk)
             .output()
             .with_context(|| format!("cannot start `{line}`"))?;
+        self.belongings.record()?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(anyhow::anyhow!("`{line}` failed: {}\n{}", output.status, said.trim_end()))

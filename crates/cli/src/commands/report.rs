@@ -5,7 +5,7 @@ use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
 use paceline_data::store;
-use paceline_report::page::Page;
+use paceline_report::page::{self, Page};
 use paceline_report::training::{self, RunView};
 use paceline_runs::write_atomically;
 use serde_json::json;
@@ -23,7 +23,7 @@ pub struct Args {
     /// What to write
     #[arg(long, default_value = "html")]
     format: Format,
-    /// File to write, `-` for standard output [default: report.html in the first folder]
+    /// File to write, `-` for standard output [default: report.html, .md or .csv in the current folder]
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -36,6 +36,34 @@ enum Format {
     Markdown,
     /// One line per run
     Csv,
+}
+
+/// Last line of a Markdown report: not shown, but tells that the file may be written again.
+const MARKDOWN_MARK: &str = "\n<!-- written by paceline report -->\n";
+
+impl Format {
+    fn file_name(self) -> &'static str {
+        match self {
+            Format::Html => "report.html",
+            Format::Markdown => "report.md",
+            Format::Csv => "report.csv",
+        }
+    }
+
+    /// Whether nothing is lost by writing `text` to a file: there is none, or an earlier report.
+    fn may_replace(self, path: &Path, text: &str) -> anyhow::Result<bool> {
+        if !path.is_file() {
+            return Ok(true);
+        }
+        let there =
+            std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let there = String::from_utf8_lossy(&there);
+        Ok(match self {
+            Format::Html => there.contains(page::GENERATOR),
+            Format::Markdown => there.ends_with(MARKDOWN_MARK),
+            Format::Csv => there.lines().next() == text.lines().next(),
+        })
+    }
 }
 
 /// Reads the runs and writes the report.
@@ -56,16 +84,21 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         terminal.data(&text)?;
         return Ok(Exit::Done);
     }
-    let ending = match args.format {
-        Format::Html => "html",
-        Format::Markdown => "md",
-        Format::Csv => "csv",
-    };
-    let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(format!("report.{ending}")));
+    let text = if args.format == Format::Markdown { text + MARKDOWN_MARK } else { text };
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(args.format.file_name()));
     if store::is_remote(&out) {
         let (folder, name) = store::open_file(&out)?;
         folder.write(&name, text.as_bytes())?;
     } else {
+        if !args.format.may_replace(&out, &text)? {
+            if args.out.is_none() {
+                return Err(usage(
+                    format!("`{}` is not a report that Paceline wrote", out.display()),
+                    "nothing was written; name another file with --out",
+                ));
+            }
+            terminal.warn(format!("replacing `{}`, which Paceline did not write", out.display()));
+        }
         write_atomically(&out, text.as_bytes())
             .with_context(|| format!("cannot write `{}`", out.display()))?;
     }

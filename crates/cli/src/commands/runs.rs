@@ -8,10 +8,8 @@ use crate::{
     failure::Exit,
     terminal::{Table, Terminal},
 };
-use paceline_analysis::scaling::Scaling;
-use paceline_report::diagnosis::diagnose;
-use paceline_report::training::{RunView, scaling_of, words};
-use paceline_runs::{RunFolder, RunState, Summary, format_utc, list};
+use paceline_report::training::{Growth, scaling_of};
+use paceline_runs::{RunFolder, RunState, RunView, Summary, format_utc, list};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -21,19 +19,19 @@ pub struct Args {
     /// Runs to compare, by folder or name; the first is the baseline. Without any, all are listed
     runs: Vec<String>,
     /// Folder of run folders
-    #[arg(long, default_value = "runs")]
-    out: PathBuf,
+    #[arg(long = "runs", value_name = "DIR", default_value = "runs")]
+    folder: PathBuf,
 }
 
 /// Lists or compares.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     if args.runs.is_empty() {
-        let out = staging.input(&args.out, &without_weights)?;
-        let runs: Vec<Row> = list(&out)?.iter().map(Row::read).collect();
+        let out = staging.input(&args.folder, &without_weights)?;
+        let runs: Vec<Row> = list(&out)?.iter().map(Row::read_briefly).collect();
         terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
         if runs.is_empty() {
-            terminal.note(format!("no runs in `{}`", args.out.display()));
+            terminal.note(format!("no runs in `{}`", args.folder.display()));
         } else {
             terminal.data(listing(&runs))?;
         }
@@ -41,29 +39,17 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let mut found = Vec::new();
     for name in &args.runs {
-        let (out, name) = staging.run(&args.out, name, &without_weights)?;
+        let (out, name) = staging.run(&args.folder, name, &without_weights)?;
         found.push(find_run(&out, &name)?);
     }
     let runs: Vec<Row> = found.iter().map(Row::read).collect();
-    let views: Vec<RunView> =
-        found.iter().filter_map(|run| RunView::read(run.path()).ok()).collect();
-    let documents: Vec<Value> = runs
-        .iter()
-        .map(|row| {
-            let mut document = row.json();
-            if let Some(view) = views.iter().find(|view| view.summary.run == row.name) {
-                document["diagnosis"] = json!(diagnose(view));
-            }
-            document
-        })
-        .collect();
-    terminal.json(&documents)?;
+    terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
     terminal.data(comparison(&runs))?;
-    for view in &views {
-        let verdict = words(view, &diagnose(view));
-        terminal.data(format!("verdict on {}: {verdict}", view.summary.run))?;
+    for row in &runs {
+        terminal.data(format!("verdict on {}: {}", row.name, row.verdict()))?;
     }
-    if let Some(found) = scaling_of(&views) {
+    let views: Vec<RunView> = runs.into_iter().filter_map(|row| row.view).collect();
+    for found in scaling_of(&views) {
         terminal.data(scaling(&found))?;
     }
     Ok(Exit::Done)
@@ -74,6 +60,8 @@ struct Row {
     name: String,
     plan: Value,
     state: RunState,
+    /// Everything about it; absent where its summary was enough, or its files cannot be read.
+    view: Option<RunView>,
 }
 
 impl Row {
@@ -83,23 +71,37 @@ impl Row {
             // A plan of another version may lack fields; what is there is shown.
             plan: run.plan().unwrap_or(Value::Null),
             state: run.state(),
+            view: RunView::read(run.path()).ok(),
+        }
+    }
+
+    /// The same without the events of runs whose summary says all.
+    fn read_briefly(run: &RunFolder) -> Self {
+        match run.state() {
+            RunState::Ended(summary) if summary.diagnosis.is_some() => Self {
+                name: run.name(),
+                plan: run.plan().unwrap_or(Value::Null),
+                state: RunState::Ended(summary),
+                view: None,
+            },
+            _ => Self::read(run),
         }
     }
 
     fn summary(&self) -> Option<&Summary> {
-        match &self.state {
-            RunState::Ended(summary) => Some(summary),
+        match (&self.view, &self.state) {
+            (Some(view), _) => Some(&view.summary),
+            (None, RunState::Ended(summary)) => Some(summary),
             _ => None,
         }
     }
 
     fn status(&self) -> String {
-        match &self.state {
-            RunState::Ended(summary) => summary.status.to_string(),
-            RunState::Running => "running".to_string(),
-            RunState::Died => "died".to_string(),
-            RunState::Broken(_) => "broken".to_string(),
-        }
+        self.state.word()
+    }
+
+    fn verdict(&self) -> &str {
+        self.summary().map_or("its events cannot be read", |summary| &summary.verdict)
     }
 
     fn asked(&self, name: &str) -> String {
@@ -121,14 +123,16 @@ impl Row {
             "reason": reason,
             "plan": self.plan,
             "summary": self.summary(),
+            "verdict": self.verdict(),
+            "diagnosis": self.summary().and_then(|summary| summary.diagnosis.as_ref()),
         })
     }
 }
 
 /// What more workers bring.
-fn scaling(found: &Scaling) -> String {
+fn scaling(found: &Growth) -> String {
     let mut table = Table::new(["workers", "examples/s", "speed-up", "efficiency %"]);
-    for point in &found.points {
+    for point in &found.scaling.points {
         table.row([
             point.workers.to_string(),
             number(point.rate, 0),
@@ -136,7 +140,7 @@ fn scaling(found: &Scaling) -> String {
             number(100.0 * point.efficiency, 0),
         ]);
     }
-    format!("\n{table}{}", found.words)
+    format!("\n{table}{}", found.words())
 }
 
 /// A number, or a dash where there is none.
@@ -207,13 +211,19 @@ fn comparison(runs: &[Row]) -> String {
             100.0 * (summary.phases.exchange + summary.phases.wait)
         }),
     ];
+    // A ratio to another model or other data says nothing.
+    let base = runs.first().and_then(Row::summary);
+    let comparable: Vec<bool> = runs
+        .iter()
+        .map(|run| run.summary().zip(base).is_some_and(|(run, base)| run.comparable(base)))
+        .collect();
     for (name, decimals, measure) in measures {
         let values: Vec<f64> =
             runs.iter().map(|run| run.summary().map_or(f64::NAN, measure)).collect();
         let cells = values.iter().enumerate().map(|(at, value)| {
             let ratio = value / values[0];
             let text = number(*value, decimals);
-            if at > 0 && ratio.is_finite() && !name.ends_with('%') {
+            if at > 0 && ratio.is_finite() && comparable[at] && !name.ends_with('%') {
                 format!("{text} ({ratio:.2}x)")
             } else {
                 text

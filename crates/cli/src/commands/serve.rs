@@ -4,7 +4,7 @@ use super::staging::{Staging, without_weights};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
-use paceline_dashboard::{Options, Server};
+use paceline_dashboard::{DashboardError, Options, Server};
 use serde_json::json;
 use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -24,7 +24,7 @@ pub(super) const ADDRESS: &str = "127.0.0.1:6060";
                   The traffic is not encrypted: across an untrusted network, use `ssh -L 6060:localhost:6060 HOST` instead."
 )]
 pub struct Args {
-    /// Folder of run folders, at any depth, here or in an object store
+    /// Folder of run folders, at any depth, here or in an object store; must exist
     #[arg(default_value = "runs")]
     folder: PathBuf,
     /// Where to listen; port 0 takes a free one
@@ -41,15 +41,14 @@ pub struct Args {
 /// Serves until it is interrupted.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let listen = resolve(&args.listen)?;
-    if args.token.as_ref().is_some_and(|token| token.len() < 16 || !token.is_ascii()) {
-        return Err(usage("the token is too short to keep anybody out", "use 16 letters or more"));
+    if args.token.as_ref().is_some_and(|token| token.len() < 16) {
+        return Err(usage("the token is too short to keep anyone out", "use 16 letters or more"));
     }
     let stop = terminal.interrupt()?;
     let mut staging = Staging::default();
     let root = staging.followed(&args.folder, without_weights)?;
     let options = Options { root, listen, token: args.token.clone() };
-    let server =
-        Server::bind(&options).hint("another port: --listen 127.0.0.1:0 takes a free one")?;
+    let server = Server::bind(&options).or_else(|error| explain(error, args))?;
     if args.until_eof {
         end_with_stdin(&stop);
     }
@@ -62,9 +61,30 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Adds what the user can do. A folder that is not there is a slip of the keyboard more often than a plan, so it is not made.
+fn explain(error: DashboardError, args: &Args) -> anyhow::Result<Server> {
+    match error {
+        DashboardError::Folder { .. } => Err(error)
+            .hint(format!(
+                "`paceline train --out DIR` makes a folder of runs; to open the page first, `mkdir {}`",
+                args.folder.display()
+            ))
+            .exit(Exit::Usage),
+        DashboardError::Token { .. } => {
+            Err(error).hint("use letters and digits").exit(Exit::Usage)
+        }
+        DashboardError::Listen { .. } => {
+            // Beside a run it is `train` that has the flag.
+            let flag = if args.until_eof { "--serve" } else { "--listen" };
+            Err(error).hint(format!("another port: `{flag} 127.0.0.1:0` takes a free one"))
+        }
+        other => Err(other.into()),
+    }
+}
+
 fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
     text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next()).ok_or_else(|| {
-        usage(format!("`{text}` is no address"), "write ADDRESS:PORT, such as 127.0.0.1:6060")
+        usage(format!("`{text}` is not an address"), "write ADDRESS:PORT, such as 127.0.0.1:6060")
     })
 }
 
@@ -84,6 +104,9 @@ pub(super) struct Beside {
 impl Beside {
     /// Starts `paceline serve` on the folder of runs.
     pub(super) fn start(folder: &Path, listen: &str) -> anyhow::Result<Beside> {
+        // The run makes its folder a little later than the page wants to look at it.
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create `{}`", folder.display()))?;
         let program = std::env::current_exe().context("cannot find the program itself")?;
         let child = Command::new(program)
             .arg("serve")

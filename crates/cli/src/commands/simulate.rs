@@ -141,10 +141,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             format!("the run is of `{}`; simulated is `{}`", measured.strategy, strategy.name),
         );
     }
-    let network_assumed = args.per_host == 1 && !args.one_machine && links.origin != "given";
-    if network_assumed && !links.origin.starts_with('`') {
-        doubts
-            .push("the network is assumed, not measured: give --network and --latency".to_owned());
+    // Tasks that all fit on one host send nothing through the network.
+    let servers = outcomes.last().map_or(0, |last| last.servers);
+    if args.workers + servers > per_host {
+        doubts.extend(links.origin.assumed());
     }
     for doubt in &doubts {
         terminal.data(format!("extrapolates: {doubt}"))?;

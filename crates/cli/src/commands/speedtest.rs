@@ -3,6 +3,7 @@
 //! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
+use super::prepare::{parse_limit, warn_of_rejects};
 use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::{self, Engine, EngineArgs, MEASURING};
 use crate::failure::{Exit, FailureExt, usage};
@@ -11,6 +12,7 @@ use anyhow::Context as _;
 use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
 use paceline_analysis::words::number;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
+use paceline_data::rejects::RejectLimit;
 use paceline_data::speedtest::{
     self, ColdMethod, Distributed, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings,
     SpeedTestError, Target,
@@ -26,7 +28,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  paceline speedtest --images flowers --records shards --batch-size 2,4,8 --batches 3,6,9 --repeat 3
+  paceline speedtest --images flowers --records shards --batch-size 2,4,8 --batches 3,6,9 --repeats 3
 
 The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching
 on all threads. Opening the data is reported separately. The same call continues an interrupted test.")]
@@ -45,7 +47,7 @@ pub struct Args {
     batches: Vec<u64>,
     /// Measurements of every setting
     #[arg(long, value_name = "N", default_value_t = 3)]
-    repeat: u64,
+    repeats: u64,
     /// Drop the page cache before every measurement (whole with root, else file by file)
     #[arg(long)]
     cold: bool,
@@ -61,6 +63,9 @@ pub struct Args {
     /// Side in pixels to which all images are resized [default: the records' own, else 224]
     #[arg(long, value_name = "PIXELS")]
     size: Option<u32>,
+    /// Stop after more than so many rejected photos, a number or a percentage of the set such as 5%
+    #[arg(long, value_parser = parse_limit, value_name = "N|P%")]
+    max_rejects: Option<RejectLimit>,
     /// Folder for results, here or in an object store
     #[arg(long, value_name = "DIR", default_value = "speedtest")]
     out: PathBuf,
@@ -76,6 +81,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let settings = settings(args)?;
     let engine = args.engine.spark()?;
     if engine.is_some() {
+        if args.max_rejects.is_some() {
+            return Err(usage(
+                "--max-rejects does not reach the tasks of Spark",
+                "leave it out; `paceline data info` counts bad photos and takes --max-rejects",
+            ));
+        }
         refuse_for_tasks(&args.out)?;
     }
     let mut staging = Staging::default();
@@ -112,6 +123,7 @@ fn test(
             terminal.note(format!("{}: {remark}", opened.source.name()));
         }
     }
+    warn_of_rejects(&outcome.rejects, outcome.photos, terminal);
     if !outcome.complete {
         terminal.note(format!(
             "stopped after {} measurements; the same call goes on from there",
@@ -159,7 +171,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         targets,
         batch_sizes: distinct(&args.batch_size),
         batches: distinct(&args.batches),
-        repeats: args.repeat,
+        repeats: args.repeats,
         cold: args.cold,
         cache: args.cache,
         seed: args.seed,
@@ -168,6 +180,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
             Engine::Local => paceline_data::LoaderOptions::default().threads,
         }),
         size: args.size.map(|side| (side, side)),
+        max_rejects: args.max_rejects,
     })
 }
 
@@ -421,6 +434,7 @@ fn document(
         "cold_method": outcome.cold,
         "resumed": outcome.resumed,
         "samples": outcome.samples,
+        "rejects": outcome.rejects,
         "findings": findings,
         "files": files,
     })
@@ -467,29 +481,25 @@ fn show(findings: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
     let (sentence, points) = page::verdict(findings);
     let mut text = format!("{sentence}\n");
     points.iter().for_each(|point| text.push_str(&format!("  {point}\n")));
-    let mut speeds =
-        Table::new(["source", "median images/s", "mean", "95 % interval", "least", "most", "n"]);
+    // Over all settings: no interval, since these are not repeats of one thing.
+    let mut speeds = Table::new(["source", "median images/s", "least", "most", "n"]);
     for group in &findings.groups {
         if let Some(summary) = group.summary.known() {
-            let interval = summary.interval.known();
             speeds.row([
                 group.name.clone(),
                 number(summary.median),
-                number(summary.mean),
-                interval.map_or_else(
-                    || "–".to_owned(),
-                    |interval| format!("{} to {}", number(interval.low), number(interval.high)),
-                ),
                 number(summary.min),
                 number(summary.max),
                 summary.n.to_string(),
             ]);
         }
     }
-    let slopes = page::regression_table(findings);
-    let mut table = Table::new(slopes.columns.iter().map(|column| column.name.clone()));
-    slopes.rows.iter().for_each(|row| table.row(row.iter().cloned()));
-    text.push_str(&format!("\n{speeds}\n{table}"));
+    text.push_str(&format!("\n{speeds}"));
+    for finding in findings.ratios.iter().filter(|finding| !finding.settings.is_empty()) {
+        text.push_str(&format!("\n{} against {}\n", finding.first, finding.second));
+        text.push_str(&plain(&page::ratio_table(findings, finding)));
+    }
+    text.push_str(&format!("\n{}", plain(&page::regression_table(findings))));
     terminal.data(text)?;
     let general = findings.doubts.iter().map(|doubt| (String::new(), doubt));
     let of_groups = findings.groups.iter().flat_map(|group| {
@@ -499,4 +509,11 @@ fn show(findings: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
         terminal.warn(format!("{whose}{} ({})", doubt.message, doubt.advice));
     }
     Ok(())
+}
+
+/// A table of the page on the terminal.
+fn plain(table: &paceline_report::table::Table) -> String {
+    let mut shown = Table::new(table.columns.iter().map(|column| column.name.clone()));
+    table.rows.iter().for_each(|row| shown.row(row.iter().cloned()));
+    shown.to_string()
 }

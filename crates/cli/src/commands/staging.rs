@@ -12,7 +12,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use paceline_data::store::{self, Follower, Mirror, Store};
+use paceline_data::store::{self, Follower, Lock, Mirror, OWNER_FILE, Store, StoreError};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -139,19 +139,39 @@ impl Staging {
         Ok(self.output(&folder)?.join(name))
     }
 
-    /// Where runs go and which one goes on: stand-ins for both where they lie in a store.
-    pub(super) fn run_to_go_on(
+    /// Where runs go and which one is resumed: stand-ins for both where they lie in a store. A process that
+    /// resumes a run by itself owns it (`owns`); of several tasks only the chief does, see [`Self::claim`].
+    pub(super) fn run_to_resume(
         &mut self,
         out: &Path,
         resume: Option<&str>,
+        owns: bool,
     ) -> anyhow::Result<(PathBuf, Option<String>)> {
         let Some(name) = resume else { return Ok((self.output(out)?, None)) };
         let Some((folder, name)) = locate_run(out, name)? else {
             return Ok((out.to_owned(), Some(name.to_owned())));
         };
-        let here = self.fetch_run(&folder, &name, &|_| true)?;
+        let key = format!("{name}/{OWNER_FILE}");
+        // Before anything is fetched: what another process still writes is not to be continued from.
+        let lease = if owns { Some(lease(&folder, &key)?) } else { None };
+        let here = self.fetch_run(&folder, &name, &|key| key != OWNER_FILE)?;
         self.mirror(&here, &folder, true)?;
+        let mirror = self.outputs.last().and_then(|output| output.mirror.as_ref());
+        if let (Some(mirror), Some(lease)) = (mirror, lease) {
+            mirror.hold(&key, lease);
+        }
         Ok((here, Some(name)))
+    }
+
+    /// Takes the run that a folder stands in for, where that lies in a store and another process does not have it.
+    pub(super) fn claim(&mut self, run: &Path) -> anyhow::Result<()> {
+        for output in &self.outputs {
+            if let (Ok(name), Some(mirror)) = (run.strip_prefix(&output.here), &output.mirror) {
+                let key = format!("{}/{OWNER_FILE}", name.display());
+                mirror.hold(&key, lease(&output.there, &key)?);
+            }
+        }
+        Ok(())
     }
 
     fn mirror(&mut self, here: &Path, there: &Path, same: bool) -> anyhow::Result<()> {
@@ -247,6 +267,25 @@ impl Drop for Staging {
         if let Some(folder) = self.folder.take() {
             let _ = fs::remove_dir_all(folder);
         }
+    }
+}
+
+/// Takes the lease of a run in a store, or says who has it.
+fn lease(folder: &Path, key: &str) -> anyhow::Result<Box<dyn Lock>> {
+    let store = store::open(folder)?;
+    match store.lock(key) {
+        Err(StoreError::Locked { pid, host, .. }) => {
+            let run = store.locate(key.trim_end_matches(OWNER_FILE).trim_end_matches('/'));
+            let owner = match (pid, host) {
+                (Some(pid), Some(host)) => format!("process {pid} on {host}"),
+                (Some(pid), None) => format!("process {pid}"),
+                (None, _) => "another process".to_owned(),
+            };
+            Err(anyhow::anyhow!("run `{run}` is in use by {owner}"))
+                .hint("wait until that process has ended; one that died loses the run within a minute")
+                .exit(Exit::Retry)
+        }
+        other => Ok(other?),
     }
 }
 

@@ -8,8 +8,11 @@ use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::EngineArgs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
+use crate::units::{Span, span};
 use anyhow::Context;
 use paceline_cluster::launch::spark::Spark;
+use paceline_models::names::{UnknownName, nearest};
+use paceline_models::registry::{self, Named};
 use paceline_runs::{Machine, write_atomically};
 use paceline_sweep::{
     Cell, Findings, Journal, Places, Recipe, Row, Runner, Settings, SweepError, analyse, csv, html,
@@ -29,8 +32,9 @@ Examples:
   paceline sweep recipes/lenet.toml --vary batch-size=32,128 --repeats 5
   paceline sweep --vary batch-size=10,50,100 --vary lr=0.01,0.1 -- train --model softmax --data digits --epochs 2
 
-The same call continues an interrupted sweep; cells that are done are not run again. `paceline list recipes` lists what comes
-with the program. A recipe's page puts the published figures beside the measured ones.
+The same call continues an interrupted sweep; cells that are done are not run again. A folder that
+holds another sweep is refused. `paceline list recipes` lists what comes with the program. A
+recipe's page puts the published figures beside the measured ones.
 
 With --engine spark every cell is a task. Tasks on one host disturb each other's measurements: --spark-conf spark.task.cpus=N gives
 each one N cores to itself.")]
@@ -40,7 +44,7 @@ pub struct Args {
     /// A flag and the values to try; may be given several times
     #[arg(long, value_name = "FLAG=A,B,…")]
     vary: Vec<String>,
-    /// Measurements of each setting [default: the recipe's own, else 1]
+    /// Measurements of each setting, each with a seed of its own unless --seed is given [default: the recipe's own, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
     /// Share of the published size, such as 0.1 for a laptop
@@ -49,15 +53,15 @@ pub struct Args {
     /// Decides the order of the cells
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder for results, here or in an object store [default: sweeps/NAME]
+    /// Folder for results, here or in an object store [default: one under sweeps/ for every sweep, named by what it runs]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The data set [default: from PACELINE_DATA or data/, else drawn by the program]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Most seconds for one cell
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    /// Most time for one cell
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    timeout: Option<Span>,
     /// Run cells again that failed
     #[arg(long)]
     retry_failed: bool,
@@ -77,8 +81,12 @@ pub struct Args {
 /// Runs the cells that are left, and says what all of them tell.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let (recipe, mut settings) = args.resolve()?;
+    args.check_names(&recipe)?;
     let cells = settings.cells(&recipe).map_err(explain)?;
-    let out = args.out.clone().unwrap_or_else(|| Path::new("sweeps").join(&recipe.name));
+    let out = args.out.clone().unwrap_or_else(|| {
+        let data = args.found_data(&recipe);
+        Path::new("sweeps").join(settings.folder_name(&recipe, &cells, data.as_deref()))
+    });
     if args.dry_run {
         let places = Places { data: args.data_set(&recipe, &out), out };
         return dry_run(&recipe, &places, &cells, terminal);
@@ -114,13 +122,12 @@ fn sweep(
     let &Plan { recipe, settings, cells, places } = plan;
     let cancel = terminal.interrupt()?;
     let mut journal = Journal::open(&places.out).map_err(explain)?;
-    let timeout = args.timeout.or(recipe.timeout);
-    let timeout = timeout.map(Duration::try_from_secs_f64).transpose().map_err(|_| {
-        usage(
-            format!("--timeout {timeout:?} is no length of time"),
-            "use a positive number of seconds",
-        )
+    journal.check(cells, &places.data_name()).map_err(explain)?;
+    let of_recipe = recipe.timeout.map(Duration::try_from_secs_f64).transpose();
+    let of_recipe = of_recipe.with_context(|| {
+        format!("recipe `{}`: the timeout must be a positive number of seconds", recipe.name)
     })?;
+    let timeout = args.timeout.map(Span::duration).or(of_recipe);
     let runner = Runner {
         program: std::env::current_exe().context("cannot find the program itself")?,
         places,
@@ -237,7 +244,7 @@ impl Args {
                     "name a recipe (`paceline list recipes`), or give --vary FLAG=A,B and a command behind `--`",
                 ));
             }
-            None => (of_command(&self.command), self.command[1..].to_vec()),
+            None => (self.of_command(), self.command[1..].to_vec()),
         };
         let settings = Settings {
             scale: self.scale,
@@ -250,17 +257,83 @@ impl Args {
         Ok((recipe, settings))
     }
 
-    /// The data set of a recipe: the one named, else the real one where it is, else the place for a drawn one.
-    fn data_set(&self, recipe: &Recipe, out: &Path) -> Option<PathBuf> {
+    /// A name that the swept command does not know would fail in every cell; it is said before the first.
+    fn check_names(&self, recipe: &Recipe) -> anyhow::Result<()> {
+        let mut program = crate::command();
+        program.build();
+        let mut swept = &program;
+        for word in recipe.command.iter().take_while(|word| !word.starts_with('-')) {
+            let Some(found) = swept.find_subcommand(word) else { break };
+            swept = found;
+        }
+        if std::ptr::eq(swept, &program) {
+            let known = program.get_subcommands().map(clap::Command::get_name);
+            return Err(UnknownName::new("command", &recipe.command[0], known)).hint(
+                "a command of this program stands behind `--`, such as `-- train --model …`",
+            );
+        }
+        let flags = swept.get_arguments().filter(|argument| !argument.is_hide_set());
+        let mut known: Vec<&str> = flags
+            .flat_map(|argument| {
+                let aliases = argument.get_all_aliases().unwrap_or_default();
+                argument.get_long().into_iter().chain(aliases)
+            })
+            .collect();
+        // A recipe's own names are filled in where it says so.
+        known.extend(recipe.axis.iter().map(|axis| axis.name.as_str()));
+        known.extend(recipe.scaled.keys().map(String::as_str));
+        let mut varied = self.vary.iter().filter_map(|text| text.split_once('='));
+        if let Some((name, _)) = varied.find(|(name, _)| !known.contains(name)) {
+            let near = nearest(name, known.iter().copied());
+            return Err(usage(
+                format!("`paceline {}` has no flag `--{name}` to vary", recipe.command.join(" ")),
+                match near {
+                    Some(near) => format!("did you mean `--vary {near}=…`?"),
+                    None => {
+                        format!("`paceline {} --help` lists its flags", recipe.command.join(" "))
+                    }
+                },
+            ));
+        }
+        Ok(())
+    }
+
+    /// A recipe for the command that was typed.
+    fn of_command(&self) -> Recipe {
+        let (name, rest) = (&self.command[0], &self.command[1..]);
+        let recipe = Recipe::of_command(name, &rest.join(" "));
+        if takes_seed(name, rest, &self.vary) { recipe.seeded() } else { recipe }
+    }
+
+    /// The data set of a recipe: the one named, else the real one where it is.
+    fn found_data(&self, recipe: &Recipe) -> Option<PathBuf> {
         if let Some(data) = &self.data {
             return Some(data.clone());
         }
         let set = &recipe.data.as_ref()?.set;
         let roots = std::env::var_os("PACELINE_DATA").map(PathBuf::from).into_iter();
         let mut roots = roots.chain([PathBuf::from("data")]);
-        let real = roots.find_map(|root| Some(root.join(set)).filter(|path| path.is_dir()));
-        Some(real.unwrap_or_else(|| out.join("data")))
+        roots.find_map(|root| Some(root.join(set)).filter(|path| path.is_dir()))
     }
+
+    /// The same, else the place for a drawn one.
+    fn data_set(&self, recipe: &Recipe, out: &Path) -> Option<PathBuf> {
+        let drawn = || recipe.data.as_ref().map(|_| out.join("data"));
+        self.found_data(recipe).or_else(drawn)
+    }
+}
+
+/// Whether repeats of a command should differ in their seed: it has one, nothing was said about it, and no model is trained that
+/// draws nothing at random.
+fn takes_seed(name: &str, arguments: &[String], vary: &[String]) -> bool {
+    let command = crate::command();
+    let has_seed = command
+        .find_subcommand(name)
+        .is_some_and(|found| found.get_arguments().any(|flag| flag.get_long() == Some("seed")));
+    let given = arguments.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
+    let words = arguments.iter().chain(vary).flat_map(|word| word.split([',', '=']));
+    let is_sparse = |word: &str| matches!(registry::named(word), Ok(Named::Sparse));
+    has_seed && !given && !words.into_iter().any(is_sparse)
 }
 
 /// A recipe by file, or by the name of one that comes with the program.
@@ -276,11 +349,6 @@ fn find(name: &str) -> anyhow::Result<Recipe> {
             format!("a recipe is a TOML file, or one of: {}", recipes::names().join(", ")),
         )),
     }
-}
-
-/// A recipe for a command that was typed.
-fn of_command(command: &[String]) -> Recipe {
-    Recipe::of_command(&command[0], &command[1..].join(" "))
 }
 
 fn dry_run(
@@ -360,6 +428,9 @@ fn show(found: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
 pub(super) fn explain(error: SweepError) -> anyhow::Error {
     let hint = match &error {
         SweepError::Busy { .. } => Some("wait for it, or choose another folder with --out"),
+        SweepError::OtherSweep { .. } | SweepError::OtherData { .. } => Some(
+            "choose another folder with --out; without --out every sweep gets a folder of its own",
+        ),
         SweepError::Vary { .. } => Some("write --vary flag=a,b,c"),
         SweepError::Scale { .. } => Some("--scale 0.1 shrinks a recipe to a tenth"),
         SweepError::Placeholder { .. } => Some(
@@ -374,6 +445,8 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
     };
     let exit = match &error {
         SweepError::Vary { .. }
+        | SweepError::OtherSweep { .. }
+        | SweepError::OtherData { .. }
         | SweepError::Scale { .. }
         | SweepError::TooMany { .. }
         | SweepError::Placeholder { .. } => Exit::Usage,

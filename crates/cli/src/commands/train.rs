@@ -7,7 +7,7 @@ use super::{
     node_load::conclude,
     serve::Beside,
     staging::{Staging, without_weights},
-    train_flags::Flags,
+    train_flags::{Checked, Flags},
     train_local,
     train_show::{Watcher, describe, explain},
     train_spark,
@@ -18,8 +18,7 @@ use crate::{
     terminal::Terminal,
 };
 use paceline_cluster::launch::spark::Spark;
-use paceline_runs::{Status, Summary};
-use paceline_strategies::find;
+use paceline_runs::{RunFolder, Status, Summary};
 use paceline_trainer::{Control, Parts, RunSpec, Start, TrainError, train};
 use std::{path::Path, sync::atomic::Ordering};
 
@@ -28,6 +27,9 @@ use std::{path::Path, sync::atomic::Ordering};
 pub struct Args {
     #[command(flatten)]
     flags: Flags,
+    /// Show all runs of the output folder on a live web page while this one goes on [default address: 127.0.0.1:6060]
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = super::serve::ADDRESS, help_heading = "Records")]
+    serve: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -39,17 +41,19 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     // Tasks of Spark run elsewhere, and each finds stand-ins of its own.
     let flags = match &spark {
         Some(_) => look_at(&args.flags, &mut staging)?,
-        None => stand_in(&args.flags, &mut staging)?,
+        None => stand_in(&args.flags, &mut staging, true)?,
     };
     staging.tell(terminal);
     let outcome = run(args, &flags, spark, &staging, terminal);
     staging.settle(outcome, terminal)
 }
 
-/// The flags with folders of this machine in the place of folders in a store.
-pub(super) fn stand_in(flags: &Flags, staging: &mut Staging) -> anyhow::Result<Flags> {
+/// The flags with folders of this machine in the place of folders in a store; `owns` says whether this process is
+/// the one that owns a resumed run.
+pub(super) fn stand_in(flags: &Flags, staging: &mut Staging, owns: bool) -> anyhow::Result<Flags> {
     let mut flags = flags.clone();
-    (flags.out, flags.resume) = staging.run_to_go_on(&flags.out, flags.resume.as_deref())?;
+    let resume = flags.resume.as_deref();
+    (flags.out, flags.resume) = staging.run_to_resume(&flags.out, resume, owns)?;
     if let Some(init) = &mut flags.init {
         *init = staging.input(init, &|_| true)?;
     }
@@ -73,24 +77,26 @@ fn run(
     staging: &Staging,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
-    let _page =
-        flags.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
-    if spark.is_some() && super::learn::concerns(flags) {
+    let Checked { choice, resumed } = flags.check()?;
+    if spark.is_some() && choice.is_sparse() {
         return Err(usage(
-            "rows of sparse features are not learned by tasks of Spark",
+            format!("model `{}` is not trained by tasks of Spark", choice.model.name()),
             "leave out --engine spark; --workers and --ps start processes of this machine",
         ));
     }
-    if let Some(exit) = super::learn::dispatch(flags, terminal)? {
-        return Ok(exit); // rows of sparse features have a learner of their own
+    let _page =
+        args.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
+    if choice.is_sparse() {
+        return super::learn::exec(flags, resumed, terminal);
     }
-    let (mut spec, start) = match &flags.resume {
+    let is_new = resumed.is_none();
+    let (mut spec, start) = match resumed {
         Some(run) => flags.resumed(run)?,
         None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
     };
-    let strategy = find(&spec.strategy).map_err(|error| explain(TrainError::from(error)))?;
+    let strategy = choice.strategy;
     if !strategy.in_process {
-        if flags.resume.is_none() {
+        if is_new {
             spec.workers = flags.workers.unwrap_or(2);
             spec.servers = flags.ps.unwrap_or(usize::from(strategy.needs_servers));
         }
@@ -119,10 +125,14 @@ fn run(
     let control = Control { cancel: &cancel, observer: &watcher };
     let result = train(&spec, &parts, &start, &control);
     watcher.done();
+    if let (Err(TrainError::Finished { .. }), Start::Resume { run }) = (&result, &start) {
+        return show_finished(run, terminal);
+    }
     let mut summary = result.map_err(explain)?;
-    let folder = match &start {
-        Start::New { out } => out.join(&summary.run),
-        Start::In { run } | Start::Resume { run } => run.path().to_path_buf(),
+    let folder = match (watcher.moved(), &start) {
+        (Some(folder), _) => folder,
+        (None, Start::New { out }) => out.join(&summary.run),
+        (None, Start::In { run } | Start::Resume { run }) => run.path().to_path_buf(),
     };
     conclude(&folder, &mut summary, terminal);
     show(&summary, &staging.there(&folder), cancel.load(Ordering::Relaxed), terminal)?;
@@ -136,6 +146,24 @@ pub(super) fn open(spec: &RunSpec, terminal: &Terminal) -> anyhow::Result<Parts>
         terminal.note(format!("{}: {remark}", spec.data));
     }
     Ok(parts)
+}
+
+/// A run that has nothing left to do: says so, and shows its result as it was recorded.
+pub(super) fn show_finished(run: &RunFolder, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let summary = run.summary()?.unwrap_or_default();
+    let folder = terminal.place(run.path());
+    note_finished(&folder, terminal);
+    terminal.data(describe(&summary, &folder))?;
+    terminal.json(&summary)?;
+    Ok(Exit::Done)
+}
+
+/// Says that nothing is left to do, and what would be.
+pub(super) fn note_finished(folder: &Path, terminal: &Terminal) {
+    terminal.note(format!(
+        "run `{}` is finished; nothing was changed. More --epochs or --steps, or a lower --until-loss, extend it",
+        folder.display()
+    ));
 }
 
 /// The result, and how to go on where somebody stopped it.

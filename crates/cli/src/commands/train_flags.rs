@@ -1,10 +1,17 @@
 //! What `train` and `node` are told: flags, and the specification they make.
 
-use super::train_show::explain;
-use crate::failure::{FailureExt, usage};
+use super::{
+    train_rules::{self, Choice, Typed},
+    train_show::explain,
+};
+use crate::{
+    failure::FailureExt,
+    units::{Span, span},
+};
 use anyhow::Context;
 use paceline_cluster::session::OnLoss;
-use paceline_models::pretrained::expects_imagenet_input;
+use paceline_data::rejects::RejectLimit;
+use paceline_models::{names::spelling, pretrained::expects_imagenet_input, registry};
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, SplitDense, Transfer};
 use paceline_trainer::{RunPlan, RunSpec, Start, Stop};
@@ -22,7 +29,11 @@ pub(super) enum Scale {
 /// What to train and how: the same words for `train` and `node`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Flags {
-    /// Model to train; `paceline models` lists them
+    // The first, so that it sees all flags.
+    #[command(flatten)]
+    pub(super) typed: Typed,
+
+    /// Model to train; `paceline list models` lists them
     #[arg(long, short, required_unless_present = "resume", help_heading = "What")]
     pub(super) model: Option<String>,
     /// Data set: a folder or URL, files of rows, `-` for standard input, or `generated:…`
@@ -61,13 +72,14 @@ pub(super) struct Flags {
     #[arg(long, value_name = "LOSS", help_heading = "When to stop (the first that is met)")]
     pub(super) until_loss: Option<f64>,
 
-    /// Examples of one update, over all replicas [default: 64; 1 for sparse-logistic on one device]
+    /// Examples of one update, over all replicas [default: 64; for sparse-logistic 1 on one device, else 32]
     #[arg(long, short, help_heading = "How")]
     pub(super) batch_size: Option<u64>,
-    /// Learning rate [default: the optimiser's own]
+    /// Learning rate [default: the model's own, see `paceline list models`; that of --optimizer where another is given]
     #[arg(long, visible_alias = "learning-rate", help_heading = "How")]
     pub(super) lr: Option<f32>,
-    /// sgd, momentum, nesterov, adagrad or adam; sgd, adagrad or ftrl for sparse-logistic [default: sgd; adagrad]
+    /// sgd, momentum, nesterov, adagrad or adam; sgd, adagrad or ftrl for sparse-logistic [default: the model's own, see
+    /// `paceline list models`; sgd where --lr is given]
     #[arg(long, help_heading = "How")]
     pub(super) optimizer: Option<String>,
     /// Share of the old velocity kept each step
@@ -108,10 +120,11 @@ pub(super) struct Flags {
     /// needs --on-loss stop [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Tasks")]
     pub(super) split_dense: Option<SplitDense>,
-    /// Seconds to wait for all tasks, at the start and after a loss
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, help_heading = "Tasks")]
-    pub(super) join_timeout: u64,
-    /// How the workers' gradients become one update, for ps-sync: mean or sum [default: mean]
+    /// How long to wait for all tasks, at the start and after a loss
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span, help_heading = "Tasks")]
+    pub(super) join_timeout: Span,
+    /// How gradients become one update: of the workers' for ps-sync, of the rows' for sparse-logistic: mean or sum
+    /// [default: mean; sum for sparse-logistic]
     #[arg(long, value_name = "HOW", help_heading = "Tasks")]
     pub(super) combine: Option<Combine>,
     /// Workers whose gradients an update does not wait for, for ps-sync [default: 0]
@@ -133,15 +146,16 @@ pub(super) struct Flags {
     /// How many of the latest checkpoints to keep, besides the best [default: 2]
     #[arg(long, help_heading = "Records")]
     pub(super) keep: Option<usize>,
+    /// Stop after more than so many rejected photos or malformed rows, a number or a percentage such as 5%
+    /// [default: any number of photos, 1% of rows]
+    #[arg(long, value_parser = super::prepare::parse_limit, value_name = "N|P%", help_heading = "Records")]
+    pub(super) max_rejects: Option<RejectLimit>,
     /// Write no TensorBoard files
     #[arg(long, help_heading = "Records")]
     pub(super) no_tensorboard: bool,
     /// Folder of run folders, here or in an object store
     #[arg(long, default_value = "runs", help_heading = "Records")]
     pub(super) out: PathBuf,
-    /// Show all runs of that folder on a live web page while this one goes on [default address: 127.0.0.1:6060]
-    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = super::serve::ADDRESS, help_heading = "Records")]
-    pub(super) serve: Option<String>,
     /// Go on with a run from its latest checkpoint: its folder or name, or the latest run
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", help_heading = "Records")]
     pub(super) resume: Option<String>,
@@ -150,17 +164,29 @@ pub(super) struct Flags {
     pub(super) stream: super::learn::StreamArgs,
 }
 
+/// Flags after every check that needs neither the data nor a cluster.
+pub(super) struct Checked {
+    pub(super) choice: Choice,
+    /// The run that goes on, where one does.
+    pub(super) resumed: Option<RunFolder>,
+}
+
 impl Flags {
     /// The specification of a new run.
     pub(super) fn fresh(&self) -> anyhow::Result<RunSpec> {
-        let model = self.model.as_deref().unwrap_or_default();
-        let spec = RunSpec::new(model, self.data.as_deref().unwrap_or_default());
+        let model = spelling(self.model.as_deref().unwrap_or_default());
+        let spec = RunSpec::new(&model, self.data.as_deref().unwrap_or_default());
+        let (optimizer, learning_rate) = match registry::find(&model) {
+            Ok(entry) => entry.defaults.complete(self.optimizer.as_deref(), self.lr),
+            // Which models there are is said where the model is built.
+            Err(_) => (self.optimizer.clone().unwrap_or(spec.optimizer), self.lr),
+        };
         Ok(RunSpec {
             strategy: self.strategy.clone().unwrap_or(spec.strategy),
             batch_size: self.batch_size.unwrap_or(spec.batch_size),
             stop: self.stop(),
-            learning_rate: self.lr,
-            optimizer: self.optimizer.clone().unwrap_or(spec.optimizer),
+            learning_rate,
+            optimizer,
             momentum: self.momentum,
             weight_decay: self.weight_decay,
             schedule: self.schedule.clone().unwrap_or(spec.schedule),
@@ -185,18 +211,19 @@ impl Flags {
             width: self.width.unwrap_or(spec.width),
             dropout: self.dropout,
             lrn: self.lrn,
-            imagenet_input: self.imagenet_input()?,
+            imagenet_input: self.imagenet_input(&model)?,
             tensorboard: !self.no_tensorboard,
+            max_rejects: self.max_rejects,
             model: spec.model,
             data: spec.data,
         })
     }
 
     /// As asked for, else as the weights to start from expect.
-    fn imagenet_input(&self) -> anyhow::Result<bool> {
-        match (self.pixels, &self.init, self.model.as_deref()) {
+    fn imagenet_input(&self, model: &str) -> anyhow::Result<bool> {
+        match (self.pixels, &self.init, model) {
             (Some(scale), ..) => Ok(scale == Scale::Imagenet),
-            (None, Some(file), Some("alexnet" | "mobilenet_v2")) => {
+            (None, Some(file), "alexnet" | "mobilenet-v2") => {
                 expects_imagenet_input(file).map_err(|error| explain(error.into()))
             }
             _ => Ok(false),
@@ -207,39 +234,26 @@ impl Flags {
         Stop { epochs: self.epochs, steps: self.steps, until_loss: self.until_loss }
     }
 
-    /// The specification of a run that exists; only its end, its place and its records may change.
-    pub(super) fn resumed(&self, name: &str) -> anyhow::Result<(RunSpec, Start)> {
-        for (given, flag) in [
-            (self.model.is_some(), "--model"),
-            (self.strategy.is_some(), "--strategy"),
-            (self.batch_size.is_some(), "--batch-size"),
-            (self.lr.is_some(), "--lr"),
-            (self.optimizer.is_some(), "--optimizer"),
-            (self.momentum.is_some(), "--momentum"),
-            (self.weight_decay.is_some(), "--weight-decay"),
-            (self.schedule.is_some(), "--schedule"),
-            (self.grow_batch, "--grow-batch"),
-            (self.seed.is_some(), "--seed"),
-            (self.replicas.is_some(), "--replicas"),
-            (self.workers.is_some(), "--workers"),
-            (self.ps.is_some(), "--ps"),
-            (self.combine.is_some(), "--combine"),
-            (self.backup_workers.is_some(), "--backup-workers"),
-            (self.max_staleness.is_some(), "--max-staleness"),
-            (self.init.is_some(), "--init"),
-            (self.pixels.is_some(), "--pixels"),
-            (self.width.is_some(), "--width"),
-            (self.dropout.is_some(), "--dropout"),
-            (self.lrn, "--lrn"),
-        ] {
-            if given {
-                return Err(usage(
-                    format!("{flag} cannot change while a run goes on"),
-                    "start a new run without --resume; --epochs, --steps and --until-loss may change",
-                ));
+    /// What is to be trained, after every check that needs neither the data nor a cluster.
+    pub(super) fn check(&self) -> anyhow::Result<Checked> {
+        let resumed = match &self.resume {
+            Some(name) => {
+                // What is wrong with the flags comes before what is wrong with the run.
+                train_rules::check_resumed(&self.typed)?;
+                Some(find_run(&self.out, name)?)
             }
-        }
-        let run = find_run(&self.out, name)?;
+            None => None,
+        };
+        let choice = match &resumed {
+            Some(run) => Choice::of_run(run)?,
+            None => Choice::fresh(self)?,
+        };
+        train_rules::check(&self.typed, &choice)?;
+        Ok(Checked { choice, resumed })
+    }
+
+    /// The specification of a run that exists; only its end, its place and its records may change.
+    pub(super) fn resumed(&self, run: RunFolder) -> anyhow::Result<(RunSpec, Start)> {
         let mut spec: RunSpec = run.plan::<RunPlan>()?.spec;
         let stop = self.stop();
         if stop != Stop::default() {
@@ -251,6 +265,7 @@ impl Flags {
         spec.checkpoint_every = self.checkpoint_every.or(spec.checkpoint_every);
         spec.keep = self.keep.unwrap_or(spec.keep);
         spec.tensorboard &= !self.no_tensorboard;
+        spec.max_rejects = self.max_rejects.or(spec.max_rejects);
         spec.on_loss = self.on_loss.unwrap_or(spec.on_loss);
         spec.split_dense = self.split_dense.unwrap_or(spec.split_dense);
         spec.evaluator |= self.evaluator;
@@ -269,7 +284,7 @@ pub(super) fn find_run(out: &Path, name: &str) -> anyhow::Result<RunFolder> {
     let given = Path::new(name);
     let path = if given.exists() { given.to_path_buf() } else { out.join(name) };
     RunFolder::open(&path)
-        .hint(format!("`paceline runs --out {}` lists the runs there", out.display()))
+        .hint(format!("`paceline runs --runs {}` lists the runs there", out.display()))
 }
 
 fn on_loss(text: &str) -> Result<OnLoss, String> {

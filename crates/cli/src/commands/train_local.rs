@@ -2,12 +2,13 @@
 
 use super::{
     node_load::conclude,
+    run_hints,
     staging::Staging,
     train,
     train_flags::Flags,
     train_local_silence::Silence,
     train_report::{Order, Report, Whose, Word, Work},
-    train_show::Watcher,
+    train_show::{Watcher, explain},
 };
 use crate::{
     failure::{Exit, FailureExt},
@@ -19,8 +20,8 @@ use paceline_cluster::{
     launch::local::{Happened, Processes, ending, last_lines},
     session::{OnLoss, chief_of},
 };
-use paceline_runs::{RunFolder, Summary};
-use paceline_trainer::{Observer, RunSpec, Start};
+use paceline_runs::{Ownership, RunFolder, Summary};
+use paceline_trainer::{Observer, RunSpec, Start, TrainError};
 use std::{
     collections::BTreeMap,
     process::ExitStatus,
@@ -40,6 +41,8 @@ const LEAVE_UNMET: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Lines of a failed task's log that are shown.
 const SHOWN_LINES: usize = 8;
+/// Lines of its end that are searched for the cause: a backtrace may stand below it.
+const SEARCHED_LINES: usize = 100;
 
 /// Trains with a process per task.
 pub(super) fn exec(
@@ -57,13 +60,20 @@ pub(super) fn exec(
     }
     // What is wrong with the settings is said once, before any process starts.
     let parts = train::open(&spec, terminal)?;
-    paceline_trainer::check(&spec, &parts).map_err(super::train_show::explain)?;
-    drop(parts);
+    paceline_trainer::check(&spec, &parts).map_err(explain)?;
     let (run, resume) = match start {
         Start::New { out } => (RunFolder::create(out, &spec.model, &spec.strategy)?, false),
         Start::In { run } => (run.clone(), false),
         Start::Resume { run } => (run.clone(), true),
     };
+    let _owned = Ownership::take(&run).map_err(|error| explain(error.into()))?;
+    if resume {
+        match paceline_trainer::check_resume(&spec, &parts, &run) {
+            Err(TrainError::Finished { .. }) => return train::show_finished(&run, terminal),
+            checked => checked.map_err(explain)?,
+        }
+    }
+    drop(parts);
     let tasks = tasks(spec.workers, spec.servers, spec.evaluator);
     let watcher = Watcher::new(terminal, None);
     let show = |report: Report, run: &RunFolder| match report {
@@ -73,11 +83,11 @@ pub(super) fn exec(
         Report::Warned { text } => watcher.warned(&text),
         _ => {}
     };
-    let place = Place { run: &run, resume, join_timeout: flags.join_timeout };
+    let place = Place { run: &run, resume, join_timeout: flags.join_timeout.whole_seconds() };
     let work = Work::Examples(Box::new(spec));
-    let summary = carry_out(work, &tasks, &place, &cancel, terminal, &show);
+    let outcome = carry_out(work, &tasks, &place, &cancel, terminal, &show);
     watcher.done();
-    let mut summary = summary?;
+    let (mut summary, run) = outcome?;
     conclude(run.path(), &mut summary, terminal);
     train::show(&summary, &staging.there(run.path()), cancel.load(Ordering::Relaxed), terminal)?;
     Ok(Exit::Done)
@@ -93,7 +103,8 @@ pub(super) struct Place<'a> {
     pub(super) join_timeout: u64,
 }
 
-/// Starts a process for each task and watches them to the end; `show` is told what the chief reports.
+/// Starts a process for each task and watches them to the end; `show` is told what the chief reports. Says also
+/// where the run folder is in the end.
 pub(super) fn carry_out(
     work: Work,
     tasks: &[TaskId],
@@ -101,7 +112,7 @@ pub(super) fn carry_out(
     cancel: &AtomicBool,
     terminal: &Terminal,
     show: &dyn Fn(Report, &RunFolder),
-) -> anyhow::Result<Box<Summary>> {
+) -> anyhow::Result<(Box<Summary>, RunFolder)> {
     let order = Order {
         task: tasks[0],
         tasks: tasks.to_vec(),
@@ -134,7 +145,8 @@ pub(super) fn carry_out(
         orphans: Vec::new(),
     };
     job.carry_out(tasks, cancel)?;
-    job.summary.take().context("the chief ended without a word")
+    let summary = job.summary.take().context("the chief exited without a result")?;
+    Ok((summary, job.run))
 }
 
 /// All tasks of a run on this machine; worker 0 is the chief.
@@ -162,6 +174,22 @@ struct Verdict {
     error: String,
     hint: Option<String>,
     exit: u8,
+}
+
+/// The line of a log that says why its process ended: the error it printed, or how it panicked or ran out of memory.
+fn cause(lines: &[String]) -> Option<String> {
+    let at = lines.iter().rposition(|line| {
+        line.starts_with("error: ")
+            || line.contains(" panicked at ")
+            || line.starts_with("memory allocation of ")
+    })?;
+    let line = &lines[at];
+    match (line.strip_prefix("error: "), line.contains(" panicked at ")) {
+        (Some(error), _) => Some(error.to_owned()),
+        // The message has the line below the place.
+        (None, true) => Some(lines.get(at + 1).unwrap_or(line).trim().to_owned()),
+        (None, false) => Some(line.clone()),
+    }
 }
 
 /// A run whose tasks are children of this process.
@@ -311,6 +339,7 @@ impl Job<'_> {
                 let text = if is_chief { text } else { format!("{task}: {text}") };
                 (self.show)(Report::Warned { text }, &self.run);
             }
+            Report::Moved { path } => self.run = RunFolder::at(&path),
             Report::Done { summary } => {
                 self.silence.leaves(task, Instant::now());
                 self.done.push(task);
@@ -363,8 +392,13 @@ impl Job<'_> {
         if status.success() || self.done.contains(&task) {
             return Ok(());
         }
-        let what = self.put_down.remove(&task).unwrap_or_else(|| ending(status));
         let log = self.run.log_path(&task.to_string());
+        let what = self.put_down.remove(&task).unwrap_or_else(|| {
+            // Why stands before how: what follows it in the log is a trace of where.
+            let how = ending(status);
+            cause(&last_lines(&log, SEARCHED_LINES))
+                .map_or(how.clone(), |why| format!("{how}: {why}"))
+        });
         let reported = self.failed.get(&task).copied();
         if self.failure.is_none() && reported.is_none() {
             let lines = last_lines(&log, SHOWN_LINES);
@@ -428,21 +462,20 @@ impl Job<'_> {
             143 => Exit::Terminated,
             code => Exit::Of(code),
         });
-        // One that was being written when its task died does not count.
-        let saved = std::fs::read_dir(self.run.checkpoints_path());
-        let resumable = saved.is_ok_and(|entries| {
-            entries.flatten().any(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
-        });
         let logs = self.run.path().join("logs");
-        let mut hint = last_word.and_then(|word| word.hint);
-        if resumable {
-            hint = Some(format!(
-                "`paceline train --resume {}` picks the run up from its last checkpoint",
-                self.run.path().display()
-            ));
-        }
-        let hint =
-            hint.unwrap_or_else(|| format!("the logs of all tasks are in `{}`", logs.display()));
+        // A hint must be true: there may be no checkpoint, and the folder itself may be gone.
+        let resume = || {
+            let folder = RunFolder::at(&self.terminal.place(self.run.path()));
+            self.run.is_resumable().then(|| run_hints::resume(&folder))
+        };
+        let shown =
+            || logs.is_dir().then(|| format!("the logs of all tasks are in `{}`", logs.display()));
+        let said = last_word.and_then(|word| word.hint);
+        let hint = match exit {
+            Exit::Retry => resume().or(said),
+            _ => said.or_else(resume),
+        };
+        let hint = hint.or_else(shown);
         let text = match (&self.failure, verdict) {
             (Some(failure), verdict) => {
                 let mut text = format!("{}: {}", failure.task, failure.what);
@@ -457,12 +490,37 @@ impl Job<'_> {
                 text
             }
             (None, Some(verdict)) => verdict.error,
-            (None, None) => format!("{} ended without a word", self.chief),
+            (None, None) => format!("{} exited without an error message", self.chief),
         };
-        let failed: anyhow::Result<()> = Err(anyhow::anyhow!(text)).hint(hint).exit(exit);
+        let failed: anyhow::Result<()> = Err(anyhow::anyhow!(text));
+        let failed = match hint {
+            Some(hint) => failed.hint(hint).exit(exit),
+            None => failed.exit(exit),
+        };
         match failed {
             Err(error) => error,
             Ok(()) => unreachable!("an error stays an error when it is dressed"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cause;
+
+    fn of(log: &str) -> Option<String> {
+        cause(&log.lines().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_cause_comes_first_whatever_stands_below_it_in_the_log() {
+        let out_of_memory = "memory allocation of 30105600000 bytes failed\nstack backtrace:\n   0: main\n   1: start";
+        assert_eq!(of(out_of_memory).unwrap(), "memory allocation of 30105600000 bytes failed");
+        let panic = "joined\nthread 'main' (7) panicked at src/main.rs:3:5:\nno such layer\nstack backtrace:\n   0: main";
+        assert_eq!(of(panic).unwrap(), "no such layer");
+        let error =
+            "warning: slow\nerror: cannot write `x`\n  caused by: disk full\n\nhint: make room";
+        assert_eq!(of(error).unwrap(), "cannot write `x`");
+        assert_eq!(of("joined\nleft"), None);
     }
 }

@@ -133,6 +133,11 @@ pub(super) enum Report {
         /// Rows learned from, over all workers.
         rows: u64,
     },
+    /// The run folder was renamed.
+    Moved {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// Something the user should know.
     Warned {
         /// In words.
@@ -225,6 +230,10 @@ impl Observer for Reporter {
         self.send(&Report::Evaluated(evaluation.clone()));
     }
 
+    fn moved(&self, run: &RunFolder) {
+        self.send(&Report::Moved { path: run.path().to_path_buf() });
+    }
+
     fn warned(&self, text: &str) {
         self.send(&Report::Warned { text: text.to_owned() });
     }
@@ -241,6 +250,10 @@ impl paceline_stream::Observer for Reporter {
 
     fn evaluated(&self, metrics: &paceline_stream::Metrics, rows: u64) {
         self.send(&Report::RowsEvaluated { metrics: *metrics, rows });
+    }
+
+    fn moved(&self, run: &RunFolder) {
+        self.send(&Report::Moved { path: run.path().to_path_buf() });
     }
 
     fn warned(&self, text: &str) {
@@ -286,7 +299,7 @@ pub(super) fn missing(rows: &[Row]) -> (Vec<String>, usize) {
 /// What happened, in words, and whether people should worry.
 pub(super) fn words(notice: &Notice) -> Option<(String, bool)> {
     match notice {
-        Notice::Joined { task, address, host, offset, returned, .. } => {
+        Notice::Joined { task, address, host, offset, away, .. } => {
             let clock = offset.map_or_else(String::new, |offset| {
                 format!(
                     ", clock {:+.1} ms, round trip {:.2} ms",
@@ -294,7 +307,7 @@ pub(super) fn words(notice: &Notice) -> Option<(String, bool)> {
                     1e3 * offset.round_trip
                 )
             });
-            let word = if *returned { "is back" } else { "joined" };
+            let word = if away.is_some() { "is back" } else { "joined" };
             Some((format!("{task} {word} at {address} on {host}{clock}"), false))
         }
         Notice::Refused { task, reason } => Some((format!("refused {task}: {reason}"), true)),

@@ -1,15 +1,22 @@
 //! A run on the terminal: header, progress, result, errors with hints.
 
+use super::run_hints;
 use crate::{
     failure::{Exit, FailureExt},
     terminal::{Progress as Bar, Table, Terminal, Unit},
 };
-use paceline_cluster::session::{JOINING, SessionError};
+use paceline_data::DataError;
 use paceline_probes::{Layout, Reading, Roots, Sampler, Target, Writer};
-use paceline_runs::{Evaluation, RunFolder, Summary};
+use paceline_runs::{Evaluation, Outcome, RunFolder, Summary, format_utc};
 use paceline_strategies::{Combine, StrategyError, find};
 use paceline_trainer::{Observer, Progress, RunPlan, TrainError};
-use std::{fs::OpenOptions, io::BufWriter, path::Path, sync::Mutex, time::Duration};
+use std::{
+    fs::OpenOptions,
+    io::BufWriter,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
 
 /// Shows a run on the terminal while it goes on.
 pub(super) struct Watcher<'a> {
@@ -18,12 +25,20 @@ pub(super) struct Watcher<'a> {
     /// The task whose resources are recorded, beside the run's own records.
     task: Option<String>,
     sampler: Mutex<Option<Sampler>>,
+    /// Where the run folder was moved to, if it was.
+    moved: Mutex<Option<PathBuf>>,
 }
 
 impl<'a> Watcher<'a> {
     /// Shows a run; records resources for `task`, where one is given.
     pub(super) fn new(terminal: &'a Terminal, task: Option<String>) -> Self {
-        Self { terminal, bar: Mutex::new(None), task, sampler: Mutex::new(None) }
+        let (bar, sampler, moved) = Default::default();
+        Self { terminal, bar, task, sampler, moved }
+    }
+
+    /// Where the run folder is, if it was moved.
+    pub(super) fn moved(&self) -> Option<PathBuf> {
+        self.moved.lock().ok().and_then(|moved| moved.clone())
     }
 
     /// Takes the bar away and ends the recording.
@@ -101,6 +116,12 @@ impl Observer for Watcher<'_> {
         ));
     }
 
+    fn moved(&self, run: &RunFolder) {
+        if let Ok(mut moved) = self.moved.lock() {
+            *moved = Some(run.path().to_path_buf());
+        }
+    }
+
     fn warned(&self, text: &str) {
         self.terminal.warn(text);
     }
@@ -167,13 +188,41 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
     )
 }
 
+/// The time of a run, and how much of it went into steps where evaluations, checkpoints and the start took their part of it.
+pub(super) fn time(summary: &Summary) -> String {
+    let (all, steps) = (summary.seconds, summary.step_seconds);
+    if summary.legs.len() < 2 && steps > 0.0 && steps < 0.9 * all {
+        format!("{all:.2} s ({steps:.2} s in steps)")
+    } else {
+        format!("{all:.2} s")
+    }
+}
+
+/// How a run ended, and whether it was worth it.
+pub(super) fn status(summary: &Summary) -> String {
+    match summary.learning.as_ref().map(|learning| learning.outcome) {
+        Some(Outcome::DidNotLearn) => format!("{}, but the model did not learn", summary.status),
+        Some(Outcome::Diverged) => format!("{}: training diverged", summary.status),
+        _ => summary.status.to_string(),
+    }
+}
+
 pub(super) fn describe(summary: &Summary, folder: &Path) -> String {
     let mut table = Table::new(["", ""]);
     let mut row = |name: &str, value: String| table.row([name.to_string(), value]);
     row("run", folder.display().to_string());
-    row("status", summary.status.to_string());
+    row("status", status(summary));
     row("steps", format!("{}", summary.global_steps));
-    row("time", format!("{:.2} s, {:.0} examples/s", summary.seconds, summary.examples_per_second));
+    row(
+        "time",
+        format!(
+            "{}, {} examples, {:.0} examples/s",
+            time(summary),
+            summary.examples,
+            summary.examples_per_second
+        ),
+    );
+    describe_legs(summary, "examples", &mut row);
     let last = &summary.last;
     row("train loss", format!("{:.4}", last.train_loss));
     if !last.test_loss.is_nan() {
@@ -252,6 +301,26 @@ pub(super) fn describe(summary: &Summary, folder: &Path) -> String {
     table.to_string()
 }
 
+/// A line for each stretch of a run that was resumed.
+pub(super) fn describe_legs(summary: &Summary, examples: &str, row: &mut dyn FnMut(&str, String)) {
+    if summary.legs.len() < 2 {
+        return;
+    }
+    for (leg, number) in summary.legs.iter().zip(1..) {
+        row(
+            &format!("leg {number}"),
+            format!(
+                "{} UTC, {:.2} s, {} steps, {} {examples}, {}",
+                format_utc(leg.started),
+                leg.seconds,
+                leg.steps,
+                leg.examples,
+                leg.status_word()
+            ),
+        );
+    }
+}
+
 /// A histogram in a line: mean, and the commonest values.
 fn staleness(counts: &[u64]) -> String {
     let updates: u64 = counts.iter().sum();
@@ -267,16 +336,31 @@ fn staleness(counts: &[u64]) -> String {
 
 /// Adds what the user could do about an error.
 pub(super) fn explain(error: TrainError) -> anyhow::Error {
+    explain_in(error, None)
+}
+
+/// The same for an error of a run whose folder is known.
+pub(super) fn explain_in(error: TrainError, run: Option<&RunFolder>) -> anyhow::Error {
     let (hint, exit) = match &error {
         TrainError::NoStop => (
             "say when to stop, for example `--epochs 10` or `--until-loss 0.35`".to_string(),
-            Some(Exit::Usage),
+            None,
+        ),
+        TrainError::GrowthWithoutEpochs => {
+            ("say how many, for example `--epochs 10`".to_string(), None)
+        }
+        TrainError::Memory { fits, .. } => (
+            match fits {
+                Some(fits) => format!("`--batch-size {fits}` fits"),
+                None => "no batch fits: use a smaller model or smaller images".to_string(),
+            },
+            None,
         ),
         TrainError::BatchTooLarge { examples, .. } => {
-            (format!("use a batch of at most {examples}"), None)
+            (format!("use `--batch-size {examples}` or less"), None)
         }
         TrainError::BatchTooSmall { batch, .. } => {
-            (format!("use at most {batch} replicas, or a larger batch"), None)
+            (format!("use at most {batch} replicas or workers, or a larger `--batch-size`"), None)
         }
         TrainError::NotFinite { rate, .. } => (
             format!(
@@ -285,21 +369,48 @@ pub(super) fn explain(error: TrainError) -> anyhow::Error {
             ),
             None,
         ),
-        TrainError::Session(error) => {
-            let exit = error.is_retryable().then_some(Exit::Retry);
-            (session_hint(error).to_string(), exit)
-        }
-        TrainError::Link(_)
-        | TrainError::Strategy(StrategyError::Link(_) | StrategyError::PeerLost { .. }) => (
-            "start it again; a run with a checkpoint goes on with --resume".to_string(),
-            Some(Exit::Retry),
+        TrainError::Diverged { rate, .. } => (
+            format!(
+                "try a lower learning rate, such as `--lr {}`, a warm-up (`--schedule warmup:1+constant`), or `--optimizer adam` without `--lr`",
+                rate / 10.0
+            ),
+            None,
         ),
+        TrainError::Session(error) => run_hints::of_session(error, run),
+        TrainError::Data(DataError::Rows { .. }) => (
+            "train on rows with `--model sparse-logistic`; `paceline data info` describes them"
+                .to_string(),
+            None,
+        ),
+        TrainError::Data(DataError::TooManyRejects { .. }) => (
+            "look at the reasons; a higher --max-rejects, or none, leaves them out and trains"
+                .to_string(),
+            None,
+        ),
+        TrainError::Data(DataError::ShardChanged { .. }) => (
+            "`paceline data verify` lists all that is wrong; prepare the data again with --fresh"
+                .to_string(),
+            None,
+        ),
+        TrainError::Link(_)
+        | TrainError::Strategy(StrategyError::Link(_) | StrategyError::PeerLost { .. }) => {
+            (run_hints::start_again(run), Some(Exit::Retry))
+        }
+        TrainError::Runs(runs) => match run_hints::of_records(runs) {
+            Some(found) => found,
+            None => return error.into(),
+        },
         TrainError::Strategy(_) | TrainError::Alone { .. } => {
-            ("`paceline train --help` lists the strategies".to_string(), None)
+            ("`paceline list strategies` says how each of them works".to_string(), None)
         }
         TrainError::NothingToResume { .. } => {
             ("start the run again without --resume".to_string(), None)
         }
+        TrainError::ResumeMismatch { what: "the data", .. } => (
+            "give --data the data that the run began on, or start a new run; --init takes weights over"
+                .to_string(),
+            None,
+        ),
         TrainError::ResumeMismatch { .. } => ("start a new run without --resume".to_string(), None),
         TrainError::NoTestData { .. } => (
             "stop by --epochs or --steps, or prepare the data with `--split validation=0.1`"
@@ -309,21 +420,6 @@ pub(super) fn explain(error: TrainError) -> anyhow::Error {
         _ => return error.into(),
     };
     dress(error, hint, exit)
-}
-
-/// What could be done about a session that failed.
-fn session_hint(error: &SessionError) -> &'static str {
-    match error {
-        SessionError::NotStarted { .. } | SessionError::NoChief { .. } => {
-            "start the tasks that are missing; `paceline check` examines a cluster, --join-timeout waits longer"
-        }
-        SessionError::Cancelled { phase: JOINING, .. } => "nothing was done yet: start it again",
-        SessionError::Refused { .. } => "start all tasks with the same settings",
-        SessionError::ChiefLost { .. } => {
-            "the chief's log says why; `--resume` picks the run up from its last checkpoint"
-        }
-        _ => "`--resume` picks the run up from its last checkpoint",
-    }
 }
 
 fn dress(error: impl Into<anyhow::Error>, hint: String, exit: Option<Exit>) -> anyhow::Error {

@@ -4,6 +4,7 @@
 //! start in folders of their own.
 
 use super::{staging::Staging, train, train_flags::Flags, train_local::tasks};
+use crate::arguments;
 use crate::engine::{self, EngineArgs};
 use crate::failure::{Exit, usage};
 use crate::terminal::Terminal;
@@ -18,7 +19,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Flags that are not passed on because they are said anew below, or are meant for this process.
-const OWN: [&str; 7] = ["data", "out", "init", "threads", "resume", "serve", "evaluator"];
+const OWN: [&str; 6] = ["data", "out", "init", "threads", "resume", "evaluator"];
 
 /// Trains by tasks of Spark.
 pub(super) fn exec(
@@ -32,8 +33,8 @@ pub(super) fn exec(
 ) -> anyhow::Result<Exit> {
     if spark.partitions.is_some() {
         return Err(usage(
-            "--partitions has no meaning for training",
-            "the number of tasks is that of --workers and --ps",
+            "`--partitions` has no effect on training",
+            "leave it out: the number of tasks is that of --workers and --ps",
         ));
     }
     let cancel = terminal.interrupt()?;
@@ -43,7 +44,7 @@ pub(super) fn exec(
     drop(parts);
     let tasks = tasks(spec.workers, spec.servers, spec.evaluator);
     let mut arguments: Vec<String> = ["--json", "--quiet", "node"].map(str::to_owned).to_vec();
-    arguments.extend(passed_on(std::env::args_os().collect())?);
+    arguments.extend(passed_on(arguments::typed(std::env::args_os()).0)?);
     let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     say("--data", absolute(&spec.data)?);
     let out = everywhere(&staging.there(&flags.out))?;

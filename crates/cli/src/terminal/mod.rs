@@ -9,7 +9,7 @@ mod table;
 pub use progress::{Gauge, Progress, Unit};
 pub use table::Table;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, exit_of};
 use anstream::{AutoStream, ColorChoice};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use paceline_data::store;
@@ -177,7 +177,7 @@ impl Terminal {
         }
         self.stderr(&text);
         let passing = store.filter(|advice| advice.may_pass).map(|_| Exit::Retry);
-        let exit = failure.and_then(|failure| failure.exit).or(passing).unwrap_or(Exit::Failed);
+        let exit = exit_of(error).or(passing).unwrap_or(Exit::Failed);
         if self.json {
             let document = serde_json::json!({
                 "error": error.to_string(), "causes": causes, "hint": hint, "exit": exit.code(),

@@ -2,6 +2,7 @@
 
 use super::{clock::Offset, message::Loss, starved::Starved, straggler::Straggler};
 use crate::TaskId;
+use std::time::Duration;
 
 /// Something changed.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,8 +20,8 @@ pub enum Notice {
         process: u32,
         /// Its clock against the chief's.
         offset: Option<Offset>,
-        /// Whether it came back after it had been lost.
-        returned: bool,
+        /// How long nothing had been heard of it, where it came back after it had been lost.
+        away: Option<Duration>,
     },
     /// A task wanted to take part and was not let in.
     Refused {

@@ -147,7 +147,8 @@ impl Roster {
         self.processes += 1;
         let process = self.processes;
         let Some(entry) = self.entries.get_mut(&hello.task) else { return };
-        let returned = self.running && entry.process > 0;
+        // A process that is replaced before anybody noticed its death is lost and back in one moment; it was away since its last word.
+        let away = (self.running && entry.process > 0).then(|| now - entry.heard);
         *entry = Entry {
             presence: Presence::Present,
             since: now,
@@ -167,7 +168,7 @@ impl Roster {
             host: hello.host.clone(),
             process: hello.process,
             offset,
-            returned,
+            away,
         });
     }
 

@@ -75,7 +75,7 @@ function row(run) {
     element("td", {}, box),
     element("td", { class: "name" }, element("a", { href: `#/run/${encodeURIComponent(run.name)}`, text: `${run.model || "?"} ${run.strategy}` }),
       element("small", { text: run.name })),
-    element("td", {}, badge(run.state)),
+    element("td", {}, badge(run.state), run.silent ? element("small", { text: ` no event for ${duration(run.silent)}` }) : ""),
     element("td", { class: "num", "data-label": "step" }, meter(run)),
     element("td", { class: "num", "data-label": "examples/s", text: number(run.rate) }),
     element("td", { class: "num", "data-label": "accuracy %", text: number(percent, 2) }),

@@ -38,7 +38,7 @@ fn digits_are_described_and_damage_to_them_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let options = DigitsOptions { train: 300, test: 50, ..DigitsOptions::default() };
     write_digits(folder.path(), &options, &|_| {}).unwrap();
-    let info = info(folder.path(), &OpenOptions::default(), &quiet()).unwrap();
+    let info = info(folder.path(), &OpenOptions::default(), None, &quiet()).unwrap();
     assert_eq!((info.kind, info.examples, info.counted), ("idx", 350, 350));
     assert_eq!(info.splits.len(), 2);
     assert_eq!(info.classes.iter().map(|class| class.examples).sum::<u64>(), 350);
@@ -76,7 +76,7 @@ fn every_damaged_record_is_listed_with_its_place() {
         (folder.path().join("train-0.tfrecord"), folder.path().join("train-1.tfrecord"));
     shard(&good, &[record(1, 0), record(2, 1)]);
     shard(&bad, &[record(3, 0), record(4, 1), record(5, 1)]);
-    let info = info(folder.path(), &OpenOptions::default(), &quiet()).unwrap();
+    let info = info(folder.path(), &OpenOptions::default(), None, &quiet()).unwrap();
     assert_eq!((info.kind, info.examples, info.shape.len()), ("records", 5, 12));
     assert_eq!(info.classes[1].examples, 3);
     // The first and the last payload of one shard, found though another record lies between.
@@ -139,8 +139,17 @@ fn a_manifest_is_held_against_its_shards() {
     let right = told.split(['s', ',', ' ']).find(|word| word.len() == 64).unwrap().to_owned();
     let whole = write(&right, 2, bytes);
     assert!(whole.is_whole() && whole.checksums == 1 && whole.examples == 2, "{whole:?}");
-    assert!(write(&right, 3, bytes).problems[0].problem.contains("2 records"));
+    let miscounted = write(&right, 3, bytes);
+    for told in ["the file has 2 records", "2 photos became 3 records and rejects"] {
+        let listed = miscounted.problems.iter().any(|problem| problem.problem.contains(told));
+        assert!(listed, "{told}: {miscounted:?}");
+    }
     assert!(write(&right, 2, bytes + 1).problems[0].problem.contains("the manifest says"));
+    let copied = folder.path().join("train-00007-of-00008.tfrecord");
+    fs::copy(folder.path().join(name), &copied).unwrap();
+    let unnamed = write(&right, 2, bytes);
+    assert!(unnamed.problems[0].problem.contains("does not name this file"), "{unnamed:?}");
+    fs::remove_file(copied).unwrap();
     fs::remove_file(folder.path().join(name)).unwrap();
     assert!(!write(&right, 2, bytes).is_whole());
 }
@@ -148,7 +157,7 @@ fn a_manifest_is_held_against_its_shards() {
 #[test]
 fn generated_sets_need_no_files() {
     let path = Path::new("generated:digits?examples=60");
-    let info = info(path, &OpenOptions::default(), &quiet()).unwrap();
+    let info = info(path, &OpenOptions::default(), None, &quiet()).unwrap();
     assert_eq!((info.examples, info.stored_bytes, info.splits.len()), (60, 0, 3));
     assert!(verify(path, &OpenOptions::default(), &quiet()).unwrap().is_whole());
     assert!(verify(Path::new("generated:nonsense"), &OpenOptions::default(), &quiet()).is_err());

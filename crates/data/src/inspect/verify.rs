@@ -1,6 +1,7 @@
 //! Reads everything once and lists whatever is wrong.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
@@ -18,11 +19,11 @@ use sha2::{Digest, Sha256};
 use super::{Progress, in_words, stored_bytes};
 use crate::{
     DataError, OpenOptions, Scratch, Source, Split,
-    manifest::{MANIFEST, Manifest},
+    manifest::{MANIFEST, Manifest, TRAIN},
     source::image_shape,
     sources::{
         self,
-        records::{Files, Records, Shard},
+        records::{Files, Records, Shard, list_shards},
     },
     store::{self, Stream},
 };
@@ -103,7 +104,7 @@ pub fn verify(
     }
     result.bytes = stored_bytes(path);
     if entry.name == sources::records::ENTRY.name {
-        verify_records(path, options, progress, &mut result);
+        verify_records(path, options, progress, &mut result)?;
     } else if entry.name == sources::idx::ENTRY.name {
         // Each split on its own, so that one bad file does not hide another.
         let opened = Split::ALL.map(|split| entry.open(path, Some(split), options));
@@ -163,13 +164,13 @@ fn verify_records(
     options: &OpenOptions,
     progress: Progress<'_>,
     result: &mut Verification,
-) {
+) -> Result<(), DataError> {
     let files = match Files::find(path) {
         Ok(files) => files,
         Err(error) => {
             let file = path.join(MANIFEST).display().to_string();
             result.problems.push(Problem::new(file, &error));
-            return;
+            return Ok(());
         }
     };
     if let Some(manifest) = &files.manifest {
@@ -197,17 +198,45 @@ fn verify_records(
         .filter(|(_, file)| shards.iter().any(|shard| shard.path() == file))
         .cloned()
         .collect();
-    let readable = Files { manifest: files.manifest, shards: readable };
+    let readable = Files { path: files.path, manifest: files.manifest, shards: readable };
     match Records::from_shards(shards, &readable, options) {
         Ok(source) => read_all(&source, progress, result),
         // All shards empty or unreadable: the latter are listed already.
-        Err(DataError::NoExamples) => {}
+        Err(DataError::NoExamples { .. }) => {}
+        // Somebody else's records are not damaged.
+        Err(error @ DataError::ForeignRecords { .. }) => return Err(error),
         Err(error) => result.problems.push(Problem::new(result.path.clone(), &error)),
     }
+    Ok(())
 }
 
-/// Sizes, counts and checksums of every shard the manifest names.
+/// Sizes, counts and checksums of every shard the manifest names; what it does not name, and what it lacks.
 fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verification) {
+    let named: BTreeSet<&str> = manifest
+        .splits
+        .iter()
+        .flat_map(|split| &split.shards)
+        .map(|shard| shard.name.as_str())
+        .collect();
+    let mut about = |file: &Path, problem: String| {
+        let file = file.display().to_string();
+        result.problems.push(Problem { file, record: None, offset: None, problem });
+    };
+    for (_, file) in list_shards(folder).unwrap_or_default() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if !named.contains(&*name) {
+            about(&file, "the manifest does not name this file".to_owned());
+        }
+    }
+    let path = folder.join(MANIFEST);
+    if manifest.split(TRAIN).is_none() {
+        about(&path, format!("there is no {TRAIN} split"));
+    }
+    let photos = manifest.records().saturating_add(manifest.rejects);
+    if photos != manifest.source.photos {
+        let wanted = manifest.source.photos;
+        about(&path, format!("{wanted} photos became {photos} records and rejects"));
+    }
     for shard in manifest.splits.iter().flat_map(|split| &split.shards) {
         let file = folder.join(&shard.name);
         let problem = |problem: String| Problem {

@@ -12,7 +12,7 @@ use std::sync::{
 use paceline_batch::Schema;
 use serde::Serialize;
 
-use crate::{DataError, Scratch, Source, source::image_shape};
+use crate::{DataError, Scratch, Source, rejects::Reject, source::image_shape};
 
 /// A source whose decoded examples are kept.
 #[derive(Debug)]
@@ -128,6 +128,22 @@ impl Source for Cached {
 
     fn origin(&self, index: u64) -> String {
         self.inner.origin(index)
+    }
+
+    fn rejects(&self) -> &[Reject] {
+        self.inner.rejects()
+    }
+
+    fn may_reject(&self) -> bool {
+        self.inner.may_reject()
+    }
+
+    fn fault(&self, index: u64, error: &DataError) -> Option<Reject> {
+        self.inner.fault(index, error)
+    }
+
+    fn leave_out(&self, index: u64, error: DataError) -> Result<(), DataError> {
+        self.inner.leave_out(index, error)
     }
 
     fn remarks(&self) -> Vec<String> {

@@ -247,7 +247,7 @@ fn a_cache_serves_what_fits_and_says_what_does_not() {
 #[test]
 fn impossible_settings_are_refused_before_anything_starts() {
     let new = |count, options| Loader::new(Arc::new(numbers(count)), options).unwrap_err();
-    assert!(matches!(new(0, options(4)), DataError::NoExamples));
+    assert!(matches!(new(0, options(4)), DataError::NothingToBatch));
     assert!(matches!(new(9, options(0)), DataError::NoWholeBatch { .. }));
     let lost = LoaderOptions { worker: 3, workers: 3, ..options(4) };
     assert!(matches!(new(9, lost), DataError::NoSuchWorker { .. }));

@@ -81,7 +81,7 @@ impl Batches {
     /// A data set without examples has no batches.
     pub fn new(examples: u64, last: LastBatch) -> Result<Self, DataError> {
         if examples == 0 {
-            return Err(DataError::NoExamples);
+            return Err(DataError::NothingToBatch);
         }
         Ok(Self { examples, last })
     }

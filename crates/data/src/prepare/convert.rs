@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use paceline_photo::{DecodeOptions, Decoder, Encoder, Encoding, PhotoError, Pixels};
 use paceline_tfrecord::{Example, Feature};
 
-use super::{
-    Options,
-    catalogue::{Catalogue, Reject},
-    memory::Budget,
+use super::{Options, memory::Budget};
+use crate::{
+    catalogue::Catalogue,
+    rejects::{Reject, is_failure_of, read_reason},
+    store::{Store, StoreError},
 };
-use crate::store::{Store, StoreError};
 
 /// Scratch memory beyond this is given back after the photo that needed it. Bytes.
 const KEEP: u64 = 16 << 20;
@@ -89,15 +89,10 @@ impl<'a> Converter<'a> {
         Photo { bytes, outcome, failure }
     }
 
-    /// Whether the reason lies in a store on another machine rather than in the photo. A photo that
-    /// vanished or grew is the photo's own affair.
+    /// The failure, where the reason lies in the store rather than in the photo.
     fn failure(&self, reason: Reason) -> Option<StoreError> {
         match reason {
-            Reason::Read(error @ StoreError::Io { .. })
-                if self.src.is_distant() && !error.is_missing() =>
-            {
-                Some(error)
-            }
+            Reason::Read(error) if is_failure_of(self.src, &error) => Some(error),
             _ => None,
         }
     }
@@ -156,15 +151,9 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Without the location of the source: the list of rejects names paths relative to it.
 fn words(reason: &Reason) -> String {
     match reason {
-        Reason::Read(StoreError::Io { source, .. }) => format!("cannot read: {source}"),
-        Reason::Read(StoreError::NotAFile { .. }) => "not a regular file".into(),
-        Reason::Read(StoreError::TooLarge { limit, .. }) => {
-            format!("the file is larger than {limit} bytes")
-        }
-        Reason::Read(other) => other.to_string(),
+        Reason::Read(error) => read_reason(error),
         Reason::Photo(error) => error.to_string(),
         Reason::Memory { needed, limit } => {
             format!("decoding takes {needed} bytes of memory, more than the limit of {limit}")

@@ -1,6 +1,6 @@
 //! Why a preparation stopped.
 
-use crate::{manifest::ManifestError, store::StoreError};
+use crate::{catalogue::ListError, manifest::ManifestError, store::StoreError};
 
 /// A setting that is not what it was when the work began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,22 @@ pub enum PrepareError {
         location: String,
         /// Photos directly in it.
         photos: usize,
+    },
+    /// Photos, but none that could be tried.
+    #[error("none of the {photos} photos in `{location}` can be used; first: {first}")]
+    NoneUsable {
+        /// The source.
+        location: String,
+        /// Photos found.
+        photos: usize,
+        /// The first of them with its reason.
+        first: String,
+    },
+    /// A split that the folders of the source give cannot be cut once more.
+    #[error("the folders of the source name a {name} split already")]
+    SplitGiven {
+        /// The split.
+        name: String,
     },
     /// More photos than can be numbered.
     #[error("more than {} photos", u32::MAX)]
@@ -97,6 +113,14 @@ pub enum PrepareError {
         location: String,
         /// What differs.
         differences: Vec<Difference>,
+    },
+    /// The target holds another data set.
+    #[error("`{location}` holds another data set: {holds}")]
+    Occupied {
+        /// The target.
+        location: String,
+        /// What it holds.
+        holds: String,
     },
     /// Shards of something else lie in the target.
     #[error("`{location}` holds `{name}`, which this preparation did not write")]
@@ -221,6 +245,16 @@ pub enum PrepareError {
     },
 }
 
+impl From<ListError> for PrepareError {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Store(error) => Self::Store(error),
+            ListError::TooMany => Self::TooManyPhotos,
+            ListError::Cancelled => Self::Cancelled { finished: 0, shards: 0 },
+        }
+    }
+}
+
 impl PrepareError {
     /// What the user could do about it.
     #[must_use]
@@ -235,12 +269,16 @@ impl PrepareError {
             Self::Store(error) => return error.hint(),
             Self::NoRoom { .. } => "choose a target with more room, or a smaller size",
             Self::NoClasses { .. } | Self::NoPhotos { .. } => {
-                "photos are expected in one folder per class: SRC/daisy/1.jpg, SRC/rose/2.jpg"
+                "photos are expected in one folder per class: SRC/daisy/1.jpg, SRC/rose/2.jpg, or SRC/train/daisy/1.jpg"
+            }
+            Self::SplitGiven { .. } => {
+                "leave out --split for it; other names cut a share of the training photos"
             }
             Self::Overlap { .. } => "choose a target outside the source",
             Self::Changed { .. } => {
                 "use the earlier settings to go on, --fresh to start over, or another target"
             }
+            Self::Occupied { .. } => "choose an empty target",
             Self::Foreign { .. } => "choose an empty target, or remove these files yourself",
             Self::Damaged { .. } | Self::Audit { .. } => "start over with --fresh",
             Self::Busy { .. } => "wait for it to end, or choose another target",

@@ -4,7 +4,6 @@ use std::{sync::atomic::AtomicBool, time::Instant};
 
 use super::{
     Event, Options, PrepareError, Progress, Summary, Warning,
-    catalogue::{self, Catalogue, Reject},
     journal::{Found, Journal, Report},
     options::program,
     plan::{Plan, Recipe},
@@ -13,7 +12,9 @@ use super::{
     slice,
 };
 use crate::{
-    manifest::{MANIFEST, Manifest, REJECTS, Split},
+    catalogue::{self, Catalogue},
+    manifest::{MANIFEST, Manifest, PHOTOS, REJECTS, Split},
+    rejects::{Reject, json_lines},
     store::Store,
 };
 
@@ -61,6 +62,9 @@ impl<'a> Job<'a> {
         options.check()?;
         apart(src, dst)?;
         let catalogue = catalogue::read(src, cancel)?;
+        if catalogue.photos() == 0 {
+            return Err(no_photos(src, &catalogue));
+        }
         let plan = Plan::new(&catalogue, options)?;
         let recipe = Recipe::new(&catalogue, &plan, options);
         warn_about_source(&catalogue, &plan, events);
@@ -241,8 +245,22 @@ fn apart(src: &dyn Store, dst: &dyn Store) -> Result<(), PrepareError> {
     Ok(())
 }
 
+/// What a source without a single photo to try is told.
+fn no_photos(src: &dyn Store, catalogue: &Catalogue) -> PrepareError {
+    let location = src.locate("");
+    match (catalogue.loose, catalogue.rejects.first()) {
+        (0, None) => PrepareError::NoPhotos { location },
+        (0, Some(reject)) => PrepareError::NoneUsable {
+            location,
+            photos: catalogue.rejects.len(),
+            first: format!("{}: {}", reject.path, reject.reason),
+        },
+        (photos, _) => PrepareError::NoClasses { location, photos },
+    }
+}
+
 fn warn_about_source(catalogue: &Catalogue, plan: &Plan, events: &mut dyn FnMut(Event<'_>)) {
-    // A folder of splits, each with class folders, would silently become two classes.
+    // Folders of another arrangement than class folders, or splits of them, would silently become classes.
     if catalogue.nested * 2 > catalogue.photos() as u64 {
         events(Event::Warning(Warning::Nested { classes: &catalogue.classes }));
     }
@@ -285,8 +303,8 @@ fn write_manifest(
     reports: &[Report],
 ) -> Result<Manifest, PrepareError> {
     let records: u64 = reports.iter().map(|report| report.shard.records).sum();
-    let rejects: Vec<&Reject> =
-        catalogue.rejects.iter().chain(reports.iter().flat_map(|report| &report.rejects)).collect();
+    let found = reports.iter().flat_map(|report| &report.rejects);
+    let rejects: Vec<Reject> = catalogue.rejects.iter().chain(found).cloned().collect();
     // The promise is "each photo once"; a sum that does not come out means a bug or a changed report.
     if records + rejects.len() as u64 != catalogue.total() {
         return Err(PrepareError::Audit {
@@ -295,12 +313,7 @@ fn write_manifest(
             rejects: rejects.len() as u64,
         });
     }
-    let mut lines = Vec::new();
-    for reject in &rejects {
-        serde_json::to_writer(&mut lines, reject).expect("a reject is two strings");
-        lines.push(b'\n');
-    }
-    dst.write(REJECTS, &lines)?;
+    dst.write(REJECTS, &json_lines(&rejects))?;
     if records == 0 {
         let location = dst.locate(REJECTS);
         return Err(PrepareError::NothingLeft { photos: catalogue.total(), location });
@@ -319,7 +332,7 @@ fn write_manifest(
     let manifest = Manifest {
         version: Manifest::VERSION,
         program: program(),
-        kind: "photos".into(),
+        kind: PHOTOS.into(),
         settings: recipe.settings.clone(),
         seed: recipe.seed,
         classes: catalogue.classes.clone(),

@@ -15,14 +15,15 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     PrepareError,
-    catalogue::Reject,
     plan::{Plan, Recipe},
     run::Ledger,
     shard::{index_key, put},
 };
 use crate::{
     manifest::{MANIFEST, Manifest, REJECTS, Shard},
+    rejects::Reject,
     store::{IfExists, Lock, Store, StoreError, fresh_token, join_key},
+    target::{Writing, occupant},
 };
 
 const FOLDER: &str = ".prepare";
@@ -76,6 +77,9 @@ impl<'a> Journal<'a> {
 
     /// What is there. Shards that nobody accounts for are an error: they would be mixed up with ours.
     pub(super) fn find(&mut self) -> Result<Found, PrepareError> {
+        if let Some(holds) = occupant(self.dst, Writing::Photos)? {
+            return Err(PrepareError::Occupied { location: self.dst.locate(""), holds });
+        }
         if let Some(manifest) = Manifest::read(self.dst)? {
             return Ok(Found::Finished(Box::new(manifest)));
         }
@@ -325,6 +329,11 @@ impl Drop for Journal<'_> {
         }
         self.lock = None;
     }
+}
+
+/// Where an unfinished preparation keeps its recipe.
+pub(crate) fn plan_key() -> String {
+    note(PLAN)
 }
 
 fn note(name: &str) -> String {

@@ -6,12 +6,11 @@ use paceline_photo::{Encoding, Fit};
 
 use super::PrepareError;
 use crate::{
-    manifest::{Settings, TRAIN},
+    manifest::{MAX_SIDE, Settings, TRAIN},
+    rejects::RejectLimit,
     store::Store,
 };
 
-/// Largest side of the output, in pixels: a raw record of that size fills the window of waiting records.
-const MAX_SIDE: u32 = 4096;
 /// The names have five digits.
 const MAX_SHARDS: u32 = 99_999;
 
@@ -71,24 +70,6 @@ pub struct SplitShare {
     pub name: String,
     /// Between 0 and 1.
     pub share: f64,
-}
-
-/// How many photos may be rejected before the run ends.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RejectLimit {
-    /// So many.
-    Count(u64),
-    /// So many percent of all photos.
-    Percent(f64),
-}
-
-impl RejectLimit {
-    pub(super) fn count(self, photos: u64) -> u64 {
-        match self {
-            Self::Count(count) => count,
-            Self::Percent(percent) => (photos as f64 * percent / 100.0).floor() as u64,
-        }
-    }
 }
 
 impl Options {

@@ -8,10 +8,12 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Difference, Options, PrepareError, catalogue::Catalogue, options::program};
+use super::{Difference, Options, PrepareError, options::program};
 use crate::path_hash::{hash, split_position};
 use crate::{
+    catalogue::Catalogue,
     manifest::{Manifest, Settings, SourceSummary, TRAIN},
+    source,
     store::Store,
 };
 
@@ -44,19 +46,46 @@ pub(super) struct ShardPlan {
 
 impl Plan {
     pub(super) fn new(catalogue: &Catalogue, options: &Options) -> Result<Self, PrepareError> {
-        let mut members: Vec<Vec<(u64, u32)>> = vec![Vec::new(); options.splits.len() + 1];
+        let given = catalogue.splits();
+        if let Some(twice) = options
+            .splits
+            .iter()
+            .find(|cut| cut.name.parse::<source::Split>().is_ok_and(|split| given.contains(&split)))
+        {
+            return Err(PrepareError::SplitGiven { name: twice.name.clone() });
+        }
+        let beside = given.iter().filter(|split| **split != source::Split::Train);
+        let mut names = vec![TRAIN];
+        names.extend(beside.map(|split| split.name()));
+        let first_cut = names.len();
+        names.extend(options.splits.iter().map(|split| split.name.as_str()));
+        let mut members: Vec<Vec<(u64, u32)>> = vec![Vec::new(); names.len()];
         for photo in 0..catalogue.photos() {
             let path = catalogue.path(photo);
-            let split = split_of(&path, options);
+            let split = match catalogue.split(photo) {
+                // Shares are cut from what would be trained on, never from a given test split.
+                None | Some(source::Split::Train) => match split_of(&path, options) {
+                    0 => 0,
+                    cut => first_cut + cut - 1,
+                },
+                Some(split) => names.iter().position(|name| *name == split.name()).unwrap_or(0),
+            };
             let number = u32::try_from(photo).map_err(|_| PrepareError::TooManyPhotos)?;
             members[split].push((place(&path, options.seed), number));
         }
         let train = members[0].len();
         let mut plan = Self { order: Vec::new(), splits: Vec::new(), shards: Vec::new() };
-        let names = std::iter::once(TRAIN).chain(options.splits.iter().map(|s| s.name.as_str()));
-        let rest = 1.0 - options.splits.iter().map(|split| split.share).sum::<f64>();
-        let shares = std::iter::once(rest).chain(options.splits.iter().map(|split| split.share));
+        let shares: Vec<f64> = if given.is_empty() {
+            let rest = 1.0 - options.splits.iter().map(|split| split.share).sum::<f64>();
+            std::iter::once(rest).chain(options.splits.iter().map(|split| split.share)).collect()
+        } else {
+            let share = |photos: &Vec<_>| photos.len() as f64 / catalogue.photos() as f64;
+            members.iter().map(share).collect()
+        };
         for ((mut photos, name), share) in members.into_iter().zip(names).zip(shares) {
+            if name == TRAIN && photos.is_empty() && !given.is_empty() {
+                continue; // the source has other splits only
+            }
             // Equal hashes are next to impossible; the photo's number then decides.
             photos.sort_unstable();
             let shards = shard_count(photos.len(), train, options.shards as usize);
@@ -214,10 +243,7 @@ fn splits(splits: &[SplitPlan]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        prepare::{SplitShare, catalogue},
-        store::LocalStore,
-    };
+    use crate::{catalogue, prepare::SplitShare, store::LocalStore};
     use proptest::prelude::*;
     use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
@@ -272,6 +298,34 @@ mod tests {
         assert!(few.iter().all(|(path, train)| many[path] == *train));
         let share = few.values().filter(|train| !**train).count() as f64 / 300.0;
         assert!((0.2..0.4).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn splits_that_folders_give_are_kept_and_only_training_photos_are_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        for photo in 0..300 {
+            let split = ["train", "train", "test"][photo % 3];
+            let class = dir.path().join(format!("{split}/class{}", photo % 2));
+            std::fs::create_dir_all(&class).unwrap();
+            std::fs::write(class.join(format!("{photo}.jpg")), b"x").unwrap();
+        }
+        let store = LocalStore::new(dir.path());
+        let catalogue = catalogue::read(&store, &AtomicBool::new(false)).unwrap();
+        let plan = Plan::new(&catalogue, &options(4, 1, 0.3)).unwrap();
+        let names: Vec<&str> = plan.splits.iter().map(|split| split.name.as_str()).collect();
+        assert_eq!(names, ["train", "test", "validation"]);
+        for shard in &plan.shards {
+            let from = if shard.name.starts_with("test") { "test/" } else { "train/" };
+            for &photo in &plan.order[shard.photos.clone()] {
+                let path = catalogue.path(photo as usize);
+                assert!(path.starts_with(from), "{path} in {}", shard.name);
+            }
+        }
+        let test = plan.splits.iter().find(|split| split.name == "test").unwrap();
+        assert!((test.share - 1.0 / 3.0).abs() < 1e-9, "{}", test.share);
+        let splits = vec![SplitShare { name: "test".into(), share: 0.1 }];
+        let error = Plan::new(&catalogue, &Options { splits, ..options(4, 1, 0.3) }).unwrap_err();
+        assert!(error.to_string().contains("name a test split already"), "{error}");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Options, catalogue::Catalogue, convert::Photo, journal::Report, plan::Plan};
-use crate::{manifest::Manifest, store::Store};
+use super::{Options, convert::Photo, journal::Report, plan::Plan};
+use crate::{catalogue::Catalogue, manifest::Manifest, store::Store};
 
 /// News from a running preparation.
 #[derive(Debug, Clone, Copy)]

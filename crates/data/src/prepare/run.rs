@@ -9,24 +9,19 @@ use std::{
 };
 
 use super::{
-    Event, Options, PrepareError,
-    catalogue::{Catalogue, Reject},
-    convert::Converter,
-    journal::Report,
-    memory::Budget,
-    ordered,
-    plan::Plan,
-    progress::Counters,
-    shard::ShardWriter,
+    Event, Options, PrepareError, convert::Converter, journal::Report, memory::Budget, ordered,
+    plan::Plan, progress::Counters, shard::ShardWriter,
 };
-use crate::store::{IfExists, Store};
+use crate::{
+    catalogue::Catalogue,
+    rejects::{FIRST_REASONS, Reject},
+    store::{IfExists, Store},
+};
 
 /// Converted records that wait for their turn to be written. Bytes.
 const WINDOW_BYTES: usize = 48 << 20;
 /// How many photos may be ahead of the slowest one; bounds the list of rejects in flight too.
 const WINDOW_PHOTOS: usize = 4096;
-/// Reasons that an error about too many rejects names.
-const FIRST_REASONS: usize = 5;
 /// Time between two progress reports.
 const TICK: Duration = Duration::from_millis(100);
 

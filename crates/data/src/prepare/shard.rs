@@ -5,14 +5,11 @@ use std::io::{self, BufWriter, Write};
 use paceline_tfrecord::Writer;
 use sha2::{Digest, Sha256};
 
-use super::{
-    PrepareError,
-    catalogue::{Reject, hex},
-    journal::Report,
-    plan::ShardPlan,
-};
+use super::{PrepareError, journal::Report, plan::ShardPlan};
 use crate::{
+    catalogue::hex,
     manifest::Shard,
+    rejects::Reject,
     store::{IfExists, Store, StoreError, Upload},
 };
 

@@ -20,14 +20,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Options, PrepareError,
-    catalogue::Catalogue,
     journal::{Guest, Report},
     options::program,
     plan::{Plan, Recipe, ShardPlan},
     progress::Counters,
     run::Run,
 };
-use crate::{manifest::Settings, store::Store};
+use crate::{
+    catalogue::{Catalogue, ClassFolder},
+    manifest::Settings,
+    store::Store,
+};
 
 /// Version of the layout. Both sides are the same program, so there is only one.
 const VERSION: u32 = 1;
@@ -41,13 +44,14 @@ struct Heading {
     ticket: String,
     settings: Settings,
     classes: Vec<String>,
+    folders: Vec<ClassFolder>,
     max_rejects: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Line {
     shard: String,
-    /// Label, size in bytes, path inside the class folder.
+    /// Position of the class folder, size in bytes, path inside it.
     photos: Vec<(u32, u64, String)>,
 }
 
@@ -110,6 +114,7 @@ pub(super) fn heading(
         ticket,
         settings: recipe.settings.clone(),
         classes: catalogue.classes.clone(),
+        folders: catalogue.folders.clone(),
         max_rejects,
     })
 }
@@ -117,8 +122,7 @@ pub(super) fn heading(
 pub(super) fn line(shard: &ShardPlan, plan: &Plan, catalogue: &Catalogue) -> String {
     let photos = plan.order[shard.photos.clone()].iter().map(|&photo| {
         let photo = photo as usize;
-        let label = u32::try_from(catalogue.label(photo)).expect("labels are kept as u32");
-        (label, catalogue.size(photo), catalogue.name(photo).to_owned())
+        (catalogue.folder(photo), catalogue.size(photo), catalogue.name(photo).to_owned())
     });
     text(&Line { shard: shard.name.clone(), photos: photos.collect() })
 }
@@ -153,7 +157,10 @@ impl Slice {
         while let Some((number, text)) = next()? {
             let line: Line = serde_json::from_str(&text).map_err(malformed(number))?;
             let classes = heading.classes.len();
-            let labelled = line.photos.iter().all(|(label, _, _)| (*label as usize) < classes);
+            let labelled = line.photos.iter().all(|(folder, _, _)| {
+                let folder = heading.folders.get(*folder as usize);
+                folder.is_some_and(|folder| (folder.label as usize) < classes)
+            });
             if !labelled || line.photos.is_empty() || !seen.insert(line.shard.clone()) {
                 return Err(PrepareError::SliceInconsistent { line: number, shard: line.shard });
             }
@@ -179,7 +186,7 @@ impl Slice {
 
     fn plan(&self) -> Result<(Catalogue, Plan), PrepareError> {
         let photos = self.lines.iter().flat_map(|line| &line.photos);
-        let catalogue = Catalogue::of_slice(&self.heading.classes, photos)?;
+        let catalogue = Catalogue::of_slice(&self.heading.classes, &self.heading.folders, photos)?;
         let order =
             0..u32::try_from(catalogue.photos()).map_err(|_| PrepareError::TooManyPhotos)?;
         let mut next = 0;

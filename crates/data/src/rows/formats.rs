@@ -11,8 +11,8 @@ use std::{fmt, path::Path};
 
 use paceline_batch::{Batch, Features};
 
-use super::{Hashing, delimiters::Delimiters};
-use crate::DataError;
+use super::{Block, Hashing, Input, Lines, Next, Position, delimiters::Delimiters};
+use crate::{DataError, store};
 
 /// One text format.
 pub struct Format {
@@ -67,6 +67,20 @@ pub fn detect(path: &Path, text: &[u8]) -> Result<&'static Format, DataError> {
         }
     }
     Err(DataError::NoRows { path: path.to_owned(), known: known() })
+}
+
+/// The format of the text file at `path`, where its first lines are rows.
+#[must_use]
+pub fn format_of(path: &Path) -> Option<&'static Format> {
+    if !store::is_file(path) || by_name(path).is_some() {
+        return None;
+    }
+    let mut lines = Lines::new(Input::Files(vec![path.to_owned()]), Position::default());
+    let mut block = Block::default();
+    match lines.next(&mut block) {
+        Ok(Next::Block) => detect(path, &block.text).ok(),
+        _ => None,
+    }
 }
 
 /// The format of files with such a name, where the name decides.

@@ -68,7 +68,7 @@ pub fn expand(list: &str) -> Result<Vec<PathBuf>, DataError> {
                 inside.retain(|path| is_shard(path));
             }
             if inside.is_empty() {
-                return Err(DataError::NoExamples);
+                return Err(no_rows(part));
             }
             inside.sort();
             files.append(&mut inside);
@@ -92,7 +92,12 @@ fn expand_remote(part: &Path) -> Result<Vec<PathBuf>, DataError> {
     if inside.iter().any(|path| is_shard(path)) {
         inside.retain(|path| is_shard(path));
     }
-    if inside.is_empty() { Err(DataError::NoExamples) } else { Ok(inside) }
+    if inside.is_empty() { Err(no_rows(part)) } else { Ok(inside) }
+}
+
+fn no_rows(folder: &Path) -> DataError {
+    let why = "there is no file of rows directly in it".to_owned();
+    DataError::NoExamples { path: folder.to_owned(), why }
 }
 
 fn is_shard(path: &Path) -> bool {

@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flate2::bufread::MultiGzDecoder;
 use paceline_tfrecord::{Reader, ReaderOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
@@ -20,6 +19,7 @@ use super::{
 };
 use crate::{
     DataError,
+    gunzip::Members,
     store::{self, Stream},
 };
 
@@ -28,6 +28,8 @@ use crate::{
 const BLOCK: usize = 256 << 10;
 /// A longer line is no row: one of this size would have a hundred thousand features.
 pub(super) const LONGEST_LINE: usize = 4 << 20;
+/// What some programs put in front of text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How long a live input is waited for before the caller may look around.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -180,6 +182,10 @@ impl Lines {
                 self.at.offset += end as u64;
                 block.too_long = Some(start);
             }
+            if self.at.offset == 0 && text.starts_with(BYTE_ORDER_MARK) {
+                text.drain(..BYTE_ORDER_MARK.len());
+                self.at.offset += BYTE_ORDER_MARK.len() as u64;
+            }
             block.start = self.at;
             self.at.offset += block.text.len() as u64;
             if ended {
@@ -320,7 +326,7 @@ fn open_object(path: &Path, offset: u64) -> io::Result<Box<dyn Read + Send>> {
     let start = object.read(0..object.size().min(2))?;
     if start == [0x1f, 0x8b] {
         let packed = BufReader::with_capacity(64 << 10, Stream::new(object, 0));
-        return skip(MultiGzDecoder::new(packed), offset);
+        return skip(Members::new(packed), offset);
     }
     if object.size() < offset {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -347,7 +353,7 @@ fn open_file(path: &Path, offset: u64) -> io::Result<Box<dyn Read + Send>> {
     let packed = magic.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     io::Seek::rewind(&mut file)?;
     if packed {
-        return skip(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, file)), offset);
+        return skip(Members::new(BufReader::with_capacity(64 << 10, file)), offset);
     }
     if file.metadata()?.len() < offset {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -405,6 +411,26 @@ mod tests {
             path
         };
         texts.iter().enumerate().map(write).collect()
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_the_first_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bom.txt");
+        fs::write(&path, b"\xef\xbb\xbf1 2:1\n0 3:1\n").unwrap();
+        let mut lines = Lines::new(Input::Files(vec![path.clone()]), Position::default());
+        let mut block = Block::default();
+        assert_eq!(lines.next(&mut block).unwrap(), Next::Block);
+        assert_eq!(block.text, b"1 2:1\n0 3:1\n");
+        assert_eq!(
+            (block.start.offset, lines.next(&mut Block::default()).unwrap()),
+            (3, Next::End)
+        );
+        // Continuing behind the first row works as without one.
+        let behind = Position { offset: 9, ..Position::default() };
+        let mut rest = Lines::new(Input::Files(vec![path]), behind);
+        assert_eq!(rest.next(&mut block).unwrap(), Next::Block);
+        assert_eq!(block.text, b"0 3:1\n");
     }
 
     #[test]

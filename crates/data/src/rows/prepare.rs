@@ -20,6 +20,7 @@ use super::{Block, Hashing, Input, Lines, Next, Parser, Position, Rejects, detec
 use crate::{
     DataError,
     store::{self, StoreError},
+    target::{Writing, occupant},
 };
 
 /// Name of the description inside a folder of shards.
@@ -106,7 +107,28 @@ impl Prepared {
     }
 }
 
-/// Turns rows into shards under `folder`; gives `None` if `cancel` was raised, in which case nothing of
+/// Makes sure that `folder` may be prepared into, and removes the rows of an earlier preparation if `fresh` says so.
+///
+/// # Errors
+/// A folder that holds another data set, or finished rows without `fresh`.
+pub fn claim(folder: &Path, fresh: bool) -> Result<(), DataError> {
+    let target = store::open(folder)?;
+    if let Some(holds) = occupant(&*target, Writing::Rows)? {
+        return Err(DataError::Occupied { path: folder.to_owned(), holds });
+    }
+    let Some(found) = Prepared::read(folder)? else { return Ok(()) };
+    if !fresh {
+        return Err(DataError::AlreadyPrepared { path: folder.to_owned(), rows: found.rows });
+    }
+    // The promise first, then what it promised.
+    target.remove(DESCRIPTION)?;
+    for shard in &found.shards {
+        target.remove(&shard.name)?;
+    }
+    Ok(())
+}
+
+/// Turns rows into shards under `folder`, which was [claimed](claim); gives `None` if `cancel` was raised, in which case nothing of
 /// this call stays behind.
 ///
 /// # Errors
@@ -158,7 +180,11 @@ pub fn prepare(
         progress(rejects.rows, bytes);
     }
     if rejects.rows == 0 {
-        return Err(DataError::NoExamples);
+        let why = match rejects.count {
+            0 => "its files are empty".to_owned(),
+            count => format!("its {count} lines are all malformed"),
+        };
+        return Err(DataError::NoExamples { path: input.name(0), why });
     }
     rejects.flush()?;
     let shards = shards.into_iter().map(ShardFile::finish).collect::<Result<_, _>>()?;
@@ -305,6 +331,38 @@ mod tests {
         let again = folder.path().join("again");
         let same = prepare(&input, &again, &options(3), &cancel, &|_, _| ()).unwrap().unwrap();
         assert_eq!(same, made);
+    }
+
+    #[test]
+    fn rows_are_not_put_among_the_shards_of_photos() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |name: &str, files: &[&str]| {
+            let out = folder.path().join(name);
+            for file in files {
+                fs::create_dir_all(out.join(file).parent().unwrap()).unwrap();
+                fs::write(out.join(file), "x").unwrap();
+            }
+            (claim(&out, false), claim(&out, true))
+        };
+        for (name, files, holds) in [
+            ("a", &["manifest.json", "train-00000-of-00001.tfrecord"][..], "prepared photos"),
+            ("b", &[".prepare/plan.json"][..], "unfinished preparation of photos"),
+            ("c", &["other.tfrecord"][..], "TFRecord files"),
+            ("d", &["daisy/1.jpg"][..], "photos"),
+            ("e", &["train/daisy/1.jpg", "test/daisy/1.jpg"][..], "photos"),
+        ] {
+            let (plain, fresh) = refused(name, files);
+            for error in [plain.unwrap_err(), fresh.unwrap_err()] {
+                let message = error.to_string();
+                assert!(
+                    message.contains(holds) && message.contains(&format!("/{name}`")),
+                    "{message}"
+                );
+            }
+        }
+        let (plain, _) = refused("f", &["flowers/daisy/1.jpg", "README.md"]);
+        plain.unwrap();
+        claim(&folder.path().join("missing"), false).unwrap();
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub const ENTRY: Entry = Entry {
     name: "generated",
     about: "digits or striped colour images, drawn by the program on the fly",
     looks_for: "generated: `generated:digits?examples=1000&seed=1` or `generated:images?size=224&classes=10`",
+    holds: "generated examples",
     recognises: |path| path.to_str().is_some_and(|text| text.starts_with(PREFIX)),
     opens: |path, split, _: &OpenOptions| {
         Ok(Arc::new(Generated::parse(&path.to_string_lossy(), split)?))

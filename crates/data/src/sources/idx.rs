@@ -14,11 +14,13 @@ use std::{
     sync::Arc,
 };
 
-use flate2::read::MultiGzDecoder;
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use sha2::{Digest, Sha256};
 
 use crate::{
-    DataError, gunzip,
+    DataError,
+    fingerprint::sampled,
+    gunzip::{self, Members},
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
     store::{self, Stream},
@@ -29,6 +31,7 @@ pub const ENTRY: Entry = Entry {
     name: "idx",
     about: "MNIST's own layout: IDX files of images and labels, plain or .gz",
     looks_for: "idx: a folder with `train-images-idx3-ubyte` (also `t10k-`, `.gz`) and its labels",
+    holds: "IDX files",
     recognises: |path| !find_pairs(path).is_empty(),
     opens: |path, split, options| Ok(Arc::new(Idx::open(path, split, options)?)),
 };
@@ -131,7 +134,11 @@ impl Idx {
             }
             parts.push(part.1);
         }
-        let Some(shape) = shape else { return Err(DataError::NoExamples) };
+        let examples: usize = parts.iter().map(|part| part.labels.len()).sum();
+        let Some(shape) = shape.filter(|_| examples > 0) else {
+            let why = "its IDX files are empty".to_owned();
+            return Err(DataError::NoExamples { path: path.to_owned(), why });
+        };
         if classes != 10 {
             remarks.push(format!("{classes} classes, from the labels"));
         }
@@ -172,6 +179,17 @@ impl Source for Idx {
     fn label(&self, index: u64, _: &mut Scratch) -> Result<u32, DataError> {
         let (part, index) = self.find(index);
         Ok(u32::from(part.labels[index]))
+    }
+
+    fn identify(&self, sum: &mut Sha256) -> Result<(), DataError> {
+        for part in &self.parts {
+            sum.update(&part.labels[..]);
+        }
+        for index in sampled(self.len()) {
+            let (part, index) = self.find(index);
+            sum.update(&part.pixels[index * self.width..][..self.width]);
+        }
+        Ok(())
     }
 
     fn resident(&self) -> bool {
@@ -279,18 +297,18 @@ fn read_idx(
     }
     let most = stored.saturating_mul(LARGEST_EXPANSION);
     if stored > MOST_AT_ONCE {
-        return shape.read(MultiGzDecoder::new(io::BufReader::new(file)), most);
+        return shape.read(Members::new(io::BufReader::new(file)), most);
     }
     let mut packed = Vec::new();
     file.read_to_end(&mut packed).map_err(DataError::read(path))?;
-    let (sizes, header, promised) = shape.header(&mut MultiGzDecoder::new(&packed[..]), most)?;
+    let (sizes, header, promised) = shape.header(&mut Members::new(&packed[..]), most)?;
     if let Some(mut bytes) = gunzip::zeroed(header + promised)
         && gunzip::gunzip(&packed, &mut bytes)
     {
         return Ok((sizes, Contents { bytes, header }));
     }
     // Damaged, or not of the size it promises: the slow way finds out.
-    shape.read(MultiGzDecoder::new(&packed[..]), most)
+    shape.read(Members::new(&packed[..]), most)
 }
 
 /// As [`read_idx`], from a store.
@@ -301,7 +319,7 @@ fn read_remote(shape: &Shape<'_>) -> Result<(Vec<u32>, Contents), DataError> {
     let mut stream = io::BufReader::new(Stream::new(object, 0));
     let start = io::BufRead::fill_buf(&mut stream).map_err(DataError::read(shape.path))?;
     if start.starts_with(&[0x1f, 0x8b]) {
-        shape.read(MultiGzDecoder::new(stream), stored.saturating_mul(LARGEST_EXPANSION))
+        shape.read(Members::new(stream), stored.saturating_mul(LARGEST_EXPANSION))
     } else {
         shape.read(stream, stored)
     }

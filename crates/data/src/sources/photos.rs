@@ -4,14 +4,21 @@
 //! opened, so that a million photos open without touching one of them; what a file really is, its
 //! first bytes decide when it is read. Photos are turned upright and resized while they are read.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
 use paceline_photo::{DecodeOptions, Fit, PhotoError};
+use sha2::{Digest, Sha256};
 
 use crate::{
     DataError,
+    catalogue::{self, Catalogue, is_photo},
+    fingerprint::sampled,
     path_hash::split_position,
+    rejects::{Reject, is_failure_of, read_reason},
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
     store::{self, Store, join_key},
@@ -22,15 +29,13 @@ pub const ENTRY: Entry = Entry {
     name: "photos",
     about: "JPEG and PNG photos in one folder per class, resized while they are read",
     looks_for: "photos: one folder per class with .jpg or .png files (also below train/, validation/, test/)",
+    holds: "photos",
     recognises: |path| {
         (store::is_remote(path) || path.is_dir())
-            && store::open(path).is_ok_and(|store| has_photo(&*store, "", 0).unwrap_or(false))
+            && store::open(path).is_ok_and(|store| has_photo(&*store, "", 3).unwrap_or(false))
     },
     opens: |path, split, options| Ok(Arc::new(Photos::open(path, split, options)?)),
 };
-
-/// Names of photos this program decodes.
-const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "jpe", "jfif", "png"];
 
 /// Width and height where none are asked for: what most networks for photos were made for.
 const USUAL_SIDE: u32 = 224;
@@ -38,18 +43,12 @@ const USUAL_SIDE: u32 = 224;
 /// No photo of a training set is larger; bytes.
 const LARGEST_FILE: u64 = 512 << 20;
 
-/// Folders inside folders beyond this are not entered.
-const MAX_DEPTH: usize = 32;
-
 /// A folder of photos.
 #[derive(Debug)]
 pub struct Photos {
     schema: Schema,
     store: Arc<dyn Store>,
-    /// All keys in one string: a boxed string each would double the memory of a large set.
-    names: String,
-    /// Where each key ends in `names`, and its label.
-    photos: Vec<(u64, u32)>,
+    catalogue: Catalogue,
     decode: DecodeOptions,
     size: (u32, u32),
     fit: Fit,
@@ -67,67 +66,43 @@ impl Photos {
         options: &OpenOptions,
     ) -> Result<Self, DataError> {
         let store = store::open(path)?;
-        let root = store.list("")?;
-        let splits: Vec<(Split, &str)> = root
-            .folders
-            .iter()
-            .filter_map(|folder| folder.parse().ok().map(|split| (split, folder.as_str())))
-            .collect();
-        // Class folders named `test` would make `test` a class; two splits and nothing else are splits.
-        let split_folders = !splits.is_empty()
-            && root.folders.iter().all(|f| f.starts_with('.') || f.parse::<Split>().is_ok());
-        let mut found = Found::default();
+        let mut catalogue = catalogue::read(&*store, &AtomicBool::new(false))?;
+        if catalogue.photos() == 0 {
+            return Err(DataError::NoExamples {
+                path: path.to_owned(),
+                why: emptiness(&catalogue),
+            });
+        }
         let mut remarks = Vec::new();
-        if split_folders {
-            let chosen: Vec<&str> = splits
-                .iter()
-                .filter(|(this, _)| split.is_none_or(|wanted| wanted == *this))
-                .map(|(_, folder)| *folder)
-                .collect();
-            if chosen.is_empty() {
-                let names: Vec<&str> = splits.iter().map(|(split, _)| split.name()).collect();
-                let wanted = split.unwrap_or(Split::Train);
-                let found = names.join(", ");
-                return Err(DataError::NoSplit { path: path.to_owned(), wanted, found });
-            }
-            // Classes come from all splits, so that every split gives a class the same label.
-            let mut classes: Vec<String> = Vec::new();
-            let mut present = BTreeSet::new();
-            for (_, folder) in &splits {
-                let inside = visible(store.list(folder)?.folders);
-                present.extend(inside.iter().map(|class| join_key(folder, class)));
-                classes.extend(inside);
-            }
-            classes.sort();
-            classes.dedup();
-            for folder in chosen {
-                for (label, class) in classes.iter().enumerate() {
-                    let key = join_key(folder, class);
-                    if present.contains(&key) {
-                        found.walk(&*store, &key, label as u32)?;
-                    }
-                }
-            }
-            found.classes = classes;
-        } else {
-            for class in visible(root.folders.clone()) {
-                let before = found.photos.len();
-                found.walk(&*store, &class, found.classes.len() as u32)?;
-                // A folder without photos (documentation, say) is no class and takes no label.
-                if found.photos.len() > before {
-                    found.classes.push(class);
-                }
-            }
-            if let Some(split) = split {
-                found.keep_split(split, options.holdout);
+        if let Some(wanted) = split {
+            let given = catalogue.splits();
+            let found = |splits: &[Split]| {
+                splits.iter().map(|split| split.name()).collect::<Vec<_>>().join(", ")
+            };
+            let path = path.to_owned();
+            if given.is_empty() {
+                let holdout = options.holdout;
+                catalogue.retain(|all, photo| {
+                    held_out(&all.path(photo), holdout) == (wanted != Split::Train)
+                });
                 remarks.push(format!(
                     "no folders for splits: {} % of the photos, by a hash of their names, are held out",
-                    options.holdout * 100.0
+                    holdout * 100.0
                 ));
+                if catalogue.photos() == 0 && wanted != Split::Train {
+                    // Of a handful of photos the hash may hold out none.
+                    let found = found(&[Split::Train]);
+                    return Err(DataError::NoSplit { path, wanted, found });
+                }
+            } else if given.contains(&wanted) {
+                catalogue.retain(|all, photo| all.split(photo) == Some(wanted));
+            } else {
+                return Err(DataError::NoSplit { path, wanted, found: found(&given) });
             }
-        }
-        if found.photos.is_empty() {
-            return Err(DataError::NoExamples);
+            if catalogue.photos() == 0 {
+                let why = format!("none of its photos is in the {wanted} split");
+                return Err(DataError::NoExamples { path, why });
+            }
         }
         if options.size.is_none() {
             remarks.push(format!("resized to {USUAL_SIDE} x {USUAL_SIDE} pixels, the usual size"));
@@ -139,13 +114,12 @@ impl Photos {
         }
         let schema = Schema {
             features: FeatureKind::Image(shape),
-            labels: LabelKind::Classes { names: found.classes },
+            labels: LabelKind::Classes { names: catalogue.classes.clone() },
         };
         Ok(Self {
             schema,
             store,
-            names: found.names,
-            photos: found.photos,
+            catalogue,
             decode: DecodeOptions::default(),
             size,
             fit: options.fit,
@@ -153,11 +127,9 @@ impl Photos {
         })
     }
 
-    fn key(&self, index: u64) -> (&str, u32) {
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let (end, label) = self.photos[index];
-        let start = if index == 0 { 0 } else { self.photos[index - 1].0 };
-        (&self.names[start as usize..end as usize], label)
+    /// The number of an example in the catalogue.
+    fn photo(index: u64) -> usize {
+        usize::try_from(index).unwrap_or(usize::MAX)
     }
 }
 
@@ -167,20 +139,58 @@ impl Source for Photos {
     }
 
     fn len(&self) -> u64 {
-        self.photos.len() as u64
+        self.catalogue.photos() as u64
     }
 
     fn read(&self, index: u64, scratch: &mut Scratch, pixels: &mut [u8]) -> Result<u32, DataError> {
-        let (key, label) = self.key(index);
+        let photo = Self::photo(index);
+        let mut key = std::mem::take(&mut scratch.key);
+        self.catalogue.path_into(photo, &mut key);
         scratch.bytes.clear();
-        self.store.read_into(key, LARGEST_FILE, &mut scratch.bytes)?;
-        decode(scratch, None, &self.decode, self.size, self.fit, pixels)
-            .map_err(|source| DataError::Photo { path: self.store.locate(key).into(), source })?;
-        Ok(label)
+        let read = self.store.read_into(&key, LARGEST_FILE, &mut scratch.bytes);
+        let path = || self.store.locate(&key).into();
+        let result = match read {
+            Ok(()) => decode(scratch, None, &self.decode, self.size, self.fit, pixels)
+                .map_err(|source| DataError::Photo { path: path(), source }),
+            Err(error) => Err(error.into()),
+        };
+        scratch.key = key;
+        result.map(|()| self.catalogue.label(photo) as u32)
     }
 
     fn label(&self, index: u64, _: &mut Scratch) -> Result<u32, DataError> {
-        Ok(self.key(index).1)
+        Ok(self.catalogue.label(Self::photo(index)) as u32)
+    }
+
+    fn rejects(&self) -> &[Reject] {
+        &self.catalogue.rejects
+    }
+
+    fn may_reject(&self) -> bool {
+        true
+    }
+
+    fn fault(&self, index: u64, error: &DataError) -> Option<Reject> {
+        let reason = match error {
+            DataError::Photo { source, .. } => source.to_string(),
+            DataError::Store(error) if !is_failure_of(&*self.store, error) => read_reason(error),
+            _ => return None,
+        };
+        Some(Reject { path: self.catalogue.path(Self::photo(index)), reason })
+    }
+
+    fn identify(&self, sum: &mut Sha256) -> Result<(), DataError> {
+        sum.update(self.catalogue.fingerprint.as_bytes());
+        let mut bytes = Vec::new();
+        for index in sampled(self.len()) {
+            bytes.clear();
+            let key = self.catalogue.path(Self::photo(index));
+            match self.store.read_into(&key, LARGEST_FILE, &mut bytes) {
+                Ok(()) => sum.update(&bytes),
+                Err(_) => sum.update(b"unreadable"),
+            }
+        }
+        Ok(())
     }
 
     fn distant(&self) -> bool {
@@ -188,7 +198,7 @@ impl Source for Photos {
     }
 
     fn origin(&self, index: u64) -> String {
-        format!("`{}`", self.store.locate(self.key(index).0))
+        format!("`{}`", self.store.locate(&self.catalogue.path(Self::photo(index))))
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -219,46 +229,19 @@ pub(super) fn decode(
     Ok(())
 }
 
-#[derive(Debug, Default)]
-struct Found {
-    classes: Vec<String>,
-    names: String,
-    photos: Vec<(u64, u32)>,
-}
-
-impl Found {
-    /// Adds all photos below `folder`, files before folders, each sorted by name.
-    fn walk(&mut self, store: &dyn Store, folder: &str, label: u32) -> Result<(), DataError> {
-        let mut open = vec![(folder.to_owned(), 0)];
-        while let Some((folder, depth)) = open.pop() {
-            let listing = store.list(&folder)?;
-            for file in listing.files.iter().filter(|file| file.exact && is_photo(&file.name)) {
-                self.names.push_str(&folder);
-                self.names.push('/');
-                self.names.push_str(&file.name);
-                self.photos.push((self.names.len() as u64, label));
-            }
-            if depth < MAX_DEPTH {
-                // Reversed, because the last one pushed is read first.
-                let inner = visible(listing.folders).into_iter().rev();
-                open.extend(inner.map(|name| (join_key(&folder, &name), depth + 1)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the photos of one split; validation and test are the same held-out photos.
-    fn keep_split(&mut self, split: Split, holdout: f64) {
-        let (names, photos) = (std::mem::take(&mut self.names), std::mem::take(&mut self.photos));
-        let mut start = 0;
-        for (end, label) in photos {
-            let key = &names[start..end as usize];
-            start = end as usize;
-            if held_out(key, holdout) == (split != Split::Train) {
-                self.names.push_str(key);
-                self.photos.push((self.names.len() as u64, label));
-            }
-        }
+/// Why a folder of photos has no example.
+fn emptiness(catalogue: &Catalogue) -> String {
+    let example = "photos are expected in one folder per class, such as daisy/1.jpg";
+    match (catalogue.loose, catalogue.rejects.first()) {
+        (0, None) => "no file in its folders has the name of a photo (.jpg, .png, ...)".to_owned(),
+        (0, Some(first)) => format!(
+            "none of its {} photos can be used; first: {}: {}",
+            catalogue.rejects.len(),
+            first.path,
+            first.reason
+        ),
+        (1, _) => format!("its only photo lies outside of class folders; {example}"),
+        (loose, _) => format!("its {loose} photos lie outside of class folders; {example}"),
     }
 }
 
@@ -268,25 +251,21 @@ fn held_out(key: &str, share: f64) -> bool {
     split_position(key) < share
 }
 
-fn is_photo(name: &str) -> bool {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    !name.starts_with('.')
-        && extension.is_some_and(|found| EXTENSIONS.iter().any(|e| found.eq_ignore_ascii_case(e)))
+/// Whether there are photos in class folders, rather than somewhere deeper.
+pub(crate) fn has_classes(store: &dyn Store) -> bool {
+    let depth = |root| if catalogue::split_folders(&root).is_some() { 2 } else { 1 };
+    store.list("").is_ok_and(|root| has_photo(store, "", depth(root)).unwrap_or(false))
 }
 
-fn visible(folders: Vec<String>) -> Vec<String> {
-    folders.into_iter().filter(|name| !name.starts_with('.')).collect()
-}
-
-/// Whether there is a photo at most three folders down; stops at the first.
+/// Whether there is a photo at most so many folders down; stops at the first.
 fn has_photo(store: &dyn Store, folder: &str, depth: usize) -> Result<bool, DataError> {
     let listing = store.list(folder)?;
-    if depth > 0 && listing.files.iter().any(|file| is_photo(&file.name)) {
+    if listing.files.iter().any(|file| is_photo(&file.name)) {
         return Ok(true);
     }
-    if depth < 3 {
-        for inner in visible(listing.folders) {
-            if has_photo(store, &join_key(folder, &inner), depth + 1)? {
+    if depth > 0 {
+        for inner in listing.folders.into_iter().filter(|name| !name.starts_with('.')) {
+            if has_photo(store, &join_key(folder, &inner), depth - 1)? {
                 return Ok(true);
             }
         }

@@ -9,6 +9,7 @@ mod scan;
 mod shard;
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,9 +17,11 @@ use std::{
 
 use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
 use paceline_photo::{Colour, DecodeOptions, Fit};
+use sha2::{Digest, Sha256};
 
 use crate::{
     DataError,
+    fingerprint::sampled,
     manifest::Manifest,
     source::{OpenOptions, Scratch, Source, Split},
     sources::Entry,
@@ -32,6 +35,7 @@ pub const ENTRY: Entry = Entry {
     name: "records",
     about: "TFRecord shards of encoded images, with or without a manifest",
     looks_for: "records: a folder with manifest.json, or *.tfrecord files with `image/encoded` and `image/class/label`",
+    holds: "TFRecord files",
     recognises: |path| match path.is_dir() {
         _ if store::is_remote(path) => {
             Files::find(path).is_ok_and(|files| !files.shards.is_empty())
@@ -55,11 +59,15 @@ pub struct Records {
     size: (u32, u32),
     fit: Fit,
     remarks: Vec<String>,
+    /// Names and counts of the shards, and their checksums where a manifest has them.
+    listed: Vec<u8>,
 }
 
 /// The files of a set, before they are opened.
 #[derive(Debug)]
 pub(crate) struct Files {
+    /// The folder, or the only file.
+    pub(crate) path: PathBuf,
     pub(crate) manifest: Option<Manifest>,
     /// Of all splits, in order.
     pub(crate) shards: Vec<(Split, PathBuf)>,
@@ -76,20 +84,43 @@ impl Files {
             false => path.is_file(),
         };
         if single {
-            return Ok(Self { manifest: None, shards: vec![(Split::Train, path.to_owned())] });
+            let path = path.to_owned();
+            return Ok(Self { manifest: None, shards: vec![(Split::Train, path.clone())], path });
         }
         if let Some(manifest) = Manifest::read(&*store::open(path)?)? {
             let mut shards = Vec::new();
             for split in &manifest.splits {
-                let name = split.name.parse().unwrap_or(Split::Train);
+                // A part with a name of its own was set apart on purpose: it is not for training.
+                let Ok(name) = split.name.parse() else { continue };
                 // A shard whose photos were all rejected holds nothing.
                 let full = split.shards.iter().filter(|shard| shard.records > 0);
                 shards.extend(full.map(|shard| (name, path.join(&shard.name))));
             }
-            return Ok(Self { manifest: Some(manifest), shards });
+            return Ok(Self { path: path.to_owned(), manifest: Some(manifest), shards });
         }
-        let shards = if store::is_remote(path) { list_remote(path)? } else { list(path) };
-        Ok(Self { manifest: None, shards })
+        let shards = list_shards(path)?;
+        Ok(Self { path: path.to_owned(), manifest: None, shards })
+    }
+}
+
+impl Files {
+    /// Holds a shard against what the manifest says of it: one that was cut, copied over or exchanged for another is named
+    /// before a step is made with it.
+    fn check(&self, shard: &Shard) -> Result<(), DataError> {
+        let Some(manifest) = &self.manifest else { return Ok(()) };
+        let name = shard.path().file_name().unwrap_or_default().to_string_lossy();
+        let listed = manifest.splits.iter().flat_map(|split| &split.shards);
+        let Some(said) = listed.into_iter().find(|said| said.name == *name) else { return Ok(()) };
+        for (what, found, wanted) in [
+            ("bytes", shard.stored_bytes(), said.bytes),
+            ("records", Some(shard.len()), said.records),
+        ] {
+            if let Some(found) = found.filter(|found| *found != wanted) {
+                let path = shard.path().to_owned();
+                return Err(DataError::ShardChanged { path, what, found, wanted });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -108,7 +139,11 @@ impl Records {
             files.shards.iter().filter(|(this, _)| split.is_none_or(|split| split == *this));
         let wanted: Vec<&Path> = wanted.map(|(_, file)| file.as_path()).collect();
         let at_once = if store::is_remote(path) { DISTANT_AT_ONCE } else { 1 };
-        let shards = store::side_by_side(wanted.len(), at_once, |n| Shard::open(wanted[n]))?;
+        let shards = store::side_by_side(wanted.len(), at_once, |n| {
+            let shard = Shard::open(wanted[n])?;
+            files.check(&shard)?;
+            Ok::<_, DataError>(shard)
+        })?;
         if let Some(wanted) = split
             && shards.is_empty()
             && !files.shards.is_empty()
@@ -132,7 +167,8 @@ impl Records {
             starts.push(starts[starts.len() - 1] + shard.len());
         }
         let Some(first) = shards.iter().find(|shard| shard.len() > 0) else {
-            return Err(DataError::NoExamples);
+            let why = if shards.is_empty() { "it has no shards" } else { "its shards are empty" };
+            return Err(DataError::NoExamples { path: files.path.clone(), why: why.to_owned() });
         };
         let mut bytes = Vec::new();
         let range = first.read(0, &mut bytes)?;
@@ -173,7 +209,8 @@ impl Records {
             Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } };
         let decode = DecodeOptions { colour, ..DecodeOptions::default() };
         let fit = options.fit;
-        Ok(Self { schema, shards, starts, layout, first_label, decode, size, fit, remarks })
+        let listed = listed(&shards, files);
+        Ok(Self { schema, shards, starts, layout, first_label, decode, size, fit, remarks, listed })
     }
 
     /// The shard of an example, and its number there.
@@ -235,6 +272,19 @@ impl Source for Records {
         self.class(found.label, shard, record)
     }
 
+    fn identify(&self, sum: &mut Sha256) -> Result<(), DataError> {
+        sum.update(&self.listed);
+        let mut bytes = Vec::new();
+        for index in sampled(self.len()) {
+            let (shard, record) = self.find(index);
+            match shard.read(record, &mut bytes) {
+                Ok(payload) => sum.update(&bytes[payload]),
+                Err(_) => sum.update(b"unreadable"),
+            }
+        }
+        Ok(())
+    }
+
     fn distant(&self) -> bool {
         self.shards.iter().any(|shard| store::is_remote(shard.path()))
     }
@@ -254,6 +304,22 @@ impl Source for Records {
     }
 }
 
+/// What identifies shards without opening them.
+fn listed(shards: &[Shard], files: &Files) -> Vec<u8> {
+    let described = files.manifest.iter().flat_map(|manifest| &manifest.splits);
+    let described: BTreeMap<&str, &str> = described
+        .flat_map(|split| &split.shards)
+        .map(|shard| (shard.name.as_str(), shard.sha256.as_str()))
+        .collect();
+    let mut listed = Vec::new();
+    for shard in shards {
+        let name = shard.path().file_name().unwrap_or_default().to_string_lossy();
+        let checksum = described.get(&*name).copied().unwrap_or_default();
+        listed.extend_from_slice(format!("{name} {} {checksum}\n", shard.len()).as_bytes());
+    }
+    listed
+}
+
 /// `x.tfrecord`, `x.tfrecords`, `x.tfrecord-00001-of-00008`, `x.tfrecord.gz`; not an index beside it.
 fn is_record_file(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -263,6 +329,11 @@ fn is_record_file(path: &Path) -> bool {
             && !name.ends_with(".index")
             && !name.ends_with(".tmp")
     })
+}
+
+/// The record files of a folder, here or in a store.
+pub(crate) fn list_shards(folder: &Path) -> Result<Vec<(Split, PathBuf)>, DataError> {
+    if store::is_remote(folder) { list_remote(folder) } else { Ok(list(folder)) }
 }
 
 /// The record files of a folder with the split each name tells; without any it is training.

@@ -7,6 +7,7 @@ use paceline_batch::Schema;
 use crate::{
     DataError, Scratch, Source,
     order::{Order, Shuffle},
+    rejects::Reject,
 };
 
 /// The first examples of a shuffled source as a source of their own. A loader reads exactly these and nothing ahead of them, so
@@ -61,5 +62,21 @@ impl Source for Subset {
 
     fn origin(&self, index: u64) -> String {
         self.inner.origin(self.place(index))
+    }
+
+    fn rejects(&self) -> &[Reject] {
+        self.inner.rejects()
+    }
+
+    fn may_reject(&self) -> bool {
+        self.inner.may_reject()
+    }
+
+    fn fault(&self, index: u64, error: &DataError) -> Option<Reject> {
+        self.inner.fault(self.place(index), error)
+    }
+
+    fn leave_out(&self, index: u64, error: DataError) -> Result<(), DataError> {
+        self.inner.leave_out(self.place(index), error)
     }
 }

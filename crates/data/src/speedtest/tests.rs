@@ -40,6 +40,7 @@ fn settings(data: &Path) -> Settings {
         seed: 7,
         threads: 2,
         size: None,
+        max_rejects: None,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     profile::Profile,
     random,
-    registry::Entry,
+    registry::{Defaults, Entry},
     shapes::LayerShape,
     split::{Split, Together},
     threads::Pool,
@@ -33,6 +33,8 @@ const DROPOUT: f32 = 0.5;
 pub const ENTRY: Entry = Entry {
     name: "alexnet",
     about: "AlexNet, one tower, 61 million weights, images from 63x63 (made for 224x224)",
+    settings: &["freeze", "dropout", "lrn", "split-dense"],
+    defaults: Defaults { optimizer: "adam", rate: 0.0001 },
     build,
 };
 
@@ -162,7 +164,9 @@ impl Model for AlexNet {
         let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
         let examples = batch.len();
         self.memory.reserve(&self.shapes, examples, !self.head_only);
-        let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, context });
+        // Dropout lies before the first two dense layers: in the trunk, which runs as in inference where it is frozen.
+        let drops = self.dropout > 0.0 && !self.head_only;
+        let dropout = drops.then_some(Dropout { rate: self.dropout, context });
         self.forward(params, pixels, examples, dropout);
         let logits = &mut self.memory.logits[..examples * self.classes];
         let isa = self.compute.isa();
@@ -175,6 +179,11 @@ impl Model for AlexNet {
             self.backward(params, examples, grad, stays, ready);
         }
         Ok(loss)
+    }
+
+    fn batch_bytes(&self, examples: usize) -> usize {
+        let floats = Memory::floats(&self.shapes, !self.head_only);
+        size_of::<f32>().saturating_mul(floats).saturating_mul(examples)
     }
 
     fn split(&self) -> Option<Split> {

@@ -139,6 +139,21 @@ impl Memory {
         }
     }
 
+    /// Floats that [`Memory::reserve`] takes for each example.
+    pub(super) fn floats(shapes: &Shapes, training: bool) -> usize {
+        let mut memory = Self::default();
+        memory.reserve(shapes, 1, training);
+        let Self { input, convs, pools, pooled, flat, hidden, logits, d_dense, .. } = &memory;
+        [input, pooled, flat, logits, &memory.d_first, &memory.d_second]
+            .into_iter()
+            .chain(convs)
+            .chain(pools)
+            .chain(hidden)
+            .chain(d_dense)
+            .map(|buffer| buffer.len())
+            .sum()
+    }
+
     /// Room for normalised activations, which few ask for.
     pub(super) fn reserve_normed(&mut self, shapes: &Shapes) {
         for (normed, conv) in self.normed.iter_mut().zip(&shapes.convs) {

@@ -25,7 +25,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
     profile::{Pass, Profile},
     random::mix,
-    registry::Entry,
+    registry::{Defaults, Entry},
     shapes::LayerShape,
     threads::{Pool, SendPtr},
 };
@@ -37,11 +37,13 @@ use shape::{Role, Shape};
 use std::ops::Range;
 
 /// The name users type.
-pub const NAME: &str = "mobilenet_v2";
+pub const NAME: &str = "mobilenet-v2";
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
     name: NAME,
     about: "MobileNet-v2 with batch normalisation, images from 32x32, --width scales it",
+    settings: &["freeze", "dropout", "width"],
+    defaults: Defaults { optimizer: "adam", rate: 0.003 },
     build,
 };
 /// Dropout rate before the classifier, unless asked otherwise.
@@ -173,6 +175,14 @@ impl Model for MobileNetV2 {
         &self.shape.layout
     }
 
+    fn batch_bytes(&self, examples: usize) -> usize {
+        // Planned for one more example than for one: what does not grow with the batch counts once.
+        let threads = self.compute.pool().threads();
+        let floats = |images| Plan::new(&self.shape, images, threads).len;
+        let each = floats(2) - floats(1);
+        size_of::<f32>().saturating_mul(each).saturating_mul(examples)
+    }
+
     fn shapes(&self) -> Vec<LayerShape> {
         let layers = self.shape.layers.iter().map(|layer| {
             let entries = self.shape.layout.entries();
@@ -243,7 +253,8 @@ impl Model for MobileNetV2 {
         let weight = batch.len() as f32 * context.scale;
         for (index, (name, flops)) in costs.iter().enumerate().take(layers) {
             profile.time(name, Pass::Forward, images * flops, || {
-                passes.forward(index, params, Some((&mut *grad, weight)));
+                // A frozen trunk is normalised as in inference, so that its features are the same in every batch.
+                passes.forward(index, params, (!head_only).then_some((&mut *grad, weight)));
             });
         }
         let (name, flops) = &costs[layers];
@@ -264,10 +275,7 @@ impl Model for MobileNetV2 {
         for index in (0..layers).rev() {
             let layer = &passes.shape.layers[index];
             if head_only {
-                // Running statistics go on following the data; their changes are there already.
-                for range in [&layer.weight, &layer.gamma, &layer.beta] {
-                    grad[range.clone()].fill(0.0);
-                }
+                grad[layer.all()].fill(0.0);
             } else {
                 let (name, flops) = &costs[index];
                 let gradients = if layer.role == Role::Stem { 1.0 } else { 2.0 };

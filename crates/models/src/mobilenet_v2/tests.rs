@@ -153,3 +153,29 @@ fn what_does_not_fit_is_named() {
     bad.labels.pop();
     assert!(model.score(&vec![0.0; model.layout().len()], &bad, &mut Score::default()).is_err());
 }
+
+/// What `--freeze` trains must not hang on which images share a batch.
+#[test]
+fn a_frozen_trunk_gives_the_same_features_whatever_the_batch_size() {
+    let isa = *Isa::available().last().unwrap();
+    let mut model = MobileNetV2 { head_only: true, ..model(isa, 2, 0.35, 0.0) };
+    let whole = batch(6);
+    let part = |from: usize, to: usize| {
+        let Features::Dense { values, width } = &whole.features else { unreachable!() };
+        let values = values[from * width..to * width].to_vec();
+        let labels = whole.labels[from..to].to_vec();
+        Batch { features: Features::Dense { values, width: *width }, labels }
+    };
+    let head = model.layout().get("classifier.1.weight").unwrap().offset;
+    let (loss, grad) = step(&mut model, &whole, 1.0);
+    assert!(grad[..head].iter().all(|value| *value == 0.0), "nothing of the trunk changes");
+    let mut sum = vec![0.0; grad.len()];
+    let mut parts = 0.0;
+    for (from, to) in [(0, 1), (1, 3), (3, 6)] {
+        let (loss, grad) = step(&mut model, &part(from, to), 1.0);
+        parts += loss.loss_sum;
+        sum.iter_mut().zip(&grad).for_each(|(sum, value)| *sum += value);
+    }
+    assert!((loss.loss_sum - parts).abs() < 1e-5, "{} {parts}", loss.loss_sum);
+    assert!(distance(&sum[head..], &grad[head..]) < 1e-5);
+}

@@ -6,6 +6,7 @@ use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
 pub(super) const ENTRY: Entry = Entry {
     name: "adagrad",
     about: "per-weight rates that fall with the squared gradients seen",
+    settings: &[],
     slots: &["squares"],
     defaults: Settings { epsilon: 1e-10, ..Settings::PLAIN },
     apply,

@@ -6,6 +6,7 @@ use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
 pub(super) const ENTRY: Entry = Entry {
     name: "adam",
     about: "running means of gradient and square; decoupled weight decay makes it AdamW",
+    settings: &[],
     slots: &["mean", "squares"],
     defaults: Settings { rate: 0.001, ..Settings::PLAIN },
     apply,

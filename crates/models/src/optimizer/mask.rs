@@ -16,8 +16,8 @@ pub(super) enum Treatment {
 
 /// Trained, frozen and merely averaged ranges of a layout.
 ///
-/// Freezing concerns trained entries only: running statistics go on following the data, since a
-/// frozen network is still normalised by the statistics of the batches it sees.
+/// Freezing a layer freezes its running statistics too: a frozen layer computes what it computed before, and it is
+/// normalised as in inference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mask {
     /// Where each run of equal treatment ends; sorted, covers the layout.
@@ -31,14 +31,14 @@ impl Mask {
         Self::freezing(layout, |_| false)
     }
 
-    /// Freezes the trained entries whose name `frozen` accepts.
+    /// Freezes the entries whose name `frozen` accepts, running statistics included.
     pub fn freezing(layout: &Layout, mut frozen: impl FnMut(&str) -> bool) -> Self {
         let mut runs: Vec<(usize, Treatment)> = Vec::new();
         for entry in layout.entries() {
-            let treatment = match (entry.trained, entry.trained && frozen(&entry.name)) {
-                (false, _) => Treatment::Add,
+            let treatment = match (entry.trained, frozen(&entry.name)) {
+                (_, true) => Treatment::Freeze,
+                (false, false) => Treatment::Add,
                 (true, false) => Treatment::Train,
-                (true, true) => Treatment::Freeze,
             };
             match runs.last_mut() {
                 // Neighbours of the same kind become one long pass.

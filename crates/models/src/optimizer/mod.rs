@@ -17,6 +17,7 @@ mod sparse;
 use crate::{
     kernels::Buffer,
     layout::Layout,
+    names::UnknownName,
     threads::{Pool, SendPtr},
 };
 pub use mask::Mask;
@@ -34,6 +35,8 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for help texts.
     pub about: &'static str,
+    /// Flags of `paceline train` that it has and not every optimiser, without dashes.
+    pub settings: &'static [&'static str],
     /// Names of the state buffers, each as long as the parameters; checkpoints store them so.
     pub slots: &'static [&'static str],
     /// Settings that apply unless the user says otherwise.
@@ -83,13 +86,8 @@ impl Settings {
 #[non_exhaustive]
 pub enum OptimizerError {
     /// No optimiser has that name.
-    #[error("no optimiser is named `{name}`; there are {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
     /// A hyper-parameter is out of range.
     #[error("optimiser `{optimizer}`: {setting} is {found}, must be {wanted}")]
     Setting {
@@ -109,10 +107,9 @@ pub enum OptimizerError {
 /// # Errors
 /// [`OptimizerError::Unknown`] lists the names there are.
 pub fn find(name: &str) -> Result<&'static Entry, OptimizerError> {
-    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| OptimizerError::Unknown {
-        name: name.to_owned(),
-        known: ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
-    })
+    let found = ALL.iter().copied().find(|entry| entry.name == name);
+    let known = ALL.iter().map(|entry| entry.name);
+    found.ok_or_else(|| UnknownName::new("optimiser", name, known).into())
 }
 
 /// What one update knows besides its slices.

@@ -6,6 +6,7 @@ use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
 pub(super) const ENTRY: Entry = Entry {
     name: "momentum",
     about: "gradient descent with momentum (0.9)",
+    settings: &["momentum"],
     slots: &["velocity"],
     defaults: Settings { momentum: 0.9, ..Settings::PLAIN },
     apply,

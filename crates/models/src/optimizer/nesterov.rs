@@ -6,6 +6,7 @@ use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
 pub(super) const ENTRY: Entry = Entry {
     name: "nesterov",
     about: "gradient descent with Nesterov momentum (0.9)",
+    settings: &["momentum"],
     slots: &["velocity"],
     defaults: Settings { momentum: 0.9, ..Settings::PLAIN },
     apply,

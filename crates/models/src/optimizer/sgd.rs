@@ -6,6 +6,7 @@ use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
 pub(super) const ENTRY: Entry = Entry {
     name: "sgd",
     about: "plain gradient descent",
+    settings: &[],
     slots: &[],
     defaults: Settings::PLAIN,
     apply,

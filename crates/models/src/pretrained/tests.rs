@@ -32,7 +32,7 @@ fn renamed(layout: &Layout, params: &[f32], rename: impl Fn(&str) -> Option<Stri
     safetensors::serialize(tensors.collect::<Vec<_>>(), None).unwrap()
 }
 
-const MODEL: &str = "mobilenet_v2";
+const MODEL: &str = "mobilenet-v2";
 
 #[test]
 fn a_round_trip_is_exact_to_the_bit() {
@@ -114,7 +114,7 @@ fn mismatches_name_both_sides_and_change_nothing() {
         text.contains("features.3.conv.0.0.weight") && text.contains("module.weight"),
         "{text}"
     );
-    assert!(text.contains("w.st") && text.contains("mobilenet_v2"), "{text}");
+    assert!(text.contains("w.st") && text.contains("mobilenet-v2"), "{text}");
 
     let mut other = Layout::default();
     for entry in layout.entries() {

@@ -143,17 +143,17 @@ impl Minibatch {
         }
     }
 
-    /// One update of `model` from the mean gradient of some rows; gives their logits before it.
+    /// One update of `model` from the summed gradient of some rows times `scale`; gives their logits before it.
     pub fn learn(
         &mut self,
         model: &SparseLogistic,
         batch: &Batch,
         rows: Range<usize>,
+        scale: f32,
         weights: &mut Vec<f32>,
         logits: &mut Vec<f32>,
     ) {
         let (table, rule) = (model.table(), model.rule());
-        let scale = 1.0 / rows.len().max(1) as f32;
         self.prepare(batch, rows.clone(), table.bias() as u32);
         weights.clear();
         weights.extend(self.touched.iter().map(|&index| rule.weight(table.get(index as usize))));

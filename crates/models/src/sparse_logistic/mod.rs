@@ -22,13 +22,17 @@ use std::sync::Arc;
 
 use paceline_batch::{Batch, Features};
 
-use crate::ModelError;
+use crate::{ModelError, registry::Defaults};
 use rules::Update;
 
 /// The name users type.
 pub const NAME: &str = "sparse-logistic";
 /// One line for lists.
 pub const ABOUT: &str = "logistic regression over hashed features, 2^25 weights unless said otherwise: rows of click logs";
+
+/// What it learns well with. The rate is for values of about 1; see [`rules::Entry::defaults_for`].
+pub const DEFAULTS: Defaults =
+    Defaults { optimizer: rules::adagrad::ENTRY.name, rate: rules::adagrad::ENTRY.defaults.rate };
 
 /// Rows ahead whose weights are fetched: at about 40 lines a row, some 150 lines are on their way, more
 /// than the machine can have in flight, so that memory never idles.

@@ -6,7 +6,7 @@ pub mod adagrad;
 pub mod ftrl;
 pub mod sgd;
 
-use crate::ModelError;
+use crate::{ModelError, names::UnknownName};
 
 /// Settings of a rule; each uses what concerns it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,9 +28,29 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for lists.
     pub about: &'static str,
-    /// What each setting is without being set.
+    /// Flags of `paceline train` that it has and not every rule, without dashes.
+    pub settings: &'static [&'static str],
+    /// What each setting is without being set, for features whose values are about 1.
     pub defaults: Settings,
+    /// The same settings for features that are larger by a factor: what they learn stays the same.
+    rescale: fn(Settings, f32) -> Settings,
     build: fn(Settings) -> Rule,
+}
+
+impl Entry {
+    /// What each setting is without being set, for features whose values are about `scale`.
+    ///
+    /// Features `s` times as large need weights `1 / s` as large and have gradients `s` times as large. A rate that does not know it
+    /// learns nothing from rows of unit length, whose values are about 0.1, and overshoots on raw counts.
+    #[must_use]
+    pub fn defaults_for(&self, scale: f32) -> Settings {
+        if scale == 1.0 { self.defaults } else { (self.rescale)(self.defaults, scale) }
+    }
+}
+
+/// Rates per weight divide a gradient by the root of its squares: one power of the scale is gone already.
+fn rescale_adaptive(settings: Settings, scale: f32) -> Settings {
+    Settings { rate: settings.rate / scale, beta: settings.beta * scale, ..settings }
 }
 
 /// Every rule, simplest first.
@@ -41,12 +61,9 @@ pub const ALL: &[&Entry] = &[&sgd::ENTRY, &adagrad::ENTRY, &ftrl::ENTRY];
 /// # Errors
 /// An unknown name, with those there are.
 pub fn find(name: &str) -> Result<&'static Entry, ModelError> {
-    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| ModelError::Option {
-        model: super::NAME,
-        option: "the optimiser",
-        found: name.to_owned(),
-        wanted: "sgd, adagrad or ftrl",
-    })
+    let found = ALL.iter().copied().find(|entry| entry.name == name);
+    let known = ALL.iter().map(|entry| entry.name);
+    found.ok_or_else(|| UnknownName::new("optimiser of sparse-logistic", name, known).into())
 }
 
 /// How a slot of two floats gives a weight, and how it learns.

@@ -166,7 +166,7 @@ fn a_minibatch_of_one_is_learning_one_at_a_time() {
         let (mut mini, mut weights, mut logits) = (Minibatch::default(), Vec::new(), Vec::new());
         let mut found = Vec::new();
         for row in 0..batch.len() {
-            mini.learn(&model, &batch, row..row + 1, &mut weights, &mut logits);
+            mini.learn(&model, &batch, row..row + 1, 1.0, &mut weights, &mut logits);
             found.extend_from_slice(&logits);
         }
         for (row, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
@@ -229,4 +229,27 @@ fn settings_out_of_range_are_named() {
     assert!(
         SparseLogistic::new(6, "adam", settings("sgd")).unwrap_err().to_string().contains("ftrl")
     );
+}
+
+/// Tenfold or tiny features with the settings for their scale give the same predictions: a power of two changes no digit.
+#[test]
+fn defaults_for_a_scale_learn_the_same_from_scaled_features() {
+    for entry in rules::ALL {
+        let batch = rows(8, 3000, true);
+        let plain = SparseLogistic::new(6, entry.name, entry.defaults).unwrap();
+        let mut wanted = Vec::new();
+        plain.learn(&batch, &mut wanted);
+        for scale in [0.125_f32, 64.0] {
+            let mut scaled = rows(8, 3000, true);
+            let Features::Sparse { values, .. } = &mut scaled.features else { unreachable!() };
+            values.iter_mut().for_each(|value| *value *= scale);
+            let model = SparseLogistic::new(6, entry.name, entry.defaults_for(scale)).unwrap();
+            let mut found = Vec::new();
+            model.learn(&scaled, &mut found);
+            // The bias has a value of 1 whatever the scale, so it alone learns at another speed.
+            let [plain, scaled] = [&wanted, &found].map(|logits| loss(logits, &batch.labels));
+            let off = (plain.loss_sum - scaled.loss_sum).abs() / plain.loss_sum;
+            assert!(off < 0.1, "{} {scale}: {plain:?} {scaled:?}", entry.name);
+        }
+    }
 }

@@ -12,7 +12,7 @@ fn schema(model: &str) -> Schema {
     let (side, channels) = match model {
         "lenet" => (28, 1),
         "alexnet" => (64, 3),
-        "mobilenet_v2" => (40, 3),
+        "mobilenet-v2" => (40, 3),
         _ => (9, 2),
     };
     Schema {

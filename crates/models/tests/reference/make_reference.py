@@ -163,9 +163,9 @@ def models():
             case("softmax-odd", "softmax", lambda: Softmax(11 * 11 * 3, 3), 5, 11, 3, 3),
             case("lenet", "lenet", LeNet, 9, 28, 1, 10),
             case("alexnet", "alexnet", lambda: AlexNet(10), 2, 224, 3, 10),
-            case("mobilenet", "mobilenet_v2", MobileNetV2, 4, 96, 3, 5, smooth=True),
-            case("mobilenet-odd", "mobilenet_v2", lambda: MobileNetV2(7, 0.35), 3, 75, 3, 7, {"width": 0.35}, smooth=True),
-            case("mobilenet-kinks", "mobilenet_v2", lambda: MobileNetV2(5, 0.5), 4, 96, 3, 5, {"width": 0.5})]
+            case("mobilenet", "mobilenet-v2", MobileNetV2, 4, 96, 3, 5, smooth=True),
+            case("mobilenet-odd", "mobilenet-v2", lambda: MobileNetV2(7, 0.35), 3, 75, 3, 7, {"width": 0.35}, smooth=True),
+            case("mobilenet-kinks", "mobilenet-v2", lambda: MobileNetV2(5, 0.5), 4, 96, 3, 5, {"width": 0.5})]
 
 
 def optimizers():

@@ -6,7 +6,7 @@ mod disk;
 mod memory;
 mod network;
 mod pressure;
-mod process;
+pub(crate) mod process;
 
 use crate::probe::Entry;
 

@@ -30,6 +30,10 @@ pub(crate) const ENTRY: Entry = Entry {
             name: "process_waiting_percent",
             about: "of one core, time its threads were ready to run and had none: 200 is two cores missing",
         },
+        Column {
+            name: STOPPED,
+            about: "time in which the whole process was stopped: by a signal, a frozen cgroup or a paused machine",
+        },
     ],
     open: |roots, target| {
         let folder = roots.proc.join(target.0.to_string());
@@ -45,6 +49,10 @@ pub(crate) const ENTRY: Entry = Entry {
         })
     },
 };
+
+/// The column of time in which the process was stopped. A process that watches itself cannot look while it is stopped; the
+/// sampler sees it by its own lateness.
+pub(crate) const STOPPED: &str = "process_stopped_percent";
 
 /// Threads whose files stay open; those of more are opened each time, because descriptors are few.
 const KEPT: usize = 100;
@@ -72,11 +80,12 @@ struct Thread {
 impl Probe for Process {
     fn sample(&mut self, elapsed: Duration, values: &mut [Option<f64>], _: &mut Detail) {
         values.fill(None);
-        let Some(new) = self.counts() else {
+        let Some((new, stopped)) = self.counts() else {
             self.old = None; // the process is gone
             self.threads.clear();
             return;
         };
+        values[9] = self.old.is_some().then_some(if stopped { 100.0 } else { 0.0 });
         let seconds = elapsed.as_secs_f64();
         let waited = self.waiting();
         if let (Some(nanoseconds), true) = (waited, seconds > 0.0 && self.old.is_some()) {
@@ -131,14 +140,16 @@ impl Process {
         (!self.threads.is_empty()).then_some(sum)
     }
 
-    fn counts(&mut self) -> Option<Counts> {
+    /// Counters, and whether the process is stopped at this moment.
+    fn counts(&mut self) -> Option<(Counts, bool)> {
         if !self.stat.read(&mut self.text) {
             return None;
         }
         let (ticks, minor, major) = parse_stat(&self.text)?;
+        let stopped = is_stopped(&self.text);
         let io = self.io.read(&mut self.text);
         let of = |key| io.then(|| value_of(&self.text, key)).flatten().unwrap_or(0);
-        Some([ticks, minor, major, of("read_bytes"), of("write_bytes")])
+        Some(([ticks, minor, major, of("read_bytes"), of("write_bytes")], stopped))
     }
 }
 
@@ -148,6 +159,12 @@ fn parse_stat(text: &str) -> Option<(u64, u64, u64)> {
     let at = |index| word(rest, index);
     // utime, stime, and the same of children that were waited for.
     Some((at(11)? + at(12)? + at(13)? + at(14)?, at(7)?, at(9)?))
+}
+
+/// Whether the state behind the command's name is that of a stopped process.
+fn is_stopped(text: &str) -> bool {
+    let state = text.rfind(')').and_then(|at| text[at + 1..].split_ascii_whitespace().next());
+    state == Some("T")
 }
 
 #[allow(unsafe_code)] // no safe interface in std
@@ -166,12 +183,13 @@ mod tests {
     fn names_with_brackets_and_spaces_do_not_shift_the_fields() {
         let stat = "7 (a) b) c) S 1 1 1 0 -1 0 11 0 22 0 100 50 5 2 20 0 3 0 0 0 0";
         assert_eq!(parse_stat(stat), Some((157, 11, 22)));
+        assert!(!is_stopped(stat) && is_stopped("7 (a) b) T 1 1"));
     }
 
     #[test]
     fn our_own_process_has_memory_and_threads() {
         let mut probe = (ENTRY.open)(&Roots::default(), Target::own());
-        let mut values = [None; 9];
+        let mut values = [None; 10];
         probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
         assert!(values[1].is_some_and(|rss| rss > 100_000.0), "{values:?}");
         assert!(values[3].is_some_and(|threads| threads >= 1.0));
@@ -192,7 +210,7 @@ mod tests {
             .unwrap();
         let roots = Roots { proc: folder.path().into(), ..Roots::default() };
         let mut probe = (ENTRY.open)(&roots, Target(7));
-        let mut values = [None; 9];
+        let mut values = [None; 10];
         probe.sample(Duration::from_secs(1), &mut values, &mut Detail::new());
         assert_eq!(values[8], None, "no interval yet");
         thread(7, 5_250_000_000);
@@ -205,8 +223,8 @@ mod tests {
     #[test]
     fn a_process_that_ended_is_unknown_not_zero() {
         let mut probe = (ENTRY.open)(&Roots::default(), Target(u32::MAX));
-        let mut values = [Some(1.0); 9];
+        let mut values = [Some(1.0); 10];
         probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
-        assert_eq!(values, [None; 9]);
+        assert_eq!(values, [None; 10]);
     }
 }

@@ -27,6 +27,31 @@ fn text_goes_up_to_its_last_whole_line() {
     assert_eq!(state.report.files, before, "nothing changed, nothing sent");
 }
 
+#[test]
+fn an_owner_here_holds_a_lease_there_and_a_folder_that_another_has_is_left_alone() {
+    let (_root, here, mut state) = folders();
+    fs::create_dir_all(here.join("run")).unwrap();
+    fs::write(here.join("run").join(OWNER_FILE), "{}").unwrap();
+    fs::write(here.join("run/plan.json"), "{}").unwrap();
+    assert!(state.pass(false).is_empty());
+    assert!(matches!(state.store.lock("run/owner.json"), Err(StoreError::Locked { .. })));
+    assert_eq!(state.store.read("run/plan.json", 99).unwrap(), b"{}");
+    // Another process has the other folder there.
+    let other = state.store.lock("other/owner.json").unwrap();
+    fs::create_dir_all(here.join("other")).unwrap();
+    fs::write(here.join("other").join(OWNER_FILE), "{}").unwrap();
+    fs::write(here.join("other/plan.json"), "mine").unwrap();
+    let failures = state.pass(true);
+    assert!(matches!(failures[..], [StoreError::Locked { .. }]), "{failures:?}");
+    assert_eq!(state.store.size("other/plan.json").unwrap(), None);
+    drop(other);
+    assert!(state.pass(true).is_empty(), "free again");
+    assert_eq!(state.store.read("other/plan.json", 99).unwrap(), b"mine");
+    let store = Arc::clone(&state.store);
+    drop(state);
+    drop(store.lock("run/owner.json").unwrap());
+}
+
 /// Refuses everything with a certain ending.
 #[derive(Debug)]
 struct Refusing(LocalStore, &'static str);
@@ -66,7 +91,7 @@ impl Store for Refusing {
     fn sweep(&self, folder: &str) -> Result<usize> {
         self.0.sweep(folder)
     }
-    fn lock(&self, key: &str) -> Result<Box<dyn crate::Lock>> {
+    fn lock(&self, key: &str) -> Result<Box<dyn Lock>> {
         self.0.lock(key)
     }
     fn free_space(&self) -> Option<u64> {

@@ -5,7 +5,12 @@
 //! to the dead and may be taken over, on the condition that it is still the one that was looked at.
 
 use std::{
-    sync::mpsc::{self, RecvTimeoutError, Sender},
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
     thread::{self, JoinHandle},
     time::SystemTime,
 };
@@ -26,6 +31,8 @@ const LONGEST: u64 = 4096;
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
     pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
     token: String,
 }
 
@@ -34,16 +41,28 @@ struct Lease {
     store: RemoteStore,
     key: String,
     words: Vec<u8>,
+    /// Set when another process was found to hold it.
+    lost: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     renewing: Option<JoinHandle<()>>,
 }
 
-impl Lock for Lease {}
+impl Lock for Lease {
+    fn is_held(&self) -> bool {
+        !self.lost.load(Ordering::Relaxed)
+    }
+}
+
+fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
 
 /// Takes the lock, or says at once who has it.
 pub(super) fn take(store: &RemoteStore, key: &str) -> Result<Box<dyn Lock>> {
-    let holder = Holder { pid: std::process::id(), token: format!("{:016x}", fresh_token()) };
-    let words = serde_json::to_vec(&holder).expect("a number and a string");
+    let token = format!("{:016x}", fresh_token());
+    let holder = Holder { pid: std::process::id(), host: host_name(), token };
+    let words = serde_json::to_vec(&holder).expect("a number and two strings");
     loop {
         let mut upload = store.create(key, crate::IfExists::Fail)?;
         std::io::Write::write_all(&mut upload, &words)
@@ -59,8 +78,9 @@ pub(super) fn take(store: &RemoteStore, key: &str) -> Result<Box<dyn Lock>> {
         if age < store.renew * MISSED {
             let found = store.read(key, LONGEST).ok();
             let found = found.and_then(|bytes| serde_json::from_slice::<Holder>(&bytes).ok());
-            let pid = found.map(|holder| holder.pid);
-            return Err(StoreError::Locked { location: store.locate(key), pid });
+            let (pid, host) = found.map(|holder| (holder.pid, holder.host)).unzip();
+            let (location, host) = (store.locate(key), host.flatten());
+            return Err(StoreError::Locked { location, pid, host });
         }
         if !store.service.conditional {
             store.remove(key)?;
@@ -75,35 +95,48 @@ pub(super) fn take(store: &RemoteStore, key: &str) -> Result<Box<dyn Lock>> {
         }
     }
     let (stop, stopped) = mpsc::channel();
+    let lost = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&lost);
     let renewed = (store.clone(), key.to_owned(), words.clone());
     let renewing = thread::Builder::new().name("lease".to_owned()).spawn(move || {
         let (store, key, words) = renewed;
         while stopped.recv_timeout(store.renew) == Err(RecvTimeoutError::Timeout) {
-            renew(&store, &key, &words);
+            if !renew(&store, &key, &words) {
+                told.store(true, Ordering::Relaxed);
+                return;
+            }
         }
     });
     Ok(Box::new(Lease {
         store: store.clone(),
         key: key.to_owned(),
         words,
+        lost,
         stop: Some(stop),
         renewing: renewing.ok(), // without it the lease ends by itself
     }))
 }
 
-/// Writes the lease anew, if it is still ours; a failure is met by the next attempt.
-fn renew(store: &RemoteStore, key: &str, words: &[u8]) {
-    let Ok(Some(meta)) = store.meta(key) else { return };
-    if store.read(key, LONGEST).is_ok_and(|found| found == words) {
-        if !store.service.conditional {
-            // A server without conditions leaves a moment in which a lease that was just lost is taken
-            // back; it was not renewed for a minute then, which takes a machine that stood still.
-            let _ = store.write(key, words);
-            return;
-        }
-        let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
-        let _ = replace(store, key, words, seen);
+/// Writes the lease again, if it is still ours; says whether it is. A failure is met by the next attempt.
+fn renew(store: &RemoteStore, key: &str, words: &[u8]) -> bool {
+    let meta = match store.meta(key) {
+        Ok(Some(meta)) => meta,
+        Ok(None) => return false,
+        Err(_) => return true,
+    };
+    match store.read(key, LONGEST) {
+        Ok(found) if found == words => {}
+        Ok(_) => return false,
+        Err(_) => return true,
     }
+    if !store.service.conditional {
+        // A server without conditions leaves a moment in which a lease that was just lost is taken
+        // back; it was not renewed for a minute then, which takes a machine that stood still.
+        let _ = store.write(key, words);
+        return true;
+    }
+    let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
+    !matches!(replace(store, key, words, seen), Err(Error::Precondition { .. }))
 }
 
 fn replace(

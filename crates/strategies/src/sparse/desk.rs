@@ -262,7 +262,7 @@ impl<'a> Desk<'a> {
         drop(core);
         values.held = elapsed(begun);
         let inbox = self.inboxes[self.rank].lock().unwrap_or_else(PoisonError::into_inner);
-        server.apply(&inbox, 1.0 / inbox.examples.max(1) as f32);
+        server.apply(&inbox, server.options.scale(inbox.examples));
         let mut core = server.locked();
         core.applying -= 1;
         values.staleness = core.standing.version.saturating_sub(self.pulled);

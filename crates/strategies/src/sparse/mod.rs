@@ -18,8 +18,10 @@
 //! the server share without locks. **In step** (`ps-sync`) the gradients of all workers are kept, added up
 //! in the order of the ranks, and make one update; a worker whose files have ended is waited for no more.
 //!
-//! Gradients travel as sums over examples; the server divides by the examples of the update, so
-//! that one worker equals many, whatever their shares.
+//! Gradients travel as sums over examples, so that one worker equals many, whatever their shares. The server applies
+//! the sum, or divides it by the examples of the update ([`SparseOptions::combine`]). The sum is what learning from each
+//! row in turn adds up to: most weights are touched by few rows of a batch, and a mean would make their steps
+//! smaller by the size of the batch.
 //!
 //! Beside the workers, the chief has a link to every server for what concerns the whole model
 //! ([`Overseer`]): the weights to begin with, copies of one version for checkpoints, scores of held-out rows.
@@ -38,7 +40,7 @@ pub use message::Bookmark;
 pub use overseer::{Beginning, Overseer};
 pub use server::{Score, Scores, SparseServer};
 
-use crate::Transfer;
+use crate::{Combine, Transfer};
 use paceline_models::sparse_logistic::Settings;
 use std::time::Duration;
 
@@ -53,6 +55,8 @@ pub struct SparseOptions {
     pub settings: Settings,
     /// Whether all workers make every update together.
     pub synchronous: bool,
+    /// Whether an update is the sum or the mean of its examples' gradients.
+    pub combine: Combine,
     /// Which weights travel.
     pub transfer: Transfer,
     /// How long a lost worker's return is waited for at the end; zero where nobody starts it again.
@@ -62,6 +66,12 @@ pub struct SparseOptions {
 }
 
 impl SparseOptions {
+    /// The factor of the summed gradient of so many examples.
+    #[must_use]
+    pub fn scale(&self, examples: u64) -> f32 {
+        self.combine.scale_of_sum(examples)
+    }
+
     /// Weights, the bias included.
     #[must_use]
     pub fn length(&self) -> usize {

@@ -352,7 +352,7 @@ impl SparseServer {
             self.note_slots(&all[0], &mut last.slots);
             last
         });
-        self.apply(&all[0], 1.0 / examples.max(1) as f32);
+        self.apply(&all[0], self.options.scale(examples));
         core.given.fill(false);
         self.wake();
     }

@@ -10,6 +10,7 @@ use crate::{Exchange, Options, Origin, StrategyError};
 use paceline_cluster::Seat;
 use paceline_models::{
     Layout,
+    names::{UnknownName, spelling},
     optimizer::{Optimizer, State},
     split::Split,
     threads::Pool,
@@ -111,11 +112,10 @@ fn one_replica(entry: &Entry, setup: &Setup<'_>) -> Result<(), StrategyError> {
 /// # Errors
 /// [`StrategyError::Unknown`] lists the names there are.
 pub fn find(name: &str) -> Result<&'static Entry, StrategyError> {
-    let wanted = name.replace('_', "-");
-    ALL.iter().copied().find(|entry| entry.name == wanted).ok_or_else(|| StrategyError::Unknown {
-        name: name.to_string(),
-        known: ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
-    })
+    let wanted = spelling(name);
+    let found = ALL.iter().copied().find(|entry| entry.name == wanted);
+    let known = ALL.iter().map(|entry| entry.name);
+    found.ok_or_else(|| UnknownName::new("strategy", name, known).into())
 }
 
 #[cfg(test)]

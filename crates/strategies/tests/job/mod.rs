@@ -25,6 +25,8 @@ use std::{
     time::Duration,
 };
 
+/// How long a test waits before it calls something a hang: on a machine that is busy with other work everything takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const WEIGHTS: usize = 2_100;
 pub const BATCH: u64 = 12;
 pub const EXAMPLES: u64 = 48;
@@ -95,7 +97,7 @@ impl Job {
             workers,
             servers,
             steps,
-            options: Options { patience: Duration::from_secs(20), ..Options::default() },
+            options: Options { patience: PATIENCE, ..Options::default() },
             origin: Origin::default(),
             start: vec![0.5; WEIGHTS],
             state: None,

@@ -1,13 +1,16 @@
 //! What the chief does beside training: weights to begin with, scores of held-out rows, checkpoints.
 
-use super::{Task, Tasks};
+use super::{RETURNING, Task, Tasks};
 use crate::{
-    Checkpoint, Control, Metrics, Place, Spec, StreamError, Totals, books::Scores, checkpoint,
-    learn::with_cause,
+    Checkpoint, Control, Metrics, Place, Plan, Spec, StreamError, Totals, books::Scores,
+    checkpoint, learn::with_cause,
 };
 use paceline_cluster::{Seat, TaskId};
 use paceline_models::sparse_logistic::SparseLogistic;
-use paceline_runs::{self as runs, CheckpointAction, Evaluation, Event, Reached, Recorder};
+use paceline_runs::{
+    self as runs, CheckpointAction, Evaluation, Event, FolderWatch, Leg, Reached, Recorder,
+    RunFolder,
+};
 use paceline_strategies::sparse::{Beginning, Bookmark, Overseer, SparseOptions};
 use std::{
     sync::{
@@ -26,6 +29,19 @@ const STANDSTILL: Duration = Duration::from_secs(30);
 /// How often the thread looks whether something is due.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Why a copy of the weights is of no use.
+const TORN: &str = "a worker's gradient has come to some servers and not yet to others";
+
+/// The weights of all servers.
+enum Copied {
+    /// Weights, how many are not zero, and what belongs to them.
+    Whole(Box<SparseLogistic>, u64, Box<Checkpoint>),
+    /// An update is on some servers and not on others.
+    Torn,
+    /// No server was asked yet.
+    Nothing,
+}
+
 /// The chief's care for the whole model.
 pub(super) struct Oversight<'a> {
     spec: &'a Spec,
@@ -39,10 +55,18 @@ pub(super) struct Oversight<'a> {
     /// The loss asked for was reached.
     pub(super) reached: AtomicBool,
     finished: AtomicBool,
+    /// The training loss has exploded just now: nothing is saved.
+    pub(super) suspect: AtomicBool,
     /// Rows in the weights, over all workers.
     pub(super) rows: AtomicU64,
-    /// Those in the weights that the run began with.
+    /// Those in the weights that this stretch began with, and the updates made by then.
     rows_before: AtomicU64,
+    steps_before: AtomicU64,
+    /// The stretches before this one, how rows were predicted in them, and when this one began.
+    earlier: Mutex<(Vec<Leg>, Option<Totals>)>,
+    started: f64,
+    folder: Mutex<FolderWatch>,
+    folder_gone: AtomicBool,
     scores: Mutex<Scores>,
     warnings: Mutex<Vec<String>>,
     begun: Instant,
@@ -59,7 +83,7 @@ impl<'a> Oversight<'a> {
         task: &'a Task<'a>,
         recorder: &'a Recorder,
         control: &'a Control<'a>,
-        begun: Instant,
+        (begun, started): (Instant, f64),
     ) -> Result<Self, StreamError> {
         Ok(Self {
             spec,
@@ -71,8 +95,14 @@ impl<'a> Oversight<'a> {
             lineage: AtomicU32::new(0),
             reached: AtomicBool::new(false),
             finished: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
             rows: AtomicU64::new(0),
             rows_before: AtomicU64::new(0),
+            steps_before: AtomicU64::new(0),
+            earlier: Mutex::default(),
+            started,
+            folder: Mutex::new(FolderWatch::start(task.run)?),
+            folder_gone: AtomicBool::new(false),
             scores: Mutex::default(),
             warnings: Mutex::default(),
             begun,
@@ -82,6 +112,35 @@ impl<'a> Oversight<'a> {
     fn warn(&self, text: String) {
         self.control.observer.warned(&text);
         locked(&self.warnings).push(text);
+    }
+
+    /// Whether training shall end: the loss asked for was reached, or the run folder is gone.
+    pub(super) fn wants_end(&self) -> bool {
+        self.reached.load(Ordering::Relaxed) || self.folder_gone.load(Ordering::Relaxed)
+    }
+
+    /// Tells what became of the run folder, where that is news.
+    fn look_at_folder(&self, now: bool) {
+        let mut folder = locked(&self.folder);
+        let news = if now { folder.look() } else { folder.glance() };
+        let Some(news) = news else { return };
+        self.folder_gone.store(folder.removed().is_some(), Ordering::Relaxed);
+        if folder.removed().is_none() {
+            self.control.observer.moved(folder.run());
+        }
+        drop(folder);
+        self.warn(news);
+    }
+
+    /// Where the run folder is.
+    pub(super) fn run(&self) -> RunFolder {
+        locked(&self.folder).run().clone()
+    }
+
+    /// The stretches before this one, how rows were predicted in them, and the updates made in them.
+    pub(super) fn earlier(&self) -> (Vec<Leg>, Option<Totals>, u64) {
+        let (legs, totals) = locked(&self.earlier).clone();
+        (legs, totals, self.steps_before.load(Ordering::Relaxed))
     }
 
     /// Sees to it that all servers of the present generation hold the same weights.
@@ -99,6 +158,13 @@ impl<'a> Oversight<'a> {
             });
             if lineage == 0 {
                 self.rows_before.store(beginning.examples, Ordering::Relaxed);
+                self.steps_before.store(beginning.version, Ordering::Relaxed);
+                if let Some((kept, _)) = &kept {
+                    let summary = self.task.run.summary().ok().flatten();
+                    let legs = Leg::earlier(&kept.legs, &kept.whole(), summary.as_ref());
+                    *locked(&self.earlier) = (legs, kept.totals.clone());
+                    self.task.run.remove_summary()?;
+                }
             } else {
                 self.warn(format!(
                     "a server lost what it held: everybody goes on from step {}",
@@ -119,7 +185,7 @@ impl<'a> Oversight<'a> {
 
     /// The latest checkpoint; one must be there where a run goes on, not where a server was lost early.
     fn latest(&self) -> Result<Option<(Checkpoint, SparseLogistic)>, StreamError> {
-        let path = match checkpoint::resolve(self.task.run.path()) {
+        let path = match checkpoint::resolve(self.run().path()) {
             Err(StreamError::NoCheckpoint { .. }) if !self.task.resume => return Ok(None),
             found => found?,
         };
@@ -147,11 +213,13 @@ impl<'a> Oversight<'a> {
                 pause = EVALUATE_SECONDS.max(4.0 * begun.elapsed().as_secs_f64());
                 (scored, scored_rows) = (Instant::now(), rows());
             }
+            self.look_at_folder(false);
             if asked.elapsed() >= STANDSTILL / 10 {
                 self.name_idle(&mut idle);
                 asked = Instant::now();
             }
-            if due(self.spec.checkpoint_every, saved_rows, saved, CHECKPOINT_SECONDS) {
+            let sound = !self.suspect.load(Ordering::Relaxed);
+            if sound && due(self.spec.checkpoint_every, saved_rows, saved, CHECKPOINT_SECONDS) {
                 let _ = self.save();
                 (saved, saved_rows) = (Instant::now(), rows());
             }
@@ -199,58 +267,109 @@ impl<'a> Oversight<'a> {
             best,
             auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
             normalised_entropy: Some(metrics.normalised_entropy).filter(|part| part.is_finite()),
+            scored_by: None,
         }));
         self.control.observer.evaluated(&metrics, rows);
         Ok(Some(metrics))
     }
 
-    /// Copies the weights into a checkpoint; returns how many are not zero.
-    pub(super) fn save(&self) -> Result<u64, StreamError> {
+    /// Copies the weights that the run ends with into a checkpoint, or saves them elsewhere and fails; returns how
+    /// many are not zero.
+    pub(super) fn save_last(&self, plan: &Plan) -> Result<u64, StreamError> {
         let begun = Instant::now();
+        loop {
+            match self.copy()? {
+                Copied::Whole(model, nonzero, kept) => {
+                    self.write(&kept, &model, begun);
+                    let mut folder = locked(&self.folder);
+                    let there = folder.run().checkpoints_path();
+                    if folder.removed().is_some() || !checkpoint::is_whole(&there, kept.step) {
+                        checkpoint::secure(&mut folder, plan, &kept, &model)?;
+                    }
+                    return Ok(nonzero);
+                }
+                Copied::Nothing => return Ok(0),
+                // Whatever is on its way comes, or its worker is lost and the servers go on without it.
+                Copied::Torn if begun.elapsed() < RETURNING => std::thread::sleep(LOOK),
+                Copied::Torn => return Err(StreamError::Ungathered { reason: TORN }),
+            }
+        }
+    }
+
+    /// Copies the weights into a checkpoint.
+    pub(super) fn save(&self) -> Result<(), StreamError> {
+        let begun = Instant::now();
+        match self.copy()? {
+            Copied::Whole(model, _, kept) => self.write(&kept, &model, begun),
+            Copied::Nothing => {}
+            Copied::Torn => {
+                // A worker on its way back, or behind a network that is cut: the next one will do.
+                let seconds = begun.elapsed().as_secs_f64();
+                let (action, reason) = (CheckpointAction::Failed, Some(TORN.to_owned()));
+                self.record_checkpoint(action, 0, seconds, 0, reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gathers the weights from the servers.
+    fn copy(&self) -> Result<Copied, StreamError> {
         let model =
             SparseLogistic::new(self.options.bits, self.options.rule, self.options.settings)?;
         let mut nonzero = 0;
         let copied = {
             let mut overseer = locked(&self.overseer);
-            let Some(overseer) = overseer.as_mut() else { return Ok(0) };
+            let Some(overseer) = overseer.as_mut() else { return Ok(Copied::Nothing) };
             overseer.copy(|number, slot| {
                 model.table().set(number, slot);
                 nonzero += u64::from(model.rule().weight(slot) != 0.0);
             })?
         };
-        let Some(beginning) = copied else {
-            // A worker on its way back, or behind a network that is cut: the next one will do.
-            let reason = "a worker's gradient has come to some servers and not yet to others";
-            let seconds = begun.elapsed().as_secs_f64();
-            let (action, reason) = (CheckpointAction::Failed, Some(reason.to_owned()));
-            self.record_checkpoint(action, 0, seconds, 0, reason);
-            return Ok(0);
-        };
+        let Some(beginning) = copied else { return Ok(Copied::Torn) };
         self.rows.fetch_max(beginning.examples, Ordering::Relaxed);
         let last = locked(&self.scores).last;
         let marks: Vec<(TaskId, Bookmark)> = beginning.marks;
+        let (mut legs, totals, steps_before) = self.earlier();
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let examples = beginning.examples.saturating_sub(self.rows_before.load(Ordering::Relaxed));
+        legs.push(Leg {
+            started: self.started,
+            seconds,
+            examples,
+            steps: beginning.version.saturating_sub(steps_before),
+            examples_per_second: examples as f64 / seconds.max(1e-9),
+            status: None,
+        });
         let kept = Checkpoint {
             spec: self.spec.clone(),
             step: beginning.version,
             rows: beginning.examples,
             place: Place::default(),
-            seconds: self.begun.elapsed().as_secs_f64(),
+            seconds: legs.iter().map(|leg| leg.seconds).sum(),
             test_loss: last.filter(|(at, ..)| *at == beginning.version).map(|(.., loss)| loss),
             marks,
+            // What this stretch adds to them, the workers tell at its end.
+            totals,
+            legs,
         };
-        let folder = self.task.run.checkpoints_path();
-        let (action, bytes, reason) = match checkpoint::save(&folder, &kept, &model, self.spec.keep)
-        {
+        Ok(Copied::Whole(Box::new(model), nonzero, Box::new(kept)))
+    }
+
+    /// Writes a checkpoint; a failure is a warning, because the older ones stay.
+    fn write(&self, kept: &Checkpoint, model: &SparseLogistic, begun: Instant) {
+        self.look_at_folder(true);
+        let folder = self.run().checkpoints_path();
+        let (action, bytes, reason) = match checkpoint::save(&folder, kept, model, self.spec.keep) {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
-            // A full disk costs the checkpoint, not the run.
             Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
         };
-        if let Some(reason) = &reason {
-            self.warn(format!("{reason}; training goes on with the checkpoints there are"));
+        if let Some(reason) = &reason
+            && !self.folder_gone.load(Ordering::Relaxed)
+        {
+            self.warn(format!("{reason}; the older checkpoints stay"));
         }
         let seconds = begun.elapsed().as_secs_f64();
         self.record_checkpoint(action, kept.step, seconds, bytes, reason);
-        Ok(nonzero)
     }
 
     fn record_checkpoint(

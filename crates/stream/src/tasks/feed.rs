@@ -116,6 +116,28 @@ impl Feed {
     }
 }
 
+/// Whether a worker that stands at `mark` has learned from all rows of its files.
+pub(super) fn is_at_end(
+    spec: &Spec,
+    files: Vec<PathBuf>,
+    mark: Option<Bookmark>,
+) -> Result<bool, StreamError> {
+    let mark = mark.unwrap_or_default();
+    let (input, format) = (Input::Files(files), spec.format.as_deref());
+    let (place, window) = (place_of(&mark), Window::None);
+    let mut source = Source::open(input, format, spec.hashing, place, spec.epochs, window)?;
+    let (mut parcel, mut passed) = (Parcel::default(), mark[4]);
+    while source.next(&mut parcel)? != Next::End {
+        parcel.parse();
+        let rows = parcel.batch().len() as u64;
+        if rows > passed {
+            return Ok(false);
+        }
+        passed -= rows;
+    }
+    Ok(true)
+}
+
 struct Reader {
     source: Source,
     input: Input,

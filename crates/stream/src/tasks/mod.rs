@@ -20,8 +20,8 @@ pub use inbox::Inbox;
 pub use part::{Task, take_part};
 pub use report::{Exchanged, Pace};
 
-use crate::{DataSpec, Spec, StreamError};
-use paceline_cluster::session::OnLoss;
+use crate::{Checkpoint, DataSpec, Spec, StreamError};
+use paceline_cluster::{Role, session::OnLoss};
 use paceline_data::rows::{Dealt, deal};
 use paceline_models::sparse_logistic;
 use paceline_strategies::{Transfer, find, sparse::SparseOptions};
@@ -96,6 +96,26 @@ impl Tasks {
         usize::try_from(share).unwrap_or(usize::MAX)
     }
 
+    /// Whether a worker has updates to make beyond a checkpoint.
+    pub(crate) fn is_left(&self, spec: &Spec, kept: &Checkpoint) -> Result<bool, StreamError> {
+        if self.steps.is_some_and(|steps| kept.step >= steps) {
+            return Ok(false);
+        }
+        let by_chief = kept.marks.iter().any(|(task, _)| task.role == Role::Chief);
+        for (rank, dealt) in self.deal(spec)?.into_iter().enumerate() {
+            let mark = kept.marks.iter().find(|(task, _)| {
+                rank == match task.role {
+                    Role::Worker => task.index as usize + usize::from(by_chief),
+                    _ => 0,
+                }
+            });
+            if !feed::is_at_end(spec, dealt.files, mark.map(|(_, mark)| *mark))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// What workers and servers must agree on.
     pub(crate) fn options(&self, spec: &Spec) -> Result<SparseOptions, StreamError> {
         let (_, settings) = spec.rule()?;
@@ -104,6 +124,7 @@ impl Tasks {
             rule: sparse_logistic::rules::find(&spec.optimizer)?.name,
             settings,
             synchronous: self.synchronous(),
+            combine: spec.combine,
             transfer: self.transfer,
             returning: if self.on_loss == OnLoss::Restart { RETURNING } else { Duration::ZERO },
             patience: PATIENCE,

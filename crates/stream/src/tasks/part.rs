@@ -9,14 +9,15 @@ use super::{
     worker::{Course, Worker},
 };
 use crate::{
-    Control, Metrics, Plan, Report, Spec, StreamError,
+    Control, Metrics, Plan, Report, Spec, StreamError, checkpoint,
     learn::{bytes_of, with_cause},
+    outcome,
 };
 use paceline_cluster::{Role, session::Session};
 use paceline_data::rows::Input;
 use paceline_runs::{
-    Event, Machine, Recorder, RecorderSettings, RunEnded, RunFolder, RunStarted, Status,
-    unix_seconds, write_atomically,
+    Event, FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunEnded, RunFolder,
+    RunStarted, Status, unix_seconds, write_atomically,
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -75,7 +76,10 @@ struct Part<'a> {
     name: String,
     origin: Origin,
     recorder: Recorder,
+    folder: FolderHandle,
     begun: Instant,
+    /// When that was, in seconds since 1970.
+    started: f64,
 }
 
 impl<'a> Part<'a> {
@@ -110,18 +114,20 @@ impl<'a> Part<'a> {
         };
         if session.is_chief() {
             if task.resume {
-                task.run.remove_summary()?;
+                spec.check_data(task.run, &task.run.plan::<Plan>()?.data, false)?;
             }
             task.run.write_machine(&Machine::detect())?;
         }
         let settings =
             RecorderSettings { tensorboard: spec.tensorboard, ..RecorderSettings::default() };
         let recorder = Recorder::start(task.run, &name, &settings)?;
-        Ok(Self { spec, tasks, task, control, name, origin, recorder, begun: Instant::now() })
+        let folder = FolderHandle::open(task.run)?;
+        let (begun, started) = (Instant::now(), unix_seconds());
+        Ok(Self { spec, tasks, task, control, name, origin, recorder, folder, begun, started })
     }
 
-    fn plan(&self) -> Plan {
-        Plan {
+    fn plan(&self) -> Result<Plan, StreamError> {
+        Ok(Plan {
             kind: Plan::KIND.to_owned(),
             spec: self.spec.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -129,12 +135,13 @@ impl<'a> Part<'a> {
             parameters: (1 << self.spec.hashing.bits) + 1,
             threads: 1,
             bytes: bytes_of(&Input::Files(self.origin.files.clone()), self.spec.epochs),
-        }
+            data: self.spec.marks()?,
+        })
     }
 
     fn play(self) -> Result<Report, StreamError> {
-        let started = unix_seconds();
-        let plan = self.plan();
+        let started = self.started;
+        let plan = self.plan()?;
         let is_chief = self.task.session.is_chief();
         if is_chief {
             self.task.run.write_plan(&plan)?;
@@ -149,7 +156,9 @@ impl<'a> Part<'a> {
             global_batch: self.spec.batch_size,
             ..RunStarted::default()
         }));
-        let mut outcome = self.learn();
+        let mut legs = Legs::default();
+        let mut outcome = self.learn(&plan, &mut legs);
+        let home = self.folder.present().unwrap_or_else(|_| self.task.run.clone());
         let (status, step) = match &outcome {
             Ok(report) => (report.summary.status, report.summary.global_steps),
             Err(_) => (Status::Failed, 0),
@@ -168,15 +177,18 @@ impl<'a> Part<'a> {
             Err(error) => {
                 failed.summary.status = Status::Failed;
                 failed.summary.verdict = with_cause(error);
+                failed.summary.learning = outcome::of_failure(self.spec, error);
                 &mut failed
             }
         };
         let summary = &mut report.summary;
-        summary.run = self.task.run.name();
+        summary.run = home.name();
         summary.model.clone_from(&self.spec.model);
         summary.data = self.spec.data.to_string();
         summary.strategy = plan.strategy;
         (summary.started, summary.seconds) = (started, seconds);
+        report.settle();
+        let summary = &mut report.summary;
         if closed.dropped > 0 {
             let text = format!("{} events were dropped: the disk was too slow", closed.dropped);
             summary.warnings.push(text);
@@ -184,9 +196,11 @@ impl<'a> Part<'a> {
         if let Some(error) = &closed.error {
             summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
         }
+        let steps = summary.global_steps.saturating_sub(legs.steps);
+        summary.add_legs(&legs.earlier, steps);
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         if is_chief {
-            let written = write_atomically(&self.task.run.path().join("summary.json"), &text);
+            let written = write_atomically(&home.path().join("summary.json"), &text);
             if outcome.is_ok() {
                 written?;
             }
@@ -194,8 +208,8 @@ impl<'a> Part<'a> {
         outcome
     }
 
-    /// Learns, and meets the others at the end.
-    fn learn(&self) -> Result<Report, StreamError> {
+    /// Learns, and meets the others at the end; fills in what was done before, at the chief.
+    fn learn(&self, plan: &Plan, legs: &mut Legs) -> Result<Report, StreamError> {
         let Self { spec, tasks, task, control, recorder, begun, .. } = self;
         let worker = |oversight| Worker {
             spec,
@@ -214,19 +228,25 @@ impl<'a> Part<'a> {
             task.session.finish(value)?;
             return Ok(report(spec, tasks, &[own], self.known(course, None, 0)));
         }
-        let oversight = Oversight::new(spec, tasks, task, recorder, control, *begun)?;
+        let now = (*begun, self.started);
+        let oversight = Oversight::new(spec, tasks, task, recorder, control, now)?;
         let course = std::thread::scope(|scope| {
             scope.spawn(|| oversight.look_after());
             // Dropped at the end of the scope, however it ends.
             let _ended = Ended(&oversight);
             worker(Some(&oversight)).run()
-        })?;
+        });
+        let before;
+        (legs.earlier, before, legs.steps) = oversight.earlier();
+        let course = course?;
         // The last word is on the weights as they ended; a user in a hurry gets none.
         let hurry = control.cancel.load(Ordering::Relaxed);
         let scores = spec.test.is_some() && !hurry;
         let held_out = if scores { oversight.evaluate()? } else { None };
-        let nonzero = oversight.save()?;
+        // The others did their part, whatever becomes of the weights: they are met before that is told.
+        let saved = oversight.save_last(plan);
         let learned = oversight.learned();
+        let run = oversight.run();
         let (reached, warnings) = oversight.close();
         let own = Told::new(self.name.clone(), &course);
         let own = serde_json::to_value(&own).expect("a report is plain data");
@@ -236,11 +256,30 @@ impl<'a> Part<'a> {
             reports.into_iter().filter_map(|(_, told)| serde_json::from_value(told).ok()).collect();
         let mut course = course;
         // Who was lost after the last step, before everybody was done.
-        task.inbox.record(recorder, course.version, &mut course.lost, &mut course.remarks);
-        let mut known = self.known(course, held_out, nonzero);
-        (known.reached, known.learned) = (reached, learned);
+        task.inbox.record(recorder, course.version, &mut course.log);
+        let mut known = self.known(course, held_out, saved?);
+        (known.reached, known.learned, known.before) = (reached, learned, before.clone());
+        let mut totals = before.unwrap_or_default();
+        told.iter().for_each(|one| totals.merge(&one.totals));
+        if totals.loss.is_finite() {
+            let amended = checkpoint::amend(&run.checkpoints_path(), known.version, |kept| {
+                kept.totals = Some(totals);
+            });
+            // Only a resumed run would miss them.
+            known.warnings.extend(amended.err().map(|error| with_cause(&error)));
+        }
         known.warnings.extend(warnings);
         let report = report(spec, tasks, &told, known);
+        let rows = report.progressive.rows;
+        let loss = told.iter().filter_map(|one| one.exploded).max_by(f64::total_cmp);
+        let exploded = outcome::exploded(spec, rows, report.held_out.as_ref())
+            .or_else(|| loss.map(|loss| outcome::ended_with(spec, rows, loss)));
+        if let Some(error) = exploded.filter(|_| !hurry) {
+            return Err(error);
+        }
+        if let Some(warning) = report.summary.learning.as_ref().and_then(Learning::warning) {
+            control.observer.warned(&warning);
+        }
         if report.progressive.rows == 0 {
             return Err(StreamError::NoRows { data: spec.data.to_string() });
         }
@@ -250,16 +289,24 @@ impl<'a> Part<'a> {
     fn known(&self, course: Course, held_out: Option<Metrics>, nonzero: u64) -> Known {
         Known {
             version: course.version,
-            seconds: self.begun.elapsed().as_secs_f64(),
             cancelled: self.control.cancel.load(Ordering::Relaxed),
             held_out,
             nonzero,
             learned: 0,
             reached: None,
-            lost: course.lost,
-            warnings: course.remarks,
+            lost: course.log.lost,
+            warnings: course.log.remarks,
+            before: None,
         }
     }
+}
+
+/// What was done for the run before this stretch of it.
+#[derive(Default)]
+struct Legs {
+    earlier: Vec<Leg>,
+    /// Updates made in them.
+    steps: u64,
 }
 
 /// Ends the chief's care when training has ended, well or not.

@@ -1,17 +1,11 @@
 //! What tasks did, and the summary of the whole run.
 
 use super::{Tasks, worker::Course};
-use crate::{Metrics, Report, Spec, Totals};
-use paceline_analysis::verdict::{
-    Evidence, Examples, Link, Surroundings, WorkerLoad, judge_within,
+use crate::{Metrics, Report, Spec, Totals, outcome};
+use paceline_runs::{
+    self as runs, Final, Learning, PhaseSeconds, PhaseShares, Status, Summary, Traffic,
 };
-use paceline_runs::{self as runs, Final, PhaseSeconds, PhaseShares, Status, Summary, Traffic};
 use serde::{Deserialize, Serialize};
-
-/// A link is full when it carries this share of the most it was seen to carry, over the whole time.
-const LINK_FULL: f64 = 0.7;
-/// Fewer bytes a second fill no network that is in use today.
-const LEAST_RATE: f64 = 10e6;
 
 /// What went between tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,23 +43,12 @@ pub(super) struct Told {
     pub(super) bytes: u64,
     pub(super) rejected: u64,
     pub(super) staleness: Vec<u64>,
-    /// The most bytes a second that went over its links in one step, both ways together.
-    pub(super) best_rate: f64,
+    /// The loss of its last rows, where it had exploded.
+    #[serde(default)]
+    pub(super) exploded: Option<f64>,
 }
 
 impl Told {
-    /// Bytes a second over the whole time, and the most that were seen.
-    fn link(&self) -> Link {
-        let Traffic { sent_bytes, received_bytes } = self.worker.traffic;
-        let bytes = (sent_bytes + received_bytes) as f64;
-        Link {
-            task: self.worker.task.clone(),
-            bytes_per_second: bytes / self.phases.total().max(1e-9),
-            while_used: bytes / (self.phases.exchange + self.phases.wait).max(1e-9),
-            capacity: Some(self.best_rate).filter(|rate| *rate > 0.0),
-        }
-    }
-
     pub(super) fn new(task: String, course: &Course) -> Self {
         let own = course.totals.metrics();
         let worker = runs::Worker {
@@ -91,7 +74,7 @@ impl Told {
             bytes: course.bytes,
             rejected: course.rejected,
             staleness: course.staleness.clone(),
-            best_rate: course.best_rate,
+            exploded: course.guard.at_end().map(|found| found.loss),
         }
     }
 }
@@ -99,7 +82,6 @@ impl Told {
 /// What only the chief knows.
 pub(super) struct Known {
     pub(super) version: u64,
-    pub(super) seconds: f64,
     pub(super) cancelled: bool,
     pub(super) held_out: Option<Metrics>,
     pub(super) nonzero: u64,
@@ -109,19 +91,16 @@ pub(super) struct Known {
     pub(super) reached: Option<runs::Reached>,
     pub(super) lost: Vec<String>,
     pub(super) warnings: Vec<String>,
+    /// How rows were predicted in earlier stretches of the run.
+    pub(super) before: Option<Totals>,
 }
 
 /// The report of the whole run.
 pub(super) fn report(spec: &Spec, tasks: &Tasks, told: &[Told], known: Known) -> Report {
     let mut totals = Totals::default();
-    let mut phases = PhaseSeconds::default();
     let mut staleness: Vec<u64> = Vec::new();
     for one in told {
         totals.merge(&one.totals);
-        phases.input += one.phases.input;
-        phases.compute += one.phases.compute;
-        phases.exchange += one.phases.exchange;
-        phases.wait += one.phases.wait;
         staleness.resize(staleness.len().max(one.staleness.len()), 0);
         for (sum, count) in staleness.iter_mut().zip(&one.staleness) {
             *sum += count;
@@ -147,28 +126,33 @@ pub(super) fn report(spec: &Spec, tasks: &Tasks, told: &[Told], known: Known) ->
         dense_bytes_per_iteration: (2 * 4 * weights) as f64,
         tasks: paces.collect(),
     };
-    let seconds = told.iter().map(|one| one.phases.total()).fold(0.0, f64::max);
-    let progressive = totals.metrics();
     let examples = totals.rows.max(known.learned);
+    if let Some(before) = &known.before {
+        totals.merge(before);
+    }
+    let progressive = totals.metrics();
+    let learning = (!known.cancelled)
+        .then(|| outcome::of_end(spec, &progressive, known.held_out.as_ref(), known.version))
+        .flatten();
+    let mut warnings = known.warnings;
+    warnings.extend(learning.as_ref().and_then(Learning::warning));
     let summary = Summary {
         status: if known.cancelled { Status::Cancelled } else { Status::Done },
         global_batch: spec.batch_size,
         global_steps: known.version,
         examples,
-        examples_per_second: examples as f64 / seconds.max(1e-9),
         last: Final {
             train_loss: progressive.loss,
             test_loss: known.held_out.map_or(f64::NAN, |metrics| metrics.loss),
             test_accuracy: known.held_out.map_or(f64::NAN, |metrics| metrics.accuracy),
         },
+        learning,
         reached: known.reached,
         workers: told.iter().map(|one| one.worker.clone()).collect(),
-        phases: PhaseShares::from(phases),
         traffic,
         staleness,
         lost: known.lost,
-        verdict: verdict(tasks, told, phases),
-        warnings: known.warnings,
+        warnings,
         ..Summary::default()
     };
     Report {
@@ -177,42 +161,10 @@ pub(super) fn report(spec: &Spec, tasks: &Tasks, told: &[Told], known: Known) ->
         held_out: known.held_out,
         nonzero: known.nonzero,
         rejected: sum(|one| one.rejected),
-        bytes_per_second: sum(|one| one.bytes) as f64 / known.seconds.max(1e-9),
+        bytes: sum(|one| one.bytes),
+        bytes_per_second: 0.0,
         delay: [0.0; 2],
         most_behind: None,
         exchange: Some(exchange),
     }
-}
-
-/// Where the time went. A link that carries most of the time as much as it ever did is full. Otherwise, in
-/// step, a worker whose weights take long to come holds the others up as much as one that computes slowly:
-/// moving them counts as its own work.
-fn verdict(tasks: &Tasks, told: &[Told], phases: PhaseSeconds) -> String {
-    let shares = PhaseShares::from(phases);
-    let full = told.iter().map(Told::link).filter(|link| {
-        link.capacity.is_some_and(|capacity| link.bytes_per_second >= LINK_FULL * capacity)
-    });
-    // Memory that processes share is no network; what goes over it is counted all the same.
-    let links: Vec<Link> = full.filter(|link| link.bytes_per_second >= LEAST_RATE).collect();
-    let load = |one: &Told| {
-        let own = one.phases.input + one.phases.compute + one.phases.exchange;
-        WorkerLoad {
-            task: one.worker.task.clone(),
-            own_seconds_per_step: own / one.worker.iterations.max(1) as f64,
-        }
-    };
-    let waits = tasks.synchronous() && links.is_empty();
-    let workers = if waits { told.iter().map(load).collect() } else { Vec::new() };
-    let evidence = Evidence {
-        steps: told.iter().map(|one| one.worker.iterations).sum(),
-        seconds: phases.total(),
-        input: shares.input,
-        compute: shares.compute,
-        exchange: shares.exchange,
-        wait: shares.wait,
-        threads: 1,
-        busy_cores: None,
-        examples: Examples::Rows,
-    };
-    judge_within(&evidence, &Surroundings { workers, links, ..Surroundings::default() }).words
 }

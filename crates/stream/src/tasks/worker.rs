@@ -7,11 +7,14 @@ use super::{
 };
 use crate::{Control, Spec, StreamError, Totals, learn::with_cause};
 use paceline_cluster::{Seat, session::Beat};
-use paceline_runs::{Event, PhaseSeconds, Recorder, Step};
+use paceline_runs::{
+    Divergence, Event, LossGuard, Observed, PhaseSeconds, Recorder, Step, figures::rate,
+};
 use paceline_strategies::{
     Traffic, find,
     sparse::{Answer, Bookmark, Push, SparseClient},
 };
+use paceline_trainer::SessionLog;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Instant,
@@ -46,14 +49,13 @@ pub(super) struct Course {
     pub(super) bytes: u64,
     pub(super) rejected: u64,
     pub(super) staleness: Vec<u64>,
-    /// The most bytes a second that went over the links in one step.
-    pub(super) best_rate: f64,
     /// Updates of the run.
     pub(super) version: u64,
     /// Seconds from the start until its files had ended.
     pub(super) finished: f64,
-    pub(super) lost: Vec<String>,
-    pub(super) remarks: Vec<String>,
+    /// What happened to other tasks.
+    pub(super) log: SessionLog,
+    pub(super) guard: LossGuard,
     recent: Totals,
     recent_phases: PhaseSeconds,
     recent_steps: u64,
@@ -106,8 +108,8 @@ impl Worker<'_> {
     }
 
     fn hear(&self, course: &mut Course) {
-        let Course { version, lost, remarks, .. } = course;
-        self.task.inbox.record(self.recorder, *version, lost, remarks);
+        let Course { version, log, .. } = course;
+        self.task.inbox.record(self.recorder, *version, log);
     }
 
     /// Connects to the servers and finds the batch to go on with.
@@ -134,13 +136,22 @@ impl Worker<'_> {
             hands.applied = welcome.mark;
             let answer = Answer { version: welcome.version, ..Answer::default() };
             course.count(sent, &hands.logits, &answer, PhaseSeconds::default());
-            hands.current = hands.next.take().map_or_else(|| feed.next(), |next| Ok(Some(next)))?;
+            hands.current =
+                hands.next.take().map_or_else(|| self.read(feed), |next| Ok(Some(next)))?;
         } else if hands.feed.is_none() || welcome.mark != hands.applied {
             let feed = Feed::start(self.spec, &self.origin, welcome.mark)?;
-            (hands.current, hands.next) = (feed.next()?, None);
+            (hands.current, hands.next) = (self.read(&feed)?, None);
             (hands.feed, hands.applied) = (Some(feed), welcome.mark);
         }
         Ok(())
+    }
+
+    /// The next batch. If it takes very long to come, the chief says which task holds all others up.
+    fn read(&self, feed: &Feed) -> Result<Option<Portion>, StreamError> {
+        self.task.session.reading(Some(Instant::now()));
+        let next = feed.next();
+        self.task.session.reading(None);
+        next
     }
 
     /// Steps until the files end or somebody wants to stop.
@@ -163,11 +174,11 @@ impl Worker<'_> {
             portion.minibatch.gradient(&portion.batch, all, weights, 1.0, logits);
             let computed = Instant::now();
             if next.is_none() {
-                *next = feed.next()?;
+                *next = self.read(feed)?;
             }
             let fed = Instant::now();
             let wish = self.control.cancel.load(Ordering::Relaxed)
-                || self.oversight.is_some_and(|one| one.reached.load(Ordering::Relaxed));
+                || self.oversight.is_some_and(Oversight::wants_end);
             let push = Push {
                 touched: &portion.minibatch.touched,
                 grads: &portion.minibatch.grads,
@@ -183,10 +194,14 @@ impl Worker<'_> {
                 wait: seconds(answer.wait),
             };
             *applied = Some(portion.mark);
-            course.count(portion, logits, &answer, phases);
-            course.carried(client.traffic(), phases.exchange);
+            let found = course.count(portion, logits, &answer, phases);
+            course.traffic = client.traffic();
             if !course.recent.loss.is_finite() {
                 return Err(StreamError::NotFinite { rows: course.totals.rows });
+            }
+            // Workers by themselves would only be lost; the chief ends the run for all.
+            if let (Some(found), true) = (found, self.oversight.is_some()) {
+                return Err(self.diverged(course, found));
             }
             if let Some(learned) = std::mem::replace(current, next.take()) {
                 feed.recycle(learned);
@@ -194,6 +209,7 @@ impl Worker<'_> {
             stop = answer.stop || wish || self.is_done(answer.version);
             if let Some(oversight) = self.oversight {
                 oversight.rows.store(answer.examples, Ordering::Relaxed);
+                oversight.suspect.store(course.guard.is_suspect(), Ordering::Relaxed);
             }
             if reported.elapsed().as_secs_f64() >= RECORD_SECONDS {
                 reported = Instant::now();
@@ -202,6 +218,10 @@ impl Worker<'_> {
             }
         }
         Ok(())
+    }
+
+    fn diverged(&self, course: &Course, found: Divergence) -> StreamError {
+        StreamError::Diverged { rows: course.totals.rows, found, rate: self.spec.learning_rate }
     }
 
     fn is_done(&self, version: u64) -> bool {
@@ -235,7 +255,7 @@ impl Worker<'_> {
             phases: recent,
         }));
         if self.oversight.is_some() {
-            let speed = course.recent.rows as f64 / recent.total().max(1e-9);
+            let speed = rate(course.recent.rows, recent.total());
             let observer = self.control.observer;
             observer.progressed(&metrics, answer.examples, course.bytes, speed);
         }
@@ -245,27 +265,30 @@ impl Worker<'_> {
 
 impl Course {
     fn spend(&mut self, phases: PhaseSeconds) {
-        for sum in [&mut self.phases, &mut self.recent_phases] {
-            sum.input += phases.input;
-            sum.compute += phases.compute;
-            sum.exchange += phases.exchange;
-            sum.wait += phases.wait;
-        }
+        self.phases.add(&phases);
+        self.recent_phases.add(&phases);
     }
 
-    /// Notes what went over the links in a step that took `seconds` to exchange.
-    fn carried(&mut self, traffic: Traffic, seconds: f64) {
-        let before = std::mem::replace(&mut self.traffic, traffic);
-        let bytes = (traffic.sent + traffic.received) - (before.sent + before.received);
-        self.best_rate = self.best_rate.max(bytes as f64 / seconds.max(1e-6));
-    }
-
-    fn count(&mut self, portion: &Portion, logits: &[f32], answer: &Answer, phases: PhaseSeconds) {
+    /// Takes a finished step into account; says whether the loss has exploded for good.
+    fn count(
+        &mut self,
+        portion: &Portion,
+        logits: &[f32],
+        answer: &Answer,
+        phases: PhaseSeconds,
+    ) -> Option<Divergence> {
         self.spend(phases);
         self.iterations += 1;
         self.recent_steps += 1;
+        let (loss, correct) = (self.totals.loss, self.totals.correct);
         self.recent.add(logits, &portion.batch.labels);
         self.totals.add(logits, &portion.batch.labels);
+        self.guard.set_positive(self.totals.positive as f64 / self.totals.rows.max(1) as f64);
+        let found = self.guard.observe(&Observed {
+            loss_sum: self.totals.loss - loss,
+            correct: self.totals.correct - correct,
+            examples: portion.batch.len() as u64,
+        });
         self.version = answer.version;
         self.sparse_bytes += answer.sparse_bytes;
         (self.bytes, self.rejected) = (portion.bytes, portion.rejected);
@@ -274,6 +297,7 @@ impl Course {
             self.staleness.resize(place + 1, 0);
         }
         self.staleness[place] += 1;
+        found
     }
 }
 

@@ -1,6 +1,7 @@
 //! A checkpoint's `manifest.json`, written last: without it there is no checkpoint.
 
 use paceline_data::order::Position;
+use paceline_runs::Leg;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -44,6 +45,12 @@ pub struct Meta {
     pub outstanding: Vec<u64>,
     /// Score on held-out examples at exactly this step.
     pub evaluation: Option<Evaluated>,
+    /// Mean training loss over the last steps, where there was one.
+    #[serde(default)]
+    pub train_loss: Option<f64>,
+    /// The stretches the run was trained in up to here; the last one is not over.
+    #[serde(default)]
+    pub legs: Vec<Leg>,
 }
 
 /// A score.

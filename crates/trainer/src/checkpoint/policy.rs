@@ -42,6 +42,8 @@ pub struct Moment {
     /// The interval between checkpoints ended since the last look: where workers do not keep step,
     /// nobody may see the very step at which it did.
     pub passed: bool,
+    /// The training loss has exploded just now, so the weights may be worthless.
+    pub suspect: bool,
     /// Whether a copy of the state is cheap to hold in memory.
     pub light: bool,
 }
@@ -60,6 +62,10 @@ impl Policy {
     #[must_use]
     pub fn decide(&self, moment: &Moment) -> Option<Action> {
         if moment.saved == Some(moment.step) {
+            return None;
+        }
+        // The latest checkpoint stays one of good weights; a run that a user stops keeps what there is.
+        if moment.suspect && !moment.ending {
             return None;
         }
         let due = match self.every {
@@ -119,6 +125,16 @@ mod tests {
         let ending =
             Moment { step: 7, saved: Some(7), ending: true, improved: true, ..Moment::default() };
         assert_eq!(TIMED.decide(&ending), None);
+    }
+
+    #[test]
+    fn exploded_weights_do_not_replace_good_ones() {
+        let due = Moment { step: 600, since: 31.0, boundary: true, ..Moment::default() };
+        assert_eq!(TIMED.decide(&due), Some(Action::Save));
+        let suspect = Moment { suspect: true, saved: Some(300), ..due };
+        assert_eq!(TIMED.decide(&suspect), None);
+        let stopped = Moment { ending: true, ..suspect };
+        assert_eq!(TIMED.decide(&stopped), Some(Action::Save), "a user may know better");
     }
 
     #[test]

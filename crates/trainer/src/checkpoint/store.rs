@@ -72,7 +72,7 @@ pub struct Refused {
 }
 
 impl Store {
-    /// Checkpoints under `folder`, which is created with the first one.
+    /// Checkpoints under `folder`, which is created with the first one; what lies above it must be there.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self::with_create(
@@ -119,7 +119,7 @@ impl Store {
         let target = self.path(meta.step);
         let temporary =
             self.folder.join(format!(".saving-{:010}-{}", meta.step, std::process::id()));
-        let written = fs::create_dir_all(&self.folder)
+        let written = create_if_missing(&self.folder)
             .and_then(|()| remove_if_there(&temporary))
             .and_then(|()| fs::create_dir(&temporary))
             .and_then(|()| self.write_files(&temporary, meta, layout, optimizer, params, state))
@@ -224,6 +224,16 @@ impl Store {
             .filter_map(|kept| Some((kept.loss?, kept.step)))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map(|(_, step)| step))
+    }
+
+    /// Whether the checkpoint of that step is on disk with all its files, as far as their sizes tell.
+    #[must_use]
+    pub fn is_whole(&self, step: u64) -> bool {
+        self.manifest(step).is_ok_and(|manifest| {
+            manifest.files.iter().all(|(name, sum)| {
+                fs::metadata(self.path(step).join(name)).is_ok_and(|file| file.len() == sum.bytes)
+            })
+        })
     }
 
     /// Whether there is a checkpoint of that step.
@@ -434,6 +444,14 @@ pub(crate) fn write_weights(
         // Best effort: the first failure is the one to report.
         let _ = fs::remove_file(&temporary);
     })
+}
+
+/// Makes the folder of checkpoints, but not the run's: one that was removed must not come back half.
+fn create_if_missing(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        created => created,
+    }
 }
 
 fn remove_if_there(folder: &Path) -> io::Result<()> {

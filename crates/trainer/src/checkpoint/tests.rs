@@ -42,6 +42,8 @@ fn meta(step: u64, optimizer: &str) -> Meta {
         plan: "abc".into(),
         outstanding: Vec::new(),
         evaluation: Some(Evaluated { loss: 1.0 / step.max(1) as f64, accuracy: 0.5 }),
+        train_loss: Some(0.75),
+        legs: vec![paceline_runs::Leg { steps: step, ..Default::default() }],
     }
 }
 

@@ -187,7 +187,14 @@ impl Model for Tiny {
 
 pub fn parts() -> Parts {
     let test: Arc<dyn Source> = Arc::new(Toy::new(90, 1 << 20));
-    Parts { build, train: Arc::new(Toy::new(500, 0)), test: Some((Split::Test, test)) }
+    let test = Some((Split::Test, test));
+    Parts {
+        build,
+        train: Arc::new(Toy::new(500, 0)),
+        test,
+        fingerprint: None,
+        rejects: Arc::default(),
+    }
 }
 
 pub fn spec() -> RunSpec {

@@ -7,6 +7,7 @@ use super::{
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::{self, show_bytes, show_seconds};
+use paceline_advisor::AdvisorError;
 use paceline_advisor::batch_size::{
     BatchAdvice, GradientNorms, Limits, NoiseScale, StepCurve, StepTiming, advise_batch,
 };
@@ -80,18 +81,18 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             "give at least two --sizes, and two or more --gradients",
         ));
     }
-    registry::find(&args.model).hint("`paceline models` lists the models")?;
+    let model = registry::find(&args.model).hint("`paceline list models` lists the models")?.name;
     let source = open_split(&args.data, Split::Train, &OpenOptions::default())
         .hint("`paceline data info` says what a folder holds")?;
     let mut staging = Staging::default();
     let (timings, memory) = match &args.runs {
-        Some(folder) => (from_runs(&staging.input(folder, &without_weights)?, &args.model)?, None),
+        Some(folder) => (from_runs(&staging.input(folder, &without_weights)?, model)?, None),
         None => {
             let (timings, memory) = measure(args, &source, &sizes, terminal)?;
             (timings, Some(memory))
         }
     };
-    let curve = StepCurve::fit(&timings).hint("runs of two or more batch sizes are needed")?;
+    let curve = fit(&timings, args)?;
     let base_rate =
         args.lr.unwrap_or_else(|| optimizer::find("sgd").map_or(0.01, |sgd| sgd.defaults.rate));
     let (norms, parameters) = gradients(args, &source, base_rate, terminal)?;
@@ -120,6 +121,27 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "advice": advice,
     }))?;
     Ok(Exit::Done)
+}
+
+/// The line through the step times; where there is none, the hint says what to measure.
+fn fit(timings: &[StepTiming], args: &Args) -> anyhow::Result<StepCurve> {
+    let error = match StepCurve::fit(timings) {
+        Ok(curve) => return Ok(curve),
+        Err(error) => error,
+    };
+    let hint = match (&error, &args.runs) {
+        (AdvisorError::StepsDisagree { .. }, Some(_)) => {
+            "give --runs a folder of runs that differ in batch size only (same threads, same machine, nothing else running), or leave --runs out to measure now"
+        }
+        (AdvisorError::NoLine { .. }, Some(_)) => {
+            "train at four or more batch sizes with the same threads on an otherwise idle machine, or leave --runs out to measure now"
+        }
+        (AdvisorError::NoLine { .. } | AdvisorError::StepsDisagree { .. }, None) => {
+            "measure again when nothing else runs here; if the same size stays off, judge --sizes on one side of it"
+        }
+        _ => "runs of two or more batch sizes are needed",
+    };
+    Err(error).hint(hint)
 }
 
 fn print(
@@ -155,8 +177,10 @@ fn print(
         args.warm_up, scale.value, scale.low
     ))?;
     terminal.data(format!(
-        "a step takes {} and {} for every example (measurements lie {:.1} % off)",
+        "a step takes {} ({} to {}) and {} for every example (measurements lie {:.1} % off)",
         show_seconds(curve.fixed),
+        show_seconds(curve.fixed_interval.0),
+        show_seconds(curve.fixed_interval.1),
         show_seconds(curve.per_example),
         100.0 * curve.spread
     ))?;

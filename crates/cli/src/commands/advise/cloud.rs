@@ -5,7 +5,7 @@ use super::answer;
 use super::question::Question;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
-use crate::units::show_dollars;
+use crate::units::{self, show_dollars};
 use anyhow::Context;
 use paceline_advisor::Outcome;
 use serde_json::json;
@@ -32,9 +32,9 @@ pub struct Args {
     state: PathBuf,
     /// Most runs to make; fewer if the method finds that more are not worth it
     #[arg(long, default_value_t = 20)]
-    runs: usize,
-    /// Stop a run after so many seconds; it counts as timed out
-    #[arg(long, value_name = "SECONDS")]
+    max_runs: usize,
+    /// Stop a run after this time, such as 90s, 10min or 2h; it counts as timed out
+    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME")]
     timeout: Option<f64>,
 }
 
@@ -46,23 +46,16 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             "as in --exec './run-job.sh {machine} {count}'",
         ));
     }
-    let limit = args
-        .timeout
-        .map(|seconds| Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero()))
-        .map(|limit| {
-            limit.ok_or_else(|| {
-                usage("--timeout is no length of time", "use a positive number of seconds")
-            })
-        })
-        .transpose()?;
+    // A limit beyond what a clock can count limits nothing.
+    let limit = args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let mut prepared = args.question.prepare(Some(&args.state))?;
     let catalogue = std::sync::Arc::clone(&prepared.problem.catalogue);
     // A state file that cannot be written should not cost a run.
     prepared.state.write(&args.state)?;
     let interrupt = terminal.interrupt()?;
     let mut search = prepared.search()?;
-    let mut why = format!("{} runs were made", args.runs);
-    while search.runs().len() < args.runs && !interrupt.load(Ordering::Relaxed) {
+    let mut why = format!("{} runs were made", args.max_runs);
+    while search.runs().len() < args.max_runs && !interrupt.load(Ordering::Relaxed) {
         let Some(proposal) = prepared.advisor.propose(&search) else {
             why = "everything has been tried".to_owned();
             break;

@@ -40,6 +40,9 @@ pub struct Args {
     /// A run shows the median of all repeats, as in the published studies, instead of one repeat
     #[arg(long)]
     medians: bool,
+    /// Cut the history to so many past jobs, drawn again for every search; 0 is a cold start [default: all]
+    #[arg(long, value_name = "JOBS")]
+    past_jobs: Option<usize>,
     /// What is to be small
     #[arg(long, value_enum, default_value_t = Goal::Cost)]
     objective: Goal,
@@ -100,6 +103,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         threads: paceline_batch::cores().count,
         objective,
         medians: args.medians,
+        past_jobs: args.past_jobs,
         complete_jobs_only: single,
     };
     if let Some(splits) = args.nested {

@@ -3,7 +3,7 @@
 use super::super::staging::local_path;
 use super::stepping;
 use crate::failure::{FailureExt, usage};
-use crate::units;
+use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
 use paceline_advisor::oracle::Link;
 use serde_json::Value;
@@ -40,7 +40,50 @@ pub(crate) struct Links {
     /// Of rounds of a sum over all workers at once, where that was measured.
     pub(crate) sums: Option<Link>,
     pub(crate) local: Link,
-    pub(crate) origin: String,
+    pub(crate) origin: Origin,
+}
+
+/// Where the link between hosts comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A report of `paceline check`.
+    Report(PathBuf),
+    /// Flags; what was not given is assumed.
+    Flags { network: bool, latency: bool },
+}
+
+impl Origin {
+    /// In a few words.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Report(path) => format!("`{}`", path.display()),
+            Self::Flags { network: true, latency: true } => "given".to_owned(),
+            Self::Flags { network: true, latency: false } => {
+                "bandwidth given, latency assumed".to_owned()
+            }
+            Self::Flags { network: false, latency: true } => {
+                "latency given, bandwidth assumed".to_owned()
+            }
+            Self::Flags { network: false, latency: false } => "assumed".to_owned(),
+        }
+    }
+
+    /// What was assumed, and the flags that would say it; `None` if nothing was.
+    pub(crate) fn assumed(&self) -> Option<String> {
+        let (bandwidth, latency) = (show_bytes(NETWORK.bandwidth), show_seconds(NETWORK.latency));
+        match self {
+            Self::Report(_) | Self::Flags { network: true, latency: true } => None,
+            Self::Flags { network: true, latency: false } => Some(format!(
+                "the network's latency is assumed to be {latency}, not measured: give --latency"
+            )),
+            Self::Flags { network: false, latency: true } => Some(format!(
+                "the network's bandwidth is assumed to be {bandwidth}/s, not measured: give --network"
+            )),
+            Self::Flags { network: false, latency: false } => Some(format!(
+                "the network is assumed ({bandwidth}/s, {latency}), not measured: give --network and --latency"
+            )),
+        }
+    }
 }
 
 impl LinkArgs {
@@ -50,16 +93,15 @@ impl LinkArgs {
         let (network, sums, origin) = match &self.check {
             Some(path) => {
                 let (network, sums) = read(path)?;
-                (network, sums, format!("`{}`", path.display()))
+                (network, sums, Origin::Report(path.clone()))
             }
             None => {
                 let link = Link {
                     latency: self.latency.unwrap_or(NETWORK.latency),
                     bandwidth: self.network.unwrap_or(NETWORK.bandwidth),
                 };
-                let said = self.network.is_some() && self.latency.is_some();
-                let origin = if said { "given" } else { "assumed where not given" };
-                (link, None, origin.to_owned())
+                let (network, latency) = (self.network.is_some(), self.latency.is_some());
+                (link, None, Origin::Flags { network, latency })
             }
         };
         let local = Link {

@@ -2,7 +2,7 @@
 
 use crate::failure::FailureExt;
 use anyhow::bail;
-use paceline_advisor::methods::ScalingRun;
+use paceline_advisor::scaling::ScalingRun;
 use paceline_advisor::{Catalogue, Measurement, Measurements, Outcome};
 use paceline_runs::{RunFolder, RunState, Status};
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ pub(super) fn scaling(paths: &[PathBuf]) -> anyhow::Result<(Vec<ScalingRun>, f64
     let mut what: Option<(String, String, u64)> = None;
     for run in folders(paths)? {
         let Some(summary) = run.summary()? else { continue };
-        if summary.examples_per_second <= 0.0 {
+        if summary.step_rate() <= 0.0 {
             continue;
         }
         let key = (summary.model.clone(), summary.data.clone(), summary.global_batch);
@@ -120,7 +120,7 @@ pub(super) fn scaling(paths: &[PathBuf]) -> anyhow::Result<(Vec<ScalingRun>, f64
             ),
             Some(_) => {}
         }
-        found.push((summary.workers.len().max(1), summary.examples_per_second, summary.examples));
+        found.push((summary.workers.len().max(1), summary.step_rate(), summary.examples));
     }
     let work = found.iter().map(|run| run.2).max().unwrap_or(0) as f64;
     let runs = found

@@ -20,14 +20,14 @@ use std::time::Duration;
 /// Arguments of `paceline advise parallel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline advise parallel --model alexnet --batch 256 --workers 16 --network 10Gbit --latency 50us\n  paceline advise parallel --model alexnet --cluster cluster.toml --check check.json --batch 256 --chart oracle.svg"
+    after_help = "Examples:\n  paceline advise parallel --model alexnet --batch-size 256 --workers 16 --network 10Gbit --latency 50us\n  paceline advise parallel --model alexnet --cluster cluster.toml --check check.json --batch-size 256 --chart oracle.svg"
 )]
 pub struct Args {
     #[command(flatten)]
     subject: Subject,
     /// Examples of one update, over all workers
     #[arg(long, default_value_t = 256)]
-    batch: usize,
+    batch_size: usize,
     /// Examples of an epoch
     #[arg(long, default_value_t = 60_000)]
     examples: u64,
@@ -111,7 +111,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     };
     let job = Job {
         examples: args.examples as f64,
-        batch: args.batch as f64,
+        batch: args.batch_size as f64,
         value_bytes: 4.0,
         overlap: args.overlap,
     };
@@ -122,7 +122,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "between hosts {} and {}/s ({}), inside one {} and {}/s",
         show_seconds(machines.network.latency),
         show_bytes(machines.network.bandwidth),
-        links.origin,
+        links.origin.words(),
         show_seconds(machines.local.latency),
         show_bytes(machines.local.bandwidth),
     ));

@@ -3,6 +3,7 @@
 use super::super::staging::local_path;
 use super::own_runs;
 use crate::failure::{FailureExt, usage};
+use crate::units;
 use paceline_advisor::methods::{self, Entry};
 use paceline_advisor::{Advisor, Catalogue, Measurements, Objective, Problem, Search, State};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ pub(super) struct Question {
     /// What is to be small; `cost` unless the state file says otherwise
     #[arg(long, value_enum)]
     objective: Option<Goal>,
-    /// Longest run allowed with `cost-under-deadline`
-    #[arg(long, value_name = "SECONDS")]
+    /// Longest run allowed with `cost-under-deadline`, such as 90s, 10min or 2h
+    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME")]
     deadline: Option<f64>,
     /// How to search; `paceline` unless the state file says otherwise
     #[arg(long, value_parser = method_names())]
@@ -60,16 +61,12 @@ impl Goal {
         match (self, deadline) {
             (Self::Cost, None) => Ok(Objective::Cost),
             (Self::Time, None) => Ok(Objective::Time),
-            (Self::CostUnderDeadline, Some(deadline)) if deadline > 0.0 && deadline.is_finite() => {
+            (Self::CostUnderDeadline, Some(deadline)) => {
                 Ok(Objective::CostUnderDeadline { deadline })
             }
             (Self::CostUnderDeadline, None) => Err(usage(
                 "--objective cost-under-deadline needs a deadline",
-                "add `--deadline SECONDS`",
-            )),
-            (Self::CostUnderDeadline, Some(deadline)) => Err(usage(
-                format!("--deadline {deadline} is no length of time"),
-                "use a positive number of seconds",
+                "add `--deadline TIME`, such as 10min",
             )),
             (_, Some(_)) => Err(usage(
                 "--deadline goes with `--objective cost-under-deadline` only",
@@ -109,12 +106,18 @@ impl Question {
                 if self.method.as_ref().is_some_and(|method| *method != known.method) {
                     return Err(differs("method"));
                 }
+                if let Some(path) = state {
+                    known
+                        .check_space(path, &catalogue)
+                        .hint("give the --catalog it was begun with, or name another state file")?;
+                }
                 known
             }
             None => State::new(
                 self.method.as_deref().unwrap_or("paceline"),
                 asked.unwrap_or(Objective::Cost),
                 self.seed,
+                &catalogue,
             ),
         };
         let problem = Problem {

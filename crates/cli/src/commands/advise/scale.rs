@@ -6,14 +6,16 @@ use super::{
 };
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
-use paceline_advisor::methods::{Scaling, ScalingRun, scaling_design};
+use crate::units::{self, show_seconds};
+use paceline_advisor::methods::scaling_design;
+use paceline_advisor::scaling::{ScalingChoice, ScalingFit, ScalingRun};
 use serde_json::json;
 use std::path::PathBuf;
 
 /// Arguments of `paceline advise scale`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline advise scale --plan --up-to 16\n  paceline advise scale runs.csv --up-to 64 --usd-per-hour 0.2 --deadline 600"
+    after_help = "Examples:\n  paceline advise scale --plan --up-to 16\n  paceline advise scale runs.csv --up-to 64 --usd-per-hour 0.2 --deadline 10min"
 )]
 pub struct Args {
     /// Measured runs: CSV with `machines`, `seconds` and, for runs on part of the input, `fraction`; or our
@@ -32,8 +34,8 @@ pub struct Args {
     /// Price of one machine
     #[arg(long, value_name = "DOLLARS")]
     usd_per_hour: Option<f64>,
-    /// Longest run allowed
-    #[arg(long, value_name = "SECONDS")]
+    /// Longest run allowed, such as 90s, 10min or 2h
+    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME")]
     deadline: Option<f64>,
 }
 
@@ -56,9 +58,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             runs
         }
     };
-    let curve =
-        Scaling::fit(&runs).hint("`paceline advise scale --plan` says which runs to make")?;
-    predict(args, &curve, terminal)
+    let fit =
+        ScalingFit::new(&runs).hint("`paceline advise scale --plan` says which runs to make")?;
+    predict(args, &fit, terminal)
 }
 
 /// Powers of two, and the largest.
@@ -94,61 +96,94 @@ fn plan(args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn predict(args: &Args, curve: &Scaling, terminal: &Terminal) -> anyhow::Result<Exit> {
+fn predict(args: &Args, fit: &ScalingFit, terminal: &Terminal) -> anyhow::Result<Exit> {
     let price = args.usd_per_hour;
     let usd = |machines: u32, seconds: f64| {
         price.map(|price| price * f64::from(machines) * seconds / 3600.0)
     };
-    let deadline = args.deadline.unwrap_or(f64::INFINITY);
-    // Every number of machines is a candidate; the table shows some of them.
-    let best = (1..=args.up_to)
-        .map(|machines| (machines, curve.predict(1.0, f64::from(machines))))
-        .filter(|(_, seconds)| *seconds <= deadline)
-        .min_by(|a, b| {
-            let key = |(machines, seconds): (u32, f64)| usd(machines, seconds).unwrap_or(seconds);
-            key(*a).total_cmp(&key(*b))
-        });
+    let chosen = fit.choose(args.up_to, price, args.deadline);
     let mut shown = sizes(args.up_to);
-    shown.extend(best.map(|(machines, _)| machines));
+    if let Some(chosen) = &chosen {
+        shown.push(chosen.machines);
+        shown.extend(chosen.settled_by.map(|run| run.machines));
+    }
     shown.sort_unstable();
     shown.dedup();
-    let mut table = Table::new(["machines", "seconds", "low", "high", "dollars"]);
+    let mut table = Table::new(["machines", "seconds", "low", "high", "dollars", ""]);
     let mut rows = Vec::new();
-    // The fit's own spread, nine times in ten; a perfect fit to few runs proves little.
-    let width = 1.645 * curve.spread.max(0.05);
     for machines in shown {
-        let seconds = curve.predict(1.0, f64::from(machines));
-        let (low, high) = (seconds * (1.0 - width).max(0.0), seconds * (1.0 + width));
-        let dollars = usd(machines, seconds);
+        let found = fit.estimate(1.0, f64::from(machines));
+        let dollars = usd(machines, found.seconds);
         table.row([
             machines.to_string(),
-            format!("{seconds:.1}"),
-            format!("{low:.1}"),
-            format!("{high:.1}"),
+            format!("{:.1}", found.seconds),
+            format!("{:.1}", found.low),
+            format!("{:.1}", found.high),
             dollars.map_or_else(|| "–".to_owned(), |usd| format!("{usd:.4}")),
+            if found.extrapolated { "extrapolated" } else { "" }.to_owned(),
         ]);
         rows.push(json!({
-            "machines": machines, "seconds": seconds, "low": low, "high": high, "usd": dollars,
+            "machines": machines, "seconds": found.seconds, "low": found.low, "high": found.high,
+            "extrapolated": found.extrapolated, "usd": dollars,
         }));
     }
     terminal.data(table)?;
-    match best {
-        Some((machines, seconds)) => terminal.data(format!(
-            "recommended: {machines} machines, {seconds:.1} s; {}",
-            if price.is_some() {
-                "cheapest in time"
-            } else {
-                "fastest; add --usd-per-hour for the cheapest"
-            }
-        ))?,
-        None => terminal.data("no number of machines keeps the deadline")?,
+    let (least, most) = fit.measured();
+    terminal.data(format!(
+        "low to high: 95 % interval of the expected time; measured were {least:.0} to {most:.0} machines"
+    ))?;
+    match &chosen {
+        Some(chosen) => recommend(args, chosen, terminal)?,
+        None => terminal.data("no number of machines is expected to keep the deadline")?,
     }
     terminal.json(&json!({
-        "curve": curve,
+        "curve": fit.curve(),
+        "measured": { "least": least, "most": most },
         "predictions": rows,
-        "recommended": best.map(|(machines, seconds)| json!({
-            "machines": machines, "seconds": seconds, "usd": usd(machines, seconds),
+        "recommended": chosen.as_ref().map(|chosen| json!({
+            "machines": chosen.machines, "seconds": chosen.estimate.seconds,
+            "low": chosen.estimate.low, "high": chosen.estimate.high,
+            "extrapolated": chosen.estimate.extrapolated,
+            "keeps_deadline": args.deadline.map(|_| chosen.keeps_deadline),
+            "usd": usd(chosen.machines, chosen.estimate.seconds),
+            "settled_by": chosen.settled_by,
         })),
     }))?;
-    Ok(if best.is_some() { Exit::Done } else { Exit::Failed })
+    Ok(if chosen.is_some() { Exit::Done } else { Exit::Failed })
+}
+
+/// The answer in words: what to take, how sure that is, and which run would make it surer.
+fn recommend(args: &Args, chosen: &ScalingChoice, terminal: &Terminal) -> anyhow::Result<()> {
+    let found = &chosen.estimate;
+    let better = if args.usd_per_hour.is_some() { "cheaper" } else { "faster" };
+    terminal.data(format!(
+        "recommended: {} machines, {} ({} to {}){}; {}",
+        chosen.machines,
+        show_seconds(found.seconds),
+        show_seconds(found.low),
+        show_seconds(found.high),
+        if found.extrapolated { ", extrapolated" } else { "" },
+        match (args.usd_per_hour, args.deadline) {
+            (Some(_), Some(_)) => "cheapest within the deadline",
+            (Some(_), None) => "cheapest",
+            (None, _) => "fastest; add --usd-per-hour for the cheapest",
+        }
+    ))?;
+    if let Some(deadline) = args.deadline.filter(|_| !chosen.keeps_deadline) {
+        terminal.data(format!(
+            "not certain: the interval reaches beyond the deadline of {}",
+            show_seconds(deadline)
+        ))?;
+    }
+    if let Some(run) = &chosen.settled_by {
+        let reach = if run.farthest > chosen.machines { "up to" } else { "as few as" };
+        terminal.data(format!(
+            "not settled: {reach} {} machines could be {better}; measure a run on {} machines ({} to {} expected) to find out",
+            run.farthest,
+            run.machines,
+            show_seconds(run.estimate.low),
+            show_seconds(run.estimate.high),
+        ))?;
+    }
+    Ok(())
 }

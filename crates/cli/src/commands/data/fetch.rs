@@ -3,10 +3,10 @@
 use super::super::staging::Staging;
 use crate::failure::{Exit, FailureExt};
 use crate::terminal::{Terminal, Unit};
+use crate::units::{Span, span};
 use clap::builder::PossibleValuesParser;
 use paceline_data::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `paceline data fetch`.
 #[derive(Debug, clap::Args)]
@@ -23,9 +23,9 @@ pub struct Args {
     /// Take the files from this address or path, of the file itself or of its folder
     #[arg(long, value_name = "URL|PATH")]
     from: Option<String>,
-    /// Give a connection up that delivers nothing for so many seconds
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    stall: u64,
+    /// Give a connection up that delivers nothing for so long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
+    stall: Span,
     /// Give a mirror up after so many attempts in a row without a new byte
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
@@ -58,7 +58,7 @@ fn fetch_to(
     let out = out.unwrap_or_else(|| PathBuf::from("data").join(dataset.name));
     let options = Options {
         from: args.from.clone(),
-        stall: Duration::from_secs(args.stall),
+        stall: args.stall.duration(),
         attempts: args.attempts,
         ..Options::default()
     };

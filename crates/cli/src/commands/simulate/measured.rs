@@ -167,7 +167,6 @@ impl Measured {
         };
         if let Some(summary) = &summary {
             sparse_messages(&mut workload, summary);
-            // In step, a worker's events count the whole batch; the summary has its own share.
             let [done, steps] = summary.workers.iter().fold([0.0; 2], |[e, n], worker| {
                 [e + worker.examples as f64, n + worker.iterations as f64]
             });

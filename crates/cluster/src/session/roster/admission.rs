@@ -43,10 +43,11 @@ impl Roster {
             return Some("the run is ending".to_owned());
         }
         if let Some(difference) = difference(&self.plan, &hello.plan) {
-            return Some(format!(
-                "{} and {} were started with different settings: {difference}",
-                self.me, hello.task
-            ));
+            let what = match difference.strip_prefix("data.") {
+                Some(difference) => format!("see different data: {difference}"),
+                None => format!("were started with different settings: {difference}"),
+            };
+            return Some(format!("{} and {} {what}", self.me, hello.task));
         }
         let lost = entry.is_some_and(|entry| entry.presence == Presence::Lost);
         if lost && !self.may_return(hello.task) {
@@ -99,8 +100,18 @@ fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     let (Some(ours), Some(theirs)) = (ours.as_object(), theirs.as_object()) else {
         return Some(format!("{ours} and {theirs}"));
     };
-    let differing = ours.keys().chain(theirs.keys()).find(|key| ours.get(*key) != theirs.get(*key));
-    differing.map(|key| {
+    let differing =
+        ours.keys().chain(theirs.keys()).filter(|key| ours.get(*key) != theirs.get(*key));
+    // Where several differ, a number says more than a checksum or a list.
+    let most_telling = differing.min_by_key(|key| !ours.get(*key).is_some_and(Value::is_number));
+    most_telling.map(|key| {
+        // Deeper, as far as both have parts to compare: one number says more than two long lists.
+        if let (Some(ours @ Value::Object(_)), Some(theirs @ Value::Object(_))) =
+            (ours.get(key), theirs.get(key))
+            && let Some(inner) = difference(ours, theirs)
+        {
+            return format!("{key}.{inner}");
+        }
         let show = |map: &serde_json::Map<String, Value>| {
             map.get(key).map_or_else(|| "nothing".to_owned(), ToString::to_string)
         };

@@ -269,6 +269,23 @@ fn a_task_alone_waits_for_nobody() {
     assert_eq!(alone.orders.len(), 1, "it is told once: {:?}", alone.orders);
 }
 
+/// Its loss and its return are told in one moment, 0.0 s apart; it was away since its last word.
+#[test]
+fn a_task_that_is_replaced_before_its_death_is_noticed_was_away_since_its_last_word() {
+    let mut play = play(2, 0, OnLoss::Restart, true);
+    play.pass(0.5, &[worker(0), worker(1)]);
+    play.roster.take_notices();
+    let heard = play.roster.entries[&worker(1)].heard;
+    play.roster.broken(worker(1), 1, "killed", play.now);
+    play.now += Duration::from_millis(300);
+    assert_eq!(play.hello(worker(1), 2), Admission::Joined);
+    let wanted = play.now - heard;
+    assert!(wanted >= Duration::from_millis(300), "{wanted:?}");
+    let back = |notice: &Notice| matches!(notice, Notice::Joined { away: Some(away), .. } if *away == wanted);
+    let notices = play.roster.take_notices();
+    assert!(notices.iter().any(back), "{notices:?}");
+}
+
 #[test]
 fn an_evaluator_that_nobody_listed_is_let_in_at_any_time_and_never_waited_for() {
     let (scorer, second) = (TaskId::new(Role::Evaluator, 0), TaskId::new(Role::Evaluator, 1));
@@ -276,7 +293,7 @@ fn an_evaluator_that_nobody_listed_is_let_in_at_any_time_and_never_waited_for() 
     let mut late = play(2, 0, OnLoss::Stop, true);
     assert_eq!(late.hello(scorer, 1), Admission::Joined);
     assert_eq!((members(&late), late.roster.view().generation), (3, 1), "nobody is disturbed");
-    let joined = |notice: &Notice| matches!(notice, Notice::Joined { task, returned, .. } if *task == scorer && !*returned);
+    let joined = |notice: &Notice| matches!(notice, Notice::Joined { task, away: None, .. } if *task == scorer);
     assert!(late.roster.take_notices().iter().any(joined), "it was not there before");
     assert!(
         matches!(late.hello(second, 1), Admission::Refused(reason) if reason.contains("is no task"))

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use paceline_batch::ImageShape;
 use paceline_photo::probe;
-use paceline_tfrecord::{ExampleView, FeatureView, Place};
+use paceline_tfrecord::{ExampleView, FeatureKind, FeatureView, Malformed, Place};
 
 use crate::DataError;
 
@@ -78,6 +78,33 @@ impl Layout {
     }
 }
 
+/// Features of a foreign record that are named.
+const MOST_NAMED: usize = 12;
+
+/// What a record without an image has instead.
+fn foreign(view: &ExampleView<'_>, place: &Place) -> Result<DataError, Malformed> {
+    let mut found = Vec::new();
+    for entry in view.entries() {
+        let (name, feature) = entry?;
+        let kind = match feature.kind() {
+            FeatureKind::Bytes => "bytes",
+            FeatureKind::Float => "float",
+            FeatureKind::Int64 => "int64",
+            FeatureKind::Unset => "empty",
+        };
+        found.push(format!("`{name}` ({kind})"));
+    }
+    let more = found.len().saturating_sub(MOST_NAMED);
+    found.truncate(MOST_NAMED);
+    if more > 0 {
+        found.push(format!("{more} more"));
+    }
+    let found = if found.is_empty() { "no features".to_owned() } else { found.join(", ") };
+    let wanted =
+        LAYOUTS.map(|layout| format!("`{}` with `{}`", layout.image, layout.label)).join(", or ");
+    Ok(DataError::ForeignRecords { place: place.clone(), found, wanted })
+}
+
 /// The layout of a set by its first record, and the shape of that record's image as stored.
 pub(super) fn recognise(
     payload: &[u8],
@@ -120,5 +147,5 @@ pub(super) fn recognise(
         }
         return Ok((layout, shape));
     }
-    Err(DataError::MissingFeature { place: place.clone(), name: LAYOUTS[0].image })
+    Err(foreign(&view, place).map_err(example)?)
 }

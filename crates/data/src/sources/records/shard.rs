@@ -85,6 +85,14 @@ impl Shard {
         }
     }
 
+    /// Bytes of the file; not known of one that was unpacked.
+    pub(crate) fn stored_bytes(&self) -> Option<u64> {
+        match &self.records {
+            Records::Indexed(file) => Some(file.index().file_size()),
+            Records::Unpacked { .. } => None,
+        }
+    }
+
     /// Whether the records are held in memory.
     pub(crate) fn in_memory(&self) -> bool {
         matches!(self.records, Records::Unpacked { .. })

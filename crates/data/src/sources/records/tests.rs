@@ -114,7 +114,7 @@ fn records_that_are_no_images_say_what_is_missing() {
     let error = source.read(1, &mut Scratch::default(), &mut [0; 24]).unwrap_err().to_string();
     assert!(error.contains("label 9"), "{error}");
     fs::write(&path, b"").unwrap();
-    assert!(matches!(Records::open(&path, None, &options), Err(DataError::NoExamples)));
+    assert!(matches!(Records::open(&path, None, &options), Err(DataError::NoExamples { .. })));
 }
 
 #[test]

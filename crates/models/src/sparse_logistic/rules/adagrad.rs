@@ -7,7 +7,9 @@ use super::{Entry, Rule, Settings, Update};
 pub const ENTRY: Entry = Entry {
     name: "adagrad",
     about: "a rate per weight that falls with the gradients it has seen",
-    defaults: Settings { rate: 0.1, l1: 0.0, l2: 0.0, beta: 1.0 },
+    settings: &[],
+    defaults: Settings { rate: 0.2, l1: 0.0, l2: 0.0, beta: 1.0 },
+    rescale: super::rescale_adaptive,
     build: |settings| {
         Rule::Adagrad(Adagrad { rate: settings.rate, l2: settings.l2, beta: settings.beta })
     },

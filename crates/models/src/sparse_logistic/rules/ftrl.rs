@@ -9,7 +9,9 @@ use super::{Entry, Rule, Settings, Update};
 pub const ENTRY: Entry = Entry {
     name: "ftrl",
     about: "follow the regularised leader: sparse weights by an L1 penalty",
-    defaults: Settings { rate: 0.1, l1: 0.0, l2: 0.0, beta: 1.0 },
+    settings: &["l1"],
+    defaults: Settings { rate: 0.2, l1: 0.0, l2: 0.0, beta: 1.0 },
+    rescale: super::rescale_adaptive,
     build: |settings| {
         Rule::Ftrl(Ftrl {
             inverse_rate: 1.0 / settings.rate,

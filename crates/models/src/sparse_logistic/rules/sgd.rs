@@ -6,7 +6,9 @@ use super::{Entry, Rule, Settings, Update};
 pub const ENTRY: Entry = Entry {
     name: "sgd",
     about: "plain steps of one rate",
+    settings: &[],
     defaults: Settings { rate: 0.01, l1: 0.0, l2: 0.0, beta: 0.0 },
+    rescale: |settings, scale| Settings { rate: settings.rate / (scale * scale), ..settings },
     build: |settings| {
         Rule::Sgd(Sgd { rate: settings.rate, keep: 1.0 - settings.rate * settings.l2 })
     },

@@ -3,17 +3,23 @@
 //! A run over several hosts leaves most of its records on the others. What the chief was told (`summary.json`: workers, tasks)
 //! stands in for what is not here.
 
-use crate::training::RunView;
-use paceline_analysis::verdict::{
-    Evidence, Link, NodeLoad, ServerLoad, Surroundings, Verdict, WorkerLoad, judge_within,
+use crate::{
+    Diagnosis, Event, Machine, RunFolder, RunState, RunView, RunsError, Status, Summary, TaskLoad,
+    Worker,
 };
-use paceline_runs::{Diagnosis, Event, Machine, Summary, TaskLoad, Worker};
+use paceline_analysis::verdict::{
+    Evidence, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad, judge_within,
+};
+pub use paceline_analysis::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Interfaces that carry less than this, in bytes a second, carry no exchange.
 const TALKS: f64 = 1e5;
 /// Shares of the time below this are too short to divide by.
 const SHORTEST_SHARE: f64 = 0.05;
+
+/// Rows of a block.
+const BLOCK: u64 = 1000;
 
 /// Steps and seconds of one task.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,8 +57,11 @@ pub fn diagnose(run: &RunView) -> Verdict {
     let loads = loads(run);
     let working = loads.iter().filter(|load| is_worker(&load.task));
     let busy: Vec<f64> = working.filter_map(|load| load.process_cores).collect();
+    // A process that learns from rows one by one hands them on in blocks: single rows would all be "small steps".
+    let alone = run.examples == Examples::Rows && total.together() == 0.0;
+    let steps = if alone { run.summary.examples.div_ceil(BLOCK) } else { total.steps };
     let evidence = Evidence {
-        steps: total.steps,
+        steps,
         seconds: total.seconds,
         input: share(total.input),
         compute: share(total.compute),
@@ -64,7 +73,8 @@ pub fn diagnose(run: &RunView) -> Verdict {
         examples: run.examples,
     };
     let around = Surroundings {
-        nodes: nodes(&loads),
+        nodes: nodes(&loads, run.threads),
+        stops: stops(&loads),
         workers: if work.len() > 1 { worker_loads(&work) } else { Vec::new() },
         servers: servers(&loads),
         links: links(&loads, &run.summary.workers, total.together()),
@@ -72,18 +82,39 @@ pub fn diagnose(run: &RunView) -> Verdict {
     judge_within(&evidence, &around)
 }
 
-/// Puts the verdict into a summary, with everything it rests on. A run that failed keeps its own word.
-pub fn conclude(run: &RunView, summary: &mut Summary) {
-    let verdict = diagnose(run);
-    summary.verdict = crate::training::words(run, &verdict);
-    summary.tasks = loads(run);
-    summary.diagnosis = Some(Diagnosis {
-        limit: verdict.limit.word().to_owned(),
-        culprit: verdict.culprit,
-        saving: verdict.saving,
-        thin: verdict.thin,
-        evidence: verdict.evidence,
-    });
+/// Judges a run that has just ended, from its folder, and writes the verdict into its summary, there and here: all tasks' records
+/// are written by now. A run that failed keeps the reason it gave.
+///
+/// # Errors
+/// When the folder cannot be read or the summary not be written.
+pub fn conclude(folder: &RunFolder, summary: &mut Summary) -> Result<(), RunsError> {
+    if summary.status == Status::Failed {
+        return Ok(());
+    }
+    let state = RunState::Ended(Box::new(summary.clone()));
+    let mut view = RunView::gather(folder, &state)?;
+    view.judge(&state);
+    *summary = view.summary;
+    folder.amend_summary(summary)
+}
+
+/// The verdict from what workers did alone, before their machines' records are at hand.
+#[must_use]
+pub fn first_words(summary: &Summary, threads: usize, examples: Examples) -> String {
+    let view = RunView { summary: summary.clone(), threads, examples, ..RunView::default() };
+    diagnose(&view).words
+}
+
+impl From<Verdict> for Diagnosis {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            limit: verdict.limit.word().to_owned(),
+            culprit: verdict.culprit,
+            saving: verdict.saving,
+            thin: verdict.thin,
+            evidence: verdict.evidence,
+        }
+    }
 }
 
 fn is_worker(task: &str) -> bool {
@@ -94,30 +125,10 @@ fn is_server(task: &str) -> bool {
     task.starts_with("ps")
 }
 
-/// What each worker did: counted at its end, or else summed over its events.
+/// What each worker did.
 fn work_by_task(run: &RunView) -> BTreeMap<&str, Work> {
-    let counted: BTreeMap<&str, Work> = run
-        .summary
-        .workers
-        .iter()
-        .filter_map(|worker| Some((&*worker.task, counted(worker)?)))
-        .collect();
-    if !counted.is_empty() {
-        return counted;
-    }
-    let mut work: BTreeMap<&str, Work> = BTreeMap::new();
-    for record in &run.records {
-        if let Some(Event::Step(step)) = &record.event {
-            let of = work.entry(&record.task).or_default();
-            of.steps += step.steps;
-            of.seconds += step.seconds;
-            of.input += step.phases.input;
-            of.compute += step.phases.compute;
-            of.exchange += step.phases.exchange;
-            of.wait += step.phases.wait;
-        }
-    }
-    work
+    let workers = run.summary.workers.iter();
+    workers.filter_map(|worker| Some((&*worker.task, counted(worker)?))).collect()
 }
 
 fn counted(worker: &Worker) -> Option<Work> {
@@ -134,7 +145,7 @@ fn counted(worker: &Worker) -> Option<Work> {
 }
 
 /// What every task's machine did during its steps.
-fn loads(run: &RunView) -> Vec<TaskLoad> {
+pub(crate) fn loads(run: &RunView) -> Vec<TaskLoad> {
     let known = |task: &str| run.summary.tasks.iter().find(|load| load.task == task);
     let unnamed = Machine::default();
     let machine = run.machine.as_ref().unwrap_or(&unnamed);
@@ -178,7 +189,7 @@ fn stepping(run: &RunView, task: &str) -> (f64, f64) {
 }
 
 /// Tasks of one host see the same machine; what they use of it adds up.
-fn nodes(loads: &[TaskLoad]) -> Vec<NodeLoad> {
+fn nodes(loads: &[TaskLoad], threads: usize) -> Vec<NodeLoad> {
     let mut hosts: BTreeMap<&str, Vec<&TaskLoad>> = BTreeMap::new();
     for load in loads {
         hosts.entry(&load.host).or_default().push(load);
@@ -196,8 +207,13 @@ fn nodes(loads: &[TaskLoad]) -> Vec<NodeLoad> {
             let busy = most(|load| load.machine_cores);
             // More than the machine has: hosts of one name, and what others took cannot be told.
             let told_apart = own.zip(busy).is_some_and(|(own, busy)| own <= busy * 1.1 + 0.1);
+            let workers = tasks.iter().filter(|load| is_worker(&load.task)).count();
+            let allowed = tasks.iter().map(|load| load.allowed_cores).max().unwrap_or(0);
             NodeLoad {
                 host: host.to_owned(),
+                threads: (workers * threads) as f64,
+                allowed: Some(allowed as f64).filter(|cores| *cores > 0.0),
+                stolen: most(|load| load.stolen_cores),
                 cores: Some(tasks[0].cores as f64).filter(|cores| told_apart && *cores > 0.0),
                 busy: busy.filter(|_| told_apart),
                 own,
@@ -209,6 +225,15 @@ fn nodes(loads: &[TaskLoad]) -> Vec<NodeLoad> {
                 memory_pressure: most(|load| load.memory_pressure),
             }
         })
+        .collect()
+}
+
+/// Tasks whose processes were stopped from outside.
+fn stops(loads: &[TaskLoad]) -> Vec<Stop> {
+    let stops = loads.iter().filter_map(|load| Some((load, load.stopped?)));
+    stops
+        .filter(|(_, share)| *share > 0.0)
+        .map(|(load, share)| Stop { task: load.task.clone(), share })
         .collect()
 }
 
@@ -286,8 +311,7 @@ fn links(loads: &[TaskLoad], workers: &[Worker], together: f64) -> Vec<Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_analysis::verdict::{Examples, Limit};
-    use paceline_runs::{PhaseShares, Traffic};
+    use crate::{PhaseShares, Traffic};
 
     fn worker(task: &str, exchange: f64, megabytes: u64) -> Worker {
         Worker {
@@ -319,15 +343,7 @@ mod tests {
     }
 
     fn run(summary: Summary) -> RunView {
-        RunView {
-            name: "r".to_owned(),
-            summary,
-            machine: None,
-            threads: 2,
-            examples: Examples::Any,
-            records: Vec::new(),
-            resources: Vec::new(),
-        }
+        RunView { summary, threads: 2, ..RunView::default() }
     }
 
     /// What other hosts told stands in for their records.
@@ -350,8 +366,9 @@ mod tests {
         };
         let verdict = diagnose(&run(summary.clone()));
         assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Network, Some("worker/1")));
-        let mut written = summary;
-        conclude(&run(written.clone()), &mut written);
+        let mut view = run(summary);
+        view.judge(&RunState::Ended(Box::default()));
+        let written = view.summary;
         let diagnosis = written.diagnosis.unwrap();
         assert_eq!(diagnosis.limit, "network");
         assert_eq!(written.tasks.len(), 2, "the evidence stays");
@@ -381,7 +398,8 @@ mod tests {
     fn tasks_of_one_host_share_its_machine_and_its_link() {
         let first = TaskLoad { send_capacity: Some(5e6), ..load("worker/0", "a") };
         let loads = [first, load("worker/1", "a"), load("ps/0", "b")];
-        let found = nodes(&loads);
+        let found = nodes(&loads, 2);
+        assert_eq!((found[0].threads, found[1].threads), (4.0, 0.0));
         assert_eq!(found.len(), 2);
         assert_eq!(
             (found[0].own, found[0].cores),

@@ -1,0 +1,376 @@
+//! Which flag of `train` and `node` belongs to what.
+//!
+//! A flag that would change nothing is refused, with what would give it an effect: a learning curve must not be
+//! compared with another because of a flag that was never read. Help texts say the same in words; this table decides.
+
+use super::train_flags::Flags;
+use crate::failure::{FailureExt, usage};
+use clap::{ArgMatches, parser::ValueSource};
+use paceline_models::{
+    optimizer,
+    registry::{self, Named},
+    sparse_logistic,
+};
+use paceline_runs::RunFolder;
+use paceline_strategies::{self as strategies, Entry as Strategy};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The flags that were typed, by their long names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Typed(BTreeSet<String>);
+
+impl Typed {
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.0.contains(flag)
+    }
+}
+
+/// Adds no flag of its own: it only notes which of the others are there. It must be flattened in front of them,
+/// because reading a flag takes it out of the matches.
+impl clap::Args for Typed {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl clap::FromArgMatches for Typed {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let typed =
+            |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        Ok(Self(matches.ids().filter(typed).map(|id| id.as_str().replace('_', "-")).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// What a run is, as far as the meaning of flags depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice {
+    pub(super) model: Named,
+    pub(super) strategy: &'static Strategy,
+    optimizer: &'static str,
+    /// Settings that this optimiser has and others have not.
+    optimizer_settings: &'static [&'static str],
+    /// Whether the run has examples or rows that it can be scored on. Data sets of examples bring their own.
+    held_out: bool,
+    /// Whether a schedule changes the learning rate.
+    scheduled: bool,
+    /// Whether it is a run that goes on: what it is cannot change.
+    resumed: bool,
+}
+
+impl Choice {
+    /// What the flags of a new run ask for.
+    pub(super) fn fresh(flags: &Flags) -> anyhow::Result<Self> {
+        let model = registry::named(flags.model.as_deref().unwrap_or_default())
+            .hint("`paceline list models` says what each of them is for")?;
+        let scheduled = flags.schedule.as_deref().is_some_and(|schedule| schedule != "constant");
+        let held_out = flags.stream.test.is_some();
+        let strategy = flags.strategy.as_deref();
+        let asked = flags.optimizer.as_deref();
+        let own = match model {
+            Named::Dense(entry) => entry.defaults.complete(asked, flags.lr).0,
+            Named::Sparse => asked.unwrap_or(sparse_logistic::DEFAULTS.optimizer).to_owned(),
+        };
+        Self::of(model, strategy, Some(&own), held_out, scheduled)
+    }
+
+    /// What a run is that goes on.
+    pub(super) fn of_run(run: &RunFolder) -> anyhow::Result<Self> {
+        let plan: Value = run.plan()?;
+        let spec = &plan["spec"];
+        let model = registry::named(spec["model"].as_str().unwrap_or_default())?;
+        // A sparse run names its strategy beside the tasks that carry it out.
+        let strategy = spec["strategy"].as_str().or(spec["tasks"]["strategy"].as_str());
+        let scheduled = spec["schedule"].as_str().is_some_and(|schedule| schedule != "constant");
+        let held_out = !spec["test"].is_null();
+        let choice = Self::of(model, strategy, spec["optimizer"].as_str(), held_out, scheduled)?;
+        Ok(Self { resumed: true, ..choice })
+    }
+
+    fn of(
+        model: Named,
+        strategy: Option<&str>,
+        optimizer: Option<&str>,
+        held_out: bool,
+        scheduled: bool,
+    ) -> anyhow::Result<Self> {
+        let strategy = strategies::find(strategy.unwrap_or("one-device"))
+            .hint("`paceline list strategies` says how each of them works")?;
+        let (optimizer, optimizer_settings) = match model {
+            Named::Dense(_) => {
+                let entry = optimizer::find(optimizer.unwrap_or("sgd"))?;
+                (entry.name, entry.settings)
+            }
+            Named::Sparse => {
+                let entry = sparse_logistic::rules::find(optimizer.unwrap_or("adagrad"))?;
+                (entry.name, entry.settings)
+            }
+        };
+        let held_out = held_out || matches!(model, Named::Dense(_));
+        let choice = Self {
+            model,
+            strategy,
+            optimizer,
+            optimizer_settings,
+            held_out,
+            scheduled,
+            resumed: false,
+        };
+        if !choice.can_use(strategy) {
+            return Err(usage(
+                format!("model `{}` has no strategy `{}`", model.name(), strategy.name),
+                format!("use {}", choice.strategies(&|_| true)),
+            ));
+        }
+        Ok(choice)
+    }
+
+    /// Whether it is the model that learns from rows of sparse features.
+    pub(super) fn is_sparse(&self) -> bool {
+        matches!(self.model, Named::Sparse)
+    }
+
+    /// Sparse weights are held in one process or by servers; their copies are too large for anything else.
+    fn can_use(&self, strategy: &Strategy) -> bool {
+        !self.is_sparse() || strategy.needs_servers || is_alone(strategy)
+    }
+
+    /// The strategies of this model that are so, as they are typed.
+    fn strategies(&self, wanted: &dyn Fn(&Strategy) -> bool) -> String {
+        let names = strategies::ALL.iter().filter(|entry| self.can_use(entry) && wanted(entry));
+        either(names.map(|entry| format!("`--strategy {}`", entry.name)))
+    }
+}
+
+/// What a flag needs before it can change anything.
+#[derive(Clone, Copy)]
+enum Needs {
+    /// A model of batches of examples.
+    Dense,
+    /// The model of rows of sparse features.
+    Sparse,
+    /// A model that lists it among its settings.
+    Model,
+    /// An optimiser that lists it among its settings.
+    Optimizer,
+    /// A strategy that is so.
+    Strategy(fn(&Strategy) -> bool),
+    /// The same, for sparse models alone.
+    SparseStrategy(fn(&Strategy) -> bool),
+    /// The same, for all other models.
+    DenseStrategy(fn(&Strategy) -> bool),
+    /// Something to score the model on.
+    HeldOut,
+    /// A learning rate that changes.
+    Schedule,
+}
+
+/// Whether a run that goes on may have another value.
+#[derive(Clone, Copy, PartialEq)]
+enum OnResume {
+    Changes,
+    Stays,
+}
+
+struct Rule(&'static str, OnResume, &'static [Needs]);
+
+/// Every flag that `train` and `node` share.
+const TABLE: &[Rule] = {
+    use Needs::{
+        Dense, DenseStrategy, HeldOut, Model, Optimizer, Schedule, Sparse, SparseStrategy, Strategy,
+    };
+    use OnResume::{Changes, Stays};
+    &[
+        Rule("model", Stays, &[]),
+        Rule("data", Changes, &[]),
+        Rule("strategy", Stays, &[]),
+        Rule("init", Stays, &[Dense]),
+        Rule("freeze", Stays, &[Dense, Model]),
+        Rule("pixels", Stays, &[Dense]),
+        Rule("width", Stays, &[Dense, Model]),
+        Rule("dropout", Stays, &[Dense, Model]),
+        Rule("lrn", Stays, &[Dense, Model]),
+        Rule("epochs", Changes, &[]),
+        Rule("steps", Changes, &[SparseStrategy(is_several)]),
+        Rule("until-loss", Changes, &[HeldOut]),
+        Rule("batch-size", Stays, &[]),
+        Rule("lr", Stays, &[]),
+        Rule("optimizer", Stays, &[]),
+        Rule("momentum", Stays, &[Dense, Optimizer]),
+        Rule("weight-decay", Stays, &[]),
+        Rule("schedule", Stays, &[Dense]),
+        Rule("grow-batch", Stays, &[Dense, Schedule]),
+        Rule("seed", Stays, &[Dense]),
+        Rule("threads", Changes, &[]),
+        Rule("replicas", Stays, &[Dense, Strategy(has_replicas)]),
+        Rule("workers", Stays, &[Strategy(is_several)]),
+        Rule("ps", Stays, &[Strategy(has_servers)]),
+        Rule("evaluator", Changes, &[Dense, Strategy(is_several)]),
+        Rule("on-loss", Changes, &[Strategy(is_several)]),
+        Rule("split-dense", Changes, &[Dense, Model, Strategy(shares_layers)]),
+        Rule("join-timeout", Changes, &[Strategy(is_several)]),
+        // Rows of a sparse model's update are combined wherever the weights lie.
+        Rule("combine", Stays, &[DenseStrategy(has_synchronous_servers)]),
+        Rule("backup-workers", Stays, &[Dense, Strategy(has_synchronous_servers)]),
+        Rule("max-staleness", Stays, &[Dense, Strategy(has_asynchronous_servers)]),
+        // Every weight of a dense model is in every batch: all of them travel, whatever is asked for.
+        Rule("transfer", Stays, &[Sparse, Strategy(has_servers)]),
+        Rule("eval-every", Changes, &[HeldOut]),
+        Rule("checkpoint-every", Changes, &[]),
+        Rule("keep", Changes, &[]),
+        Rule("max-rejects", Changes, &[]),
+        Rule("no-tensorboard", Changes, &[]),
+        Rule("out", Changes, &[]),
+        Rule("resume", Changes, &[]),
+        Rule("follow", Stays, &[Sparse, Strategy(is_alone)]),
+        Rule("test", Stays, &[Sparse]),
+        Rule("format", Stays, &[Sparse]),
+        Rule("bits", Stays, &[Sparse]),
+        Rule("integers", Stays, &[Sparse]),
+        Rule("l1", Stays, &[Sparse, Optimizer]),
+        Rule("window", Stays, &[Sparse, Strategy(is_alone)]),
+        Rule("deterministic", Stays, &[Sparse, Strategy(is_alone)]),
+    ]
+};
+
+fn is_several(strategy: &Strategy) -> bool {
+    !strategy.in_process
+}
+
+fn is_alone(strategy: &Strategy) -> bool {
+    strategy.in_process && !has_replicas(strategy)
+}
+
+fn has_replicas(strategy: &Strategy) -> bool {
+    strategy.most_replicas.is_none()
+}
+
+fn has_servers(strategy: &Strategy) -> bool {
+    strategy.needs_servers
+}
+
+fn has_synchronous_servers(strategy: &Strategy) -> bool {
+    strategy.needs_servers && strategy.synchronous
+}
+
+fn has_asynchronous_servers(strategy: &Strategy) -> bool {
+    strategy.needs_servers && !strategy.synchronous
+}
+
+fn shares_layers(strategy: &Strategy) -> bool {
+    strategy.shares_layers
+}
+
+/// Refuses the first flag that would change nothing in such a run.
+pub(super) fn check(typed: &Typed, choice: &Choice) -> anyhow::Result<()> {
+    for Rule(flag, _, needs) in TABLE.iter().filter(|rule| typed.has(rule.0)) {
+        for need in *needs {
+            if let Some((with, instead)) = choice.lacks(*need, flag) {
+                return Err(usage(format!("`--{flag}` has no effect {with}"), instead));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses the first flag that a run keeps for life.
+pub(super) fn check_resumed(typed: &Typed) -> anyhow::Result<()> {
+    let fixed = |rule: &&Rule| rule.1 == OnResume::Stays && typed.has(rule.0);
+    let Some(Rule(flag, ..)) = TABLE.iter().find(fixed) else { return Ok(()) };
+    let may = TABLE.iter().filter(|rule| rule.1 == OnResume::Changes && rule.0 != "resume");
+    let may: Vec<String> = may.map(|rule| format!("--{}", rule.0)).collect();
+    Err(usage(
+        format!("`--{flag}` cannot change when a run is resumed"),
+        format!("leave it out, or start a new run; what may change is {}", may.join(", ")),
+    ))
+}
+
+impl Choice {
+    /// What the run is that the flag does not go with, and what it would go with.
+    fn lacks(&self, need: Needs, flag: &str) -> Option<(String, String)> {
+        let model = self.model.name();
+        let (is_met, with, instead) = match need {
+            Needs::Dense => (
+                !self.is_sparse(),
+                format!("with model `{model}`"),
+                format!("leave it out, or use {}", models(|_| true)),
+            ),
+            Needs::Sparse => (
+                self.is_sparse(),
+                format!("with model `{model}`"),
+                format!("leave it out, or use `--model {}`", sparse_logistic::NAME),
+            ),
+            Needs::Model => {
+                let has = |entry: &registry::Entry| entry.settings.contains(&flag);
+                (
+                    matches!(self.model, Named::Dense(entry) if has(entry)),
+                    format!("with model `{model}`"),
+                    format!("leave it out, or use {}", models(has)),
+                )
+            }
+            Needs::Optimizer => (
+                self.optimizer_settings.contains(&flag),
+                format!("with optimiser `{}`", self.optimizer),
+                format!("leave it out, or use {}", self.optimizers(flag)),
+            ),
+            Needs::SparseStrategy(_) if !self.is_sparse() => return None,
+            Needs::DenseStrategy(_) if self.is_sparse() => return None,
+            Needs::Strategy(has) | Needs::SparseStrategy(has) | Needs::DenseStrategy(has) => (
+                has(self.strategy),
+                format!("with strategy `{}`", self.strategy.name),
+                format!("leave it out, or use {}", self.strategies(&has)),
+            ),
+            Needs::HeldOut => (
+                self.held_out,
+                "without held-out rows".to_owned(),
+                "leave it out, or name rows to score the model on with `--test FILES`".to_owned(),
+            ),
+            Needs::Schedule => (
+                self.scheduled,
+                "with a constant learning rate".to_owned(),
+                "leave it out, or add a schedule that lowers the rate, such as `--schedule step:10:0.1`"
+                    .to_owned(),
+            ),
+        };
+        let instead = if self.resumed {
+            "leave it out: a resumed run stays what it is".to_owned()
+        } else {
+            instead
+        };
+        (!is_met).then_some((with, instead))
+    }
+
+    /// The optimisers of this kind of model that have a setting, as they are typed.
+    fn optimizers(&self, flag: &str) -> String {
+        let dense = optimizer::ALL.iter().map(|entry| (entry.name, entry.settings));
+        let sparse = sparse_logistic::rules::ALL.iter().map(|entry| (entry.name, entry.settings));
+        let all: Vec<_> = if self.is_sparse() { sparse.collect() } else { dense.collect() };
+        let having = all.into_iter().filter(|(_, settings)| settings.contains(&flag));
+        either(having.map(|(name, _)| format!("`--optimizer {name}`")))
+    }
+}
+
+/// The models of examples that are so, as they are typed.
+fn models(wanted: impl Fn(&registry::Entry) -> bool) -> String {
+    let having = registry::ALL.iter().filter(|entry| wanted(entry));
+    either(having.map(|entry| format!("`--model {}`", entry.name)))
+}
+
+/// `a`, `b` or `c`.
+fn either(words: impl Iterator<Item = String>) -> String {
+    let mut words: Vec<String> = words.collect();
+    let Some(last) = words.pop() else { return String::new() };
+    if words.is_empty() { last } else { format!("{} or {last}", words.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! What people are told when something is wrong, word for word, through the real binary.
+//!
+//! `messages.txt` has a command line after each `$`, what it writes on stderr, and its exit code. `PACELINE_BLESS=1` writes
+//! it again; read the difference before it is committed: would a colleague say it so?
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+const DIGITS: &str = "generated:digits?examples=100";
+
+fn paceline(folder: &Path, words: &[&str]) -> (String, i32) {
+    let output = Command::new(env!("CARGO_BIN_EXE_paceline"))
+        .current_dir(folder)
+        .args(words)
+        .env("NO_COLOR", "1")
+        .env_remove("PACELINE_DATA")
+        .env_remove("TF_CONFIG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    (String::from_utf8(output.stderr).unwrap(), output.status.code().unwrap_or(-1))
+}
+
+/// Trains, and gives the one run folder a name that is always the same.
+fn train(folder: &Path, name: &str, words: &[&str]) {
+    let (said, code) = paceline(folder, &[&["train", "--out", "new"], words].concat());
+    assert_eq!(code, 0, "{said}");
+    let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
+    fs::create_dir_all(folder.join("runs")).unwrap();
+    fs::rename(made, folder.join("runs").join(name)).unwrap();
+}
+
+#[test]
+fn people_are_told_what_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (said, code) =
+        paceline(folder, &["data", "synth", "clicks", "clicks.tsv", "--rows", "200"]);
+    assert_eq!(code, 0, "{said}");
+    let steps = ["--data", DIGITS, "--steps", "2", "--no-tensorboard"];
+    train(folder, "dense", &[&["--model", "softmax"], &steps[..]].concat());
+    train(
+        folder,
+        "sparse",
+        &["--model", "sparse-logistic", "--data", "clicks.tsv", "--bits", "10"],
+    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.txt");
+    let written = fs::read_to_string(&path).unwrap();
+    let mut found = String::new();
+    for line in written.lines().filter(|line| line.starts_with('$')) {
+        let words: Vec<String> =
+            line.split_whitespace().skip(2).map(|word| word.replace("DIGITS", DIGITS)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (said, code) = paceline(folder, &words);
+        let said = said.replace(folder.to_str().unwrap(), "FOLDER");
+        found.push_str(&format!("{line}\n{}\n[exit {code}]\n\n", said.trim_end()));
+    }
+    if std::env::var_os("PACELINE_BLESS").is_some() {
+        fs::write(&path, &found).unwrap();
+    }
+    assert_eq!(found, fs::read_to_string(&path).unwrap());
+}
+
+/// It was an abort with a backtrace, after the run had begun.
+#[test]
+fn a_batch_that_no_memory_holds_is_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = "generated:images?size=224&classes=10&examples=9000000";
+    for model in ["alexnet", "mobilenet-v2"] {
+        let call =
+            ["train", "--model", model, "--data", data, "--steps", "1", "--batch-size", "9000000"];
+        let (said, code) = paceline(folder.path(), &call);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("GB of memory") && said.contains("this process may use"), "{said}");
+        assert!(said.contains("hint: `--batch-size "), "{said}");
+        assert!(!folder.path().join("runs").exists(), "a run folder was made");
+        let call = ["models", "--profile", model, "--batch-size", "9000000"];
+        let (said, code) = paceline(folder.path(), &call);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("GB of memory"), "{said}");
+    }
+}
+
+/// The page beside a run is opened by `train`, whose flag has another name than that of `serve`.
+#[test]
+fn the_hint_for_a_port_in_use_names_the_flag_that_was_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("runs")).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (said, _) = paceline(folder.path(), &["serve", "--listen", &address]);
+    assert!(said.contains("`--listen 127.0.0.1:0`"), "{said}");
+    let call =
+        ["train", "--model", "softmax", "--data", DIGITS, "--steps", "2", "--serve", &address];
+    let (said, _) = paceline(folder.path(), &call);
+    assert!(said.contains("`--serve 127.0.0.1:0`") && !said.contains("--listen"), "{said}");
+}

@@ -1,0 +1,82 @@
+//! `paceline report` as a real process: where it writes, and what it does not overwrite.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn paceline(here: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).current_dir(here).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A folder with two short runs.
+fn runs() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let data = "generated:digits?examples=300";
+        let args =
+            ["train", "--model", "softmax", "--data", data, "--steps", "3", "--no-tensorboard"];
+        let output = paceline(folder.path(), &args);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    folder
+}
+
+/// `report runs/*` once wrote `report.html` into the folder of the first run.
+#[test]
+fn a_report_is_written_beside_the_runs_and_not_into_one() {
+    let folder = runs();
+    let here = folder.path();
+    let runs: Vec<String> = std::fs::read_dir(here.join("runs"))
+        .unwrap()
+        .map(|run| format!("runs/{}", run.unwrap().file_name().to_str().unwrap()))
+        .collect();
+    let before: Vec<usize> =
+        runs.iter().map(|run| std::fs::read_dir(here.join(run)).unwrap().count()).collect();
+    for (format, file) in
+        [("html", "report.html"), ("markdown", "report.md"), ("csv", "report.csv")]
+    {
+        let args: Vec<&str> = ["report", "--format", format]
+            .into_iter()
+            .chain(runs.iter().map(String::as_str))
+            .collect();
+        // Twice: a report may be written again.
+        for _ in 0..2 {
+            let output = paceline(here, &args);
+            assert!(output.status.success(), "{format}: {}", said(&output));
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(text.contains(&format!("2 runs in `{file}`")), "{text}");
+        }
+        assert!(here.join(file).is_file(), "{file}");
+    }
+    let after: Vec<usize> =
+        runs.iter().map(|run| std::fs::read_dir(here.join(run)).unwrap().count()).collect();
+    assert_eq!(before, after, "the runs' own folders are as they were");
+}
+
+#[test]
+fn a_file_that_is_no_report_is_not_replaced_in_silence() {
+    let folder = runs();
+    let here = folder.path();
+    for (format, file) in
+        [("html", "report.html"), ("markdown", "report.md"), ("csv", "report.csv")]
+    {
+        std::fs::write(here.join(file), "my thesis").unwrap();
+        let output = paceline(here, &["report", "runs", "--format", format]);
+        assert_eq!(output.status.code(), Some(2), "{format}");
+        assert!(
+            said(&output).contains(file) && said(&output).contains("hint:"),
+            "{}",
+            said(&output)
+        );
+        assert_eq!(std::fs::read_to_string(here.join(file)).unwrap(), "my thesis");
+        // Named by the user, it is replaced, and that is said.
+        let output = paceline(here, &["report", "runs", "--format", format, "--out", file]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains("replacing"), "{}", said(&output));
+    }
+}

@@ -1,0 +1,348 @@
+//! Run folders as real processes meet them: finished, owned by another, full, renamed, removed, never begun.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster_support;
+#[path = "cluster_support/places.rs"]
+mod places;
+
+use cluster_support::*;
+use paceline_testing::contents;
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+
+fn paceline(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    command.current_dir(folder).env("NO_COLOR", "1").args(words);
+    command
+}
+
+fn run(folder: &Path, words: &[&str]) -> Output {
+    paceline(folder, words).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(folder: &Path, words: &[&str]) -> Value {
+    let output = run(folder, words);
+    assert!(output.status.success(), "{words:?}: {}", said(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs of every kind that has a way of its own from the command line to the run folder: in one process or in
+/// several, dense or sparse. Data lie in `folder`; what is said here ends soon, and `longer` extends it.
+struct Kind {
+    name: &'static str,
+    flags: &'static [&'static str],
+    short: &'static [&'static str],
+    longer: &'static [&'static str],
+}
+
+const DENSE: &[&str] = &["--model", "softmax", "--data", DIGITS, "--batch-size", "20"];
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "dense in one process",
+        flags: &["--threads", "1"],
+        short: &["--steps", "40"],
+        longer: &["--steps", "70"],
+    },
+    Kind {
+        name: "dense in several",
+        flags: &["--strategy", "multi-worker", "--workers", "2"],
+        short: &["--epochs", "2"],
+        longer: &["--epochs", "3"],
+    },
+    Kind {
+        name: "dense with servers",
+        flags: &["--strategy", "ps-async", "--workers", "1", "--ps", "1"],
+        short: &["--steps", "40"],
+        longer: &["--steps", "70"],
+    },
+    Kind {
+        name: "sparse in one process",
+        flags: &["--data", "rows", "--threads", "1"],
+        short: &["--epochs", "1"],
+        longer: &["--epochs", "2"],
+    },
+    Kind {
+        name: "sparse with servers",
+        flags: &["--data", "rows", "--strategy", "ps-sync", "--workers", "2", "--ps", "1"],
+        short: &["--epochs", "1"],
+        longer: &["--epochs", "2"],
+    },
+];
+
+impl Kind {
+    fn is_sparse(&self) -> bool {
+        self.flags.contains(&"rows")
+    }
+
+    /// `paceline train` for this kind of run.
+    fn words(&self, more: &[&'static str]) -> Vec<&'static str> {
+        let model: &[&str] =
+            if self.is_sparse() { &["--model", "sparse-logistic", "--bits", "16"] } else { DENSE };
+        [&["train", "--json", "--no-tensorboard"], model, self.flags, more].concat()
+    }
+
+    /// The same for a run that outlives any test.
+    fn endless(&self) -> Vec<&'static str> {
+        self.words(if self.is_sparse() { &["--epochs", "1000000"] } else { &["--steps", ENDLESS] })
+    }
+}
+
+/// A folder with rows in it.
+fn place() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("rows")).unwrap();
+    for (name, seed) in [("rows/a.tsv", "1"), ("rows/b.tsv", "2")] {
+        json(
+            folder.path(),
+            &["data", "synth", "clicks", name, "--rows", "3000", "--seed", seed, "--json"],
+        );
+    }
+    folder
+}
+
+/// The run that is going on under `runs`, once it has come to a step.
+fn started(run: &mut Run, here: &Path) -> PathBuf {
+    let mut found = None;
+    wait_for("the first steps", || {
+        if let Some(status) = run.child.try_wait().unwrap() {
+            panic!("ended early, {status}: {}", run.talk());
+        }
+        let folders = fs::read_dir(here.join("runs")).into_iter().flatten();
+        found = folders.map(|entry| entry.unwrap().path()).find(|folder| steps(folder) > 0);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn resuming_a_finished_run_says_so_changes_nothing_and_exits_0() {
+    let folder = place();
+    let here = folder.path();
+    for kind in KINDS {
+        let what = kind.name;
+        let first = json(here, &kind.words(kind.short));
+        let path = here.join("runs").join(first["run"].as_str().unwrap());
+        let (name, before) = (path.to_str().unwrap(), contents(&path));
+        let again = run(here, &["train", "--resume", name, "--json"]);
+        assert_eq!(again.status.code(), Some(0), "{what}: {}", said(&again));
+        assert!(said(&again).contains("is finished; nothing was changed"), "{}", said(&again));
+        let shown: Value = serde_json::from_slice(&again.stdout).unwrap();
+        assert_eq!(shown["global_steps"], first["global_steps"], "{what}");
+        assert!(shown["final"]["train_loss"].is_f64(), "{what}: {shown}");
+        assert!(contents(&path) == before, "{what}: something was changed");
+        let more = json(here, &[&["train", "--resume", name, "--json"], kind.longer].concat());
+        let legs = more["legs"].as_array().unwrap();
+        assert_eq!(legs.len(), 2, "{what}: {more}");
+        for field in ["examples", "steps"] {
+            let sum: u64 = legs.iter().map(|leg| leg[field].as_u64().unwrap()).sum();
+            let whole = if field == "steps" { "global_steps" } else { field };
+            assert_eq!(more[whole], sum, "{what}: {more}");
+        }
+        assert_eq!(legs[0]["examples"], first["examples"], "{what}: {more}");
+        let seconds: f64 = legs.iter().map(|leg| leg["seconds"].as_f64().unwrap()).sum();
+        assert!((more["seconds"].as_f64().unwrap() - seconds).abs() < 1e-9, "{what}: {more}");
+        if kind.is_sparse() {
+            assert_eq!(more["progressive"]["rows"], more["examples"], "{what}: {more}");
+        }
+        let text = run(here, &["train", "--resume", name]);
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        assert!(text.contains("leg 1") && text.contains("leg 2"), "{what}: {text}");
+    }
+}
+
+#[test]
+fn of_several_resumes_at_once_one_owns_the_run_and_the_others_exit_75() {
+    let folder = place();
+    let here = folder.path();
+    for kind in KINDS {
+        let what = kind.name;
+        let first = json(here, &kind.words(kind.short));
+        let path = here.join("runs").join(first["run"].as_str().unwrap());
+        let name = path.to_str().unwrap();
+        let longer: &[&str] =
+            if kind.is_sparse() { &["--epochs", "1000000"] } else { &["--steps", ENDLESS] };
+        let resume = [&["train", "--json", "--resume", name], longer].concat();
+        let before = steps(&path);
+        let owner = spawn(paceline(here, &resume), tempfile::tempdir().unwrap());
+        wait_for("its first steps", || steps(&path) > before);
+        for _ in 0..2 {
+            let second = run(here, &resume);
+            assert_eq!(second.status.code(), Some(75), "{what}: {}", said(&second));
+            let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+            let named = format!("in use by process {} on {}", owner.child.id(), host.trim());
+            assert!(said(&second).contains(&named), "{what}: {}", said(&second));
+        }
+        let listed = json(here, &["runs", "--json"]);
+        let listed = listed.as_array().unwrap();
+        assert!(listed.iter().any(|run| run["status"] == "running"), "{what}: {listed:?}");
+        signal(owner.child.id(), "-INT");
+        let ended = owner.end();
+        assert_eq!(ended.code(), 130, "{what}: {}", ended.talk);
+        assert!(!path.join("owner.json").exists(), "{what}");
+        fs::remove_dir_all(here.join("runs")).unwrap();
+    }
+}
+
+/// Puts a file where checkpoints would go, as soon as the run has begun.
+fn block_checkpoints(run: &mut Run, here: &Path) -> PathBuf {
+    let path = started(run, here);
+    // Only the end of a run that has just begun writes checkpoints.
+    fs::write(path.join("checkpoints"), "").unwrap();
+    path
+}
+
+/// The folder that an error says the weights are in.
+fn rescued(talk: &str) -> PathBuf {
+    let (_, rest) = talk.split_once("they are in `").unwrap_or_else(|| panic!("{talk}"));
+    let place = PathBuf::from(rest.split('`').next().unwrap());
+    assert!(place.join("plan.json").is_file() && has_checkpoint(&place), "{talk}");
+    place
+}
+
+#[test]
+fn a_stopped_run_whose_final_weights_cannot_be_written_fails_and_says_where_they_are() {
+    for kind in KINDS {
+        let folder = place();
+        let here = folder.path();
+        let what = kind.name;
+        let mut run = spawn(paceline(here, &kind.endless()), tempfile::tempdir().unwrap());
+        let path = block_checkpoints(&mut run, here);
+        signal(run.child.id(), "-INT");
+        let ended = run.end();
+        // The signal's own code comes before that of the failure.
+        assert_eq!(ended.code(), 130, "{what}: {}", ended.talk);
+        assert!(ended.talk.contains("the final weights (step "), "{what}: {}", ended.talk);
+        let place = rescued(&ended.talk);
+        let hint = format!("`paceline train --resume {}`", place.display());
+        assert!(ended.talk.contains(&hint), "{what}: {}", ended.talk);
+        let summary = fs::read(path.join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        assert_eq!(summary["status"], "failed", "{what}: {summary}");
+    }
+}
+
+#[test]
+fn a_run_whose_folder_is_removed_ends_at_once_with_exit_1_and_saves_its_weights_elsewhere() {
+    for kind in KINDS {
+        let folder = place();
+        let here = folder.path();
+        let what = kind.name;
+        let mut run = spawn(paceline(here, &kind.endless()), tempfile::tempdir().unwrap());
+        let path = started(&mut run, here);
+        // Something may be written between two removals.
+        wait_for("the folder to be gone", || {
+            let _ = fs::remove_dir_all(&path);
+            !path.exists()
+        });
+        let ended = run.end();
+        assert_eq!(ended.code(), 1, "{what}: {}", ended.talk);
+        let words = "was removed while the run was writing to it";
+        assert!(ended.talk.contains(words), "{what}: {}", ended.talk);
+        assert!(!path.exists(), "{what}: it came back");
+        rescued(&ended.talk);
+    }
+}
+
+#[test]
+fn a_run_folder_that_is_renamed_is_followed() {
+    for kind in KINDS {
+        let folder = place();
+        let here = folder.path();
+        let what = kind.name;
+        let mut run = spawn(paceline(here, &kind.endless()), tempfile::tempdir().unwrap());
+        let path = started(&mut run, here);
+        let renamed = path.with_file_name("renamed");
+        fs::rename(&path, &renamed).unwrap();
+        wait_for("it to be said", || run.talk().contains("the run continues there"));
+        signal(run.child.id(), "-INT");
+        let ended = run.end();
+        assert_eq!(ended.code(), 130, "{what}: {}", ended.talk);
+        assert_eq!(ended.json()["run"], "renamed", "{what}: {}", ended.talk);
+        assert!(!path.exists() && has_checkpoint(&renamed), "{what}: {}", ended.talk);
+        let summary: Value =
+            serde_json::from_slice(&fs::read(renamed.join("summary.json")).unwrap()).unwrap();
+        assert_eq!(summary["status"], "cancelled", "{what}: {summary}");
+    }
+}
+
+/// Unmounts even when the test fails.
+struct Mount(PathBuf);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_disk_too_small_for_the_weights_is_exit_1_not_done() {
+    let folder = place();
+    let here = folder.path();
+    let (disk, temporary) = (here.join("disk"), here.join("tmp"));
+    fs::create_dir(&disk).unwrap();
+    fs::create_dir(&temporary).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"])
+        .arg(&disk)
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !mounted {
+        return;
+    }
+    let _mount = Mount(disk.clone());
+    for kind in KINDS {
+        // LeNet's weights and velocity are twice 247 kB.
+        let large: &[&str] = if kind.is_sparse() {
+            &["--model", "sparse-logistic", "--bits", "20"]
+        } else {
+            &["--model", "lenet", "--data", DIGITS, "--batch-size", "20", "--optimizer", "momentum"]
+        };
+        // What lies beside the folder of runs is tried first, unless it is on the same disk.
+        for (out, nearest) in [("disk", here), ("disk/runs", &temporary)] {
+            let records = ["train", "--no-tensorboard", "--out", out];
+            let words = [&records, large, kind.flags, kind.short].concat();
+            let ended = paceline(here, &words).env("TMPDIR", &temporary).output().unwrap();
+            let talk = format!("{}: {}", kind.name, said(&ended));
+            assert_eq!(ended.status.code(), Some(1), "{talk}");
+            assert!(talk.contains("No space left") && talk.contains("the final weights"), "{talk}");
+            let place = rescued(&talk);
+            assert_eq!(place.parent().unwrap(), fs::canonicalize(nearest).unwrap(), "{talk}");
+            for entry in fs::read_dir(&disk).unwrap() {
+                fs::remove_dir_all(entry.unwrap().path()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_server_leaves_no_run_behind_and_no_hint_that_fails() {
+    let folder = place();
+    let here = folder.path();
+    let (ports, key) = (places::ports(3), places::key(&folder, "key"));
+    let cluster = format!(
+        "workers = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nps = [\"127.0.0.1:{}\"]\n",
+        ports[0], ports[1], ports[2]
+    );
+    fs::write(here.join("cluster.toml"), cluster).unwrap();
+    for model in [DENSE, &["--model", "sparse-logistic", "--bits", "16", "--data", "rows"]] {
+        let task = ["node", "--cluster", "cluster.toml", "--task", "worker/0", "--key", &key];
+        let more = ["--strategy", "ps-async", "--join-timeout", "1", "--out", "runs"];
+        let stop: &[&str] = if model == DENSE { &["--steps", "10"] } else { &[] };
+        let ended = run(here, &[&task[..], model, &more, stop].concat());
+        let talk = said(&ended);
+        assert_eq!(ended.status.code(), Some(75), "{talk}");
+        assert!(talk.contains("ps/0") && !talk.contains("--resume"), "{talk}");
+        let left: Vec<_> = fs::read_dir(here.join("runs")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

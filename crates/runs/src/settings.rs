@@ -1,0 +1,116 @@
+//! What a run was asked to do, to tell repeats from other runs.
+//!
+//! Two runs are repeats of each other if they differ in nothing but the seed: a setting that is left out of the comparison turns
+//! its influence into noise. So whole plans are compared, and no list of fields has to follow what the trainer learns.
+
+use crate::Machine;
+use serde_json::{Value, json};
+
+/// The seed: what repeats differ in.
+const SEED: &[&str] = &["seed"];
+/// What runs of one job with more and fewer workers differ in.
+const WORKERS: &[&str] = &["seed", "workers"];
+
+/// The settings of a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// What was asked for.
+    asked: Value,
+    /// What was decided where nothing was asked: threads, learning rate.
+    decided: Value,
+    /// The program and the machine.
+    surroundings: Value,
+}
+
+impl Settings {
+    /// From a run's plan, whichever version wrote it, and its machine.
+    #[must_use]
+    pub fn of(plan: &Value, machine: Option<&Machine>) -> Settings {
+        let decided = ["workers", "servers", "replicas", "threads", "learning_rate", "strategy"];
+        Settings {
+            asked: plan.get("spec").cloned().unwrap_or_default(),
+            decided: decided.iter().map(|key| plan.get(key).cloned().unwrap_or_default()).collect(),
+            surroundings: json!([
+                plan.get("version"),
+                machine.map(|machine| json!([machine.cpu, machine.cores])),
+            ]),
+        }
+    }
+
+    /// Whether two runs differ in nothing but the seed.
+    #[must_use]
+    pub fn are_repeats(&self, other: &Settings) -> bool {
+        without(&self.asked, SEED) == without(&other.asked, SEED)
+            && self.decided == other.decided
+            && self.surroundings == other.surroundings
+    }
+
+    /// Whether two runs differ in nothing but seed and workers. What follows from the number of workers, such as the threads that
+    /// each gets of a machine, may differ.
+    #[must_use]
+    pub fn differ_in_workers(&self, other: &Settings) -> bool {
+        without(&self.asked, WORKERS) == without(&other.asked, WORKERS)
+            && self.surroundings == other.surroundings
+    }
+}
+
+/// An object without some keys, at any depth: sparse models keep their workers one level down.
+fn without(value: &Value, keys: &[&str]) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !keys.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), without(value, keys)))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::needless_pass_by_value)] // written in place, where a reference would be noise
+    fn settings(spec: Value, threads: u64) -> Settings {
+        Settings::of(&json!({ "spec": spec, "threads": threads, "version": "0.1.0" }), None)
+    }
+
+    #[test]
+    fn repeats_differ_in_the_seed_and_in_nothing_else() {
+        let base = settings(json!({ "model": "lenet", "seed": 1, "optimizer": "sgd" }), 2);
+        assert!(
+            base.are_repeats(&settings(
+                json!({ "model": "lenet", "seed": 9, "optimizer": "sgd" }),
+                2
+            ))
+        );
+        for other in [
+            settings(json!({ "model": "lenet", "seed": 1, "optimizer": "adam" }), 2),
+            settings(json!({ "model": "lenet", "seed": 1, "optimizer": "sgd" }), 1),
+            settings(
+                json!({ "model": "lenet", "seed": 1, "optimizer": "sgd", "stop": { "epochs": 2 } }),
+                2,
+            ),
+        ] {
+            assert!(!base.are_repeats(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn runs_that_scale_differ_in_the_workers_and_what_follows_from_them() {
+        let base =
+            settings(json!({ "strategy": "multi-worker", "workers": 1, "batch_size": 64 }), 4);
+        let more =
+            settings(json!({ "strategy": "multi-worker", "workers": 4, "batch_size": 64 }), 1);
+        assert!(base.differ_in_workers(&more) && !base.are_repeats(&more));
+        let nested =
+            |workers: u64| settings(json!({ "tasks": { "workers": workers, "servers": 1 } }), 1);
+        assert!(nested(1).differ_in_workers(&nested(3)));
+        for spec in [
+            json!({ "strategy": "ps-sync", "workers": 4, "batch_size": 64 }),
+            json!({ "strategy": "multi-worker", "workers": 4, "batch_size": 32 }),
+        ] {
+            assert!(!base.differ_in_workers(&settings(spec, 1)));
+        }
+    }
+}

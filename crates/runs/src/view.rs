@@ -1,0 +1,353 @@
+//! A run as its readers need it: how it ended or how far it came, with the verdict on it.
+//!
+//! Made here once, so that terminal, JSON, CSV, Markdown, HTML and live page cannot differ. A run that has ended said what
+//! it did; of one that has not, the events tell, and it is judged by the same rules.
+
+use crate::{
+    Event, Machine, PhaseSeconds, PhaseShares, Record, Resources, RunFolder, RunState, RunsError,
+    Settings, Status, Step, Summary, Worker, diagnosis,
+};
+use paceline_analysis::verdict::{Examples, Limit, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// One run, read from its folder.
+#[derive(Debug, Clone, Default)]
+pub struct RunView {
+    /// How it is called in tables and beside curves.
+    pub name: String,
+    /// How it ended, or as far as it came; with the verdict, whether or not it has ended.
+    pub summary: Summary,
+    /// The state in a word: how it ended, `running`, `died` or `broken`.
+    pub state: String,
+    /// What it was asked to do.
+    pub settings: Settings,
+    /// Where it ran.
+    pub machine: Option<Machine>,
+    /// Threads that all replicas of a worker had together.
+    pub threads: usize,
+    /// What it read.
+    pub examples: Examples,
+    /// What happened, on the chief's clock.
+    pub records: Vec<Record>,
+    /// What the machine did meanwhile, per task.
+    pub resources: Vec<(String, Resources)>,
+}
+
+impl RunView {
+    /// Reads a run folder; a run without a summary is shown as far as it came.
+    ///
+    /// # Errors
+    /// When the folder holds no run or its events cannot be read.
+    pub fn read(path: &Path) -> Result<Self, RunsError> {
+        let folder = RunFolder::open(path)?;
+        let state = folder.state();
+        let mut view = Self::gather(&folder, &state)?;
+        if view.summary.diagnosis.is_none() {
+            view.judge(&state);
+        }
+        Ok(view)
+    }
+
+    /// Everything but the verdict.
+    pub(crate) fn gather(folder: &RunFolder, state: &RunState) -> Result<Self, RunsError> {
+        let (mut records, _) = folder.events()?;
+        let ahead = clocks(&records);
+        for record in &mut records {
+            record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
+        }
+        records.sort_by(|a, b| a.time.total_cmp(&b.time));
+        let plan: serde_json::Value = folder.plan().unwrap_or_default();
+        let mut summary = match state {
+            RunState::Ended(summary) => (**summary).clone(),
+            _ => Summary { run: folder.name(), data: planned_data(&plan), ..Summary::default() },
+        };
+        // A run that failed has said why, not what it had done by then.
+        if summary.workers.is_empty() {
+            as_far_as_it_came(&mut summary, &records);
+        }
+        // Servers and evaluators write no events of their own, but their machines are recorded.
+        let tasks: BTreeSet<String> = records.iter().flat_map(named).collect();
+        let resources = tasks
+            .into_iter()
+            .filter_map(|task| {
+                let mut recording = Resources::read(&folder.resources_path(&task)).ok()?;
+                recording.set_back(ahead.get(&task).copied().unwrap_or(0.0));
+                Some((task, recording))
+            })
+            .collect();
+        let planned = |key: &str| plan.get(key).and_then(serde_json::Value::as_u64).unwrap_or(1);
+        Ok(Self {
+            name: format!("{} {}", summary.model, summary.strategy),
+            state: state.word(),
+            settings: Settings::of(&plan, folder.machine().ok().as_ref()),
+            machine: folder.machine().ok(),
+            threads: usize::try_from(planned("threads") * planned("replicas")).unwrap_or(1),
+            examples: examples(&plan, &summary.data),
+            summary,
+            records,
+            resources,
+        })
+    }
+
+    /// Judges the run and writes the verdict into its summary. A run that failed keeps the reason it gave.
+    pub(crate) fn judge(&mut self, state: &RunState) {
+        let verdict = diagnosis::diagnose(self);
+        self.summary.tasks = diagnosis::loads(self);
+        self.summary.verdict = sentence(state, &self.summary, &verdict);
+        self.summary.diagnosis = Some(verdict.into());
+    }
+
+    /// When it began, in seconds since 1970.
+    #[must_use]
+    pub fn start(&self) -> f64 {
+        self.records.first().map_or(0.0, |record| record.time)
+    }
+
+    /// What the verdict rests on, each in a sentence.
+    #[must_use]
+    pub fn evidence(&self) -> &[String] {
+        self.summary.diagnosis.as_ref().map_or(&[], |diagnosis| &diagnosis.evidence)
+    }
+}
+
+/// The verdict in words, with what became of the run where that is not plain.
+fn sentence(state: &RunState, summary: &Summary, verdict: &Verdict) -> String {
+    let known = verdict.limit != Limit::Unknown;
+    let (words, step) = (&verdict.words, summary.global_steps);
+    match state {
+        RunState::Ended(_) if summary.status == Status::Failed => summary.verdict.clone(),
+        RunState::Ended(_) if known || summary.verdict.is_empty() => words.clone(),
+        RunState::Ended(_) => summary.verdict.clone(),
+        RunState::Running if known => format!("so far {words}"),
+        RunState::Running => "no step has been recorded yet".to_owned(),
+        RunState::Died if known => {
+            format!("ended without a summary after step {step}; until then {words}")
+        }
+        RunState::Died => "ended without a summary before its first step".to_owned(),
+        RunState::Broken(why) if known => {
+            format!("the summary cannot be read ({why}); by its events {words}")
+        }
+        RunState::Broken(why) => format!("the summary cannot be read ({why})"),
+    }
+}
+
+/// The tasks that an event tells of.
+fn named(record: &Record) -> Vec<String> {
+    match &record.event {
+        Some(Event::TaskJoined(joined)) if !joined.role.is_empty() => {
+            vec![record.task.clone(), joined.role.clone()]
+        }
+        _ => vec![record.task.clone()],
+    }
+}
+
+/// Seconds by which each task's clock was ahead of the chief's, as measured when it joined.
+fn clocks(records: &[Record]) -> BTreeMap<String, f64> {
+    let joined = records.iter().filter_map(|record| match &record.event {
+        Some(Event::TaskJoined(joined)) => Some((joined.role.clone(), joined.clock_offset?)),
+        _ => None,
+    });
+    joined.collect()
+}
+
+/// Where the data of a plan come from, as its summary would say.
+fn planned_data(plan: &serde_json::Value) -> String {
+    let data = plan.pointer("/spec/data").unwrap_or(&serde_json::Value::Null);
+    // Streams say beside it how it is read.
+    let inner = data.as_object().and_then(|kinds| kinds.values().next());
+    inner.unwrap_or(data).as_str().unwrap_or_default().to_owned()
+}
+
+/// What a run reads, from its plan.
+fn examples(plan: &serde_json::Value, data: &str) -> Examples {
+    let features = plan.pointer("/schema/features");
+    let of = |key: &str| features.and_then(|features| features.get(key));
+    if of("sparse").is_some() || plan.pointer("/spec/hashing").is_some() {
+        Examples::Rows
+    } else if of("image").is_some_and(|shape| shape["channels"] == 3)
+        && !data.starts_with("generated:")
+    {
+        Examples::Images
+    } else {
+        Examples::Any
+    }
+}
+
+/// What a task did, as its events tell.
+#[derive(Default)]
+struct Told {
+    steps: Vec<Step>,
+    last: f64,
+}
+
+impl Told {
+    /// Adds steps. Where they begin before the last ones ended, the run was resumed or rolled back, and what lay beyond
+    /// that point was lost.
+    fn add(&mut self, step: Step, time: f64) {
+        // Streams round parts of a step up.
+        let base = step.step.saturating_sub(step.steps) + 1;
+        if self.steps.last().is_some_and(|last| last.step > base) {
+            self.steps.retain(|known| known.step <= base);
+        }
+        self.steps.push(step);
+        self.last = time;
+    }
+}
+
+/// Fills in what the events tell. The time between two processes of a run is not part of it.
+fn as_far_as_it_came(summary: &mut Summary, records: &[Record]) {
+    let is_start = |record: &&Record| matches!(record.event, Some(Event::RunStarted(_)));
+    let chief = records.iter().filter(is_start).map(|record| &record.task).min();
+    let mut tasks: BTreeMap<&str, Told> = BTreeMap::new();
+    // Begin and end of every process of the chief.
+    let mut legs: Vec<(f64, f64)> = Vec::new();
+    for record in records {
+        match &record.event {
+            Some(Event::RunStarted(started)) => {
+                if chief == Some(&record.task) {
+                    legs.push((record.time, record.time));
+                }
+                summary.model.clone_from(&started.model);
+                summary.strategy.clone_from(&started.strategy);
+                summary.seed = started.seed;
+                summary.global_batch = started.global_batch;
+            }
+            Some(Event::Step(step)) => {
+                tasks.entry(&record.task).or_default().add(*step, record.time);
+                summary.last.train_loss = step.loss;
+            }
+            Some(Event::Evaluation(evaluation)) => {
+                summary.last.test_loss = evaluation.loss;
+                summary.last.test_accuracy = evaluation.accuracy;
+            }
+            _ => {}
+        }
+        if let Some(leg) = legs.last_mut() {
+            leg.1 = record.time;
+        }
+    }
+    let begun = legs.first().map_or(0.0, |leg| leg.0);
+    let workers: Vec<Worker> = tasks
+        .iter()
+        .filter(|(_, told)| !told.steps.is_empty())
+        .map(|(task, told)| worker(task, told, begun))
+        .collect();
+    let all = || tasks.values().flat_map(|told| &told.steps);
+    summary.global_steps = all().map(|step| step.step).max().unwrap_or(0).max(summary.global_steps);
+    summary.examples = workers.iter().map(|worker| worker.examples).sum();
+    summary.workers = workers;
+    if summary.started == 0.0 {
+        summary.started = begun;
+    }
+    if summary.seconds == 0.0 {
+        summary.seconds = legs.iter().map(|(from, to)| to - from).sum();
+    }
+    summary.settle();
+}
+
+fn worker(task: &str, told: &Told, begun: f64) -> Worker {
+    let mut phases = PhaseSeconds::default();
+    told.steps.iter().for_each(|step| phases.add(&step.phases));
+    let last = told.steps.last();
+    Worker {
+        task: task.to_owned(),
+        iterations: told.steps.iter().map(|step| step.steps).sum(),
+        examples: told.steps.iter().map(|step| step.examples).sum(),
+        seconds: phases.total(),
+        finished: told.last - begun,
+        loss: last.map_or(f64::NAN, |step| step.loss),
+        accuracy: last.map_or(f64::NAN, |step| step.accuracy),
+        phases: PhaseShares::from(phases),
+        ..Worker::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventLog, RunStarted};
+
+    fn step(step: u64, examples: u64) -> Event {
+        Event::Step(Step {
+            step,
+            steps: 50,
+            examples,
+            seconds: 1.0,
+            phases: PhaseSeconds { input: 0.6, compute: 0.4, ..PhaseSeconds::default() },
+            ..Step::default()
+        })
+    }
+
+    fn record(time: f64, task: &str, event: Event) -> Record {
+        Record { time, task: task.to_owned(), kind: String::new(), event: Some(event) }
+    }
+
+    fn started(first_step: u64) -> Event {
+        Event::RunStarted(RunStarted {
+            model: "lenet".to_owned(),
+            first_step,
+            ..RunStarted::default()
+        })
+    }
+
+    /// Two workers' events added up to twice the examples, over the seconds of both.
+    #[test]
+    fn an_unfinished_run_of_two_workers_has_their_examples_and_one_clock() {
+        let mut records =
+            vec![record(10.0, "worker/0", started(0)), record(10.1, "worker/1", started(0))];
+        for at in 1..=4 {
+            for task in ["worker/0", "worker/1"] {
+                records.push(record(10.0 + f64::from(at), task, step(50 * at as u64, 300)));
+            }
+        }
+        let mut summary = Summary::default();
+        as_far_as_it_came(&mut summary, &records);
+        assert_eq!((summary.examples, summary.seconds), (2400, 4.0));
+        assert_eq!((summary.examples_per_second, summary.global_steps), (600.0, 200));
+        assert_eq!(summary.workers.len(), 2);
+        assert!((summary.phases.input - 0.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn steps_that_were_lost_with_a_process_count_once_and_time_between_processes_not_at_all() {
+        let records = [
+            record(0.0, "worker/0", started(0)),
+            record(1.0, "worker/0", step(50, 100)),
+            record(2.0, "worker/0", step(100, 100)),
+            record(60.0, "worker/0", started(50)),
+            record(61.0, "worker/0", step(100, 100)),
+        ];
+        let mut summary = Summary::default();
+        as_far_as_it_came(&mut summary, &records);
+        assert_eq!((summary.examples, summary.seconds, summary.global_steps), (200, 3.0, 100));
+    }
+
+    /// "The run has not ended, or ended without a word" stood where others were judged.
+    #[test]
+    fn an_unfinished_run_is_judged_by_its_events() {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(root.path(), "lenet", "one-device").unwrap();
+        run.write_plan(&serde_json::json!({ "spec": { "data": "digits" }, "threads": 2 })).unwrap();
+        assert_eq!(
+            RunView::read(run.path()).unwrap().summary.verdict,
+            "ended without a summary before its first step"
+        );
+        let mut log = EventLog::append(&run.events_path("worker/0"), "worker/0").unwrap();
+        log.write(10.0, &started(0)).unwrap();
+        log.write(12.0, &step(50, 100)).unwrap();
+        log.flush().unwrap();
+        let view = RunView::read(run.path()).unwrap();
+        assert_eq!((&*view.state, &*view.summary.data), ("running", "digits"));
+        assert!(view.summary.verdict.starts_with("so far input-bound"), "{}", view.summary.verdict);
+        drop(log);
+        let view = RunView::read(run.path()).unwrap();
+        assert_eq!(view.state, "died");
+        let verdict = &view.summary.verdict;
+        assert!(
+            verdict.starts_with("ended without a summary after step 50; until then input-bound"),
+            "{verdict}"
+        );
+        assert!(view.evidence()[0].contains("input 60 %"), "{:?}", view.evidence());
+    }
+}

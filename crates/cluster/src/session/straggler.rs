@@ -8,10 +8,14 @@
 //! Where workers do not wait for each other, these are twenty of its own: the others make ten each while
 //! it makes one, and a single step says nothing about anybody. Each worker is therefore judged by its
 //! own latest steps, however many the others have made, and without waiting for one that has made none.
+//!
+//! Heartbeats of different workers arrive at different times. The share of waiting is therefore taken from
+//! the steps in which the straggler was slow, once another worker has reported those steps too: its
+//! heartbeat of before would say that it hardly waited.
 
 use super::message::Beat;
 use crate::TaskId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Steps a judgement is based on, at least, and seconds that the accused was busy in them: one step in
 /// which the scheduler had other plans makes no straggler.
@@ -21,6 +25,8 @@ const SECONDS: f64 = 0.15;
 const RATIO: f64 = 3.0;
 /// Differences below this, in seconds per step, are noise of the scheduler.
 const NOISE_SECONDS: f64 = 0.002;
+/// Heartbeats kept of each worker, so that windows of several workers can be laid over each other.
+const HISTORY: usize = 64;
 
 /// A worker that holds the others up.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,11 +65,12 @@ struct Window {
     from: Beat,
     middle: Beat,
     to: Beat,
+    history: VecDeque<Beat>,
 }
 
 impl Window {
     fn at(beat: Beat) -> Self {
-        Self { from: beat, middle: beat, to: beat }
+        Self { from: beat, middle: beat, to: beat, history: VecDeque::from([beat]) }
     }
 
     fn advance(&mut self, beat: Beat) {
@@ -71,6 +78,10 @@ impl Window {
             *self = Self::at(beat); // the task began anew
         }
         self.to = beat;
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(beat);
         if beat.steps >= self.middle.steps + 3 * STEPS {
             self.from = self.middle;
             self.middle = beat;
@@ -85,6 +96,13 @@ impl Window {
     fn per_step(&self) -> Option<f64> {
         let steps = self.to.steps.saturating_sub(self.from.steps);
         (steps >= STEPS).then(|| self.busy() / steps as f64)
+    }
+
+    /// Seconds of waiting and of everything since global step `from`, as far as heartbeats tell them apart.
+    fn waited_since(&self, from: u64) -> (f64, f64) {
+        let past = self.history.iter().rev().find(|beat| beat.step <= from);
+        let start = past.or_else(|| self.history.front()).unwrap_or(&self.to);
+        (self.to.wait_seconds - start.wait_seconds, self.to.step_seconds - start.step_seconds)
     }
 }
 
@@ -121,26 +139,31 @@ impl Watch {
                 times.iter().filter(|(other, _)| other != task).map(|(_, time)| *time).collect();
             others.sort_by(f64::total_cmp);
             let median = others[others.len() / 2];
-            let busy = self.windows.get(task).map_or(0.0, Window::busy);
-            let slow =
-                *seconds > RATIO * median && *seconds > median + NOISE_SECONDS && busy >= SECONDS;
+            let Some(accused) = self.windows.get(task) else { continue };
+            let slow = *seconds > RATIO * median
+                && *seconds > median + NOISE_SECONDS
+                && accused.busy() >= SECONDS;
             let named = self.named.entry(*task).or_insert(false);
             if slow && !*named {
-                *named = true;
-                let (mut wait, mut whole, mut step) = (0.0, 0.0, 0);
-                for (other, Window { from, to, .. }) in &self.windows {
-                    step = step.max(to.step);
-                    if other != task {
-                        wait += to.wait_seconds - from.wait_seconds;
-                        whole += to.step_seconds - from.step_seconds;
+                let (from, to) = (accused.from.step, accused.to.step);
+                let (mut wait, mut whole) = (0.0, 0.0);
+                for (other, window) in &self.windows {
+                    if other != task && window.to.step >= to {
+                        let (waited, all) = window.waited_since(from);
+                        wait += waited;
+                        whole += all;
                     }
                 }
+                if whole <= 0.0 {
+                    continue; // no other worker has reported these steps yet
+                }
+                *named = true;
                 return Some(Straggler {
                     task: *task,
                     seconds: *seconds,
                     others: median,
-                    wait_share: if whole > 0.0 { (wait / whole).clamp(0.0, 1.0) } else { 0.0 },
-                    step,
+                    wait_share: (wait / whole).clamp(0.0, 1.0),
+                    step: self.windows.values().map(|window| window.to.step).max().unwrap_or(to),
                 });
             }
             // Recovered for good, not just below the line.
@@ -210,6 +233,28 @@ mod tests {
             }
         }
         assert!(named_at.is_some_and(|steps| steps <= 2030), "{named_at:?}");
+    }
+
+    /// The heartbeat with its slow steps may come before any other worker has reported that it waited for them.
+    #[test]
+    fn the_share_of_waiting_is_of_the_steps_in_which_the_worker_was_slow() {
+        let mut watch = Watch::default();
+        let quick = |steps: u64| beat(steps, 0.01, 0.011);
+        for steps in (5..=15).step_by(5) {
+            for index in 0..2 {
+                assert_eq!(watch.note(worker(index), quick(steps)), None);
+            }
+        }
+        let later = |steps: u64, busy: f64| Beat {
+            busy_seconds: quick(15).busy_seconds + (steps - 15) as f64 * busy,
+            wait_seconds: quick(15).wait_seconds + (steps - 15) as f64 * (0.1 - busy),
+            step_seconds: quick(15).step_seconds + (steps - 15) as f64 * 0.1,
+            ..quick(steps)
+        };
+        assert_eq!(watch.note(worker(1), later(25, 0.1)), None, "not yet reported by the other");
+        let found = watch.note(worker(0), later(25, 0.01)).expect("now it has been");
+        assert_eq!(found.task, worker(1));
+        assert!(found.wait_share > 0.5, "{found:?}");
     }
 
     /// Nobody waits for anybody: while the slow one makes a step, the others make ten each, and one has not

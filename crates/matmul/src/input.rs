@@ -1,7 +1,7 @@
 //! Where blocks come from.
 
 use crate::{MatmulError, npy::Npy, numeric};
-use paceline_models::kernels::Compute;
+use paceline_kernels::Compute;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;

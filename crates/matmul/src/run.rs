@@ -7,7 +7,7 @@ use crate::{
     task::{Launch, Order},
     worker::either,
 };
-use paceline_models::kernels::Isa;
+use paceline_kernels::Isa;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

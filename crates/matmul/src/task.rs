@@ -9,7 +9,7 @@ use crate::{
     state::Part,
     worker::{Worker, either},
 };
-use paceline_models::kernels::{Compute, Isa};
+use paceline_kernels::{Compute, Isa};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,

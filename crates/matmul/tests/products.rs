@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use paceline_kernels::Isa;
 use paceline_matmul::{Input, MatmulError, Settings, Work, run};
-use paceline_models::kernels::Isa;
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};

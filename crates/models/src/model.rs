@@ -9,7 +9,10 @@ use crate::{
     threads::Pool,
 };
 use paceline_batch::{Batch, Schema};
-use std::ops::Range;
+pub use paceline_kernels::{
+    dense::Ready,
+    loss::{Score, StepLoss},
+};
 
 /// A model: a pure function of parameters and batch, plus the scratch memory to compute it fast.
 pub trait Model: Send {
@@ -92,10 +95,6 @@ pub trait Model: Send {
     }
 }
 
-/// Called with each range of the gradient as it becomes final, and the slices of parameters and
-/// gradient there.
-pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32], &mut [f32]) + 'a;
-
 /// What a step knows besides parameters and examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepContext {
@@ -111,26 +110,6 @@ pub struct StepContext {
     /// Whether the gradient must be whole at the end. If not, whoever is told of a range has used it, and
     /// large ones may have lain elsewhere.
     pub keeps_gradient: bool,
-}
-
-/// Loss over one batch.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct StepLoss {
-    /// Sum of the examples' losses, in nats.
-    pub loss_sum: f64,
-    /// Examples whose most likely class was the label.
-    pub correct: u64,
-    /// Examples in the batch.
-    pub examples: u64,
-}
-
-/// Accumulated over an evaluation.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Score {
-    /// Loss and hits so far.
-    pub total: StepLoss,
-    /// `classes * classes` counts, row = label, column = prediction; left alone when empty.
-    pub confusion: Vec<u64>,
 }
 
 /// The parameters a batch needs.

@@ -27,7 +27,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
                 "build",
                 "--release",
                 "-p",
-                "paceline-models",
+                "paceline-kernels",
                 "--example",
                 "gemm_speed",
             ]))?;

@@ -108,7 +108,7 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
         dropout,
         lrn: options.lrn,
         head_only: options.head_only,
-        scaling: Scaling::of(ENTRY.name, image, options)?,
+        scaling: input::scaling(ENTRY.name, image, options)?,
         compute: Compute::new(options.threads)?,
         memory: Memory::default(),
         whole: Whole::default(),

@@ -8,6 +8,7 @@
 mod check;
 mod environment;
 mod faults;
+mod intrinsics;
 mod suite;
 mod test;
 mod verdicts;
@@ -21,6 +22,7 @@ const USAGE: &str = "usage: cargo xtask <task>
 
 tasks:
   check               house rules a compiler does not know: file sizes, names, edges, paths in documents
+  intrinsics [BINARY] fail where a binary (target/release/paceline) calls vector instructions as functions
   test [FILTER…]      install what the tests need beyond cargo, then run them all
   faults [RUNS] [STRATEGY…]
                       kill a random task in each of many runs of every strategy; all must end as their policy says
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> anyhow::Result<()> {
     match words {
         ["check"] => check::run(&root()),
+        ["intrinsics", words @ ..] => intrinsics::run(&root(), words),
         ["test", filter @ ..] => test::run(&root(), filter),
         ["versus", areas @ ..] => versus::run(&root(), areas),
         ["faults", words @ ..] => faults::run(&root(), words),

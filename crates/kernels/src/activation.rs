@@ -113,11 +113,13 @@ impl NormGradient {
         unsafe {
             for c in (0..channels).step_by(S::LANES) {
                 let left = channels - c;
-                let part = |base: *const f32| load_some::<S>(base.add(channel + c), left);
+                let by_raw = load_some::<S>(self.by_raw.add(channel + c), left);
+                let by_gradient = load_some::<S>(self.by_gradient.add(channel + c), left);
+                let constant = load_some::<S>(self.constant.add(channel + c), left);
                 let raw = load_some::<S>(self.raw.add(at + c), left);
                 let gradient = load_some::<S>(self.gradient.add(at + c), left);
-                let sum = S::fma(part(self.by_raw), raw, part(self.constant));
-                let sum = S::fma(part(self.by_gradient), gradient, sum);
+                let sum = S::fma(by_raw, raw, constant);
+                let sum = S::fma(by_gradient, gradient, sum);
                 store_some::<S>(to.add(c), sum, left);
             }
         }

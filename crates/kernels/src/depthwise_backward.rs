@@ -215,17 +215,20 @@ impl DepthwiseBackward {
                 let activation = relu6::<S>(y);
                 let mut gradient = S::zero();
                 for (i, ky) in kys.into_iter().enumerate() {
-                    // Output column (x + 1 - kx) / 2, shifted by the border.
-                    let mut tap = |kx: usize, column: usize| {
-                        let value = load_some::<S>(line.rows[ky].add(column * count), left);
-                        gradient = S::fma(value, weights[i][kx], gradient);
-                        weight_sums[i][kx] = S::fma(value, activation, weight_sums[i][kx]);
-                    };
+                    // Output column (x + 1 - kx) / 2, shifted by the border. Written out, as a closure
+                    // would be compiled without the target features: a call for every product.
+                    let (row, weights, sums) = (line.rows[ky], &weights[i], &mut weight_sums[i]);
                     if x % 2 == 0 {
-                        tap(1, x / 2 + 1);
+                        let value = load_some::<S>(row.add((x / 2 + 1) * count), left);
+                        gradient = S::fma(value, weights[1], gradient);
+                        sums[1] = S::fma(value, activation, sums[1]);
                     } else {
-                        tap(0, x.div_ceil(2) + 1);
-                        tap(2, x / 2 + 1);
+                        let value = load_some::<S>(row.add((x.div_ceil(2) + 1) * count), left);
+                        gradient = S::fma(value, weights[0], gradient);
+                        sums[0] = S::fma(value, activation, sums[0]);
+                        let value = load_some::<S>(row.add((x / 2 + 1) * count), left);
+                        gradient = S::fma(value, weights[2], gradient);
+                        sums[2] = S::fma(value, activation, sums[2]);
                     }
                 }
                 let gradient = relu6_mask::<S>(y, gradient);

@@ -87,14 +87,9 @@ impl Isa {
         #[allow(unused_mut)]
         let mut all = vec![Self(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        if super::simd::Avx2::is_available() {
             all.push(Self(Level::Avx2));
-            if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|name| match *name {
-                "avx512f" => is_x86_feature_detected!("avx512f"),
-                "avx512bw" => is_x86_feature_detected!("avx512bw"),
-                "avx512dq" => is_x86_feature_detected!("avx512dq"),
-                _ => is_x86_feature_detected!("avx512vl"),
-            }) {
+            if super::simd::Avx512::is_available() {
                 all.push(Self(Level::Avx512));
             }
         }

@@ -173,7 +173,8 @@ impl Forward<'_> {
                     }
                     for channel in 0..FIRST {
                         let to = conv.add((channel * 28 + y) * CONV_ROW + x);
-                        let [a, b] = acc[channel].map(|value| S::max(value, S::zero()));
+                        let [a, b] = acc[channel];
+                        let (a, b) = (S::max(a, S::zero()), S::max(b, S::zero()));
                         S::store(to, a);
                         S::store(to.add(S::LANES), b);
                         let bits = S::positive(a) | S::positive(b) << S::LANES;

@@ -15,6 +15,18 @@ unsafe fn mask(count: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - count.min(8)).cast()) }
 }
 
+impl Avx2 {
+    /// Whether this CPU has all that [`Simd::outline`] lets the compiler use.
+    pub(crate) fn is_available() -> bool {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+    }
+}
+
 impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;

@@ -12,6 +12,17 @@ fn mask(count: usize) -> __mmask16 {
     if count >= 16 { 0xffff } else { (1u16 << count) - 1 }
 }
 
+impl Avx512 {
+    /// Whether this CPU has all that [`Simd::outline`] lets the compiler use.
+    pub(crate) fn is_available() -> bool {
+        super::Avx2::is_available()
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+    }
+}
+
 impl Simd for Avx512 {
     type V = __m512;
     const LANES: usize = 16;
@@ -138,11 +149,14 @@ impl Simd for Avx512 {
             }
         }
         unsafe {
-            let get = |n: usize| if n < N { vectors[n] } else { _mm512_setzero_ps() };
+            let mut all = [_mm512_setzero_ps(); 16];
+            for n in 0..N {
+                all[n] = vectors[n];
+            }
             // Quarter `k` of `column[j]` belongs to vector `4 k + j`.
             let mut column = [_mm512_setzero_ps(); 4];
             for j in 0..4 {
-                column[j] = quarters(get(j), get(4 + j), get(8 + j), get(12 + j));
+                column[j] = quarters(all[j], all[4 + j], all[8 + j], all[12 + j]);
             }
             let [a, b, c, d] = column;
             let low = _mm512_shuffle_ps::<0x44>(a, b);

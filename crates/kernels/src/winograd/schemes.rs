@@ -125,13 +125,20 @@ impl Scheme<8, 5> for Five {
     #[inline(always)]
     unsafe fn input<S: Simd>(d: [S::V; 8]) -> [S::V; 8] {
         unsafe {
-            let scale = |factor: f32, value| S::mul(S::splat(factor), value);
             let even1 = S::fma(S::splat(-4.25), d[4], S::add(d[2], d[6]));
             let odd1 = S::fma(S::splat(-4.25), d[3], S::add(d[1], d[5]));
             let even2 = S::fma(S::splat(-1.25), d[4], S::fma(S::splat(0.25), d[2], d[6]));
-            let odd2 = S::fma(S::splat(-2.5), d[3], S::fma(S::splat(0.5), d[1], scale(2.0, d[5])));
+            let odd2 = S::fma(
+                S::splat(-2.5),
+                d[3],
+                S::fma(S::splat(0.5), d[1], S::mul(S::splat(2.0), d[5])),
+            );
             let even3 = S::fma(S::splat(-5.0), d[4], S::fma(S::splat(4.0), d[2], d[6]));
-            let odd3 = S::fma(S::splat(-2.5), d[3], S::fma(S::splat(2.0), d[1], scale(0.5, d[5])));
+            let odd3 = S::fma(
+                S::splat(-2.5),
+                d[3],
+                S::fma(S::splat(2.0), d[1], S::mul(S::splat(0.5), d[5])),
+            );
             [
                 S::fma(S::splat(5.25), S::sub(d[4], d[2]), S::sub(d[0], d[6])),
                 S::add(even1, odd1),

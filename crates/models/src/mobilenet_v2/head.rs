@@ -70,10 +70,12 @@ impl Kernel for Spread {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
                 let left = self.channels - c;
-                let part = |base: *const f32| load_some::<S>(base.add(c), left);
-                let (scale, shift, mean) =
-                    (part(self.affine.scale), part(self.affine.shift), part(self.mean));
-                let gradient = S::mul(part(self.gradient), share);
+                let (scale, shift, mean) = (
+                    load_some::<S>(self.affine.scale.add(c), left),
+                    load_some::<S>(self.affine.shift.add(c), left),
+                    load_some::<S>(self.mean.add(c), left),
+                );
+                let gradient = S::mul(load_some::<S>(self.gradient.add(c), left), share);
                 let (mut sum, mut product) = (S::zero(), S::zero());
                 for pixel in 0..self.area {
                     let at = pixel * self.channels + c;

@@ -352,7 +352,6 @@ impl Finish for Below {
             for v in 0..V {
                 let column = column + v * S::LANES;
                 let left = columns - column;
-                let part = |base: *const f32| load_some::<S>(base.add(column), left);
                 let (first, second) =
                     (self.near.add(column), self.near.add(padded(columns) + column));
                 let (mut sum, mut product) = (S::load(first), S::load(second));
@@ -364,8 +363,11 @@ impl Finish for Below {
                         }
                     }
                     Behind::Relu6 { raw, affine, mean, out } => {
-                        let (scale, shift, mean) =
-                            (part(affine.scale), part(affine.shift), part(mean));
+                        let (scale, shift, mean) = (
+                            load_some::<S>(affine.scale.add(column), left),
+                            load_some::<S>(affine.shift.add(column), left),
+                            load_some::<S>(mean.add(column), left),
+                        );
                         for (r, tile) in tile.iter().enumerate() {
                             if r < rows {
                                 let at = (row + r) * columns + column;
@@ -379,7 +381,7 @@ impl Finish for Below {
                         }
                     }
                     Behind::Linear { raw, mean, residual, out } => {
-                        let mean = part(mean);
+                        let mean = load_some::<S>(mean.add(column), left);
                         for (r, tile) in tile.iter().enumerate() {
                             if r < rows {
                                 let at = (row + r) * columns + column;

@@ -12,11 +12,17 @@ use super::{isa::Kernel, simd::Simd};
 /// Where inputs come from.
 pub trait Source: Copy + Send + Sync {
     /// A vector from element `at` on.
+    ///
+    /// # Safety
+    /// The CPU has `S`; there are `S::LANES` elements from there on.
     unsafe fn load<S: Simd>(self, at: usize) -> S::V;
     /// One element.
+    ///
+    /// # Safety
+    /// There is such an element.
     unsafe fn get(self, at: usize) -> f32;
     /// Asks for the cache line of an element, which need not exist.
-    unsafe fn prefetch<S: Simd>(self, at: usize);
+    fn prefetch<S: Simd>(self, at: usize);
 }
 
 /// Bytes, not yet divided by 255.
@@ -38,30 +44,34 @@ unsafe impl Sync for Floats {}
 impl Source for Bytes {
     #[inline(always)]
     unsafe fn load<S: Simd>(self, at: usize) -> S::V {
+        // SAFETY: the lanes are there, as the caller promises.
         unsafe { S::load_bytes(self.0.add(at)) }
     }
     #[inline(always)]
     unsafe fn get(self, at: usize) -> f32 {
+        // SAFETY: the element is there, as the caller promises.
         unsafe { f32::from(*self.0.add(at)) }
     }
     #[inline(always)]
-    unsafe fn prefetch<S: Simd>(self, at: usize) {
-        unsafe { S::prefetch(self.0.wrapping_add(at).cast()) }
+    fn prefetch<S: Simd>(self, at: usize) {
+        S::prefetch(self.0.wrapping_add(at).cast());
     }
 }
 
 impl Source for Floats {
     #[inline(always)]
     unsafe fn load<S: Simd>(self, at: usize) -> S::V {
+        // SAFETY: the lanes are there, as the caller promises.
         unsafe { S::load(self.0.add(at)) }
     }
     #[inline(always)]
     unsafe fn get(self, at: usize) -> f32 {
+        // SAFETY: the element is there, as the caller promises.
         unsafe { *self.0.add(at) }
     }
     #[inline(always)]
-    unsafe fn prefetch<S: Simd>(self, at: usize) {
-        unsafe { S::prefetch(self.0.wrapping_add(at)) }
+    fn prefetch<S: Simd>(self, at: usize) {
+        S::prefetch(self.0.wrapping_add(at));
     }
 }
 
@@ -99,6 +109,7 @@ impl<I: Source> Kernel for Logits<I> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: rows before `last`, classes and inputs below their numbers.
         unsafe {
             for row in self.first..self.last {
                 for class in 0..self.classes {
@@ -127,8 +138,13 @@ impl<I: Source> Kernel for Logits<I> {
 }
 
 impl<I: Source> Logits<I> {
+    /// Some classes of all rows of the task, from the inputs `from..to`.
+    ///
+    /// # Safety
+    /// As for the kernel; `class + CLASSES <= classes`, `to <= width`.
     #[inline(always)]
     unsafe fn columns<S: Simd, const CLASSES: usize>(&self, class: usize, from: usize, to: usize) {
+        // SAFETY: rows before `last`.
         unsafe {
             let mut row = self.first;
             while row + 2 <= self.last {
@@ -141,6 +157,10 @@ impl<I: Source> Logits<I> {
         }
     }
 
+    /// Some classes of some rows, from the inputs `from..to`.
+    ///
+    /// # Safety
+    /// As for [`Self::columns`]; `row + ROWS <= last`, and `CLASSES` is at most 16.
     #[inline(always)]
     unsafe fn tile<S: Simd, const ROWS: usize, const CLASSES: usize>(
         &self,
@@ -149,6 +169,7 @@ impl<I: Source> Logits<I> {
         from: usize,
         to: usize,
     ) {
+        // SAFETY: whole vectors up to `to`, the rest one by one; `sums` has room for 16 classes.
         unsafe {
             let mut acc = [[S::zero(); CLASSES]; ROWS];
             let weights = self.weights.add(class * self.width);
@@ -212,6 +233,7 @@ impl<I: Source> Kernel for WeightGrad<I> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: whole vectors before `last`, the rest one by one.
         unsafe {
             let mut at = self.first;
             while at + 2 * S::LANES <= self.last {
@@ -237,8 +259,13 @@ impl<I: Source> Kernel for WeightGrad<I> {
 }
 
 impl<I: Source> WeightGrad<I> {
+    /// The weights of `NV` vectors of inputs, all classes.
+    ///
+    /// # Safety
+    /// As for the kernel; there are so many inputs from `at` on before `last`.
     #[inline(always)]
     unsafe fn columns<S: Simd, const NV: usize>(&self, at: usize) {
+        // SAFETY: classes below their number.
         unsafe {
             let mut class = 0;
             while S::LANES == 16 && class + 10 <= self.classes {
@@ -256,8 +283,13 @@ impl<I: Source> WeightGrad<I> {
         }
     }
 
+    /// The weights of `NV` vectors of inputs, some classes.
+    ///
+    /// # Safety
+    /// As for [`Self::columns`]; `class + CLASSES <= classes`.
     #[inline(always)]
     unsafe fn tile<S: Simd, const NV: usize, const CLASSES: usize>(&self, at: usize, class: usize) {
+        // SAFETY: these inputs of all rows, these classes' gradients and weights.
         unsafe {
             let mut acc = [[S::zero(); NV]; CLASSES];
             let mut d_logits = self.d_logits.add(class);

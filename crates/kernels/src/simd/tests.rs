@@ -10,6 +10,7 @@ impl Kernel for Transpose<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> usize {
         assert!(self.0.len() >= 20 * S::LANES && self.1.len() >= 24 * S::LANES);
+        // SAFETY: a block at strides of 20 and 24 ends within the lengths just asserted.
         unsafe { S::transpose(self.0.as_ptr(), 20, self.1.as_mut_ptr(), 24) };
         S::LANES
     }
@@ -20,6 +21,7 @@ fn transposed_blocks_swap_rows_and_columns() {
     let from: Vec<f32> = (0..320u16).map(f32::from).collect();
     for isa in Isa::available() {
         let mut to = vec![-1.0; 384];
+        // SAFETY: the kernel asserts what it needs.
         let lanes = unsafe { isa.run(Transpose(&from, &mut to)) };
         for row in 0..lanes {
             for column in 0..lanes {
@@ -39,6 +41,7 @@ impl Kernel for Exp<'_> {
         let mut at = 0;
         while at < self.0.len() {
             let left = self.0.len() - at;
+            // SAFETY: lanes are cut to what is left of the slice.
             unsafe {
                 let to = self.0.as_mut_ptr().add(at);
                 S::store_partial(to, S::exp(S::load_partial(to, left)), left);
@@ -53,6 +56,7 @@ fn exp_is_right_to_a_few_units_in_the_last_place() {
     let arguments: Vec<f32> = (-870..=880).map(|tenth| tenth as f32 * 0.1).collect();
     for isa in Isa::available() {
         let mut values = arguments.clone();
+        // SAFETY: the kernel stays within its slice.
         unsafe { isa.run(Exp(&mut values)) };
         for (argument, value) in arguments.iter().zip(&values) {
             let truth = f64::from(*argument).exp();
@@ -69,6 +73,7 @@ impl Kernel for Each<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let from = self.0.as_ptr();
+        // SAFETY: the slices have two of the widest vectors.
         unsafe {
             let (a, b) = (S::load(from), S::load(from.add(S::LANES)));
             let one = S::splat(1.0);
@@ -108,6 +113,7 @@ fn lane_wise_operations_match_scalar_ones() {
     let bytes: Vec<u8> = (0..32).map(|at| at * 8).collect();
     for isa in Isa::available() {
         let mut found = Vec::new();
+        // SAFETY: slices of 32.
         unsafe { isa.run(Each(&from, &bytes, &mut found)) };
         let lanes = found[0].len();
         let sum: f32 = from[..lanes].iter().sum();
@@ -145,8 +151,13 @@ fn lane_wise_operations_match_scalar_ones() {
 struct Sums<'a>(&'a [f32], &'a mut Vec<(f32, f32)>);
 
 impl Sums<'_> {
+    /// Sums `N` vectors both ways.
+    ///
+    /// # Safety
+    /// The CPU has `S`; the slice has `16 * N` floats.
     #[inline(always)]
     unsafe fn of<S: Simd, const N: usize>(&mut self) {
+        // SAFETY: vectors of at most 16 floats; there is room for 17 sums.
         unsafe {
             let mut vectors = [S::zero(); N];
             for (n, vector) in vectors.iter_mut().enumerate() {
@@ -164,6 +175,7 @@ impl Kernel for Sums<'_> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) {
+        // SAFETY: the slice has 256 floats.
         unsafe {
             self.of::<S, 1>();
             self.of::<S, 5>();
@@ -178,6 +190,7 @@ fn sums_of_several_vectors_are_those_of_each_to_the_bit() {
     let from: Vec<f32> = (0..256).map(|at| (at as f32 * 0.618).sin() * 1e3).collect();
     for isa in Isa::available() {
         let mut found = Vec::new();
+        // SAFETY: as long as the kernel needs.
         unsafe { isa.run(Sums(&from, &mut found)) };
         assert_eq!(found.len(), 1 + 5 + 10 + 16);
         for (number, (together, alone)) in found.into_iter().enumerate() {

@@ -18,7 +18,7 @@ use super::{Buffer, Compute, Finish, Matrix, conv::ConvShape, conv_weights::Inpu
 use crate::threads::SendPtr;
 use schemes::{Five, Scheme, Three};
 use std::marker::PhantomData;
-use transforms::{Plane, ToFrequencies, ToPixels, Weights};
+use transforms::{Back, Forth, Gradient, Input, Plane, ToFrequencies, ToPixels, Weights};
 
 /// Images at a time: bounds the memory, and keeps it within the last-level cache.
 const IMAGES: usize = 32;
@@ -92,7 +92,8 @@ impl Compute {
     /// A convolution with all of its weights, or the way back through one.
     ///
     /// # Safety
-    /// Slices fit the shape; bias and mask fit the output.
+    /// `input` and `output` hold the images of the shape, `weights` points to the shape's weights; bias has one
+    /// value per output channel, mask as many as the output.
     pub(crate) unsafe fn winograd(
         &mut self,
         shape: &ConvShape,
@@ -114,7 +115,7 @@ impl Compute {
     /// The gradient of weights.
     ///
     /// # Safety
-    /// Slices fit the shape.
+    /// `input` and `d_output` hold the images of the shape, `d_weights` its weights.
     pub(crate) unsafe fn winograd_backward_weights(
         &mut self,
         shape: &ConvShape,
@@ -132,6 +133,10 @@ impl Compute {
         }
     }
 
+    /// [`Compute::winograd`] for one size of kernel.
+    ///
+    /// # Safety
+    /// As there; the shape's kernel has `KERNEL` rows.
     unsafe fn tiled<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize>(
         &mut self,
         shape: &ConvShape,
@@ -144,7 +149,10 @@ impl Compute {
         let tiles = Tiles::new(shape, images);
         let mut memory = std::mem::take(&mut self.frequencies);
         memory.reserve(&tiles, TILE * TILE);
-        self.transform_weights::<F, TILE, KERNEL, false>(weights, &mut memory, tiles.weights);
+        // SAFETY: the caller promises the weights, the frequencies were just reserved.
+        unsafe {
+            self.transform_weights::<F, TILE, KERNEL, false>(weights, &mut memory, tiles.weights);
+        }
         let image_out = shape.out_height() * shape.out_width() * shape.outputs;
         for first in (0..shape.batch).step_by(images) {
             let count = images.min(shape.batch - first);
@@ -198,6 +206,10 @@ impl Compute {
         self.frequencies = memory;
     }
 
+    /// [`Compute::winograd_backward_weights`] for one size of kernel.
+    ///
+    /// # Safety
+    /// As there; the shape's kernel has `KERNEL` rows.
     unsafe fn tiled_backward_weights<
         F: Scheme<TILE, KERNEL>,
         const TILE: usize,
@@ -229,8 +241,8 @@ impl Compute {
                 let at = (first + number) * image_out;
                 // SAFETY: tasks write different tiles; sizes are the caller's promise.
                 unsafe {
-                    isa.run(ToFrequencies::<F, TILE, KERNEL, 4> {
-                        scheme: PhantomData,
+                    isa.run(ToFrequencies::<Gradient<F, KERNEL>, 4, TILE> {
+                        line: PhantomData,
                         plane: Plane {
                             height: shape.out_height(),
                             width: shape.out_width(),
@@ -259,7 +271,10 @@ impl Compute {
             }
         }
         let d_weights = shape.all_inputs(d_weights.as_mut_ptr(), false);
-        self.transform_weights::<F, TILE, KERNEL, true>(d_weights, &mut memory, tiles.weights);
+        // SAFETY: the caller promises the weights, the frequencies were reserved above.
+        unsafe {
+            self.transform_weights::<F, TILE, KERNEL, true>(d_weights, &mut memory, tiles.weights);
+        }
         self.frequencies = memory;
     }
 
@@ -279,8 +294,8 @@ impl Compute {
             // SAFETY: the slice holds the image; the buffer was reserved for all tiles, and tasks
             // write different ones.
             unsafe {
-                isa.run(ToFrequencies::<F, TILE, KERNEL, TILE> {
-                    scheme: PhantomData,
+                isa.run(ToFrequencies::<Input<F, KERNEL>, TILE, TILE> {
+                    line: PhantomData,
                     plane: Plane {
                         height: shape.height,
                         width: shape.width,
@@ -297,7 +312,11 @@ impl Compute {
     }
 
     /// Weights to frequencies, or `BACK`.
-    fn transform_weights<
+    ///
+    /// # Safety
+    /// `weights` points to `taps * inputs * outputs` floats, which nothing else uses where the way goes back to them;
+    /// `memory.weights` has all frequencies of the weights, `frequency_stride` apart.
+    unsafe fn transform_weights<
         F: Scheme<TILE, KERNEL>,
         const TILE: usize,
         const KERNEL: usize,
@@ -317,24 +336,32 @@ impl Compute {
         self.pool.run(inputs.div_ceil(INPUTS), &|task, thread| {
             let first = task * INPUTS;
             let some = Inputs { first, count: INPUTS.min(inputs - first), ..weights };
-            // SAFETY: the buffers hold all weights (the callers see to it), a thread has its own room; tasks do
+            // SAFETY: the buffers hold all weights, as the caller promises, a thread has its own room; tasks do
             // different inputs.
             unsafe {
                 let ordered = ordered.get().add(thread * room);
-                let transform = Weights::<F, TILE, KERNEL, BACK> {
-                    scheme: PhantomData,
-                    taps: ordered,
-                    tap_stride: some.count * outputs,
-                    frequencies: frequencies.get().add(first * outputs),
-                    frequency_stride,
-                    count: some.count * outputs,
-                };
+                let frequencies = frequencies.get().add(first * outputs);
+                let (tap_stride, count) = (some.count * outputs, some.count * outputs);
                 if BACK {
-                    isa.run(transform);
+                    isa.run(Weights::<Back<F>, TILE, KERNEL> {
+                        from: frequencies,
+                        from_stride: frequency_stride,
+                        to: ordered,
+                        to_stride: tap_stride,
+                        count,
+                        line: PhantomData,
+                    });
                     some.disorder(isa, ordered, some.count, 0..outputs);
                 } else {
                     some.order(isa, ordered, some.count, 0..outputs);
-                    isa.run(transform);
+                    isa.run(Weights::<Forth<F>, KERNEL, TILE> {
+                        from: ordered,
+                        from_stride: tap_stride,
+                        to: frequencies,
+                        to_stride: frequency_stride,
+                        count,
+                        line: PhantomData,
+                    });
                 }
             }
         });

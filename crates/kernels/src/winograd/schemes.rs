@@ -9,22 +9,36 @@ use crate::simd::Simd;
 
 /// Four outputs of a kernel of `KERNEL` taps from `TILE = KERNEL + 3` inputs, along one line. The
 /// matrices are named as in Winograd's method: `output = A^T ((G kernel) * (B^T input))`.
-///
-/// # Safety
-/// As for [`Simd`]: the CPU has the instruction set.
 pub(super) trait Scheme<const TILE: usize, const KERNEL: usize>:
     Copy + Send + Sync + 'static
 {
     /// `B^T d`
-    unsafe fn input<S: Simd>(d: [S::V; TILE]) -> [S::V; TILE];
+    fn input<S: Simd>(d: [S::V; TILE]) -> [S::V; TILE];
     /// `A^T m`
-    unsafe fn output<S: Simd>(m: [S::V; TILE]) -> [S::V; 4];
+    fn output<S: Simd>(m: [S::V; TILE]) -> [S::V; 4];
     /// `A y`: the way of the output's gradient.
-    unsafe fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; TILE];
+    fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; TILE];
     /// `G g`
-    unsafe fn weight<S: Simd>(g: [S::V; KERNEL]) -> [S::V; TILE];
+    fn weight<S: Simd>(g: [S::V; KERNEL]) -> [S::V; TILE];
     /// `G^T u`: the way of the weights' gradient.
-    unsafe fn weight_gradient<S: Simd>(u: [S::V; TILE]) -> [S::V; KERNEL];
+    fn weight_gradient<S: Simd>(u: [S::V; TILE]) -> [S::V; KERNEL];
+}
+
+/// Sum and difference: a polynomial at a point and at its opposite, from its even and odd terms there,
+/// or the other way round.
+#[inline(always)]
+fn both<S: Simd>(a: S::V, b: S::V) -> (S::V, S::V) {
+    (S::add(a, b), S::sub(a, b))
+}
+
+/// Four values, seen as a polynomial, at 1, -1, 2 and -2.
+#[inline(always)]
+fn at_one_and_two<S: Simd>(y: [S::V; 4]) -> [S::V; 4] {
+    let (one, minus_one) = both::<S>(S::add(y[0], y[2]), S::add(y[1], y[3]));
+    let even = S::add_scaled(4.0, y[2], y[0]);
+    let odd = S::add_scaled(8.0, y[3], S::scaled(2.0, y[1]));
+    let (two, minus_two) = both::<S>(even, odd);
+    [one, minus_one, two, minus_two]
 }
 
 /// 4 outputs, 3 taps: 2.25 products for an output of 9 (in two dimensions).
@@ -33,87 +47,60 @@ pub(super) struct Three;
 
 impl Scheme<6, 3> for Three {
     #[inline(always)]
-    unsafe fn input<S: Simd>(d: [S::V; 6]) -> [S::V; 6] {
-        unsafe {
-            let (two, four, five) = (S::splat(2.0), S::splat(4.0), S::splat(5.0));
-            let even = S::sub(d[4], S::mul(four, d[2])); // d4 - 4 d2
-            let odd = S::sub(d[3], S::mul(four, d[1])); // d3 - 4 d1
-            let even2 = S::sub(d[4], d[2]);
-            let odd2 = S::mul(two, S::sub(d[3], d[1]));
-            [
-                S::add(S::sub(S::mul(four, d[0]), S::mul(five, d[2])), d[4]),
-                S::add(even, odd),
-                S::sub(even, odd),
-                S::add(even2, odd2),
-                S::sub(even2, odd2),
-                S::add(S::sub(S::mul(four, d[1]), S::mul(five, d[3])), d[5]),
-            ]
-        }
+    fn input<S: Simd>(d: [S::V; 6]) -> [S::V; 6] {
+        let even = S::sub(d[4], S::scaled(4.0, d[2])); // d4 - 4 d2
+        let odd = S::sub(d[3], S::scaled(4.0, d[1])); // d3 - 4 d1
+        let (one, minus_one) = both::<S>(even, odd);
+        let odd = S::scaled(2.0, S::sub(d[3], d[1]));
+        let (two, minus_two) = both::<S>(S::sub(d[4], d[2]), odd);
+        [
+            S::add(S::sub(S::scaled(4.0, d[0]), S::scaled(5.0, d[2])), d[4]),
+            one,
+            minus_one,
+            two,
+            minus_two,
+            S::add(S::sub(S::scaled(4.0, d[1]), S::scaled(5.0, d[3])), d[5]),
+        ]
     }
 
     #[inline(always)]
-    unsafe fn output<S: Simd>(m: [S::V; 6]) -> [S::V; 4] {
-        unsafe {
-            let (sum1, diff1) = (S::add(m[1], m[2]), S::sub(m[1], m[2]));
-            let (sum2, diff2) = (S::add(m[3], m[4]), S::sub(m[3], m[4]));
-            [
-                S::add(S::add(m[0], sum1), sum2),
-                S::fma(S::splat(2.0), diff2, diff1),
-                S::fma(S::splat(4.0), sum2, sum1),
-                S::add(S::fma(S::splat(8.0), diff2, diff1), m[5]),
-            ]
-        }
+    fn output<S: Simd>(m: [S::V; 6]) -> [S::V; 4] {
+        let (sum1, diff1) = both::<S>(m[1], m[2]);
+        let (sum2, diff2) = both::<S>(m[3], m[4]);
+        [
+            S::add(S::add(m[0], sum1), sum2),
+            S::add_scaled(2.0, diff2, diff1),
+            S::add_scaled(4.0, sum2, sum1),
+            S::add(S::add_scaled(8.0, diff2, diff1), m[5]),
+        ]
     }
 
     #[inline(always)]
-    unsafe fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; 6] {
-        unsafe {
-            let (even, odd) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
-            let even4 = S::fma(S::splat(4.0), y[2], y[0]);
-            let odd8 = S::fma(S::splat(8.0), y[3], S::mul(S::splat(2.0), y[1]));
-            [
-                y[0],
-                S::add(even, odd),
-                S::sub(even, odd),
-                S::add(even4, odd8),
-                S::sub(even4, odd8),
-                y[3],
-            ]
-        }
+    fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; 6] {
+        let [one, minus_one, two, minus_two] = at_one_and_two::<S>(y);
+        [y[0], one, minus_one, two, minus_two, y[3]]
     }
 
     #[inline(always)]
-    unsafe fn weight<S: Simd>(g: [S::V; 3]) -> [S::V; 6] {
-        unsafe {
-            let sixth = S::splat(-1.0 / 6.0);
-            let outer = S::mul(sixth, S::add(g[0], g[2]));
-            let middle = S::mul(sixth, g[1]);
-            let outer2 = S::fma(S::splat(1.0 / 24.0), g[0], S::mul(S::splat(1.0 / 6.0), g[2]));
-            let middle2 = S::mul(S::splat(1.0 / 12.0), g[1]);
-            [
-                S::mul(S::splat(0.25), g[0]),
-                S::add(outer, middle),
-                S::sub(outer, middle),
-                S::add(outer2, middle2),
-                S::sub(outer2, middle2),
-                g[2],
-            ]
-        }
+    fn weight<S: Simd>(g: [S::V; 3]) -> [S::V; 6] {
+        let outer = S::scaled(-1.0 / 6.0, S::add(g[0], g[2]));
+        let (one, minus_one) = both::<S>(outer, S::scaled(-1.0 / 6.0, g[1]));
+        let outer = S::add_scaled(1.0 / 24.0, g[0], S::scaled(1.0 / 6.0, g[2]));
+        let (two, minus_two) = both::<S>(outer, S::scaled(1.0 / 12.0, g[1]));
+        [S::scaled(0.25, g[0]), one, minus_one, two, minus_two, g[2]]
     }
 
     #[inline(always)]
-    unsafe fn weight_gradient<S: Simd>(u: [S::V; 6]) -> [S::V; 3] {
-        unsafe {
-            let (sum1, diff1) = (S::add(u[1], u[2]), S::sub(u[1], u[2]));
-            let (sum2, diff2) = (S::add(u[3], u[4]), S::sub(u[3], u[4]));
-            let (sixth, twelfth) = (S::splat(1.0 / 6.0), S::splat(1.0 / 12.0));
-            let first = S::fma(S::splat(0.25), u[0], S::mul(S::splat(1.0 / 24.0), sum2));
-            [
-                S::sub(first, S::mul(sixth, sum1)),
-                S::sub(S::mul(twelfth, diff2), S::mul(sixth, diff1)),
-                S::add(S::mul(sixth, S::sub(sum2, sum1)), u[5]),
-            ]
-        }
+    fn weight_gradient<S: Simd>(u: [S::V; 6]) -> [S::V; 3] {
+        const SIXTH: f32 = 1.0 / 6.0;
+        let (sum1, diff1) = both::<S>(u[1], u[2]);
+        let (sum2, diff2) = both::<S>(u[3], u[4]);
+        let first = S::add_scaled(0.25, u[0], S::scaled(1.0 / 24.0, sum2));
+        [
+            S::sub(first, S::scaled(SIXTH, sum1)),
+            S::sub(S::scaled(1.0 / 12.0, diff2), S::scaled(SIXTH, diff1)),
+            S::add(S::scaled(SIXTH, S::sub(sum2, sum1)), u[5]),
+        ]
     }
 }
 
@@ -121,119 +108,91 @@ impl Scheme<6, 3> for Three {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Five;
 
+impl Five {
+    /// Factors of the kernel's values at ±1, ±2 and ±1/2.
+    const WEIGHTS: [f32; 3] = [-2.0 / 9.0, 1.0 / 90.0, 32.0 / 45.0];
+
+    /// From sums and differences at ±1, ±2 and ±1/2: the second output, the third, and the fourth as far as it follows
+    /// from them.
+    #[inline(always)]
+    fn middle<S: Simd>(sums: [S::V; 3], diffs: [S::V; 3]) -> [S::V; 3] {
+        [
+            S::add_scaled(0.5, diffs[2], S::add_scaled(2.0, diffs[1], diffs[0])),
+            S::add_scaled(0.25, sums[2], S::add_scaled(4.0, sums[1], sums[0])),
+            S::add_scaled(0.125, diffs[2], S::add_scaled(8.0, diffs[1], diffs[0])),
+        ]
+    }
+}
+
 impl Scheme<8, 5> for Five {
     #[inline(always)]
-    unsafe fn input<S: Simd>(d: [S::V; 8]) -> [S::V; 8] {
-        unsafe {
-            let even1 = S::fma(S::splat(-4.25), d[4], S::add(d[2], d[6]));
-            let odd1 = S::fma(S::splat(-4.25), d[3], S::add(d[1], d[5]));
-            let even2 = S::fma(S::splat(-1.25), d[4], S::fma(S::splat(0.25), d[2], d[6]));
-            let odd2 = S::fma(
-                S::splat(-2.5),
-                d[3],
-                S::fma(S::splat(0.5), d[1], S::mul(S::splat(2.0), d[5])),
-            );
-            let even3 = S::fma(S::splat(-5.0), d[4], S::fma(S::splat(4.0), d[2], d[6]));
-            let odd3 = S::fma(
-                S::splat(-2.5),
-                d[3],
-                S::fma(S::splat(2.0), d[1], S::mul(S::splat(0.5), d[5])),
-            );
-            [
-                S::fma(S::splat(5.25), S::sub(d[4], d[2]), S::sub(d[0], d[6])),
-                S::add(even1, odd1),
-                S::sub(even1, odd1),
-                S::add(even2, odd2),
-                S::sub(even2, odd2),
-                S::add(even3, odd3),
-                S::sub(even3, odd3),
-                S::fma(S::splat(5.25), S::sub(d[3], d[5]), S::sub(d[7], d[1])),
-            ]
-        }
+    fn input<S: Simd>(d: [S::V; 8]) -> [S::V; 8] {
+        let even = S::add_scaled(-4.25, d[4], S::add(d[2], d[6]));
+        let odd = S::add_scaled(-4.25, d[3], S::add(d[1], d[5]));
+        let (one, minus_one) = both::<S>(even, odd);
+        let even = S::add_scaled(-1.25, d[4], S::add_scaled(0.25, d[2], d[6]));
+        let odd = S::add_scaled(-2.5, d[3], S::add_scaled(0.5, d[1], S::scaled(2.0, d[5])));
+        let (two, minus_two) = both::<S>(even, odd);
+        let even = S::add_scaled(-5.0, d[4], S::add_scaled(4.0, d[2], d[6]));
+        let odd = S::add_scaled(-2.5, d[3], S::add_scaled(2.0, d[1], S::scaled(0.5, d[5])));
+        let (half, minus_half) = both::<S>(even, odd);
+        [
+            S::add_scaled(5.25, S::sub(d[4], d[2]), S::sub(d[0], d[6])),
+            one,
+            minus_one,
+            two,
+            minus_two,
+            half,
+            minus_half,
+            S::add_scaled(5.25, S::sub(d[3], d[5]), S::sub(d[7], d[1])),
+        ]
     }
 
     #[inline(always)]
-    unsafe fn output<S: Simd>(m: [S::V; 8]) -> [S::V; 4] {
-        unsafe {
-            let (sum1, diff1) = (S::add(m[1], m[2]), S::sub(m[1], m[2]));
-            let (sum2, diff2) = (S::add(m[3], m[4]), S::sub(m[3], m[4]));
-            let (sum3, diff3) = (S::add(m[5], m[6]), S::sub(m[5], m[6]));
-            let third = S::fma(S::splat(8.0), diff2, diff1);
-            [
-                S::add(S::add(m[0], sum1), S::add(sum2, sum3)),
-                S::fma(S::splat(0.5), diff3, S::fma(S::splat(2.0), diff2, diff1)),
-                S::fma(S::splat(0.25), sum3, S::fma(S::splat(4.0), sum2, sum1)),
-                S::add(S::fma(S::splat(0.125), diff3, third), m[7]),
-            ]
-        }
+    fn output<S: Simd>(m: [S::V; 8]) -> [S::V; 4] {
+        let (sum1, diff1) = both::<S>(m[1], m[2]);
+        let (sum2, diff2) = both::<S>(m[3], m[4]);
+        let (sum3, diff3) = both::<S>(m[5], m[6]);
+        let [second, third, fourth] = Self::middle::<S>([sum1, sum2, sum3], [diff1, diff2, diff3]);
+        [S::add(S::add(m[0], sum1), S::add(sum2, sum3)), second, third, S::add(fourth, m[7])]
     }
 
     #[inline(always)]
-    unsafe fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; 8] {
-        unsafe {
-            let (even1, odd1) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
-            let even2 = S::fma(S::splat(4.0), y[2], y[0]);
-            let odd2 = S::fma(S::splat(8.0), y[3], S::mul(S::splat(2.0), y[1]));
-            let even3 = S::fma(S::splat(0.25), y[2], y[0]);
-            let odd3 = S::fma(S::splat(0.125), y[3], S::mul(S::splat(0.5), y[1]));
-            [
-                y[0],
-                S::add(even1, odd1),
-                S::sub(even1, odd1),
-                S::add(even2, odd2),
-                S::sub(even2, odd2),
-                S::add(even3, odd3),
-                S::sub(even3, odd3),
-                y[3],
-            ]
-        }
+    fn gradient<S: Simd>(y: [S::V; 4]) -> [S::V; 8] {
+        let [one, minus_one, two, minus_two] = at_one_and_two::<S>(y);
+        let even = S::add_scaled(0.25, y[2], y[0]);
+        let odd = S::add_scaled(0.125, y[3], S::scaled(0.5, y[1]));
+        let (half, minus_half) = both::<S>(even, odd);
+        [y[0], one, minus_one, two, minus_two, half, minus_half, y[3]]
     }
 
     #[inline(always)]
-    unsafe fn weight<S: Simd>(g: [S::V; 5]) -> [S::V; 8] {
-        unsafe {
-            let (one, two, half) =
-                (S::splat(-2.0 / 9.0), S::splat(1.0 / 90.0), S::splat(32.0 / 45.0));
-            let even1 = S::mul(one, S::add(S::add(g[0], g[2]), g[4]));
-            let odd1 = S::mul(one, S::add(g[1], g[3]));
-            let even2 = S::fma(S::splat(16.0), g[4], S::fma(S::splat(4.0), g[2], g[0]));
-            let odd2 = S::fma(S::splat(8.0), g[3], S::mul(S::splat(2.0), g[1]));
-            let (even2, odd2) = (S::mul(two, even2), S::mul(two, odd2));
-            let even3 = S::fma(S::splat(0.0625), g[4], S::fma(S::splat(0.25), g[2], g[0]));
-            let odd3 = S::fma(S::splat(0.125), g[3], S::mul(S::splat(0.5), g[1]));
-            let (even3, odd3) = (S::mul(half, even3), S::mul(half, odd3));
-            [
-                g[0],
-                S::add(even1, odd1),
-                S::sub(even1, odd1),
-                S::add(even2, odd2),
-                S::sub(even2, odd2),
-                S::add(even3, odd3),
-                S::sub(even3, odd3),
-                g[4],
-            ]
-        }
+    fn weight<S: Simd>(g: [S::V; 5]) -> [S::V; 8] {
+        let [by_one, by_two, by_half] = Self::WEIGHTS;
+        let even = S::scaled(by_one, S::add(S::add(g[0], g[2]), g[4]));
+        let odd = S::scaled(by_one, S::add(g[1], g[3]));
+        let (one, minus_one) = both::<S>(even, odd);
+        let even = S::add_scaled(16.0, g[4], S::add_scaled(4.0, g[2], g[0]));
+        let odd = S::add_scaled(8.0, g[3], S::scaled(2.0, g[1]));
+        let (two, minus_two) = both::<S>(S::scaled(by_two, even), S::scaled(by_two, odd));
+        let even = S::add_scaled(0.0625, g[4], S::add_scaled(0.25, g[2], g[0]));
+        let odd = S::add_scaled(0.125, g[3], S::scaled(0.5, g[1]));
+        let (half, minus_half) = both::<S>(S::scaled(by_half, even), S::scaled(by_half, odd));
+        [g[0], one, minus_one, two, minus_two, half, minus_half, g[4]]
     }
 
     #[inline(always)]
-    unsafe fn weight_gradient<S: Simd>(u: [S::V; 8]) -> [S::V; 5] {
-        unsafe {
-            let (one, two, half) =
-                (S::splat(-2.0 / 9.0), S::splat(1.0 / 90.0), S::splat(32.0 / 45.0));
-            let sum1 = S::mul(one, S::add(u[1], u[2]));
-            let diff1 = S::mul(one, S::sub(u[1], u[2]));
-            let sum2 = S::mul(two, S::add(u[3], u[4]));
-            let diff2 = S::mul(two, S::sub(u[3], u[4]));
-            let sum3 = S::mul(half, S::add(u[5], u[6]));
-            let diff3 = S::mul(half, S::sub(u[5], u[6]));
-            let last = S::fma(S::splat(0.0625), sum3, S::fma(S::splat(16.0), sum2, sum1));
-            [
-                S::add(S::add(u[0], sum1), S::add(sum2, sum3)),
-                S::fma(S::splat(0.5), diff3, S::fma(S::splat(2.0), diff2, diff1)),
-                S::fma(S::splat(0.25), sum3, S::fma(S::splat(4.0), sum2, sum1)),
-                S::fma(S::splat(0.125), diff3, S::fma(S::splat(8.0), diff2, diff1)),
-                S::add(last, u[7]),
-            ]
-        }
+    fn weight_gradient<S: Simd>(u: [S::V; 8]) -> [S::V; 5] {
+        let [by_one, by_two, by_half] = Self::WEIGHTS;
+        let (sum1, diff1) = both::<S>(u[1], u[2]);
+        let (sum1, diff1) = (S::scaled(by_one, sum1), S::scaled(by_one, diff1));
+        let (sum2, diff2) = both::<S>(u[3], u[4]);
+        let (sum2, diff2) = (S::scaled(by_two, sum2), S::scaled(by_two, diff2));
+        let (sum3, diff3) = both::<S>(u[5], u[6]);
+        let (sum3, diff3) = (S::scaled(by_half, sum3), S::scaled(by_half, diff3));
+        let [second, third, fourth] = Self::middle::<S>([sum1, sum2, sum3], [diff1, diff2, diff3]);
+        let last = S::add_scaled(0.0625, sum3, S::add_scaled(16.0, sum2, sum1));
+        let first = S::add(S::add(u[0], sum1), S::add(sum2, sum3));
+        [first, second, third, fourth, S::add(last, u[7])]
     }
 }

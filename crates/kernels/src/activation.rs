@@ -3,6 +3,11 @@
 //! Batch normalisation is an affine map per channel once its statistics are known. Storing only
 //! the convolution's raw output and applying map and relu6 on the way into the next kernel saves
 //! writing and reading the activation once each.
+//!
+//! The functions over rows share one contract, that of [`activate`]: the CPU has `S`; from every pointer on,
+//! as many floats as there are channels can be read or, behind `to`, written, at any alignment; no other thread
+//! uses what is written. `to` may be what is read, but not overlap it otherwise. Each loop goes over
+//! vectors of channels, the last of which is cut to the channels left.
 
 #![allow(unsafe_code)] // vector loops over raw rows; each function states what it needs
 
@@ -19,25 +24,36 @@ pub struct Affine {
 
 /// `min(6, max(0, a))`; NaN stays NaN, so that a diverged run shows it.
 #[inline(always)]
-pub unsafe fn relu6<S: Simd>(a: S::V) -> S::V {
+pub fn relu6<S: Simd>(a: S::V) -> S::V {
+    // SAFETY: there is a vector, so the CPU has `S`.
     unsafe { S::min(S::splat(6.0), S::max(S::zero(), a)) }
 }
 
 /// `gradient` where the relu6 of `a` is neither 0 nor 6, zero elsewhere.
 #[inline(always)]
-pub unsafe fn relu6_mask<S: Simd>(a: S::V, gradient: S::V) -> S::V {
+pub fn relu6_mask<S: Simd>(a: S::V, gradient: S::V) -> S::V {
+    // SAFETY: there is a vector, so the CPU has `S`.
     unsafe { S::keep_greater(a, S::zero(), S::keep_greater(S::splat(6.0), a, gradient)) }
 }
 
 /// Loads up to a vector: all lanes while `count` allows.
+///
+/// # Safety
+/// The CPU has `S`; `count` floats, or a vector of them if that is less, can be read, at any alignment.
 #[inline(always)]
 pub unsafe fn load_some<S: Simd>(from: *const f32, count: usize) -> S::V {
+    // SAFETY: passed on; a whole vector is loaded only where `count` has one.
     unsafe { if count >= S::LANES { S::load(from) } else { S::load_partial(from, count) } }
 }
 
 /// Stores up to a vector: all lanes while `count` allows.
+///
+/// # Safety
+/// `count` floats, or a vector of them if that is less, can be written, at any alignment, and no other thread
+/// uses them.
 #[inline(always)]
 pub unsafe fn store_some<S: Simd>(to: *mut f32, value: S::V, count: usize) {
+    // SAFETY: passed on; a whole vector is stored only where `count` has one.
     unsafe {
         if count >= S::LANES { S::store(to, value) } else { S::store_partial(to, value, count) }
     }
@@ -46,9 +62,11 @@ pub unsafe fn store_some<S: Simd>(to: *mut f32, value: S::V, count: usize) {
 /// `to = relu6(affine(from))` for one pixel's channels.
 ///
 /// # Safety
-/// `channels` floats are readable and writable; the CPU has `S`.
+/// The CPU has `S`; `channels` floats can be read from `from`, `affine.scale` and `affine.shift` on and written
+/// from `to` on, which no other thread uses.
 #[inline(always)]
 pub unsafe fn activate<S: Simd>(from: *const f32, affine: Affine, channels: usize, to: *mut f32) {
+    // SAFETY: `c < channels`, and no more than the `left` lanes are touched from there on.
     unsafe {
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
@@ -63,7 +81,7 @@ pub unsafe fn activate<S: Simd>(from: *const f32, affine: Affine, channels: usiz
 /// `to = affine(from) + residual` for one pixel's channels; a null `residual` counts as zero.
 ///
 /// # Safety
-/// As [`activate`].
+/// As [`activate`]; a `residual` that is not null has `channels` floats, too.
 #[inline(always)]
 pub unsafe fn carry<S: Simd>(
     from: *const f32,
@@ -72,6 +90,7 @@ pub unsafe fn carry<S: Simd>(
     channels: usize,
     to: *mut f32,
 ) {
+    // SAFETY: as in `activate`.
     unsafe {
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
@@ -107,9 +126,11 @@ impl NormGradient {
     /// is the channel there.
     ///
     /// # Safety
-    /// As [`activate`].
+    /// As [`activate`]: `channels` floats from `at` on in `gradient` and `raw`, from `channel` on in the others, and
+    /// from the first on behind `to`.
     #[inline(always)]
     pub unsafe fn row<S: Simd>(&self, at: usize, channel: usize, channels: usize, to: *mut f32) {
+        // SAFETY: as in `activate`.
         unsafe {
             for c in (0..channels).step_by(S::LANES) {
                 let left = channels - c;
@@ -141,6 +162,7 @@ mod tests {
         type Output = ();
         #[inline(always)]
         unsafe fn run<S: Simd>(self) {
+            // SAFETY: slices and vectors of equal length; lanes are cut to what is left of it.
             unsafe {
                 let n = self.raw.len();
                 let (scale, shift) = (vec![8.0; n], vec![1.0; n]);

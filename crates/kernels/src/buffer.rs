@@ -130,6 +130,9 @@ mod huge {
     }
 
     /// Gives back what [`zeroed`] gave for as many bytes.
+    ///
+    /// # Safety
+    /// `start` came from `zeroed(bytes)`, was not given back before, and is not used afterwards.
     pub(super) unsafe fn free(start: *mut u8, bytes: usize) {
         // SAFETY: the caller's part; all of the mapping is given back.
         unsafe { libc::munmap(start.cast(), room(bytes)) };
@@ -154,6 +157,10 @@ mod huge {
         unsafe { alloc_zeroed(layout(bytes)) }
     }
 
+    /// Gives back what [`zeroed`] gave for as many bytes.
+    ///
+    /// # Safety
+    /// `start` came from `zeroed(bytes)`, was not given back before, and is not used afterwards.
     pub(super) unsafe fn free(start: *mut u8, bytes: usize) {
         // SAFETY: allocated with this layout.
         unsafe { dealloc(start, layout(bytes)) };

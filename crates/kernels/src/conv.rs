@@ -117,6 +117,10 @@ struct Patches<'a> {
 impl Patches<'_> {
     /// Copies floats `from..to` of one kernel row's run (`kernel * channels` floats) of the patch at
     /// image `number`, input row `y + pad`, input column `x + pad`; zeros outside the image.
+    ///
+    /// # Safety
+    /// The CPU has `S`; there is an image `number`; `from <= to <= kernel * channels`; `to - from` floats can be
+    /// written from `out` on, and no other thread uses them.
     #[inline(always)]
     unsafe fn copy_run<S: Simd>(
         &self,
@@ -127,6 +131,8 @@ impl Patches<'_> {
         to: usize,
         out: *mut f32,
     ) {
+        // SAFETY: `y` is a row of the image, and `start..stop` is cut to what of the run lies between its edges, so
+        // that the copy stays within the row; the three parts add up to `to - from` floats.
         unsafe {
             let y = y.wrapping_sub(self.pad);
             if y >= self.height {
@@ -170,6 +176,8 @@ impl Left for PatchRows<'_> {
         let (mut number, pixel) = (row / pixels, row % pixels);
         let (mut y, mut x) = (pixel / patches.out_width, pixel % patches.out_width);
         for r in 0..rows {
+            // SAFETY: rows are output pixels, so `number` is an image; a row of the panel has `ROW_STRIDE` floats,
+            // of which the runs fill `count`.
             unsafe {
                 let out = to.add(r * ROW_STRIDE);
                 for tap in first..=last {
@@ -224,6 +232,8 @@ impl Left for PatchColumns<'_> {
             let top = y * patches.stride + tap;
             let inside = top >= patches.pad && top - patches.pad < patches.height;
             let mut step = 0;
+            // SAFETY: `k` counts output pixels, so `number` is an image; between `first_x` and `end_x` all `rows` floats
+            // lie within its row, elsewhere `copy_run` sees to it; the panel has `rows` floats for each of `count`.
             unsafe {
                 while step < along {
                     let at = x + step;

@@ -9,12 +9,15 @@ use std::ops::Range;
 /// Copies a matrix with its rows and columns exchanged; row `r` of the result is written to
 /// `place(r)`, as given by [`Place`].
 struct Transpose {
+    /// `last` rows of `columns` floats, `from_stride` apart.
     from: *const f32,
     from_stride: usize,
     /// Rows `first..last` of the source are done by this task.
     first: usize,
     last: usize,
     columns: usize,
+    /// Rows of at least `last` floats, `to_stride` apart, wherever `place` puts one of `columns`; this task alone
+    /// uses `first..last` of each.
     to: *mut f32,
     to_stride: usize,
     place: Place,
@@ -57,6 +60,8 @@ impl Kernel for Transpose {
             let mut column = 0;
             while column < self.columns {
                 let columns = (self.columns - column).min(S::LANES);
+                // SAFETY: whole blocks are transposed only where rows and columns have one, others float by float; the
+                // block has room for `LANES * LANES`, at most 256.
                 unsafe {
                     let from = self.from.add(row * self.from_stride + column);
                     if rows == S::LANES && columns == S::LANES {
@@ -82,8 +87,12 @@ impl Kernel for Transpose {
 }
 
 /// The first `count` lanes, as a rule all.
+///
+/// # Safety
+/// `count <= LANES` floats can be written, and no other thread uses them.
 #[inline(always)]
 unsafe fn store<S: Simd>(to: *mut f32, value: S::V, count: usize) {
+    // SAFETY: passed on.
     unsafe {
         if count == S::LANES {
             S::store(to, value);
@@ -95,12 +104,14 @@ unsafe fn store<S: Simd>(to: *mut f32, value: S::V, count: usize) {
 
 /// The way back: rows of the source are taken from `place(r)`.
 struct TransposeFrom {
+    /// Rows of at least `last` floats, `from_stride` apart, wherever `place` takes one of `rows` from.
     from: *const f32,
     from_stride: usize,
     /// Rows `first..last` of the *result* are done by this task.
     first: usize,
     last: usize,
     rows: usize,
+    /// `last` rows of `rows` floats, `to_stride` apart; this task alone uses rows `first..last`.
     to: *mut f32,
     to_stride: usize,
     place: Place,
@@ -118,6 +129,7 @@ impl Kernel for TransposeFrom {
             let mut row = 0;
             while row < self.rows {
                 let rows = (self.rows - row).min(S::LANES);
+                // SAFETY: reads are cut to `columns`, writes to `rows`; blocks have room for `LANES * LANES`, at most 256.
                 unsafe {
                     for (r, place) in (0..rows).zip(self.place.from(row)) {
                         let from = self.from.add(place * self.from_stride + column);
@@ -161,7 +173,9 @@ impl Inputs {
     /// Writes the ordered weights of these inputs, for some outputs: tap after tap, `stride` inputs apart.
     ///
     /// # Safety
-    /// Both have room, and nobody else touches what is read and written.
+    /// `weights` points to `taps * inputs * outputs` floats, `first + count <= inputs`, `outputs` lies within all
+    /// outputs; `ordered` has `taps * stride * self.outputs` floats, `stride >= count`, and no other thread uses the
+    /// columns of these outputs there or writes the weights.
     pub(crate) unsafe fn order(
         self,
         isa: Isa,
@@ -170,7 +184,8 @@ impl Inputs {
         outputs: Range<usize>,
     ) {
         let Self { weights, taps, inputs, first, count, .. } = self;
-        // SAFETY: passed on.
+        // SAFETY: the kernels read the weights of inputs `first..first + count` and write the columns of `outputs`,
+        // all of which are there, as the caller promises.
         unsafe {
             if self.turned {
                 for input in 0..count {
@@ -204,7 +219,7 @@ impl Inputs {
     /// The way back of [`order`](Self::order), never turned.
     ///
     /// # Safety
-    /// As there.
+    /// As there, with reading and writing exchanged: no other thread uses the weights of these outputs and inputs.
     pub(crate) unsafe fn disorder(
         self,
         isa: Isa,
@@ -214,7 +229,7 @@ impl Inputs {
     ) {
         debug_assert!(!self.turned, "gradients are never turned");
         let Self { weights, taps, inputs, first, count, .. } = self;
-        // SAFETY: passed on.
+        // SAFETY: as in `order`.
         unsafe {
             isa.run(TransposeFrom {
                 from: ordered,
@@ -277,6 +292,7 @@ impl ConvShape {
 
 /// One input's weights, (output, tap), as (tap, output); the last tap comes first.
 struct Turn {
+    /// At least `last * taps` floats.
     from: *const f32,
     /// Floats that may be read from there.
     beyond: usize,
@@ -284,6 +300,7 @@ struct Turn {
     /// Outputs `first..last` are done.
     first: usize,
     last: usize,
+    /// `taps` rows of `last` floats, `to_stride` apart; this task alone uses `first..last` of each.
     to: *mut f32,
     to_stride: usize,
 }
@@ -304,6 +321,8 @@ impl Kernel for Turn {
                 // The last block goes over some taps again rather than over the edge.
                 let tap = done.min(self.taps.saturating_sub(S::LANES));
                 let count = (self.taps - tap).min(S::LANES);
+                // SAFETY: the loop's condition leaves room for a vector behind the last output's taps; `LANES` outputs
+                // are written, all before `last`.
                 unsafe {
                     let from = self.from.add(output * self.taps + tap);
                     S::transpose(from, self.taps, block.as_mut_ptr(), S::LANES);
@@ -318,6 +337,7 @@ impl Kernel for Turn {
         }
         for output in output..self.last {
             for tap in 0..self.taps {
+                // SAFETY: an output before `last` and one of its taps.
                 unsafe {
                     *self.to.add((self.taps - 1 - tap) * self.to_stride + output) =
                         *self.from.add(output * self.taps + tap);

@@ -40,6 +40,7 @@ impl Scaling {
 const PERIOD: usize = 48;
 
 struct Widen<'a, I> {
+    /// `first` elements and as many more as `to` has.
     from: I,
     /// The first element of `from`; a multiple of the period.
     first: usize,
@@ -54,6 +55,8 @@ impl<I: Source> Kernel for Widen<'_, I> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let whole = self.to.len() / PERIOD * PERIOD;
+        // SAFETY: the period is a multiple of all lanes, so whole periods are whole vectors, in `to` as in `from`;
+        // what is left goes float by float.
         unsafe {
             let to = self.to.as_mut_ptr();
             for at in (0..whole).step_by(PERIOD) {

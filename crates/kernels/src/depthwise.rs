@@ -2,6 +2,10 @@
 //!
 //! Nine multiplications a value: the cost is memory. Rows are activated once on their way in, into
 //! a ring of three rows that stays in cache; the raw output is written once, with its statistics.
+//!
+//! What the fields of a kernel point to is there for the whole image and all channels of the shape; no two
+//! kernels at work at the same time have an image and a channel in common, and a thread has its own scratch
+//! memory. Channels are worked on in vectors, the last of which is cut to the channels left.
 
 #![allow(unsafe_code)] // raw rows of the caller's buffers; the kernel's fields say what they need
 
@@ -75,6 +79,8 @@ impl Kernel for DepthwiseForward {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: rows and columns stay within the image, `first + count` within the channels; the scratch memory
+        // has the ring's four rows and three values a channel, see `scratch_len`.
         unsafe {
             let shape = self.shape;
             let (all, first, count) =
@@ -138,6 +144,10 @@ impl Kernel for DepthwiseForward {
 impl DepthwiseForward {
     /// The first `width` pixels of an output row, one vector of channels; `near` holds its two sums
     /// and the pivot, `count` apart.
+    ///
+    /// # Safety
+    /// As for the kernel; `rows` are rows of the ring, `c < count`, and `out` and `near` begin at channel `c` of a row of
+    /// the output and of the values kept for each channel.
     #[inline(always)]
     unsafe fn row<S: Simd>(
         &self,
@@ -148,6 +158,8 @@ impl DepthwiseForward {
         out: *mut f32,
         near: *mut f32,
     ) {
+        // SAFETY: `left` lanes from channel `c` on; column `x * stride + kx` of the ring is at most `width + 1`, its right
+        // border.
         unsafe {
             let left = count - c;
             let all = self.shape.channels;
@@ -192,6 +204,9 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Takes `4 * (width + 2) * channels` floats and clears them.
+    ///
+    /// # Safety
+    /// So many can be written from `start` on as long as the ring lives, and nothing else uses them.
     #[inline(always)]
     pub(super) unsafe fn new(start: *mut f32, width: usize, channels: usize) -> Self {
         let row = (width + 2) * channels;
@@ -204,15 +219,13 @@ impl Ring {
 
     /// The slot of row `y`.
     #[inline(always)]
-    pub(super) unsafe fn slot(&self, y: usize) -> *mut f32 {
-        unsafe { self.start.add(y % 3 * self.row) }
+    pub(super) fn slot(&self, y: usize) -> *mut f32 {
+        self.start.wrapping_add(y % 3 * self.row)
     }
 
     /// Row `y - 1`, or zeros outside `0..height`.
     #[inline(always)]
-    pub(super) unsafe fn at(&self, y: usize, height: usize) -> *const f32 {
-        unsafe {
-            if y == 0 || y > height { self.start.add(3 * self.row) } else { self.slot(y - 1) }
-        }
+    pub(super) fn at(&self, y: usize, height: usize) -> *const f32 {
+        if y == 0 || y > height { self.start.wrapping_add(3 * self.row) } else { self.slot(y - 1) }
     }
 }

@@ -3,6 +3,8 @@
 //! Seen from an input pixel, both gradients need the same few output pixels around it: the data's
 //! gradient sums them times the weights, the weights' gradient is the pixel's activation times each
 //! of them. So one walk over the input does both, with the output's gradient in a ring of rows.
+//!
+//! What the kernel's fields point to is there as in [`super::depthwise`].
 
 #![allow(unsafe_code)] // raw rows of the caller's buffers; the kernel's fields say what they need
 
@@ -58,6 +60,8 @@ impl Kernel for DepthwiseBackward {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: rows and columns stay within the image, `first + count` within the channels; the scratch memory
+        // has the ring's four rows and two values a channel, see `scratch_len`.
         unsafe {
             let shape = self.shape;
             let (all, first, count) =
@@ -132,8 +136,13 @@ struct Below<S: Simd> {
 }
 
 impl DepthwiseBackward {
+    /// Loads what is kept in registers.
+    ///
+    /// # Safety
+    /// As for the kernel; the line's pointers begin at channel `c < count` of the task.
     #[inline(always)]
     unsafe fn below<S: Simd>(&self, line: &Line, c: usize, count: usize) -> Below<S> {
+        // SAFETY: `left` lanes from channel `c` on.
         unsafe {
             let at = self.channels.start + c;
             let left = count - c;
@@ -148,8 +157,12 @@ impl DepthwiseBackward {
     }
 
     /// Stride 1: each input pixel meets all nine weights.
+    ///
+    /// # Safety
+    /// As for [`Self::below`].
     #[inline(always)]
     unsafe fn dense<S: Simd>(&self, line: &Line, c: usize, count: usize) {
+        // SAFETY: `left` lanes from channel `c` on; columns `x..x + 3` of the ring, which has two more than the image.
         unsafe {
             let (all, left) = (self.shape.channels, count - c);
             let mut below = self.below::<S>(line, c, count);
@@ -190,6 +203,9 @@ impl DepthwiseBackward {
 
     /// Stride 2: an input pixel meets the weights' rows `kys`, and in an even column only the middle
     /// of each, in an odd column the outer two.
+    ///
+    /// # Safety
+    /// As for [`Self::below`]; the kernel rows `kys` are below 3.
     #[inline(always)]
     unsafe fn sparse<S: Simd, const K: usize>(
         &self,
@@ -198,6 +214,8 @@ impl DepthwiseBackward {
         c: usize,
         count: usize,
     ) {
+        // SAFETY: `left` lanes from channel `c` on; columns up to `width / 2 + 1` of the ring, which has two more than the
+        // output.
         unsafe {
             let (all, left) = (self.shape.channels, count - c);
             let mut below = self.below::<S>(line, c, count);
@@ -246,8 +264,13 @@ impl DepthwiseBackward {
         }
     }
 
+    /// Adds to the gradient of a weight, for one vector of channels.
+    ///
+    /// # Safety
+    /// As for the kernel; `tap < 9`, and the task has `left` channels from `c` on.
     #[inline(always)]
     unsafe fn add_weight_sum<S: Simd>(&self, tap: usize, c: usize, left: usize, sum: S::V) {
+        // SAFETY: nine rows of all channels, of which these are the task's own.
         unsafe {
             let to = self.weight_sums.add(tap * self.shape.channels + self.channels.start + c);
             store_some::<S>(to, S::add(load_some::<S>(to, left), sum), left);

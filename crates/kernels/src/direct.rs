@@ -60,9 +60,11 @@ impl<'a> Padded<'a> {
 /// Copies what output rows `first..last` of an image need.
 struct Pad<'a> {
     padded: Padded<'a>,
+    /// All pixels of an image.
     image: *const f32,
     first: usize,
     last: usize,
+    /// [`Padded::len`] floats for `last - first` rows, which this thread alone uses.
     to: *mut f32,
 }
 
@@ -96,8 +98,9 @@ impl Kernel for Pad<'_> {
 /// `ROWS` pixels by two vectors of outputs.
 struct Pixels<'a, const ROWS: usize> {
     padded: Padded<'a>,
-    /// The first pixel's patch.
+    /// The first pixel's patch, of which the others lie `STEP` apart, all within the padded image.
     left: *const f32,
+    /// `right` are the weights of two vectors of outputs, `kernel * run` steps long; see [`write_tile`] for the result.
     tile: Tile,
 }
 
@@ -106,6 +109,7 @@ impl<const ROWS: usize> Kernel for Pixels<'_, ROWS> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: `kernel` rows of a patch, each `run` floats, of `ROWS` pixels; as many steps of the weights.
         unsafe {
             let mut acc = [[S::zero(); 2]; ROWS];
             let mut right = self.tile.right;
@@ -136,8 +140,9 @@ struct Forward<'a> {
     last: usize,
     /// Weights in panels of two vectors.
     weights: *const f32,
-    /// The image's output.
+    /// The image's output, of which this task alone uses rows `first..last`.
     output: *mut f32,
+    /// Bias of all outputs and mask of this image, or null.
     tail: Tail,
 }
 
@@ -187,6 +192,10 @@ fn offset(start: *const f32, by: usize) -> *const f32 {
     if start.is_null() { start } else { start.wrapping_add(by) }
 }
 
+/// Runs the variant for `rows` pixels.
+///
+/// # Safety
+/// As for [`Pixels`], with `rows` for `ROWS`.
 #[inline(always)]
 unsafe fn pixels<S: Simd>(rows: usize, padded: Padded<'_>, left: *const f32, tile: Tile) {
     macro_rules! variants {
@@ -199,19 +208,20 @@ unsafe fn pixels<S: Simd>(rows: usize, padded: Padded<'_>, left: *const f32, til
             }
         };
     }
+    // SAFETY: passed on.
     unsafe { variants!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
 }
 
 /// `ROWS` floats of a patch's row by two vectors of outputs, over the pixels of some rows.
 struct Taps<'a, const ROWS: usize> {
     padded: Padded<'a>,
-    /// The first of the floats, for the first pixel.
+    /// The first of the floats, for the first pixel; those of the others lie within the padded image.
     left: *const f32,
-    /// The gradient of the first pixel's first output.
+    /// The gradient of the first pixel's first output, of which those of `lines` rows follow.
     right: *const f32,
     /// Rows of outputs.
     lines: usize,
-    /// The gradient of the weights, rows `outputs` floats apart.
+    /// The gradient of the weights, `ROWS` rows `outputs` floats apart, which this task alone uses.
     sums: *mut f32,
 }
 
@@ -221,6 +231,8 @@ impl<const ROWS: usize> Kernel for Taps<'_, ROWS> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let outputs = self.padded.shape.outputs;
+        // SAFETY: `ROWS` floats of the patches of `lines` rows of pixels, two vectors of their gradients, and as many of
+        // the sums: outputs are a multiple of two vectors, see `suits`.
         unsafe {
             let mut acc = [[S::zero(); 2]; ROWS];
             for (row, acc) in acc.iter_mut().enumerate() {
@@ -250,6 +262,10 @@ impl<const ROWS: usize> Kernel for Taps<'_, ROWS> {
     }
 }
 
+/// Runs the variant for `rows` floats; `ends` are the left and right operand.
+///
+/// # Safety
+/// As for [`Taps`], with `rows` for `ROWS`.
 #[inline(always)]
 unsafe fn taps<S: Simd>(
     rows: usize,
@@ -269,14 +285,18 @@ unsafe fn taps<S: Simd>(
             }
         };
     }
+    // SAFETY: passed on.
     unsafe { variants!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
 }
 
 /// Adds one image's share to the gradient of weights ordered (tap, input, output).
 struct Backward<'a> {
     padded: Padded<'a>,
+    /// A whole padded image.
     image: *const f32,
+    /// The gradient of all of its outputs.
     d_output: *const f32,
+    /// That of all weights, which this task alone uses.
     sums: *mut f32,
 }
 
@@ -313,7 +333,8 @@ impl Compute {
     /// A convolution whose weights are ordered (tap, input, output).
     ///
     /// # Safety
-    /// Slices fit the shape; bias and mask fit the output.
+    /// The shape [`suits`]; `input`, `weights` and `output` have the lengths it says, bias a value for each output
+    /// channel, mask as many as the output.
     pub(crate) unsafe fn direct(
         &mut self,
         shape: &ConvShape,
@@ -388,7 +409,7 @@ impl Compute {
     /// The gradient of weights ordered (tap, input, output).
     ///
     /// # Safety
-    /// Slices fit the shape.
+    /// The shape [`suits`]; `input`, `d_output` and `d_weights` have the lengths it says.
     pub(crate) unsafe fn direct_backward_weights(
         &mut self,
         shape: &ConvShape,

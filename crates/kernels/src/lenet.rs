@@ -8,6 +8,10 @@
 //! second-level cache.
 //!
 //! Rows are kept [`ROW`] floats apart, wide enough for loads that run over the edge.
+//!
+//! The kernels' fields are slices whose lengths are asserted once for each image; what the unsafe functions need is
+//! that these hold, and the constants below are chosen so that all offsets, which follow from loops over
+//! constants, stay within them.
 
 #![allow(unsafe_code)] // kernels on raw memory
 #![allow(clippy::needless_range_loop)] // indices of register tiles and images
@@ -105,9 +109,11 @@ impl Kernel for Forward<'_> {
         assert!(self.image.len() >= IMAGE && self.scratch.len() >= SCRATCH, "first layer");
         assert!(self.made1.len() >= MADE1 && self.made2.len() >= MADE2, "what is kept");
         assert!(self.pool1.len() >= POOL1 && self.flat.len() >= FLAT, "second layer");
-        assert!(self.weights2.len() >= WEIGHTS2, "second layer");
+        assert!(self.weights1.len() >= FIRST * 25 && self.bias1.len() >= FIRST, "first layer");
+        assert!(self.weights2.len() >= WEIGHTS2 && self.bias2.len() >= SECOND, "second layer");
         let (conv2, rest) = std::mem::take(&mut self.scratch).split_at_mut(CONV2);
         let conv1 = &mut rest[..CONV1];
+        // SAFETY: the lengths were just asserted.
         unsafe {
             self.first::<S>(conv1);
             // Vectors of output channels: one of sixteen, two of eight, four of four.
@@ -122,8 +128,12 @@ impl Kernel for Forward<'_> {
 }
 
 /// Writes a bit for each of `count` outputs from `index` on; both are multiples of 8.
+///
+/// # Safety
+/// `made` has bits for `index + count` outputs.
 #[inline(always)]
 unsafe fn write_bits(made: &mut [u8], index: usize, bits: u32, count: usize) {
+    // SAFETY: `count` of 32, 16 or 8 bits are four, two or one of its bytes.
     unsafe {
         let to = made.as_mut_ptr().add(index / 8);
         match count {
@@ -135,8 +145,12 @@ unsafe fn write_bits(made: &mut [u8], index: usize, bits: u32, count: usize) {
 }
 
 /// The bits of the vector that begins at output `index`.
+///
+/// # Safety
+/// `made` has bits for a vector of outputs from there on, and `index` is a multiple of the lanes.
 #[inline(always)]
 unsafe fn read_bits<S: Simd>(made: &[u8], index: usize) -> u32 {
+    // SAFETY: sixteen lanes are two of its bytes, eight or four lie within one.
     unsafe {
         let from = made.as_ptr().add(index / 8);
         match S::LANES {
@@ -147,8 +161,14 @@ unsafe fn read_bits<S: Simd>(made: &[u8], index: usize) -> u32 {
 }
 
 impl Forward<'_> {
+    /// The first layer.
+    ///
+    /// # Safety
+    /// The CPU has `S`; the fields have the lengths that the kernel asserts, `conv1` has `CONV1` floats.
     #[inline(always)]
     unsafe fn first<S: Simd>(&mut self, conv1: &mut [f32]) {
+        // SAFETY: the last pixels read are those before column 36 of row 31, less than `ROW`; a row of `conv1` is as
+        // many whole pairs of vectors as are written to it.
         unsafe {
             let (image, conv) = (self.image.as_ptr(), conv1.as_mut_ptr());
             for y in 0..28 {
@@ -199,8 +219,12 @@ impl Forward<'_> {
     }
 
     /// `PIXELS` of a row at a time, all sixteen outputs.
+    ///
+    /// # Safety
+    /// As for [`Self::first`]; `conv2` has `CONV2` floats, `PIXELS` divides 10, and `NV` vectors are 16 floats.
     #[inline(always)]
     unsafe fn second<S: Simd, const PIXELS: usize, const NV: usize>(&mut self, conv2: &mut [f32]) {
+        // SAFETY: pixels up to column 13 of row 13 of each channel, 16 outputs of each weight and pixel.
         unsafe {
             let (pool, weights) = (self.pool1.as_ptr(), self.weights2.as_ptr());
             let mut bias = [S::zero(); NV];
@@ -292,6 +316,7 @@ impl Kernel for Backward<'_> {
         let (d_conv2, rest) = self.scratch.split_at_mut(CONV2);
         let (d_pool1, d_conv1) = rest.split_at_mut(14 * POOL_ROW + 64);
         let (sums2, sums1) = self.sums.split_at_mut(WEIGHTS2 + SECOND);
+        // SAFETY: the lengths were just asserted, and the pieces cut to what the functions ask for.
         unsafe {
             let d_bias2 = &mut sums2[WEIGHTS2..];
             match S::LANES {
@@ -318,6 +343,9 @@ impl Kernel for Backward<'_> {
 }
 
 /// `NV` vectors are the sixteen channels.
+///
+/// # Safety
+/// The CPU has `S`; the slices have `FLAT` floats, `MADE2` bytes, `CONV2` and 16 floats.
 #[inline(always)]
 unsafe fn unpool_second<S: Simd, const NV: usize>(
     d_flat: &[f32],
@@ -325,6 +353,7 @@ unsafe fn unpool_second<S: Simd, const NV: usize>(
     d_conv2: &mut [f32],
     d_bias: &mut [f32],
 ) {
+    // SAFETY: 16 floats of 100 pixels, in `NV` vectors.
     unsafe {
         let mut spread = [0f32; SECOND];
         let mut bias = [S::zero(); NV];
@@ -355,12 +384,16 @@ unsafe fn unpool_second<S: Simd, const NV: usize>(
 }
 
 /// `KYS` kernel rows at a time.
+///
+/// # Safety
+/// The CPU has `S`; the slices have `POOL1`, `CONV2` and `WEIGHTS2` floats; `KYS` divides 5, and `NV` vectors are 16 floats.
 #[inline(always)]
 unsafe fn weights_second<S: Simd, const KYS: usize, const NV: usize>(
     pool1: &[f32],
     d_conv2: &[f32],
     sums: &mut [f32],
 ) {
+    // SAFETY: pixels up to column 13 of row 13 of each channel; 16 floats of 100 gradients and 150 sums.
     unsafe {
         for channel in 0..FIRST {
             for ky in (0..5).step_by(KYS) {
@@ -399,6 +432,9 @@ unsafe fn weights_second<S: Simd, const KYS: usize, const NV: usize>(
 
 /// Pixels scatter their gradient over 5 kernel rows of 5 pixels of 6 channels, 30 floats that lie
 /// side by side (`NV` vectors). Two pixels five rows apart at a time: what they touch is disjoint.
+///
+/// # Safety
+/// The CPU has `S`; the slices have `CONV2`, `WEIGHTS2_BACK` and `14 * POOL_ROW + 64` floats; `NV` vectors are 32 floats.
 #[inline(always)]
 unsafe fn input_second<S: Simd, const NV: usize>(
     d_conv2: &[f32],
@@ -406,6 +442,7 @@ unsafe fn input_second<S: Simd, const NV: usize>(
     d_pool1: &mut [f32],
 ) {
     d_pool1.fill(0.0);
+    // SAFETY: 32 floats from pixel 9 of row 13 on end within the row: 9 * 6 + 32 of 112.
     unsafe {
         let to = d_pool1.as_mut_ptr();
         for y in 0..5 {
@@ -436,6 +473,10 @@ unsafe fn input_second<S: Simd, const NV: usize>(
     }
 }
 
+/// The gradient of the first layer's outputs, from that of the pooled ones.
+///
+/// # Safety
+/// The CPU has `S`; the slices have `14 * POOL_ROW` floats, `MADE1` bytes and `CONV1` floats.
 #[inline(always)]
 unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], made1: &[u8], d_conv1: &mut [f32]) {
     for channel in 0..FIRST {
@@ -449,6 +490,7 @@ unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], made1: &[u8], d_conv1: &mut [f3
             }
             let at = (channel * 28 + 2 * y) * CONV_ROW;
             for offset in (0..2 * CONV_ROW).step_by(S::LANES) {
+                // SAFETY: rows of `CONV_ROW` floats are whole vectors, in `spread` as in `d_conv1`.
                 unsafe {
                     let value = S::load(spread.as_ptr().add(offset % CONV_ROW));
                     let value = S::keep_bits(read_bits::<S>(made1, at + offset), value);
@@ -459,10 +501,16 @@ unsafe fn unpool_first<S: Simd>(d_pool1: &[f32], made1: &[u8], d_conv1: &mut [f3
     }
 }
 
+/// Gradients of the first layer's weights and bias.
+///
+/// # Safety
+/// The CPU has `S`; the slices have `IMAGE`, `CONV1` and `FIRST * 26` floats.
 #[inline(always)]
 unsafe fn weights_first<S: Simd>(image: &[f32], d_conv1: &[f32], sums: &mut [f32]) {
     /// Channels at a time: 15 accumulators.
     const CHANNELS: usize = 3;
+    // SAFETY: the last pixels read are those before column 36 of row 31, less than `ROW`; rows of `d_conv1` are
+    // whole vectors; an array of 16 floats has room for any.
     unsafe {
         for ky in 0..5 {
             for first in (0..FIRST).step_by(CHANNELS) {

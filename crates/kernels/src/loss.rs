@@ -122,6 +122,9 @@ impl<F: FnMut(usize, usize, bool, f64)> Kernel for Rows<'_, F> {
 }
 
 /// As many rows as there are lanes, each in a lane of its own; they become their gradients.
+///
+/// # Safety
+/// The CPU has `S`. (Rows and labels are indexed with checks.)
 #[inline(always)]
 unsafe fn rows_abreast<S: Simd>(
     rows: &mut [f32],
@@ -183,6 +186,9 @@ unsafe fn rows_abreast<S: Simd>(
 
 /// The most likely class and the loss of one row, which becomes its gradient. `tail` is where the last,
 /// perhaps ragged, vector begins, and `beyond` what is added to it.
+///
+/// # Safety
+/// The CPU has `S`; `tail` is the last multiple of the lanes below the length, and `label` is below the length.
 #[inline(always)]
 unsafe fn one_row<S: Simd>(
     values: &mut [f32],
@@ -193,6 +199,7 @@ unsafe fn one_row<S: Simd>(
 ) -> (usize, f64) {
     let len = values.len();
     let row = values.as_mut_ptr();
+    // SAFETY: whole vectors up to `tail`, then what is left; classes below the length.
     unsafe {
         let end = S::load_partial(row.add(tail), len - tail);
         // Stays zero unless a logit is infinite or no number: then the loss must not look healthy.

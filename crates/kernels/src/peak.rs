@@ -22,6 +22,7 @@ impl Kernel for Chains {
     #[inline(always)]
     #[allow(clippy::cast_precision_loss)]
     unsafe fn run<S: Simd>(self) -> (f32, f64) {
+        // SAFETY: the CPU has `S`; no memory is touched.
         unsafe {
             let (a, b) = (S::splat(0.999), S::splat(1e-3));
             let mut acc = [S::splat(0.5); CHAINS];

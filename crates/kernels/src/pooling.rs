@@ -59,7 +59,9 @@ impl PoolShape {
 
 struct Image<const AVERAGE: bool> {
     shape: PoolShape,
+    /// One input image.
     input: *const f32,
+    /// One output image, which this task alone uses.
     output: *mut f32,
 }
 
@@ -72,6 +74,7 @@ impl<const AVERAGE: bool> Kernel for Image<AVERAGE> {
         let shape = &self.shape;
         let (channels, line) = (shape.channels, shape.width * shape.channels);
         let mut output = self.output;
+        // SAFETY: windows do not reach beyond the image; lanes are cut to the channels left.
         unsafe {
             let share = S::splat(1.0 / (shape.window * shape.window) as f32);
             for y in 0..shape.out_height() {
@@ -108,8 +111,11 @@ impl<const AVERAGE: bool> Kernel for Image<AVERAGE> {
 
 struct ImageBack<const AVERAGE: bool> {
     shape: PoolShape,
+    /// One input image.
     input: *const f32,
+    /// One output image.
     d_output: *const f32,
+    /// One input image, which this task alone uses.
     d_input: *mut f32,
 }
 
@@ -122,6 +128,7 @@ impl<const AVERAGE: bool> Kernel for ImageBack<AVERAGE> {
         let shape = &self.shape;
         let (channels, line) = (shape.channels, shape.width * shape.channels);
         let mut d_output = self.d_output;
+        // SAFETY: windows do not reach beyond the image; lanes are cut to the channels left.
         unsafe {
             std::ptr::write_bytes(self.d_input, 0, shape.input_image());
             let share = S::splat(1.0 / (shape.window * shape.window) as f32);

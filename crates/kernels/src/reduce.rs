@@ -9,9 +9,11 @@ use crate::threads::SendPtr;
 const ALONE: usize = 1 << 14;
 
 struct ColumnSums {
+    /// `rows * columns` floats.
     from: *const f32,
     rows: usize,
     columns: usize,
+    /// `columns` floats, which this task alone uses.
     to: *mut f32,
 }
 
@@ -23,6 +25,7 @@ impl Kernel for ColumnSums {
         let mut column = 0;
         while column < self.columns {
             let left = self.columns - column;
+            // SAFETY: lanes are cut to the columns left of each row.
             unsafe {
                 let from = self.from.add(column);
                 // Four sums side by side hide the latency of additions.

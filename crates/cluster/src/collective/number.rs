@@ -62,6 +62,9 @@ fn add_plain<T: Number>(sums: &mut [T], other: &[T]) {
 }
 
 /// The same loop for wider registers.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn add_avx2<T: Number>(sums: &mut [T], other: &[T]) {
@@ -89,6 +92,9 @@ fn add_both_plain(a: &mut [f32], b: &mut [f32]) {
 }
 
 /// The same loop for wider registers.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn add_both_avx2(a: &mut [f32], b: &mut [f32]) {
@@ -115,6 +121,9 @@ fn sum_of_plain(sums: &mut [f32], a: &[f32], b: &[f32]) {
 }
 
 /// The same loop for wider registers.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn sum_of_avx2(sums: &mut [f32], a: &[f32], b: &[f32]) {

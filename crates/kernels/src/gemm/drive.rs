@@ -31,6 +31,10 @@ const LARGE: usize = 1 << 20;
 const ALONE: usize = 1 << 18;
 
 /// A product `c[m, n] = left[m, k] * right[k, n]` with what to do at its end.
+///
+/// Whoever solves it promises: `left` and `right` are matrices of this size; `c` has `m` rows of `n` floats, `stride` apart,
+/// overlaps neither operand and is used by nothing else meanwhile; `bias` has `n` floats, `mask` is laid out like `c`. All
+/// unsafe functions here and in [`super::rows`] need that, and keep tasks to rows, columns or sums of their own.
 pub(crate) struct Problem<'a, L: Left> {
     pub(crate) m: usize,
     pub(crate) n: usize,
@@ -115,6 +119,8 @@ impl<L: Left> Kernel for Block<'_, '_, L> {
     unsafe fn run<S: Simd>(self) {
         let wide = 2 * S::LANES;
         let blocks = self.count.div_ceil(K_BLOCK).max(1);
+        // SAFETY: panels lie within the rows, `k..k + count` within the operands, `columns` within the packed
+        // panels and the result; a left panel has room for its rows by at most `K_BLOCK` of `k`.
         unsafe {
             for block in 0..blocks {
                 let from = block * self.count / blocks;
@@ -197,7 +203,7 @@ impl<L: Left> Problem<'_, L> {
     /// Computes the product.
     ///
     /// # Safety
-    /// Operands and result have the sizes the fields say; the result overlaps nothing else.
+    /// Operands and result are as [`Problem`] says.
     pub(crate) unsafe fn solve(&self, compute: &mut Compute) {
         if self.m == 0 || self.n == 0 {
             return;
@@ -240,6 +246,9 @@ impl<L: Left> Problem<'_, L> {
 
     /// Few rows, many columns (a dense layer on a small batch): each task packs its own columns, so
     /// that the right operand, too large for any cache, is read from memory once and written never.
+    ///
+    /// # Safety
+    /// As [`Self::solve`]; `panels` cut all rows, `lanes` are those of the instruction set.
     unsafe fn split_columns(&self, compute: &mut Compute, panels: Panels, lanes: usize) {
         let threads = compute.pool.threads();
         // Every task packs the left operand: one thread needs few of them.
@@ -298,6 +307,10 @@ impl<L: Left> Problem<'_, L> {
         });
     }
 
+    /// Little of a result, very long sums: each task sums over some of `k`, and the sums are added in order.
+    ///
+    /// # Safety
+    /// As [`Self::split_columns`]; `k` is at least one block.
     unsafe fn split_k(&self, compute: &mut Compute, panels: Panels, lanes: usize) {
         let threads = compute.pool.threads();
         let tasks = (4 * threads).min(self.k / K_BLOCK);
@@ -375,15 +388,19 @@ impl<L: Left> Problem<'_, L> {
 
 /// Adds the partial results in task order.
 pub(crate) struct AddPartials {
+    /// `parts` results of `size` floats each, of which a row has `width`: whole vectors.
     pub(crate) partial: *const f32,
     pub(crate) parts: usize,
     pub(crate) size: usize,
     pub(crate) width: usize,
+    /// Rows `first..last` are done by this task.
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) n: usize,
+    /// `last` rows of `n` floats, `stride` apart, of which this task alone uses its own.
     pub(crate) c: *mut f32,
     pub(crate) stride: usize,
+    /// Bias of `n` floats and a mask laid out like `c`, or null.
     pub(crate) tail: Tail,
 }
 
@@ -392,6 +409,7 @@ impl Kernel for AddPartials {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: partial rows are whole vectors; the result, bias and mask are cut to the `left` columns.
         unsafe {
             for row in self.first..self.last {
                 for column in (0..self.n).step_by(S::LANES) {

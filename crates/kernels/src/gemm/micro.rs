@@ -50,15 +50,19 @@ impl Tail {
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
     pub(crate) k: usize,
+    /// The tile's rows by `k` floats, lying as the kernel's `LIES` says.
     pub(crate) left: *const f32,
     /// Distance of rows in `left` where it is not packed.
     pub(crate) left_stride: usize,
+    /// `k` times one or two vectors.
     pub(crate) right: *const f32,
+    /// The tile's rows of `columns` floats, `stride` apart, which this thread alone uses.
     pub(crate) c: *mut f32,
     /// Distance of rows in `c`.
     pub(crate) stride: usize,
     /// Columns to write, at most `NV` vectors.
     pub(crate) columns: usize,
+    /// Bias of `columns` floats and a mask laid out like `c`, or null.
     pub(crate) tail: Tail,
     /// What is wanted when the tile is done, rows this far apart: the result itself, or what it meets next.
     pub(crate) soon: (*const f32, usize),
@@ -92,6 +96,8 @@ impl<const ROWS: usize, const NV: usize, const LIES: u8> Kernel for Micro<ROWS, 
             ROW_BY_ROW => (ROW_STRIDE, 1),
             _ => (tile.left_stride, 1),
         };
+        // SAFETY: `tile.k` steps of `ROWS` floats on the left and `NV` vectors on the right; what is only asked for
+        // may be any address.
         unsafe {
             let mut acc = [[S::zero(); NV]; ROWS];
             let (mut left, mut right) = (tile.left, tile.right);
@@ -131,12 +137,14 @@ impl<const ROWS: usize, const NV: usize, const LIES: u8> Kernel for Micro<ROWS, 
 /// Adds accumulated products to the result as the tile's tail says.
 ///
 /// # Safety
-/// The tile's result has `ROWS` rows of at least `tile.columns` floats.
+/// The CPU has `S`; result, bias and mask are as [`Tile`] says for `ROWS` rows, and `columns` at most `NV` vectors.
 #[inline(always)]
 pub(crate) unsafe fn write_tile<S: Simd, const ROWS: usize, const NV: usize>(
     tile: &Tile,
     mut acc: [[S::V; NV]; ROWS],
 ) {
+    // SAFETY: whole vectors go straight to the result where its columns are whole vectors; others go through
+    // `values`, which has room for two of the widest.
     unsafe {
         // The loops below must unroll fully, or the accumulators live in memory: short bodies only.
         if tile.tail.is_plain() && tile.columns == NV * S::LANES {
@@ -169,9 +177,14 @@ pub(crate) unsafe fn write_tile<S: Simd, const ROWS: usize, const NV: usize>(
 const MAX_WIDTH: usize = 32;
 
 /// Ragged tiles, bias, activation and mask.
+///
+/// # Safety
+/// As for [`write_tile`].
 #[inline(always)]
 unsafe fn finish<S: Simd, const ROWS: usize>(tile: &Tile, values: &[[f32; MAX_WIDTH]; ROWS]) {
     let tail = &tile.tail;
+    // SAFETY: result, bias and mask are cut to the `count` columns left; a row of `values` is two whole vectors of
+    // the widest instruction set.
     unsafe {
         for (row, values) in values.iter().enumerate() {
             for at in (0..tile.columns).step_by(S::LANES) {
@@ -199,6 +212,9 @@ unsafe fn finish<S: Simd, const ROWS: usize>(tile: &Tile, values: &[[f32; MAX_WI
 }
 
 /// Runs the variant for `rows` rows; `wide` takes two vectors of columns.
+///
+/// # Safety
+/// The CPU has `S`; operands and result are as [`Tile`] says for `rows` rows.
 #[inline(always)]
 pub(crate) unsafe fn run_tile<S: Simd, const LIES: u8>(rows: usize, wide: bool, tile: Tile) {
     macro_rules! variants {
@@ -215,5 +231,6 @@ pub(crate) unsafe fn run_tile<S: Simd, const LIES: u8>(rows: usize, wide: bool, 
             }
         };
     }
+    // SAFETY: passed on.
     unsafe { variants!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
 }

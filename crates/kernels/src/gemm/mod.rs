@@ -49,7 +49,7 @@ impl<'a> Matrix<'a> {
     pub fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         assert!(stride >= columns, "rows of {columns} floats overlap at a stride of {stride}");
         assert!(
-            rows == 0 || (rows - 1) * stride + columns <= data.len(),
+            floats(rows, columns, stride).is_some_and(|needed| needed <= data.len()),
             "{rows} rows of {columns} at stride {stride} exceed {} floats",
             data.len()
         );
@@ -176,11 +176,19 @@ impl Compute {
     }
 }
 
+/// Floats that rows of a matrix reach over, unless there are more than can be counted.
+fn floats(rows: usize, columns: usize, stride: usize) -> Option<usize> {
+    match rows {
+        0 => Some(0),
+        _ => (rows - 1).checked_mul(stride)?.checked_add(columns),
+    }
+}
+
 /// # Panics
 /// If the result or what finishes it is too small.
 pub(crate) fn check_result(m: usize, n: usize, stride: usize, len: usize, finish: &Finish<'_>) {
     assert!(stride >= n, "rows of the result overlap");
-    let needed = if m == 0 { 0 } else { (m - 1) * stride + n };
+    let needed = floats(m, n, stride).expect("the result fits the address space");
     assert!(needed <= len, "the result needs {needed} floats, has {len}");
     assert!(finish.bias.is_none_or(|bias| bias.len() >= n), "bias shorter than a row");
     assert!(finish.mask.is_none_or(|mask| mask.len() >= needed), "mask smaller than the result");

@@ -28,8 +28,9 @@ pub(crate) trait Left: Copy + Send + Sync {
     /// Writes the panel of `rows` rows from `row` and `count` of `k` from `k`.
     ///
     /// # Safety
-    /// The ranges lie within the operand; `to` has room for a panel
-    /// ([`super::micro::LEFT_PANEL`] floats).
+    /// The CPU has `S`; the ranges lie within the operand, `rows` is at most [`Simd::TILE_ROWS`], `count` at least 1 and
+    /// at most [`super::micro::K_BLOCK`]; `to` has room for a panel ([`super::micro::LEFT_PANEL`] floats), which
+    /// this thread alone uses.
     #[allow(unsafe_code)]
     unsafe fn pack<S: Simd>(&self, row: usize, rows: usize, k: usize, count: usize, to: *mut f32);
 }
@@ -56,6 +57,7 @@ impl Left for RowMajor {
 
     #[inline(always)]
     unsafe fn pack<S: Simd>(&self, row: usize, rows: usize, k: usize, count: usize, to: *mut f32) {
+        // SAFETY: `count` floats of `rows` rows of the operand, to rows of the panel that are `ROW_STRIDE` long.
         unsafe {
             for r in 0..rows {
                 let from = self.data.add((row + r) * self.stride + k);
@@ -82,6 +84,7 @@ impl Left for ColumnMajor {
 
     #[inline(always)]
     unsafe fn pack<S: Simd>(&self, row: usize, rows: usize, k: usize, count: usize, to: *mut f32) {
+        // SAFETY: `rows` floats of `count` columns of the operand, to a panel of `rows * count`.
         unsafe {
             for step in 0..count {
                 let from = self.data.add((k + step) * self.stride + row);
@@ -119,7 +122,8 @@ pub(crate) struct PackRight {
     pub(crate) column: usize,
     pub(crate) columns: usize,
     pub(crate) panel_k: usize,
-    /// First panel's place for `k`.
+    /// First panel's place for `k`. Panels are `panel_k` times their width, of which this task alone uses the `count`
+    /// steps from `at` on.
     pub(crate) to: *mut f32,
     /// Steps of `k` already in the panels before these.
     pub(crate) at: usize,
@@ -131,6 +135,8 @@ impl Kernel for PackRight {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let wide = 2 * S::LANES;
+        // SAFETY: rows are read from the first to the last of `columns`, cut where no whole vector is left; panels are
+        // written in whole vectors, as wide as they are.
         unsafe {
             if self.right.transposed {
                 for panel in 0..self.columns.div_ceil(wide) {
@@ -173,6 +179,10 @@ impl Kernel for PackRight {
 }
 
 impl PackRight {
+    /// Packs `columns` columns from `column` on into a panel of `width`, where memory holds columns of `k`.
+    ///
+    /// # Safety
+    /// As for the kernel; `columns <= width`, which is one or two vectors; `to` has room for `count * width` floats.
     #[inline(always)]
     unsafe fn transposed_panel<S: Simd>(
         &self,
@@ -182,6 +192,8 @@ impl PackRight {
         to: *mut f32,
     ) {
         let stride = self.right.stride;
+        // SAFETY: whole blocks are transposed only where `LANES` columns and steps are left, others float by float,
+        // with zeros beyond the last column.
         unsafe {
             let from = self.right.data.add((self.column + column) * stride + self.k);
             let mut block = 0;

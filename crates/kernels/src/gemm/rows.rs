@@ -69,7 +69,8 @@ impl<L: Left> Problem<'_, L> {
     /// Computes the product some rows at a time, as `pieces` says.
     ///
     /// # Safety
-    /// As [`Self::solve`]; a result that is used again has room for a piece alone, and nothing else finishes it.
+    /// As [`Self::solve`]; where pieces begin at the same place (`reuse`), the result needs room for the largest of them
+    /// alone, and neither bias nor mask may be given.
     pub(crate) unsafe fn solve_by_rows(&self, compute: &mut Compute, pieces: Pieces<'_>) {
         if self.m == 0 || self.n == 0 {
             return;
@@ -82,6 +83,10 @@ impl<L: Left> Problem<'_, L> {
         unsafe { self.split_rows(compute, panels, lanes, alone, pieces) };
     }
 
+    /// Packs the right operand once for all threads, which take rows.
+    ///
+    /// # Safety
+    /// As [`Self::solve_by_rows`]; `panels` cut all rows, `lanes` are those of the instruction set.
     pub(super) unsafe fn split_rows(
         &self,
         compute: &mut Compute,
@@ -137,6 +142,10 @@ impl<L: Left> Problem<'_, L> {
     }
 
     /// Packs a part of the right operand for all threads.
+    ///
+    /// # Safety
+    /// As [`Self::split_rows`]; the slab lies within the operand, and the shared buffer has room for it, its columns
+    /// rounded up to panels.
     unsafe fn pack(&self, compute: &mut Compute, lanes: usize, alone: bool, slab: Slab) {
         let Slab { column, columns, k, count } = slab;
         let (isa, shared) = (compute.isa, SendPtr(compute.shared.as_mut_ptr()));
@@ -162,6 +171,9 @@ impl<L: Left> Problem<'_, L> {
     }
 
     /// Multiplies some panels of rows by what is packed; the third number is the row that the result begins with.
+    ///
+    /// # Safety
+    /// As [`Self::split_rows`]; the slab is what [`Self::pack`] has packed, and the panels are among those of all rows.
     unsafe fn multiply(
         &self,
         compute: &mut Compute,

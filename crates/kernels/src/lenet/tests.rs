@@ -43,6 +43,7 @@ fn an_image_forward_and_backward_matches_the_general_kernels() {
         let (mut made1, mut pooled1) = (vec![0; MADE1], vec![0.0; POOL1]);
         let (mut made2, mut flat) = (vec![0; MADE2], vec![0.0; FLAT]);
         let mut sums = vec![0.0; SUMS];
+        // SAFETY: the kernels assert what they need.
         unsafe {
             isa.run(Forward {
                 image: &image,

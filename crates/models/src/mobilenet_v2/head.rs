@@ -19,10 +19,12 @@ use crate::{
 
 /// Mean of the activations over one image's pixels.
 struct Pool {
+    /// `area * channels` floats.
     raw: *const f32,
     affine: Affine,
     area: usize,
     channels: usize,
+    /// `channels` floats, which this task alone uses.
     out: *mut f32,
 }
 
@@ -30,6 +32,7 @@ impl Kernel for Pool {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: lanes are cut to the channels left of each pixel.
         unsafe {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
@@ -50,13 +53,17 @@ impl Kernel for Pool {
 /// Spreads the gradient of one image's means over its pixels, masked by relu6, and sums it for the
 /// last batch norm.
 struct Spread {
+    /// `area * channels` floats.
     raw: *const f32,
     affine: Affine,
+    /// `channels` floats each.
     mean: *const f32,
     area: usize,
     channels: usize,
     gradient: *const f32,
+    /// As long as `raw`; this and all below is used by this task or thread alone.
     out: *mut f32,
+    /// `2 * channels` sums.
     sums: *mut f64,
     /// `2 * padded(channels)` floats.
     near: *mut f32,
@@ -66,6 +73,7 @@ impl Kernel for Spread {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: lanes are cut to the channels left of each pixel; `near` is padded to whole vectors.
         unsafe {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
@@ -135,6 +143,7 @@ impl Passes<'_> {
     /// # Safety
     /// `len` floats are planned there; no kernel runs and no other slice of them exists.
     unsafe fn piece<'a>(&self, offset: usize, len: usize) -> &'a mut [f32] {
+        // SAFETY: as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.memory.at(offset), len) }
     }
 

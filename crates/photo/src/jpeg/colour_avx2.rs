@@ -15,7 +15,8 @@ pub(super) fn ycc_line(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) -> usize 
     count
 }
 
-/// SAFETY: `count` is a multiple of 16; the inputs hold `count` bytes, `out` three times as many.
+/// # Safety
+/// The CPU has AVX2; `count` is a multiple of 16; the inputs hold `count` bytes, `out` three times as many.
 #[target_feature(enable = "avx2")]
 unsafe fn groups(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8], count: usize) {
     let middle = _mm256_set1_epi16(128);

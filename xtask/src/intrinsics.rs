@@ -79,7 +79,10 @@ fn called_intrinsic(line: &str) -> Option<&str> {
     let target = target.strip_suffix('>').unwrap_or(target);
     // A jump within an inlined function names it with an offset.
     let is_start = !target.rsplit_once('+').is_some_and(|(_, offset)| offset.starts_with("0x"));
-    (target.contains("core_arch::") && is_start).then_some(target)
+    // The standard library asks the CPU what it has through functions of the same module.
+    let detects = ["::_xgetbv", "::__cpuid", "::__cpuid_count"];
+    let counts = target.contains("core_arch::") && is_start;
+    (counts && !detects.iter().any(|name| target.ends_with(name))).then_some(target)
 }
 
 #[cfg(test)]
@@ -103,6 +106,7 @@ mod tests {
             "  1a2b3c:\tvfmadd231ps %ymm1,%ymm2,%ymm3",
             "  1a2b3c:\tcall   9f10 <paceline_kernels::gemm::drive::Panels::new>",
             "  1a2b3c:\tcall   *0x20(%rax)",
+            "  1a2b3c:\tcall   9f10 <core::core_arch::x86::xsave::_xgetbv>",
             "  1a2b3c:\tjmp    9f10 <core::core_arch::x86::avx::_mm256_add_ps+0x1f>",
             "0000000000009f10 <core::core_arch::x86::avx::_mm256_add_ps>:",
             "",

@@ -1,9 +1,9 @@
 //! Writes one page with every kind of chart, to be looked at: `cargo run -p paceline-report --example gallery -- target/gallery.html`.
 
-use paceline_analysis::experiment::{Experiment, Group, Observation, Parameter, analyse};
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::experiment::{Context, page};
 use paceline_report::page::{Figure, Page, Tone};
+use paceline_stats::experiment::{Experiment, Group, Observation, Parameter, analyse};
 
 /// Noise that is the same on every run.
 fn noise(seed: u64) -> f64 {

@@ -4,8 +4,8 @@
 //! in for repeats: that interval tells a difference from the jitter within the runs, and nothing about another day.
 
 use crate::training::RunView;
-use paceline_analysis::compare::{Ratio, ratio};
 use paceline_runs::{Event, Status, figures};
+use paceline_stats::compare::{Ratio, ratio};
 
 /// Stretches into which a run is cut; the first is warm-up and left out.
 const STRETCHES: usize = 11;

@@ -3,11 +3,11 @@
 //! At a glance first (verdict, key figures), then one row of charts per parameter with the groups side by side, then the numbers
 //! behind them. Printed, or read without colours, it loses nothing.
 
-use paceline_analysis::experiment::{
+use paceline_stats::experiment::{
     Experiment, Findings, Group, GroupFindings, Parameter, ParameterFinding, RatioFinding,
 };
-use paceline_analysis::words::{Evidence, grouped, number, p_equals, p_value, signed};
-use paceline_analysis::{Doubt, Estimate, Interval, WordedDoubt};
+use paceline_stats::words::{Evidence, grouped, number, p_equals, p_value, signed};
+use paceline_stats::{Doubt, Estimate, Interval, WordedDoubt};
 
 use crate::chart::{Axis, Chart, Series, Span};
 use crate::csv::Csv;
@@ -425,7 +425,7 @@ pub fn multiple_table(group: &GroupFindings) -> Option<Table> {
         Column::numbers("p"),
         Column::numbers("variance inflation"),
     ]);
-    let row = |name: &str, term: &paceline_analysis::Term| {
+    let row = |name: &str, term: &paceline_stats::Term| {
         [
             name.to_owned(),
             signed(term.coefficient.value),
@@ -510,7 +510,7 @@ pub fn regression_csv(findings: &Findings) -> String {
         for finding in &group.parameters {
             let numbers: Vec<String> = match finding.line.known() {
                 Some(fit) => {
-                    let of = |c: &paceline_analysis::Coefficient| {
+                    let of = |c: &paceline_stats::Coefficient| {
                         [c.value, c.standard_error, c.interval.low, c.interval.high]
                     };
                     let (slope, intercept) = (of(&fit.slope), of(&fit.intercept));

@@ -7,8 +7,8 @@ use crate::page::{Card, Page, Tone};
 use crate::table::{Column, Table};
 use crate::tasks;
 use crate::timeline;
-use paceline_analysis::scaling::{Rates, Scaling, scaling};
 use paceline_runs::Status;
+use paceline_stats::scaling::{Rates, Scaling, scaling};
 use std::collections::BTreeSet;
 
 pub use paceline_runs::RunView;

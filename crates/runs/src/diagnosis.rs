@@ -7,10 +7,10 @@ use crate::{
     Diagnosis, Event, Machine, RunFolder, RunState, RunView, RunsError, Status, Summary, TaskLoad,
     Worker,
 };
-use paceline_analysis::verdict::{
+use paceline_stats::verdict::{
     Evidence, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad, judge_within,
 };
-pub use paceline_analysis::verdict::{Examples, Limit, Verdict};
+pub use paceline_stats::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Interfaces that carry less than this, in bytes a second, carry no exchange.

@@ -7,7 +7,7 @@ use crate::{
     Event, Machine, PhaseSeconds, PhaseShares, Record, Resources, RunFolder, RunState, RunsError,
     Settings, Status, Step, Summary, Worker, diagnosis,
 };
-use paceline_analysis::verdict::{Examples, Limit, Verdict};
+use paceline_stats::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

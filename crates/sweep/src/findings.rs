@@ -4,9 +4,9 @@ use crate::grid::{Cell, Settings};
 use crate::journal::{Failure, Row};
 use crate::measure::{Measure, default_measures};
 use crate::recipe::{Axis, Published, Recipe};
-use paceline_analysis::repeats::{Repeats, repeats};
-use paceline_analysis::scaling::{Rates, Scaling, scaling};
-use paceline_analysis::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
+use paceline_stats::repeats::{Repeats, repeats};
+use paceline_stats::scaling::{Rates, Scaling, scaling};
+use paceline_stats::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
 use serde::Serialize;
 
 /// Axis and setting, in the order of the axes.

@@ -1,7 +1,7 @@
 //! What is read off a cell: a place in the JSON that its command printed, its duration, or what the machine did meanwhile.
 
 use crate::journal::Row;
-use paceline_analysis::repeats::Scale;
+use paceline_stats::repeats::Scale;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;

@@ -3,13 +3,13 @@
 use crate::findings::{Comparison, Findings, Group};
 use crate::grid::Settings;
 use crate::recipe::Recipe;
-use paceline_analysis::repeats::Repeats;
-use paceline_analysis::shape::{Agreement, Direction, Shape};
-use paceline_analysis::words::number;
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::csv::Csv;
 use paceline_report::page::{Card, Figure, Page, Tone, capitalised};
 use paceline_report::table::{Column, Table};
+use paceline_stats::repeats::Repeats;
+use paceline_stats::shape::{Agreement, Direction, Shape};
+use paceline_stats::words::number;
 
 /// Series that would not be told apart any more are left to the table.
 const MOST_SERIES: usize = 6;

@@ -1,6 +1,6 @@
 //! `paceline speedtest`: how fast image files and records can be read, and what that depends on.
 //!
-//! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
+//! Measuring is `paceline_data::speedtest`, the statistics are `paceline_stats`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
 use super::prepare::{parse_limit, warn_of_rejects};
@@ -9,8 +9,6 @@ use crate::engine::{self, Engine, EngineArgs, MEASURING};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
-use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
-use paceline_analysis::words::number;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_data::rejects::RejectLimit;
 use paceline_data::speedtest::{
@@ -19,6 +17,8 @@ use paceline_data::speedtest::{
 };
 use paceline_report::csv::Csv;
 use paceline_report::experiment::{self as page, Context};
+use paceline_stats::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
+use paceline_stats::words::number;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! What must hold for any measurements, whatever their numbers.
 
-use paceline_analysis::compare::{rank_test, ratio, ratio_of_medians};
-use paceline_analysis::{Estimate, Predictor, fit_line, fit_multiple};
+use paceline_stats::compare::{rank_test, ratio, ratio_of_medians};
+use paceline_stats::{Estimate, Predictor, fit_line, fit_multiple};
 use proptest::prelude::*;
 
 fn points() -> impl Strategy<Value = Vec<(f64, f64)>> {

@@ -1,8 +1,8 @@
 //! Numbers against scipy, statsmodels and exact rational arithmetic; `reference/make.py` wrote them.
 
-use paceline_analysis::compare::{paired_ratio, rank_test, ratio};
-use paceline_analysis::distribution::{f_upper, normal_two_sided, t_critical, t_two_sided};
-use paceline_analysis::{Coefficient, Predictor, fit_line, fit_multiple, lack_of_fit};
+use paceline_stats::compare::{paired_ratio, rank_test, ratio};
+use paceline_stats::distribution::{f_upper, normal_two_sided, t_critical, t_two_sided};
+use paceline_stats::{Coefficient, Predictor, fit_line, fit_multiple, lack_of_fit};
 use serde_json::Value;
 
 /// Relative agreement asked of every number.

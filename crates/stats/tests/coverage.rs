@@ -1,7 +1,7 @@
 //! Do 95 % intervals hold the truth 95 times in 100? By simulation, with a stream of random numbers of its own.
 
-use paceline_analysis::compare::ratio_within_settings;
-use paceline_analysis::repeats::{Scale, repeats};
+use paceline_stats::compare::ratio_within_settings;
+use paceline_stats::repeats::{Scale, repeats};
 
 /// Experiments per check: the share has a standard error of 0.2 %.
 const EXPERIMENTS: usize = 10_000;

@@ -8,7 +8,7 @@
 //! project started from read theirs backwards.
 //!
 //! ```
-//! use paceline_analysis::{fit_line, NotEstimable};
+//! use paceline_stats::{fit_line, NotEstimable};
 //!
 //! let fit = fit_line(&[(1.0, 2.1), (2.0, 3.9), (3.0, 6.2), (4.0, 7.8)])?;
 //! assert!((fit.slope.value - 1.94).abs() < 1e-12);

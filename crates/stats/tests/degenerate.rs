@@ -1,8 +1,8 @@
 //! Input from which nothing, or not everything, can be estimated: each case has its own reason.
 
-use paceline_analysis::compare::{paired_ratio, rank_test, ratio};
-use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
-use paceline_analysis::{
+use paceline_stats::compare::{paired_ratio, rank_test, ratio};
+use paceline_stats::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
+use paceline_stats::{
     Doubt, Estimate, NotEstimable, Predictor, fit_line, fit_multiple, lack_of_fit,
 };
 

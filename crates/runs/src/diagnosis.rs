@@ -3,14 +3,14 @@
 //! A run over several hosts leaves most of its records on the others. What the chief was told (`summary.json`: workers, tasks)
 //! stands in for what is not here.
 
+use crate::verdict::{
+    Evidence, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad, judge_within,
+};
+pub use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
     Diagnosis, Event, Machine, RunFolder, RunState, RunView, RunsError, Status, Summary, TaskLoad,
     Worker,
 };
-use paceline_stats::verdict::{
-    Evidence, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad, judge_within,
-};
-pub use paceline_stats::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Interfaces that carry less than this, in bytes a second, carry no exchange.

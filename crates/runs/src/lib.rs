@@ -38,6 +38,7 @@ mod settings;
 mod start_table;
 mod summary;
 pub mod tensorboard;
+pub mod verdict;
 mod view;
 
 pub use atomic_file::{sync_folder, write_atomically};

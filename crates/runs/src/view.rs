@@ -3,11 +3,11 @@
 //! Made here once, so that terminal, JSON, CSV, Markdown, HTML and live page cannot differ. A run that has ended said what
 //! it did; of one that has not, the events tell, and it is judged by the same rules.
 
+use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
     Event, Machine, PhaseSeconds, PhaseShares, Record, Resources, RunFolder, RunState, RunsError,
     Settings, Status, Step, Summary, Worker, diagnosis,
 };
-use paceline_stats::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

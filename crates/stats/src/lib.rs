@@ -31,7 +31,6 @@ mod orthogonal;
 pub mod repeats;
 pub mod scaling;
 pub mod shape;
-pub mod verdict;
 pub mod words;
 
 pub use doubt::{Doubt, WordedDoubt};

@@ -1,7 +1,7 @@
 //! A verdict in sentences.
 
 use super::{Evidence, Examples, Found, HYPERVISOR, Limit, NodeLoad, OTHERS, Surroundings};
-use crate::words::number;
+use paceline_stats::words::number;
 
 /// Cores that other programs must keep busy to be worth a word where nothing points at them.
 const NEIGHBOUR: f64 = 0.25;

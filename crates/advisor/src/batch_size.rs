@@ -7,9 +7,9 @@
 //! `1 / (1 + N/B)`: linear in B while B is small, constant when it is large.
 
 use crate::error::AdvisorError;
-use crate::normal::student;
-use crate::random::Random;
 use crate::search::Estimate;
+use paceline_stats::distribution::t_quantile;
+use paceline_stats::random::Random;
 use serde::Serialize;
 
 /// A measured step.
@@ -86,7 +86,7 @@ impl StepCurve {
         // Two sizes lie on a line whatever their noise: one measurement's worth of belief in it.
         let freedom = BELIEF.1 + timings.len() as f64 - 2.0;
         let variance = (BELIEF.1 * BELIEF.0 * BELIEF.0 + squares) / freedom;
-        let error = student(0.95, freedom) * (variance * wbb / determinant).sqrt();
+        let error = t_quantile(0.95, freedom) * (variance * wbb / determinant).sqrt();
         let fixed_interval = ((free - error).clamp(0.0, fixed), (free + error).max(fixed));
         let curve = Self { fixed, per_example, fixed_interval, spread };
         if spread > MOST_SPREAD { Err(curve.refused(timings)) } else { Ok(curve) }

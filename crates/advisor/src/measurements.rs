@@ -2,8 +2,8 @@
 
 use crate::catalogue::Catalogue;
 use crate::error::{AdvisorError, Place, Row};
-use crate::random::Random;
 use crate::table::Table;
+use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

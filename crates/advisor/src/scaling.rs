@@ -13,10 +13,10 @@ mod choice;
 pub use choice::{ScalingChoice, sizes_between};
 
 use crate::error::AdvisorError;
-use crate::linear::dot;
-use crate::nnls;
-use crate::normal::student;
 use crate::table::Table;
+use paceline_stats::distribution::t_quantile;
+use paceline_stats::linear::dot;
+use paceline_stats::nnls;
 use std::path::Path;
 
 /// One run of a scaling study.
@@ -178,7 +178,7 @@ impl ScalingFit {
         let freedom = runs.len().saturating_sub(used) as f64;
         let (noise, worth) = NOISE;
         let variance = (worth * noise * noise + least) / (worth + freedom);
-        let quantile = student(1.0 - LEFT_OUT / 2.0, worth + freedom);
+        let quantile = t_quantile(1.0 - LEFT_OUT / 2.0, worth + freedom);
         let counts = runs.iter().map(|run| run.machines);
         Self {
             curve: Scaling {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::describe::{mean_interval, median, quantile_of_sorted, summary};
 use crate::distribution::{normal_two_sided, t_critical, t_two_sided};
 use crate::estimate::{Interval, LEVEL, NotEstimable, check_finite};
+use crate::random::Random;
 
 /// A ratio of two sets of measurements, first over second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -162,7 +163,7 @@ pub fn ratio_of_medians(first: &[f64], second: &[f64], seed: u64) -> Result<Rati
     for set in [first, second] {
         two_or_more(&logs(set)?)?;
     }
-    let mut random = SplitMix(seed);
+    let mut random = Random::after(seed);
     let mut resample = |set: &[f64], room: &mut Vec<f64>| {
         room.clear();
         room.extend((0..set.len()).map(|_| set[random.below(set.len())]));
@@ -183,23 +184,6 @@ pub fn ratio_of_medians(first: &[f64], second: &[f64], seed: u64) -> Result<Rati
         n: (first.len(), second.len()),
         method: RatioMethod::BootstrapOfMedians,
     })
-}
-
-/// A small generator for resampling; quality is ample for a bootstrap, and no dependency can change its stream.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
-    }
 }
 
 /// Rank test of two independent sets (Mann–Whitney, also called Wilcoxon's rank sum): no assumption about the shape of the noise.

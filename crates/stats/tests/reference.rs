@@ -1,7 +1,11 @@
-//! Numbers against scipy, statsmodels and exact rational arithmetic; `reference/make.py` wrote them.
+//! Numbers against scipy, statsmodels and exact rational arithmetic (`reference/make.py` wrote them), and against fifty digits
+//! of mpmath (`reference/precise.py`).
 
 use paceline_stats::compare::{paired_ratio, rank_test, ratio};
-use paceline_stats::distribution::{f_upper, normal_two_sided, t_critical, t_two_sided};
+use paceline_stats::distribution::{
+    f_upper, normal_two_sided, t_critical, t_quantile, t_two_sided,
+};
+use paceline_stats::erfc;
 use paceline_stats::{Coefficient, Predictor, fit_line, fit_multiple, lack_of_fit};
 use serde_json::Value;
 
@@ -146,6 +150,33 @@ fn longley_matches_the_certified_values() {
         304.854_073_561_965,
         1e-14,
     );
+}
+
+#[test]
+fn special_functions_agree_with_fifty_digits() {
+    let cases = parse(include_str!("reference/precise.json"));
+    let rows = |name: &str| -> Vec<Vec<f64>> {
+        cases[name].as_array().expect("rows").iter().map(numbers).collect()
+    };
+    for row in rows("erfc") {
+        assert_within(&format!("erfc({})", row[0]), erfc(row[0]), row[1], 2e-15);
+    }
+    for row in rows("t_two_sided") {
+        let [t, freedom, wanted] = row[..] else { panic!("three numbers") };
+        assert_within(&format!("t {t} {freedom}"), t_two_sided(t, freedom), wanted, 1e-12);
+    }
+    for row in rows("t_quantile") {
+        let [share, freedom, wanted] = row[..] else { panic!("three numbers") };
+        let what = format!("quantile {share} {freedom}");
+        assert_within(&what, t_quantile(share, freedom), wanted, 1e-12);
+        assert_within(&what, -t_quantile(1.0 - share, freedom), wanted, 1e-12);
+    }
+    for row in rows("f_upper") {
+        let [f, a, b, wanted] = row[..] else { panic!("four numbers") };
+        assert_within(&format!("F {f} {a} {b}"), f_upper(f, a, b), wanted, 1e-12);
+    }
+    assert_eq!([erfc(f64::INFINITY), erfc(f64::NEG_INFINITY)], [0.0, 2.0]);
+    assert!(erfc(f64::NAN).is_nan());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The figures of an evaluation.
 
 use super::replay::JobTraces;
-use super::statistics::{cliffs_delta, group_bootstrap, holm, wilcoxon};
+use paceline_stats::paired::{cliffs_delta, group_bootstrap, holm, wilcoxon};
 use serde::Serialize;
 
 /// Numbers of runs after which the regret is reported.

@@ -7,8 +7,8 @@
 
 use super::Entry;
 use crate::forest::{Forest, Growth, Kind, Rows};
-use crate::random::Random;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

@@ -7,9 +7,9 @@
 
 use super::Entry;
 use crate::gp::{Beliefs, Kernels, Mixture, ScalePrior};
-use crate::normal;
-use crate::random::{EvenPoints, Random};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use paceline_stats::normal;
+use paceline_stats::random::{EvenPoints, Random};
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

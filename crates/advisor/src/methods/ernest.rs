@@ -4,9 +4,9 @@
 //! budget. One curve per machine type; shuffles and memory cliffs are outside of it.
 
 use super::Entry;
-use crate::linear::{Cholesky, dot};
 use crate::scaling::{Scaling, ScalingRun, terms};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use paceline_stats::linear::{Cholesky, dot};
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

@@ -6,8 +6,8 @@
 
 use super::Entry;
 use super::cherrypick::nearest;
-use crate::random::Random;
 use crate::search::{Advisor, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

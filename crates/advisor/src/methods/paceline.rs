@@ -11,9 +11,9 @@ use super::cherrypick::in_time;
 use crate::completion::Completion;
 use crate::history::History;
 use crate::measurements::Outcome;
-use crate::normal;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 use crate::transfer::{Expectation, TUNING, Transfer, Tuning};
+use paceline_stats::normal;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

@@ -1,8 +1,8 @@
 //! Random order: what every method must beat.
 
 use super::Entry;
-use crate::random::Random;
 use crate::search::{Advisor, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

@@ -8,8 +8,8 @@ use super::Entry;
 use crate::error::AdvisorError;
 use crate::forest::{Forest, Growth, Kind, Rows};
 use crate::history::History;
-use crate::random::Random;
 use crate::search::{Advisor, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {

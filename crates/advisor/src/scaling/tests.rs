@@ -1,7 +1,7 @@
 //! Curves of known truth: what is recovered, what the intervals cover, what is recommended.
 
 use super::*;
-use crate::random::Random;
+use paceline_stats::random::Random;
 
 #[test]
 fn curve_of_known_coefficients_is_recovered() {

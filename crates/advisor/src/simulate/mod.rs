@@ -19,7 +19,7 @@ pub use outcome::{Outcome, Staleness, TaskTime, knee};
 
 use crate::error::AdvisorError;
 use crate::oracle::Link;
-use crate::random::Random;
+use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
 
 /// Seconds that a task which waits for a message looks for it before it gives its core away: the production

@@ -1,36 +1,63 @@
 //! Seeded random numbers and quasi-random points; the same on every machine.
 
-/// SplitMix64: tiny, fast, and every seed is as good as any other.
+/// What SplitMix64 adds to its state: 2^64 over the golden ratio, so that successive states lie far apart.
+pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finisher of SplitMix64: a bijection in which every bit of the input decides every bit of the output.
+#[inline]
+#[must_use]
+pub const fn scramble(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// SplitMix64: tiny, fast, and every seed is as good as any other. No dependency can change its stream.
+///
+/// ```
+/// use paceline_stats::random::Random;
+///
+/// let draw = |seed| Random::new(seed, 1).below(1000);
+/// assert_eq!(draw(7), draw(7));
+/// assert_ne!(draw(7), draw(8));
+/// ```
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// A stream of its own for each `(seed, purpose)`.
-    pub(crate) fn new(seed: u64, purpose: u64) -> Self {
-        let mut random = Self(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        random.next();
+    #[must_use]
+    pub fn new(seed: u64, purpose: u64) -> Self {
+        let mut random = Self(seed ^ purpose.wrapping_mul(STEP));
+        random.bits();
         random
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// The stream that follows a state, as SplitMix64 is published.
+    #[must_use]
+    pub fn after(state: u64) -> Self {
+        Self(state)
+    }
+
+    /// 64 uniform bits.
+    #[inline]
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(STEP);
+        scramble(self.0)
     }
 
     /// Uniform in `[0, 1)`.
-    pub(crate) fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    pub fn uniform(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Uniform below `bound`, which must not be zero; the bias for small bounds is below 2^-32.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    /// Puts items into random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.below(at + 1));
         }
@@ -40,13 +67,15 @@ impl Random {
 /// Points that fill the unit cube evenly: multiples of the powers of the generalised golden ratio,
 /// modulo one, from a given shift.
 #[derive(Debug, Clone)]
-pub(crate) struct EvenPoints {
+pub struct EvenPoints {
     at: Vec<f64>,
     step: Vec<f64>,
 }
 
 impl EvenPoints {
-    pub(crate) fn new(shift: Vec<f64>) -> Self {
+    /// Points of as many dimensions as `shift` has, which is the first of them.
+    #[must_use]
+    pub fn new(shift: Vec<f64>) -> Self {
         let dimensions = shift.len();
         // The root of x^(d+1) = x + 1 by fixed-point iteration; it contracts for every d.
         let ratio =
@@ -84,6 +113,15 @@ mod tests {
                 assert!(points.iter().filter(inside).count() >= 2, "{row} {column}");
             }
         }
+    }
+
+    /// The first numbers of the published generator (Vigna's `splitmix64.c`) from the states 0 and 1234567.
+    #[test]
+    fn stream_is_that_of_splitmix64() {
+        let mut random = Random::after(0);
+        assert_eq!(random.bits(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(random.bits(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(Random::after(1_234_567).bits(), 6_457_827_717_110_365_317);
     }
 
     #[test]

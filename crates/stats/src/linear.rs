@@ -2,14 +2,15 @@
 
 /// The lower triangle `L` with `L Lᵀ = A`.
 #[derive(Debug, Clone)]
-pub(crate) struct Cholesky {
+pub struct Cholesky {
     n: usize,
     lower: Vec<f64>,
 }
 
 impl Cholesky {
     /// Factors a symmetric matrix given row by row; `None` if it is not positive definite.
-    pub(crate) fn new(mut matrix: Vec<f64>, n: usize) -> Option<Self> {
+    #[must_use]
+    pub fn new(mut matrix: Vec<f64>, n: usize) -> Option<Self> {
         for row in 0..n {
             for column in 0..=row {
                 let (above, below) = matrix.split_at_mut(row * n);
@@ -34,7 +35,7 @@ impl Cholesky {
     }
 
     /// Solves `L x = b` in place.
-    pub(crate) fn forward(&self, b: &mut [f64]) {
+    pub fn forward(&self, b: &mut [f64]) {
         for row in 0..self.n {
             let line = &self.lower[row * self.n..row * self.n + row + 1];
             b[row] = (b[row] - dot(&line[..row], &b[..row])) / line[row];
@@ -42,7 +43,7 @@ impl Cholesky {
     }
 
     /// Solves `Lᵀ x = b` in place.
-    pub(crate) fn backward(&self, b: &mut [f64]) {
+    pub fn backward(&self, b: &mut [f64]) {
         for row in (0..self.n).rev() {
             b[row] /= self.lower[row * self.n + row];
             let value = b[row];
@@ -53,19 +54,21 @@ impl Cholesky {
     }
 
     /// Solves `A x = b` in place.
-    pub(crate) fn solve(&self, b: &mut [f64]) {
+    pub fn solve(&self, b: &mut [f64]) {
         self.forward(b);
         self.backward(b);
     }
 
     /// The logarithm of the determinant of `A`.
-    pub(crate) fn log_determinant(&self) -> f64 {
+    #[must_use]
+    pub fn log_determinant(&self) -> f64 {
         (0..self.n).map(|at| self.lower[at * self.n + at].ln()).sum::<f64>() * 2.0
     }
 }
 
 /// The scalar product.
-pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
+#[must_use]
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 

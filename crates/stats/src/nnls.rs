@@ -3,7 +3,8 @@
 use crate::linear::{Cholesky, dot};
 
 /// The `x >= 0` that minimises `|A x - b|`; `rows` are the rows of `A`.
-pub(crate) fn solve(rows: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
+#[must_use]
+pub fn solve(rows: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
     let n = rows.first().map_or(0, Vec::len);
     let column = |at: usize| rows.iter().map(move |row| row[at]);
     // Columns to unit length: the test of optimality below is then free of units.

@@ -10,6 +10,7 @@ use paceline_report::table::{Column, Table};
 use paceline_report::theme;
 use paceline_report::training::{self, RunView};
 use paceline_runs::{RunFolder, StartTable, format_utc};
+use paceline_stats::fnv::Fnv;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -201,7 +202,7 @@ impl App {
             Err(response) => return response,
         };
         let task = request.first("task").unwrap_or_default();
-        let tag = HeaderValue::tag(fnv(task.as_bytes(), runs::fingerprint(&run)));
+        let tag = HeaderValue::tag(fnv(task.as_bytes(), Fnv::after(runs::fingerprint(&run))));
         if request.header("if-none-match") == tag.as_str() {
             return Response::new(304, "application/json", "");
         }
@@ -338,7 +339,7 @@ fn task_table(tasks: &[Task]) -> Table {
 /// JSON with a tag by which the browser learns that nothing has changed.
 fn tagged(request: &Request, value: &Value) -> Response {
     let mut response = Response::json(value);
-    let tag = HeaderValue::tag(fnv(&response.body, 0xcbf2_9ce4_8422_2325));
+    let tag = HeaderValue::tag(fnv(&response.body, Fnv::default()));
     if request.header("if-none-match") == tag.as_str() {
         return Response::new(304, "application/json", "");
     }
@@ -346,9 +347,10 @@ fn tagged(request: &Request, value: &Value) -> Response {
     response
 }
 
-/// FNV-1a over some bytes, from where an earlier hash ended.
-fn fnv(bytes: &[u8], begin: u64) -> u64 {
-    bytes.iter().fold(begin, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+/// A hash that goes on over some bytes.
+fn fnv(bytes: &[u8], mut hash: Fnv) -> u64 {
+    hash.add(bytes);
+    hash.value()
 }
 
 /// Whether a character may be part of a cookie's value (RFC 6265), and so of a token.

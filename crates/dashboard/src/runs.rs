@@ -4,6 +4,7 @@ use paceline_runs::{
     Event, Record, RunFolder, RunState, RunView, StartRow, StartTable, Summary, TaskJoined,
     unix_seconds,
 };
+use paceline_stats::fnv::Fnv;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -328,22 +329,17 @@ pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
 
 /// Changes whenever a file of the run does.
 pub(crate) fn fingerprint(run: &RunFolder) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |value: u128| {
-        for byte in value.to_le_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
+    let mut hash = Fnv::default();
     let mut names: Vec<PathBuf> = fs::read_dir(run.path())
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
     names.sort();
     for path in names {
         let (length, time) = mark(&path);
-        add(u128::from(length));
-        add(time);
+        hash.add(&u128::from(length).to_le_bytes());
+        hash.add(&time.to_le_bytes());
     }
-    hash
+    hash.value()
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod doubt;
 mod erf;
 mod estimate;
 pub mod experiment;
+pub mod fnv;
 mod line;
 pub mod linear;
 mod multiple;

@@ -1,4 +1,4 @@
-//! Do 95 % intervals hold the truth 95 times in 100? By simulation, with a stream of random numbers of its own.
+//! Do 95 % intervals hold the truth 95 times in 100? By simulation, with seeded random numbers.
 
 use paceline_stats::compare::ratio_within_settings;
 use paceline_stats::repeats::{Scale, repeats};
@@ -6,21 +6,13 @@ use paceline_stats::repeats::{Scale, repeats};
 /// Experiments per check: the share has a standard error of 0.2 %.
 const EXPERIMENTS: usize = 10_000;
 
-/// SplitMix, and the polar method on it.
-struct Random(u64);
+/// The polar method on a stream of uniform numbers.
+struct Random(paceline_stats::random::Random);
 
 impl Random {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     fn normal(&mut self) -> f64 {
         loop {
-            let (x, y) = (2.0 * self.uniform() - 1.0, 2.0 * self.uniform() - 1.0);
+            let (x, y) = (2.0 * self.0.uniform() - 1.0, 2.0 * self.0.uniform() - 1.0);
             let square = x * x + y * y;
             if square > 0.0 && square < 1.0 {
                 return x * (-2.0 * square.ln() / square).sqrt();
@@ -36,7 +28,7 @@ impl Random {
 
 /// Share of experiments whose interval holds the truth.
 fn covered(mut experiment: impl FnMut(&mut Random) -> Option<bool>) -> f64 {
-    let mut random = Random(7);
+    let mut random = Random(paceline_stats::random::Random::after(7));
     let held: Vec<bool> = (0..EXPERIMENTS).filter_map(|_| experiment(&mut random)).collect();
     assert!(held.len() > EXPERIMENTS / 2, "most experiments have an interval");
     held.iter().filter(|held| **held).count() as f64 / held.len() as f64

@@ -7,6 +7,8 @@
 use crate::error::SweepError;
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
+use paceline_stats::fnv::Fnv;
+use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -130,7 +132,7 @@ impl Settings {
                     round.push(self.cell(recipe, &chosen, repeat)?);
                 }
             }
-            shuffle(&mut round, self.seed.wrapping_add(u64::from(repeat)));
+            Random::after(self.seed.wrapping_add(u64::from(repeat))).shuffle(&mut round);
             cells.append(&mut round);
         }
         Ok(cells)
@@ -273,27 +275,12 @@ fn key(arguments: &[String], repeat: u32) -> String {
 
 /// FNV-1a over texts, each ended by a zero byte.
 fn fnv<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = Fnv::default();
     for part in parts {
-        for byte in part.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.add(part.as_bytes());
+        hash.add(&[0]);
     }
-    hash
-}
-
-/// Fisher and Yates, drawn from a SplitMix stream.
-fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut state = seed;
-    for last in (1..items.len()).rev() {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        let other = ((u128::from(z) * (last as u128 + 1)) >> 64) as usize;
-        items.swap(last, other);
-    }
+    hash.value()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::{
     DataError,
     rows::formats::clicks::{CATEGORIES, INTEGERS, write_row},
 };
+use paceline_stats::random::{STEP, scramble};
 
 /// Values of each categorical column: a geometric sequence, shuffled once.
 const CARDINALITIES: [u64; CATEGORIES] = [
@@ -181,7 +182,7 @@ fn draw_row(random: &mut Random, vw: bool, chunk: &mut Chunk) {
     for (column, category) in categories.iter_mut().enumerate() {
         let spread = ((CARDINALITIES[column] + 1) as f64).ln();
         let rank = (uniform().powf(1.2) * spread).exp().floor() as u64;
-        let key = mix(rank + ((column as u64 + 1) << 40));
+        let key = scramble(rank + ((column as u64 + 1) << 40));
         if uniform() >= between(0.0, 0.4, column, CATEGORIES).powi(2) {
             *category = Some((key >> 32) as u32);
             score += 0.28 * hidden_weight(key);
@@ -228,17 +229,10 @@ fn write_vw(
     out.push(b'\n');
 }
 
-/// The finisher of SplitMix64.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// A weight that follows from the value alone: mean 0, standard deviation 1, a sum of four uniforms.
 fn hidden_weight(key: u64) -> f64 {
     let part = |number: u64| {
-        let bits = mix(key.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let bits = scramble(key.wrapping_add(number.wrapping_mul(STEP)));
         (bits >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
     };
     (0..4).map(part).sum::<f64>() * 3_f64.sqrt()

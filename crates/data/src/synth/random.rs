@@ -1,6 +1,7 @@
 //! A small random generator: one stream per (seed, example), cheap to start.
 
 use crate::order::mix;
+use paceline_stats::random::STEP;
 
 /// A stream of pseudo-random numbers (SplitMix64).
 #[derive(Debug, Clone)]
@@ -17,7 +18,7 @@ impl Random {
     /// 64 uniform bits.
     #[inline]
     pub(crate) fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state = self.state.wrapping_add(STEP);
         mix(self.state, 0)
     }
 

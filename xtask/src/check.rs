@@ -32,7 +32,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runs", &["batch", "stats", "tfrecord"]),
     ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
     ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
-    ("advisor", &["stats"]),
+    ("forecast", &["stats"]),
+    ("advisor", &["forecast", "stats"]),
 ];
 
 /// Documents whose back-quoted paths must exist.
@@ -173,8 +174,8 @@ const REGISTRIES: &[(&str, &str)] = &[
     ("crates/strategies/src/strategies", "crates/strategies/src/strategies/mod.rs"),
     ("crates/probes/src/probes", "crates/probes/src/probes/mod.rs"),
     ("crates/advisor/src/methods", "crates/advisor/src/methods.rs"),
-    ("crates/advisor/src/simulate/strategies", "crates/advisor/src/simulate/strategies/mod.rs"),
-    ("crates/advisor/src/oracle/parallel", "crates/advisor/src/oracle/parallel/mod.rs"),
+    ("crates/forecast/src/simulate/strategies", "crates/forecast/src/simulate/strategies/mod.rs"),
+    ("crates/forecast/src/oracle/parallel", "crates/forecast/src/oracle/parallel/mod.rs"),
 ];
 
 /// Every file of a folder of alternatives is named in its registry.

@@ -5,7 +5,6 @@
 //! configuration with its expected time and cost, an interval and the runner-up. Methods are in
 //! [`methods`], one file each; [`evaluate`] replays recorded runs to say how good each of them is.
 
-pub mod batch_size;
 mod catalogue;
 mod completion;
 mod error;
@@ -15,18 +14,12 @@ mod gp;
 mod history;
 mod measurements;
 pub mod methods;
-pub mod oracle;
-pub mod scaling;
 mod search;
-pub mod simulate;
 mod state;
-mod table;
 mod transfer;
 
 pub use catalogue::{Catalogue, Configuration, Machine};
-pub use error::{AdvisorError, Place, Row};
+pub use error::AdvisorError;
 pub use measurements::{Measurement, Measurements, Outcome};
-pub use search::{
-    Advisor, Estimate, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search,
-};
+pub use search::{Advisor, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search};
 pub use state::{State, StateMachine, StateRun};

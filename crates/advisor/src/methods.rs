@@ -14,8 +14,6 @@ mod scout;
 use crate::error::AdvisorError;
 use crate::search::{Advisor, Problem};
 
-pub use ernest::design as scaling_design;
-pub(crate) use ernest::sizes_to_run;
 pub use micky::{Batch, BatchChoice};
 pub(crate) use paceline::Paceline;
 

@@ -6,9 +6,10 @@
 //! made with. It is replaced as a whole, never edited in place.
 
 use crate::catalogue::{Catalogue, Machine};
-use crate::error::{AdvisorError, Place, Row};
+use crate::error::AdvisorError;
 use crate::measurements::Outcome;
 use crate::search::{Objective, Problem, Run, Search};
+use paceline_forecast::table::{Place, Row};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

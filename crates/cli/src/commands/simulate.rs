@@ -11,12 +11,12 @@ use crate::terminal::{Table, Terminal, Unit};
 use crate::units::show_seconds;
 use anyhow::Context;
 use measured::Measured;
-use paceline_advisor::oracle::Link;
-use paceline_advisor::simulate::{
+use paceline_data::order::{Batches, LastBatch};
+use paceline_forecast::oracle::Link;
+use paceline_forecast::simulate::{
     Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
     strategies::{self, Entry},
 };
-use paceline_data::order::{Batches, LastBatch};
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
 use serde_json::json;

@@ -5,7 +5,7 @@ use super::stepping;
 use crate::failure::{FailureExt, usage};
 use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
-use paceline_advisor::oracle::Link;
+use paceline_forecast::oracle::Link;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

@@ -5,10 +5,10 @@
 
 use super::stepping;
 use anyhow::bail;
-use paceline_advisor::oracle::Link;
 use paceline_cluster::{
     ClusterKey, Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait,
 };
+use paceline_forecast::oracle::Link;
 use std::time::{Duration, Instant};
 
 /// The smaller sum, in numbers: a page.

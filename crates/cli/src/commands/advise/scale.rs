@@ -7,8 +7,8 @@ use super::{
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_seconds};
-use paceline_advisor::methods::scaling_design;
-use paceline_advisor::scaling::{ScalingChoice, ScalingFit, ScalingRun};
+use paceline_forecast::scaling::design::design;
+use paceline_forecast::scaling::{ScalingChoice, ScalingFit, ScalingRun};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -81,7 +81,7 @@ fn plan(args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
             sizes(args.up_to).into_iter().map(move |m| (f64::from(part) / 20.0, f64::from(m)))
         })
         .collect();
-    let mut chosen = scaling_design(&candidates, args.budget);
+    let mut chosen = design(&candidates, args.budget);
     chosen.sort_by(|&a, &b| candidates[a].1.total_cmp(&candidates[b].1));
     let mut table = Table::new(["machines", "share of the input"]);
     for &at in &chosen {

@@ -2,8 +2,8 @@
 
 use super::local_sums;
 use anyhow::bail;
-use paceline_advisor::oracle::{Layer, Network};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_forecast::oracle::{Layer, Network};
 use paceline_models::optimizer::{self, Optimizer, Settings, State};
 use paceline_models::profile::{LayerTime, Pass};
 use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};

@@ -4,12 +4,12 @@ use crate::commands::advise::links::LOCAL_LATENCY;
 use crate::commands::advise::stepping::{self, Stepper};
 use crate::failure::FailureExt;
 use anyhow::{Context, bail};
-use paceline_advisor::oracle::Link;
-use paceline_advisor::simulate::{
+use paceline_batch::{Batch, FeatureKind, Features, Schema};
+use paceline_forecast::oracle::Link;
+use paceline_forecast::simulate::{
     Bucket, Cluster, Collective, Plan, Workload, simulate,
     strategies::{self, Entry},
 };
-use paceline_batch::{Batch, FeatureKind, Features, Schema};
 use paceline_runs::{Event, RunFolder, Step};
 use serde::Deserialize;
 use std::collections::BTreeMap;

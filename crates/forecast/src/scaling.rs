@@ -9,11 +9,12 @@
 //! standard error around one fitted curve would hide.
 
 mod choice;
+pub mod design;
 
 pub use choice::{ScalingChoice, sizes_between};
 
-use crate::error::AdvisorError;
-use crate::table::Table;
+use crate::error::ForecastError;
+use crate::table::{Table, TableError};
 use paceline_stats::distribution::t_quantile;
 use paceline_stats::linear::dot;
 use paceline_stats::nnls;
@@ -32,18 +33,18 @@ pub struct ScalingRun {
 
 impl ScalingRun {
     /// Reads runs from CSV: `machines`, `seconds`, and `fraction` where runs had part of the input.
-    pub fn read(path: &Path) -> Result<Vec<Self>, AdvisorError> {
+    pub fn read(path: &Path) -> Result<Vec<Self>, ForecastError> {
         let mut table = Table::open(path)?;
         let known = ["machines", "seconds", "fraction"];
         if let Some(column) = table.header().iter().find(|name| !known.contains(&name.as_str())) {
             let column = column.clone();
-            return Err(AdvisorError::UnknownColumn { path: path.to_path_buf(), column });
+            return Err(TableError::UnknownColumn { path: path.to_path_buf(), column }.into());
         }
         let machines = table.column("machines")?;
         let seconds = table.column("seconds")?;
         let fraction = table.find("fraction");
         let mut runs = Vec::new();
-        while let Some(row) = table.next()? {
+        while let Some(row) = table.next_row()? {
             let above = |value: f64| value > 0.0;
             let share = match fraction {
                 Some(at) => row.number(at, "fraction", "a share above 0, 1 being all", above)?,
@@ -75,13 +76,13 @@ pub struct Scaling {
 }
 
 /// What multiplies each coefficient.
-pub(crate) fn terms(fraction: f64, machines: f64) -> Vec<f64> {
+fn terms(fraction: f64, machines: f64) -> Vec<f64> {
     vec![1.0, fraction / machines, machines.ln(), machines]
 }
 
 impl Scaling {
     /// Fits the curve; at least three different sizes are needed to say anything of its shape.
-    pub fn fit(runs: &[ScalingRun]) -> Result<Self, AdvisorError> {
+    pub fn fit(runs: &[ScalingRun]) -> Result<Self, ForecastError> {
         Ok(ScalingFit::new(runs)?.curve)
     }
 
@@ -143,16 +144,16 @@ const ROUNDS: usize = 4;
 
 impl ScalingFit {
     /// Fits the curve; at least three different sizes are needed to say anything of its shape.
-    pub fn new(runs: &[ScalingRun]) -> Result<Self, AdvisorError> {
+    pub fn new(runs: &[ScalingRun]) -> Result<Self, ForecastError> {
         let mut sizes: Vec<(u64, u64)> =
             runs.iter().map(|run| (run.fraction.to_bits(), run.machines.to_bits())).collect();
         sizes.sort_unstable();
         sizes.dedup();
         if sizes.len() < 3 {
-            return Err(AdvisorError::TooFewRuns { needed: 3, found: sizes.len() });
+            return Err(ForecastError::TooFewRuns { needed: 3, found: sizes.len() });
         }
         if let Some(bad) = runs.iter().find(|run| !(run.seconds.is_finite() && run.seconds > 0.0)) {
-            return Err(AdvisorError::ImpossibleTime { seconds: bad.seconds });
+            return Err(ForecastError::ImpossibleTime { seconds: bad.seconds });
         }
         Ok(Self::of(runs))
     }

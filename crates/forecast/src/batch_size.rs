@@ -6,8 +6,8 @@
 //! `S·(1 + N/B)(a + c·B)`, least at `B = √(N·a/c)`, and the rate that goes with B is in proportion to
 //! `1 / (1 + N/B)`: linear in B while B is small, constant when it is large.
 
-use crate::error::AdvisorError;
-use crate::search::Estimate;
+use crate::Estimate;
+use crate::error::ForecastError;
 use paceline_stats::distribution::t_quantile;
 use paceline_stats::random::Random;
 use serde::Serialize;
@@ -43,14 +43,14 @@ const BELIEF: (f64, f64) = (0.02, 1.0);
 impl StepCurve {
     /// Fits the line; distances count relative to the time, since that is how timings err. Both parts are
     /// held at zero or above. An error where the measurements lie too far off any line.
-    pub fn fit(timings: &[StepTiming]) -> Result<Self, AdvisorError> {
+    pub fn fit(timings: &[StepTiming]) -> Result<Self, ForecastError> {
         for timing in timings {
             for (what, found) in
                 [("the time of a step", timing.seconds), ("the batch of a step", timing.batch)]
             {
                 if !(found.is_finite() && found > 0.0) {
                     let wanted = "above zero and finite";
-                    return Err(AdvisorError::OutOfRange { what, found, wanted });
+                    return Err(ForecastError::OutOfRange { what, found, wanted });
                 }
             }
         }
@@ -58,7 +58,7 @@ impl StepCurve {
         sizes.sort_by(f64::total_cmp);
         sizes.dedup();
         if sizes.len() < 2 {
-            return Err(AdvisorError::TooFewBatchSizes { found: sizes.len() });
+            return Err(ForecastError::TooFewBatchSizes { found: sizes.len() });
         }
         let [mut w, mut wb, mut wbb, mut wt, mut wbt] = [0.0; 5];
         for timing in timings {
@@ -93,7 +93,7 @@ impl StepCurve {
     }
 
     /// Why the line cannot be believed: steps of one size that differ, or a size that lies off.
-    fn refused(&self, timings: &[StepTiming]) -> AdvisorError {
+    fn refused(&self, timings: &[StepTiming]) -> ForecastError {
         let off = |timing: &StepTiming| (self.seconds(timing.batch) / timing.seconds).ln().abs();
         let worst = timings.iter().max_by(|a, b| off(a).total_cmp(&off(b))).copied();
         let worst = worst.unwrap_or(StepTiming { batch: 0.0, seconds: 0.0 });
@@ -104,9 +104,9 @@ impl StepCurve {
         let percent = 100.0 * self.spread;
         if ends.1 > ends.0 * (1.0 + MOST_SPREAD) {
             let (batch, (least, most)) = (worst.batch, ends);
-            return AdvisorError::StepsDisagree { percent, batch, least, most };
+            return ForecastError::StepsDisagree { percent, batch, least, most };
         }
-        AdvisorError::NoLine {
+        ForecastError::NoLine {
             percent,
             batch: worst.batch,
             measured: worst.seconds,
@@ -149,13 +149,13 @@ const RESAMPLES: u64 = 1000;
 
 impl GradientNorms {
     /// Estimates the noise scale; an error where the gradient cannot be told from its noise.
-    pub fn noise_scale(&self) -> Result<NoiseScale, AdvisorError> {
+    pub fn noise_scale(&self) -> Result<NoiseScale, ForecastError> {
         if self.pairs.len() < 2 || self.large <= self.small || self.small <= 0.0 {
-            return Err(AdvisorError::TooFewGradients { found: self.pairs.len() });
+            return Err(ForecastError::TooFewGradients { found: self.pairs.len() });
         }
         let (signal, noise) = self.split(self.pairs.iter().copied());
         if !(signal > 0.0 && noise.is_finite()) {
-            return Err(AdvisorError::NoSignal { batches: self.pairs.len(), batch: self.large });
+            return Err(ForecastError::NoSignal { batches: self.pairs.len(), batch: self.large });
         }
         let mut random = Random::new(0, 0x6e6f_6973);
         let mut scales: Vec<f64> = (0..RESAMPLES)

@@ -5,7 +5,7 @@ mod ps_async;
 mod ps_sync;
 
 use super::{Outcome, Setting};
-use crate::error::AdvisorError;
+use crate::error::ForecastError;
 
 /// One strategy.
 pub struct Entry {
@@ -25,10 +25,10 @@ pub struct Entry {
 pub const ALL: &[&Entry] = &[&multi_worker::ENTRY, &ps_sync::ENTRY, &ps_async::ENTRY];
 
 /// Finds a strategy by name.
-pub fn find(name: &str) -> Result<&'static Entry, AdvisorError> {
+pub fn find(name: &str) -> Result<&'static Entry, ForecastError> {
     let wanted = name.replace('_', "-");
     ALL.iter().copied().find(|entry| entry.name == wanted).ok_or_else(|| {
         let known: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
-        AdvisorError::UnknownStrategy { name: name.to_owned(), known: known.join(", ") }
+        ForecastError::UnknownStrategy { name: name.to_owned(), known: known.join(", ") }
     })
 }

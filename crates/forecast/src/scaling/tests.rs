@@ -24,7 +24,7 @@ fn curve_of_known_coefficients_is_recovered() {
 fn two_sizes_are_too_few() {
     let run = |machines| ScalingRun { fraction: 1.0, machines, seconds: 10.0 };
     let error = Scaling::fit(&[run(1.0), run(2.0), run(2.0)]).unwrap_err();
-    assert!(matches!(error, AdvisorError::TooFewRuns { found: 2, .. }));
+    assert!(matches!(error, ForecastError::TooFewRuns { found: 2, .. }));
 }
 
 fn runs(sizes: &[f64], mut time: impl FnMut(f64) -> f64) -> Vec<ScalingRun> {
@@ -130,4 +130,24 @@ fn sizes_are_all_or_spread_by_ratio() {
     assert!(sizes_between(6, 3).is_empty());
     let many = sizes_between(1, 1_000_000);
     assert!(many.len() < 200 && many[0] == 1 && many.last() == Some(&1_000_000));
+}
+
+#[test]
+fn scaling_runs_with_a_mistyped_column_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |text: &str| {
+        let path = folder.path().join("runs.csv");
+        std::fs::write(&path, text).unwrap();
+        ScalingRun::read(&path).map_err(|error| error.to_string())
+    };
+    let holds = |error: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(error.contains(part), "no {part} in: {error}");
+        }
+    };
+    // It used to be taken for runs on all of the input.
+    let error = read("machines,seconds,fractoin\n1,10,0.1\n").unwrap_err();
+    holds(&error, &["runs.csv", "`fractoin`"]);
+    holds(&read("machines,seconds\n1,10\n2,NaN\n").unwrap_err(), &["line 3", "`NaN`"]);
+    holds(&read("machines,seconds\n1,10\ntwo,5\n").unwrap_err(), &["line 3", "`two`"]);
 }

@@ -17,7 +17,7 @@ pub mod strategies;
 
 pub use outcome::{Outcome, Staleness, TaskTime, knee};
 
-use crate::error::AdvisorError;
+use crate::error::ForecastError;
 use crate::oracle::Link;
 use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
@@ -259,7 +259,7 @@ pub fn simulate(
     workload: &Workload,
     cluster: &Cluster,
     plan: &Plan,
-) -> Result<Outcome, AdvisorError> {
+) -> Result<Outcome, ForecastError> {
     let entry = strategies::find(strategy)?;
     check(workload, cluster, plan, entry.servers)?;
     let mut random = Random::new(plan.seed, 0x51a0);
@@ -282,10 +282,10 @@ fn check(
     cluster: &Cluster,
     plan: &Plan,
     servers: bool,
-) -> Result<(), AdvisorError> {
+) -> Result<(), ForecastError> {
     let range = |what: &'static str, found: f64, holds: bool, wanted: &'static str| {
         let sound = found.is_finite() && holds;
-        if sound { Ok(()) } else { Err(AdvisorError::OutOfRange { what, found, wanted }) }
+        if sound { Ok(()) } else { Err(ForecastError::OutOfRange { what, found, wanted }) }
     };
     const ABOVE: &str = "above zero and finite";
     const NOT_BELOW: &str = "zero or above and finite";

@@ -14,7 +14,7 @@ pub mod parallel;
 
 pub use network::{Layer, Network};
 
-use crate::error::AdvisorError;
+use crate::error::ForecastError;
 use parallel::Strategy;
 use serde::{Deserialize, Serialize};
 
@@ -223,7 +223,7 @@ pub fn rank(
     machines: &Machines,
     job: Job,
     counts: &[usize],
-) -> Result<Answer, AdvisorError> {
+) -> Result<Answer, ForecastError> {
     check(network, machines, job, counts)?;
     let mut projections = Vec::new();
     let mut ranking = Vec::new();
@@ -249,22 +249,22 @@ fn check(
     machines: &Machines,
     job: Job,
     counts: &[usize],
-) -> Result<(), AdvisorError> {
+) -> Result<(), ForecastError> {
     let positive = |what: &'static str, found: f64| {
         if found.is_finite() && found > 0.0 {
             Ok(())
         } else {
-            Err(AdvisorError::OutOfRange { what, found, wanted: "above zero and finite" })
+            Err(ForecastError::OutOfRange { what, found, wanted: "above zero and finite" })
         }
     };
     if network.layers.is_empty() {
-        return Err(AdvisorError::NoLayers { network: network.name.clone() });
+        return Err(ForecastError::NoLayers { network: network.name.clone() });
     }
     for layer in &network.layers {
         for (what, seconds) in layer.times() {
             if !(seconds.is_finite() && seconds >= 0.0) {
                 let layer = layer.name.clone();
-                return Err(AdvisorError::LayerTime { layer, what, seconds });
+                return Err(ForecastError::LayerTime { layer, what, seconds });
             }
         }
     }
@@ -276,7 +276,7 @@ fn check(
     for link in [machines.network, machines.local] {
         positive("the bandwidth of a link", link.bandwidth)?;
         if !(link.latency.is_finite() && link.latency >= 0.0) {
-            return Err(AdvisorError::OutOfRange {
+            return Err(ForecastError::OutOfRange {
                 what: "the latency of a link",
                 found: link.latency,
                 wanted: "zero or above",
@@ -284,14 +284,14 @@ fn check(
         }
     }
     if !(0.0..=1.0).contains(&job.overlap) {
-        return Err(AdvisorError::OutOfRange {
+        return Err(ForecastError::OutOfRange {
             what: "the overlap",
             found: job.overlap,
             wanted: "between 0 and 1",
         });
     }
     if counts.contains(&0) || counts.is_empty() || machines.tasks_per_host.is_empty() {
-        return Err(AdvisorError::OutOfRange {
+        return Err(ForecastError::OutOfRange {
             what: "the number of workers",
             found: 0.0,
             wanted: "above zero",

@@ -81,6 +81,11 @@ impl Cable {
         }
     }
 
+    /// Whether this is the look that was agreed on last: a message put since then may have asked for an earlier one.
+    pub(super) fn is_due(&self, now: f64) -> bool {
+        self.look == Some(now)
+    }
+
     fn agree(&mut self) -> Option<f64> {
         let first = self.shares.peek()?;
         let left = (first.at - self.clock).max(0.0) * self.weights;
@@ -91,6 +96,25 @@ impl Cable {
         }
         None
     }
+}
+
+/// How long messages of `seconds` each take that are put on a free cable together, by their weights: what looking at the
+/// cable whenever one is through would find.
+pub(super) fn together<const N: usize>(seconds: f64, weights: &[f64]) -> [f64; N] {
+    let mut order: [usize; N] = std::array::from_fn(|at| at);
+    let order = &mut order[..weights.len()];
+    // The heaviest is through first.
+    order.sort_unstable_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+    let mut left: f64 = weights.iter().sum();
+    let (mut passed, mut clock) = (0.0, 0.0);
+    let mut ends = [0.0; N];
+    for &mut at in order {
+        let end = seconds / weights[at];
+        passed += (end - clock) * left;
+        (clock, ends[at]) = (end, passed);
+        left -= weights[at];
+    }
+    ends
 }
 
 #[cfg(test)]
@@ -158,6 +182,14 @@ mod tests {
         // Three quarters and one quarter: the heavy one ends at 4/3, the light one has two thirds left.
         let parcel = |weight| (0.0, Parcel { seconds: 1.0, weight });
         near(&ends_of(&[parcel(1.5), parcel(0.5)]), &[4.0 / 3.0, 2.0]);
+    }
+
+    #[test]
+    fn messages_put_together_end_as_if_they_were_looked_at() {
+        let weights = [0.7, 1.4, 0.9];
+        let parcels = weights.map(|weight| (0.0, Parcel { seconds: 2.0, weight }));
+        near(&together::<4>(2.0, &weights)[..3], &ends_of(&parcels));
+        near(&together::<4>(2.0, &[1.3])[..1], &[2.0]);
     }
 
     #[test]

@@ -3,13 +3,17 @@
 //! A worker computes, sends a piece of its gradient to every server, and goes on when every server has
 //! sent its piece of the weights back. Messages between hosts share [`cables`](super::cables); a server takes
 //! one gradient at a time.
+//!
+//! A worker that has its host to itself shares its cables with nobody. What they do follows from what is put on them, so
+//! that only the servers' cables, where the messages of all workers meet, are looked at event by event.
 
-use super::cables::{Cable, Parcel};
-use super::due::Due;
+use super::agenda::Agenda;
+use super::cables::{Cable, Parcel, together};
 use super::host::{Host, Piece, SLICE};
-use super::outcome::{Outcome, Staleness, TaskTime};
+use super::outcome::{Outcome, Staleness};
+use super::placement::{MOST_SERVERS, Placement};
+use super::tasks::{Event, Job, Message, Server, Way, What, Worker};
 use super::{HANDOVER, PATIENCE, Setting};
-use std::collections::{BinaryHeap, VecDeque};
 
 /// When servers answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,118 +27,13 @@ pub(super) enum Mode {
     },
 }
 
-/// What happens next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    /// A host's next piece of work ends, if nothing has changed since.
-    Host { host: usize, generation: u64 },
-    /// Something may be through a host's cable.
-    Cable { host: usize, way: Way },
-    /// The first byte of a message is at its receiver's host.
-    Arriving { message: usize },
-    /// The last byte of a message has left its sender, and has had time to travel.
-    Left { message: usize },
-    /// A worker's thread at a server of its host has woken and told it so.
-    Awake { worker: usize },
-}
-
-/// A direction of a cable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Out,
-    In,
-}
-
-/// A message between hosts.
-#[derive(Debug, Clone, Copy)]
-struct Message {
-    /// Cables it is not through yet.
-    missing: u8,
-    to_host: usize,
-    /// For its receiver's cable.
-    parcel: Parcel,
-    what: What,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum What {
-    Gradient { server: usize, worker: usize },
-    Weights { worker: usize },
-}
-
-/// A task's piece of work on its host.
-#[derive(Debug, Clone, Copy)]
-enum Job {
-    /// A worker's step in one go: it copies weights from the servers on its host, computes, copies its
-    /// gradient to them. Nobody else gets its core in between.
-    Step { worker: usize },
-    /// A server on the worker's host wakes and takes its message, one thread for each worker; the
-    /// worker, looking for the answer, would keep a core no less busy.
-    Take { server: usize, worker: usize },
-    /// A server makes an update, one after the other.
-    Apply { server: usize, worker: usize },
-}
-
-impl Job {
-    /// Two numbers in one, because a host knows nothing of jobs.
-    fn encode(self, workers: usize) -> u64 {
-        let (kind, worker, server) = match self {
-            Self::Step { worker } => (0, worker, 0),
-            Self::Take { server, worker } => (1, worker, server),
-            Self::Apply { server, worker } => (2, worker, server),
-        };
-        kind + 3 * (worker + workers * server) as u64
-    }
-
-    fn decode(code: u64, workers: usize) -> Self {
-        let rest = (code / 3) as usize;
-        let (worker, server) = (rest % workers, rest / workers);
-        match code % 3 {
-            0 => Self::Step { worker },
-            1 => Self::Take { server, worker },
-            _ => Self::Apply { server, worker },
-        }
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-struct Worker {
-    /// Updates that its weights have seen.
-    version: u64,
-    /// Servers that have not answered yet.
-    missing: usize,
-    /// When it had everything for its step, and for how long it computes with cores enough.
-    begun: f64,
-    own: f64,
-    /// When it had computed.
-    computed: f64,
-    /// Seconds of cores it has had since its turn began.
-    turn: f64,
-    time: TaskTime,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Server {
-    /// Gradients waiting to be taken.
-    queue: VecDeque<usize>,
-    busy: bool,
-    /// Gradients of this step, and workers to answer when it is complete.
-    arrived: usize,
-    waiting: Vec<usize>,
-    /// Steps completed.
-    step: u64,
-    /// Seconds of taking gradients.
-    worked: f64,
-}
-
 /// The simulation.
 pub(super) struct Engine<'a, 'b> {
     setting: &'a mut Setting<'b>,
     mode: Mode,
     now: f64,
-    /// Those of the same time happen in the order in which they were made.
-    events: BinaryHeap<Due<Event>>,
-    number: u64,
+    agenda: Agenda<Event>,
+    place: Placement,
     hosts: Vec<Host>,
     outward: Vec<Cable>,
     inward: Vec<Cable>,
@@ -144,8 +43,6 @@ pub(super) struct Engine<'a, 'b> {
     workers: Vec<Worker>,
     servers: Vec<Server>,
     threads: f64,
-    /// Servers that one simulated server stands for.
-    behind: f64,
     updates: u64,
     staleness: Vec<u64>,
     dropped: u64,
@@ -155,32 +52,20 @@ pub(super) struct Engine<'a, 'b> {
 /// Weights of messages lie between this and one more.
 const LEAST_WEIGHT: f64 = 0.5;
 
-/// Servers simulated one by one at most: they all see the same workers with the same pieces, so a few
-/// stand for many, each with the cards and cores of those behind it.
-const MOST_SERVERS: usize = 4;
-
-/// Servers to simulate, and how many each stands for. Only servers with hosts of their own are alike.
-fn represented(setting: &Setting<'_>) -> (usize, f64) {
-    let servers = setting.plan.servers;
-    if setting.cluster.per_host == 1 && servers > MOST_SERVERS {
-        (MOST_SERVERS, servers as f64 / MOST_SERVERS as f64)
-    } else {
-        (servers, 1.0)
-    }
-}
-
 impl<'a, 'b> Engine<'a, 'b> {
     pub(super) fn new(setting: &'a mut Setting<'b>, mode: Mode) -> Self {
         let workers = setting.plan.workers;
-        let (servers, behind) = represented(setting);
-        let hosts = (workers + servers).div_ceil(setting.cluster.per_host);
+        let place = Placement::new(setting);
+        let servers = place.servers;
+        // Workers that have their hosts to themselves need none that is simulated.
+        let hosts = if place.is_apart() { place.server_hosts() } else { place.hosts(workers) };
         let threads = setting.threads(servers);
         let cores = setting.cluster.cores;
         Self {
             mode,
             now: 0.0,
-            events: BinaryHeap::new(),
-            number: 0,
+            agenda: Agenda::new(),
+            place,
             hosts: (0..hosts).map(|_| Host::new(cores)).collect(),
             outward: vec![Cable::default(); hosts],
             inward: vec![Cable::default(); hosts],
@@ -189,7 +74,6 @@ impl<'a, 'b> Engine<'a, 'b> {
             workers: vec![Worker::default(); workers],
             servers: vec![Server::default(); servers],
             threads,
-            behind,
             updates: 0,
             staleness: Vec::new(),
             dropped: 0,
@@ -198,18 +82,26 @@ impl<'a, 'b> Engine<'a, 'b> {
         }
     }
 
-    /// Servers come first: the first worker sits beside the first server.
     fn host_of_server(&self, server: usize) -> usize {
-        server / self.setting.cluster.per_host
+        self.place.host_of_server(server)
     }
 
     fn host_of_worker(&self, worker: usize) -> usize {
-        (self.servers.len() + worker) / self.setting.cluster.per_host
+        self.place.host_of_worker(worker)
     }
 
-    fn after(&mut self, at: f64, event: Event) {
-        self.number += 1;
-        self.events.push(Due { at, number: self.number, what: event });
+    /// Notes what happens to a host.
+    fn after(&mut self, at: f64, host: usize, event: Event) {
+        if host < self.place.server_hosts() {
+            self.agenda.add_soon(at, event);
+        } else {
+            self.agenda.add(at, event);
+        }
+    }
+
+    /// Notes what happens when a byte that is sent now arrives.
+    fn after_latency(&mut self, event: Event) {
+        self.agenda.add_delayed(self.now + self.setting.cluster.network.latency, event);
     }
 
     fn work(&mut self, host: usize, piece: Piece) {
@@ -220,7 +112,7 @@ impl<'a, 'b> Engine<'a, 'b> {
     fn expect(&mut self, host: usize) {
         if let Some(at) = self.hosts[host].next_end() {
             let generation = self.hosts[host].generation;
-            self.after(at, Event::Host { host, generation });
+            self.after(at, host, Event::Host { host, generation });
         }
     }
 
@@ -232,7 +124,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         for worker in 0..self.workers.len() {
             self.begin(worker);
         }
-        while let Some(Due { at, what: event, .. }) = self.events.pop() {
+        while let Some((at, event)) = self.agenda.next() {
             self.now = at;
             match event {
                 Event::Host { host, generation } => {
@@ -244,13 +136,18 @@ impl<'a, 'b> Engine<'a, 'b> {
                         self.expect(host);
                     }
                 }
-                Event::Cable { host, way } => self.look(host, way),
+                Event::Cable { host, way } => {
+                    if self.cable(host, way).is_due(at) {
+                        self.look(host, way);
+                    }
+                }
                 Event::Arriving { message } => {
                     let Message { to_host, parcel, .. } = self.messages[message];
                     let next = self.inward[to_host].put(at, message, parcel);
                     self.look_again(to_host, Way::In, next);
                 }
                 Event::Left { message } => self.through(message),
+                Event::Computed { worker } => self.push(worker),
                 Event::Awake { worker } => self.answered(worker),
             }
             if from.is_none() && self.updates >= warm {
@@ -274,7 +171,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         outcome.staleness = Staleness::of(&self.staleness);
         outcome.dropped = self.dropped;
         outcome.server = self.busiest();
-        outcome.events = self.number;
+        outcome.events = self.agenda.noted;
         outcome
     }
 
@@ -311,6 +208,11 @@ impl<'a, 'b> Engine<'a, 'b> {
         let has_turn = state.turn > 0.0 && state.turn < SLICE;
         let goes_on = self.mode == Mode::Asynchronous && has_turn;
         state.turn = if goes_on { state.turn + computing } else { computing };
+        if self.place.is_apart() {
+            // More threads than there are cores take turns.
+            let turns = (threads / self.setting.cluster.cores).max(1.0);
+            return self.agenda.add(now + computing * turns, Event::Computed { worker });
+        }
         let workload = self.setting.workload;
         let bytes = [workload.weight_bytes, workload.gradient_bytes];
         // Copies occupy one core, the rest of the step all of the worker's.
@@ -321,6 +223,7 @@ impl<'a, 'b> Engine<'a, 'b> {
             handover: workload.handover(computing),
             threads,
             first: goes_on && host == self.host_of_server(0),
+            whole: false,
         };
         self.work(host, piece);
     }
@@ -337,7 +240,8 @@ impl<'a, 'b> Engine<'a, 'b> {
     fn push(&mut self, worker: usize) {
         let now = self.now;
         let workload = self.setting.workload;
-        let copying = self.copies(worker, workload.weight_bytes + workload.gradient_bytes);
+        let bytes = workload.weight_bytes + workload.gradient_bytes;
+        let copying = if self.place.is_apart() { 0.0 } else { self.copies(worker, bytes) };
         let state = &mut self.workers[worker];
         state.time.compute += state.own;
         state.time.exchange += copying.min(now - state.begun - state.own).max(0.0);
@@ -345,6 +249,9 @@ impl<'a, 'b> Engine<'a, 'b> {
         state.time.wait += (now - state.begun - state.own - copying).max(0.0);
         state.computed = now;
         state.missing = self.servers.len();
+        if self.place.is_apart() {
+            return self.push_apart(worker);
+        }
         let (host, servers) = (self.host_of_worker(worker), self.servers.len());
         let bytes = workload.gradient_bytes / servers as f64;
         let network = self.setting.cluster.network;
@@ -364,14 +271,46 @@ impl<'a, 'b> Engine<'a, 'b> {
                 }
                 let seconds =
                     2.0 * self.setting.cluster.local.latency + if at_once { apply } else { 0.0 };
-                let job = job.encode(self.workers.len());
-                let handover = HANDOVER;
-                self.work(host, Piece { job, seconds, handover, threads: 1.0, first: true });
+                self.work(host, self.server_piece(job, seconds));
                 continue;
             }
             let seconds = bytes / network.bandwidth;
-            let there = (self.host_of_server(server), seconds / self.behind);
+            let there = (self.host_of_server(server), seconds / self.place.cards);
             self.send((host, seconds), there, What::Gradient { server, worker });
+        }
+    }
+
+    /// The same where the worker has its host to itself: the pieces go out together over a free cable, and when each of them
+    /// will have left is known at once.
+    fn push_apart(&mut self, worker: usize) {
+        let servers = self.servers.len();
+        let network = self.setting.cluster.network;
+        let seconds = self.setting.workload.gradient_bytes / servers as f64 / network.bandwidth;
+        let mut weights = [0.0; MOST_SERVERS];
+        let weights = &mut weights[..servers];
+        weights.fill_with(|| self.setting.draws.random.uniform() + LEAST_WEIGHT);
+        let ends = together::<MOST_SERVERS>(seconds, weights);
+        for (server, (&weight, end)) in weights.iter().zip(ends).enumerate() {
+            let message = self.keep(Message {
+                missing: 2,
+                left: Some(self.now + end + network.latency),
+                to_host: self.host_of_server(server),
+                parcel: Parcel { seconds: seconds / self.place.cards, weight },
+                what: What::Gradient { server, worker },
+            });
+            self.after_latency(Event::Arriving { message });
+        }
+    }
+
+    /// A server's piece of work on its host.
+    fn server_piece(&self, job: Job, seconds: f64) -> Piece {
+        Piece {
+            job: job.encode(self.workers.len()),
+            seconds: self.place.lump(seconds),
+            handover: self.place.lump(HANDOVER),
+            threads: self.place.threads,
+            first: true,
+            whole: self.place.lumped > 1.0,
         }
     }
 
@@ -379,8 +318,18 @@ impl<'a, 'b> Engine<'a, 'b> {
     fn send(&mut self, from: (usize, f64), to: (usize, f64), what: What) {
         let weight = self.setting.draws.random.uniform() + LEAST_WEIGHT;
         let parcel = Parcel { seconds: to.1, weight };
-        let message = Message { missing: 2, to_host: to.0, parcel, what };
-        let place = match self.vacant.pop() {
+        let message = self.keep(Message { missing: 2, left: None, to_host: to.0, parcel, what });
+        self.put_out(from, message, weight);
+        self.after_latency(Event::Arriving { message });
+    }
+
+    fn put_out(&mut self, (host, seconds): (usize, f64), message: usize, weight: f64) {
+        let next = self.outward[host].put(self.now, message, Parcel { seconds, weight });
+        self.look_again(host, Way::Out, next);
+    }
+
+    fn keep(&mut self, message: Message) -> usize {
+        match self.vacant.pop() {
             Some(place) => {
                 self.messages[place] = message;
                 place
@@ -389,30 +338,35 @@ impl<'a, 'b> Engine<'a, 'b> {
                 self.messages.push(message);
                 self.messages.len() - 1
             }
-        };
-        let parcel = Parcel { seconds: from.1, weight };
-        let next = self.outward[from.0].put(self.now, place, parcel);
-        self.look_again(from.0, Way::Out, next);
-        let arrives = self.now + self.setting.cluster.network.latency;
-        self.after(arrives, Event::Arriving { message: place });
+        }
+    }
+
+    fn cable(&mut self, host: usize, way: Way) -> &mut Cable {
+        match way {
+            Way::Out => &mut self.outward[host],
+            Way::In => &mut self.inward[host],
+        }
     }
 
     fn look_again(&mut self, host: usize, way: Way, at: Option<f64>) {
         if let Some(at) = at {
-            self.after(at, Event::Cable { host, way });
+            self.after(at, host, Event::Cable { host, way });
         }
     }
 
     /// Takes what is through a cable.
     fn look(&mut self, host: usize, way: Way) {
         loop {
-            let cables = if way == Way::Out { &mut self.outward } else { &mut self.inward };
-            match cables[host].take(self.now) {
-                Ok(message) if way == Way::Out => {
-                    let at = self.now + self.setting.cluster.network.latency;
-                    self.after(at, Event::Left { message });
-                }
-                Ok(message) => self.through(message),
+            let now = self.now;
+            match self.cable(host, way).take(now) {
+                Ok(message) if way == Way::In => self.through(message),
+                Ok(message) => match self.messages[message].what {
+                    What::Weights { worker } if self.place.is_apart() => {
+                        self.vacant.push(message);
+                        self.sent(worker);
+                    }
+                    _ => self.after_latency(Event::Left { message }),
+                },
                 Err(next) => return self.look_again(host, way, next),
             }
         }
@@ -422,6 +376,12 @@ impl<'a, 'b> Engine<'a, 'b> {
     fn through(&mut self, message: usize) {
         let state = &mut self.messages[message];
         state.missing -= 1;
+        if let Some(left) = state.left.take() {
+            if left > self.now {
+                return self.agenda.add_soon(left, Event::Left { message });
+            }
+            state.missing = 0;
+        }
         if state.missing > 0 {
             return;
         }
@@ -433,6 +393,20 @@ impl<'a, 'b> Engine<'a, 'b> {
         }
     }
 
+    /// A server has sent all of its piece to a worker that has its host to itself. The worker begins when the last of them
+    /// has arrived and is through its own cable.
+    fn sent(&mut self, worker: usize) {
+        let arrives = self.now + self.setting.cluster.network.latency;
+        let state = &mut self.workers[worker];
+        state.left_by = state.left_by.max(arrives);
+        if state.missing > 1 {
+            state.missing -= 1;
+        } else {
+            let at = state.left_by.max(state.inward_until);
+            self.agenda.add_soon(at, Event::Awake { worker });
+        }
+    }
+
     fn received(&mut self, server: usize, worker: usize) {
         self.servers[server].queue.push_back(worker);
         self.serve(server);
@@ -440,7 +414,7 @@ impl<'a, 'b> Engine<'a, 'b> {
 
     /// Seconds of a server's core for one gradient.
     fn applying(&self) -> f64 {
-        self.setting.workload.apply / self.servers.len() as f64 / self.behind
+        self.place.part(self.setting.workload.apply)
     }
 
     fn serve(&mut self, server: usize) {
@@ -452,8 +426,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         self.servers[server].busy = true;
         self.servers[server].worked += seconds;
         let host = self.host_of_server(server);
-        let job = Job::Apply { server, worker }.encode(self.workers.len());
-        self.work(host, Piece { job, seconds, handover: HANDOVER, threads: 1.0, first: true });
+        self.work(host, self.server_piece(Job::Apply { server, worker }, seconds));
     }
 
     /// A server has taken a gradient: it answers now, or when the step is complete.
@@ -495,7 +468,7 @@ impl<'a, 'b> Engine<'a, 'b> {
                             if here && other != worker {
                                 self.note_version(server, other);
                                 let at = self.now + self.setting.cluster.wake;
-                                self.after(at, Event::Awake { worker: other });
+                                self.agenda.add(at, Event::Awake { worker: other });
                             } else {
                                 self.answer(server, other);
                             }
@@ -516,8 +489,20 @@ impl<'a, 'b> Engine<'a, 'b> {
             return self.answered(worker);
         }
         let seconds = bytes / self.setting.cluster.network.bandwidth;
+        let from = (host, seconds / self.place.cards);
         let home = self.host_of_worker(worker);
-        self.send((host, seconds / self.behind), (home, seconds), What::Weights { worker });
+        if !self.place.is_apart() {
+            return self.send(from, (home, seconds), What::Weights { worker });
+        }
+        // Whatever shares a cable with what: it is free when as much has gone through as was put on it.
+        let arrives = self.now + self.setting.cluster.network.latency;
+        let state = &mut self.workers[worker];
+        state.inward_until = state.inward_until.max(arrives) + seconds;
+        let weight = self.setting.draws.random.uniform() + LEAST_WEIGHT;
+        let parcel = Parcel { seconds, weight };
+        let what = What::Weights { worker };
+        let message = self.keep(Message { missing: 1, left: None, to_host: home, parcel, what });
+        self.put_out(from, message, weight);
     }
 
     /// What a worker will compute with is what the first server has now.

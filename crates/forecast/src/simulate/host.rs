@@ -26,6 +26,8 @@ pub(super) struct Piece {
     pub(super) threads: f64,
     /// Goes before others that wait.
     pub(super) first: bool,
+    /// Keeps its core until it is done, however long: it stands for many short ones.
+    pub(super) whole: bool,
 }
 
 /// One host.
@@ -82,7 +84,7 @@ impl Host {
     fn run(&mut self, now: f64, piece: Piece) {
         self.number += 1;
         self.free -= piece.threads;
-        let until = now + piece.seconds.min(SLICE);
+        let until = now + if piece.whole { piece.seconds } else { piece.seconds.min(SLICE) };
         self.running.push(Due { at: until, number: self.number, what: piece });
     }
 
@@ -112,7 +114,7 @@ impl Host {
             self.free = self.cores;
         }
         let left = piece.seconds - SLICE;
-        if left <= 0.0 {
+        if left <= 0.0 || piece.whole {
             return Some(piece.job);
         }
         let mut rest = Piece { seconds: left, ..piece };
@@ -132,7 +134,10 @@ impl Host {
 pub(super) fn together(cores: f64, threads: f64, pieces: &[(f64, f64)]) -> Vec<f64> {
     let mut host = Host::new(cores);
     for (job, &(seconds, handover)) in pieces.iter().enumerate() {
-        host.start(0.0, Piece { job: job as u64, seconds, handover, threads, first: false });
+        host.start(
+            0.0,
+            Piece { job: job as u64, seconds, handover, threads, first: false, whole: false },
+        );
     }
     let mut ends = vec![0.0; pieces.len()];
     while let Some(now) = host.next_end() {
@@ -183,7 +188,14 @@ mod tests {
     #[test]
     fn first_ones_overtake_those_that_wait_but_not_those_that_run() {
         let mut host = Host::new(1.0);
-        let piece = |job, first| Piece { job, seconds: 1e-3, handover: 0.0, threads: 1.0, first };
+        let piece = |job, first| Piece {
+            job,
+            seconds: 1e-3,
+            handover: 0.0,
+            threads: 1.0,
+            first,
+            whole: false,
+        };
         host.start(0.0, piece(0, false));
         host.start(0.0, piece(1, false));
         host.start(0.0, piece(2, true));

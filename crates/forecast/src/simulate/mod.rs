@@ -8,12 +8,15 @@
 //! cores, because there a message is a copy and a wake-up. All-reduces follow the production schedule: buckets in the
 //! order in which the backward pass finishes them, each a ring or a tree.
 
+mod agenda;
 mod cables;
 mod due;
 mod engine;
 mod host;
 mod outcome;
+mod placement;
 pub mod strategies;
+mod tasks;
 
 pub use outcome::{Outcome, Staleness, TaskTime, knee};
 

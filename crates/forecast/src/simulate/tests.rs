@@ -293,6 +293,46 @@ fn nonsense_is_refused_by_name() {
     assert!(error(&good, &apart(), &all, "ps-sync").contains("backup workers"));
 }
 
+/// Work grows with the workers alone: as many events for each of their steps, however many workers there are, and so
+/// many servers with them.
+#[test]
+fn events_of_a_worker_step_do_not_grow_with_the_cluster() {
+    let steps = (0..20).map(|at| 0.1 + 1e-3 * f64::from(at)).collect();
+    let workload = Workload { steps, ..steady() };
+    let shared = Cluster { per_host: 4, cores: 4.0, ..apart() };
+    for (cluster, most) in [(apart(), 26.0), (together_on(64.0), 60.0), (shared, 240.0)] {
+        for strategy in ["ps-async", "ps-sync"] {
+            let events = |workers: usize| {
+                // Each of them makes three steps or a little more.
+                let steps = if strategy == "ps-sync" { 3 } else { 3 * workers as u64 };
+                let plan = Plan { steps, ..Plan::even(workers, workers.div_ceil(16), 50.0) };
+                let found = run(strategy, &workload, &cluster, &plan);
+                found.events as f64 / (workers * 3) as f64
+            };
+            let (some, many) = (events(1024), events(4096));
+            let where_they_are = cluster.per_host;
+            assert!(many < most, "{strategy}, {where_they_are} a host: {many} events a step");
+            assert!(many < 1.25 * some, "{strategy}, {where_they_are} a host: {some}, {many}");
+        }
+    }
+}
+
+/// Where hosts have several tasks, a few servers stand for many as well: what they can do must not change.
+#[test]
+fn servers_that_share_hosts_are_as_fast_as_the_few_that_stand_for_them() {
+    // A host's card takes 10 kB in 10 ms, so 32 servers on 8 hosts take 800 gradients a second.
+    let workload = Workload { weight_bytes: 1e3, ..steady() };
+    let cluster = Cluster { per_host: 4, cores: 4.0, ..apart() };
+    let plan = Plan { steps: 8000, ..Plan::even(800, 32, 50.0) };
+    let found = run("ps-async", &workload, &cluster, &plan);
+    near(found.updates_per_second, 800.0, 0.05);
+    assert_eq!(found.servers, 32);
+    // All on one machine of two cores: an update takes 100 ms of a worker's core and 1 ms of a server's.
+    let plan = Plan { steps: 1000, threads: Some(1.0), ..Plan::even(320, 20, 50.0) };
+    let found = run("ps-async", &workload, &together_on(2.0), &plan);
+    near(found.updates_per_second, 2.0 / 0.101, 0.05);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever the numbers: it ends, nothing is negative, no worker is busy longer than the clock ran,

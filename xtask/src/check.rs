@@ -32,7 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runs", &["batch", "stats", "tfrecord"]),
     ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
     ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
-    ("forecast", &["stats"]),
+    ("forecast", &["batch", "cluster", "models", "runs", "stats"]),
     ("advisor", &["forecast", "stats"]),
 ];
 

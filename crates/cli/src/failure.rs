@@ -3,6 +3,7 @@
 //! Both travel inside `anyhow::Error`, so that a command attaches them where it knows best and `?`
 //! carries them up unchanged.
 
+use paceline_forecast::ForecastError;
 use paceline_models::{
     ModelError, names::UnknownName, optimizer::OptimizerError, schedule::ScheduleError,
 };
@@ -99,6 +100,7 @@ pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
             || cause.is::<OptimizerError>()
             || cause.is::<ScheduleError>()
             || cause.downcast_ref::<ModelError>().is_some_and(ModelError::is_usage)
+            || cause.downcast_ref::<ForecastError>().is_some_and(ForecastError::is_usage)
             || cause.downcast_ref::<StrategyError>().is_some_and(StrategyError::is_usage)
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_usage)
             || cause.downcast_ref::<StreamError>().is_some_and(StreamError::is_usage)

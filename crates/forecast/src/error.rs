@@ -1,6 +1,11 @@
 //! What can be wrong with a question or with the measurements behind it.
 
 use crate::table::TableError;
+use paceline_cluster::{KeyError, LinkError};
+use paceline_models::ModelError;
+use paceline_models::optimizer::OptimizerError;
+use paceline_runs::RunsError;
+use std::path::PathBuf;
 
 /// Why no forecast can be made.
 #[derive(Debug, thiserror::Error)]
@@ -9,6 +14,39 @@ pub enum ForecastError {
     /// A table cannot be read, or a cell of it makes no sense.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The model cannot be built or stepped.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The optimiser cannot be built.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// The run folder cannot be read.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
+    /// Tasks that measure cannot talk to each other.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// No key for the tasks that measure.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A run that has made no step tells nothing of others.
+    #[error("`{}` holds no step: nothing to simulate from", .path.display())]
+    NoSteps {
+        /// The run folder.
+        path: PathBuf,
+    },
+    /// The model has no layers that could be shared out.
+    #[error("model `{model}` is no chain of layers: nothing to distribute but its data")]
+    NotAChain {
+        /// The model.
+        model: String,
+    },
+    /// Made-up examples are pixels.
+    #[error("only models of images can be timed on made-up examples")]
+    ImagesOnly,
+    /// A thread that measured ended with a panic.
+    #[error("a measuring thread panicked")]
+    ThreadPanicked,
     /// A result that is no time.
     #[error("a run of {seconds} s cannot be; a time must be above zero and finite")]
     ImpossibleTime {
@@ -111,4 +149,16 @@ pub enum ForecastError {
         /// What it may be.
         wanted: &'static str,
     },
+}
+
+impl ForecastError {
+    /// Whether what was asked for is wrong, not what was measured.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Model(error) => error.is_usage(),
+            Self::Optimizer(_) => true,
+            _ => false,
+        }
+    }
 }

@@ -5,6 +5,8 @@
 //! [`oracle`] layer by layer for each way of parallelising, [`simulate`] event by event for a whole cluster. Which machine to
 //! rent is another question, and another crate's.
 //!
+//! What is measured comes from run folders, or from steps of the model timed here ([`measure`]).
+//!
 //! Every answer says how far it can be trusted: an interval, or where it leaves what was measured.
 //!
 //! ```
@@ -22,6 +24,7 @@
 pub mod batch_size;
 mod error;
 mod estimate;
+pub mod measure;
 pub mod oracle;
 pub mod scaling;
 pub mod simulate;

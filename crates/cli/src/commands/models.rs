@@ -1,14 +1,12 @@
 //! `paceline models`: what can be trained, and where a training step's time goes.
 
-use super::{
-    advise::stepping::{Stepper, Subject},
-    train_show::explain,
-};
+use super::train_show::explain;
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Table, Terminal},
 };
 use paceline_data::rows::Hashing;
+use paceline_forecast::measure::stepping::{Stepper, Subject};
 use paceline_models::{
     ModelOptions,
     kernels::{Compute, peak::peak_flops},

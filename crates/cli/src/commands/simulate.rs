@@ -1,24 +1,22 @@
 //! `paceline simulate`: what a bigger cluster would do with a job that was measured on a smaller one.
 
-mod measured;
-
 use super::{
-    advise::{links, local_sums, stepping},
+    advise::links,
     staging::{Staging, local_path, without_weights},
 };
-use crate::failure::{Exit, usage};
+use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::show_seconds;
 use anyhow::Context;
-use measured::Measured;
 use paceline_data::order::{Batches, LastBatch};
+use paceline_forecast::measure::{Measured, local_sums, stepping};
 use paceline_forecast::oracle::Link;
 use paceline_forecast::simulate::{
     Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
     strategies::{self, Entry},
 };
 use paceline_report::chart::{Axis, Chart, Series};
-use paceline_runs::write_atomically;
+use paceline_runs::{RunFolder, write_atomically};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,7 +98,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Some(counts.len() as u64),
         Unit::Items("numbers of workers"),
     );
-    let mut measured = Measured::read(&run, !args.no_measure)?;
+    let folder = RunFolder::open(&run).hint("`paceline runs` lists run folders")?;
+    let mut measured = Measured::read(&folder, !args.no_measure)?;
     let strategy = match (&args.strategy, strategies::find(&measured.strategy)) {
         (Some(name), _) => strategies::find(name)?,
         (None, Ok(own)) => own,

@@ -1,9 +1,6 @@
 //! `paceline advise batch`: which batch size, at which rate.
 
-use super::{
-    super::staging::{Staging, without_weights},
-    stepping::Stepper,
-};
+use super::super::staging::{Staging, without_weights};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::{self, show_bytes, show_seconds};
@@ -14,6 +11,7 @@ use paceline_forecast::ForecastError;
 use paceline_forecast::batch_size::{
     BatchAdvice, GradientNorms, Limits, NoiseScale, StepCurve, StepTiming, advise_batch,
 };
+use paceline_forecast::measure::stepping::Stepper;
 use paceline_models::optimizer::{self, Optimizer, Settings};
 use paceline_models::{ModelOptions, StepContext, kernels::Buffer, registry};
 use paceline_runs::{Event, RunFolder};

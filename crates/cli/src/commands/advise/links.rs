@@ -1,10 +1,10 @@
 //! What messages cost: from flags, from a report of `paceline check`, or measured here.
 
 use super::super::staging::local_path;
-use super::stepping;
 use crate::failure::{FailureExt, usage};
 use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
+use paceline_forecast::measure::{LOCAL_LATENCY, stepping};
 use paceline_forecast::oracle::Link;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,6 @@ pub(crate) struct LinkArgs {
 
 /// A guess where nothing is said: an ordinary network of a cloud.
 const NETWORK: Link = Link { latency: 50e-6, bandwidth: 1.25e9 };
-/// Waking another process and being woken, about.
-pub(crate) const LOCAL_LATENCY: f64 = 10e-6;
 
 /// Links between hosts and inside one, and where the former come from.
 pub(crate) struct Links {

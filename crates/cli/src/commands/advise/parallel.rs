@@ -2,13 +2,14 @@
 
 use super::super::staging::local_path;
 use super::links;
-use super::local_sums;
-use super::stepping::{self, Stepper, Subject};
+use super::subject::SubjectArgs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
 use paceline_cluster::{Role, TaskId, spec};
+use paceline_forecast::measure::local_sums;
+use paceline_forecast::measure::stepping::{self, Stepper};
 use paceline_forecast::oracle::{Answer, Job, Link, Machines, Network, Projection, parallel, rank};
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
@@ -24,7 +25,7 @@ use std::time::Duration;
 )]
 pub struct Args {
     #[command(flatten)]
-    subject: Subject,
+    subject: SubjectArgs,
     /// Examples of one update, over all workers
     #[arg(long, default_value_t = 256)]
     batch_size: usize,
@@ -209,7 +210,7 @@ fn measure(args: &Args, fullest: usize, terminal: &Terminal) -> anyhow::Result<M
         args.subject.model,
         threads(1)
     ));
-    let network = stepping::network(&args.subject, args.measure_batch, threads(1), SPAN)
+    let network = stepping::network(&args.subject.subject(), args.measure_batch, threads(1), SPAN)
         .hint("`paceline models` lists the models; small ones take --size 28")?;
     let mut sharing = vec![(1, 1.0)];
     let mut local = None;
@@ -217,12 +218,13 @@ fn measure(args: &Args, fullest: usize, terminal: &Terminal) -> anyhow::Result<M
     for tasks in 2..=fullest.min(2 * cores).min(MOST_AT_ONCE) {
         let examples = (args.measure_batch / tasks).max(1);
         let own = threads(tasks);
-        let common = stepping::sharing(&args.subject, examples, tasks, own, SPAN)?;
+        let common = stepping::sharing(&args.subject.subject(), examples, tasks, own, SPAN)?;
         // The layers were timed with the threads of one worker alone.
         let alone = if own == threads(1) {
             1.0
         } else {
-            let time = |threads| Stepper::new(&args.subject, examples, threads)?.time(SPAN);
+            let time =
+                |threads| Stepper::new(&args.subject.subject(), examples, threads)?.time(SPAN);
             time(own)?.whole / time(threads(1))?.whole
         };
         sharing.push((tasks, (common * alone).max(1.0)));

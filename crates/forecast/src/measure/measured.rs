@@ -1,19 +1,17 @@
 //! A run folder as the ground of a simulation.
 
-use crate::commands::advise::links::LOCAL_LATENCY;
-use crate::commands::advise::stepping::{self, Stepper};
-use crate::failure::FailureExt;
-use anyhow::{Context, bail};
-use paceline_batch::{Batch, FeatureKind, Features, Schema};
-use paceline_forecast::oracle::Link;
-use paceline_forecast::simulate::{
+use super::LOCAL_LATENCY;
+use super::stepping::{self, Stepper};
+use crate::error::ForecastError;
+use crate::oracle::Link;
+use crate::simulate::{
     Bucket, Cluster, Collective, Plan, Workload, simulate,
     strategies::{self, Entry},
 };
+use paceline_batch::{Batch, FeatureKind, Features, Schema};
 use paceline_runs::{Event, RunFolder, Step};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 /// What a plan tells; everything else in it is of no interest here.
@@ -44,20 +42,25 @@ fn one() -> usize {
 }
 
 /// What was read and measured.
-pub(super) struct Measured {
-    pub(super) strategy: String,
-    pub(super) workload: Workload,
-    pub(super) workers: usize,
-    pub(super) servers: usize,
+pub struct Measured {
+    /// The run's strategy.
+    pub strategy: String,
+    /// The job as it was measured.
+    pub workload: Workload,
+    /// The run's workers.
+    pub workers: usize,
+    /// The run's servers.
+    pub servers: usize,
     /// Weights of layers that the run's workers shared out.
     split: u64,
     /// Cores of the machine it ran on.
-    pub(super) cores: f64,
+    pub cores: f64,
     /// Examples of one update.
-    pub(super) batch: u64,
-    pub(super) examples_per_second: f64,
+    pub batch: u64,
+    /// Examples per second over all workers.
+    pub examples_per_second: f64,
     /// What a message costs inside a machine, as far as can be told beforehand.
-    pub(super) local: Link,
+    pub local: Link,
     /// Seconds of a worker's update that were exchange, without waiting for others.
     exchange: f64,
     /// Most steps that one event covers.
@@ -78,8 +81,8 @@ const WAKES: (f64, f64) = (1e-7, 1e-2);
 const MOST_AT_ONCE: usize = 4;
 
 impl Measured {
-    pub(super) fn read(path: &Path, measure: bool) -> anyhow::Result<Self> {
-        let folder = RunFolder::open(path).hint("`paceline runs` lists run folders")?;
+    /// Reads what a run says; with `measure`, its model is timed here for what it does not.
+    pub fn read(folder: &RunFolder, measure: bool) -> Result<Self, ForecastError> {
         let plan: PlanFile = folder.plan()?;
         let summary = folder.summary()?;
         let cores = folder.machine().map_or(1, |machine| machine.cores.max(1)) as f64;
@@ -94,7 +97,7 @@ impl Measured {
             }
         }
         if tasks.is_empty() {
-            bail!("`{}` holds no step: nothing to simulate from", path.display());
+            return Err(ForecastError::NoSteps { path: folder.path().to_path_buf() });
         }
         let servers = plan.servers;
         let workers = match &summary {
@@ -196,7 +199,7 @@ impl Measured {
     /// Makes the simulation of the measured run itself come out right, where the run had an exchange:
     /// what messages and updates cost on its machine follows from that. Answers the factor on what was
     /// first thought.
-    pub(super) fn calibrate(&mut self, cluster: &mut Cluster) -> anyhow::Result<Option<f64>> {
+    pub fn calibrate(&mut self, cluster: &mut Cluster) -> Result<Option<f64>, ForecastError> {
         let Ok(entry) = strategies::find(&self.strategy) else { return Ok(None) };
         if self.workers + self.servers < 2 || self.examples_per_second <= 0.0 {
             return Ok(None);
@@ -222,7 +225,7 @@ impl Measured {
             let own = Cluster { cores: self.cores, per_host: usize::MAX, local, ..cluster.clone() };
             (workload, own)
         };
-        let rate = |factor: f64| -> anyhow::Result<f64> {
+        let rate = |factor: f64| -> Result<f64, ForecastError> {
             let (workload, own) = with(&measured, factor);
             Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
         };
@@ -235,7 +238,7 @@ impl Measured {
             let factor =
                 (self.exchange / thought.max(f64::MIN_POSITIVE)).clamp(FACTORS.0, FACTORS.1);
             let (workload, own) = with(&measured, factor);
-            let rate = |wake: f64| -> anyhow::Result<f64> {
+            let rate = |wake: f64| -> Result<f64, ForecastError> {
                 let own = Cluster { wake, ..own.clone() };
                 Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
             };
@@ -261,7 +264,7 @@ impl Measured {
     }
 
     /// Where the simulation leaves what was measured.
-    pub(super) fn doubts(
+    pub fn doubts(
         &self,
         entry: &Entry,
         cluster: &Cluster,
@@ -340,8 +343,8 @@ fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
 fn between(
     (mut low, mut high): (f64, f64),
     ratio: f64,
-    below: impl Fn(f64) -> anyhow::Result<bool>,
-) -> anyhow::Result<f64> {
+    below: impl Fn(f64) -> Result<bool, ForecastError>,
+) -> Result<f64, ForecastError> {
     while high / low > ratio {
         let middle = (low * high).sqrt();
         if below(middle)? {
@@ -357,8 +360,10 @@ fn between(
 /// busy neighbours and cold caches cost, in which order gradients become final. Only ratios are used, so another
 /// machine will do.
 fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
-    let stepper = |examples: usize, threads: usize| -> anyhow::Result<Stepper> {
-        let FeatureKind::Image(image) = plan.schema.features else { bail!("made for images only") };
+    let stepper = |examples: usize, threads: usize| -> Result<Stepper, ForecastError> {
+        let FeatureKind::Image(image) = plan.schema.features else {
+            return Err(ForecastError::ImagesOnly);
+        };
         let classes = plan.schema.labels.classes().max(1);
         let batch = Batch {
             features: Features::Pixels {
@@ -369,7 +374,7 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
         };
         Stepper::with(&plan.spec.model, &plan.schema, batch, threads)
     };
-    let mut timed = || -> anyhow::Result<()> {
+    let mut timed = || -> Result<(), ForecastError> {
         let large = (workload.examples as usize).clamp(2, LARGEST);
         let threads = plan.threads.max(1);
         let many = stepper(large, threads)?.time(SPAN)?;
@@ -390,7 +395,7 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
             workload.parallel = ((1.0 - 1.0 / gain) / (1.0 - 1.0 / cores as f64)).clamp(0.0, 1.0);
             let mut several = (0..cores.min(MOST_AT_ONCE))
                 .map(|_| stepper(large, 1))
-                .collect::<anyhow::Result<Vec<_>>>()?;
+                .collect::<Result<Vec<_>, ForecastError>>()?;
             workload.contended = stepping::contention(&mut several, SPAN)?;
         }
         workload.cold =
@@ -398,7 +403,7 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
         workload.buckets = buckets(&many.ready, many.whole - many.update);
         Ok(())
     };
-    timed().context("not timed here").is_ok()
+    timed().is_ok()
 }
 
 /// Ranges as they become final, gathered into messages as the production exchange does.

@@ -4,11 +4,11 @@
 //! cost is work of its cores, which no data sheet tells.
 
 use super::stepping;
-use anyhow::bail;
+use crate::error::ForecastError;
+use crate::oracle::Link;
 use paceline_cluster::{
     ClusterKey, Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait,
 };
-use paceline_forecast::oracle::Link;
 use std::time::{Duration, Instant};
 
 /// The smaller sum, in numbers: a page.
@@ -20,7 +20,7 @@ const LEAST: usize = 64 << 10;
 
 /// Latency and bandwidth of messages such that a ring all-reduce of two ranks, `2(α + mβ/2)`, takes
 /// what the real one takes for a gradient of `numbers` values.
-pub(crate) fn measure(numbers: usize, span: Duration) -> anyhow::Result<Link> {
+pub fn measure(numbers: usize, span: Duration) -> Result<Link, ForecastError> {
     let many = numbers.clamp(LEAST, MOST);
     let mut groups = ranks(2)?;
     let times = stepping::at_once(&mut groups, |group| {
@@ -34,10 +34,11 @@ pub(crate) fn measure(numbers: usize, span: Duration) -> anyhow::Result<Link> {
 }
 
 /// So many ranks of one group, all in this process, each to be used by a thread of its own.
-pub(super) fn ranks(count: usize) -> anyhow::Result<Vec<Group>> {
+pub(super) fn ranks(count: usize) -> Result<Vec<Group>, ForecastError> {
     let key = ClusterKey::generate()?;
-    let doors: Vec<Endpoint> =
-        (0..count).map(|at| endpoint(at as u32, key.clone())).collect::<anyhow::Result<_>>()?;
+    let doors: Vec<Endpoint> = (0..count)
+        .map(|at| endpoint(at as u32, key.clone()))
+        .collect::<Result<_, ForecastError>>()?;
     let mut links: Vec<Vec<Option<paceline_cluster::Link>>> =
         (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     for low in 0..count {
@@ -50,7 +51,7 @@ pub(super) fn ranks(count: usize) -> anyhow::Result<Vec<Group>> {
                 let accepted = doors[low].accept(&wait());
                 (dialling.join(), accepted)
             });
-            let Ok(dialled) = dialled else { bail!("a measuring thread panicked") };
+            let Ok(dialled) = dialled else { return Err(ForecastError::ThreadPanicked) };
             links[high][low] = Some(dialled?);
             links[low][high] = Some(accepted?.1);
         }
@@ -67,7 +68,7 @@ pub(super) fn wait<'a>() -> Wait<'a> {
     Wait::within(Duration::from_secs(30), "measuring sums of this machine")
 }
 
-fn endpoint(index: u32, key: ClusterKey) -> anyhow::Result<Endpoint> {
+fn endpoint(index: u32, key: ClusterKey) -> Result<Endpoint, ForecastError> {
     let identity = Identity {
         me: worker(index),
         run: String::from("advice"),
@@ -81,7 +82,7 @@ fn endpoint(index: u32, key: ClusterKey) -> anyhow::Result<Endpoint> {
 }
 
 /// Median seconds of one sum over about `span`; both ranks agree on when to end.
-fn time(group: &mut Group, numbers: usize, span: Duration) -> anyhow::Result<f64> {
+fn time(group: &mut Group, numbers: usize, span: Duration) -> Result<f64, ForecastError> {
     let mut values = vec![0.0f32; numbers];
     group.all_reduce(&mut values, &wait())?;
     let begun = Instant::now();

@@ -1,9 +1,9 @@
 //! Training steps of a model on made-up pixels, timed: what advice about other machines rests on.
 
 use super::local_sums;
-use anyhow::bail;
+use crate::error::ForecastError;
+use crate::oracle::{Layer, Network};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
-use paceline_forecast::oracle::{Layer, Network};
 use paceline_models::optimizer::{self, Optimizer, Settings, State};
 use paceline_models::profile::{LayerTime, Pass};
 use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};
@@ -12,21 +12,20 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Which model, for which images.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Subject {
-    /// Model to advise on; `paceline models` lists them
-    #[arg(long)]
-    pub(crate) model: String,
-    /// Side of the images, in pixels [default: 28 for softmax and lenet, else 224]
-    #[arg(long, value_name = "PIXELS")]
-    pub(crate) size: Option<usize>,
-    /// Classes [default: 10 for softmax and lenet, else 1000]
-    #[arg(long)]
-    pub(crate) classes: Option<usize>,
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// A model of the registry.
+    pub model: String,
+    /// Side of the images, in pixels; without it 28 for softmax and lenet, else 224.
+    pub size: Option<usize>,
+    /// Without it 10 for softmax and lenet, else 1000.
+    pub classes: Option<usize>,
 }
 
 impl Subject {
-    pub(crate) fn schema(&self) -> (Schema, ImageShape, usize) {
+    /// The schema of its examples, the shape of their images, and the number of classes.
+    #[must_use]
+    pub fn schema(&self) -> (Schema, ImageShape, usize) {
         let digits = matches!(self.model.as_str(), "softmax" | "lenet");
         let side = self.size.unwrap_or(if digits { 28 } else { 224 });
         let classes = self.classes.unwrap_or(if digits { 10 } else { 1000 });
@@ -38,8 +37,9 @@ impl Subject {
 }
 
 /// A model that can be stepped.
-pub(crate) struct Stepper {
-    pub(crate) model: Box<dyn Model>,
+pub struct Stepper {
+    /// The model itself.
+    pub model: Box<dyn Model>,
     params: Buffer,
     grad: Buffer,
     optimizer: Optimizer,
@@ -50,17 +50,18 @@ pub(crate) struct Stepper {
 
 /// What one step took, in seconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StepTime {
+pub struct StepTime {
     /// All of it.
-    pub(crate) whole: f64,
+    pub whole: f64,
     /// The updates among it.
-    pub(crate) update: f64,
+    pub update: f64,
     /// Ranges of the gradient as they became final: elements, and seconds of passes until then.
-    pub(crate) ready: Vec<(usize, f64)>,
+    pub ready: Vec<(usize, f64)>,
 }
 
 impl Stepper {
-    pub(crate) fn new(subject: &Subject, examples: usize, threads: usize) -> anyhow::Result<Self> {
+    /// A model with a batch of made-up pixels.
+    pub fn new(subject: &Subject, examples: usize, threads: usize) -> Result<Self, ForecastError> {
         let (schema, image, classes) = subject.schema();
         let batch = Batch {
             features: Features::Pixels {
@@ -73,12 +74,12 @@ impl Stepper {
     }
 
     /// A model for examples of its own.
-    pub(crate) fn with(
+    pub fn with(
         name: &str,
         schema: &Schema,
         batch: Batch,
         threads: usize,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, ForecastError> {
         let entry = registry::find(name)?;
         let options = ModelOptions { threads, ..ModelOptions::default() };
         let model = (entry.build)(schema, &options)?;
@@ -94,7 +95,7 @@ impl Stepper {
     }
 
     /// One step with its update.
-    pub(crate) fn step(&mut self) -> anyhow::Result<StepTime> {
+    pub fn step(&mut self) -> Result<StepTime, ForecastError> {
         let scale = 1.0 / self.batch.len().max(1) as f32;
         let context = StepContext {
             seed: 1,
@@ -124,13 +125,13 @@ impl Stepper {
 
     /// Times `steps` steps without their updates, layer by layer, after one to warm up: seconds of a step,
     /// and of every layer and pass over all of them. Nothing for a model that does not time its layers.
-    pub(crate) fn profile(&mut self, steps: u32) -> anyhow::Result<Option<(f64, Vec<LayerTime>)>> {
+    pub fn profile(&mut self, steps: u32) -> Result<Option<(f64, Vec<LayerTime>)>, ForecastError> {
         if self.model.profile().is_none() {
             return Ok(None);
         }
         let scale = 1.0 / self.batch.len().max(1) as f32;
         let Self { model, params, grad, batch, step, .. } = self;
-        let mut pass = |model: &mut dyn Model| -> anyhow::Result<()> {
+        let mut pass = |model: &mut dyn Model| -> Result<(), ForecastError> {
             let context = StepContext {
                 seed: 1,
                 step: *step,
@@ -159,7 +160,7 @@ impl Stepper {
     }
 
     /// Median times of steps over about `span`, after one to warm up.
-    pub(crate) fn time(&mut self, span: Duration) -> anyhow::Result<StepTime> {
+    pub fn time(&mut self, span: Duration) -> Result<StepTime, ForecastError> {
         self.step()?;
         let begun = Instant::now();
         let mut times = Vec::new();
@@ -176,12 +177,12 @@ const PROFILED: u32 = 4;
 
 /// Measures a network layer by layer: at two batch sizes, so that what a step takes whatever its batch
 /// is told from what every example takes.
-pub(crate) fn network(
+pub fn network(
     subject: &Subject,
     examples: usize,
     threads: usize,
     span: Duration,
-) -> anyhow::Result<Network> {
+) -> Result<Network, ForecastError> {
     let small = (examples / 4).max(1);
     let large = examples.max(small + 1);
     let (few, _, _) = layers(subject, small, threads, span)?;
@@ -217,14 +218,11 @@ fn layers(
     examples: usize,
     threads: usize,
     span: Duration,
-) -> anyhow::Result<(Vec<[f64; 2]>, f64, Vec<paceline_models::shapes::LayerShape>)> {
+) -> Result<(Vec<[f64; 2]>, f64, Vec<paceline_models::shapes::LayerShape>), ForecastError> {
     let mut stepper = Stepper::new(subject, examples, threads)?;
     let shapes = stepper.model.shapes();
     if shapes.is_empty() {
-        bail!(
-            "model `{}` is no chain of layers: nothing to distribute but its data",
-            subject.model
-        );
+        return Err(ForecastError::NotAChain { model: subject.model.clone() });
     }
     let time = stepper.time(span)?;
     let passes = time.whole - time.update;
@@ -256,13 +254,13 @@ fn layers(
 /// How much longer a common step takes when `tasks` workers share this machine's cores than one of them
 /// takes alone: all begin together and the step is over when the last is done, as in synchronous
 /// training, and they wait for each other as its workers do. `threads` is that of each.
-pub(crate) fn sharing(
+pub fn sharing(
     subject: &Subject,
     examples: usize,
     tasks: usize,
     threads: usize,
     span: Duration,
-) -> anyhow::Result<f64> {
+) -> Result<f64, ForecastError> {
     let mut alone = Stepper::new(subject, examples, threads)?;
     let alone = alone.time(span)?.whole;
     let steps = (span.as_secs_f64() / alone / tasks as f64).clamp(3.0, 2000.0) as usize;
@@ -287,14 +285,14 @@ pub(crate) fn sharing(
 }
 
 /// How much longer a step takes while all of `steppers` step, each by itself, than for one alone.
-pub(crate) fn contention(steppers: &mut [Stepper], span: Duration) -> anyhow::Result<f64> {
+pub fn contention(steppers: &mut [Stepper], span: Duration) -> Result<f64, ForecastError> {
     let alone = steppers[0].time(span)?.whole;
     let times = at_once(steppers, |stepper| Ok(stepper.time(span)?.whole))?;
     Ok((times.iter().sum::<f64>() / times.len() as f64 / alone).max(1.0))
 }
 
 /// How much longer a step takes on a core whose caches another worker's step has just filled.
-pub(crate) fn cold(steppers: &mut [Stepper; 2], span: Duration) -> anyhow::Result<f64> {
+pub fn cold(steppers: &mut [Stepper; 2], span: Duration) -> Result<f64, ForecastError> {
     let alone = steppers[0].time(span)?.whole;
     let begun = Instant::now();
     let mut times = Vec::new();
@@ -309,22 +307,22 @@ pub(crate) fn cold(steppers: &mut [Stepper; 2], span: Duration) -> anyhow::Resul
 /// The same work on a thread for each of `workers`.
 pub(super) fn at_once<W: Send, T: Send>(
     workers: &mut [W],
-    work: impl Fn(&mut W) -> anyhow::Result<T> + Sync,
-) -> anyhow::Result<Vec<T>> {
+    work: impl Fn(&mut W) -> Result<T, ForecastError> + Sync,
+) -> Result<Vec<T>, ForecastError> {
     std::thread::scope(|scope| {
         let work = &work;
         let running: Vec<_> =
             workers.iter_mut().map(|worker| scope.spawn(move || work(worker))).collect();
         running
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| bail!("a measuring thread panicked")))
+            .map(|thread| thread.join().unwrap_or(Err(ForecastError::ThreadPanicked)))
             .collect()
     })
 }
 
 /// Seconds until a thread that sleeps runs after it was woken, while its core has nothing else to do: a virtual
 /// machine may have to wake the core first. The median of some tries.
-pub(crate) fn wake() -> f64 {
+pub fn wake() -> f64 {
     const TRIES: usize = 41;
     let (told, changed) = (Mutex::new(None::<Instant>), Condvar::new());
     let answered = AtomicUsize::new(0);
@@ -362,7 +360,7 @@ pub(crate) fn wake() -> f64 {
 }
 
 /// Bytes per second of copying so many bytes: small messages stay in the caches.
-pub(crate) fn copy_rate(bytes: usize) -> f64 {
+pub fn copy_rate(bytes: usize) -> f64 {
     let bytes = bytes.clamp(4 << 10, 64 << 20);
     let from = vec![1u8; bytes];
     let mut to = vec![0u8; bytes];

@@ -4,7 +4,7 @@
 //! sent its piece of the weights back. Messages between hosts share [`cables`](super::cables); a server takes
 //! one gradient at a time.
 //!
-//! A worker that has its host to itself shares its cables with nobody. What they do follows from what is put on them, so
+//! A worker that has its host to itself shares its cables with no other. What they do follows from what is put on them, so
 //! that only the servers' cables, where the messages of all workers meet, are looked at event by event.
 
 use super::agenda::Agenda;

@@ -85,7 +85,7 @@ impl Placement {
         self.host_of_worker(workers - 1) + 1
     }
 
-    /// Whether every host has one task, which nobody disturbs.
+    /// Whether every host has one task, which no other disturbs.
     pub(super) fn is_apart(&self) -> bool {
         self.per_host == 1
     }

@@ -88,7 +88,7 @@ pub(super) struct Worker {
     pub(super) version: u64,
     /// Servers that have not answered yet.
     pub(super) missing: usize,
-    /// Where it shares its cables with nobody: when all that was sent to it is through its own cable, and has left the
+    /// Where it shares its cables with no other: when all that was sent to it is through its own cable, and has left the
     /// servers.
     pub(super) inward_until: f64,
     pub(super) left_by: f64,

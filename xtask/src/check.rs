@@ -20,7 +20,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("photo", &[]),
     ("analysis", &[]),
     ("probes", &[]),
-    ("cluster", &["batch"]),
+    ("wire", &["batch"]),
+    ("cluster", &["wire"]),
     ("report", &["analysis", "runs"]),
     ("dashboard", &["report", "runs"]),
     ("sweep", &["analysis", "batch", "probes", "report", "runs"]),
@@ -28,10 +29,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("data", &["batch", "photo", "store", "tfrecord"]),
     ("models", &["batch"]),
     ("matmul", &["models", "runs"]),
-    ("strategies", &["batch", "cluster", "models"]),
+    ("strategies", &["batch", "cluster", "models", "wire"]),
     ("runs", &["analysis", "batch", "tfrecord"]),
-    ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
-    ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
+    ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies", "wire"]),
+    ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer", "wire"]),
     ("advisor", &["analysis"]),
 ];
 

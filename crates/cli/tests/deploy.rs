@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // also in functions that tests share
 
 use paceline_cluster::spec::{Cluster, from_environment, from_toml};
-use paceline_cluster::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

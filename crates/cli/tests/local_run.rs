@@ -67,7 +67,7 @@ fn tasks_with_launcher(run: &Run) -> BTreeMap<String, u32> {
 
 #[test]
 fn the_key_of_a_local_run_is_nowhere_to_be_read() {
-    let key = paceline_cluster::ClusterKey::generate().unwrap().to_text();
+    let key = paceline_wire::ClusterKey::generate().unwrap().to_text();
     assert!(holds_key(key.as_bytes()), "keys look otherwise now: {}", &key[..8]);
     let flags = ["--workers", "2", "--ps", "1", "--steps", ENDLESS, "--checkpoint-every", "50"];
     let mut run = train("ps-sync", &flags);

@@ -68,7 +68,7 @@ impl Lab {
     fn key(&self) -> PathBuf {
         let path = self.folder.path().join("key");
         if !path.exists() {
-            paceline_cluster::ClusterKey::generate().unwrap().save(&path).unwrap();
+            paceline_wire::ClusterKey::generate().unwrap().save(&path).unwrap();
         }
         path
     }

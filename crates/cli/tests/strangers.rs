@@ -6,7 +6,7 @@
 mod cluster_support;
 
 use cluster_support::*;
-use paceline_cluster::{
+use paceline_wire::{
     ClusterKey, Endpoint, Identity, LinkError, Purpose, Refusal, Security, TaskId, Wait,
 };
 use std::{

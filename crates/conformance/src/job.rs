@@ -2,7 +2,7 @@
 
 use crate::{Examples, Transport, batches};
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table, TableSeat},
 };
 use paceline_models::{
@@ -15,6 +15,7 @@ use paceline_models::{
 use paceline_strategies::{
     self as strategies, Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, Tally, Vote,
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     sync::{Arc, Barrier},
     time::Duration,

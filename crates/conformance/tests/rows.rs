@@ -5,7 +5,7 @@
 
 use paceline_batch::{Batch, Features};
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table as Seats, TableSeat},
 };
 use paceline_conformance::{TRANSPORTS, Transport};
@@ -14,6 +14,7 @@ use paceline_strategies::{
     self as strategies, Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     collections::BTreeMap,
     ops::Range,

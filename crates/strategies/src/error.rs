@@ -1,7 +1,8 @@
 //! Why an exchange could not be set up or went wrong.
 
-use paceline_cluster::{LinkError, Seat, TaskId};
+use paceline_cluster::Seat;
 use paceline_models::names::UnknownName;
+use paceline_wire::{LinkError, TaskId};
 use std::sync::atomic::Ordering;
 
 /// Why an exchange could not be set up or went wrong.
@@ -115,7 +116,8 @@ impl StrategyError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::{Role, seat::Table};
+    use paceline_cluster::seat::Table;
+    use paceline_wire::Role;
 
     #[test]
     fn whoever_hung_up_is_blamed_unless_the_seat_knows_better() {

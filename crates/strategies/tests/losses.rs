@@ -11,11 +11,12 @@ use job::{
     server, worker,
 };
 use paceline_cluster::{
-    Head, Link, Seat, Wait,
-    seat::{SERVER_CHANNEL, Table, TableSeat},
+    Seat,
+    seat::{Table, TableSeat},
 };
 use paceline_models::{Touched, kernels::Buffer};
 use paceline_strategies::{Server, StepInfo, StrategyError};
+use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
@@ -62,7 +63,7 @@ fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec
 
 fn link_to(seat: &TableSeat, index: u32) -> Link {
     let wait = Wait::within(PATIENCE, "testing");
-    seat.connect(server(index), SERVER_CHANNEL, &wait).unwrap()
+    seat.connect(server(index), Channel::ParameterServer, &wait).unwrap()
 }
 
 fn check_all_served(job: &Job, outcomes: &[job::Outcome], what: &str) {

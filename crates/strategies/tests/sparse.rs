@@ -4,7 +4,7 @@
 
 use paceline_batch::{Batch, Features};
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table as Job, TableSeat},
 };
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, loss, rules};
@@ -12,6 +12,7 @@ use paceline_strategies::{
     Combine, Transfer,
     sparse::{Beginning, Overseer, Push, Score, Scores, SparseClient, SparseOptions, SparseServer},
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     ops::Range,
     sync::{

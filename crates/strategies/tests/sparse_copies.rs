@@ -7,14 +7,15 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_cluster::{
-    Head, Link, Role, Seat, TaskId, Wait,
-    seat::{SERVER_CHANNEL, Table as Job, TableSeat},
+    Seat,
+    seat::{Table as Job, TableSeat},
 };
 use paceline_models::sparse_logistic::{Settings, SparseLogistic};
 use paceline_strategies::{
     Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
+use paceline_wire::{Channel, Head, Link, Role, TaskId, Wait};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -274,7 +275,8 @@ fn wait() -> Wait<'static> {
 /// A link to a server, which has said hello.
 fn link_to(seat: &TableSeat, server: u32) -> Link {
     let wait = wait();
-    let mut link = seat.connect(TaskId::new(Role::Ps, server), SERVER_CHANNEL, &wait).unwrap();
+    let mut link =
+        seat.connect(TaskId::new(Role::Ps, server), Channel::ParameterServer, &wait).unwrap();
     link.sender.send(HELLO, 0, &[]).unwrap();
     let mut welcome = Vec::new();
     link.receiver.receive_into(&wait, 64, &mut welcome).unwrap();

@@ -6,10 +6,10 @@
 //! hidden folder that the next save sweeps away.
 
 use crate::{Place, Plan, Spec, StreamError, Totals};
-use paceline_cluster::TaskId;
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{FinalWeights, FolderWatch, Leg, RunsError, write_atomically};
 use paceline_strategies::sparse::Bookmark;
+use paceline_wire::TaskId;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};

@@ -1,10 +1,11 @@
 //! Why a stream could not be learned from.
 
-use paceline_cluster::{TaskId, session::SessionError};
+use paceline_cluster::session::SessionError;
 use paceline_data::DataError;
 use paceline_models::{ModelError, sparse_logistic};
 use paceline_runs::RunsError;
 use paceline_strategies::StrategyError;
+use paceline_wire::TaskId;
 use std::{io, path::PathBuf};
 
 /// Why a stream could not be learned from.

@@ -5,11 +5,9 @@ use crate::{
     lineage::{as_bytes, as_bytes_mut},
     session_log::{Notices, SessionLog},
 };
-use paceline_cluster::{
-    Link, LinkError, Role, TaskId, Wait,
-    session::{Notice, Row, Session, Watcher},
-};
+use paceline_cluster::session::{Notice, Row, Session, Watcher};
 use paceline_runs::Recorder;
+use paceline_wire::{Channel, Link, LinkError, Role, TaskId, Wait};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     sync::{
@@ -19,8 +17,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The channel on which the evaluator gets weights.
-const EVALUATOR_CHANNEL: u8 = 8;
 /// Kind of a frame with weights; its number is the step.
 const WEIGHTS: u8 = 1;
 /// How long the last evaluation may take.
@@ -202,7 +198,7 @@ impl<'a> Crew<'a> {
         let mut send = || {
             if link.is_none() {
                 let wait = Wait::within(CALL, "handing weights to the evaluator");
-                let mut new = self.session.connect(task, EVALUATOR_CHANNEL, &wait)?;
+                let mut new = self.session.connect(task, Channel::Evaluator, &wait)?;
                 new.sender.set_stall(CALL);
                 *link = Some((process, new));
             }
@@ -259,7 +255,7 @@ pub(crate) fn next_weights(
         session.follow(); // the chief calls in the generation that it works in
         let wait = Wait::within(Duration::from_millis(200), "waiting for weights to evaluate");
         let Some(open) = link else {
-            *link = session.accept(session.chief(), EVALUATOR_CHANNEL, &wait).ok();
+            *link = session.accept(session.chief(), Channel::Evaluator, &wait).ok();
             continue;
         };
         let whole = 4 * params.len() as u64;

@@ -1,12 +1,13 @@
 //! Why a run could not start, or stopped.
 
-use paceline_cluster::{LinkError, TaskId, session::SessionError};
+use paceline_cluster::session::SessionError;
 use paceline_data::DataError;
 use paceline_models::{
     ModelError, optimizer::OptimizerError, pretrained::PretrainedError, schedule::ScheduleError,
 };
 use paceline_runs::RunsError;
 use paceline_strategies::StrategyError;
+use paceline_wire::{LinkError, TaskId};
 use std::{io, path::PathBuf};
 
 /// Why a run could not start, or stopped.

@@ -6,14 +6,13 @@
 //! needs a shared disk: only the chief reads and writes checkpoints.
 
 use crate::{TrainError, course::Origin};
-use paceline_cluster::{Link, LinkError, Role, TaskId, Wait, session::Session};
+use paceline_cluster::session::Session;
 use paceline_data::order::Position;
 use paceline_models::optimizer::{Optimizer, State};
+use paceline_wire::{Channel, Link, LinkError, Role, TaskId, Wait};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The channel of these conversations.
-const LINEAGE_CHANNEL: u8 = 9;
 /// "I hold weights of this lineage", from a server; "keep them", from the chief.
 const HOLD: u8 = 1;
 /// "Take these": an origin as JSON, then weights, then one message per buffer of the optimiser.
@@ -54,7 +53,7 @@ pub(crate) fn ask(session: &Session, lineage: u32) -> Result<Option<Vec<Link>>, 
     let mut links = Vec::with_capacity(servers.len());
     let mut same = lineage > 0;
     for server in servers {
-        let mut link = session.accept(server, LINEAGE_CHANNEL, &wait)?;
+        let mut link = session.accept(server, Channel::Lineage, &wait)?;
         let head = link.receiver.receive(&wait)?;
         same &= head.kind == HOLD && head.number == u64::from(lineage);
         links.push(link);
@@ -104,7 +103,7 @@ pub(crate) fn take(
 ) -> Result<Option<Beginning>, TrainError> {
     let wait =
         Wait::within(PATIENCE, "waiting for weights from the chief").unless(session.interrupted());
-    let mut link = session.connect(session.chief(), LINEAGE_CHANNEL, &wait)?;
+    let mut link = session.connect(session.chief(), Channel::Lineage, &wait)?;
     link.sender.send(HOLD, u64::from(lineage), &[])?;
     let mut text = Vec::new();
     let head = link.receiver.receive_into(&wait, LONGEST, &mut text)?;

@@ -9,10 +9,10 @@ use crate::{
     stop::Check,
     worker::Worker,
 };
-use paceline_cluster::{Role, TaskId};
 use paceline_data::order::Position;
 use paceline_runs::{Evaluation, Event, Leg, tensorboard::Histogram};
 use paceline_strategies::Snapshot;
+use paceline_wire::{Role, TaskId};
 use std::time::Instant;
 
 /// There is one at most.

@@ -82,10 +82,8 @@ impl SessionLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::{
-        Role, TaskId,
-        session::{Loss, Starved},
-    };
+    use paceline_cluster::session::{Loss, Starved};
+    use paceline_wire::{Role, TaskId};
     use std::time::Duration;
 
     const WORKER: TaskId = TaskId { role: Role::Worker, index: 1 };

@@ -9,10 +9,10 @@ use crate::{
     lineage, plan,
     train::train_worker,
 };
-use paceline_cluster::Role;
 use paceline_models::kernels::Buffer;
 use paceline_runs::Summary;
 use paceline_strategies::{Setup, server::Server};
+use paceline_wire::Role;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},

@@ -14,10 +14,11 @@ use crate::{
     units::{Span, span},
 };
 use paceline_cluster::{
-    Cluster, LinkError, Members, Refusal, TaskId, endpoint,
+    Cluster, Members,
     session::{Notice, OnLoss, Row, Rules, Session, SessionError, Settings, Watcher, chief_of},
 };
 use paceline_runs::Machine;
+use paceline_wire::{LinkError, Refusal, TaskId, endpoint};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,

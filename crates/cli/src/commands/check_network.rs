@@ -1,16 +1,10 @@
 //! Round trips and bandwidth between every pair of tasks, then of all workers at once.
 
-use paceline_cluster::{
-    Group, Link, LinkError, Role, TaskId, Wait,
-    session::{Session, SessionError},
-};
+use paceline_cluster::session::{Session, SessionError};
+use paceline_wire::{Channel, Group, Link, LinkError, Role, TaskId, Wait};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// The channel of these measurements.
-const CHANNEL: u8 = 30;
-/// The channel of sums over all workers.
-const SUMS: u8 = 31;
 /// Questions asked for the round trip; the shortest counts.
 const QUESTIONS: usize = 50;
 /// Bytes sent at a time, and how long they are sent.
@@ -75,9 +69,9 @@ pub(super) fn measure(session: &Session) -> Result<Report, SessionError> {
             let wait =
                 Wait::within(PATIENCE, "measuring the network").unless(session.interrupted());
             if *from == me {
-                own.push(ask(session.connect(*to, CHANNEL, &wait)?, me, &wait)?);
+                own.push(ask(session.connect(*to, Channel::PairTest, &wait)?, me, &wait)?);
             } else if *to == me {
-                answer(session.accept(*from, CHANNEL, &wait)?, &wait)?;
+                answer(session.accept(*from, Channel::PairTest, &wait)?, &wait)?;
             }
         }
     }
@@ -103,8 +97,8 @@ fn sums(session: &Session, tasks: &[TaskId]) -> Result<Option<Sums>, SessionErro
     let rank = workers.iter().position(|worker| *worker == me);
     let (Some(rank), true) = (rank, workers.len() > 1) else { return Ok(None) };
     let wait = Wait::within(PATIENCE, "measuring sums").unless(session.interrupted());
-    let connect = |task| session.connect(task, SUMS, &wait);
-    let accept = |task| session.accept(task, SUMS, &wait);
+    let connect = |task| session.connect(task, Channel::GroupTest, &wait);
+    let accept = |task| session.accept(task, Channel::GroupTest, &wait);
     let mut group = Group::among(rank, &workers, connect, accept)?;
     let few = time(&mut group, FEW, &wait)?;
     // All must agree on how often: by everybody's times.

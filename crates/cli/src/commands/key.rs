@@ -4,7 +4,7 @@ use crate::{
     failure::{Exit, FailureExt},
     terminal::Terminal,
 };
-use paceline_cluster::{ClusterKey, KeyError};
+use paceline_wire::{ClusterKey, KeyError};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

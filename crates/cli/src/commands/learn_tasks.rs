@@ -12,9 +12,8 @@ use super::{
     train_report::{Report as Word, Reporter, Whose, Work},
 };
 use crate::{failure::Exit, terminal::Terminal};
-use paceline_cluster::{
-    Endpoint, TaskId,
-    session::{Notice, Row, Rules, Session, Settings, Watcher as Onlooker, chief_of},
+use paceline_cluster::session::{
+    Notice, Row, Rules, Session, Settings, Watcher as Onlooker, chief_of,
 };
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
@@ -22,6 +21,7 @@ use paceline_stream::{
     Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, StreamError, Task, Tasks,
     check_resume, take_part,
 };
+use paceline_wire::{Endpoint, TaskId};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -153,7 +153,7 @@ impl Learning {
         self.spec.check().map_err(explain)?;
         let talk = Talk::default();
         let heard = talk.clone();
-        let strangers: paceline_cluster::endpoint::Notify =
+        let strangers: paceline_wire::endpoint::Notify =
             Arc::new(move |notice| heard.warn(&notice.to_string()));
         let endpoint = place.listen(strangers)?;
         let part = RowsPart {

@@ -16,13 +16,11 @@ use crate::{
     terminal::Terminal,
 };
 use anyhow::Context;
-use paceline_cluster::{
-    ClusterKey, Endpoint, Identity, Security, endpoint,
-    session::{JOINING, SessionError, chief_of},
-};
+use paceline_cluster::session::{JOINING, SessionError, chief_of};
 use paceline_runs::RunFolder;
 use paceline_strategies as strategies;
 use paceline_trainer::{Start, TrainError};
+use paceline_wire::{ClusterKey, Endpoint, Identity, Security, endpoint};
 use std::{
     io::{self, BufRead, Write},
     sync::{
@@ -120,11 +118,11 @@ fn described(
         return train::show_finished(run, terminal);
     }
     if outcome.is_err() {
-        paceline_cluster::collective::give_up_mpi();
+        paceline_wire::collective::give_up_mpi();
     }
     let known = if let Start::Resume { run } = &start { Some(run) } else { None };
     let (summary, run) = outcome.map_err(|error| explain_in(error, known))?;
-    if paceline_cluster::collective::summed_by_mpi() {
+    if paceline_wire::collective::summed_by_mpi() {
         terminal.note("gradients were added up by MPI_Allreduce");
     }
     match summary {
@@ -245,7 +243,7 @@ fn obey(
 ) -> Result<(), (anyhow::Error, Whose)> {
     let plain = |error: anyhow::Error| (error, Whose::Own);
     let key: ClusterKey =
-        order.key.parse().map_err(|error: paceline_cluster::KeyError| plain(error.into()))?;
+        order.key.parse().map_err(|error: paceline_wire::KeyError| plain(error.into()))?;
     let run = RunFolder::at(&order.run);
     let identity = Identity {
         me: order.task,

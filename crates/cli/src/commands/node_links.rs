@@ -5,17 +5,13 @@
 //! both directions, through the same encryption that training uses. Nothing depends on the outcome but words, so whatever goes wrong
 //! leaves the capacity unknown and nothing else.
 
-use paceline_cluster::{
-    Link, LinkError, TaskId, Wait,
-    session::{Member, Session},
-};
+use paceline_cluster::session::{Member, Session};
+use paceline_wire::{Channel, Link, LinkError, TaskId, Wait};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
 };
 
-/// The channel of these measurements.
-const CHANNEL: u8 = 31;
 /// Bytes of one message; on a slow link one must not take long.
 const PIECE: usize = 64 << 10;
 /// How long the hosts send.
@@ -53,9 +49,12 @@ pub(super) fn measure(session: &Session) -> Capacity {
     let before = ring[(at + ring.len() - 1) % ring.len()];
     let wait = Wait::within(PATIENCE, "measuring the network").unless(session.interrupted());
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| send(session.connect(next, CHANNEL, &wait)?, &wait));
-        let receive =
-            session.accept(before, CHANNEL, &wait).and_then(|link| take(link, &wait)).ok();
+        let sending =
+            scope.spawn(|| send(session.connect(next, Channel::GroupTest, &wait)?, &wait));
+        let receive = session
+            .accept(before, Channel::GroupTest, &wait)
+            .and_then(|link| take(link, &wait))
+            .ok();
         let send = sending.join().ok().and_then(Result::ok);
         Capacity { send: send.flatten(), receive: receive.flatten() }
     })
@@ -124,7 +123,7 @@ fn known(rate: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::Role;
+    use paceline_wire::Role;
 
     #[test]
     fn one_task_of_each_host_takes_part() {

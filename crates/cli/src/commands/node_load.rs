@@ -2,15 +2,13 @@
 
 use super::{node_links::Capacity, train_show::record_resources};
 use crate::terminal::Terminal;
-use paceline_cluster::{
-    TaskId,
-    session::{Notice, Row, Session},
-};
+use paceline_cluster::session::{Notice, Row, Session};
 use paceline_probes::{Reading, Sampler, Summary as Means};
 use paceline_runs::{
     Machine, RunFolder, StartRow, StartTable, Summary, TaskLoad, diagnosis, unix_seconds,
 };
 use paceline_trainer::Onlooker;
+use paceline_wire::TaskId;
 use std::{
     collections::BTreeMap,
     path::Path,

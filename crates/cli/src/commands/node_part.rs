@@ -6,15 +6,13 @@ use super::{
     node_load::{Gatherer, Loads, record_and_tell},
     train_report::{missing, words},
 };
-use paceline_cluster::{
-    Endpoint, TaskId,
-    session::{Notice, Row, Rules, Session, Settings, chief_of},
-};
+use paceline_cluster::session::{Notice, Row, Rules, Session, Settings, chief_of};
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_trainer::{
     Control, Inbox, Observer, Onlooker, Parts, RunSpec, Start, Task, TrainError, train_task,
 };
+use paceline_wire::{Endpoint, TaskId};
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal, Write},

@@ -7,11 +7,12 @@ use crate::{
 };
 use anyhow::Context;
 use paceline_cluster::{
-    Cluster, ClusterKey, Endpoint, Identity, Members, Role, Security, SpecError, TaskId, endpoint,
+    Cluster, Members, SpecError,
     session::chief_of,
     spec::{from_toml, strongest},
 };
 use paceline_trainer::RunSpec;
+use paceline_wire::{ClusterKey, Endpoint, Identity, Role, Security, TaskId, endpoint};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket},
@@ -326,7 +327,7 @@ pub(super) fn program_version() -> String {
     if let Ok(other) = std::env::var("PACELINE_PRETEND_VERSION") {
         return other;
     }
-    paceline_cluster::version(env!("CARGO_PKG_VERSION"))
+    paceline_wire::version(env!("CARGO_PKG_VERSION"))
 }
 
 #[cfg(test)]

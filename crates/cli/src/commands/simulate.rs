@@ -211,9 +211,7 @@ fn plan(args: &Args, strategy: &Entry, workers: usize, batch: u64) -> anyhow::Re
         shares,
         steps,
         threads: args.threads.map(|threads| threads as f64),
-        collective: Collective::BySize {
-            tree_up_to: paceline_cluster::collective::TREE_BYTES as f64,
-        },
+        collective: Collective::BySize { tree_up_to: paceline_wire::collective::TREE_BYTES as f64 },
         seed: args.seed,
     })
 }

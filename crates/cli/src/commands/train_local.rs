@@ -16,12 +16,12 @@ use crate::{
 };
 use anyhow::Context;
 use paceline_cluster::{
-    ClusterKey, Role, TaskId,
     launch::local::{Happened, Processes, ending, last_lines},
     session::{OnLoss, chief_of},
 };
 use paceline_runs::{Ownership, RunFolder, Summary};
 use paceline_trainer::{Observer, RunSpec, Start, TrainError};
+use paceline_wire::{ClusterKey, Role, TaskId};
 use std::{
     collections::BTreeMap,
     process::ExitStatus,

@@ -6,7 +6,7 @@
 //!
 //! Pure: the time goes in, whoever shall be ended comes out.
 
-use paceline_cluster::TaskId;
+use paceline_wire::TaskId;
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -69,7 +69,7 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::Role;
+    use paceline_wire::Role;
 
     fn worker(index: u32) -> TaskId {
         TaskId::new(Role::Worker, index)

@@ -1,12 +1,10 @@
 //! What the tasks of a local run and the process that started them tell each other, a line of JSON
 //! each: orders through a task's standard input, reports through its standard output.
 
-use paceline_cluster::{
-    TaskId,
-    session::{Loss, Notice, OnLoss, Row, RowState, SessionError},
-};
+use paceline_cluster::session::{Loss, Notice, OnLoss, Row, RowState, SessionError};
 use paceline_runs::{Evaluation, RunFolder, Summary};
 use paceline_trainer::{Observer, Onlooker, Progress, RunPlan, RunSpec};
+use paceline_wire::TaskId;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Write},

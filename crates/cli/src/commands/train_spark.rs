@@ -10,11 +10,11 @@ use crate::failure::{Exit, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
 use clap::{Id, parser::ValueSource};
-use paceline_cluster::ClusterKey;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_data::store;
 use paceline_runs::Summary;
 use paceline_trainer::{RunSpec, Start};
+use paceline_wire::ClusterKey;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

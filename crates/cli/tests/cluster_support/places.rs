@@ -22,7 +22,7 @@ pub fn ports(count: usize) -> Vec<u16> {
 /// A new cluster key in a folder.
 pub fn key(folder: &TempDir, name: &str) -> String {
     let path: PathBuf = folder.path().join(name);
-    paceline_cluster::ClusterKey::generate().unwrap().save(&path).unwrap();
+    paceline_wire::ClusterKey::generate().unwrap().save(&path).unwrap();
     path.display().to_string()
 }
 

@@ -8,7 +8,7 @@
 //! them ends (so start them from one that lasts), and a child that reads the end of its input knows
 //! that nobody is left.
 
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
@@ -319,7 +319,7 @@ pub fn ending(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     fn worker(index: u32) -> TaskId {
         TaskId::new(Role::Worker, index)

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::{ClusterKey, TaskId};
+use paceline_wire::{ClusterKey, TaskId};
 
 /// What Spark runs.
 const DRIVER: &str = include_str!("spark/driver.py");

@@ -11,8 +11,8 @@ use super::{
     shared::Shared,
     starved::{Starved, Telling},
 };
-use crate::frame::stood_still;
-use crate::{Closer, Link, LinkError, Sender, TaskId, Wait};
+use paceline_wire::stood_still;
+use paceline_wire::{Closer, Link, LinkError, Sender, TaskId, Wait};
 use std::{
     collections::BTreeMap,
     io,

@@ -1,7 +1,7 @@
 //! Why a task could not take part in a run, or had to leave it.
 
 use super::message::Loss;
-use crate::{LinkError, TaskId};
+use paceline_wire::{LinkError, TaskId};
 use std::{fmt, io};
 
 /// Why a task could not take part in a run, or had to leave it.

@@ -5,7 +5,7 @@
 //! message of an unknown kind is an error, since both ends are the same version of one program (the
 //! handshake has seen to that).
 
-use crate::TaskId;
+use paceline_wire::TaskId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -159,7 +159,7 @@ pub enum Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     #[test]
     fn messages_read_back() {

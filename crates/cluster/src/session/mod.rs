@@ -34,10 +34,10 @@ pub use notice::{Notice, Row, RowState, Unwatched, Watcher};
 pub use starved::Starved;
 pub use straggler::Straggler;
 
-use crate::{Closer, Link, LinkError, Purpose, Role, TaskId, Wait};
 use chief::{Chief, Heard};
 use member::{Membership, Speaker};
 use message::{Hello, ToChief};
+use paceline_wire::{Channel, Closer, Link, LinkError, Purpose, Role, TaskId, Wait};
 use roster::Roster;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -407,7 +407,12 @@ impl Session {
     }
 
     /// Connects to a task of the present generation. Ends early if that task is lost.
-    pub fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    pub fn connect(
+        &self,
+        to: TaskId,
+        channel: Channel,
+        wait: &Wait<'_>,
+    ) -> Result<Link, LinkError> {
         let place = (to, channel, true);
         let lost = Arc::new(AtomicBool::new(false));
         let raise = Arc::clone(&lost);
@@ -432,14 +437,19 @@ impl Session {
 
     /// Takes note of a data connection that is now in use: it ends with the task at its other end, and nobody waits on it
     /// when there is no more use for it.
-    fn keep(&self, state: &mut shared::State, place: (TaskId, u8, bool), link: &mut Link) {
+    fn keep(&self, state: &mut shared::State, place: (TaskId, Channel, bool), link: &mut Link) {
         state.open.insert(place, link.closer.clone());
         let lasting = evaluates(self.me()) || evaluates(place.0);
         link.heed(if lasting { &self.shared.over } else { &self.shared.interrupted });
     }
 
     /// Waits for a task of the present generation to connect.
-    pub fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    pub fn accept(
+        &self,
+        from: TaskId,
+        channel: Channel,
+        wait: &Wait<'_>,
+    ) -> Result<Link, LinkError> {
         let begun = Instant::now();
         let address = |state: &shared::State| {
             let member = state.adopted.members.iter().find(|member| member.task == from);
@@ -474,7 +484,7 @@ impl Session {
 
     /// Any connection of the present generation on that channel that nobody has taken yet.
     #[must_use]
-    pub fn try_accept(&self, channel: u8) -> Option<Link> {
+    pub fn try_accept(&self, channel: Channel) -> Option<Link> {
         self.shared.change(|state| {
             let generation = state.adopted.generation;
             let key = state

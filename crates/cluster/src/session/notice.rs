@@ -1,7 +1,7 @@
 //! What a session tells whoever watches: a live table at the start, and whatever changes later.
 
 use super::{clock::Offset, message::Loss, starved::Starved, straggler::Straggler};
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::time::Duration;
 
 /// Something changed.

@@ -13,7 +13,7 @@ use super::{
     notice::{Notice, Row, RowState},
     straggler::Watch,
 };
-use crate::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,

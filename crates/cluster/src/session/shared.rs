@@ -5,7 +5,7 @@ use super::{
     message::{Beat, Stop, ToMember, View},
     starved::Reading,
 };
-use crate::{Closer, Link, TaskId};
+use paceline_wire::{Channel, Closer, Link, TaskId};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -87,9 +87,9 @@ pub(super) struct State {
     /// Everybody's reports, for the chief.
     pub(super) reports: Vec<(TaskId, serde_json::Value)>,
     /// Data connections that nobody has asked for yet.
-    pub(super) mailbox: BTreeMap<(TaskId, u32, u8), Link>,
+    pub(super) mailbox: BTreeMap<(TaskId, u32, Channel), Link>,
     /// Ends the data connections in use, by task, channel and whether this task dialled.
-    pub(super) open: BTreeMap<(TaskId, u8, bool), Closer>,
+    pub(super) open: BTreeMap<(TaskId, Channel, bool), Closer>,
 }
 
 impl State {
@@ -279,7 +279,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     /// Makes steps of that many milliseconds; whether an early heartbeat was asked for in one of them.
     fn step(

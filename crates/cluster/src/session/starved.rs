@@ -2,7 +2,7 @@
 //!
 //! Only reading is watched. Evaluations, checkpoints and long steps are work, and who waits for others is not to blame.
 
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::{
     fmt,
     sync::atomic::{AtomicI64, Ordering},

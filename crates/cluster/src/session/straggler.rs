@@ -14,7 +14,7 @@
 //! heartbeat of before would say that it hardly waited.
 
 use super::message::Beat;
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Steps a judgement is based on, at least, and seconds that the accused was busy in them: one step in
@@ -178,7 +178,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     fn worker(index: u32) -> TaskId {
         TaskId::new(Role::Worker, index)

@@ -48,11 +48,11 @@ fn everybody_meets_talks_and_leaves_together() {
                 assert_eq!(session.view().run, "a run");
                 let wait = Wait::within(Duration::from_secs(5), "testing");
                 if index == 1 {
-                    let mut link = session.connect(worker(2), 7, &wait).unwrap();
+                    let mut link = session.connect(worker(2), Channel::Lineage, &wait).unwrap();
                     link.sender.send(9, 1, &[b"hello"]).unwrap();
                     link.receiver.receive(&wait).unwrap();
                 } else if index == 2 {
-                    let mut link = session.accept(worker(1), 7, &wait).unwrap();
+                    let mut link = session.accept(worker(1), Channel::Lineage, &wait).unwrap();
                     let mut buffer = Vec::new();
                     link.receiver.receive_into(&wait, 100, &mut buffer).unwrap();
                     assert_eq!(buffer, b"hello");
@@ -107,7 +107,7 @@ fn a_lost_task_is_named_to_all_and_the_rest_form_again() {
                 }
                 let wait =
                     Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
-                let error = session.accept(worker(2), 1, &wait).unwrap_err();
+                let error = session.accept(worker(2), Channel::ParameterServer, &wait).unwrap_err();
                 let view = session.regroup(Some(worker(2)), &error.to_string()).unwrap();
                 assert_eq!(view.members.len(), 2);
                 assert!(!session.interrupted().load(Ordering::Relaxed));
@@ -132,7 +132,7 @@ fn when_the_chief_dies_the_others_end_with_its_name() {
     let other = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), |session| {
         let session = session.unwrap();
         let wait = Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
-        let _ = session.accept(worker(0), 1, &wait);
+        let _ = session.accept(worker(0), Channel::ParameterServer, &wait);
         session.regroup(Some(worker(0)), "gone").unwrap_err()
     });
     chief.join().unwrap();
@@ -252,7 +252,7 @@ fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> Li
     let lost = task(&board, of(2), |session| {
         // Its host is cut off: the session is heard no more, but its connections are not closed.
         let wait = Wait::within(Duration::from_secs(20), "testing");
-        session.unwrap().connect(worker(1), 1, &wait).unwrap()
+        session.unwrap().connect(worker(1), Channel::ParameterServer, &wait).unwrap()
     });
     let held = lost.join().unwrap();
     let error = other.join().unwrap();
@@ -265,12 +265,12 @@ fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> Li
 fn nobody_waits_for_a_lost_task_whose_connections_stay_open() {
     let wait = || Wait::within(Duration::from_secs(20), "testing");
     let error = held_by_the_lost(move |session| {
-        let mut link = session.accept(worker(2), 1, &wait()).unwrap();
+        let mut link = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         link.receiver.receive(&wait()).unwrap_err()
     });
     assert!(error.is_lost(), "receiving: {error}");
     let error = held_by_the_lost(move |session| {
-        let mut link = session.accept(worker(2), 1, &wait()).unwrap();
+        let mut link = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         link.sender.send(1, 0, &[&vec![0; 4 << 20]]).unwrap_err()
     });
     assert!(error.is_lost(), "sending: {error}");
@@ -318,7 +318,7 @@ fn connecting_to_a_task_ends_when_it_is_lost() {
     let chief = settings(worker(0), 2, OnLoss::Continue, 10);
     let session = Session::start(gate, &chief, Arc::new(Unwatched)).unwrap();
     let wait = Wait::within(Duration::from_secs(20), "handing weights over");
-    let error = session.connect(worker(1), 1, &wait).unwrap_err();
+    let error = session.connect(worker(1), Channel::ParameterServer, &wait).unwrap_err();
     assert!(error.is_lost(), "{error}");
     assert_eq!(error.task(), Some(worker(1)));
     lost.join().unwrap();
@@ -336,12 +336,12 @@ fn a_message_under_way_is_given_up_when_the_generation_is_over() {
     let chief = task(&board, of(0), move |session| leave(&session.unwrap()));
     let deaf = task(&board, of(1), move |session| {
         let session = session.unwrap();
-        let _unread = session.accept(worker(2), 1, &wait()).unwrap();
+        let _unread = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         leave(&session);
     });
     let sender = task(&board, of(2), move |session| {
         let session = session.unwrap();
-        let mut link = session.connect(worker(1), 1, &wait()).unwrap();
+        let mut link = session.connect(worker(1), Channel::ParameterServer, &wait()).unwrap();
         let error = link.sender.send(1, 0, &[&vec![0; 4 << 20]]).unwrap_err();
         leave(&session);
         error
@@ -366,13 +366,13 @@ fn an_evaluator_is_reached_in_every_generation() {
     let wait = || Wait::within(Duration::from_secs(20), "testing");
     let scores = task(&board, of(evaluator), move |session| {
         let session = session.unwrap();
-        let mut link = session.accept(worker(0), 8, &wait()).unwrap();
+        let mut link = session.accept(worker(0), Channel::Evaluator, &wait()).unwrap();
         link.receiver.receive(&wait()).unwrap().number
     });
     let chief = task(&board, of(worker(0)), move |session| {
         let session = session.unwrap();
         assert_eq!(session.regroup(None, "the other is gone").unwrap().generation, 2);
-        let mut link = session.connect(evaluator, 8, &wait()).unwrap();
+        let mut link = session.connect(evaluator, Channel::Evaluator, &wait()).unwrap();
         link.sender.send(1, 17, &[]).unwrap();
         session.finish(Value::Null).unwrap();
     });

@@ -12,7 +12,7 @@ mod slurm;
 mod tf_config;
 mod torchrun;
 
-use crate::task::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -6,7 +6,7 @@ use crate::{
     StrategyError, bytes,
     server::message::{self, GrantHead},
 };
-use paceline_cluster::{Head, LinkError, Wait};
+use paceline_wire::{Head, LinkError, Wait};
 use std::{
     ops::Range,
     sync::atomic::Ordering,

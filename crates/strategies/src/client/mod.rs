@@ -16,8 +16,9 @@ use crate::{
     },
 };
 use flow::{Coming, Outgoing};
-use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_cluster::Seat;
 use paceline_models::{Touched, optimizer::Optimizer};
+use paceline_wire::{Channel, Head, Link, LinkError, TaskId, Wait};
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -147,7 +148,7 @@ impl Client {
         self.remotes.clear();
         let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
         for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
-            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
+            let link = self.seat.connect(*server, Channel::ParameterServer, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
             let seat = Arc::clone(&self.seat);
             self.remotes.push(Remote {

@@ -3,7 +3,7 @@
 
 use super::{Client, Remote};
 use crate::{StrategyError, server::message};
-use paceline_cluster::Window;
+use paceline_wire::Window;
 use std::ops::Range;
 
 /// Where a gradient and weights lie instead of in messages.

@@ -6,7 +6,7 @@ use super::{
     tickets::{Done, Progress, Pulls, Tickets},
 };
 use crate::{Tally, Vote};
-use paceline_cluster::TaskId;
+use paceline_wire::TaskId;
 use std::sync::Arc;
 
 /// Stalenesses from here on are counted together.

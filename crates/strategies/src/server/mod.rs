@@ -43,7 +43,8 @@ pub(crate) mod tickets;
 
 use crate::{Options, Setup, StrategyError, Tally};
 use core::Core;
-use paceline_cluster::{Seat, TaskId};
+use paceline_cluster::Seat;
+use paceline_wire::TaskId;
 pub use part::parts;
 use part::{Inbox, Part};
 use std::{

@@ -3,12 +3,12 @@
 
 use super::message::{Form, PushHead};
 use crate::{Combine, Setup};
-use paceline_cluster::Window;
 use paceline_models::{
     kernels::Buffer,
     optimizer::{Optimizer, State},
     threads::Pool,
 };
+use paceline_wire::Window;
 use std::{ops::Range, sync::Arc};
 
 /// Parts begin on a cache line.

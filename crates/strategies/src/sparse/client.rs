@@ -9,7 +9,8 @@ use crate::{
     StrategyError, Traffic, Transfer, bytes,
     server::{indices, parts},
 };
-use paceline_cluster::{Head, Link, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_cluster::Seat;
+use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{
     ops::Range,
     sync::Arc,
@@ -136,7 +137,7 @@ impl SparseClient {
         let servers = self.seat.servers();
         let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
         for (server, part) in servers.iter().zip(parts(self.options.length(), servers.len())) {
-            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
+            let link = self.seat.connect(*server, Channel::ParameterServer, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
             let mut remote = Remote { link, seat: Arc::clone(&self.seat), part };
             remote.send(message::HELLO, 0, &[])?;

@@ -12,7 +12,7 @@ use super::{
     slots,
     standing::Standing,
 };
-use paceline_cluster::{Head, Link, LinkError, TaskId};
+use paceline_wire::{Head, Link, LinkError, TaskId};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},

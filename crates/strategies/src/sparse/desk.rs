@@ -2,11 +2,11 @@
 
 use super::{
     message::{self, Form, StepHead, ValuesHead},
-    server::{Core, Inbox, Interrupted, OVERSEER_CHANNEL, Presence, Score, SparseServer},
+    server::{Core, Inbox, Interrupted, Presence, Score, SparseServer},
     slots,
 };
 use crate::{bytes, server::indices};
-use paceline_cluster::{Head, Link, LinkError, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_wire::{Channel, Head, Link, LinkError, TaskId, Wait};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
@@ -64,7 +64,8 @@ impl<'a> Desk<'a> {
         let server = self.server;
         while !server.closing.load(Ordering::Acquire) {
             let wait = Wait::within(MOMENT, "waiting for it to connect").unless(&server.closing);
-            let Ok(mut link) = server.seat.accept(self.task, SERVER_CHANNEL, &wait) else {
+            let Ok(mut link) = server.seat.accept(self.task, Channel::ParameterServer, &wait)
+            else {
                 if !server.seat.expects(self.task) {
                     self.note(Presence::Gone(Instant::now()));
                 }
@@ -291,7 +292,7 @@ pub(super) fn oversee(
 ) {
     while !server.closing.load(Ordering::Acquire) {
         let wait = Wait::within(MOMENT, "waiting for the chief").unless(&server.closing);
-        let Ok(mut link) = server.seat.accept(chief, OVERSEER_CHANNEL, &wait) else {
+        let Ok(mut link) = server.seat.accept(chief, Channel::Oversight, &wait) else {
             std::thread::sleep(Duration::from_millis(5)); // an error may come at once
             continue;
         };

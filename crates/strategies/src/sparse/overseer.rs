@@ -4,13 +4,13 @@
 use super::{
     Scores, SparseOptions,
     message::{self, Bookmark},
-    server::OVERSEER_CHANNEL,
     slots,
     standing::Standing,
 };
 use crate::{StrategyError, bytes, server::parts};
-use paceline_cluster::{Head, Link, Seat, TaskId, Wait};
+use paceline_cluster::Seat;
 use paceline_models::sparse_logistic::Table;
+use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{ops::Range, sync::Arc, time::Duration};
 
 /// How long a server may take to be there, or to score a file of held-out rows.
@@ -47,7 +47,7 @@ impl Overseer {
         let wait = Wait::within(PATIENCE, "connecting to the servers").unless(seat.alarm());
         let mut links = Vec::with_capacity(servers.len());
         for (server, part) in servers.iter().zip(parts(options.length(), servers.len())) {
-            let link = seat.connect(*server, OVERSEER_CHANNEL, &wait);
+            let link = seat.connect(*server, Channel::Oversight, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*seat, 0))?;
             links.push((link, part));
         }

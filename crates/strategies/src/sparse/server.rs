@@ -9,8 +9,9 @@ use super::{
     standing::{Learned, Standing},
 };
 use crate::{StrategyError, server::parts};
-use paceline_cluster::{Seat, TaskId};
+use paceline_cluster::Seat;
 use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_wire::TaskId;
 use std::{
     ops::Range,
     sync::{
@@ -20,8 +21,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The channel between the chief and a server, beside the workers'.
-pub(super) const OVERSEER_CHANNEL: u8 = 2;
 /// How often a server looks whether it is still needed.
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -4,8 +4,8 @@
 use super::message::{BEGIN, LAST, SLOTS};
 use super::standing::Standing;
 use crate::{bytes, server::indices};
-use paceline_cluster::{Head, Link, LinkError, Receiver, TaskId, Wait};
 use paceline_models::sparse_logistic::Table;
+use paceline_wire::{Head, Link, LinkError, Receiver, TaskId, Wait};
 use std::ops::Range;
 
 /// Slots of one message: about a megabyte.

@@ -9,7 +9,7 @@ use super::{
     overseer::Beginning,
 };
 use crate::bytes;
-use paceline_cluster::TaskId;
+use paceline_wire::TaskId;
 use std::collections::BTreeMap;
 
 /// How far a worker's gradients have come.
@@ -115,7 +115,7 @@ impl From<Standing> for Beginning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::Role;
+    use paceline_wire::Role;
 
     fn standing(version: u64, turns: &[u64]) -> Standing {
         let learned = |(index, turn): (usize, &u64)| {

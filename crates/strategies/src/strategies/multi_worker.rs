@@ -20,7 +20,7 @@ use crate::{
     Exchange, Options, Pushed, Snapshot, StepInfo, StrategyError, Traffic, Version, Vote,
     exchange::is_poisoned,
 };
-use paceline_cluster::{LinkError, Seat, Wait, collective::Group, seat::WORKERS_CHANNEL};
+use paceline_cluster::Seat;
 use paceline_models::{
     StepLoss, Touched,
     kernels::Buffer,
@@ -28,6 +28,7 @@ use paceline_models::{
     split::{Interrupted, Peers, Split},
     threads::Pool,
 };
+use paceline_wire::{Channel, LinkError, Wait, collective::Group};
 use std::{
     ops::Range,
     sync::Arc,
@@ -136,8 +137,8 @@ fn join(seat: &dyn Seat) -> Result<Group, StrategyError> {
     let rank = workers.iter().position(|worker| *worker == me);
     let rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
     let wait = Wait::within(CONNECT, "connecting to the other workers").unless(seat.alarm());
-    let connect = |worker| seat.connect(worker, WORKERS_CHANNEL, &wait);
-    let accept = |worker| seat.accept(worker, WORKERS_CHANNEL, &wait);
+    let connect = |worker| seat.connect(worker, Channel::AllReduce, &wait);
+    let accept = |worker| seat.accept(worker, Channel::AllReduce, &wait);
     Group::among(rank, &workers, connect, accept)
         .map_err(|error| StrategyError::explain(error, seat, 0))
 }

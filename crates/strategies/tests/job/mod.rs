@@ -8,7 +8,7 @@
 pub mod gate;
 
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table, TableSeat},
 };
 use paceline_models::{
@@ -20,6 +20,7 @@ use paceline_strategies::{
     Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StrategyError, Tally, Ticket,
     Vote, find,
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

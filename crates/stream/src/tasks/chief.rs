@@ -5,13 +5,14 @@ use crate::{
     Checkpoint, Control, Metrics, Place, Plan, Spec, StreamError, Totals, books::Scores,
     checkpoint, learn::with_cause,
 };
-use paceline_cluster::{Seat, TaskId};
+use paceline_cluster::Seat;
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
     self as runs, CheckpointAction, Evaluation, Event, FolderWatch, Leg, Reached, Recorder,
     RunFolder,
 };
 use paceline_strategies::sparse::{Beginning, Bookmark, Overseer, SparseOptions};
+use paceline_wire::TaskId;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,

@@ -1,11 +1,9 @@
 //! What a session says about the other tasks: shown at once, kept for the run's own log.
 
-use paceline_cluster::{
-    TaskId,
-    session::{Notice, Row, Watcher},
-};
+use paceline_cluster::session::{Notice, Row, Watcher};
 use paceline_runs::Recorder;
 use paceline_trainer::{Notices, SessionLog};
+use paceline_wire::TaskId;
 use std::sync::Arc;
 
 /// Takes what a session says.

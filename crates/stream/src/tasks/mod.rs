@@ -21,10 +21,11 @@ pub use part::{Task, take_part};
 pub use report::{Exchanged, Pace};
 
 use crate::{Checkpoint, DataSpec, Spec, StreamError};
-use paceline_cluster::{Role, session::OnLoss};
+use paceline_cluster::session::OnLoss;
 use paceline_data::rows::{Dealt, deal};
 use paceline_models::sparse_logistic;
 use paceline_strategies::{Transfer, find, sparse::SparseOptions};
+use paceline_wire::Role;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

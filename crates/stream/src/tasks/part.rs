@@ -13,12 +13,13 @@ use crate::{
     learn::{bytes_of, with_cause},
     outcome,
 };
-use paceline_cluster::{Role, session::Session};
+use paceline_cluster::session::Session;
 use paceline_data::rows::Input;
 use paceline_runs::{
     Event, FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunEnded, RunFolder,
     RunStarted, Status, unix_seconds, write_atomically,
 };
+use paceline_wire::Role;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Instant,

@@ -154,8 +154,8 @@ fn weights_may_take_their_time() {
     let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
     let chief = chief.join().unwrap();
     let wait = Wait::within(PATIENCE, "testing");
-    let mut link = chief.connect(EVALUATOR, EVALUATOR_CHANNEL, &wait).unwrap();
-    let head = paceline_cluster::Head { kind: WEIGHTS, number: 9, length: 12 };
+    let mut link = chief.connect(EVALUATOR, Channel::Evaluator, &wait).unwrap();
+    let head = paceline_wire::Head { kind: WEIGHTS, number: 9, length: 12 };
     thread::scope(|scope| {
         let found = scope.spawn(|| given(&evaluator, &mut None));
         link.sender.start(head).unwrap();

@@ -81,7 +81,7 @@ pub fn tcp(root: &Path) -> anyhow::Result<()> {
 }
 
 fn build(root: &Path) -> anyhow::Result<()> {
-    let words = ["build", "--release", "-p", "paceline-cluster", "--example", "allreduce_speed"];
+    let words = ["build", "--release", "-p", "paceline-wire", "--example", "allreduce_speed"];
     environment::run(Command::new(env!("CARGO")).current_dir(root).args(words))
 }
 

@@ -6,8 +6,8 @@
 use super::stepping;
 use anyhow::bail;
 use paceline_advisor::oracle::Link;
-use paceline_cluster::{
-    ClusterKey, Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait,
+use paceline_wire::{
+    Channel, ClusterKey, Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -38,12 +38,12 @@ pub(super) fn ranks(count: usize) -> anyhow::Result<Vec<Group>> {
     let key = ClusterKey::generate()?;
     let doors: Vec<Endpoint> =
         (0..count).map(|at| endpoint(at as u32, key.clone())).collect::<anyhow::Result<_>>()?;
-    let mut links: Vec<Vec<Option<paceline_cluster::Link>>> =
+    let mut links: Vec<Vec<Option<paceline_wire::Link>>> =
         (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     for low in 0..count {
         for high in low + 1..count {
             let address = doors[low].address().to_string();
-            let purpose = Purpose::Data { generation: 0, channel: 0 };
+            let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
             let (dialled, accepted) = std::thread::scope(|scope| {
                 let dialling = scope
                     .spawn(|| doors[high].dial(worker(low as u32), &address, purpose, &wait()));

@@ -210,7 +210,7 @@ impl Measured {
             steps: 1000.max(50 * self.workers as u64),
             threads: Some(self.workload.threads),
             collective: Collective::BySize {
-                tree_up_to: paceline_cluster::collective::TREE_BYTES as f64,
+                tree_up_to: paceline_wire::collective::TREE_BYTES as f64,
             },
             ..Plan::even(self.workers, self.servers.max(1), share)
         };
@@ -409,7 +409,7 @@ fn buckets(ready: &[(usize, f64)], passes: f64) -> Vec<Bucket> {
     for (place, &(numbers, at)) in ready.iter().enumerate() {
         open += numbers;
         let last = place + 1 == ready.len();
-        if open >= paceline_cluster::collective::BUCKET_NUMBERS || last {
+        if open >= paceline_wire::collective::BUCKET_NUMBERS || last {
             let share = open as f64 / all.max(1) as f64;
             let at = if last { 1.0 } else { (at / passes).clamp(0.0, 1.0) };
             buckets.push(Bucket { at, share });

@@ -1,7 +1,8 @@
 //! Who is let in, and who is told why not.
 
 use super::{Entry, OnLoss, Presence, Roster, SILENCE};
-use crate::{Role, TaskId, session::message::Hello};
+use crate::session::message::Hello;
+use paceline_wire::{Role, TaskId};
 use serde_json::Value;
 use std::time::Instant;
 

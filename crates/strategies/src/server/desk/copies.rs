@@ -9,7 +9,7 @@ use crate::{
         tickets::Progress,
     },
 };
-use paceline_cluster::{Head, Link};
+use paceline_wire::{Head, Link};
 
 impl Desk<'_> {
     pub(super) fn sum(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {

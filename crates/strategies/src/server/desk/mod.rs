@@ -11,8 +11,8 @@ use super::{
     part::Inbox,
 };
 use crate::bytes;
-use paceline_cluster::{Head, Link, LinkError, TaskId, Wait, Window, seat::SERVER_CHANNEL};
 use paceline_models::kernels::Buffer;
+use paceline_wire::{Channel, Head, Link, LinkError, TaskId, Wait, Window};
 use std::{
     sync::{Arc, MutexGuard, PoisonError, RwLock, atomic::Ordering},
     time::{Duration, Instant},
@@ -105,7 +105,7 @@ impl<'a> Desk<'a> {
         while !server.closing.load(Ordering::Acquire) {
             let wait = Wait::within(Duration::from_millis(500), "waiting for it to connect");
             let wait = wait.unless(&server.closing);
-            let link = match server.seat.accept(self.task, SERVER_CHANNEL, &wait) {
+            let link = match server.seat.accept(self.task, Channel::ParameterServer, &wait) {
                 Ok(link) => link,
                 Err(_) if server.seat.expects(self.task) => {
                     std::thread::sleep(Duration::from_millis(2)); // an error may come at once

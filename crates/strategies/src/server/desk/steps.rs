@@ -7,7 +7,7 @@ use crate::server::{
     message::{self, Form, GrantHead, PushHead},
     part::Inbox,
 };
-use paceline_cluster::{Head, Link};
+use paceline_wire::{Head, Link};
 use std::{
     sync::{Arc, MutexGuard, PoisonError},
     time::Instant,

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use paceline_cluster::{
-    ClusterKey, Endpoint, Identity, Link, LinkError, Notice, Purpose, Refusal, Role, Security,
-    TaskId, Wait,
+use paceline_wire::{
+    Channel, ClusterKey, Endpoint, Identity, Link, LinkError, Notice, Purpose, Refusal, Role,
+    Security, TaskId, Wait,
 };
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -67,7 +67,8 @@ fn join(a: &Endpoint, b: &Endpoint, purpose: Purpose) -> (Link, Link) {
 fn peers_with_the_same_key_talk_both_ways() {
     for (security, shared, carrier) in CARRIERS {
         let (a, b) = two(security, shared);
-        let (mut near, mut far) = join(&a, &b, Purpose::Data { generation: 3, channel: 1 });
+        let (mut near, mut far) =
+            join(&a, &b, Purpose::Data { generation: 3, channel: Channel::ParameterServer });
         assert_eq!((near.carrier, far.carrier), (carrier, carrier));
         let large: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7).to_le_bytes()[1]).collect();
         thread::scope(|scope| {
@@ -235,7 +236,7 @@ fn accepting_picks_who_is_wanted_and_leaves_the_others() {
     let mut links = Vec::new();
     for index in 0..3 {
         let from = bind(identity(index, &key, Security::Plain)).0;
-        let purpose = Purpose::Data { generation: 0, channel: 0 };
+        let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
         links.push(from.dial(worker(9), &address, purpose, &soon("joining")).unwrap());
     }
     for index in [2, 0, 1] {

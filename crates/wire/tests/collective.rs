@@ -5,7 +5,7 @@
 mod mesh;
 
 use mesh::{Carrier, links, run, soon, worker};
-use paceline_cluster::{Group, LinkError, Wait};
+use paceline_wire::{Group, LinkError, Wait};
 use proptest::prelude::*;
 use std::thread;
 use std::time::{Duration, Instant};

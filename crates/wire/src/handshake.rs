@@ -16,11 +16,11 @@
 //! that it is refused; a side with the key but another version, run or plan is told both of them.
 //! Everything has a length limit and one deadline for the whole.
 
-use crate::TaskId;
 use crate::error::Refusal;
 use crate::frame::glance;
 use crate::key::{ClusterKey, random};
 use crate::link::Wait;
+use crate::{Channel, TaskId};
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -58,7 +58,7 @@ pub enum Purpose {
         /// Which forming of the group: links of an earlier one are worthless.
         generation: u32,
         /// Several links between two tasks are told apart by it.
-        channel: u8,
+        channel: Channel,
     },
 }
 

@@ -35,7 +35,8 @@ const STOOD_STILL: Duration = Duration::from_secs(2);
 
 /// How long this process stood still in a wait begun then for that long, if it did. Such time says nothing about others, who
 /// as a rule stood still too.
-pub(crate) fn stood_still(begun: Instant, asked: Duration) -> Option<Duration> {
+#[must_use]
+pub fn stood_still(begun: Instant, asked: Duration) -> Option<Duration> {
     begun.elapsed().checked_sub(asked).filter(|late| *late >= STOOD_STILL)
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use paceline_cluster::{Head, LinkError, Role, TaskId, Wait, pair};
+use paceline_wire::{Head, LinkError, Role, TaskId, Wait, pair};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;

@@ -195,7 +195,8 @@ impl std::fmt::Debug for Link {
 pub struct Closer(Arc<dyn Fn() + Send + Sync>);
 
 impl Closer {
-    pub(crate) fn new(close: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Ends the link by calling `close`, which may be called more than once and from any thread.
+    pub fn new(close: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(close))
     }
 

@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
-use paceline_cluster::{
-    ClusterKey, Endpoint, Group, Identity, Link, Purpose, Role, Security, TaskId, Wait,
+use paceline_wire::{
+    Channel, ClusterKey, Endpoint, Group, Identity, Link, Purpose, Role, Security, TaskId, Wait,
 };
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -54,7 +54,7 @@ fn second(what: &str, address: &str) {
     let mut key = String::new();
     std::io::stdin().read_to_string(&mut key).unwrap();
     let door = endpoint(1, key.trim().parse().unwrap());
-    let purpose = Purpose::Data { generation: 0, channel: 0 };
+    let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
     let mut link = door.dial(worker(0), address, purpose, &soon("joining")).unwrap();
     match what {
         "echo" => {

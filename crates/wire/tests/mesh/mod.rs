@@ -1,7 +1,8 @@
 //! Groups of threads joined by every kind of carrier, for the tests of collectives.
 
-use paceline_cluster::{
-    ClusterKey, Endpoint, Group, Identity, Link, Purpose, Role, Security, TaskId, Wait, pair,
+use paceline_wire::{
+    Channel, ClusterKey, Endpoint, Group, Identity, Link, Purpose, Role, Security, TaskId, Wait,
+    pair,
 };
 use std::thread;
 use std::time::Duration;
@@ -57,7 +58,7 @@ pub(crate) fn links(size: usize, carrier: Carrier) -> Vec<Vec<Option<Link>>> {
                 pair(worker(a), worker(b))
             } else {
                 let address = doors[b].address().to_string();
-                let purpose = Purpose::Data { generation: 0, channel: 0 };
+                let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
                 let near = doors[a].dial(worker(b), &address, purpose, &soon("joining")).unwrap();
                 let wanted = if carrier == Carrier::Shared { "shared memory" } else { "tcp tls" };
                 assert!(wanted.contains(near.carrier), "{} instead of {wanted}", near.carrier);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use paceline_cluster::{
+use paceline_wire::{
     ClusterKey, Endpoint, Identity, Link, Notice, Purpose, Role, Security, TaskId, Wait,
 };
 use std::io::{Read, Write};
@@ -187,7 +187,7 @@ fn a_frame_of_2_to_the_63_bytes_from_a_peer_with_the_key_ends_that_link_only() {
         let address = run.address().to_string();
         let mut link = rogue.dial(worker(1), &address, Purpose::Control, &soon("joining")).unwrap();
         let (_, mut far) = run.server.accept(&soon("joining")).unwrap();
-        let head = paceline_cluster::Head { kind: 1, number: 0, length: 1 << 63 };
+        let head = paceline_wire::Head { kind: 1, number: 0, length: 1 << 63 };
         link.sender.start(head).unwrap();
         link.sender.push(&[]).unwrap();
         let error = far.receiver.receive(&soon("a message")).unwrap_err();

@@ -7,10 +7,9 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use paceline_cluster::collective::SharedBuffer;
-use paceline_cluster::{
-    ClusterKey, Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait,
-};
+use paceline_wire::Channel;
+use paceline_wire::collective::SharedBuffer;
+use paceline_wire::{ClusterKey, Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait};
 use std::io::{BufRead, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -112,7 +111,7 @@ fn second(address: &str, carrier: &str, floats: usize, operations: usize) {
     let mut key = String::new();
     std::io::stdin().read_to_string(&mut key).unwrap();
     let door = endpoint(1, key.trim().parse().unwrap(), carrier);
-    let purpose = Purpose::Data { generation: 0, channel: 0 };
+    let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
     let link = door.dial(worker(0), address, purpose, &wait("joining")).unwrap();
     let mut rank = Rank::new(Group::new(1, vec![Some(link), None]), carrier, floats, operations);
     while rank.command(false) {

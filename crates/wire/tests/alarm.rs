@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use paceline_cluster::{
+use paceline_wire::{
     ClusterKey, Endpoint, Head, Identity, Link, LinkError, Purpose, Role, Security, TaskId, Wait,
     pair,
 };

@@ -6,7 +6,7 @@ use paceline_cluster::{
     seat::{Table, TableSeat},
 };
 use paceline_models::{
-    Layout, Model, Score, StepContext, StepLoss, Touched,
+    Layout, Model, Score, StepContext, StepLoss,
     kernels::Buffer,
     optimizer::{self, Optimizer},
     registry,
@@ -327,7 +327,7 @@ impl Job {
             step = pushed.version.0;
         }
         let last = StepInfo { step, rate: 0.0, examples: 1 };
-        exchange.pull(last, &Touched::All, &mut params).unwrap();
+        exchange.pull(last, &mut params).unwrap();
         let mut sums = [1.0];
         exchange.sum(&mut sums).unwrap();
         assert_eq!(sums[0], self.workers as f64, "everybody is there at the end");
@@ -352,7 +352,7 @@ impl Job {
         let share = global.share(ticket.share.0 as u64, ticket.share.1 as u64);
         let batch = self.examples.batch(&share);
         let info = StepInfo { step: ticket.batch, rate: self.rate(), examples: global.len() };
-        exchange.pull(info, &model.touched(&batch), params).unwrap();
+        exchange.pull(info, params).unwrap();
         let context = StepContext {
             seed: SEED,
             step: ticket.batch,

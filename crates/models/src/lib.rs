@@ -25,4 +25,4 @@ pub mod split;
 pub mod threads;
 
 pub use layout::{Entry, Layout};
-pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss, Touched};
+pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss};

@@ -85,11 +85,6 @@ pub trait Model: Send {
     fn shapes(&self) -> Vec<LayerShape> {
         Vec::new()
     }
-
-    /// Which parameters this batch needs.
-    fn touched(&self, _batch: &Batch) -> Touched {
-        Touched::All
-    }
 }
 
 /// Called with each range of the gradient as it becomes final, and the slices of parameters and
@@ -131,15 +126,6 @@ pub struct Score {
     pub total: StepLoss,
     /// `classes * classes` counts, row = label, column = prediction; left alone when empty.
     pub confusion: Vec<u64>,
-}
-
-/// The parameters a batch needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touched {
-    /// All of them.
-    All,
-    /// Only these, sorted and unique.
-    Sparse(Vec<u32>),
 }
 
 /// Choices that shape a model, beside the data's schema.

@@ -9,7 +9,7 @@
 
 use paceline_cluster::Seat;
 use paceline_models::{
-    Layout, StepLoss, Touched,
+    Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Optimizer},
 };
@@ -114,7 +114,7 @@ impl Worker {
     fn step(&mut self) -> f64 {
         let ticket = self.exchange.deal(0).unwrap().unwrap();
         let info = StepInfo { step: ticket.batch, rate: 0.1, examples: 1 };
-        self.exchange.pull(info, &Touched::All, &mut self.params).unwrap();
+        self.exchange.pull(info, &mut self.params).unwrap();
         let before = self.params[7];
         self.grad.fill(0.25);
         let loss = StepLoss { examples: 1, ..StepLoss::default() };

@@ -1,7 +1,7 @@
 //! What a worker needs from a strategy.
 
 use crate::StrategyError;
-use paceline_models::{StepLoss, Touched, kernels::Buffer, optimizer::State, split::Peers};
+use paceline_models::{StepLoss, kernels::Buffer, optimizer::State, split::Peers};
 use std::ops::Range;
 
 /// Updates done so far on the parameters a worker holds: one global step is one update.
@@ -129,7 +129,7 @@ pub struct Tally {
 ///
 /// ```text
 /// while let Some(ticket) = deal(step) {    which examples; nothing is left: the run is over
-///     pull(touched, params)                weights of the step
+///     pull(params)                         weights of the step
 ///     … ready(range) …                     during the backward pass
 ///     push(vote, params, grad)             ends the step
 /// }
@@ -170,13 +170,8 @@ pub trait Exchange: Send {
         &[]
     }
 
-    /// Begins a step: brings `params` (at least those `touched`) up to date.
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        touched: &Touched,
-        params: &mut [f32],
-    ) -> Result<Version, StrategyError>;
+    /// Begins a step: brings `params` up to date.
+    fn pull(&mut self, step: StepInfo, params: &mut [f32]) -> Result<Version, StrategyError>;
 
     /// A range of the gradient is final and the model no longer reads these parameters in this step.
     /// Called in the middle of the backward pass, so it must not wait; failures surface in `push`.

@@ -14,7 +14,7 @@ use paceline_cluster::{
     Seat,
     seat::{Table, TableSeat},
 };
-use paceline_models::{Touched, kernels::Buffer};
+use paceline_models::kernels::Buffer;
 use paceline_strategies::{Server, StepInfo, StrategyError};
 use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
@@ -90,7 +90,7 @@ fn without_step_the_others_do_what_a_lost_worker_left() {
                     "asks" => {}
                     "pulls" => {
                         let info = StepInfo { step: ticket.batch, rate: 0.1, examples: BATCH };
-                        exchange.pull(info, &Touched::All, &mut params).unwrap();
+                        exchange.pull(info, &mut params).unwrap();
                     }
                     "pushes once" => {
                         let pushed = job.step(&mut *exchange, ticket, &mut params, &mut grad);
@@ -121,13 +121,13 @@ fn nonsense_ends_the_one_who_says_it_and_nobody_else() {
             push[12] = 1;
             push
         }),
-        ("a sparse push that promises too much", PUSH, 0, {
+        ("a push in a form that does not exist", PUSH, 0, {
             let mut push = vec![0; 60];
             push[12] = 2;
             push[48..56].fill(0xff);
             push
         }),
-        ("indices that are none", 3, 7, vec![0xff; 20]),
+        ("a request that only older versions make", 3, 7, vec![0xff; 20]),
         ("numbers of odd length", SUM, 0, vec![0; 13]),
         ("a hold that is never released", HOLD, 0, vec![]),
     ];
@@ -328,7 +328,7 @@ fn persevere(
         }
     }
     let last = StepInfo { step, rate: 0.0, examples: BATCH };
-    exchange.pull(last, &Touched::All, &mut params)?;
+    exchange.pull(last, &mut params)?;
     exchange.leave()?;
     Ok(params)
 }

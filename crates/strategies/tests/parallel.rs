@@ -7,7 +7,7 @@ mod job;
 use job::{PATIENCE, server, worker};
 use paceline_cluster::{Seat, seat::Table};
 use paceline_models::{
-    Layout, StepLoss, Touched,
+    Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Mask, Optimizer},
 };
@@ -110,7 +110,7 @@ fn one_step(table: &std::sync::Arc<Table>) {
     let (mut params, mut grad) = (vec![1.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
     assert_eq!(exchange.deal(0).unwrap().unwrap().batch, 0);
     let info = StepInfo { step: 0, rate: 0.1, examples: 1 };
-    exchange.pull(info, &Touched::All, &mut params).unwrap();
+    exchange.pull(info, &mut params).unwrap();
     assert!(params.iter().all(|weight| *weight == 0.0), "all parts have come");
     exchange.ready(0..WEIGHTS, &mut params, &mut grad);
     let loss = StepLoss { examples: 1, ..StepLoss::default() };

@@ -177,7 +177,6 @@ impl RunSpec {
             combine: self.combine,
             backup_workers: self.backup_workers,
             max_staleness: self.max_staleness,
-            transfer: self.transfer,
             ..Options::default()
         }
     }

@@ -264,7 +264,7 @@ impl<'a> Worker<'a> {
         let fed = Instant::now();
         reading(None);
         let info = StepInfo { step: course.step, rate, examples: global.len() };
-        exchange.pull(info, &model.touched(examples), params)?;
+        exchange.pull(info, params)?;
         let context = StepContext {
             seed: prepared.plan.spec.seed,
             step: ticket.batch,

@@ -7,17 +7,17 @@ mod snapshot;
 mod windows;
 
 use crate::{
-    Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Transfer, Version, Vote,
+    Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Version, Vote,
     exchange::is_poisoned,
     server::{
-        indices, is_led,
+        is_led,
         message::{self, GrantHead},
         parts,
     },
 };
 use flow::{Coming, Outgoing};
 use paceline_cluster::Seat;
-use paceline_models::{Touched, optimizer::Optimizer};
+use paceline_models::optimizer::Optimizer;
 use paceline_wire::{Channel, Head, Link, LinkError, TaskId, Wait};
 use std::{
     collections::VecDeque,
@@ -43,8 +43,6 @@ struct Remote {
     grant: GrantHead,
     /// The message to it.
     outgoing: Outgoing,
-    /// Some weights that it sends, or their gradient that it is sent.
-    values: Vec<f32>,
     /// How far its answer is.
     coming: Coming,
 }
@@ -81,8 +79,6 @@ pub(crate) struct Client {
     placed: usize,
     /// What went through windows.
     through_windows: Traffic,
-    /// What the present step touches, where it is not everything.
-    touched: Option<Vec<u32>>,
     /// Batches dealt to this worker and not begun.
     pub(crate) dealt: VecDeque<u64>,
     /// Nothing is left to do.
@@ -118,7 +114,6 @@ impl Client {
             mapped: false,
             placed: 0,
             through_windows: Traffic::default(),
-            touched: None,
             dealt: VecDeque::new(),
             over: false,
             window: Vote::default(),
@@ -159,7 +154,6 @@ impl Client {
                 windows: None,
                 grant: GrantHead::default(),
                 outgoing: Outgoing::default(),
-                values: Vec::new(),
                 coming: Coming::Nothing,
             });
         }
@@ -211,7 +205,6 @@ impl Client {
     pub(crate) fn pull(
         &mut self,
         step: StepInfo,
-        touched: &Touched,
         params: &mut [f32],
     ) -> Result<Version, StrategyError> {
         let begun = Instant::now();
@@ -219,19 +212,9 @@ impl Client {
         self.begun = false;
         self.poisoned = false;
         self.placed = 0;
-        match touched {
-            Touched::Sparse(indices) if self.options.transfer == Transfer::Sparse => {
-                self.pull_some(indices, params)?;
-                self.touched = Some(indices.clone());
-                self.fresh = false;
-            }
-            _ => {
-                self.touched = None;
-                self.map()?;
-                if !self.fresh {
-                    self.fetch(params)?;
-                }
-            }
+        self.map()?;
+        if !self.fresh {
+            self.fetch(params)?;
         }
         self.exchange += nanoseconds(begun);
         Ok(Version(self.remotes[0].version))
@@ -274,38 +257,14 @@ impl Client {
         Ok(())
     }
 
-    fn pull_some(&mut self, indices: &[u32], params: &mut [f32]) -> Result<(), StrategyError> {
-        // In step, the others may be a moment behind the first.
-        let least = if self.synchronous { self.least } else { 0 };
-        for servers in self.rounds() {
-            for remote in &mut self.remotes[servers.clone()] {
-                let inside = within(indices, &remote.part);
-                let fixed = remote.outgoing.begin(inside.len() as u64);
-                fixed.extend(least.to_le_bytes());
-                indices::encode(inside, first_of(&remote.part), fixed);
-                remote.values.resize(inside.len(), 0.0);
-            }
-            self.send_to(servers.clone(), message::PULL, &[])?;
-            self.collect(servers.clone(), message::VALUES, "waiting for some weights", params)?;
-            for remote in &self.remotes[servers] {
-                for (index, value) in within(indices, &remote.part).iter().zip(&remote.values) {
-                    params[*index as usize] = *value;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// A range of the gradient is final: it goes into the windows while it is in the cache.
     pub(crate) fn ready(&mut self, range: Range<usize>, grad: &[f32]) {
         if !self.begun {
             self.begun = true;
             self.poisoned = is_poisoned(grad);
         }
-        if self.touched.is_none() {
-            self.place(&range, grad);
-            self.placed += range.len();
-        }
+        self.place(&range, grad);
+        self.placed += range.len();
     }
 
     /// Adds up numbers over all workers, at the first server.
@@ -457,18 +416,6 @@ impl Client {
         }
         .into()
     }
-}
-
-/// Those of ascending `indices` that lie in `part`.
-fn within<'i>(indices: &'i [u32], part: &Range<usize>) -> &'i [u32] {
-    let from = indices.partition_point(|index| (*index as usize) < part.start);
-    let to = indices.partition_point(|index| (*index as usize) < part.end);
-    &indices[from..to]
-}
-
-/// The number of the first weight of a part.
-fn first_of(part: &Range<usize>) -> u32 {
-    u32::try_from(part.start).unwrap_or(u32::MAX)
 }
 
 fn nanoseconds(begun: Instant) -> u64 {

@@ -5,7 +5,6 @@
 //! worker                                server
 //! ASK    what shall I do?            →  GRANT   batches; waits until there is one, or the run is over
 //! FETCH  weights, from version n on  →  GRANT   with the weights
-//! PULL   these, from version n on    →  VALUES
 //! PUSH   gradient, vote              →  GRANT   after the update; with the weights if wanted
 //! PUSH   to be kept until APPLY         (no answer)
 //! APPLY  that one, with these others →  GRANT   as after a push
@@ -29,7 +28,6 @@ use paceline_models::StepLoss;
 
 pub(crate) const ASK: u8 = 1;
 pub(crate) const FETCH: u8 = 2;
-pub(crate) const PULL: u8 = 3;
 pub(crate) const PUSH: u8 = 4;
 pub(crate) const SUM: u8 = 5;
 pub(crate) const HOLD: u8 = 6;
@@ -43,7 +41,6 @@ pub(crate) const USE: u8 = 13;
 pub(crate) const APPLY: u8 = 14;
 pub(crate) const LANDED: u8 = 15;
 pub(crate) const GRANT: u8 = 17;
-pub(crate) const VALUES: u8 = 18;
 pub(crate) const SUMS: u8 = 19;
 pub(crate) const HELD: u8 = 20;
 pub(crate) const STATE: u8 = 21;
@@ -70,8 +67,6 @@ pub(crate) enum Form {
     Dense,
     /// The same, in the window.
     Mapped,
-    /// Some indices, in so many bytes, then their values.
-    Sparse { count: u32, bytes: u32 },
 }
 
 /// The fixed part of a push.
@@ -91,7 +86,6 @@ pub(crate) struct PushHead {
 }
 
 const FLAG_DENSE: u32 = 1;
-const FLAG_SPARSE: u32 = 2;
 const FLAG_STOP: u32 = 4;
 const FLAG_POISONED: u32 = 8;
 const FLAG_WEIGHTS: u32 = 16;
@@ -101,14 +95,14 @@ const FLAG_MAPPED: u32 = 128;
 const FLAG_KEPT: u32 = 256;
 
 impl PushHead {
+    /// The last eight are zeros.
     pub(crate) const BYTES: usize = 56;
 
     pub(crate) fn write(&self) -> [u8; Self::BYTES] {
-        let (form, count, length) = match self.form {
-            Form::None => (0, 0, 0),
-            Form::Dense => (FLAG_DENSE, 0, 0),
-            Form::Mapped => (FLAG_MAPPED, 0, 0),
-            Form::Sparse { count, bytes } => (FLAG_SPARSE, count, bytes),
+        let form = match self.form {
+            Form::None => 0,
+            Form::Dense => FLAG_DENSE,
+            Form::Mapped => FLAG_MAPPED,
         };
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = form
@@ -121,8 +115,6 @@ impl PushHead {
         bytes[12..16].copy_from_slice(&flags.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.global.to_le_bytes());
         write_loss(&self.vote.loss, &mut bytes[24..48]);
-        bytes[48..52].copy_from_slice(&count.to_le_bytes());
-        bytes[52..56].copy_from_slice(&length.to_le_bytes());
         bytes
     }
 
@@ -132,8 +124,6 @@ impl PushHead {
             Form::Dense
         } else if flags & FLAG_MAPPED != 0 {
             Form::Mapped
-        } else if flags & FLAG_SPARSE != 0 {
-            Form::Sparse { count: u32_at(bytes, 48), bytes: u32_at(bytes, 52) }
         } else {
             Form::None
         };
@@ -310,8 +300,7 @@ mod tests {
             stop: true,
             poisoned: false,
         };
-        let sparse = Form::Sparse { count: 5, bytes: 9 };
-        for form in [Form::None, Form::Dense, Form::Mapped, sparse] {
+        for form in [Form::None, Form::Dense, Form::Mapped] {
             let head = PushHead {
                 pulled: 7,
                 rate: 0.125,

@@ -36,7 +36,6 @@
 
 mod core;
 mod desk;
-pub(crate) mod indices;
 pub(crate) mod message;
 mod part;
 pub(crate) mod tickets;

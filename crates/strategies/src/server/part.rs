@@ -40,18 +40,15 @@ pub(super) struct Inbox {
     /// Where a mapped gradient lies. Kept as long as the gradient may be needed, even if its worker
     /// is gone.
     pub(super) window: Option<Arc<Window>>,
-    /// Positions within the part.
-    pub(super) indices: Vec<u32>,
-    pub(super) values: Vec<f32>,
 }
 
 impl Inbox {
     /// All values of the part, if that is what came.
-    fn values_of_all(&self) -> Option<&[f32]> {
+    fn values(&self) -> Option<&[f32]> {
         match self.head.form {
             Form::Dense => Some(&self.dense),
             Form::Mapped => self.window.as_deref().map(Window::read),
-            Form::None | Form::Sparse { .. } => None,
+            Form::None => None,
         }
     }
 }
@@ -75,19 +72,11 @@ pub(super) struct Part {
 /// What a step changed.
 #[derive(Debug, Default)]
 struct Before {
-    changed: Changed,
+    /// Whether it changed anything.
+    changed: bool,
     params: Vec<f32>,
     /// In the order of the optimiser's slots.
     slots: Vec<Vec<f32>>,
-}
-
-#[derive(Debug, Default)]
-enum Changed {
-    #[default]
-    Nothing,
-    All,
-    /// Positions within the part.
-    Some(Vec<u32>),
 }
 
 impl Part {
@@ -132,7 +121,7 @@ impl Part {
     pub(super) fn apply(&mut self, inbox: &Inbox, step: u64, copy: Option<&mut [f32]>) {
         let rate = inbox.head.rate;
         let Self { range, params, state, optimizer, pool, .. } = self;
-        if let (Some(values), Some(copy)) = (inbox.values_of_all(), copy) {
+        if let (Some(values), Some(copy)) = (inbox.values(), copy) {
             let blocks = params.chunks_mut(COPIED).zip(values.chunks(COPIED));
             for (at, ((params, values), copy)) in blocks.zip(copy.chunks_mut(COPIED)).enumerate() {
                 let start = range.start + at * COPIED;
@@ -140,75 +129,37 @@ impl Part {
                 optimizer.update_on(pool, block, params, values, state, rate, step);
                 copy.copy_from_slice(params);
             }
-        } else if let Some(values) = inbox.values_of_all() {
+        } else if let Some(values) = inbox.values() {
             optimizer.update_on(pool, range.clone(), params, values, state, rate, step);
-        } else if inbox.head.form != Form::None {
-            let Inbox { indices, values, .. } = inbox;
-            optimizer.update_sparse(range.start, indices, values, params, state, rate, step);
         }
     }
 
     /// Several gradients, in the order given, one update.
     pub(super) fn apply_together(&mut self, inboxes: &[&Inbox], combine: Combine, step: u64) {
         if let Some(before) = &mut self.before {
-            before.changed = Changed::Nothing;
+            before.changed = false;
         }
         let Some(first) = inboxes.first() else { return };
         let rate = first.head.rate;
         let factor = factor(inboxes, combine);
-        let with_gradient: Vec<&Inbox> =
-            inboxes.iter().copied().filter(|inbox| inbox.head.form != Form::None).collect();
-        if with_gradient.is_empty() {
-            return;
-        }
-        let dense: Vec<&[f32]> =
-            with_gradient.iter().filter_map(|inbox| inbox.values_of_all()).collect();
-        if dense.len() == with_gradient.len() {
-            self.apply_dense(&dense, factor, rate, step);
-        } else {
-            let (indices, mut values) = merge(&with_gradient, factor);
-            let Self { range, params, state, optimizer, averaged, before, .. } = self;
-            if let Some(before) = before {
-                before.keep_some(&indices, range.start, params, state);
-            }
-            for entry in averaged.iter() {
-                let place = |at: usize| {
-                    indices.partition_point(|index| range.start + (*index as usize) < at)
-                };
-                for value in &mut values[place(entry.start)..place(entry.end)] {
-                    *value /= with_gradient.len() as f32 * factor;
-                }
-            }
-            optimizer.update_sparse(range.start, &indices, &values, params, state, rate, step);
+        let gradients: Vec<&[f32]> = inboxes.iter().filter_map(|inbox| inbox.values()).collect();
+        if !gradients.is_empty() {
+            self.apply_sum(&gradients, factor, rate, step);
         }
     }
 
     /// Undoes the last step, bit by bit. Once.
     pub(super) fn take_back(&mut self) {
         let Some(before) = &mut self.before else { return };
-        let first = self.range.start;
-        match std::mem::take(&mut before.changed) {
-            Changed::Nothing => {}
-            Changed::All => {
-                self.params.copy_from_slice(&before.params);
-                for (buffer, slot) in self.state.buffers_mut().iter_mut().zip(&before.slots) {
-                    buffer[self.range.clone()].copy_from_slice(slot);
-                }
-            }
-            Changed::Some(indices) => {
-                for (index, old) in indices.iter().zip(&before.params) {
-                    self.params[*index as usize] = *old;
-                }
-                for (buffer, slot) in self.state.buffers_mut().iter_mut().zip(&before.slots) {
-                    for (index, old) in indices.iter().zip(slot) {
-                        buffer[first + *index as usize] = *old;
-                    }
-                }
+        if std::mem::take(&mut before.changed) {
+            self.params.copy_from_slice(&before.params);
+            for (buffer, slot) in self.state.buffers_mut().iter_mut().zip(&before.slots) {
+                buffer[self.range.clone()].copy_from_slice(slot);
             }
         }
     }
 
-    fn apply_dense(&mut self, gradients: &[&[f32]], factor: f32, rate: f32, step: u64) {
+    fn apply_sum(&mut self, gradients: &[&[f32]], factor: f32, rate: f32, step: u64) {
         let Self { range, params, state, optimizer, averaged, block, before, .. } = self;
         let length = range.len();
         if let Some(before) = before {
@@ -240,7 +191,7 @@ impl Part {
 impl Before {
     /// All of `length` weights are about to change.
     fn make_room(&mut self, length: usize, state: &State) {
-        self.changed = Changed::All;
+        self.changed = true;
         self.params.resize(length, 0.0);
         let used = state.buffers().iter().filter(|buffer| !buffer.is_empty()).count();
         self.slots.resize_with(used, Vec::new);
@@ -255,18 +206,6 @@ impl Before {
         for (slot, buffer) in self.slots.iter_mut().zip(state.buffers()) {
             slot[start..end].copy_from_slice(&buffer[global..global + params.len()]);
         }
-    }
-
-    /// Keeps the weights at ascending `indices`, of a part that begins at `first` of the layout.
-    fn keep_some(&mut self, indices: &[u32], first: usize, params: &[f32], state: &State) {
-        let at = || indices.iter().map(|index| *index as usize);
-        self.params.clear();
-        self.params.extend(at().map(|index| params[index]));
-        self.slots.clear();
-        for buffer in state.buffers().iter().filter(|buffer| !buffer.is_empty()) {
-            self.slots.push(at().map(|index| buffer[first + index]).collect());
-        }
-        self.changed = Changed::Some(indices.to_vec());
     }
 }
 
@@ -295,33 +234,6 @@ fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], by
     }
 }
 
-/// Adds up sparse gradients (a dense one among them counts as touching everything).
-fn merge(inboxes: &[&Inbox], factor: f32) -> (Vec<u32>, Vec<f32>) {
-    let mut all: Vec<(u32, f32)> = Vec::new();
-    for inbox in inboxes {
-        if let Some(values) = inbox.values_of_all() {
-            all.extend((0u32..).zip(values.iter().copied()));
-        } else {
-            all.extend(inbox.indices.iter().copied().zip(inbox.values.iter().copied()));
-        }
-    }
-    // Stable: equal indices stay in the order of the workers, so that sums have the same bits.
-    all.sort_by_key(|(index, _)| *index);
-    let (mut indices, mut values) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
-    for (index, value) in all {
-        if indices.last() == Some(&index) {
-            *values.last_mut().expect("as long as the indices") += value;
-        } else {
-            indices.push(index);
-            values.push(value);
-        }
-    }
-    if factor != 1.0 {
-        values.iter_mut().for_each(|value| *value *= factor);
-    }
-    (indices, values)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,19 +252,5 @@ mod tests {
             let most = parts.iter().map(Range::len).max().unwrap_or(0);
             prop_assert!(most <= length / servers + 2 * LINE);
         }
-    }
-
-    #[test]
-    fn sparse_gradients_add_up_where_they_meet() {
-        let inbox = |indices: &[u32], values: &[f32]| Inbox {
-            head: PushHead { form: Form::Sparse { count: 0, bytes: 0 }, ..PushHead::default() },
-            indices: indices.to_vec(),
-            values: values.to_vec(),
-            ..Inbox::default()
-        };
-        let (one, two) = (inbox(&[1, 5, 9], &[1.0, 2.0, 3.0]), inbox(&[0, 5], &[4.0, 0.5]));
-        let (indices, values) = merge(&[&one, &two], 2.0);
-        assert_eq!(indices, [0, 1, 5, 9]);
-        assert_eq!(values, [8.0, 2.0, 5.0, 6.0]);
     }
 }

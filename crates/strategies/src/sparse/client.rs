@@ -1,14 +1,11 @@
 //! A worker's links to all servers of sparse weights.
 
 use super::{
-    SparseOptions,
+    SparseOptions, indices,
     message::{self, Bookmark, Form, StepHead, ValuesHead},
     slots,
 };
-use crate::{
-    StrategyError, Traffic, Transfer, bytes,
-    server::{indices, parts},
-};
+use crate::{StrategyError, Traffic, Transfer, bytes, server::parts};
 use paceline_cluster::Seat;
 use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{

@@ -1,11 +1,12 @@
 //! One worker's thread of a server, and the chief's.
 
 use super::{
+    indices,
     message::{self, Form, StepHead, ValuesHead},
     server::{Core, Inbox, Interrupted, Presence, Score, SparseServer},
     slots,
 };
-use crate::{bytes, server::indices};
+use crate::bytes;
 use paceline_wire::{Channel, Head, Link, LinkError, TaskId, Wait};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},

@@ -29,6 +29,7 @@
 mod client;
 mod copies;
 mod desk;
+mod indices;
 mod message;
 mod overseer;
 mod server;

@@ -1,9 +1,10 @@
 //! A server's weights and their state as messages: only the slots that were ever touched, some at a time,
 //! so that neither side holds a second copy.
 
+use super::indices;
 use super::message::{BEGIN, LAST, SLOTS};
 use super::standing::Standing;
-use crate::{bytes, server::indices};
+use crate::bytes;
 use paceline_models::sparse_logistic::Table;
 use paceline_wire::{Head, Link, LinkError, Receiver, TaskId, Wait};
 use std::ops::Range;

@@ -15,7 +15,6 @@ use crate::{
     exchange::is_poisoned,
 };
 use paceline_models::{
-    Touched,
     kernels::Buffer,
     optimizer::{Optimizer, State},
 };
@@ -205,12 +204,7 @@ impl Exchange for Replica {
         (self.rank, self.group.members.len())
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        _touched: &Touched,
-        _params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
+    fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.begun = false;
         self.poisoned = false;
@@ -359,11 +353,7 @@ mod tests {
                         let mut grad = Buffer::zeroed(5_000);
                         for step in 0..steps {
                             exchange
-                                .pull(
-                                    StepInfo { step, rate: 0.05, examples: 12 },
-                                    &Touched::All,
-                                    &mut params,
-                                )
+                                .pull(StepInfo { step, rate: 0.05, examples: 12 }, &mut params)
                                 .unwrap();
                             grad.fill(0.0);
                             for example in (rank * 12 / of)..((rank + 1) * 12 / of) {
@@ -430,7 +420,7 @@ mod tests {
                     let mut grad = Buffer::zeroed(5_000);
                     grad.fill(if rank == 1 { f32::NAN } else { 1.0 });
                     let step = StepInfo { rate: 0.1, ..StepInfo::NONE };
-                    exchange.pull(step, &Touched::All, &mut params).unwrap();
+                    exchange.pull(step, &mut params).unwrap();
                     exchange.ready(0..5_000, &mut params, &mut grad);
                     let pushed = exchange.push(Vote::default(), &mut params, &mut grad).unwrap();
                     assert!(pushed.vote.poisoned);

@@ -22,7 +22,7 @@ use crate::{
 };
 use paceline_cluster::Seat;
 use paceline_models::{
-    StepLoss, Touched,
+    StepLoss,
     kernels::Buffer,
     optimizer::{Optimizer, State},
     split::{Interrupted, Peers, Split},
@@ -357,12 +357,7 @@ impl Exchange for Worker {
         (self.group.rank(), self.group.size())
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        _touched: &Touched,
-        _params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
+    fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.seen.clear();
         (self.looked, self.poisoned) = (false, false);

@@ -8,7 +8,6 @@ use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned,
 };
 use paceline_models::{
-    Touched,
     kernels::Buffer,
     optimizer::{Optimizer, State},
     threads::Pool,
@@ -66,12 +65,7 @@ impl Exchange for OneDevice {
         false
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        _touched: &Touched,
-        _params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
+    fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.begun = false;
         self.poisoned = false;

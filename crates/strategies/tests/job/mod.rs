@@ -12,7 +12,7 @@ use paceline_cluster::{
     seat::{Table, TableSeat},
 };
 use paceline_models::{
-    Layout, StepLoss, Touched,
+    Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Mask, Optimizer, State},
 };
@@ -147,12 +147,13 @@ impl Job {
         })
     }
 
-    pub fn touched(&self, batch: u64) -> Touched {
+    /// The weights that a batch has a gradient of.
+    fn touched(&self, batch: u64) -> Vec<usize> {
         if !self.sparse {
-            return Touched::All;
+            return (0..WEIGHTS).collect();
         }
-        let trained = (0..1_000u32).chain(1_100..WEIGHTS as u32);
-        Touched::Sparse(trained.filter(|i| (u64::from(*i) + batch).is_multiple_of(10)).collect())
+        let trained = (0..1_000).chain(1_100..WEIGHTS);
+        trained.filter(|weight| (*weight as u64 + batch).is_multiple_of(10)).collect()
     }
 
     /// The gradient of a share; only what is touched where the job is sparse.
@@ -160,10 +161,7 @@ impl Job {
         let (rank, of) = (ticket.share.0 as u64, ticket.share.1 as u64);
         let examples = rank * BATCH / of..(rank + 1) * BATCH / of;
         grad.fill(0.0);
-        let touched = match self.touched(ticket.batch) {
-            Touched::All => (0..WEIGHTS).collect::<Vec<_>>(),
-            Touched::Sparse(indices) => indices.iter().map(|index| *index as usize).collect(),
-        };
+        let touched = self.touched(ticket.batch);
         for place in examples.clone() {
             let example = (ticket.batch * BATCH + place) % EXAMPLES;
             for &weight in &touched {
@@ -187,7 +185,7 @@ impl Job {
         grad: &mut Buffer,
     ) -> Result<paceline_strategies::Pushed, StrategyError> {
         let info = StepInfo { step: ticket.batch, rate: RATE / 4.0, examples: BATCH };
-        exchange.pull(info, &self.touched(ticket.batch), params)?;
+        exchange.pull(info, params)?;
         let loss = self.gradient(ticket, params, grad);
         exchange.ready(0..WEIGHTS, params, grad);
         exchange.push(Vote { loss, ..Vote::default() }, params, grad)
@@ -217,7 +215,7 @@ impl Job {
             step = pushed.version.0;
         }
         let last = StepInfo { step, rate: 0.0, examples: BATCH };
-        exchange.pull(last, &Touched::All, &mut params)?;
+        exchange.pull(last, &mut params)?;
         exchange.sum(&mut [1.0])?;
         let snapshot = exchange.snapshot()?;
         let tally = exchange.tally()?;

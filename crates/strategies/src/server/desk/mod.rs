@@ -6,7 +6,6 @@ mod steps;
 use super::{
     Interrupted, Server,
     core::{Core, Presence},
-    indices,
     message::{self, Form, GrantHead, PushHead},
     part::Inbox,
 };
@@ -31,8 +30,6 @@ pub(super) struct Desk<'a> {
     /// Whether the window has the present weights.
     copied: bool,
     bytes: Vec<u8>,
-    touched: Vec<u32>,
-    values: Vec<f32>,
     length: usize,
 }
 
@@ -87,8 +84,6 @@ impl<'a> Desk<'a> {
             windows: None,
             copied: false,
             bytes: Vec::new(),
-            touched: Vec::new(),
-            values: Vec::new(),
             length,
         }
     }
@@ -193,7 +188,6 @@ impl<'a> Desk<'a> {
         match head.kind {
             message::ASK => self.ask(link)?,
             message::FETCH => self.fetch(link, head.number)?,
-            message::PULL => self.pull(link, head)?,
             message::PUSH => self.push(link, head)?,
             message::APPLY => self.apply(link, head)?,
             message::SUM => self.sum(link, head)?,
@@ -356,41 +350,6 @@ impl<'a> Desk<'a> {
         Ok((core, held))
     }
 
-    fn pull(&mut self, link: &mut Link, head: Head) -> Result<(), Failure> {
-        let count = usize::try_from(head.number).unwrap_or(usize::MAX);
-        let mut least = [0; 8];
-        link.receiver.read(&mut least)?;
-        let least = u64::from_le_bytes(least);
-        self.read_bytes(link, head.length - 8)?;
-        if indices::decode(&self.bytes, count, self.length, &mut self.touched).is_err() {
-            return Err(self.odd(link, "indices that are none".to_owned()).into());
-        }
-        let server = self.server;
-        let rank = self.rank;
-        let patience = server.options.patience;
-        let mut core = server.wait_while(server.locked(), patience, |core| core.version < least)?;
-        core.pulls.ask(rank);
-        let mut core = server.wait_while(core, patience, |core| !core.pulls.may_pull(rank))?;
-        let version = core.version;
-        core.pulls.pulled(rank, version);
-        self.values.clear();
-        self.values.extend(self.touched.iter().map(|index| core.part.params[*index as usize]));
-        drop(core);
-        link.sender.send(message::VALUES, version, &[bytes::of(&self.values)])?;
-        Ok(())
-    }
-
-    fn read_bytes(&mut self, link: &mut Link, length: u64) -> Result<(), Failure> {
-        // Five bytes are the most an index takes.
-        let most = 5 * self.length as u64;
-        if length > most {
-            return Err(link.receiver.too_long(length, most).into());
-        }
-        self.bytes.resize(usize::try_from(length).unwrap_or(0), 0);
-        link.receiver.read(&mut self.bytes)?;
-        Ok(())
-    }
-
     /// Reads a gradient into this worker's inbox.
     fn receive_gradient(&mut self, link: &mut Link, head: Head) -> Result<PushHead, Failure> {
         let mut fixed = [0; PushHead::BYTES];
@@ -402,7 +361,6 @@ impl<'a> Desk<'a> {
         let body = match push.form {
             Form::None | Form::Mapped => 0,
             Form::Dense => 4 * self.length as u64,
-            Form::Sparse { count, bytes } => 4 * u64::from(count) + u64::from(bytes),
         };
         if head.length != body + PushHead::BYTES as u64 {
             return Err(self.odd(link, format!("a push of {} bytes", head.length)).into());
@@ -421,15 +379,6 @@ impl<'a> Desk<'a> {
             Form::Dense => {
                 inbox.dense.reserve(self.length);
                 link.receiver.read(bytes::of_mut(&mut inbox.dense))?;
-            }
-            Form::Sparse { count, bytes } => {
-                self.read_bytes(link, u64::from(bytes))?;
-                let (count, length) = (count as usize, self.length);
-                if indices::decode(&self.bytes, count, length, &mut inbox.indices).is_err() {
-                    return Err(self.odd(link, "indices that are none".to_owned()).into());
-                }
-                inbox.values.resize(count, 0.0);
-                link.receiver.read(bytes::of_mut(&mut inbox.values))?;
             }
         }
         Ok(push)

@@ -320,7 +320,7 @@ impl Job {
             }
             let vote = Vote { loss, ..Vote::default() };
             let pushed = exchange.push(vote, &mut params, &mut grad).unwrap();
-            assert!(!pushed.vote.poisoned && !pushed.dropped);
+            assert!(!pushed.vote.nonfinite && !pushed.dropped);
             worked.examples += loss.examples;
             worked.told += pushed.vote.loss.examples;
             worked.batches.push(ticket.batch);

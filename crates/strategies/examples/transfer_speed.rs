@@ -13,7 +13,7 @@ use paceline_models::{
     kernels::Buffer,
     optimizer::{self, Optimizer},
 };
-use paceline_strategies::{Exchange, Setup, StepInfo, Vote, find, server::Server};
+use paceline_strategies::{Exchange, Server, Setup, StepInfo, Vote, find};
 use paceline_wire::{
     Channel, ClusterKey, Endpoint, Identity, Link, LinkError, Purpose, Role, Security, TaskId, Wait,
 };

@@ -44,7 +44,7 @@ pub struct Vote {
     /// Somebody asked this worker to stop.
     pub stop: bool,
     /// The gradient holds a value that is not finite, so no update was made from it.
-    pub poisoned: bool,
+    pub nonfinite: bool,
 }
 
 impl Vote {
@@ -54,7 +54,7 @@ impl Vote {
         self.loss.correct += other.loss.correct;
         self.loss.examples += other.loss.examples;
         self.stop |= other.stop;
-        self.poisoned |= other.poisoned;
+        self.nonfinite |= other.nonfinite;
     }
 }
 
@@ -190,7 +190,7 @@ pub trait Exchange: Send {
         Ok(())
     }
 
-    /// Ends a step. Afterwards `params` are those of the next step, unless the vote is poisoned: then
+    /// Ends a step. Afterwards `params` are those of the next step, unless the vote is nonfinite: then
     /// they are untouched, so that one can look for the cause. `grad` may be exchanged for another
     /// buffer of the same length.
     fn push(
@@ -240,9 +240,9 @@ pub trait Exchange: Send {
 /// Looks for a value that is not finite at the end of the first range of a step.
 ///
 /// That range belongs to the last layer, whose bias gradient sums the loss gradient over the batch:
-/// it is poisoned whenever the loss or any activation is. So a few thousand values tell, and no pass
+/// it is NaN or infinite whenever the loss or any activation is. So a few thousand values tell, and no pass
 /// over the whole gradient is needed.
-pub(crate) fn is_poisoned(grad: &[f32]) -> bool {
+pub(crate) fn is_nonfinite(grad: &[f32]) -> bool {
     const LOOK: usize = 1024;
     let tail = &grad[grad.len().saturating_sub(LOOK)..];
     // Adding `0 * x` leaves 0 for finite values and NaN otherwise, without a branch per value.
@@ -262,19 +262,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn poison_is_seen_wherever_it_lies() {
+    fn nan_and_infinity_are_seen_wherever_they_lie() {
         for length in [1, 15, 16, 17, 1000, 1024] {
             let clean = vec![1.5f32; length];
-            assert!(!is_poisoned(&clean), "{length}");
-            for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(!is_nonfinite(&clean), "{length}");
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 for at in [0, length / 2, length - 1] {
                     let mut grad = clean.clone();
-                    grad[at] = poison;
-                    assert!(is_poisoned(&grad), "{poison} at {at} of {length}");
+                    grad[at] = bad;
+                    assert!(is_nonfinite(&grad), "{bad} at {at} of {length}");
                 }
             }
         }
-        assert!(!is_poisoned(&[]));
-        assert!(!is_poisoned(&[f32::MAX, f32::MIN, f32::MIN_POSITIVE]));
+        assert!(!is_nonfinite(&[]));
+        assert!(!is_nonfinite(&[f32::MAX, f32::MIN, f32::MIN_POSITIVE]));
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use paceline_models::kernels::Buffer;
 use paceline_runs::Summary;
-use paceline_strategies::{Setup, server::Server};
+use paceline_strategies::{Server, Setup};
 use paceline_wire::Role;
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -128,7 +128,7 @@ impl<'a> Worker<'a> {
             let began = Instant::now();
             let Some(ticket) = self.exchange.deal(course.step)? else { break };
             let (vote, batch, rate) = self.step(course, grad, ticket, began)?;
-            if vote.poisoned || !vote.loss.loss_sum.is_finite() {
+            if vote.nonfinite || !vote.loss.loss_sum.is_finite() {
                 return Err(TrainError::NotFinite {
                     step: course.step.saturating_sub(1),
                     cause: poison::cause(&self.prepared.layout, &self.params, grad),
@@ -294,7 +294,7 @@ impl<'a> Worker<'a> {
             })?
         };
         let stop = self.cancel.load(Ordering::Relaxed) || course.reached || course.folder_gone;
-        let vote = Vote { loss, stop, poisoned: false };
+        let vote = Vote { loss, stop, nonfinite: false };
         let pushed = exchange.push(vote, params, grad)?;
         if interrupted {
             // The exchange knows why and has said so; a step that was not finished must not count.

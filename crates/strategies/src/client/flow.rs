@@ -2,10 +2,7 @@
 //! in the meantime.
 
 use super::{Client, Remote};
-use crate::{
-    StrategyError, bytes,
-    server::message::{self, GrantHead},
-};
+use crate::{StrategyError, bytes, dense::message::GrantHead};
 use paceline_wire::{Head, LinkError, Wait};
 use std::{
     ops::Range,

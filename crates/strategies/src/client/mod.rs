@@ -8,17 +8,18 @@ mod windows;
 
 use crate::{
     Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Version, Vote,
-    exchange::is_poisoned,
-    server::{
+    dense::{
         is_led,
         message::{self, GrantHead},
-        parts,
     },
+    exchange::is_nonfinite,
+    protocol::{nanoseconds, payload, unexpected},
+    server::parts,
 };
 use flow::{Coming, Outgoing};
 use paceline_cluster::Seat;
 use paceline_models::optimizer::Optimizer;
-use paceline_wire::{Channel, Head, Link, LinkError, TaskId, Wait};
+use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -68,7 +69,7 @@ pub(crate) struct Client {
     led: bool,
     step: StepInfo,
     begun: bool,
-    poisoned: bool,
+    nonfinite: bool,
     /// Whether the weights at hand are the latest this worker was given.
     fresh: bool,
     /// Weights older than this are of no use.
@@ -108,7 +109,7 @@ impl Client {
             led: false,
             step: StepInfo::NONE,
             begun: false,
-            poisoned: false,
+            nonfinite: false,
             fresh: false,
             least: 0,
             mapped: false,
@@ -189,7 +190,7 @@ impl Client {
     }
 
     fn take_tickets(&mut self, grant: &GrantHead) {
-        if grant.vote.stop || grant.vote.poisoned {
+        if grant.vote.stop || grant.vote.nonfinite {
             self.dealt.clear(); // the server has taken them back
         }
         self.dealt.extend(&grant.tickets[..usize::from(grant.count)]);
@@ -210,7 +211,7 @@ impl Client {
         let begun = Instant::now();
         self.step = step;
         self.begun = false;
-        self.poisoned = false;
+        self.nonfinite = false;
         self.placed = 0;
         self.map()?;
         if !self.fresh {
@@ -261,7 +262,7 @@ impl Client {
     pub(crate) fn ready(&mut self, range: Range<usize>, grad: &[f32]) {
         if !self.begun {
             self.begun = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
         self.place(&range, grad);
         self.placed += range.len();
@@ -273,7 +274,7 @@ impl Client {
         self.remotes[0].send(message::SUM, 0, &[&sent])?;
         let head = self.receive(0, message::SUMS, "adding up with the other workers")?;
         if head.length != sent.len() as u64 {
-            return Err(self.odd(0, head));
+            return Err(self.protocol_error(0, head));
         }
         let mut sums = sent;
         self.remotes[0].link.receiver.read(&mut sums)?;
@@ -288,7 +289,7 @@ impl Client {
         self.remotes[0].send(message::TALLY, 0, &[])?;
         let head = self.receive(0, message::COUNTS, "waiting for its counts")?;
         let counts = self.small(0, head)?;
-        Tally::read(&counts).map_err(|_| self.odd(0, head))
+        Tally::read(&counts).map_err(|_| self.protocol_error(0, head))
     }
 
     pub(crate) fn stop(&mut self) -> Result<(), StrategyError> {
@@ -363,7 +364,7 @@ impl Client {
             return Err(StrategyError::PeerLost { task, step: self.step.step });
         }
         if head.kind != kind {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         }
         Ok(head)
     }
@@ -372,12 +373,12 @@ impl Client {
     fn grant(&mut self, server: usize, head: Head) -> Result<(GrantHead, u64), StrategyError> {
         let mut fixed = [0; GrantHead::BYTES];
         let Some(rest) = head.length.checked_sub(GrantHead::BYTES as u64) else {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         };
         self.remotes[server].link.receiver.read(&mut fixed)?;
-        let grant = GrantHead::read(&fixed).map_err(|_| self.odd(server, head))?;
+        let grant = GrantHead::read(&fixed).map_err(|_| self.protocol_error(server, head))?;
         let Some(rest) = rest.checked_sub(8 * u64::from(grant.taken)) else {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         };
         if grant.taken > 0 {
             self.taken.resize(8 * usize::from(grant.taken), 0);
@@ -391,33 +392,15 @@ impl Client {
             return Ok(());
         }
         let head = Head { kind: message::GRANT, number: 0, length: rest };
-        Err(self.odd(server, head))
+        Err(self.protocol_error(server, head))
     }
 
     /// A payload that is small by its nature.
     fn small(&mut self, server: usize, head: Head) -> Result<Vec<u8>, StrategyError> {
-        let receiver = &mut self.remotes[server].link.receiver;
-        if head.length > message::MOST_SET {
-            return Err(receiver.too_long(head.length, message::MOST_SET).into());
-        }
-        let mut payload = vec![0; usize::try_from(head.length).expect("checked above")];
-        receiver.read(&mut payload)?;
-        Ok(payload)
+        Ok(payload(&mut *self.remotes[server].link.receiver, head, message::MOST_SET)?)
     }
 
-    fn odd(&self, server: usize, head: Head) -> StrategyError {
-        let Link { peer, address, .. } = &self.remotes[server].link;
-        let (task, address): (TaskId, _) = (*peer, address.clone());
-        LinkError::Protocol {
-            task,
-            address,
-            found: format!("a message of kind {} and {} bytes", head.kind, head.length),
-            expected: "an answer that fits its weights".to_owned(),
-        }
-        .into()
+    fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
+        unexpected(&self.remotes[server].link, head).into()
     }
-}
-
-fn nanoseconds(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

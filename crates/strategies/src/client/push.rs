@@ -1,9 +1,10 @@
 //! A worker's gradient on its way to all servers, and their answers.
 
-use super::{Client, flow::Body, nanoseconds};
+use super::{Client, flow::Body};
 use crate::{
     Pushed, StrategyError, Traffic, Version, Vote,
-    server::message::{self, Form, GrantHead, PushHead},
+    dense::message::{self, Form, GrantHead, PushHead},
+    protocol::nanoseconds,
 };
 use std::time::Instant;
 
@@ -17,8 +18,8 @@ impl Client {
         grad: &[f32],
     ) -> Result<Pushed, StrategyError> {
         let begun = Instant::now();
-        vote.poisoned |= self.poisoned;
-        let wants_weights = !vote.poisoned;
+        vote.nonfinite |= self.nonfinite;
+        let wants_weights = !vote.nonfinite;
         self.send_gradient(number, vote, wants_weights, grad)?;
         if self.led {
             self.follow_first(number, wants_weights, params)?;
@@ -66,7 +67,7 @@ impl Client {
         wants_weights: bool,
         grad: &[f32],
     ) -> Result<(), StrategyError> {
-        let none = vote.poisoned || vote.loss.examples == 0;
+        let none = vote.nonfinite || vote.loss.examples == 0;
         if !none && self.placed != grad.len() {
             // A model that does not say what is final.
             self.place(&(0..grad.len()), grad);

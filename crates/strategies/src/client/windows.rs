@@ -2,7 +2,7 @@
 //! of in messages.
 
 use super::{Client, Remote};
-use crate::{StrategyError, server::message};
+use crate::{StrategyError, dense::message};
 use paceline_wire::Window;
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ impl Client {
             let offers = self.small(server, head)?;
             let first = usize::try_from(head.number).unwrap_or(usize::MAX);
             let Some((first, second)) = offers.split_at_checked(first) else {
-                return Err(self.odd(server, head));
+                return Err(self.protocol_error(server, head));
             };
             let remote = &mut self.remotes[server];
             let length = remote.part.len();

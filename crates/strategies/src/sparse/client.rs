@@ -3,9 +3,12 @@
 use super::{
     SparseOptions, indices,
     message::{self, Bookmark, Form, StepHead, ValuesHead},
-    slots,
 };
-use crate::{StrategyError, Traffic, Transfer, bytes, server::parts};
+use crate::{
+    StrategyError, Traffic, Transfer, bytes,
+    protocol::{nanoseconds, payload, unexpected},
+    server::parts,
+};
 use paceline_cluster::Seat;
 use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{
@@ -143,12 +146,14 @@ impl SparseClient {
         let (mut welcome, mut least) = (Welcome::default(), 0);
         for server in 0..self.remotes.len() {
             let head = self.receive(server, message::WELCOME, "waiting for the first weights")?;
-            let body = slots::payload(&mut *self.remotes[server].link.receiver, head, 64)?;
+            let body = payload(&mut *self.remotes[server].link.receiver, head, 64)?;
             let parts = body.split_first().and_then(|(known, rest)| {
                 let (turn, mark) = rest.split_first_chunk::<8>()?;
                 Some((*known == 1, u64::from_le_bytes(*turn), mark.try_into().ok()?))
             });
-            let Some((known, turn, mark)) = parts else { return Err(self.odd(server, head)) };
+            let Some((known, turn, mark)) = parts else {
+                return Err(self.protocol_error(server, head));
+            };
             if server == 0 {
                 welcome.version = head.number;
             }
@@ -189,7 +194,7 @@ impl SparseClient {
                 (None, _) => inside.len(),
             };
             if head.length != (ValuesHead::BYTES + 4 * floats) as u64 {
-                return Err(self.odd(server, head));
+                return Err(self.protocol_error(server, head));
             }
             let mut fixed = [0; ValuesHead::BYTES];
             let receiver = &mut self.remotes[server].link.receiver;
@@ -214,7 +219,7 @@ impl SparseClient {
         }
         self.version = answer.version;
         self.turn += u64::from(push.is_some());
-        let all = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let all = nanoseconds(begun);
         answer.exchange = all.saturating_sub(answer.wait);
         Ok(answer)
     }
@@ -304,20 +309,18 @@ impl SparseClient {
         let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, step))?;
         if head.kind == message::REFUSED {
             let receiver = &mut *self.remotes[server].link.receiver;
-            let name = slots::payload(receiver, head, 256)?;
+            let name = payload(receiver, head, 256)?;
             let named: Option<TaskId> =
                 std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
             let lost = self.seat.lost();
             let task = lost.last().copied().or(named);
             return Err(StrategyError::PeerLost { task, step });
         }
-        if head.kind == kind { Ok(head) } else { Err(self.odd(server, head)) }
+        if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
     }
 
-    fn odd(&self, server: usize, head: Head) -> StrategyError {
-        let link = &self.remotes[server].link;
-        let found = format!("a message of kind {} and {} bytes", head.kind, head.length);
-        slots::odd(&(link.peer, link.address.clone()), found).into()
+    fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
+        unexpected(&self.remotes[server].link, head).into()
     }
 }
 

@@ -14,8 +14,8 @@
 //! The numbers of the weights go over the wire once: the gradient that follows is in their order. They are
 //! ascending distances in few bytes; the servers' parts are ranges, so each gets a stretch of the list.
 //!
-//! **Without keeping step** (`ps-async`) a gradient is an update at once, on a table that all threads of
-//! the server share without locks. **In step** (`ps-sync`) the gradients of all workers are kept, added up
+//! **Asynchronous** (`ps-async`) a gradient is an update at once, on a table that all threads of
+//! the server share without locks. **Synchronous** (`ps-sync`) the gradients of all workers are kept, added up
 //! in the order of the ranks, and make one update; a worker whose files have ended is waited for no more.
 //!
 //! Gradients travel as sums over examples, so that one worker equals many, whatever their shares. The server applies
@@ -28,11 +28,12 @@
 
 mod client;
 mod copies;
-mod desk;
 mod indices;
 mod message;
 mod overseer;
+mod oversight;
 mod server;
+mod session;
 mod slots;
 mod standing;
 

@@ -23,7 +23,7 @@ pub(super) struct Learned {
 
 /// How far a server is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     /// Updates in the weights.
     pub(super) version: u64,
     /// Rows in them.

@@ -12,7 +12,7 @@ use super::{Entry, Setup};
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote,
     barrier::{Barrier, Broken},
-    exchange::is_poisoned,
+    exchange::is_nonfinite,
 };
 use paceline_models::{
     kernels::Buffer,
@@ -69,7 +69,7 @@ struct Replica {
     step: StepInfo,
     version: Version,
     begun: bool,
-    poisoned: bool,
+    nonfinite: bool,
     block: Vec<f32>,
 }
 
@@ -121,7 +121,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 step: StepInfo::NONE,
                 version: Version(setup.origin.version),
                 begun: false,
-                poisoned: false,
+                nonfinite: false,
                 block: vec![0.0; BLOCK],
             }) as Box<dyn Exchange>
         })
@@ -207,7 +207,7 @@ impl Exchange for Replica {
     fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.begun = false;
-        self.poisoned = false;
+        self.nonfinite = false;
         Ok(Version(step.step))
     }
 
@@ -215,7 +215,7 @@ impl Exchange for Replica {
         // All cores compute until the end of the backward pass, so there is nothing to overlap with.
         if !self.begun {
             self.begun = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
     }
 
@@ -228,7 +228,7 @@ impl Exchange for Replica {
         let begun = Instant::now();
         let group = Arc::clone(&self.group);
         let own = &group.members[self.rank];
-        vote.poisoned |= self.poisoned;
+        vote.nonfinite |= self.nonfinite;
         *locked(&own.vote) = vote;
         let swap = |grad: &mut Buffer| {
             let mut shown = own.gradient.write().unwrap_or_else(PoisonError::into_inner);
@@ -242,13 +242,13 @@ impl Exchange for Replica {
         for member in &group.members {
             together.add(&locked(&member.vote));
         }
-        if !together.poisoned {
+        if !together.nonfinite {
             self.reduce_and_update(params);
         }
         let updated = Instant::now();
         self.meet()?;
         let met_again = Instant::now();
-        if !together.poisoned {
+        if !together.nonfinite {
             self.copy_others(params);
         }
         swap(grad);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_gradient_leaves_all_weights_alone() {
+    fn a_nonfinite_gradient_leaves_all_weights_alone() {
         let layout = layout();
         let optimizer = optimizer(&layout);
         let setup = Setup::alone(2, &layout, &optimizer);
@@ -423,7 +423,7 @@ mod tests {
                     exchange.pull(step, &mut params).unwrap();
                     exchange.ready(0..5_000, &mut params, &mut grad);
                     let pushed = exchange.push(Vote::default(), &mut params, &mut grad).unwrap();
-                    assert!(pushed.vote.poisoned);
+                    assert!(pushed.vote.nonfinite);
                     assert_eq!(params, [1.0; 5_000]);
                     assert_eq!(grad[0].is_nan(), rank == 1, "the own gradient comes back");
                 });

@@ -18,7 +18,7 @@
 use super::{Entry, Setup};
 use crate::{
     Exchange, Options, Pushed, Snapshot, StepInfo, StrategyError, Traffic, Version, Vote,
-    exchange::is_poisoned,
+    exchange::is_nonfinite,
 };
 use paceline_cluster::Seat;
 use paceline_models::{
@@ -76,7 +76,7 @@ struct Worker {
     open: Option<Vec<Buffer>>,
     /// Whether a range of this step was looked at, and what it was like.
     looked: bool,
-    poisoned: bool,
+    nonfinite: bool,
     /// Parameters from here on belong to shared-out layers; those before are copies.
     copied: usize,
     shared_out: Option<SharedOut>,
@@ -115,7 +115,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         seen: Vec::new(),
         open: None,
         looked: false,
-        poisoned: false,
+        nonfinite: false,
         copied: setup.split.as_ref().map_or(setup.layout.len(), Split::start),
         shared_out: setup.split.clone().map(|split| SharedOut {
             split,
@@ -149,7 +149,7 @@ impl Worker {
     }
 
     /// Adds up the gradient and `numbers` over all workers and makes the update, unless the gradient
-    /// is poisoned. Weights move only when nothing can fail any more.
+    /// is NaN or infinite. Weights move only when nothing can fail any more.
     fn reduce_and_update(
         &mut self,
         numbers: &mut [f64],
@@ -169,7 +169,7 @@ impl Worker {
                 unreachable!("places come in twos, and the gradient has one of them")
             };
             group.sum_open(&grad[..copied], numbers, &wait, |range, sums, numbers| {
-                if numbers[POISONED] == 0.0 {
+                if numbers[NONFINITE] == 0.0 {
                     update.apply(range.clone(), &mut params[range], sums, state, block);
                 } else {
                     other[range].copy_from_slice(sums); // for those who look for the cause
@@ -182,7 +182,7 @@ impl Worker {
         let (params, grad) = (&mut params[..copied], &mut grad[..copied]);
         let Some(order) = &self.order else {
             group.all_reduce_with(grad, numbers, &wait)?;
-            if numbers[POISONED] == 0.0 {
+            if numbers[NONFINITE] == 0.0 {
                 update.apply(0..copied, params, grad, state, block);
             }
             return Ok(());
@@ -197,15 +197,15 @@ impl Worker {
             // All sums are there before the first is handed out. A value that is not finite in one
             // worker's gradient is one in the sum, so everybody sees it in the first range.
             // With shared-out layers everybody has seen the gradient of all examples' losses already.
-            let mut poisoned = self.shared_out.as_ref().map(|_| self.poisoned);
+            let mut nonfinite = self.shared_out.as_ref().map(|_| self.nonfinite);
             return group.finish(numbers, &wait, |range, sums| {
-                if !*poisoned.get_or_insert_with(|| is_poisoned(sums)) {
+                if !*nonfinite.get_or_insert_with(|| is_nonfinite(sums)) {
                     update.apply(range.clone(), &mut params[range], sums, state, block);
                 }
             });
         }
         group.finish(numbers, &wait, |range, sums| grad[range].copy_from_slice(sums))?;
-        if numbers[POISONED] == 0.0 {
+        if numbers[NONFINITE] == 0.0 {
             update.apply(0..copied, params, grad, state, block);
         }
         Ok(())
@@ -332,7 +332,7 @@ impl Update<'_> {
 
 /// Numbers that ride along: the vote, whether the order of ranges is known, and how long each worker
 /// was busy.
-const POISONED: usize = 4;
+const NONFINITE: usize = 4;
 const KNOWS: usize = 5;
 const FIXED: usize = 6;
 /// Workers whose times ride along; with more, waiting counts as exchange.
@@ -341,14 +341,14 @@ const MOST_TIMED: usize = 10;
 fn written(vote: &Vote) -> [f64; FIXED] {
     let flag = |set: bool| f64::from(u8::from(set));
     let StepLoss { loss_sum, correct, examples } = vote.loss;
-    [loss_sum, correct as f64, examples as f64, flag(vote.stop), flag(vote.poisoned), 0.0]
+    [loss_sum, correct as f64, examples as f64, flag(vote.stop), flag(vote.nonfinite), 0.0]
 }
 
 fn read(sums: &[f64]) -> Vote {
     Vote {
         loss: StepLoss { loss_sum: sums[0], correct: sums[1] as u64, examples: sums[2] as u64 },
         stop: sums[3] > 0.0,
-        poisoned: sums[POISONED] > 0.0,
+        nonfinite: sums[NONFINITE] > 0.0,
     }
 }
 
@@ -360,17 +360,17 @@ impl Exchange for Worker {
     fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.seen.clear();
-        (self.looked, self.poisoned) = (false, false);
+        (self.looked, self.nonfinite) = (false, false);
         Ok(self.version)
     }
 
     fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
         if !self.looked {
             self.looked = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
         if range.start >= self.copied {
-            if !self.poisoned {
+            if !self.nonfinite {
                 let StepInfo { step, rate, .. } = self.step;
                 let Self { optimizer, state, pool, .. } = self;
                 optimizer.update_on(pool, range, params, grad, state, rate, step);
@@ -397,7 +397,7 @@ impl Exchange for Worker {
                 return Err(self.failed(error));
             }
         }
-        vote.poisoned |= self.poisoned;
+        vote.nonfinite |= self.nonfinite;
         let (rank, size) = self.place();
         let timed = if size <= MOST_TIMED { size } else { 0 };
         let mut numbers = [0.0; FIXED + MOST_TIMED];

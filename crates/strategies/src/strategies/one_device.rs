@@ -5,7 +5,7 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned,
+    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_nonfinite,
 };
 use paceline_models::{
     kernels::Buffer,
@@ -41,7 +41,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         step: StepInfo::NONE,
         version: Version(setup.origin.version),
         begun: false,
-        poisoned: false,
+        nonfinite: false,
     })])
 }
 
@@ -53,7 +53,7 @@ struct OneDevice {
     version: Version,
     /// Whether a range of this step has been seen.
     begun: bool,
-    poisoned: bool,
+    nonfinite: bool,
 }
 
 impl Exchange for OneDevice {
@@ -68,16 +68,16 @@ impl Exchange for OneDevice {
     fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.begun = false;
-        self.poisoned = false;
+        self.nonfinite = false;
         Ok(Version(step.step))
     }
 
     fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
         if !self.begun {
             self.begun = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
-        if !self.poisoned {
+        if !self.nonfinite {
             let StepInfo { step, rate, .. } = self.step;
             let Self { optimizer, state, pool, .. } = self;
             optimizer.update_on(pool, range, params, grad, state, rate, step);
@@ -90,7 +90,7 @@ impl Exchange for OneDevice {
         _params: &mut [f32],
         _grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
-        vote.poisoned |= self.poisoned;
+        vote.nonfinite |= self.nonfinite;
         self.version = Version(self.step.step + 1);
         Ok(Pushed { vote, version: self.version, ..Pushed::default() })
     }

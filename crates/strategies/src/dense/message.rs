@@ -60,7 +60,7 @@ pub(crate) struct Malformed;
 /// How the gradient of a push is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// There is none: the share was empty, or the gradient is poisoned.
+    /// There is none: the share was empty, or the gradient holds NaN or infinity.
     #[default]
     None,
     /// All values of the server's part.
@@ -87,7 +87,7 @@ pub(crate) struct PushHead {
 
 const FLAG_DENSE: u32 = 1;
 const FLAG_STOP: u32 = 4;
-const FLAG_POISONED: u32 = 8;
+const FLAG_NONFINITE: u32 = 8;
 const FLAG_WEIGHTS: u32 = 16;
 const FLAG_OVER: u32 = 32;
 const FLAG_DROPPED: u32 = 64;
@@ -215,7 +215,7 @@ impl GrantHead {
 }
 
 fn vote_flags(vote: &Vote) -> u32 {
-    (if vote.stop { FLAG_STOP } else { 0 }) | (if vote.poisoned { FLAG_POISONED } else { 0 })
+    (if vote.stop { FLAG_STOP } else { 0 }) | (if vote.nonfinite { FLAG_NONFINITE } else { 0 })
 }
 
 fn read_vote(flags: u32, loss: &[u8]) -> Vote {
@@ -226,7 +226,7 @@ fn read_vote(flags: u32, loss: &[u8]) -> Vote {
             examples: u64_at(loss, 16),
         },
         stop: flags & FLAG_STOP != 0,
-        poisoned: flags & FLAG_POISONED != 0,
+        nonfinite: flags & FLAG_NONFINITE != 0,
     }
 }
 
@@ -298,7 +298,7 @@ mod tests {
         let vote = Vote {
             loss: StepLoss { loss_sum: -1.25, correct: 3, examples: 9 },
             stop: true,
-            poisoned: false,
+            nonfinite: false,
         };
         for form in [Form::None, Form::Dense, Form::Mapped] {
             let head = PushHead {
@@ -319,7 +319,7 @@ mod tests {
             tickets: [4, 5, 6],
             count: 2,
             taken: 700,
-            vote: Vote { poisoned: true, ..vote },
+            vote: Vote { nonfinite: true, ..vote },
             over: true,
             dropped: false,
             weights: true,

@@ -11,30 +11,15 @@ use paceline_models::{
 use paceline_wire::Window;
 use std::{ops::Range, sync::Arc};
 
-/// Parts begin on a cache line.
-const LINE: usize = 16;
 /// Values added up at a time; sums, weights and state of a block stay in the first-level cache.
 const BLOCK: usize = 2048;
 
 /// Weights updated and copied at a time: they and their gradient stay in the second-level cache.
 const COPIED: usize = 64 << 10;
 
-/// Cuts `length` weights into one part per server, equal to a cache line; a large tensor may be cut.
-#[must_use]
-pub fn parts(length: usize, servers: usize) -> Vec<Range<usize>> {
-    let cut = |at: usize| {
-        if at == servers {
-            length
-        } else {
-            (length * at / servers).next_multiple_of(LINE).min(length)
-        }
-    };
-    (0..servers).map(|server| cut(server)..cut(server + 1)).collect()
-}
-
 /// A gradient as it came.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     pub(super) head: PushHead,
     pub(super) dense: Buffer,
     /// Where a mapped gradient lies. Kept as long as the gradient may be needed, even if its worker
@@ -65,7 +50,7 @@ pub(super) struct Part {
     /// Running statistics, which are averaged and not summed.
     averaged: Vec<Range<usize>>,
     block: Vec<f32>,
-    /// How it was before the last step, where that may have to be taken back.
+    /// How it was before the last step, where that may have to be rolled back.
     before: Option<Before>,
 }
 
@@ -80,12 +65,12 @@ struct Before {
 }
 
 impl Part {
-    /// This range of `params`; with `takes_back`, the last step can be taken back.
+    /// This range of `params`; with `rolls_back`, the last step can be rolled back.
     pub(super) fn new(
         setup: &Setup<'_>,
         range: Range<usize>,
         params: &[f32],
-        takes_back: bool,
+        rolls_back: bool,
     ) -> Self {
         let mut own = Buffer::zeroed(range.len());
         own.copy_from_slice(&params[range.clone()]);
@@ -106,7 +91,7 @@ impl Part {
             pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
             averaged: untrained.map(paceline_models::Entry::range).collect(),
             block: vec![0.0; BLOCK],
-            before: takes_back.then(Before::default),
+            before: rolls_back.then(Before::default),
         }
     }
 
@@ -148,8 +133,8 @@ impl Part {
         }
     }
 
-    /// Undoes the last step, bit by bit. Once.
-    pub(super) fn take_back(&mut self) {
+    /// Makes the last step undone, bit by bit. Once.
+    pub(super) fn roll_back(&mut self) {
         let Some(before) = &mut self.before else { return };
         if std::mem::take(&mut before.changed) {
             self.params.copy_from_slice(&before.params);
@@ -230,27 +215,6 @@ fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], by
             entry.start.max(range.start) - range.start..entry.end.min(range.end) - range.start;
         for value in &mut sums[inside] {
             *value /= by;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn parts_cover_everything_once(length in 0usize..100_000, servers in 1usize..9) {
-            let parts = parts(length, servers);
-            prop_assert_eq!(parts.len(), servers);
-            prop_assert_eq!((parts[0].start, parts[servers - 1].end), (0, length));
-            for pair in parts.windows(2) {
-                prop_assert_eq!(pair[0].end, pair[1].start);
-                prop_assert!(pair[0].end % LINE == 0 || pair[0].end == length);
-            }
-            let most = parts.iter().map(Range::len).max().unwrap_or(0);
-            prop_assert!(most <= length / servers + 2 * LINE);
         }
     }
 }

@@ -13,6 +13,7 @@
 
 mod aws_profile;
 mod download;
+pub mod durable;
 mod error;
 mod local;
 mod mirror;

@@ -25,7 +25,7 @@ use object_store::{
 
 use crate::{
     FileEntry, IfExists, Listing, Lock, Object, Result, Service, Store, StoreError, Upload,
-    check_key, check_range, error::Said, join_key, local::TEMPORARY, side_by_side,
+    check_key, check_range, durable::TEMPORARY, error::Said, join_key, side_by_side,
 };
 pub(crate) use client::{Connector, NoCredentials};
 

@@ -20,7 +20,9 @@ use object_store::{
 };
 
 use super::{RemoteStore, wait};
-use crate::{IfExists, Result, Store, StoreError, Upload, fresh_token, join_key, local::TEMPORARY};
+use crate::{
+    IfExists, Result, Store, StoreError, Upload, durable::TEMPORARY, fresh_token, join_key,
+};
 
 /// Bytes of a part; services want at least 5 MiB, all but the last of one size, and at most 10,000.
 const PART: usize = 8 << 20;

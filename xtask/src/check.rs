@@ -23,16 +23,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cluster", &["batch"]),
     ("report", &["analysis", "runs"]),
     ("dashboard", &["report", "runs"]),
-    ("sweep", &["analysis", "batch", "probes", "report", "runs"]),
+    ("sweep", &["analysis", "batch", "probes", "report", "runs", "store"]),
     ("store", &[]),
     ("data", &["batch", "photo", "store", "tfrecord"]),
     ("models", &["batch"]),
-    ("matmul", &["models", "runs"]),
+    ("matmul", &["models", "store"]),
     ("strategies", &["batch", "cluster", "models"]),
-    ("runs", &["analysis", "batch", "tfrecord"]),
+    ("runs", &["analysis", "batch", "store", "tfrecord"]),
     ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
     ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
-    ("advisor", &["analysis"]),
+    ("advisor", &["analysis", "store"]),
 ];
 
 /// Documents whose back-quoted paths must exist.

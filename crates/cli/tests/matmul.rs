@@ -63,7 +63,8 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(std::fs::read(folder.path().join("c.npy")).unwrap(), product);
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    let temporary = |name: &&std::ffi::OsString| name.to_string_lossy().ends_with(".tmp");
+    let temporary =
+        |name: &&std::ffi::OsString| name.to_string_lossy().starts_with(".paceline-tmp-");
     let left: Vec<_> = left.iter().filter(|name| !temporary(name)).collect();
     assert_eq!(left, ["c.npy"], "state and partial output are gone");
 }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     rejects::Reject,
     source::Split,
-    store::{Listing, Store, StoreError, join_key},
+    store::{Listing, Store, StoreError, durable::hex, join_key},
 };
 
 /// What people call photos. Kinds that cannot be decoded are listed too, so that they turn up among the
@@ -328,15 +328,6 @@ pub(crate) fn is_photo(name: &str) -> bool {
     !is_hidden(name)
         && extension
             .is_some_and(|found| EXTENSIONS.iter().any(|known| found.eq_ignore_ascii_case(known)))
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // a String takes everything
-        text
-    })
 }
 
 #[cfg(test)]

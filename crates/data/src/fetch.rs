@@ -28,7 +28,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::{LocalStore, Lock, Store, StoreError};
+use crate::store::{LocalStore, Lock, Store, StoreError, durable};
 use download::Download;
 use error::failed;
 
@@ -321,12 +321,7 @@ fn part_of(target: &Path) -> PathBuf {
 
 /// Makes a checked file durable and gives it its name.
 fn settle(part: &Path, target: &Path) -> Result<(), FetchError> {
-    let folder = target.parent().unwrap_or(Path::new("."));
-    File::open(part)
-        .and_then(|file| file.sync_all())
-        .and_then(|()| fs::rename(part, target))
-        .and_then(|()| File::open(folder)?.sync_all())
-        .map_err(failed("write", target))
+    durable::settle_file(part, target).map_err(failed("write", target))
 }
 
 fn described(

@@ -15,7 +15,10 @@ use paceline_batch::{FeatureKind, LabelKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{DataError, Source, catalogue::hex, store};
+use crate::{
+    DataError, Source,
+    store::{self, durable::hex},
+};
 
 /// Examples of a split whose contents are part of its fingerprint.
 const SAMPLES: u64 = 32;

@@ -119,9 +119,6 @@ pub enum MatmulError {
         /// What rounding explains.
         tolerance: f64,
     },
-    /// The state cannot be stored.
-    #[error(transparent)]
-    State(#[from] paceline_runs::RunsError),
     /// The state file is damaged.
     #[error("`{}` is not a state of this program: {reason}", .path.display())]
     Damaged {

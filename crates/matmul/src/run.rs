@@ -8,6 +8,7 @@ use crate::{
     worker::either,
 };
 use paceline_models::kernels::Isa;
+use paceline_store::durable;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,7 +126,7 @@ pub fn run(
     }
     if outcome.complete {
         if let (Some(partial), Some(output)) = (&partial, &settings.output) {
-            fs::rename(partial, output)
+            durable::settle_file(partial, output)
                 .map_err(|source| MatmulError::Write { path: output.clone(), source })?;
         }
         if let Some(path) = settings.state.as_deref().filter(|path| path.exists()) {

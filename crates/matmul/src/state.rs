@@ -1,7 +1,7 @@
 //! Which jobs are done, and what they gave: all that must survive a kill.
 
 use crate::{MatmulError, plan::Plan};
-use paceline_runs::write_atomically;
+use paceline_store::durable;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -88,6 +88,7 @@ impl State {
 
     pub(crate) fn write(&self, path: &Path) -> Result<(), MatmulError> {
         let text = serde_json::to_vec(self).expect("numbers and strings become JSON");
-        Ok(write_atomically(path, &text)?)
+        durable::write_file(path, &text)
+            .map_err(|source| MatmulError::Write { path: path.to_owned(), source })
     }
 }

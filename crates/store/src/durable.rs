@@ -37,8 +37,8 @@ mod hash;
 mod journal;
 mod parts;
 
-pub use file::{AtomicFile, make_folders, sync_folder, write_file};
-pub use folder::{AtomicFolder, remove, remove_if_there, sweep};
+pub use file::{AtomicFile, make_folders, settle_file, sync_folder, write_file};
+pub use folder::{AtomicFolder, remove, remove_if_there, sweep, sync_tree};
 pub use hash::{FileSum, HashingWriter, hex};
 pub use journal::{Journal, JournalError, Lines};
 pub use parts::{

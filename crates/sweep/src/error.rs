@@ -1,5 +1,6 @@
 //! What can go wrong around a sweep; what goes wrong inside a cell is a row, not an error.
 
+use paceline_store::durable::JournalError;
 use std::io;
 use std::path::PathBuf;
 
@@ -167,4 +168,14 @@ pub enum SweepError {
     /// Somebody asked to stop.
     #[error("stopped")]
     Interrupted,
+}
+
+impl From<JournalError> for SweepError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Busy { path } => Self::Busy { path },
+            JournalError::Read { path, source } => Self::Read { path, source },
+            JournalError::Write { path, source } => Self::Write { path, source },
+        }
+    }
 }

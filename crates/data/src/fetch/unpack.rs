@@ -19,6 +19,7 @@ use super::{
     datasets::Archive,
     error::{ArchiveDefect, failed},
 };
+use crate::store::durable;
 
 /// Where files lie until all are there.
 const UNPACKING: &str = ".unpacking";
@@ -46,7 +47,7 @@ pub(super) fn unpack(
     remove(&target)?;
     fs::rename(temporary.join(archive.folder), &target).map_err(failed("create", &target))?;
     remove(&temporary)?;
-    File::open(out).and_then(|folder| folder.sync_all()).map_err(failed("write", out))?;
+    durable::sync_folder(out).map_err(failed("write", out))?;
     Ok(target)
 }
 
@@ -116,7 +117,7 @@ fn take_out(
     if files != archive.files {
         return Err(defect(ArchiveDefect::Count { found: files, wanted: archive.files }));
     }
-    sync(into).map_err(failed("write", into))
+    durable::sync_tree(into).map_err(failed("write", into))
 }
 
 /// The name without surprises, if it lies in `folder`.
@@ -132,26 +133,8 @@ fn inside(name: &Path, folder: &str) -> Option<PathBuf> {
     place.starts_with(folder).then_some(place)
 }
 
-/// Makes everything in a folder durable, so that the rename cannot come before the bytes.
-fn sync(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sync(&entry.path())?;
-        } else {
-            File::open(entry.path())?.sync_all()?;
-        }
-    }
-    File::open(folder)?.sync_all()
-}
-
 fn remove(folder: &Path) -> Result<(), FetchError> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("remove", folder)(error))
-        }
-        _ => Ok(()),
-    }
+    durable::remove_if_there(folder).map_err(failed("remove", folder))
 }
 
 #[cfg(test)]

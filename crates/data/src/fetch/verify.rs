@@ -10,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256};
 
 use super::{FetchError, RemoteFile, error::failed};
-use crate::catalogue::hex;
+use crate::store::durable::hex;
 
 /// Compares a file with the registry; returns its SHA-256.
 ///

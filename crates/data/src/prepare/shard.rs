@@ -3,14 +3,15 @@
 use std::io::{self, BufWriter, Write};
 
 use paceline_tfrecord::Writer;
-use sha2::{Digest, Sha256};
 
 use super::{PrepareError, journal::Report, plan::ShardPlan};
 use crate::{
-    catalogue::hex,
     manifest::Shard,
     rejects::Reject,
-    store::{IfExists, Store, StoreError, Upload},
+    store::{
+        IfExists, Store, StoreError, Upload,
+        durable::{FileSum, HashingWriter},
+    },
 };
 
 /// Bytes collected before the store is written to.
@@ -24,31 +25,11 @@ pub(super) struct ShardWriter<'a> {
     /// Position among all shards.
     number: usize,
     name: &'a str,
-    writer: Writer<BufWriter<Hashing>>,
+    writer: Writer<BufWriter<HashingWriter<Box<dyn Upload>>>>,
     rejects: Vec<Reject>,
     if_exists: IfExists,
     /// Photos still to come.
     left: usize,
-}
-
-/// Counts and hashes what goes through to the store.
-struct Hashing {
-    upload: Box<dyn Upload>,
-    hash: Sha256,
-    bytes: u64,
-}
-
-impl Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.upload.write(bytes)?;
-        self.hash.update(&bytes[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.upload.flush()
-    }
 }
 
 impl<'a> ShardWriter<'a> {
@@ -59,7 +40,7 @@ impl<'a> ShardWriter<'a> {
         if_exists: IfExists,
     ) -> Result<Self, PrepareError> {
         let upload = dst.create(&plan.name, if_exists)?;
-        let hashing = Hashing { upload, hash: Sha256::new(), bytes: 0 };
+        let hashing = HashingWriter::new(upload);
         Ok(Self {
             dst,
             number,
@@ -96,8 +77,7 @@ impl<'a> ShardWriter<'a> {
         let records = self.writer.records();
         let (buffer, index) = self.writer.finish_with_index().map_err(failed)?;
         let hashing = buffer.into_inner().map_err(|error| failed(error.into_error()))?;
-        let Hashing { upload, hash, bytes } = hashing;
-        let sha256 = hex(&hash.finalize());
+        let (upload, FileSum { bytes, sha256 }) = hashing.finish();
         match upload.commit() {
             // Another attempt was first. What it wrote is what we would have written, or the source changed.
             Err(StoreError::Exists { location }) if sha256 != hash_of(self.dst, self.name)? => {
@@ -142,14 +122,15 @@ pub(super) fn put(
 /// SHA-256 of an object, in hexadecimal.
 fn hash_of(dst: &dyn Store, key: &str) -> Result<String, PrepareError> {
     let size = dst.size(key)?.unwrap_or(0);
-    let mut hash = Sha256::new();
+    let mut hash = HashingWriter::new(io::sink());
     let mut at = 0;
     while at < size {
         let end = size.min(at + BLOCK);
-        hash.update(dst.read_range(key, at..end)?);
+        let block = dst.read_range(key, at..end)?;
+        hash.write_all(&block).expect("a sink takes everything");
         at = end;
     }
-    Ok(hex(&hash.finalize()))
+    Ok(hash.finish().1.sha256)
 }
 
 fn failed(dst: &dyn Store, name: &str, source: io::Error) -> PrepareError {

@@ -5,8 +5,8 @@
 //! presence means that every shard it names is complete.
 
 use std::{
-    fs::{self, File},
-    io::{self, BufWriter, Write},
+    fs,
+    io::{self, BufWriter},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -14,12 +14,14 @@ use std::{
 use paceline_batch::Features;
 use paceline_tfrecord::Writer;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::{Block, Hashing, Input, Lines, Next, Parser, Position, Rejects, detect, formats};
 use crate::{
     DataError,
-    store::{self, StoreError},
+    store::{
+        self, StoreError,
+        durable::{self, AtomicFile, FileSum, HashingWriter},
+    },
     target::{Writing, occupant},
 };
 
@@ -199,31 +201,23 @@ pub fn prepare(
     };
     let path = folder.join(DESCRIPTION);
     let text = serde_json::to_vec_pretty(&prepared).expect("a description is plain data");
-    let temporary = folder.join(format!(".{DESCRIPTION}.{}.tmp", std::process::id()));
-    File::create(&temporary)
-        .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&temporary, &path))
-        .and_then(|()| File::open(folder)?.sync_all())
-        .map_err(DataError::write(path))?;
+    durable::write_file(&path, &text).map_err(DataError::write(path))?;
     Ok(Some(prepared))
 }
 
 /// A shard while it is being written; removed if it is dropped before it is whole.
 struct ShardFile {
     path: PathBuf,
-    temporary: PathBuf,
-    writer: Option<Writer<BufWriter<Summing>>>,
+    writer: Writer<BufWriter<HashingWriter<AtomicFile>>>,
 }
 
 impl ShardFile {
     fn create(folder: &Path, number: usize, count: usize) -> Result<Self, DataError> {
         let name = format!("train-{number:05}-of-{count:05}.tfrecord");
-        let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
         let path = folder.join(name);
-        let file = File::create(&temporary).map_err(DataError::write(&path))?;
-        let summing = Summing { file, sum: Sha256::new(), bytes: 0 };
-        let writer = Some(Writer::new(BufWriter::with_capacity(256 << 10, summing)));
-        Ok(Self { path, temporary, writer })
+        let file = AtomicFile::create(&path).map_err(DataError::write(&path))?;
+        let writer = Writer::new(BufWriter::with_capacity(256 << 10, HashingWriter::new(file)));
+        Ok(Self { path, writer })
     }
 
     /// Writes the rows of a parser's last block.
@@ -231,57 +225,27 @@ impl ShardFile {
         let Features::Sparse { offsets, indices, values } = &parser.batch.features else {
             unreachable!("a parser's batch is sparse");
         };
-        let writer = self.writer.as_mut().expect("a shard is open until it is finished");
         for (range, &label) in offsets.windows(2).zip(&parser.batch.labels) {
             let range = range[0]..range[1];
             let values = values.get(range.clone()).unwrap_or(&[]);
             // A block may have values because of one row; rows of ones need none.
             let values = if values.iter().all(|&value| value == 1.0) { &[] } else { values };
             let record = formats::records::encode(label, &indices[range], values);
-            writer.write(&record).map_err(DataError::write(&self.path))?;
+            self.writer.write(&record).map_err(DataError::write(&self.path))?;
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Shard, DataError> {
-        let writer = self.writer.take().expect("a shard is finished once");
+    fn finish(self) -> Result<Shard, DataError> {
+        let Self { path, writer } = self;
         let records = writer.records();
-        let write = || DataError::write(self.path.clone());
+        let write = || DataError::write(path.clone());
         let buffer = writer.finish().map_err(write())?;
-        let summing = buffer.into_inner().map_err(|error| write()(error.into_error()))?;
-        summing.file.sync_all().map_err(write())?;
-        fs::rename(&self.temporary, &self.path).map_err(write())?;
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let digest = summing.sum.finalize();
-        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Shard { name, records, bytes: summing.bytes, sha256 })
-    }
-}
-
-impl Drop for ShardFile {
-    fn drop(&mut self) {
-        // After a rename there is nothing under this name; before it, nobody wants what is there.
-        let _ = fs::remove_file(&self.temporary);
-    }
-}
-
-/// Counts and sums up what goes to a file.
-struct Summing {
-    file: File,
-    sum: Sha256,
-    bytes: u64,
-}
-
-impl Write for Summing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.sum.update(&bytes[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        let hashing = buffer.into_inner().map_err(|error| write()(error.into_error()))?;
+        let (file, FileSum { bytes, sha256 }) = hashing.finish();
+        file.commit().map_err(write())?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Shard { name, records, bytes, sha256 })
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{io, path::PathBuf};
 
 use super::Kind;
-use crate::{DataError, store::StoreError};
+use crate::{
+    DataError,
+    store::{StoreError, durable::JournalError},
+};
 
 /// What went wrong with a speed test.
 #[derive(Debug, thiserror::Error)]
@@ -122,4 +125,14 @@ pub enum SpeedTestError {
         /// Why not.
         source: io::Error,
     },
+}
+
+impl From<JournalError> for SpeedTestError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Busy { path } => Self::InUse { path },
+            JournalError::Read { path, source } => Self::Read { path, source },
+            JournalError::Write { path, source } => Self::Write { path, source },
+        }
+    }
 }

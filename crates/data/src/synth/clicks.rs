@@ -6,8 +6,8 @@
 //! learns from it cannot get below the loss of those probabilities.
 
 use std::{
-    fs::{self, File},
-    io::{BufWriter, Write},
+    fs,
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     sync::mpsc,
 };
@@ -16,6 +16,7 @@ use super::random::Random;
 use crate::{
     DataError,
     rows::formats::clicks::{CATEGORIES, INTEGERS, write_row},
+    store::durable::AtomicFile,
 };
 
 /// Values of each categorical column: a geometric sequence, shuffled once.
@@ -123,41 +124,25 @@ pub fn write_clicks(
 /// A file that appears when it is whole.
 struct Output {
     path: PathBuf,
-    temporary: PathBuf,
-    file: BufWriter<File>,
-    done: bool,
+    file: BufWriter<AtomicFile>,
 }
 
 impl Output {
     fn create(path: &Path) -> Result<Self, DataError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(parent).map_err(DataError::write(parent))?;
         }
-        let file = File::create(&temporary).map_err(DataError::write(path))?;
-        let file = BufWriter::with_capacity(1 << 20, file);
-        Ok(Self { path: path.to_owned(), temporary, file, done: false })
+        let file = AtomicFile::create(path).map_err(DataError::write(path))?;
+        Ok(Self { path: path.to_owned(), file: BufWriter::with_capacity(1 << 20, file) })
     }
 
     fn write(&mut self, text: &[u8]) -> Result<(), DataError> {
         self.file.write_all(text).map_err(DataError::write(&self.path))
     }
 
-    fn finish(mut self) -> Result<(), DataError> {
-        self.file.flush().map_err(DataError::write(&self.path))?;
-        fs::rename(&self.temporary, &self.path).map_err(DataError::write(&self.path))?;
-        self.done = true;
-        Ok(())
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.done {
-            // Nothing half-written stays behind; the failure itself is told by whoever saw it.
-            let _ = fs::remove_file(&self.temporary);
-        }
+    fn finish(self) -> Result<(), DataError> {
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error);
+        file.and_then(AtomicFile::commit).map_err(DataError::write(&self.path))
     }
 }
 

@@ -6,7 +6,7 @@
 //! small convolutional network clearly above it, as with the real thing.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, BufWriter, Write},
     path::Path,
     thread,
@@ -20,7 +20,7 @@ use super::{
     random::Random,
     skeleton::{DIGITS, Point, Style},
 };
-use crate::DataError;
+use crate::{DataError, store::durable::AtomicFile};
 
 /// Rows and columns of a digit, as in MNIST.
 pub const SIDE: usize = 28;
@@ -253,13 +253,12 @@ fn draw_many(
     (pixels, labels)
 }
 
-/// Writes an IDX file of bytes under a temporary name and renames it when it is on disk.
+/// Writes an IDX file of bytes, whole or not at all.
 fn write_idx(path: &Path, sizes: &[u32], contents: &[u8], gzip: bool) -> Result<(), DataError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let path = if gzip { path.with_file_name(format!("{name}.gz")) } else { path.to_owned() };
-    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
     let write = || -> io::Result<()> {
-        let file = File::create(&partial)?;
+        let file = AtomicFile::create(&path)?;
         let mut header = (0x0800 | sizes.len() as u32).to_be_bytes().to_vec();
         sizes.iter().for_each(|size| header.extend(size.to_be_bytes()));
         let file = if gzip {
@@ -274,14 +273,9 @@ fn write_idx(path: &Path, sizes: &[u32], contents: &[u8], gzip: bool) -> Result<
             file.write_all(contents)?;
             file
         };
-        file.sync_all()?;
-        fs::rename(&partial, &path)
+        file.commit()
     };
-    write().map_err(|source| {
-        // The partial file is worthless; that it could not be removed either changes nothing.
-        let _ = fs::remove_file(&partial);
-        DataError::Write { path: path.clone(), source }
-    })
+    write().map_err(|source| DataError::Write { path: path.clone(), source })
 }
 
 #[cfg(test)]

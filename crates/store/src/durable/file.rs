@@ -85,6 +85,14 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.commit()
 }
 
+/// Gives a file that is whole its name, durably and in place of one that is there. For files that keep their temporary
+/// name between two starts; others are [`AtomicFile`]s.
+pub fn settle_file(temporary: &Path, target: &Path) -> io::Result<()> {
+    File::open(temporary)?.sync_all()?;
+    fs::rename(temporary, target)?;
+    sync_folder(parent_of(target))
+}
+
 /// Makes renames and new names inside `folder` durable.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

@@ -35,6 +35,12 @@ impl AtomicFolder {
         &self.temporary
     }
 
+    /// What it will be called.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// Makes the folder visible, in place of one that is there. What lies in it must be durable already, see
     /// [`AtomicFolder::sync`].
     pub fn commit(mut self) -> io::Result<()> {
@@ -75,7 +81,8 @@ impl Drop for AtomicFolder {
     }
 }
 
-fn sync_tree(folder: &Path) -> io::Result<()> {
+/// Makes everything in a folder durable, so that a rename cannot come before the bytes.
+pub fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;

@@ -13,7 +13,6 @@ use std::{
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum JournalError {
     /// Another process holds it.
     #[error("`{}` is in use by another process", .path.display())]

@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sweep", &["analysis", "batch", "probes", "report", "runs", "store"]),
     ("store", &[]),
     ("data", &["batch", "photo", "store", "tfrecord"]),
+    ("prepare", &["batch", "data", "photo", "store", "tfrecord"]),
     ("models", &["batch"]),
     ("matmul", &["models", "store"]),
     ("strategies", &["batch", "cluster", "models"]),

@@ -270,14 +270,6 @@ pub enum DataError {
     /// The store of a set failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A photo that cannot be drawn or encoded.
-    #[error("cannot encode `{}`", .path.display())]
-    Encode {
-        /// The file.
-        path: PathBuf,
-        /// The encoder's reason.
-        source: PhotoError,
-    },
     /// More examples were left out than allowed.
     #[error("more than {most} examples cannot be read; the last one")]
     TooManySkipped {
@@ -340,22 +332,6 @@ pub enum DataError {
         path: PathBuf,
         /// Place and reason of the first.
         first: String,
-    },
-    /// The target of a preparation holds another data set.
-    #[error("`{}` holds another data set: {holds}", .path.display())]
-    Occupied {
-        /// The target.
-        path: PathBuf,
-        /// What it holds.
-        holds: String,
-    },
-    /// The target of a preparation holds rows that are finished.
-    #[error("`{}` already holds {rows} prepared rows", .path.display())]
-    AlreadyPrepared {
-        /// The target.
-        path: PathBuf,
-        /// How many.
-        rows: u64,
     },
     /// The description of prepared rows is damaged.
     #[error("`{}` does not describe prepared rows: {reason}", .path.display())]

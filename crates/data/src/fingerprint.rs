@@ -245,7 +245,8 @@ fn digits(sum: Sha256) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OpenOptions, Split, open_split, synth};
+    use crate::{OpenOptions, Split, open_split};
+    use paceline_prepare::synth;
 
     fn of(path: &Path) -> Fingerprint {
         let options = OpenOptions { size: Some((8, 8)), ..OpenOptions::default() };

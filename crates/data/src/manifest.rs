@@ -20,7 +20,7 @@ pub const TRAIN: &str = "train";
 /// What records of photos are called.
 pub const PHOTOS: &str = "photos";
 /// Largest side of a photo in records, in pixels.
-pub(crate) const MAX_SIDE: u32 = 4096;
+pub const MAX_SIDE: u32 = 4096;
 /// More classes than any set has.
 const MOST_CLASSES: usize = 1 << 20;
 

@@ -3,7 +3,7 @@
 use crate::{StreamError, Tasks};
 use paceline_data::{
     FileMark,
-    rows::{Hashing, Input, expand, prepare::Prepared},
+    rows::{Hashing, Input, Prepared, expand},
 };
 use paceline_models::sparse_logistic::{self, Rule, Settings};
 use paceline_runs::RunFolder;

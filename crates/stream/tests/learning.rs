@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_data::rows::Input;
-use paceline_data::synth::{ClicksOptions, ClicksWritten, write_clicks};
+use paceline_prepare::synth::{ClicksOptions, ClicksWritten, write_clicks};
 use paceline_runs::{Event, RunFolder, Status};
 use paceline_stream::{
     Control, DataSpec, Metrics, Observer, Report, Silent, Spec, Start, StreamError, Window, learn,

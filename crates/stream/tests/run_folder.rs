@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use paceline_data::synth::{ClicksOptions, write_clicks};
+use paceline_prepare::synth::{ClicksOptions, write_clicks};
 use paceline_runs::{Ownership, RunFolder, RunsError, Status};
 use paceline_stream::{
     Control, DataSpec, Metrics, Observer, Plan, Report, Silent, Spec, Start, StreamError, learn,

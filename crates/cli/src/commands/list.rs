@@ -81,7 +81,7 @@ impl Kind {
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
                 .collect(),
-            Kind::Datasets => paceline_data::fetch::datasets::ALL
+            Kind::Datasets => paceline_prepare::fetch::datasets::ALL
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
                 .collect(),

@@ -5,12 +5,12 @@ mod spark;
 use crate::engine::{Engine, EngineArgs};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
-use paceline_data::prepare::{
+use paceline_data::rejects::Reject;
+use paceline_data::store;
+use paceline_prepare::photos::{
     Encoding, Event, Fit, Options, PrepareError, Progress, RejectLimit, SplitShare, Summary,
     prepare,
 };
-use paceline_data::rejects::Reject;
-use paceline_data::store;
 use std::path::PathBuf;
 
 /// Arguments of `paceline prepare`.

@@ -3,13 +3,10 @@
 use super::{learn::IntegersArg, prepare::Args, staging::Staging};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Terminal, Unit};
-use paceline_data::DataError;
-use paceline_data::prepare::RejectLimit;
-use paceline_data::rows::{
-    Hashing, Input, expand,
-    prepare::{Options, claim, prepare},
-};
+use paceline_data::rejects::RejectLimit;
+use paceline_data::rows::{Hashing, Input, expand};
 use paceline_data::store;
+use paceline_prepare::rows::{Options, RowsError, claim, prepare};
 use std::path::Path;
 use std::time::Instant;
 
@@ -71,10 +68,10 @@ fn exec_to(args: &Args, dst: &Path, terminal: &mut Terminal) -> anyhow::Result<E
     }
     let max_rejects = args.max_rejects.map_or(Ok(0.01), share_of_rows)?;
     claim(&args.dst, args.fresh).or_else(|error| match &error {
-        DataError::AlreadyPrepared { .. } => {
+        RowsError::AlreadyPrepared { .. } => {
             Err(usage(error.to_string(), "begin again with --fresh, or use another folder"))
         }
-        DataError::Occupied { .. } => Err(error).hint("choose an empty target"),
+        RowsError::Occupied { .. } => Err(error).hint("choose an empty target"),
         _ => Err(error.into()),
     })?;
     let options = Options {

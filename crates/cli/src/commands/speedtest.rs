@@ -1,6 +1,6 @@
 //! `paceline speedtest`: how fast image files and records can be read, and what that depends on.
 //!
-//! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
+//! Measuring is `paceline_prepare::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
 use super::prepare::{parse_limit, warn_of_rejects};
@@ -13,7 +13,7 @@ use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Pa
 use paceline_analysis::words::number;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_data::rejects::RejectLimit;
-use paceline_data::speedtest::{
+use paceline_prepare::speedtest::{
     self, ColdMethod, Distributed, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings,
     SpeedTestError, Target,
 };

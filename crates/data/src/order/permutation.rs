@@ -143,7 +143,7 @@ fn scaled(value: u64, key: u64, limit: u64) -> u64 {
 
 /// Two numbers into one well-mixed number; also what derives keys from seeds everywhere in this crate.
 #[must_use]
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
+pub fn mix(a: u64, b: u64) -> u64 {
     let mut hash = a ^ b.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

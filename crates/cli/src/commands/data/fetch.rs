@@ -5,7 +5,7 @@ use crate::failure::{Exit, FailureExt};
 use crate::terminal::{Terminal, Unit};
 use crate::units::{Span, span};
 use clap::builder::PossibleValuesParser;
-use paceline_data::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
+use paceline_prepare::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
 use std::path::PathBuf;
 
 /// Arguments of `paceline data fetch`.

@@ -5,8 +5,8 @@ use crate::engine;
 use crate::failure::Exit;
 use crate::terminal::{Terminal, Unit};
 use paceline_cluster::launch::spark::{Outcome, Spark, Work, WorkKind};
-use paceline_data::prepare::{Begun, Event, Job, Options, PrepareError, Summary};
 use paceline_data::store;
+use paceline_prepare::photos::{Begun, Event, Job, Options, PrepareError, Summary};
 use serde::Serialize;
 
 /// The document of `--json`: the usual summary, and how the engine did.

@@ -193,7 +193,7 @@ fn signed_logarithm(value: i64) -> f32 {
 }
 
 /// Writes a row as this format has it, without its line end.
-pub(crate) fn write_row(
+pub fn write_row(
     out: &mut Vec<u8>,
     label: bool,
     integers: &[Option<i64>; INTEGERS],

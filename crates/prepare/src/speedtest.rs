@@ -16,7 +16,7 @@ mod journal;
 mod plan;
 mod subset;
 
-pub use cells::{CellsDone, Distributed, forget, measure_cells};
+pub use cells::{Distributed, forget, measure_cells};
 pub use cold::{ColdMethod, PageCache};
 pub use error::SpeedTestError;
 pub use journal::JOURNAL;

@@ -15,6 +15,7 @@ mod aws_profile;
 mod download;
 pub mod durable;
 mod error;
+pub mod handout;
 mod local;
 mod mirror;
 mod place;
@@ -162,6 +163,19 @@ pub trait Store: Send + Sync + Debug {
             .write_all(bytes)
             .map_err(|source| StoreError::io("write", self.locate(key), source))?;
         upload.commit()
+    }
+
+    /// Writes and commits an object that is at hand, unless its key exists; says whether it did.
+    fn write_new(&self, key: &str, bytes: &[u8]) -> Result<bool> {
+        let mut upload = self.create(key, IfExists::Fail)?;
+        upload
+            .write_all(bytes)
+            .map_err(|source| StoreError::io("write", self.locate(key), source))?;
+        match upload.commit() {
+            Ok(()) => Ok(true),
+            Err(StoreError::Exists { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong around a sweep; what goes wrong inside a cell is a row, not an error.
 
-use paceline_store::durable::JournalError;
+use paceline_store::{StoreError, durable::JournalError, handout::HandoutError};
 use std::io;
 use std::path::PathBuf;
 
@@ -151,6 +151,15 @@ pub enum SweepError {
         /// This program and its version.
         ours: String,
     },
+    /// The sweep this work belongs to has ended, or was handed out again.
+    #[error("the sweep in `{}` that this work belongs to is over", .path.display())]
+    Over {
+        /// The sweep's folder.
+        path: PathBuf,
+    },
+    /// The place where rows go failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// This machine does not see the sweep.
     #[error("`{}` holds no sweep, seen from this machine", .path.display())]
     Unseen {
@@ -176,6 +185,24 @@ impl From<JournalError> for SweepError {
             JournalError::Busy { path } => Self::Busy { path },
             JournalError::Read { path, source } => Self::Read { path, source },
             JournalError::Write { path, source } => Self::Write { path, source },
+        }
+    }
+}
+
+impl From<HandoutError> for SweepError {
+    fn from(error: HandoutError) -> Self {
+        match error {
+            HandoutError::Unreadable { line, source } => Self::BadWork { line, source },
+            HandoutError::Malformed { line, source } => {
+                Self::BadWork { line, source: source.into() }
+            }
+            HandoutError::Foreign { theirs, ours } => Self::Foreign { theirs, ours },
+            HandoutError::Unseen { location } => Self::Unseen { path: location.into() },
+            HandoutError::Over { location } => Self::Over { path: location.into() },
+            HandoutError::Damaged { location, source } => {
+                Self::Read { path: location.into(), source: source.into() }
+            }
+            HandoutError::Store(error) => Self::Store(error),
         }
     }
 }

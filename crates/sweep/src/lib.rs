@@ -35,7 +35,7 @@ pub mod recipes;
 mod run;
 mod template;
 
-pub use distributed::{CellsDone, Distributed, run_cells};
+pub use distributed::{Distributed, run_cells};
 pub use error::SweepError;
 pub use findings::{Comparison, Findings, Group, Growth, analyse};
 pub use grid::{Cell, Settings, parse_vary};

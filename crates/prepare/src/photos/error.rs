@@ -1,7 +1,7 @@
 //! Why a preparation stopped.
 
 use paceline_data::{catalogue::ListError, manifest::ManifestError};
-use paceline_store::StoreError;
+use paceline_store::{StoreError, handout::HandoutError};
 
 /// A setting that is not what it was when the work began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -244,6 +244,20 @@ pub enum PrepareError {
         /// All shards.
         shards: usize,
     },
+}
+
+impl From<HandoutError> for PrepareError {
+    fn from(error: HandoutError) -> Self {
+        match error {
+            HandoutError::Unreadable { source, .. } => Self::SliceUnreadable(source),
+            HandoutError::Malformed { line, source } => Self::SliceMalformed { line, source },
+            HandoutError::Foreign { theirs, ours } => Self::SliceForeign { theirs, ours },
+            HandoutError::Unseen { location } => Self::TargetUnseen { location },
+            HandoutError::Over { location } => Self::Over { location },
+            HandoutError::Damaged { location, source } => Self::Damaged { location, source },
+            HandoutError::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 impl From<ListError> for PrepareError {

@@ -4,7 +4,7 @@ use std::{sync::atomic::AtomicBool, time::Instant};
 
 use super::{
     Event, Options, PrepareError, Progress, Summary, Warning,
-    journal::{Found, Journal, Report},
+    journal::{Found, HANDOUT, Journal, Report},
     options::program,
     plan::{Plan, Recipe},
     progress::Counters,
@@ -147,20 +147,14 @@ impl<'a> Job<'a> {
     /// # Errors
     /// Where the target cannot be written.
     pub fn hand_out(&mut self) -> Result<Vec<String>, PrepareError> {
-        // Half-finished shards would otherwise be taken for somebody's finished ones.
-        for (shard, report) in self.plan.shards.iter().zip(&self.reports) {
-            if report.is_none() {
-                self.journal.forget(&shard.name)?;
-            }
-        }
-        let ticket = self.journal.admit()?;
         let limit = self.options.max_rejects.map(|limit| limit.count(self.catalogue.total()));
         let (src, dst) = (self.src.identity(), self.dst.identity());
-        let heading = slice::heading(src, dst, ticket, &self.recipe, &self.catalogue, limit);
+        let heading = slice::heading(src, dst, &self.recipe, &self.catalogue, limit);
         let open =
             self.plan.shards.iter().zip(&self.reports).filter(|(_, report)| report.is_none());
         let lines = open.map(|(shard, _)| slice::line(shard, &self.plan, &self.catalogue));
-        Ok(std::iter::once(heading).chain(lines).collect())
+        // Half-finished shards would otherwise be taken for another attempt's finished ones.
+        HANDOUT.hand_out(self.dst, &heading, lines, |line| self.journal.forget(line.shard()))
     }
 
     /// How far those who work on it are.

@@ -17,23 +17,25 @@ use super::{
     PrepareError,
     plan::{Plan, Recipe},
     run::Ledger,
-    shard::{index_key, put},
+    shard::index_key,
 };
 use crate::target::{Writing, occupant};
 use paceline_data::{
     manifest::{MANIFEST, Manifest, REJECTS, Shard},
     rejects::Reject,
 };
-use paceline_store::{IfExists, Lock, Store, StoreError, fresh_token, join_key};
+use paceline_store::{
+    IfExists, Lock, Store, StoreError,
+    handout::{self, Attempt, Handout, Published},
+    join_key,
+};
 
 const FOLDER: &str = ".prepare";
 const PLAN: &str = "plan.json";
 const LOCK: &str = "lock";
-const TICKET: &str = "ticket";
-/// A ticket is 16 digits. Bytes.
-const TICKET_LIMIT: u64 = 64;
-/// Largest note that is read back; a report holds the rejects of one shard. Bytes.
-const NOTE_LIMIT: u64 = 1 << 30;
+/// Shards that others make; their reports are the results.
+pub(super) const HANDOUT: Handout =
+    Handout { ticket: ".prepare/ticket", sign: ".prepare/plan.json" };
 
 /// What is known about a finished shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,16 +191,9 @@ impl<'a> Journal<'a> {
         Ok(self.dst.remove(&index_key(shard))?)
     }
 
-    /// Lets others in who show the ticket that is returned.
-    pub(super) fn admit(&self) -> Result<String, PrepareError> {
-        let ticket = format!("{:016x}", fresh_token());
-        self.dst.write(&note(TICKET), ticket.as_bytes())?;
-        Ok(ticket)
-    }
-
-    /// Lets nobody in any more, and removes what those who were killed left.
+    /// Shuts out all attempts, and removes what those that were killed left.
     pub(super) fn dismiss(&self) -> Result<(), PrepareError> {
-        self.dst.remove(&note(TICKET))?;
+        HANDOUT.close(self.dst)?;
         self.dst.sweep("")?;
         self.dst.sweep(FOLDER)?;
         Ok(())
@@ -206,9 +201,9 @@ impl<'a> Journal<'a> {
 
     /// Names of the shards that have a report.
     pub(super) fn noted(&self) -> Result<BTreeSet<String>, PrepareError> {
-        let files = self.dst.list(FOLDER)?.files.into_iter();
-        Ok(files
-            .filter_map(|file| Some(format!("{}.tfrecord", file.name.strip_suffix(".json")?)))
+        let names = HANDOUT.finished(self.dst, FOLDER)?.into_iter();
+        Ok(names
+            .filter_map(|name| Some(format!("{}.tfrecord", name.strip_suffix(".json")?)))
             .collect())
     }
 
@@ -235,7 +230,7 @@ impl<'a> Journal<'a> {
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, PrepareError> {
-        read_note(self.dst, name)
+        Ok(handout::result(self.dst, &note(name))?)
     }
 }
 
@@ -253,31 +248,23 @@ impl Ledger for Journal<'_> {
     }
 }
 
-/// The notes as somebody sees them who works on a part, among others and without the lock.
+/// The notes as an attempt at some of the shards sees them, among others and without the lock.
 #[derive(Debug)]
 pub(super) struct Guest<'a> {
-    dst: &'a dyn Store,
-    ticket: &'a str,
+    attempt: Attempt<'a>,
     /// Shards that another attempt finished first.
     outrun: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Guest<'a> {
-    pub(super) fn new(dst: &'a dyn Store, ticket: &'a str) -> Self {
-        Self { dst, ticket, outrun: RefCell::default() }
-    }
-
-    /// Whether this is the target that the ticket is for, seen from this machine.
-    pub(super) fn enter(&self) -> Result<(), PrepareError> {
-        match self.dst.size(&note(PLAN))? {
-            Some(_) => self.check(),
-            None => Err(PrepareError::TargetUnseen { location: self.dst.locate("") }),
-        }
+    /// Enters the target that the ticket is for, seen from this machine.
+    pub(super) fn enter(dst: &'a dyn Store, ticket: &'a str) -> Result<Self, PrepareError> {
+        Ok(Self { attempt: HANDOUT.enter(dst, ticket)?, outrun: RefCell::default() })
     }
 
     /// The report of a shard that is there as the report says.
     pub(super) fn report(&self, shard: &str) -> Result<Option<Report>, PrepareError> {
-        read_note(self.dst, &report_name(shard))
+        Ok(self.attempt.result(&note(&report_name(shard)))?)
     }
 
     pub(super) fn was_outrun(&self, shard: &str) -> bool {
@@ -291,33 +278,16 @@ impl Ledger for Guest<'_> {
     }
 
     fn check(&self) -> Result<(), PrepareError> {
-        let over = || PrepareError::Over { location: self.dst.locate("") };
-        match self.dst.read(&note(TICKET), TICKET_LIMIT) {
-            Ok(found) if found == self.ticket.as_bytes() => Ok(()),
-            Ok(_) => Err(over()),
-            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Err(over()),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.attempt.check()?)
     }
 
     fn record(&self, report: &Report) -> Result<(), PrepareError> {
-        let bytes = serde_json::to_vec(report).expect("notes are plain structs with string keys");
         let key = note(&report_name(&report.shard.name));
-        if !put(self.dst, &key, &bytes, IfExists::Fail)? {
+        if self.attempt.publish(&key, report)? == Published::Outrun {
             self.outrun.borrow_mut().insert(report.shard.name.clone());
         }
         Ok(())
     }
-}
-
-fn read_note<T: DeserializeOwned>(dst: &dyn Store, name: &str) -> Result<Option<T>, PrepareError> {
-    let key = note(name);
-    if dst.size(&key)?.is_none() {
-        return Ok(None);
-    }
-    let bytes = dst.read(&key, NOTE_LIMIT)?;
-    let damaged = |source| PrepareError::Damaged { location: dst.locate(&key), source };
-    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
 }
 
 impl Drop for Journal<'_> {

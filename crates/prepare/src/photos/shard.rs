@@ -100,20 +100,15 @@ pub(super) fn index_key(shard: &str) -> String {
     format!("{shard}.index")
 }
 
-/// Writes an object that is at hand; `false` where one is there already and is to be kept.
-pub(super) fn put(
-    dst: &dyn Store,
-    key: &str,
-    bytes: &[u8],
-    if_exists: IfExists,
-) -> Result<bool, PrepareError> {
-    let mut upload = dst.create(key, if_exists)?;
-    upload.write_all(bytes).map_err(|source| failed(dst, key, source))?;
-    match upload.commit() {
-        Ok(()) => Ok(true),
-        Err(StoreError::Exists { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
+/// Writes an object that is at hand, unless one is there already and is to be kept.
+fn put(dst: &dyn Store, key: &str, bytes: &[u8], if_exists: IfExists) -> Result<(), PrepareError> {
+    match if_exists {
+        IfExists::Replace => dst.write(key, bytes)?,
+        IfExists::Fail => {
+            dst.write_new(key, bytes)?;
+        }
     }
+    Ok(())
 }
 
 /// SHA-256 of an object, in hexadecimal.

@@ -1,13 +1,9 @@
-//! A part of a preparation that somebody else does: what is sent to them, and what they do with it.
+//! A part of a preparation that others make: what is sent to them, and what they do with it.
 //!
-//! A slice is text, one JSON document per line: a heading with all that decides the bytes, then one line per
-//! shard with its photos in order. It says everything, so that a worker neither lists the source nor depends
-//! on how the shards were dealt out.
-//!
-//! Engines repeat work: a task that failed is tried again, a slow one is started twice. So several workers may
-//! make the same shard at the same time. Each writes under a name of its own and links the finished file to the
-//! shard's name if that is free; the bytes are the same, so it does not matter who is first. A worker that
-//! outlived its job finds the ticket of its heading gone from the target, and leaves no trace.
+//! A slice is work as [`paceline_store::handout`] describes it: the heading has all that decides the bytes, and each
+//! line a shard with its photos in order. It says everything, so that a worker neither lists the source nor depends
+//! on how the shards were dealt out. Several attempts may make the same shard at the same time: the bytes are the same,
+//! so it does not matter which is first.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use super::{
     Options, PrepareError,
     journal::{Guest, Report},
-    options::program,
     plan::{Plan, Recipe, ShardPlan},
     progress::Counters,
     run::Run,
@@ -30,18 +25,12 @@ use paceline_data::{
     catalogue::{Catalogue, ClassFolder},
     manifest::Settings,
 };
-use paceline_store::Store;
-
-/// Version of the layout. Both sides are the same program, so there is only one.
-const VERSION: u32 = 1;
+use paceline_store::{Store, handout::Work};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Heading {
-    paceline_slice: u32,
-    program: String,
+pub(super) struct Heading {
     src: String,
     dst: String,
-    ticket: String,
     settings: Settings,
     classes: Vec<String>,
     folders: Vec<ClassFolder>,
@@ -49,17 +38,22 @@ struct Heading {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Line {
+pub(super) struct Line {
     shard: String,
     /// Position of the class folder, size in bytes, path inside it.
     photos: Vec<(u32, u64, String)>,
 }
 
+impl Line {
+    pub(super) fn shard(&self) -> &str {
+        &self.shard
+    }
+}
+
 /// A heading and the shards to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
-    heading: Heading,
-    lines: Vec<Line>,
+    work: Work<Heading, Line>,
 }
 
 /// What became of a slice.
@@ -101,34 +95,26 @@ pub enum Origin {
 pub(super) fn heading(
     src: String,
     dst: String,
-    ticket: String,
     recipe: &Recipe,
     catalogue: &Catalogue,
     max_rejects: Option<u64>,
-) -> String {
-    text(&Heading {
-        paceline_slice: VERSION,
-        program: program(),
+) -> Heading {
+    Heading {
         src,
         dst,
-        ticket,
         settings: recipe.settings.clone(),
         classes: catalogue.classes.clone(),
         folders: catalogue.folders.clone(),
         max_rejects,
-    })
+    }
 }
 
-pub(super) fn line(shard: &ShardPlan, plan: &Plan, catalogue: &Catalogue) -> String {
+pub(super) fn line(shard: &ShardPlan, plan: &Plan, catalogue: &Catalogue) -> Line {
     let photos = plan.order[shard.photos.clone()].iter().map(|&photo| {
         let photo = photo as usize;
         (catalogue.folder(photo), catalogue.size(photo), catalogue.name(photo).to_owned())
     });
-    text(&Line { shard: shard.name.clone(), photos: photos.collect() })
-}
-
-fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain structs with string keys become JSON")
+    Line { shard: shard.name.clone(), photos: photos.collect() }
 }
 
 impl Slice {
@@ -137,60 +123,47 @@ impl Slice {
     /// # Errors
     /// Text that is not a slice of this program, named by its line.
     pub fn read(input: &mut dyn BufRead) -> Result<Self, PrepareError> {
-        let mut lines = input.lines().enumerate();
-        let mut next = move || -> Result<Option<(usize, String)>, PrepareError> {
-            let Some((index, line)) = lines.next() else { return Ok(None) };
-            Ok(Some((index + 1, line.map_err(PrepareError::SliceUnreadable)?)))
-        };
-        let malformed = |line| move |source| PrepareError::SliceMalformed { line, source };
-        let missing = |what: &str| {
-            let source = io::Error::new(io::ErrorKind::UnexpectedEof, format!("no {what}"));
-            PrepareError::SliceUnreadable(source)
-        };
-        let (number, first) = next()?.ok_or_else(|| missing("heading"))?;
-        let heading: Heading = serde_json::from_str(&first).map_err(malformed(number))?;
-        if heading.paceline_slice != VERSION || heading.program != program() {
-            return Err(PrepareError::SliceForeign { theirs: heading.program, ours: program() });
-        }
-        let mut shards = Vec::new();
+        let work: Work<Heading, Line> = Work::read(input)?;
+        let heading = work.heading();
         let mut seen = BTreeSet::new();
-        while let Some((number, text)) = next()? {
-            let line: Line = serde_json::from_str(&text).map_err(malformed(number))?;
-            let classes = heading.classes.len();
+        for (index, line) in work.items().iter().enumerate() {
             let labelled = line.photos.iter().all(|(folder, _, _)| {
                 let folder = heading.folders.get(*folder as usize);
-                folder.is_some_and(|folder| (folder.label as usize) < classes)
+                folder.is_some_and(|folder| (folder.label as usize) < heading.classes.len())
             });
-            if !labelled || line.photos.is_empty() || !seen.insert(line.shard.clone()) {
-                return Err(PrepareError::SliceInconsistent { line: number, shard: line.shard });
+            if !labelled || line.photos.is_empty() || !seen.insert(&line.shard) {
+                // The heading is on line 1.
+                let (line, shard) = (index + 2, line.shard.clone());
+                return Err(PrepareError::SliceInconsistent { line, shard });
             }
-            shards.push(line);
         }
-        if shards.is_empty() {
-            return Err(missing("shard"));
+        if work.items().is_empty() {
+            let source = io::Error::new(io::ErrorKind::UnexpectedEof, "no shard");
+            return Err(PrepareError::SliceUnreadable(source));
         }
-        Ok(Self { heading, lines: shards })
+        Ok(Self { work })
     }
 
     /// Path or URL of the source.
     #[must_use]
     pub fn src(&self) -> &str {
-        &self.heading.src
+        &self.work.heading().src
     }
 
     /// Path or URL of the target.
     #[must_use]
     pub fn dst(&self) -> &str {
-        &self.heading.dst
+        &self.work.heading().dst
     }
 
     fn plan(&self) -> Result<(Catalogue, Plan), PrepareError> {
-        let photos = self.lines.iter().flat_map(|line| &line.photos);
-        let catalogue = Catalogue::of_slice(&self.heading.classes, &self.heading.folders, photos)?;
+        let (heading, lines) = (self.work.heading(), self.work.items());
+        let photos = lines.iter().flat_map(|line| &line.photos);
+        let catalogue = Catalogue::of_slice(&heading.classes, &heading.folders, photos)?;
         let order =
             0..u32::try_from(catalogue.photos()).map_err(|_| PrepareError::TooManyPhotos)?;
         let mut next = 0;
-        let shards = self.lines.iter().map(|line| {
+        let shards = lines.iter().map(|line| {
             let first = next;
             next += line.photos.len();
             ShardPlan { name: line.shard.clone(), photos: first..next }
@@ -212,12 +185,11 @@ pub fn work(
     cancel: &AtomicBool,
 ) -> Result<Worked, PrepareError> {
     let started = Instant::now();
-    let heading = &slice.heading;
+    let heading = slice.work.heading();
     let options = Options { threads, ..Options::of_settings(&heading.settings) };
     options.check()?;
     let (catalogue, plan) = slice.plan()?;
-    let guest = Guest::new(dst, &heading.ticket);
-    guest.enter()?;
+    let guest = Guest::enter(dst, slice.work.ticket())?;
     // Without this, a machine that does not mount the source would reject every photo and call it done.
     if src.size(&catalogue.path(0))?.is_none() {
         return Err(PrepareError::SourceUnseen { location: src.locate(&catalogue.path(0)) });

@@ -1,12 +1,12 @@
 //! A speed test whose cells are measured elsewhere, as tasks of an engine.
 //!
-//! A cell is one source at one batch size and one number of batches, with all its repetitions. Whoever measures it
-//! leaves the measurements in one file beside the journal, whole and once; a second attempt finds them and measures
-//! nothing. When all cells are there, the journal takes them over in the order of the plan, and from then on the test
-//! looks like any other.
+//! A cell is one source at one batch size and one number of batches, with all its repetitions. It is handed out as
+//! [`paceline_store::handout`] describes; its result is one file beside the journal. When all cells are there, the
+//! journal takes them over in the order of the plan, and from then on the test looks like any other.
 //!
 //! ```text
 //! SPEED/cells/records-8x6.json     measurements of one cell, until the journal has them
+//! SPEED/.ticket                    there while others may measure
 //! ```
 
 use std::{
@@ -21,12 +21,16 @@ use serde::{Deserialize, Serialize};
 use super::{
     Bench, Kind, PageCache, Run, Sample, Settings, SpeedTestError, journal::Journal, plan,
 };
-use paceline_store::{IfExists, LocalStore, Store, StoreError, join_key};
+use paceline_store::{
+    LocalStore, Store,
+    handout::{self, Done, Handout, HandoutError, Work},
+    join_key,
+};
 
 /// Folder of the cells beside the journal.
 const CELLS: &str = "cells";
-/// Largest file of a cell that is read. Bytes.
-const CELL_LIMIT: u64 = 256 << 20;
+/// Cells that others measure.
+const HANDOUT: Handout = Handout { ticket: ".ticket", sign: super::JOURNAL };
 
 /// What every worker is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,15 +67,6 @@ struct Measured {
     settings: Settings,
     cell: Cell,
     samples: Vec<Sample>,
-}
-
-/// What a worker did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CellsDone {
-    /// Cells measured now.
-    pub measured: u64,
-    /// Cells that another attempt had measured.
-    pub found: u64,
 }
 
 /// A test while others measure its cells. It holds the journal against other processes.
@@ -112,19 +107,20 @@ impl Distributed {
         Ok(Self { heading, store, journal, cells: cells.into_values().collect() })
     }
 
-    /// A heading, then one line per cell that nobody has measured yet. Only the heading: nothing is left to do.
+    /// A heading, then one line per cell that is not measured yet. Only the heading: nothing is left to do.
     ///
     /// # Errors
     /// Cells on disk that cannot be read.
     pub fn hand_out(&self) -> Result<Vec<String>, SpeedTestError> {
-        let mut lines = vec![text(&self.heading)];
+        let mut open = Vec::new();
         for cell in &self.cells {
             if self.measured(cell)?.is_none() {
-                self.store.remove(&cell.key()).map_err(store_failed)?;
-                lines.push(text(cell));
+                open.push(cell);
             }
         }
-        Ok(lines)
+        HANDOUT.hand_out(&self.store, &self.heading, open, |cell| {
+            Ok(self.store.remove(&cell.key())?)
+        })
     }
 
     /// Cells that are measured, and all that were to be measured.
@@ -132,19 +128,16 @@ impl Distributed {
     /// # Errors
     /// A folder that cannot be listed.
     pub fn progress(&self) -> Result<(u64, u64), SpeedTestError> {
-        let done = match self.store.list(CELLS) {
-            Ok(listing) => listing.files.len() as u64,
-            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => 0,
-            Err(error) => return Err(store_failed(error)),
-        };
+        let done = HANDOUT.finished(&self.store, CELLS)?.len() as u64;
         Ok((done, self.cells.len() as u64))
     }
 
     /// Takes all measurements over into the journal.
     ///
     /// # Errors
-    /// Cells that nobody measured; a journal that cannot be written.
+    /// Cells that no task measured; a journal that cannot be written.
     pub fn collect(mut self) -> Result<(), SpeedTestError> {
+        HANDOUT.close(&self.store)?;
         let mut samples = BTreeMap::new();
         for cell in &self.cells {
             let Some(measured) = self.measured(cell)? else {
@@ -164,67 +157,50 @@ impl Distributed {
     }
 }
 
+impl Drop for Distributed {
+    fn drop(&mut self) {
+        // Best effort: a ticket that stays is replaced by the next one.
+        let _ = HANDOUT.close(&self.store);
+    }
+}
+
 /// Removes what workers left in `folder` for the journal.
 ///
 /// # Errors
 /// Files that cannot be removed.
 pub fn forget(folder: &Path) -> Result<(), SpeedTestError> {
     let store = LocalStore::new(folder);
-    store.sweep(CELLS).map_err(store_failed)?;
-    let listing = match store.list(CELLS) {
-        Ok(listing) => listing,
-        Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
-        Err(error) => return Err(store_failed(error)),
-    };
-    for file in listing.files {
-        store.remove(&join_key(CELLS, &file.name)).map_err(store_failed)?;
+    store.sweep(CELLS)?;
+    for name in HANDOUT.finished(&store, CELLS)? {
+        store.remove(&join_key(CELLS, &name))?;
     }
-    store.remove_folder(CELLS).map_err(store_failed)
+    Ok(store.remove_folder(CELLS)?)
 }
 
 /// Measures the cells of a heading and lines of [`Distributed::hand_out`], except those that are there already.
 ///
 /// # Errors
-/// Text that is none of ours, sources that cannot be read on this machine, a folder that cannot be written.
+/// Text that is not work of this program, sources that cannot be read on this machine, a folder that cannot be written.
 pub fn measure_cells(
     input: &mut dyn BufRead,
     page_cache: &PageCache,
     stop: &AtomicBool,
-) -> Result<CellsDone, SpeedTestError> {
-    let mut lines = input.lines().enumerate().map(|(index, line)| {
-        let line = line.map_err(|_| SpeedTestError::BadWork { line: index + 1 })?;
-        Ok((index + 1, line))
-    });
-    let (_, first) = lines.next().unwrap_or(Err(SpeedTestError::BadWork { line: 1 }))?;
-    let Heading { settings, folder } =
-        serde_json::from_str(&first).map_err(|_| SpeedTestError::BadWork { line: 1 })?;
-    if !folder.join(super::JOURNAL).exists() {
-        return Err(SpeedTestError::FolderUnseen { path: folder });
-    }
-    let store = LocalStore::new(&folder);
-    let mut done = CellsDone::default();
-    for line in lines {
-        let (line, words) = line?;
-        let cell: Cell =
-            serde_json::from_str(&words).map_err(|_| SpeedTestError::BadWork { line })?;
-        if measured(&store, &settings, &cell)?.is_some() {
-            done.found += 1;
-            continue;
-        }
-        let Some(samples) = measure_cell(&settings, &cell, page_cache, stop)? else { break };
-        let measured = Measured { settings: settings.clone(), cell: cell.clone(), samples };
-        let mut upload = store.create(&cell.key(), IfExists::Fail).map_err(store_failed)?;
-        let path = folder.join(cell.key());
-        upload
-            .write_all(text(&measured).as_bytes())
-            .map_err(|source| SpeedTestError::Write { path, source })?;
-        match upload.commit() {
-            Ok(()) => done.measured += 1,
-            Err(StoreError::Exists { .. }) => done.found += 1,
-            Err(error) => return Err(store_failed(error)),
-        }
-    }
-    Ok(done)
+) -> Result<Done, SpeedTestError> {
+    let work: Work<Heading, Cell> = Work::read(input)?;
+    let Heading { settings, folder } = work.heading();
+    let store = LocalStore::new(folder);
+    let attempt = HANDOUT.enter(&store, work.ticket())?;
+    attempt.each(
+        work.items(),
+        |cell| Ok(measured(&store, settings, cell)?.is_some()),
+        |cell| {
+            let Some(samples) = measure_cell(settings, cell, page_cache, stop)? else {
+                return Ok(None);
+            };
+            let measured = Measured { settings: settings.clone(), cell: cell.clone(), samples };
+            Ok(Some(attempt.publish(&cell.key(), &measured)?))
+        },
+    )
 }
 
 /// All measurements of one cell; `None` if it was stopped.
@@ -267,21 +243,12 @@ fn measured(
     settings: &Settings,
     cell: &Cell,
 ) -> Result<Option<Vec<Sample>>, SpeedTestError> {
-    let key = cell.key();
-    if store.size(&key).map_err(store_failed)?.is_none() {
-        return Ok(None);
-    }
-    let bytes = store.read(&key, CELL_LIMIT).map_err(store_failed)?;
-    let found: Option<Measured> = serde_json::from_slice(&bytes).ok();
+    let found: Option<Measured> = match handout::result(store, &cell.key()) {
+        // A file that another version wrote is not ours.
+        Err(HandoutError::Damaged { .. }) => None,
+        found => found?,
+    };
     Ok(found
         .filter(|found| found.settings == *settings && found.cell == *cell)
         .map(|found| found.samples))
-}
-
-fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain structs with string keys become JSON")
-}
-
-fn store_failed(error: StoreError) -> SpeedTestError {
-    SpeedTestError::Store(error)
 }

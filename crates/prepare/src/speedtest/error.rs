@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use super::Kind;
 use paceline_data::DataError;
-use paceline_store::{StoreError, durable::JournalError};
+use paceline_store::{StoreError, durable::JournalError, handout::HandoutError};
 
 /// What went wrong with a speed test.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,20 @@ pub enum SpeedTestError {
     BadWork {
         /// From 1.
         line: usize,
+    },
+    /// Work handed out by another version of the program.
+    #[error("the work was handed out by {theirs}, this is {ours}")]
+    Foreign {
+        /// Program and version that handed it out.
+        theirs: String,
+        /// This program and its version.
+        ours: String,
+    },
+    /// The test this work belongs to has ended, or was handed out again.
+    #[error("the speed test in `{}` that this work belongs to is over", .path.display())]
+    Over {
+        /// The folder.
+        path: PathBuf,
     },
     /// This machine does not see the folder for results.
     #[error("`{}` holds no speed test, seen from this machine", .path.display())]
@@ -131,6 +145,23 @@ impl From<JournalError> for SpeedTestError {
             JournalError::Busy { path } => Self::InUse { path },
             JournalError::Read { path, source } => Self::Read { path, source },
             JournalError::Write { path, source } => Self::Write { path, source },
+        }
+    }
+}
+
+impl From<HandoutError> for SpeedTestError {
+    fn from(error: HandoutError) -> Self {
+        match error {
+            HandoutError::Unreadable { line, .. } | HandoutError::Malformed { line, .. } => {
+                Self::BadWork { line }
+            }
+            HandoutError::Foreign { theirs, ours } => Self::Foreign { theirs, ours },
+            HandoutError::Unseen { location } => Self::FolderUnseen { path: location.into() },
+            HandoutError::Over { location } => Self::Over { path: location.into() },
+            HandoutError::Damaged { location, source } => {
+                Self::Read { path: location.into(), source: source.into() }
+            }
+            HandoutError::Store(error) => Self::Store(error),
         }
     }
 }

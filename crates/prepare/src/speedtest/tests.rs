@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use super::*;
 use crate::{photos, synth};
-use paceline_store::LocalStore;
+use paceline_store::{LocalStore, handout::Done};
 
 /// Ten small photos and their records.
 fn data() -> tempfile::TempDir {
@@ -224,7 +224,7 @@ fn the_order_follows_from_the_seed() {
     assert_eq!(first_pass.len(), 8, "a repetition covers all settings before the next begins");
 }
 
-fn measure(lines: &[&String]) -> Result<CellsDone, SpeedTestError> {
+fn measure(lines: &[&String]) -> Result<Done, SpeedTestError> {
     let text: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
     let text = text.join("\n");
     measure_cells(&mut text.as_bytes(), &PageCache::default(), &AtomicBool::new(false))
@@ -240,7 +240,7 @@ fn cells_measured_elsewhere_become_the_same_journal_and_none_is_measured_twice()
     let test = Distributed::open(&settings, &out).unwrap();
     let lines = test.hand_out().unwrap();
     assert_eq!(lines.len(), 1 + 8, "two sources, two batch sizes, two numbers of batches");
-    assert_eq!(measure(&[&lines[0], &lines[3]]).unwrap(), CellsDone { measured: 1, found: 0 });
+    assert_eq!(measure(&[&lines[0], &lines[3]]).unwrap(), Done { made: 1, found: 0 });
     assert_eq!(test.progress().unwrap(), (1, 8));
     let missing = Distributed::collect(test).unwrap_err();
     assert!(matches!(missing, SpeedTestError::Unmeasured { .. }), "{missing}");
@@ -249,9 +249,11 @@ fn cells_measured_elsewhere_become_the_same_journal_and_none_is_measured_twice()
     let test = Distributed::open(&settings, &out).unwrap();
     let rest = test.hand_out().unwrap();
     assert_eq!(rest.len(), 1 + 7);
-    let all: Vec<&String> = lines.iter().collect();
-    assert_eq!(measure(&all).unwrap(), CellsDone { measured: 7, found: 1 });
-    assert_eq!(measure(&all).unwrap(), CellsDone { measured: 0, found: 8 });
+    let old: Vec<&String> = lines.iter().collect();
+    assert!(matches!(measure(&old), Err(SpeedTestError::Over { .. })), "of an earlier call");
+    let all: Vec<&String> = [&rest[0]].into_iter().chain(&lines[1..]).collect();
+    assert_eq!(measure(&all).unwrap(), Done { made: 7, found: 1 });
+    assert_eq!(measure(&all).unwrap(), Done { made: 0, found: 8 });
     test.collect().unwrap();
     assert!(!out.join("cells").exists());
     let outcome = run_in(&settings, &out).unwrap();

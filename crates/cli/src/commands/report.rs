@@ -70,7 +70,7 @@ impl Format {
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     let folders = args.runs.iter().map(|run| staging.input(run, &without_weights));
-    let runs = read(&folders.collect::<anyhow::Result<Vec<_>>>()?)?;
+    let runs = read(&folders.collect::<Result<Vec<_>, _>>()?)?;
     let text = match args.format {
         Format::Html => html(&runs),
         Format::Markdown => training::markdown(&runs),

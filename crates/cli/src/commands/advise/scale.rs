@@ -49,7 +49,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let mut staging = Staging::default();
     let paths = args.runs.iter().map(|run| staging.input(run, &without_weights));
-    let paths = paths.collect::<anyhow::Result<Vec<_>>>()?;
+    let paths = paths.collect::<Result<Vec<_>, _>>()?;
     let runs = match paths.as_slice() {
         [path] if !own_runs::are_runs(path) => ScalingRun::read(path)?,
         folders => {

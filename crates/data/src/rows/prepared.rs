@@ -22,7 +22,7 @@ pub struct Prepared {
     pub version: u32,
     /// Name and version of the program that wrote it.
     pub program: String,
-    /// How features became weight numbers: whoever learns from the shards must use the same.
+    /// How features became weight numbers: learning from the shards must use the same.
     pub hashing: Hashing,
     /// Rows in all shards.
     pub rows: u64,
@@ -54,7 +54,7 @@ impl Prepared {
     /// Reads the description of a folder; `None` where there is none.
     ///
     /// # Errors
-    /// It cannot be read, is no description, or is of a later version.
+    /// It cannot be read, is not a description, or is of a later version.
     pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         let path = folder.join(DESCRIPTION);
         let damaged = |reason: String| DataError::RowsDescription { path: path.clone(), reason };

@@ -30,8 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("matmul", &["models", "runs"]),
     ("strategies", &["batch", "cluster", "models"]),
     ("runs", &["analysis", "batch", "tfrecord"]),
-    ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
-    ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
+    ("training", &["batch", "cluster", "data", "models", "runs", "strategies"]),
     ("advisor", &["analysis"]),
 ];
 

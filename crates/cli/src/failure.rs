@@ -7,8 +7,8 @@ use paceline_models::{
     ModelError, names::UnknownName, optimizer::OptimizerError, schedule::ScheduleError,
 };
 use paceline_strategies::StrategyError;
-use paceline_stream::StreamError;
-use paceline_trainer::TrainError;
+use paceline_training::TrainError;
+use paceline_training::rows::StreamError;
 use std::fmt;
 
 /// How the process ends.

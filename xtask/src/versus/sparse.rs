@@ -101,7 +101,7 @@ impl Setting {
             }
             None => {
                 build(&["-p", "paceline"])?;
-                build(&["-p", "paceline-stream", "--examples"])?;
+                build(&["-p", "paceline-training", "--examples"])?;
                 root.join("target/release")
             }
         };

@@ -6,7 +6,7 @@ use crate::{
     terminal::Terminal,
 };
 use paceline_runs::RunFolder;
-use paceline_trainer::{Which, export};
+use paceline_training::{Which, export};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

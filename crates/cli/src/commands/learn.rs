@@ -1,6 +1,6 @@
 //! `paceline train --model sparse-logistic`: learning from a stream of rows.
 //!
-//! The flags that only streams have, and the way from the command line to `paceline-stream`.
+//! The flags that only streams have, and the way from the command line to `paceline-training`.
 
 use super::{
     learn_tasks,
@@ -25,7 +25,7 @@ use paceline_models::sparse_logistic;
 use paceline_probes::Sampler;
 use paceline_runs::{RunFolder, Status};
 use paceline_strategies::Combine;
-use paceline_stream::{
+use paceline_training::rows::{
     Control, DataSpec, Metrics, Observer, Plan, Report, Spec, Start, StreamError, Window, learn,
 };
 use std::{

@@ -18,7 +18,7 @@ use paceline_cluster::{
 };
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
-use paceline_stream::{
+use paceline_training::rows::{
     Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, StreamError, Task, Tasks,
     check_resume, take_part,
 };
@@ -259,7 +259,7 @@ impl RowsPart<'_> {
         endpoint: Endpoint,
         start: &Start,
         observer: &dyn Observer,
-        onlooker: Box<dyn paceline_trainer::Onlooker>,
+        onlooker: Box<dyn paceline_training::Onlooker>,
     ) -> Result<(Option<Report>, RunFolder), StreamError> {
         // The chief names the run; the others learn its name when they join.
         let (mut made, mut known) = (None, None);
@@ -348,7 +348,7 @@ impl RowsPart<'_> {
 /// What happens to tasks, in the words of runs of examples.
 struct Words<T>(T);
 
-impl<T: paceline_trainer::Onlooker> Onlooker for Words<T> {
+impl<T: paceline_training::Onlooker> Onlooker for Words<T> {
     fn table(&self, rows: &[Row]) {
         self.0.table(rows);
     }

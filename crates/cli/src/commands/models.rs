@@ -15,7 +15,7 @@ use paceline_models::{
     profile::LayerTime,
     registry, sparse_logistic,
 };
-use paceline_trainer::memory::{self, MemoryPlan};
+use paceline_training::memory::{self, MemoryPlan};
 use serde_json::{Value, json};
 
 /// Arguments of `paceline models`.

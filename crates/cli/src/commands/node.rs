@@ -22,7 +22,7 @@ use paceline_cluster::{
 };
 use paceline_runs::RunFolder;
 use paceline_strategies as strategies;
-use paceline_trainer::{Start, TrainError};
+use paceline_training::{Start, TrainError};
 use std::{
     io::{self, BufRead, Write},
     sync::{
@@ -95,7 +95,7 @@ fn described(
     let place = placed(args, extra, terminal)?;
     place.fit(flags, &mut spec)?;
     let parts = train::open(&spec, terminal)?;
-    paceline_trainer::check(&spec, &parts).map_err(explain)?;
+    paceline_training::check(&spec, &parts).map_err(explain)?;
     let talk = Talk::default();
     let heard = talk.clone();
     let strangers: endpoint::Notify = Arc::new(move |notice| heard.warn(&notice.to_string()));

@@ -10,7 +10,7 @@ use paceline_probes::{Reading, Sampler, Summary as Means};
 use paceline_runs::{
     Machine, RunFolder, StartRow, StartTable, Summary, TaskLoad, diagnosis, unix_seconds,
 };
-use paceline_trainer::Onlooker;
+use paceline_training::Onlooker;
 use std::{
     collections::BTreeMap,
     path::Path,

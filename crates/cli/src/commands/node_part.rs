@@ -12,7 +12,7 @@ use paceline_cluster::{
 };
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
-use paceline_trainer::{
+use paceline_training::{
     Control, Inbox, Observer, Onlooker, Parts, RunSpec, Start, Task, TrainError, train_task,
 };
 use std::{
@@ -78,7 +78,7 @@ impl Part<'_> {
             // A host without a shared disk has neither; it learns from the chief how far the run is.
             && (self.is_chief() || run.is_resumable() && run.summary().is_ok_and(|found| found.is_some()))
         {
-            paceline_trainer::check_resume(self.spec, self.parts, run)?;
+            paceline_training::check_resume(self.spec, self.parts, run)?;
         }
         let name = match &start {
             Start::In { run } | Start::Resume { run } => run.name(),
@@ -130,7 +130,7 @@ impl Part<'_> {
         if let Start::New { .. } = start {
             // Without a shared disk this host needs the plan too, to resume together with the others.
             if run.plan::<serde_json::Value>().is_err() {
-                run.write_plan(&paceline_trainer::check(self.spec, self.parts)?)?;
+                run.write_plan(&paceline_training::check(self.spec, self.parts)?)?;
             }
             start = Start::In { run: run.clone() };
         }

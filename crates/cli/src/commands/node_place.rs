@@ -11,7 +11,7 @@ use paceline_cluster::{
     session::chief_of,
     spec::{from_toml, strongest},
 };
-use paceline_trainer::RunSpec;
+use paceline_training::RunSpec;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket},

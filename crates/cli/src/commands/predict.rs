@@ -11,7 +11,7 @@ use crate::{
 use anyhow::Context;
 use paceline_data::rows::{Hashing, Input, expand};
 use paceline_data::store;
-use paceline_stream::{load_model, predict, resolve};
+use paceline_training::rows::{load_model, predict, resolve};
 use std::{
     fs::{self, File},
     io::{BufWriter, Write},

@@ -19,7 +19,7 @@ use crate::{
 };
 use paceline_cluster::launch::spark::Spark;
 use paceline_runs::{RunFolder, Status, Summary};
-use paceline_trainer::{Control, Parts, RunSpec, Start, TrainError, train};
+use paceline_training::{Control, Parts, RunSpec, Start, TrainError, train};
 use std::{path::Path, sync::atomic::Ordering};
 
 /// Arguments of `paceline train`.

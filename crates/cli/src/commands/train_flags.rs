@@ -14,7 +14,7 @@ use paceline_data::rejects::RejectLimit;
 use paceline_models::{names::spelling, pretrained::expects_imagenet_input, registry};
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, SplitDense, Transfer};
-use paceline_trainer::{RunPlan, RunSpec, Start, Stop};
+use paceline_training::{RunPlan, RunSpec, Start, Stop};
 use std::path::{Path, PathBuf};
 
 /// How pixels are scaled.

@@ -21,7 +21,7 @@ use paceline_cluster::{
     session::{OnLoss, chief_of},
 };
 use paceline_runs::{Ownership, RunFolder, Summary};
-use paceline_trainer::{Observer, RunSpec, Start, TrainError};
+use paceline_training::{Observer, RunSpec, Start, TrainError};
 use std::{
     collections::BTreeMap,
     process::ExitStatus,
@@ -60,7 +60,7 @@ pub(super) fn exec(
     }
     // What is wrong with the settings is said once, before any process starts.
     let parts = train::open(&spec, terminal)?;
-    paceline_trainer::check(&spec, &parts).map_err(explain)?;
+    paceline_training::check(&spec, &parts).map_err(explain)?;
     let (run, resume) = match start {
         Start::New { out } => (RunFolder::create(out, &spec.model, &spec.strategy)?, false),
         Start::In { run } => (run.clone(), false),
@@ -68,7 +68,7 @@ pub(super) fn exec(
     };
     let _owned = Ownership::take(&run).map_err(|error| explain(error.into()))?;
     if resume {
-        match paceline_trainer::check_resume(&spec, &parts, &run) {
+        match paceline_training::check_resume(&spec, &parts, &run) {
             Err(TrainError::Finished { .. }) => return train::show_finished(&run, terminal),
             checked => checked.map_err(explain)?,
         }

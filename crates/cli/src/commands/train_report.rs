@@ -6,7 +6,7 @@ use paceline_cluster::{
     session::{Loss, Notice, OnLoss, Row, RowState, SessionError},
 };
 use paceline_runs::{Evaluation, RunFolder, Summary};
-use paceline_trainer::{Observer, Onlooker, Progress, RunPlan, RunSpec};
+use paceline_training::{Observer, Onlooker, Progress, RunPlan, RunSpec};
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Write},
@@ -41,7 +41,7 @@ pub(super) enum Work {
     /// Train a model on examples.
     Examples(Box<RunSpec>),
     /// Learn from rows of sparse features.
-    Rows(Box<paceline_stream::Spec>),
+    Rows(Box<paceline_training::rows::Spec>),
 }
 
 impl Work {
@@ -113,12 +113,12 @@ pub(super) enum Report {
     /// The first row is next.
     RowsStarted {
         /// What will happen.
-        plan: Box<paceline_stream::Plan>,
+        plan: Box<paceline_training::rows::Plan>,
     },
     /// Some rows were learned from.
     RowsProgressed {
         /// How well they were predicted.
-        recent: paceline_stream::Metrics,
+        recent: paceline_training::rows::Metrics,
         /// Rows learned from, over all workers.
         rows: u64,
         /// Bytes of text that the chief has read.
@@ -129,7 +129,7 @@ pub(super) enum Report {
     /// Held-out rows were scored.
     RowsEvaluated {
         /// How well.
-        metrics: paceline_stream::Metrics,
+        metrics: paceline_training::rows::Metrics,
         /// Rows learned from, over all workers.
         rows: u64,
     },
@@ -239,16 +239,22 @@ impl Observer for Reporter {
     }
 }
 
-impl paceline_stream::Observer for Reporter {
-    fn started(&self, plan: &paceline_stream::Plan, _run: &RunFolder, _rows: u64) {
+impl paceline_training::rows::Observer for Reporter {
+    fn started(&self, plan: &paceline_training::rows::Plan, _run: &RunFolder, _rows: u64) {
         self.send(&Report::RowsStarted { plan: Box::new(plan.clone()) });
     }
 
-    fn progressed(&self, recent: &paceline_stream::Metrics, rows: u64, done: u64, speed: f64) {
+    fn progressed(
+        &self,
+        recent: &paceline_training::rows::Metrics,
+        rows: u64,
+        done: u64,
+        speed: f64,
+    ) {
         self.send(&Report::RowsProgressed { recent: *recent, rows, done, speed });
     }
 
-    fn evaluated(&self, metrics: &paceline_stream::Metrics, rows: u64) {
+    fn evaluated(&self, metrics: &paceline_training::rows::Metrics, rows: u64) {
         self.send(&Report::RowsEvaluated { metrics: *metrics, rows });
     }
 

@@ -9,7 +9,7 @@ use paceline_data::DataError;
 use paceline_probes::{Layout, Reading, Roots, Sampler, Target, Writer};
 use paceline_runs::{Evaluation, Outcome, RunFolder, Summary, format_utc};
 use paceline_strategies::{Combine, StrategyError, find};
-use paceline_trainer::{Observer, Progress, RunPlan, TrainError};
+use paceline_training::{Observer, Progress, RunPlan, TrainError};
 use std::{
     fs::OpenOptions,
     io::BufWriter,

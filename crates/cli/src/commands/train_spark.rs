@@ -14,7 +14,7 @@ use paceline_cluster::ClusterKey;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_data::store;
 use paceline_runs::Summary;
-use paceline_trainer::{RunSpec, Start};
+use paceline_training::{RunSpec, Start};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ pub(super) fn exec(
     let cancel = terminal.interrupt()?;
     // What is wrong with the settings is said here, before anything is started.
     let parts = train::open(spec, terminal)?;
-    paceline_trainer::check(spec, &parts).map_err(super::train_show::explain)?;
+    paceline_training::check(spec, &parts).map_err(super::train_show::explain)?;
     drop(parts);
     let tasks = tasks(spec.workers, spec.servers, spec.evaluator);
     let mut arguments: Vec<String> = ["--json", "--quiet", "node"].map(str::to_owned).to_vec();

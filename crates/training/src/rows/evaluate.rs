@@ -1,0 +1,37 @@
+//! Scores held-out rows beside the training: on a thread of its own, on the shared weights as they are.
+
+use crate::rows::{Metrics, Source, StreamError, Totals, source::Parcel, spec::Spec};
+use paceline_data::rows::{Next, expand};
+use paceline_models::sparse_logistic::SparseLogistic;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Scores every held-out row; nothing if `cancel` was raised meanwhile.
+pub(crate) fn evaluate(
+    spec: &Spec,
+    test: &str,
+    model: &SparseLogistic,
+    cancel: &AtomicBool,
+) -> Result<Option<Metrics>, StreamError> {
+    let input = paceline_data::rows::Input::Files(expand(test)?);
+    let mut source = Source::open(
+        input,
+        None,
+        spec.hashing,
+        crate::rows::Place::default(),
+        1,
+        crate::rows::Window::None,
+    )?;
+    let (mut parcel, mut logits, mut totals) = (Parcel::default(), Vec::new(), Totals::default());
+    while source.next(&mut parcel)? == Next::Block {
+        if cancel.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        parcel.parse();
+        model.score(parcel.batch(), &mut logits);
+        totals.add(&logits, &parcel.batch().labels);
+    }
+    if totals.rows == 0 {
+        return Err(StreamError::NoRows { data: test.to_owned() });
+    }
+    Ok(Some(totals.metrics()))
+}

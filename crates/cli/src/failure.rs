@@ -8,7 +8,6 @@ use paceline_models::{
 };
 use paceline_strategies::StrategyError;
 use paceline_training::TrainError;
-use paceline_training::rows::StreamError;
 use std::fmt;
 
 /// How the process ends.
@@ -101,7 +100,6 @@ pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
             || cause.downcast_ref::<ModelError>().is_some_and(ModelError::is_usage)
             || cause.downcast_ref::<StrategyError>().is_some_and(StrategyError::is_usage)
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_usage)
-            || cause.downcast_ref::<StreamError>().is_some_and(StreamError::is_usage)
     });
     is_usage.then_some(Exit::Usage)
 }

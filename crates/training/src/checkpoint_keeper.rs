@@ -3,6 +3,7 @@
 use crate::{
     Observer, RunPlan, TrainError,
     checkpoint::{Action, Checkpoint, Evaluated, Meta, Policy, Store, write_weights},
+    error::{cause, with_cause},
     plan::Prepared,
 };
 use paceline_models::{
@@ -11,7 +12,6 @@ use paceline_models::{
 };
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FinalWeights, FolderWatch, Recorder, RunFolder,
-    RunsError,
 };
 use std::time::Instant;
 
@@ -168,7 +168,7 @@ impl<'a> Keeper<'a> {
             reason: removed.or(reason).unwrap_or_else(|| "they are gone".to_owned()),
         };
         let error = lost.rescue(|folder| {
-            folder.write_plan(self.plan).map_err(|error| runs_cause(&error))?;
+            folder.write_plan(self.plan).map_err(|error| cause(&error))?;
             match state {
                 Some(state) => Store::new(&folder.checkpoints_path())
                     .save(meta, self.layout, self.optimizer, params, state)
@@ -236,24 +236,4 @@ impl<'a> Keeper<'a> {
         self.observer.warned(&text);
         self.warnings.push(text);
     }
-}
-
-/// What lies below an error that says no more than which checkpoint it was.
-fn cause(error: &TrainError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-fn runs_cause(error: &RunsError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-/// An error and its causes in one line.
-pub(crate) fn with_cause(error: &TrainError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }

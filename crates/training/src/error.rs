@@ -4,10 +4,46 @@ use paceline_cluster::{LinkError, TaskId, session::SessionError};
 use paceline_data::DataError;
 use paceline_models::{
     ModelError, optimizer::OptimizerError, pretrained::PretrainedError, schedule::ScheduleError,
+    sparse_logistic,
 };
 use paceline_runs::RunsError;
 use paceline_strategies::StrategyError;
-use std::{io, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
+
+/// How far a run was: by updates where examples are dealt in batches, by rows where they come as a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// A global step.
+    Step(u64),
+    /// Rows learned from.
+    Rows(u64),
+}
+
+impl Point {
+    /// When something was seen.
+    pub(crate) fn when(self) -> String {
+        match self {
+            Self::Step(step) => format!("at step {step}"),
+            Self::Rows(rows) => format!("after {rows} rows"),
+        }
+    }
+
+    fn last(self) -> String {
+        match self {
+            Self::Step(step) => format!("step {step} was its last"),
+            Self::Rows(rows) => format!("{rows} rows were learned from, and none is left"),
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(step) => write!(f, "step {step}"),
+            Self::Rows(rows) => write!(f, "row {rows}"),
+        }
+    }
+}
 
 /// Why a run could not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +156,13 @@ pub enum TrainError {
         /// The data set.
         data: String,
     },
-    /// A number that is none reached the weights before training.
+    /// There was nothing to learn from.
+    #[error("`{data}` has no row")]
+    NoRows {
+        /// The data.
+        data: String,
+    },
+    /// NaN or infinity reached the weights before training.
     #[error("{origin}: `{tensor}` holds a value that is not finite ({value})")]
     BadWeights {
         /// Where the weights came from.
@@ -132,26 +174,27 @@ pub enum TrainError {
     },
     /// The loss stopped being a number.
     #[error(
-        "the loss is not finite at step {step}: {cause}; learning rate {rate}, {epochs:.2} epochs done"
+        "the loss is not finite {}: {cause}; learning rate {rate}{}",
+        .at.when(), .epochs.map(|epochs| format!(", {epochs:.2} epochs done")).unwrap_or_default()
     )]
     NotFinite {
-        /// Global step at which it happened, from 0.
-        step: u64,
-        /// The layer concerned and how.
+        /// The step at which it happened, from 0, or the rows by then.
+        at: Point,
+        /// The layer concerned and how, where that is known.
         cause: String,
         /// Learning rate of that step.
         rate: f32,
-        /// Passes over the data by then.
-        epochs: f64,
+        /// Passes over the data by then, where it has an end.
+        epochs: Option<f64>,
     },
     /// The loss exploded and did not come back.
     #[error(
-        "training diverged by step {step}: {found}; learning rate {rate}{}",
+        "training diverged by {at}: {found}; learning rate {rate}{}",
         .good.map(|good| format!(", the last good checkpoint is of step {good}")).unwrap_or_default()
     )]
     Diverged {
-        /// Global step at which it was certain.
-        step: u64,
+        /// When it was certain.
+        at: Point,
         /// How the loss compares.
         found: paceline_runs::Divergence,
         /// Learning rate of that step.
@@ -169,8 +212,16 @@ pub enum TrainError {
     },
     /// Checkpoints could not be listed.
     #[error("cannot read checkpoints in `{}`", .path.display())]
-    CheckpointRead {
+    CheckpointList {
         /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A checkpoint could not be read.
+    #[error("cannot read checkpoint `{}`", .path.display())]
+    CheckpointRead {
+        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -207,8 +258,22 @@ pub enum TrainError {
         /// The optimiser here.
         wanted: String,
     },
-    /// A run cannot go on because something else than its end changed.
-    #[error("run `{}` cannot go on: {what} was {found}, now {wanted}", .path.display())]
+    /// A checkpoint of a model that is trained in another way.
+    #[error("checkpoint `{}` is of model `{model}`, not of `{}`", .path.display(), sparse_logistic::NAME)]
+    NotSparse {
+        /// Its folder.
+        path: PathBuf,
+        /// The model it was made with.
+        model: String,
+    },
+    /// No checkpoint of a sparse model where one should be.
+    #[error("there is no checkpoint of a sparse model in `{}`", .path.display())]
+    NoCheckpoint {
+        /// The folder searched.
+        path: PathBuf,
+    },
+    /// A run cannot continue because something else than its end changed.
+    #[error("run `{}` cannot continue: {what} was {found}, now {wanted}", .path.display())]
     ResumeMismatch {
         /// The run folder.
         path: PathBuf,
@@ -228,13 +293,22 @@ pub enum TrainError {
         detail: String,
     },
     /// The run has ended, and nothing that was asked for is left to do. Not a failure: nothing was changed.
-    #[error("run `{}` is finished: step {step} was its last", .path.display())]
+    #[error("run `{}` is finished: {}", .path.display(), .at.last())]
     Finished {
         /// The run folder.
         path: PathBuf,
-        /// Updates done.
-        step: u64,
+        /// Where it ended.
+        at: Point,
     },
+    /// The final weights could not be gathered from the servers.
+    #[error("the final weights could not be gathered from the servers: {reason}")]
+    Ungathered {
+        /// Why.
+        reason: &'static str,
+    },
+    /// Predictions could not be written.
+    #[error("cannot write predictions")]
+    Output(#[source] io::Error),
     /// Weights of another program do not fit.
     #[error(transparent)]
     Pretrained(#[from] PretrainedError),
@@ -265,6 +339,9 @@ pub enum TrainError {
         /// The strategy.
         strategy: &'static str,
     },
+    /// A thread of the run panicked.
+    #[error("a thread of the run ended unexpectedly")]
+    Panicked,
     /// The thread that gathers input is gone.
     #[error("the thread that gathers input ended unexpectedly")]
     InputEnded,
@@ -297,8 +374,9 @@ impl TrainError {
         }
     }
 
-    /// Whether another task is the trouble, so that forming anew may help.
-    pub(crate) fn is_peer(&self) -> bool {
+    /// Whether another task, or the way to it, is the cause, so that forming again may help.
+    #[must_use]
+    pub fn is_peer(&self) -> bool {
         match self {
             Self::Strategy(StrategyError::Link(_) | StrategyError::PeerLost { .. }) => true,
             Self::Link(error) => error.task().is_some(),
@@ -306,8 +384,9 @@ impl TrainError {
         }
     }
 
-    /// The task that is the trouble, where that is known.
-    pub(crate) fn peer(&self) -> Option<TaskId> {
+    /// The task whose loss caused it, where that is known.
+    #[must_use]
+    pub fn peer(&self) -> Option<TaskId> {
         match self {
             Self::Strategy(error) => error.lost(),
             Self::Link(LinkError::Cancelled { .. }) => None,
@@ -320,4 +399,20 @@ impl TrainError {
     pub(crate) fn is_echo(&self) -> bool {
         matches!(self, Self::Strategy(StrategyError::ReplicaLost { .. }))
     }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn with_cause(error: &TrainError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// What lies below an error that says no more than which file or checkpoint it was.
+pub(crate) fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }

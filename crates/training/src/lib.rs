@@ -47,7 +47,7 @@ mod weights;
 mod worker;
 
 pub use crew::{Inbox, Onlooker};
-pub use error::TrainError;
+pub use error::{Point, TrainError};
 pub use observer::{Observer, Progress, Silent};
 pub use parts::{HeldOut, Parts};
 pub use plan::RunPlan;

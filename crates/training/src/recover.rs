@@ -3,8 +3,8 @@
 use crate::{
     TrainError,
     checkpoint::Moment,
-    checkpoint_keeper::with_cause,
     course::{Course, Origin},
+    error::with_cause,
     evaluate::Evaluator,
     lineage,
     train::{initial_weights, origin_of},

@@ -1,6 +1,6 @@
 //! From what workers did to the run's summary.
 
-use crate::{Parts, RunPlan, TrainError, course::Done, plan::Prepared};
+use crate::{Parts, RunPlan, TrainError, course::Done, error::Point, plan::Prepared};
 use paceline_batch::LabelKind;
 use paceline_data::{manifest::REJECTS, rejects::json_lines};
 use paceline_runs::{
@@ -100,18 +100,18 @@ pub(crate) fn exploded(prepared: &Prepared, chief: &Done) -> Option<TrainError> 
     // the method alone is not general over lifetimes
     let found = at_end(&prepared.plan, chief, |ending| ending.divergence())?;
     let rate = prepared.plan.learning_rate;
-    Some(TrainError::Diverged { step: chief.step, found, rate, good: None })
+    Some(TrainError::Diverged { at: Point::Step(chief.step), found, rate, good: None })
 }
 
 /// What a run that failed says about its learning, where that is why it failed.
 pub(crate) fn divergence(prepared: &Prepared, error: &TrainError) -> Option<Learning> {
     let tried = tried(&prepared.plan);
     match error {
-        TrainError::Diverged { found, step, .. } => {
-            Some(Learning::diverged(format!("{found} at step {step}"), &tried))
+        TrainError::Diverged { found, at, .. } => {
+            Some(Learning::diverged(format!("{found} {}", at.when()), &tried))
         }
-        TrainError::NotFinite { step, .. } => {
-            Some(Learning::diverged(format!("the loss is not finite at step {step}"), &tried))
+        TrainError::NotFinite { at, .. } => {
+            Some(Learning::diverged(format!("the loss is not finite {}", at.when()), &tried))
         }
         _ => None,
     }

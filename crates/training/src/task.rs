@@ -2,8 +2,8 @@
 
 use crate::{
     Control, Parts, RunSpec, Start, Task, TrainError,
-    checkpoint_keeper::with_cause,
     crew::{Scored, next_weights},
+    error::with_cause,
     evaluate::Evaluator,
     input::cached,
     lineage, plan,

@@ -3,9 +3,10 @@
 use crate::{
     Observer, Parts, RunPlan, RunSpec, TrainError,
     checkpoint::{Checkpoint, Policy, Store},
-    checkpoint_keeper::{Keeper, with_cause},
+    checkpoint_keeper::Keeper,
     course::{Done, Origin},
     crew::{Crew, Inbox},
+    error::{Point, with_cause},
     evaluate::Evaluated,
     input::cached,
     lineage,
@@ -303,8 +304,8 @@ fn resume(
     let (checkpoint, refused) = store.latest(&prepared.layout, &prepared.optimizer)?;
     match checkpoint {
         Some(checkpoint) if is_finished(run, prepared, &checkpoint) => {
-            let step = checkpoint.meta.step;
-            Err(TrainError::Finished { path: run.path().to_path_buf(), step })
+            let at = Point::Step(checkpoint.meta.step);
+            Err(TrainError::Finished { path: run.path().to_path_buf(), at })
         }
         Some(checkpoint) => Ok((checkpoint, refused)),
         None => {

@@ -11,6 +11,7 @@ use crate::{
     checkpoint_keeper::Keeper,
     course::{Course, Done, Origin},
     crew::Crew,
+    error::Point,
     evaluate::Evaluator,
     input::{Feed, TicketFeed, first_example},
     meter::StepTimes,
@@ -130,10 +131,10 @@ impl<'a> Worker<'a> {
             let (vote, batch, rate) = self.step(course, grad, ticket, began)?;
             if vote.poisoned || !vote.loss.loss_sum.is_finite() {
                 return Err(TrainError::NotFinite {
-                    step: course.step.saturating_sub(1),
+                    at: Point::Step(course.step.saturating_sub(1)),
                     cause: poison::cause(&self.prepared.layout, &self.params, grad),
                     rate,
-                    epochs: self.prepared.pace.epochs(course.position),
+                    epochs: Some(self.prepared.pace.epochs(course.position)),
                 });
             }
             // Asynchronous workers by themselves would only be lost; the chief ends the run for all.
@@ -206,7 +207,7 @@ impl<'a> Worker<'a> {
             let kept = chief.keeper.store.kept().unwrap_or_default();
             kept.iter().map(|kept| kept.step).max()
         });
-        TrainError::Diverged { step: course.step, found, rate, good }
+        TrainError::Diverged { at: Point::Step(course.step), found, rate, good }
     }
 
     /// Stops, and makes the others stop where they would not by themselves.

@@ -5,9 +5,12 @@
 use paceline_data::rows::Input;
 use paceline_data::synth::{ClicksOptions, ClicksWritten, write_clicks};
 use paceline_runs::{Event, RunFolder, Status};
-use paceline_training::rows::{
-    Control, DataSpec, Metrics, Observer, Report, Silent, Spec, Start, StreamError, Window, learn,
-    load, load_model, predict, resolve,
+use paceline_training::{
+    TrainError,
+    rows::{
+        Control, DataSpec, Metrics, Observer, Report, Silent, Spec, Start, Window, learn, load,
+        load_model, predict, resolve,
+    },
 };
 use std::{
     fs,
@@ -30,7 +33,7 @@ fn spec(data: &Path) -> Spec {
     spec
 }
 
-fn run(spec: &Spec, out: &Path) -> Result<Report, StreamError> {
+fn run(spec: &Spec, out: &Path) -> Result<Report, TrainError> {
     let cancel = AtomicBool::new(false);
     let start = Start::New { out: out.to_owned() };
     learn(spec, &start, &Control { cancel: &cancel, observer: &Silent })

@@ -5,9 +5,12 @@
 use paceline_data::synth::{ClicksOptions, write_clicks};
 use paceline_runs::{Ownership, RunFolder, RunsError, Status};
 use paceline_testing::contents;
-use paceline_training::rows::{
-    Control, DataSpec, Metrics, Observer, Plan, Report, Silent, Spec, Start, StreamError, learn,
-    load_model, resolve,
+use paceline_training::{
+    Point, TrainError,
+    rows::{
+        Control, DataSpec, Metrics, Observer, Plan, Report, Silent, Spec, Start, learn, load_model,
+        resolve,
+    },
 };
 use std::{
     fs,
@@ -28,7 +31,7 @@ fn spec(data: &Path) -> Spec {
     spec
 }
 
-fn go(spec: &Spec, start: &Start, observer: &dyn Observer) -> Result<Report, StreamError> {
+fn go(spec: &Spec, start: &Start, observer: &dyn Observer) -> Result<Report, TrainError> {
     let cancel = AtomicBool::new(false);
     learn(spec, start, &Control { cancel: &cancel, observer })
 }
@@ -39,7 +42,7 @@ fn run(spec: &Spec, out: &Path) -> (Report, RunFolder) {
     (report, folder)
 }
 
-fn resume(spec: &Spec, run: &RunFolder) -> Result<Report, StreamError> {
+fn resume(spec: &Spec, run: &RunFolder) -> Result<Report, TrainError> {
     go(spec, &Start::Resume { run: run.clone() }, &Silent)
 }
 
@@ -51,7 +54,7 @@ fn resuming_a_finished_run_says_so_and_changes_nothing() {
     let (report, run) = run(&spec(&data), folder.path());
     let before = contents(run.path());
     let error = resume(&spec(&data), &run).unwrap_err();
-    assert!(matches!(error, StreamError::Finished { rows: 5_000, .. }), "{error}");
+    assert!(matches!(error, TrainError::Finished { at: Point::Rows(5_000), .. }), "{error}");
     assert!(contents(run.path()) == before, "something was changed");
     // More passes are something to do.
     let twice = Spec { epochs: 2, ..spec(&data) };
@@ -59,7 +62,10 @@ fn resuming_a_finished_run_says_so_and_changes_nothing() {
     assert_eq!((longer.summary.examples, longer.progressive.rows), (10_000, 10_000));
     assert_eq!(longer.summary.legs.len(), 2);
     assert_eq!(longer.summary.legs[0].examples, report.summary.examples);
-    assert!(matches!(resume(&twice, &run), Err(StreamError::Finished { rows: 10_000, .. })));
+    assert!(matches!(
+        resume(&twice, &run),
+        Err(TrainError::Finished { at: Point::Rows(10_000), .. })
+    ));
 }
 
 #[test]
@@ -84,7 +90,7 @@ fn a_run_is_resumed_by_one_process_at_a_time() {
     let twice = Spec { epochs: 2, ..spec(&data) };
     let held = Ownership::take(&run).unwrap();
     let error = resume(&twice, &run).unwrap_err();
-    assert!(matches!(error, StreamError::Runs(RunsError::Owned { .. })), "{error}");
+    assert!(matches!(error, TrainError::Runs(RunsError::Owned { .. })), "{error}");
     drop(held);
     assert_eq!(resume(&twice, &run).unwrap().summary.examples, 10_000);
 }
@@ -118,8 +124,8 @@ impl<F: Fn(&Path) + Sync> Observer for Hand<F> {
     }
 }
 
-fn rescued(error: &StreamError) -> RunFolder {
-    let StreamError::Runs(RunsError::FinalWeights { rescued: Some(place), .. }) = error else {
+fn rescued(error: &TrainError) -> RunFolder {
+    let TrainError::Runs(RunsError::FinalWeights { rescued: Some(place), .. }) = error else {
         panic!("{error}");
     };
     RunFolder::open(place).unwrap()
@@ -171,5 +177,5 @@ fn a_run_folder_that_is_renamed_is_followed() {
     assert_eq!(fs::read_dir(&runs).unwrap().count(), 1, "nothing is left under the old name");
     let moved = RunFolder::open(&runs.join("renamed")).unwrap();
     assert_eq!(moved.summary().unwrap().unwrap().examples, 20_000);
-    assert!(matches!(resume(&spec(&data), &moved), Err(StreamError::Finished { .. })));
+    assert!(matches!(resume(&spec(&data), &moved), Err(TrainError::Finished { .. })));
 }

@@ -7,7 +7,7 @@ mod tiny;
 use paceline_runs::{Ownership, RunFolder, RunState, RunsError, Status};
 use paceline_testing::contents;
 use paceline_training::{
-    Control, Observer, Progress, RunPlan, RunSpec, Silent, Start, Stop, TrainError, train,
+    Control, Observer, Point, Progress, RunPlan, RunSpec, Silent, Start, Stop, TrainError, train,
 };
 use std::{
     fs,
@@ -36,7 +36,10 @@ fn resuming_a_finished_run_says_so_and_changes_nothing() {
         let before = contents(folder.path());
         let error = resume(&spec, &folder).unwrap_err();
         let step = summary.global_steps;
-        assert!(matches!(error, TrainError::Finished { step: at, .. } if at == step), "{error}");
+        assert!(
+            matches!(error, TrainError::Finished { at, .. } if at == Point::Step(step)),
+            "{error}"
+        );
         assert!(contents(folder.path()) == before, "{stop:?}: something was changed");
     }
 }

@@ -6,7 +6,7 @@ mod tiny;
 
 use paceline_data::{Source, Split};
 use paceline_runs::{Event, Outcome, RunState, Status};
-use paceline_training::{Parts, RunSpec, Start, Stop, TrainError, train};
+use paceline_training::{Parts, Point, RunSpec, Start, Stop, TrainError, train};
 use std::{fs, sync::Arc};
 use tiny::{Toy, Watcher, build, parts, run, spec, weights};
 
@@ -117,7 +117,9 @@ fn a_loss_that_is_not_finite_names_step_layer_and_rate() {
     let watcher = Watcher::default();
     let start = Start::New { out: out.path().to_path_buf() };
     let error = train(&spec, &parts(), &start, &watcher.control()).unwrap_err();
-    let TrainError::NotFinite { step, cause, rate, .. } = &error else { panic!("{error}") };
+    let TrainError::NotFinite { at: Point::Step(step), cause, rate, .. } = &error else {
+        panic!("{error}")
+    };
     assert!(*step < 60 && *rate == 1e20);
     assert!(cause.contains("dense."), "{cause}");
     let Some(summary) = watcher.run().summary().unwrap() else { panic!("no summary") };
@@ -222,7 +224,9 @@ fn a_loss_that_explodes_ends_the_run_and_the_last_good_checkpoint_stays() {
     let watcher = Watcher::default();
     let start = Start::New { out: out.path().to_path_buf() };
     let error = train(&spec, &parts(), &start, &watcher.control()).unwrap_err();
-    let TrainError::Diverged { step, good: Some(good), .. } = &error else { panic!("{error}") };
+    let TrainError::Diverged { at: Point::Step(step), good: Some(good), .. } = &error else {
+        panic!("{error}")
+    };
     assert!(*step < 400, "noticed while the run goes on: {step}");
     assert!(good < step && *good > 0);
     assert_eq!(watcher.saved.lock().unwrap().last(), Some(good), "no exploded weights were saved");

@@ -25,8 +25,9 @@ use paceline_models::sparse_logistic;
 use paceline_probes::Sampler;
 use paceline_runs::{RunFolder, Status};
 use paceline_strategies::Combine;
-use paceline_training::rows::{
-    Control, DataSpec, Metrics, Observer, Plan, Report, Spec, Start, StreamError, Window, learn,
+use paceline_training::{
+    TrainError,
+    rows::{Control, DataSpec, Metrics, Observer, Plan, Report, Spec, Start, Window, learn},
 };
 use std::{
     path::{Path, PathBuf},
@@ -230,7 +231,7 @@ fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Ex
     let result = learn(spec, start, &Control { cancel: &cancel, observer: &watcher });
     let moved = watcher.moved();
     drop(watcher);
-    if let (Err(StreamError::Finished { .. }), Start::Resume { run }) = (&result, start) {
+    if let (Err(TrainError::Finished { .. }), Start::Resume { run }) = (&result, start) {
         return show_finished(run, terminal);
     }
     let mut report = result.map_err(explain)?;
@@ -445,38 +446,38 @@ fn delay(report: &Report) -> String {
 }
 
 /// Adds what the user could do about an error.
-pub fn explain(error: StreamError) -> anyhow::Error {
+pub fn explain(error: TrainError) -> anyhow::Error {
     explain_in(error, None)
 }
 
 /// The same for an error of a run whose folder is known.
-pub(super) fn explain_in(error: StreamError, run: Option<&RunFolder>) -> anyhow::Error {
+pub(super) fn explain_in(error: TrainError, run: Option<&RunFolder>) -> anyhow::Error {
     let hint = match &error {
-        StreamError::Data(DataError::TooManyRejected { .. }) => {
+        TrainError::Data(DataError::TooManyRejected { .. }) => {
             "name the format with --format, or allow more with --max-rejects 10%"
         }
-        StreamError::Data(DataError::NoRows { .. }) => "name the format with --format",
-        StreamError::OtherData { .. } => {
+        TrainError::Data(DataError::NoRows { .. }) => "name the format with --format",
+        TrainError::ResumeMismatch { .. } => {
             "give --data the files that the run began on, or start a new run without --resume"
         }
-        StreamError::NotFinite { .. } => "try a lower learning rate, such as a tenth of it",
-        StreamError::OtherModel { .. } => {
+        TrainError::NotFinite { .. } => "try a lower learning rate, such as a tenth of it",
+        TrainError::NotSparse { .. } => {
             "rows of sparse features are scored by runs of `paceline train --model sparse-logistic`"
         }
-        StreamError::Diverged { .. } => {
+        TrainError::Diverged { .. } => {
             "try a lower learning rate, such as a tenth of it, or leave --lr and --optimizer out"
         }
-        StreamError::NoCheckpoint { .. } => {
+        TrainError::NoCheckpoint { .. } => {
             "name a run folder of `paceline train --model sparse-logistic`"
         }
-        StreamError::Data(DataError::NoFilesFor { .. }) => {
+        TrainError::Data(DataError::NoFilesFor { .. }) => {
             "cut the data into more files, or use fewer --workers"
         }
-        StreamError::Session(failed) => {
+        TrainError::Session(failed) => {
             let (hint, exit) = run_hints::of_session(failed, run);
             return dress(error, &hint, exit.unwrap_or(Exit::Failed));
         }
-        StreamError::Runs(runs) => match run_hints::of_records(runs) {
+        TrainError::Runs(runs) => match run_hints::of_records(runs) {
             Some((hint, exit)) => return dress(error, &hint, exit.unwrap_or(Exit::Failed)),
             None => return error.into(),
         },
@@ -488,7 +489,7 @@ pub(super) fn explain_in(error: StreamError, run: Option<&RunFolder>) -> anyhow:
     dress(error, hint, Exit::Failed)
 }
 
-fn dress(error: StreamError, hint: &str, exit: Exit) -> anyhow::Error {
+fn dress(error: TrainError, hint: &str, exit: Exit) -> anyhow::Error {
     let dressed: anyhow::Result<()> = Err(error).hint(hint);
     match if exit == Exit::Failed { dressed } else { dressed.exit(exit) } {
         Err(error) => error,

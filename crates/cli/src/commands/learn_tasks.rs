@@ -18,9 +18,12 @@ use paceline_cluster::{
 };
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
-use paceline_training::rows::{
-    Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, StreamError, Task, Tasks,
-    check_resume, take_part,
+use paceline_training::{
+    TrainError,
+    rows::{
+        Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, Task, Tasks, check_resume,
+        take_part,
+    },
 };
 use std::{
     collections::BTreeMap,
@@ -83,7 +86,7 @@ pub(super) fn exec(
     let _owned = Ownership::take(&run).map_err(|error| explain(error.into()))?;
     if resume {
         match check_resume(&spec, &run) {
-            Err(StreamError::Finished { .. }) => return learn::show_finished(&run, terminal),
+            Err(TrainError::Finished { .. }) => return learn::show_finished(&run, terminal),
             checked => checked.map_err(explain)?,
         }
     }
@@ -177,7 +180,7 @@ impl Learning {
         let watcher = Watcher::new(terminal, false);
         let outcome = part.play(endpoint, &start, &watcher, Box::new(talk));
         drop(watcher);
-        if let (Err(StreamError::Finished { .. }), Start::Resume { run }) = (&outcome, &start) {
+        if let (Err(TrainError::Finished { .. }), Start::Resume { run }) = (&outcome, &start) {
             return learn::show_finished(run, terminal);
         }
         let known = if let Start::Resume { run } = &start { Some(run) } else { None };
@@ -245,7 +248,7 @@ impl RowsPart<'_> {
             }
             Err(error) => {
                 let whose = match &error {
-                    StreamError::Session(error) => Whose::of(error),
+                    TrainError::Session(error) => Whose::of(error),
                     _ => Whose::Own,
                 };
                 Err((explain_in(error, Some(run)), whose))
@@ -260,7 +263,7 @@ impl RowsPart<'_> {
         start: &Start,
         observer: &dyn Observer,
         onlooker: Box<dyn paceline_training::Onlooker>,
-    ) -> Result<(Option<Report>, RunFolder), StreamError> {
+    ) -> Result<(Option<Report>, RunFolder), TrainError> {
         // The chief names the run; the others learn its name when they join.
         let (mut made, mut known) = (None, None);
         match start {

@@ -413,7 +413,7 @@ impl Store {
         match read(&self.folder) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             other => other
-                .map_err(|source| TrainError::CheckpointRead { path: self.folder.clone(), source }),
+                .map_err(|source| TrainError::CheckpointList { path: self.folder.clone(), source }),
         }
     }
 }

@@ -1,10 +1,14 @@
 //! The books of a run: everything that is counted, recorded and saved while parcels are learned from.
 
-use crate::rows::{
-    Checkpoint, Metrics, Place, Plan, Report, Spec, StreamError, Totals, checkpoint,
-    engine::{Learned, Ledger, Wish},
-    learn::{Observer, Outcome, Stage, TASK, with_cause},
-    outcome,
+use crate::{
+    TrainError,
+    error::with_cause,
+    rows::{
+        Checkpoint, Metrics, Place, Plan, Report, Spec, Totals, checkpoint,
+        engine::{Learned, Ledger, Wish},
+        learn::{Observer, Outcome, Stage, TASK},
+        outcome,
+    },
 };
 use paceline_data::rows::{Input, Rejects};
 use paceline_models::sparse_logistic::SparseLogistic;
@@ -188,7 +192,7 @@ impl<'a> Books<'a> {
     }
 
     /// Whether the run folder is still there: otherwise training ends at once.
-    fn check_folder(&mut self) -> Result<(), StreamError> {
+    fn check_folder(&mut self) -> Result<(), TrainError> {
         let news = self.folder.glance();
         self.tell(news);
         match self.folder.removed() {
@@ -284,14 +288,14 @@ impl<'a> Books<'a> {
         self.saved_rows = self.rows();
     }
 
-    fn diverged(&self, found: Divergence) -> StreamError {
-        StreamError::Diverged { rows: self.rows(), found, rate: self.spec.learning_rate }
+    fn diverged(&self, found: Divergence) -> TrainError {
+        outcome::diverged(self.spec, self.rows(), found)
     }
 
     pub(crate) fn close(
         mut self,
         stage: &Stage<'_>,
-        mut failure: Option<StreamError>,
+        mut failure: Option<TrainError>,
         held_out: Option<Metrics>,
     ) -> Outcome {
         self.record();
@@ -299,7 +303,7 @@ impl<'a> Books<'a> {
             self.warnings.push(error.to_string());
         }
         if failure.is_none() && self.rows() == 0 {
-            failure = Some(StreamError::NoRows { data: self.spec.data.to_string() });
+            failure = Some(TrainError::NoRows { data: self.spec.data.to_string() });
         }
         let cancelled = stage.control.cancel.load(Ordering::Relaxed);
         if let (None, false, Some(found)) = (&failure, cancelled, self.guard.at_end()) {
@@ -367,8 +371,8 @@ impl<'a> Books<'a> {
 
 impl Books<'_> {
     /// Sees to it that the weights the run ends with are on disk, or that it fails and says where they are.
-    fn secure(&mut self, failure: Option<StreamError>) -> Option<StreamError> {
-        let folder_gone = matches!(failure, Some(StreamError::Runs(RunsError::Removed { .. })));
+    fn secure(&mut self, failure: Option<TrainError>) -> Option<TrainError> {
+        let folder_gone = matches!(failure, Some(TrainError::Runs(RunsError::Removed { .. })));
         if self.rows() == 0 || failure.is_some() && !folder_gone {
             return failure;
         }
@@ -387,7 +391,7 @@ impl Books<'_> {
 }
 
 impl Ledger for Books<'_> {
-    fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, StreamError> {
+    fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, TrainError> {
         let parcel = learned.parcel;
         let rows = learned.totals.rows;
         self.all.merge(learned.totals);
@@ -401,7 +405,7 @@ impl Ledger for Books<'_> {
         self.most_behind = self.most_behind.max(parcel.behind);
         self.rejects.note(self.input, &parcel.block, rows, parcel.refused())?;
         if !learned.totals.loss.is_finite() {
-            return Err(StreamError::NotFinite { rows: self.rows() });
+            return Err(outcome::not_finite(self.spec, self.rows()));
         }
         self.guard.set_positive(self.all.positive as f64 / self.all.rows as f64);
         let Totals { loss, correct, .. } = *learned.totals;
@@ -432,7 +436,7 @@ impl Ledger for Books<'_> {
         self.place = place;
     }
 
-    fn tick(&mut self) -> Result<(), StreamError> {
+    fn tick(&mut self) -> Result<(), TrainError> {
         if self.recorded.elapsed().as_secs_f64() >= RECORD_SECONDS {
             self.record();
         }

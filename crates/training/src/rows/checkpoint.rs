@@ -5,7 +5,10 @@
 //! last, and becomes visible by one rename: `kill -9` at any moment leaves either the checkpoint or a
 //! hidden folder that the next save sweeps away.
 
-use crate::rows::{Place, Plan, Spec, StreamError, Totals};
+use crate::{
+    TrainError,
+    rows::{Place, Plan, Spec, Totals},
+};
 use paceline_cluster::TaskId;
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{FinalWeights, FolderWatch, Leg, RunsError, write_atomically};
@@ -91,8 +94,8 @@ pub struct Kept {
 ///
 /// # Errors
 /// The folder cannot be read; one that is not there holds none.
-pub fn checkpoints(folder: &Path) -> Result<Vec<Kept>, StreamError> {
-    let failed = |source| StreamError::CheckpointRead { path: folder.to_owned(), source };
+pub fn checkpoints(folder: &Path) -> Result<Vec<Kept>, TrainError> {
+    let failed = |source| TrainError::CheckpointList { path: folder.to_owned(), source };
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(failed)?,
@@ -113,7 +116,7 @@ pub fn checkpoints(folder: &Path) -> Result<Vec<Kept>, StreamError> {
 ///
 /// # Errors
 /// There is none.
-pub fn resolve(path: &Path) -> Result<PathBuf, StreamError> {
+pub fn resolve(path: &Path) -> Result<PathBuf, TrainError> {
     if path.join(WEIGHTS).is_file() {
         return Ok(path.to_owned());
     }
@@ -122,7 +125,7 @@ pub fn resolve(path: &Path) -> Result<PathBuf, StreamError> {
             return Ok(latest.path);
         }
     }
-    Err(StreamError::NoCheckpoint { path: path.to_owned() })
+    Err(TrainError::NoCheckpoint { path: path.to_owned() })
 }
 
 /// Writes a checkpoint into `folder` and removes all but the latest `keep`; gives its size in bytes.
@@ -131,7 +134,7 @@ pub(crate) fn save(
     checkpoint: &Checkpoint,
     model: &SparseLogistic,
     keep: usize,
-) -> Result<u64, StreamError> {
+) -> Result<u64, TrainError> {
     let target = path_of(folder, checkpoint.step);
     let temporary = folder.join(format!(".saving-{}", std::process::id()));
     let written = create_if_missing(folder)
@@ -147,15 +150,14 @@ pub(crate) fn save(
     let bytes = written.map_err(|source| {
         // Best effort: the first failure is the one to report.
         let _ = remove_if_there(&temporary);
-        StreamError::CheckpointWrite { path: target, source }
+        TrainError::CheckpointWrite { path: target, source }
     })?;
     let kept = checkpoints(folder)?;
     for old in &kept[..kept.len().saturating_sub(keep.max(1))] {
         // Hidden first, so that a half-removed folder is never taken for a checkpoint.
         let hidden = folder.join(format!(".deleting-{}", old.step));
         let removed = fs::rename(&old.path, &hidden).and_then(|()| fs::remove_dir_all(&hidden));
-        removed
-            .map_err(|source| StreamError::CheckpointWrite { path: old.path.clone(), source })?;
+        removed.map_err(|source| TrainError::CheckpointWrite { path: old.path.clone(), source })?;
     }
     Ok(bytes)
 }
@@ -245,14 +247,14 @@ impl<W: Write> Words<'_, W> {
 ///
 /// # Errors
 /// It is damaged, of another version, or not there.
-pub fn load(path: &Path) -> Result<Checkpoint, StreamError> {
+pub fn load(path: &Path) -> Result<Checkpoint, TrainError> {
     Ok(manifest(path)?.checkpoint)
 }
 
-fn manifest(path: &Path) -> Result<Manifest, StreamError> {
-    let damaged = |reason: String| StreamError::CheckpointDamaged { path: path.to_owned(), reason };
+fn manifest(path: &Path) -> Result<Manifest, TrainError> {
+    let damaged = |reason: String| TrainError::CheckpointDamaged { path: path.to_owned(), reason };
     let file = path.join(MANIFEST);
-    let failed = |source| StreamError::CheckpointRead { path: file.clone(), source };
+    let failed = |source| TrainError::CheckpointRead { path: file.clone(), source };
     let length = fs::metadata(&file).map_err(failed)?.len();
     if length > LONGEST_MANIFEST {
         return Err(damaged(format!("{MANIFEST} is {length} bytes long")));
@@ -263,7 +265,7 @@ fn manifest(path: &Path) -> Result<Manifest, StreamError> {
     // Models of examples name themselves elsewhere; their checkpoints are sound and not for here.
     if let Some(model) = value.pointer("/meta/model").and_then(serde_json::Value::as_str) {
         let model = model.to_owned();
-        return Err(StreamError::OtherModel { path: path.to_owned(), model });
+        return Err(TrainError::NotSparse { path: path.to_owned(), model });
     }
     let manifest: Manifest = serde_json::from_value(value).map_err(unread)?;
     if manifest.format != FORMAT || manifest.kind != KIND {
@@ -279,12 +281,12 @@ fn manifest(path: &Path) -> Result<Manifest, StreamError> {
 ///
 /// # Errors
 /// It is damaged, of another version, or not there.
-pub fn load_model(path: &Path) -> Result<(Checkpoint, SparseLogistic), StreamError> {
+pub fn load_model(path: &Path) -> Result<(Checkpoint, SparseLogistic), TrainError> {
     let Manifest { checkpoint, bytes, sha256, .. } = manifest(path)?;
     checkpoint.spec.check_model()?;
-    let damaged = |reason: String| StreamError::CheckpointDamaged { path: path.to_owned(), reason };
+    let damaged = |reason: String| TrainError::CheckpointDamaged { path: path.to_owned(), reason };
     let file = path.join(WEIGHTS);
-    let failed = |source| StreamError::CheckpointRead { path: file.clone(), source };
+    let failed = |source| TrainError::CheckpointRead { path: file.clone(), source };
     let length = fs::metadata(&file).map_err(failed)?.len();
     if length != bytes {
         return Err(damaged(format!("{WEIGHTS} is {length} bytes long, written as {bytes}")));
@@ -390,7 +392,7 @@ pub(crate) fn amend(
     folder: &Path,
     step: u64,
     change: impl FnOnce(&mut Checkpoint),
-) -> Result<(), StreamError> {
+) -> Result<(), TrainError> {
     let path = path_of(folder, step);
     let mut manifest = manifest(&path)?;
     change(&mut manifest.checkpoint);

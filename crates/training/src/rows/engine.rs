@@ -5,9 +5,12 @@
 //! the others to parse, so that the weights stay in one core's cache; a thread that finds nothing of its
 //! kind does the other. A fixed number of parcels circulates, which bounds memory whatever the source.
 
-use crate::rows::{
-    Source, StreamError, Totals,
-    source::{Parcel, Place},
+use crate::{
+    TrainError,
+    rows::{
+        Source, Totals,
+        source::{Parcel, Place},
+    },
 };
 use paceline_batch::Batch;
 use paceline_data::rows::Next;
@@ -60,13 +63,13 @@ pub(crate) enum Wish {
 /// Keeps the books of a run; called by one thread at a time.
 pub(crate) trait Ledger: Send {
     /// A parcel was learned from.
-    fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, StreamError>;
+    fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, TrainError>;
 
     /// Nobody learns right now, and everything up to `place` has been learned from.
     fn save(&mut self, place: Place);
 
     /// Time has passed.
-    fn tick(&mut self) -> Result<(), StreamError>;
+    fn tick(&mut self) -> Result<(), TrainError>;
 
     /// Nobody learns any more, and everything up to `place` has been learned from.
     fn end(&mut self, place: Place);
@@ -86,9 +89,9 @@ struct State<L> {
     ended: bool,
     saving: bool,
     /// Ends the run at once.
-    failed: Option<StreamError>,
+    failed: Option<TrainError>,
     /// Ends the run when what was read before has been learned from.
-    unreadable: Option<StreamError>,
+    unreadable: Option<TrainError>,
 }
 
 impl<L: Ledger> State<L> {
@@ -117,7 +120,7 @@ pub(crate) fn run<L: Ledger>(
     shape: Shape,
     cancel: &AtomicBool,
     ledger: L,
-) -> (L, Result<(), StreamError>) {
+) -> (L, Result<(), TrainError>) {
     let free = (0..shape.parcels.max(1)).map(|_| Parcel::default()).collect();
     let engine = Engine {
         state: Mutex::new(State {
@@ -152,20 +155,20 @@ pub(crate) fn run<L: Ledger>(
             match spawned {
                 Ok(handle) => helpers.push(handle),
                 // The threads there are do the work.
-                Err(error) => trouble = Some(StreamError::Thread(error)),
+                Err(error) => trouble = Some(TrainError::Thread(error)),
             }
         }
         shared.work(0);
         for helper in helpers {
             if helper.join().is_err() {
-                trouble = Some(StreamError::Panicked);
+                trouble = Some(TrainError::Panicked);
             }
         }
     });
     let mut state = engine.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Several learners finish in any order; the last parcel taken is the one that counts.
     state.ledger.end(state.place);
-    let panicked = trouble.filter(|error| matches!(error, StreamError::Panicked));
+    let panicked = trouble.filter(|error| matches!(error, TrainError::Panicked));
     let result = state.failed.or(state.unreadable).or(panicked).map_or(Ok(()), Err);
     (state.ledger, result)
 }
@@ -328,7 +331,7 @@ struct Guard<'e, 'a, L: Ledger> {
 
 impl<L: Ledger> Drop for Guard<'_, '_, L> {
     fn drop(&mut self) {
-        self.engine.lock().failed.get_or_insert(StreamError::Panicked);
+        self.engine.lock().failed.get_or_insert(TrainError::Panicked);
         self.engine.changed.notify_all();
     }
 }

@@ -1,6 +1,9 @@
 //! Scores held-out rows beside the training: on a thread of its own, on the shared weights as they are.
 
-use crate::rows::{Metrics, Source, StreamError, Totals, source::Parcel, spec::Spec};
+use crate::{
+    TrainError,
+    rows::{Metrics, Source, Totals, source::Parcel, spec::Spec},
+};
 use paceline_data::rows::{Next, expand};
 use paceline_models::sparse_logistic::SparseLogistic;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +14,7 @@ pub(crate) fn evaluate(
     test: &str,
     model: &SparseLogistic,
     cancel: &AtomicBool,
-) -> Result<Option<Metrics>, StreamError> {
+) -> Result<Option<Metrics>, TrainError> {
     let input = paceline_data::rows::Input::Files(expand(test)?);
     let mut source = Source::open(
         input,
@@ -31,7 +34,7 @@ pub(crate) fn evaluate(
         totals.add(&logits, &parcel.batch().labels);
     }
     if totals.rows == 0 {
-        return Err(StreamError::NoRows { data: test.to_owned() });
+        return Err(TrainError::NoRows { data: test.to_owned() });
     }
     Ok(Some(totals.metrics()))
 }

@@ -1,13 +1,17 @@
 //! Carries out a run: folder, threads, checkpoints, summary.
 
-use crate::rows::{
-    Checkpoint, Exchanged, Metrics, Place, Source, Spec, StreamError, Window,
-    books::{Books, Scores},
-    checkpoint,
-    engine::{self, Shape},
-    evaluate::evaluate,
-    outcome,
-    source::Parcel,
+use crate::{
+    Point, TrainError,
+    error::with_cause,
+    rows::{
+        Checkpoint, Exchanged, Metrics, Place, Source, Spec, Window,
+        books::{Books, Scores},
+        checkpoint,
+        engine::{self, Shape},
+        evaluate::evaluate,
+        outcome,
+        source::Parcel,
+    },
 };
 use paceline_data::{
     FileMark,
@@ -144,12 +148,12 @@ pub struct Report {
 /// run folder.
 ///
 /// # Errors
-/// [`StreamError::Finished`] where nothing is left to do.
-pub fn check_resume(spec: &Spec, run: &RunFolder) -> Result<(), StreamError> {
+/// [`TrainError::Finished`] where nothing is left to do.
+pub fn check_resume(spec: &Spec, run: &RunFolder) -> Result<(), TrainError> {
     check_unfinished(spec, run, &checkpoint::load(&checkpoint::resolve(run.path())?)?)
 }
 
-fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(), StreamError> {
+fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(), TrainError> {
     // One without a readable summary has at least that to do.
     let Ok(Some(summary)) = run.summary() else { return Ok(()) };
     let ended = !matches!(summary.status, Status::Cancelled | Status::Failed | Status::Unknown);
@@ -165,11 +169,11 @@ fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(
     if is_left {
         return Ok(());
     }
-    Err(StreamError::Finished { path: run.path().to_path_buf(), rows: kept.rows })
+    Err(TrainError::Finished { path: run.path().to_path_buf(), at: Point::Rows(kept.rows) })
 }
 
 /// Whether there are rows beyond a checkpoint. A stream without an end may always bring more.
-fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, StreamError> {
+fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
     let input = spec.data.input()?;
     if input.is_live() {
         return Ok(true);
@@ -196,7 +200,7 @@ impl Report {
 ///
 /// # Errors
 /// Says which setting, file or line is wrong.
-pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report, StreamError> {
+pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report, TrainError> {
     spec.check()?;
     let input = spec.data.input()?;
     if let Some(test) = &spec.test {
@@ -303,19 +307,8 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     drop(owned);
     match failure {
         Some(error) => Err(error),
-        None => written.map(|()| report).map_err(StreamError::from),
+        None => written.map(|()| report).map_err(TrainError::from),
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn with_cause(error: &StreamError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 pub(crate) fn bytes_of(input: &Input, epochs: u64) -> Option<u64> {
@@ -347,7 +340,7 @@ pub(crate) struct Stage<'a> {
 /// How it went.
 pub(crate) struct Outcome {
     pub(crate) report: Report,
-    pub(crate) failure: Option<StreamError>,
+    pub(crate) failure: Option<TrainError>,
 }
 
 impl Stage<'_> {

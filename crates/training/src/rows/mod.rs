@@ -17,7 +17,6 @@
 mod books;
 mod checkpoint;
 mod engine;
-mod error;
 mod evaluate;
 mod learn;
 mod metrics;
@@ -29,7 +28,6 @@ mod spec;
 mod tasks;
 
 pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
-pub use error::StreamError;
 pub use learn::{Control, Observer, Plan, Report, Silent, Start, check_resume, learn};
 pub use metrics::{Metrics, Totals};
 pub use predict::{Predicted, predict};

@@ -1,6 +1,9 @@
 //! Whether a stream was learned from: the rule is that of all runs (`paceline_runs::Learning`), on what streams measure.
 
-use crate::rows::{Metrics, Spec, StreamError};
+use crate::{
+    Point, TrainError,
+    rows::{Metrics, Spec},
+};
 use paceline_runs::{Divergence, Ending, Labels, Learning, Tried};
 
 /// Fewer rows say nothing.
@@ -31,15 +34,30 @@ pub(crate) fn of_end(
 }
 
 /// The error of a run that learned from all rows and ended with an exploded loss on held-out ones.
-pub(crate) fn exploded(spec: &Spec, rows: u64, held_out: Option<&Metrics>) -> Option<StreamError> {
+pub(crate) fn exploded(spec: &Spec, rows: u64, held_out: Option<&Metrics>) -> Option<TrainError> {
     let found = ending(held_out?, 0).divergence()?;
-    Some(StreamError::Diverged { rows, found, rate: spec.learning_rate })
+    Some(diverged(spec, rows, found))
 }
 
 /// The error of a run in which a worker's last rows had an exploded loss.
-pub(crate) fn ended_with(spec: &Spec, rows: u64, loss: f64) -> StreamError {
+pub(crate) fn ended_with(spec: &Spec, rows: u64, loss: f64) -> TrainError {
     let found = Divergence { since: 0, loss, reference: std::f64::consts::LN_2 };
-    StreamError::Diverged { rows, found, rate: spec.learning_rate }
+    diverged(spec, rows, found)
+}
+
+/// The error of a loss that exploded and did not come back.
+pub(crate) fn diverged(spec: &Spec, rows: u64, found: Divergence) -> TrainError {
+    TrainError::Diverged { at: Point::Rows(rows), found, rate: spec.learning_rate, good: None }
+}
+
+/// The error of a loss that is NaN or infinite.
+pub(crate) fn not_finite(spec: &Spec, rows: u64) -> TrainError {
+    TrainError::NotFinite {
+        at: Point::Rows(rows),
+        cause: "the weights have diverged".to_owned(),
+        rate: spec.learning_rate,
+        epochs: None,
+    }
 }
 
 fn ending(metrics: &Metrics, updates: u64) -> Ending<'static> {
@@ -53,13 +71,13 @@ fn ending(metrics: &Metrics, updates: u64) -> Ending<'static> {
 }
 
 /// What a run that failed says about its learning, where that is why it failed.
-pub(crate) fn of_failure(spec: &Spec, error: &StreamError) -> Option<Learning> {
+pub(crate) fn of_failure(spec: &Spec, error: &TrainError) -> Option<Learning> {
     match error {
-        StreamError::Diverged { rows, found, .. } => {
-            Some(Learning::diverged(format!("{found} after {rows} rows"), &tried(spec)))
+        TrainError::Diverged { found, at, .. } => {
+            Some(Learning::diverged(format!("{found} {}", at.when()), &tried(spec)))
         }
-        StreamError::NotFinite { rows } => {
-            let words = format!("the loss is not finite after {rows} rows");
+        TrainError::NotFinite { at, .. } => {
+            let words = format!("the loss is not finite {}", at.when());
             Some(Learning::diverged(words, &tried(spec)))
         }
         _ => None,

@@ -1,6 +1,9 @@
 //! Scores rows with a checkpoint: one line out for each line in, in order, as soon as it can be.
 
-use crate::rows::{Metrics, Place, Source, StreamError, Totals, Window, source::Parcel};
+use crate::{
+    TrainError,
+    rows::{Metrics, Place, Source, Totals, Window, source::Parcel},
+};
 use paceline_data::rows::{Hashing, Input, Next};
 use paceline_models::sparse_logistic::{SparseLogistic, probability};
 use serde::Serialize;
@@ -31,7 +34,7 @@ pub fn predict(
     hashing: Hashing,
     out: &mut dyn Write,
     cancel: &AtomicBool,
-) -> Result<Predicted, StreamError> {
+) -> Result<Predicted, TrainError> {
     let live = input.is_live();
     let mut source = Source::open(input, format, hashing, Place::default(), 1, Window::None)?;
     let (mut parcel, mut logits, mut totals) = (Parcel::default(), Vec::new(), Totals::default());
@@ -56,18 +59,18 @@ pub fn predict(
                 rejected += 1;
                 text.extend_from_slice(b"nan\n");
             }
-            writeln!(text, "{:.6}", probability(logit)).map_err(StreamError::Output)?;
+            writeln!(text, "{:.6}", probability(logit)).map_err(TrainError::Output)?;
         }
         for _ in refused {
             rejected += 1;
             text.extend_from_slice(b"nan\n");
         }
-        out.write_all(&text).map_err(StreamError::Output)?;
+        out.write_all(&text).map_err(TrainError::Output)?;
         if live {
-            out.flush().map_err(StreamError::Output)?;
+            out.flush().map_err(TrainError::Output)?;
         }
     }
-    out.flush().map_err(StreamError::Output)?;
+    out.flush().map_err(TrainError::Output)?;
     let metrics = (hashing.labelled && totals.rows > 0).then(|| totals.metrics());
     Ok(Predicted { rows: totals.rows, rejected, metrics })
 }

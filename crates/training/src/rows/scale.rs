@@ -1,6 +1,9 @@
 //! How large the features of a stream are, so that the default learning rate suits them.
 
-use crate::rows::{DataSpec, Place, Source, Spec, StreamError, Window, source::Parcel};
+use crate::{
+    TrainError,
+    rows::{DataSpec, Place, Source, Spec, Window, source::Parcel},
+};
 use paceline_batch::Features;
 use paceline_data::rows::{Input, Next};
 use paceline_models::sparse_logistic::rules;
@@ -11,7 +14,7 @@ impl Spec {
     ///
     /// # Errors
     /// An unknown rule, files that cannot be read.
-    pub fn suit_features(&mut self) -> Result<(), StreamError> {
+    pub fn suit_features(&mut self) -> Result<(), TrainError> {
         let entry = rules::find(&self.optimizer)?;
         let scale = match &self.data {
             DataSpec::Read(list) if list != "-" => self.feature_scale()?,
@@ -25,7 +28,7 @@ impl Spec {
 
     /// The mean size of the values in the first block of rows, rounded to a power of two: the same whatever a few rows
     /// say, and exactly 1 for categories.
-    fn feature_scale(&self) -> Result<f32, StreamError> {
+    fn feature_scale(&self) -> Result<f32, TrainError> {
         let input: Input = self.data.input()?;
         let format = self.format.as_deref();
         let place = Place::default();

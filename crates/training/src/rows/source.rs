@@ -1,6 +1,6 @@
 //! Rows in parcels: read in order, one reader at a time, parsed by whoever has time.
 
-use crate::rows::{StreamError, Window};
+use crate::{TrainError, rows::Window};
 use paceline_batch::Batch;
 use paceline_data::rows::{
     Block, Format, Hashing, Input, Lines, Next, Parser, Position, Refused, detect, formats,
@@ -86,7 +86,7 @@ impl Source {
         from: Place,
         passes: u64,
         window: Window,
-    ) -> Result<Self, StreamError> {
+    ) -> Result<Self, TrainError> {
         let format = format.map(formats::find).transpose()?;
         // Files are there at once: a span of time means nothing for them.
         let window = match window {
@@ -109,7 +109,7 @@ impl Source {
     }
 
     /// Reads the next parcel's text.
-    pub(crate) fn next(&mut self, parcel: &mut Parcel) -> Result<Next, StreamError> {
+    pub(crate) fn next(&mut self, parcel: &mut Parcel) -> Result<Next, TrainError> {
         parcel.release = None;
         let next = match self.window {
             Window::None => self.read(&mut parcel.block)?,
@@ -136,7 +136,7 @@ impl Source {
     }
 
     /// The next block, of the next pass where one has ended.
-    fn read(&mut self, block: &mut Block) -> Result<Next, StreamError> {
+    fn read(&mut self, block: &mut Block) -> Result<Next, TrainError> {
         loop {
             if self.pass >= self.passes {
                 return Ok(Next::End);
@@ -156,7 +156,7 @@ impl Source {
     }
 
     /// Collects lines until their window closes.
-    fn windowed(&mut self, parcel: &mut Parcel) -> Result<Next, StreamError> {
+    fn windowed(&mut self, parcel: &mut Parcel) -> Result<Next, TrainError> {
         loop {
             if self.is_due() {
                 parcel.release = self.closes();

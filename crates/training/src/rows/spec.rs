@@ -1,6 +1,6 @@
 //! What was asked for.
 
-use crate::rows::{StreamError, Tasks};
+use crate::{TrainError, rows::Tasks};
 use paceline_data::{
     FileMark,
     rows::{Hashing, Input, expand, prepare::Prepared},
@@ -39,7 +39,7 @@ impl DataSpec {
     ///
     /// # Errors
     /// Files that are not there.
-    pub fn input(&self) -> Result<Input, StreamError> {
+    pub fn input(&self) -> Result<Input, TrainError> {
         Ok(match self {
             Self::Read(list) if list == "-" => Input::Standard,
             Self::Read(list) => Input::Files(expand(list)?),
@@ -118,7 +118,7 @@ impl Spec {
     ///
     /// # Errors
     /// An unknown rule.
-    pub fn new(data: DataSpec, optimizer: &str) -> Result<Self, StreamError> {
+    pub fn new(data: DataSpec, optimizer: &str) -> Result<Self, TrainError> {
         let defaults = sparse_logistic::rules::find(optimizer)?.defaults;
         Ok(Self {
             model: sparse_logistic::NAME.to_owned(),
@@ -157,7 +157,7 @@ impl Spec {
     ///
     /// # Errors
     /// An unknown rule, or settings out of range.
-    pub fn rule(&self) -> Result<(Rule, Settings), StreamError> {
+    pub fn rule(&self) -> Result<(Rule, Settings), TrainError> {
         let defaults = sparse_logistic::rules::find(&self.optimizer)?.defaults;
         let beta = self.beta.unwrap_or(defaults.beta);
         let settings = Settings { rate: self.learning_rate, l1: self.l1, l2: self.l2, beta };
@@ -165,16 +165,16 @@ impl Spec {
     }
 
     /// Checks what decides the meaning of weights.
-    pub(crate) fn check_model(&self) -> Result<(), StreamError> {
+    pub(crate) fn check_model(&self) -> Result<(), TrainError> {
         self.rule()?;
         if Hashing::BITS.contains(&self.hashing.bits) {
             return Ok(());
         }
         let found = self.hashing.bits.to_string();
-        Err(StreamError::Setting {
+        Err(TrainError::Setting {
             setting: "the number of bits",
             found,
-            wanted: "between 1 and 31",
+            wanted: "between 1 and 31".to_owned(),
         })
     }
 
@@ -182,7 +182,7 @@ impl Spec {
     ///
     /// # Errors
     /// A description of prepared rows that cannot be read.
-    pub fn adopt_prepared(&mut self) -> Result<(), StreamError> {
+    pub fn adopt_prepared(&mut self) -> Result<(), TrainError> {
         let DataSpec::Read(list) = &self.data else { return Ok(()) };
         if let Some(prepared) = Prepared::read(Path::new(list))? {
             self.hashing = prepared.hashing;
@@ -194,7 +194,7 @@ impl Spec {
     ///
     /// # Errors
     /// Files that cannot be read.
-    pub fn marks(&self) -> Result<Vec<FileMark>, StreamError> {
+    pub fn marks(&self) -> Result<Vec<FileMark>, TrainError> {
         match self.data.input()? {
             Input::Files(files) => Ok(FileMark::of_files(&files)?),
             Input::Standard | Input::Follow(_) => Ok(Vec::new()),
@@ -206,7 +206,7 @@ impl Spec {
     ///
     /// # Errors
     /// Files that cannot be read.
-    pub fn shared(&self) -> Result<serde_json::Value, StreamError> {
+    pub fn shared(&self) -> Result<serde_json::Value, TrainError> {
         let mut shared = serde_json::to_value(Self { threads: None, ..self.clone() })
             .expect("a specification is plain data");
         let (files, bytes, contents) = FileMark::total(&self.marks()?);
@@ -222,16 +222,19 @@ impl Spec {
         run: &RunFolder,
         marks: &[FileMark],
         grown: bool,
-    ) -> Result<(), StreamError> {
+    ) -> Result<(), TrainError> {
         let Input::Files(files) = self.data.input()? else { return Ok(()) };
         if marks.is_empty() {
             return Ok(());
         }
         match FileMark::difference(marks, &files, grown)? {
             None => Ok(()),
-            Some((found, wanted)) => {
-                Err(StreamError::OtherData { path: run.path().to_path_buf(), found, wanted })
-            }
+            Some((found, wanted)) => Err(TrainError::ResumeMismatch {
+                path: run.path().to_path_buf(),
+                what: "the data",
+                found,
+                wanted,
+            }),
         }
     }
 
@@ -239,9 +242,10 @@ impl Spec {
     ///
     /// # Errors
     /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), StreamError> {
-        let bad =
-            |setting, found: String, wanted| Err(StreamError::Setting { setting, found, wanted });
+    pub fn check(&self) -> Result<(), TrainError> {
+        let bad = |setting, found: String, wanted: &str| {
+            Err(TrainError::Setting { setting, found, wanted: wanted.to_owned() })
+        };
         self.check_model()?;
         if self.batch_size == 0 {
             return bad("the batch size", "0".to_owned(), "positive");

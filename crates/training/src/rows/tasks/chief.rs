@@ -1,9 +1,10 @@
 //! What the chief does beside training: weights to begin with, scores of held-out rows, checkpoints.
 
 use super::{RETURNING, Task, Tasks};
-use crate::rows::{
-    Checkpoint, Control, Metrics, Place, Plan, Spec, StreamError, Totals, books::Scores,
-    checkpoint, learn::with_cause,
+use crate::{
+    TrainError,
+    error::with_cause,
+    rows::{Checkpoint, Control, Metrics, Place, Plan, Spec, Totals, books::Scores, checkpoint},
 };
 use paceline_cluster::{Seat, TaskId};
 use paceline_models::sparse_logistic::SparseLogistic;
@@ -84,7 +85,7 @@ impl<'a> Oversight<'a> {
         recorder: &'a Recorder,
         control: &'a Control<'a>,
         (begun, started): (Instant, f64),
-    ) -> Result<Self, StreamError> {
+    ) -> Result<Self, TrainError> {
         Ok(Self {
             spec,
             task,
@@ -144,7 +145,7 @@ impl<'a> Oversight<'a> {
     }
 
     /// Sees to it that all servers of the present generation hold the same weights.
-    pub(super) fn supply(&self) -> Result<(), StreamError> {
+    pub(super) fn supply(&self) -> Result<(), TrainError> {
         let session = self.task.session;
         let seat = Arc::clone(session) as Arc<dyn Seat>;
         let mut overseer = Overseer::connect(seat, &self.options)?;
@@ -184,9 +185,9 @@ impl<'a> Oversight<'a> {
     }
 
     /// The latest checkpoint; one must be there where a run goes on, not where a server was lost early.
-    fn latest(&self) -> Result<Option<(Checkpoint, SparseLogistic)>, StreamError> {
+    fn latest(&self) -> Result<Option<(Checkpoint, SparseLogistic)>, TrainError> {
         let path = match checkpoint::resolve(self.run().path()) {
-            Err(StreamError::NoCheckpoint { .. }) if !self.task.resume => return Ok(None),
+            Err(TrainError::NoCheckpoint { .. }) if !self.task.resume => return Ok(None),
             found => found?,
         };
         checkpoint::load_model(&path).map(Some)
@@ -243,7 +244,7 @@ impl<'a> Oversight<'a> {
     }
 
     /// Has held-out rows scored beside the weights.
-    pub(super) fn evaluate(&self) -> Result<Option<Metrics>, StreamError> {
+    pub(super) fn evaluate(&self) -> Result<Option<Metrics>, TrainError> {
         let begun = Instant::now();
         let mut overseer = locked(&self.overseer);
         let Some(overseer) = overseer.as_mut() else { return Ok(None) };
@@ -275,7 +276,7 @@ impl<'a> Oversight<'a> {
 
     /// Copies the weights that the run ends with into a checkpoint, or saves them elsewhere and fails; returns how
     /// many are not zero.
-    pub(super) fn save_last(&self, plan: &Plan) -> Result<u64, StreamError> {
+    pub(super) fn save_last(&self, plan: &Plan) -> Result<u64, TrainError> {
         let begun = Instant::now();
         loop {
             match self.copy()? {
@@ -291,13 +292,13 @@ impl<'a> Oversight<'a> {
                 Copied::Nothing => return Ok(0),
                 // Whatever is on its way comes, or its worker is lost and the servers go on without it.
                 Copied::Torn if begun.elapsed() < RETURNING => std::thread::sleep(LOOK),
-                Copied::Torn => return Err(StreamError::Ungathered { reason: TORN }),
+                Copied::Torn => return Err(TrainError::Ungathered { reason: TORN }),
             }
         }
     }
 
     /// Copies the weights into a checkpoint.
-    pub(super) fn save(&self) -> Result<(), StreamError> {
+    pub(super) fn save(&self) -> Result<(), TrainError> {
         let begun = Instant::now();
         match self.copy()? {
             Copied::Whole(model, _, kept) => self.write(&kept, &model, begun),
@@ -313,7 +314,7 @@ impl<'a> Oversight<'a> {
     }
 
     /// Gathers the weights from the servers.
-    fn copy(&self) -> Result<Copied, StreamError> {
+    fn copy(&self) -> Result<Copied, TrainError> {
         let model =
             SparseLogistic::new(self.options.bits, self.options.rule, self.options.settings)?;
         let mut nonzero = 0;

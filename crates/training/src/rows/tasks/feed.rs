@@ -1,7 +1,10 @@
 //! A worker's rows, read ahead: parsed, cut into batches of one size, and the weights of each found, on a
 //! thread of its own, so that the next batch is ready when the weights of this one have come.
 
-use crate::rows::{Place, Source, Spec, StreamError, Window, source::Parcel};
+use crate::{
+    TrainError,
+    rows::{Place, Source, Spec, Window, source::Parcel},
+};
 use paceline_batch::{Batch, Features};
 use paceline_data::rows::{Input, Next, Position, Rejects};
 use paceline_models::sparse_logistic::Minibatch;
@@ -47,7 +50,7 @@ pub(super) struct Origin {
 
 /// A worker's batches, in order.
 pub(super) struct Feed {
-    ready: Receiver<Result<Portion, StreamError>>,
+    ready: Receiver<Result<Portion, TrainError>>,
     spare: SyncSender<Portion>,
 }
 
@@ -57,7 +60,7 @@ impl Feed {
         spec: &Spec,
         origin: &Origin,
         mark: Option<Bookmark>,
-    ) -> Result<Self, StreamError> {
+    ) -> Result<Self, TrainError> {
         let input = Input::Files(origin.files.clone());
         let mark = mark.unwrap_or_default();
         let place = place_of(&mark);
@@ -100,12 +103,12 @@ impl Feed {
             }
         };
         let thread = std::thread::Builder::new().name("feed".to_owned()).spawn(work);
-        thread.map_err(StreamError::Thread)?;
+        thread.map_err(TrainError::Thread)?;
         Ok(Self { ready, spare })
     }
 
     /// The next batch; nothing at the end of the files.
-    pub(super) fn next(&self) -> Result<Option<Portion>, StreamError> {
+    pub(super) fn next(&self) -> Result<Option<Portion>, TrainError> {
         self.ready.recv().ok().transpose()
     }
 
@@ -121,7 +124,7 @@ pub(super) fn is_at_end(
     spec: &Spec,
     files: Vec<PathBuf>,
     mark: Option<Bookmark>,
-) -> Result<bool, StreamError> {
+) -> Result<bool, TrainError> {
     let mark = mark.unwrap_or_default();
     let (input, format) = (Input::Files(files), spec.format.as_deref());
     let (place, window) = (place_of(&mark), Window::None);
@@ -156,7 +159,7 @@ struct Reader {
 
 impl Reader {
     /// Gathers the next `rows` rows, or what is left; says whether there are any.
-    fn next(&mut self, rows: usize, portion: &mut Portion) -> Result<bool, StreamError> {
+    fn next(&mut self, rows: usize, portion: &mut Portion) -> Result<bool, TrainError> {
         portion.batch.clear();
         while portion.batch.len() < rows {
             let here = self.here();
@@ -182,7 +185,7 @@ impl Reader {
     }
 
     /// Reads the next parcel; says whether there is one.
-    fn parcel(&mut self) -> Result<bool, StreamError> {
+    fn parcel(&mut self) -> Result<bool, TrainError> {
         if self.bytes > 0 {
             self.start = self.parcel.end;
         }

@@ -20,7 +20,10 @@ pub use inbox::Inbox;
 pub use part::{Task, take_part};
 pub use report::{Exchanged, Pace};
 
-use crate::rows::{Checkpoint, DataSpec, Spec, StreamError};
+use crate::{
+    TrainError,
+    rows::{Checkpoint, DataSpec, Spec},
+};
 use paceline_cluster::{Role, session::OnLoss};
 use paceline_data::rows::{Dealt, deal};
 use paceline_models::sparse_logistic;
@@ -53,9 +56,10 @@ pub struct Tasks {
 
 impl Tasks {
     /// Checks what can be checked without reading rows.
-    pub(crate) fn check(&self, spec: &Spec) -> Result<(), StreamError> {
-        let bad =
-            |setting, found: String, wanted| Err(StreamError::Setting { setting, found, wanted });
+    pub(crate) fn check(&self, spec: &Spec) -> Result<(), TrainError> {
+        let bad = |setting, found: String, wanted: &str| {
+            Err(TrainError::Setting { setting, found, wanted: wanted.to_owned() })
+        };
         if !find(&self.strategy)?.needs_servers {
             return bad("the strategy", self.strategy.clone(), "one-device, ps-sync or ps-async");
         }
@@ -80,7 +84,7 @@ impl Tasks {
     }
 
     /// The files of each worker.
-    pub(crate) fn deal(&self, spec: &Spec) -> Result<Vec<Dealt>, StreamError> {
+    pub(crate) fn deal(&self, spec: &Spec) -> Result<Vec<Dealt>, TrainError> {
         let DataSpec::Read(list) = &spec.data else { return Ok(Vec::new()) };
         Ok(deal(&paceline_data::rows::expand(list)?, self.workers)?)
     }
@@ -97,7 +101,7 @@ impl Tasks {
     }
 
     /// Whether a worker has updates to make beyond a checkpoint.
-    pub(crate) fn is_left(&self, spec: &Spec, kept: &Checkpoint) -> Result<bool, StreamError> {
+    pub(crate) fn is_left(&self, spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
         if self.steps.is_some_and(|steps| kept.step >= steps) {
             return Ok(false);
         }
@@ -117,7 +121,7 @@ impl Tasks {
     }
 
     /// What workers and servers must agree on.
-    pub(crate) fn options(&self, spec: &Spec) -> Result<SparseOptions, StreamError> {
+    pub(crate) fn options(&self, spec: &Spec) -> Result<SparseOptions, TrainError> {
         let (_, settings) = spec.rule()?;
         Ok(SparseOptions {
             bits: spec.hashing.bits,

@@ -8,10 +8,10 @@ use super::{
     serve::serve,
     worker::{Course, Worker},
 };
-use crate::rows::{
-    Control, Metrics, Plan, Report, Spec, StreamError, checkpoint,
-    learn::{bytes_of, with_cause},
-    outcome,
+use crate::{
+    TrainError,
+    error::with_cause,
+    rows::{Control, Metrics, Plan, Report, Spec, checkpoint, learn::bytes_of, outcome},
 };
 use paceline_cluster::{Role, session::Session};
 use paceline_data::rows::Input;
@@ -46,13 +46,13 @@ pub fn take_part(
     spec: &Spec,
     task: &Task<'_>,
     control: &Control<'_>,
-) -> Result<Option<Report>, StreamError> {
+) -> Result<Option<Report>, TrainError> {
     let outcome = (|| {
         spec.check()?;
-        let tasks = spec.tasks.as_ref().ok_or_else(|| StreamError::Setting {
+        let tasks = spec.tasks.as_ref().ok_or_else(|| TrainError::Setting {
             setting: "the strategy",
             found: spec.strategy().to_owned(),
-            wanted: "ps-sync or ps-async for several tasks",
+            wanted: "ps-sync or ps-async for several tasks".to_owned(),
         })?;
         match task.session.me().role {
             Role::Chief | Role::Worker => Part::new(spec, tasks, task, control)?.play().map(Some),
@@ -88,7 +88,7 @@ impl<'a> Part<'a> {
         tasks: &'a Tasks,
         task: &'a Task<'a>,
         control: &'a Control<'a>,
-    ) -> Result<Self, StreamError> {
+    ) -> Result<Self, TrainError> {
         let session = task.session;
         let name = session.me().to_string();
         // A chief beside the workers comes before them; ranks stay when somebody is lost.
@@ -97,10 +97,10 @@ impl<'a> Part<'a> {
             _ => session.me().index as usize,
         };
         let dealt = tasks.deal(spec)?.into_iter().nth(rank);
-        let dealt = dealt.ok_or_else(|| StreamError::Setting {
+        let dealt = dealt.ok_or_else(|| TrainError::Setting {
             setting: "the number of workers",
             found: format!("{} with {name} among them", tasks.workers),
-            wanted: "that of the cluster",
+            wanted: "that of the cluster".to_owned(),
         })?;
         let rejects = if session.is_chief() {
             "rejects.jsonl".to_owned()
@@ -126,7 +126,7 @@ impl<'a> Part<'a> {
         Ok(Self { spec, tasks, task, control, name, origin, recorder, folder, begun, started })
     }
 
-    fn plan(&self) -> Result<Plan, StreamError> {
+    fn plan(&self) -> Result<Plan, TrainError> {
         Ok(Plan {
             kind: Plan::KIND.to_owned(),
             spec: self.spec.clone(),
@@ -139,7 +139,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    fn play(self) -> Result<Report, StreamError> {
+    fn play(self) -> Result<Report, TrainError> {
         let started = self.started;
         let plan = self.plan()?;
         let is_chief = self.task.session.is_chief();
@@ -209,7 +209,7 @@ impl<'a> Part<'a> {
     }
 
     /// Learns, and meets the others at the end; fills in what was done before, at the chief.
-    fn learn(&self, plan: &Plan, legs: &mut Legs) -> Result<Report, StreamError> {
+    fn learn(&self, plan: &Plan, legs: &mut Legs) -> Result<Report, TrainError> {
         let Self { spec, tasks, task, control, recorder, begun, .. } = self;
         let worker = |oversight| Worker {
             spec,
@@ -281,7 +281,7 @@ impl<'a> Part<'a> {
             control.observer.warned(&warning);
         }
         if report.progressive.rows == 0 {
-            return Err(StreamError::NoRows { data: spec.data.to_string() });
+            return Err(TrainError::NoRows { data: spec.data.to_string() });
         }
         Ok(report)
     }

@@ -1,8 +1,10 @@
 //! A server's part: holds weights, and scores held-out rows beside them.
 
 use super::{Task, Tasks};
-use crate::rows::{
-    Control, Place, Source, Spec, StreamError, Window, learn::with_cause, source::Parcel,
+use crate::{
+    TrainError,
+    error::with_cause,
+    rows::{Control, Place, Source, Spec, Window, source::Parcel},
 };
 use paceline_cluster::Seat;
 use paceline_data::rows::{Input, Next, expand};
@@ -22,14 +24,14 @@ pub(super) fn serve(
     tasks: &Tasks,
     task: &Task<'_>,
     control: &Control<'_>,
-) -> Result<(), StreamError> {
+) -> Result<(), TrainError> {
     let session = task.session;
     let server = SparseServer::new(Arc::clone(session) as Arc<dyn Seat>, tasks.options(spec)?)?;
     let held_out = HeldOut { spec, control };
     let scorer = spec.test.as_ref().map(|_| &held_out as &dyn Score);
     loop {
         let over = || session.released() || session.check().is_err();
-        match server.serve(&over, scorer).map_err(StreamError::from) {
+        match server.serve(&over, scorer).map_err(TrainError::from) {
             Ok(()) => return Ok(session.check()?),
             Err(error) if session.released() => return Err(error),
             Err(error) => {
@@ -54,7 +56,7 @@ impl Score for HeldOut<'_> {
         cancel: &AtomicBool,
     ) -> Option<Scores> {
         let scores = self.read(model, cancel);
-        let warn = |error: StreamError| {
+        let warn = |error: TrainError| {
             let text = format!("held-out rows cannot be scored: {}", with_cause(&error));
             self.control.observer.warned(&text);
         };
@@ -67,7 +69,7 @@ impl HeldOut<'_> {
         &self,
         model: &SparseLogistic,
         cancel: &AtomicBool,
-    ) -> Result<Option<Scores>, StreamError> {
+    ) -> Result<Option<Scores>, TrainError> {
         let test = self.spec.test.as_deref().unwrap_or_default();
         let input = Input::Files(expand(test)?);
         let hashing = self.spec.hashing;
@@ -84,7 +86,7 @@ impl HeldOut<'_> {
             scores.labels.extend(parcel.batch().labels.iter().map(|label| *label as u8));
         }
         if scores.labels.is_empty() {
-            return Err(StreamError::NoRows { data: test.to_owned() });
+            return Err(TrainError::NoRows { data: test.to_owned() });
         }
         Ok(Some(scores))
     }

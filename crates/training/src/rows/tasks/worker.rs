@@ -6,7 +6,11 @@ use super::{
     feed::{Feed, Origin, Portion},
 };
 use crate::SessionLog;
-use crate::rows::{Control, Spec, StreamError, Totals, learn::with_cause};
+use crate::{
+    TrainError,
+    error::with_cause,
+    rows::{Control, Spec, Totals, outcome},
+};
 use paceline_cluster::{Seat, session::Beat};
 use paceline_runs::{
     Divergence, Event, LossGuard, Observed, PhaseSeconds, Recorder, Step, figures::rate,
@@ -78,7 +82,7 @@ struct Hands {
 
 impl Worker<'_> {
     /// Learns from all files, or until somebody wants to stop.
-    pub(super) fn run(&self) -> Result<Course, StreamError> {
+    pub(super) fn run(&self) -> Result<Course, TrainError> {
         let mut course = Course::default();
         let mut hands = Hands::default();
         loop {
@@ -113,7 +117,7 @@ impl Worker<'_> {
     }
 
     /// Connects to the servers and finds the batch to go on with.
-    fn join(&self, hands: &mut Hands, course: &mut Course) -> Result<(), StreamError> {
+    fn join(&self, hands: &mut Hands, course: &mut Course) -> Result<(), TrainError> {
         if let Some(oversight) = self.oversight {
             oversight.supply()?;
         }
@@ -147,7 +151,7 @@ impl Worker<'_> {
     }
 
     /// The next batch. If it takes very long to come, the chief says which task holds all others up.
-    fn read(&self, feed: &Feed) -> Result<Option<Portion>, StreamError> {
+    fn read(&self, feed: &Feed) -> Result<Option<Portion>, TrainError> {
         self.task.session.reading(Some(Instant::now()));
         let next = feed.next();
         self.task.session.reading(None);
@@ -155,7 +159,7 @@ impl Worker<'_> {
     }
 
     /// Steps until the files end or somebody wants to stop.
-    fn learn(&self, hands: &mut Hands, course: &mut Course) -> Result<(), StreamError> {
+    fn learn(&self, hands: &mut Hands, course: &mut Course) -> Result<(), TrainError> {
         let Hands { client, feed, current, next, applied, weights, logits } = hands;
         let (Some(client), Some(feed)) = (client, feed) else { return Ok(()) };
         let Some(first) = current.as_ref() else { return Ok(()) };
@@ -197,7 +201,7 @@ impl Worker<'_> {
             let found = course.count(portion, logits, &answer, phases);
             course.traffic = client.traffic();
             if !course.recent.loss.is_finite() {
-                return Err(StreamError::NotFinite { rows: course.totals.rows });
+                return Err(outcome::not_finite(self.spec, course.totals.rows));
             }
             // Workers by themselves would only be lost; the chief ends the run for all.
             if let (Some(found), true) = (found, self.oversight.is_some()) {
@@ -220,8 +224,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn diverged(&self, course: &Course, found: Divergence) -> StreamError {
-        StreamError::Diverged { rows: course.totals.rows, found, rate: self.spec.learning_rate }
+    fn diverged(&self, course: &Course, found: Divergence) -> TrainError {
+        outcome::diverged(self.spec, course.totals.rows, found)
     }
 
     fn is_done(&self, version: u64) -> bool {

@@ -212,16 +212,8 @@ pub enum TrainError {
     },
     /// Checkpoints could not be listed.
     #[error("cannot read checkpoints in `{}`", .path.display())]
-    CheckpointList {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A checkpoint could not be read.
-    #[error("cannot read checkpoint `{}`", .path.display())]
     CheckpointRead {
-        /// The file.
+        /// The folder.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

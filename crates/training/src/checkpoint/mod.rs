@@ -1,5 +1,6 @@
 //! Checkpoints: what they hold, when they are made, how they survive.
 
+mod dense;
 mod manifest;
 mod policy;
 mod store;
@@ -7,7 +8,9 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use dense::write_weights;
+pub use dense::{Checkpoint, Refused};
 pub use manifest::{Evaluated, FileSum, Manifest, Meta};
 pub use policy::{Action, Kept, Moment, Policy};
-pub(crate) use store::write_weights;
-pub use store::{Checkpoint, Create, Refused, Sink, Store};
+pub use store::{Create, Sink, Store};
+pub(crate) use store::{damaged, read_manifest, read_part};

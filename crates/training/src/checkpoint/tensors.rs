@@ -1,13 +1,11 @@
 //! Flat buffers in and out of safetensors files.
 //!
-//! Written in one streaming pass that also computes the checksum: a copy of the file in memory would
+//! Written in one streaming pass: a copy of the file in memory would
 //! double the memory of a large model at the worst moment.
 
-use super::manifest::FileSum;
 use paceline_models::{Layout, pretrained};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::io::{self, Write};
 
 /// Floats converted at a time; 64 KiB of bytes.
@@ -25,7 +23,7 @@ pub(super) fn write(
     layout: &Layout,
     groups: &[Group<'_>],
     imagenet_input: bool,
-) -> io::Result<FileSum> {
+) -> io::Result<()> {
     let mut header = Map::new();
     let mut about = Map::from_iter([("format".into(), pretrained::OWN_FORMAT.into())]);
     if imagenet_input {
@@ -49,7 +47,6 @@ pub(super) fn write(
     let mut text = serde_json::to_vec(&Value::Object(header)).map_err(io::Error::from)?;
     // The data must start at a multiple of 8; the format pads its header with spaces.
     text.resize(text.len().next_multiple_of(8), b' ');
-    let mut out = Summing { out, sum: Sha256::new(), bytes: 0 };
     out.write_all(&(text.len() as u64).to_le_bytes())?;
     out.write_all(&text)?;
     let mut block = Vec::with_capacity(4 * BLOCK);
@@ -60,41 +57,7 @@ pub(super) fn write(
             out.write_all(&block)?;
         }
     }
-    let sha256 = hex(&out.sum.finalize());
-    Ok(FileSum { bytes: out.bytes, sha256 })
-}
-
-/// Size and checksum of some bytes.
-pub(super) fn sum(bytes: &[u8]) -> FileSum {
-    FileSum { bytes: bytes.len() as u64, sha256: hex(&Sha256::digest(bytes)) }
-}
-
-fn hex(digest: &[u8]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-struct Summing<'a> {
-    out: &'a mut dyn Write,
-    sum: Sha256,
-    bytes: u64,
-}
-
-impl Write for Summing<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write_all(bytes)?;
-        self.sum.update(bytes);
-        self.bytes += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+    Ok(())
 }
 
 /// Why tensors do not fit.

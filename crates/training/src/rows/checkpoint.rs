@@ -1,37 +1,31 @@
 //! Checkpoints of a sparse model: the weights that were touched, their state, and the place in the stream.
 //!
 //! Most of 33 million weights are never touched, so a file holds numbers and values of those that were.
-//! A checkpoint is written into a hidden folder, every file synced, the manifest with all checksums
-//! last, and becomes visible by one rename: `kill -9` at any moment leaves either the checkpoint or a
-//! hidden folder that the next save sweeps away.
+//! How it is committed is the affair of [`Store`].
 
 use crate::{
     TrainError,
+    checkpoint::{Action, FileSum, Policy, Store, damaged, read_manifest, read_part},
+    error::cause,
     rows::{Place, Plan, Spec, Totals},
 };
 use paceline_cluster::TaskId;
 use paceline_models::sparse_logistic::SparseLogistic;
-use paceline_runs::{FinalWeights, FolderWatch, Leg, RunsError, write_atomically};
+use paceline_runs::{FinalWeights, FolderWatch, Leg, RunsError};
 use paceline_strategies::sparse::Bookmark;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
-use sha2::{Digest, Sha256};
 use std::{
-    fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
 const WEIGHTS: &str = "weights.safetensors";
-const MANIFEST: &str = "manifest.json";
 /// Version of the format; another one is refused.
 const FORMAT: u32 = 1;
 /// What the manifest says it is, so that no other model takes it for its own.
 const KIND: &str = "sparse";
-/// Longest manifest taken for one. Bytes.
-const LONGEST_MANIFEST: u64 = 1 << 20;
-
 /// Where a run stood.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -77,8 +71,9 @@ struct Manifest {
     kind: String,
     program: String,
     checkpoint: Checkpoint,
-    bytes: u64,
-    sha256: String,
+    /// Of the weights.
+    #[serde(flatten)]
+    sum: FileSum,
 }
 
 /// A checkpoint on disk.
@@ -95,21 +90,9 @@ pub struct Kept {
 /// # Errors
 /// The folder cannot be read; one that is not there holds none.
 pub fn checkpoints(folder: &Path) -> Result<Vec<Kept>, TrainError> {
-    let failed = |source| TrainError::CheckpointList { path: folder.to_owned(), source };
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(failed)?,
-    };
-    let mut kept = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        let step = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-        if let Some(step) = step {
-            kept.push(Kept { path, step });
-        }
-    }
-    kept.sort_by_key(|kept| kept.step);
-    Ok(kept)
+    let store = Store::new(folder);
+    let steps = store.steps()?.into_iter();
+    Ok(steps.map(|step| Kept { path: store.path(step), step }).collect())
 }
 
 /// The checkpoint that a path means: itself, or the latest of a run folder or of its `checkpoints`.
@@ -135,53 +118,25 @@ pub(crate) fn save(
     model: &SparseLogistic,
     keep: usize,
 ) -> Result<u64, TrainError> {
-    let target = path_of(folder, checkpoint.step);
-    let temporary = folder.join(format!(".saving-{}", std::process::id()));
-    let written = create_if_missing(folder)
-        .and_then(|()| remove_if_there(&temporary))
-        .and_then(|()| fs::create_dir(&temporary))
-        .and_then(|()| write(&temporary, checkpoint, model))
-        .and_then(|bytes| {
-            remove_if_there(&target)?;
-            fs::rename(&temporary, &target)?;
-            File::open(folder)?.sync_all()?;
-            Ok(bytes)
-        });
-    let bytes = written.map_err(|source| {
-        // Best effort: the first failure is the one to report.
-        let _ = remove_if_there(&temporary);
-        TrainError::CheckpointWrite { path: target, source }
+    let store = Store::new(folder);
+    let bytes = store.commit(checkpoint.step, |draft| {
+        let sum = draft.part(WEIGHTS, |mut out| write_weights(&mut out, model))?;
+        draft.manifest(&Manifest {
+            format: FORMAT,
+            kind: KIND.to_owned(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            checkpoint: checkpoint.clone(),
+            sum,
+        })
     })?;
-    let kept = checkpoints(folder)?;
-    for old in &kept[..kept.len().saturating_sub(keep.max(1))] {
-        // Hidden first, so that a half-removed folder is never taken for a checkpoint.
-        let hidden = folder.join(format!(".deleting-{}", old.step));
-        let removed = fs::rename(&old.path, &hidden).and_then(|()| fs::remove_dir_all(&hidden));
-        removed.map_err(|source| TrainError::CheckpointWrite { path: old.path.clone(), source })?;
+    let present =
+        store.steps()?.into_iter().map(|step| crate::checkpoint::Kept { step, loss: None });
+    let policy = Policy { every: None, seconds: 0.0, last: keep };
+    for action in policy.prune(&present.collect::<Vec<_>>()) {
+        if let Action::Delete(step) = action {
+            store.delete(step)?;
+        }
     }
-    Ok(bytes)
-}
-
-fn write(folder: &Path, checkpoint: &Checkpoint, model: &SparseLogistic) -> io::Result<u64> {
-    let file = File::create(folder.join(WEIGHTS))?;
-    let mut out =
-        Summing { out: BufWriter::with_capacity(1 << 20, file), sum: Sha256::new(), bytes: 0 };
-    write_weights(&mut out, model)?;
-    let sha256 = hex(&out.sum.finalize());
-    let bytes = out.bytes;
-    out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    let manifest = Manifest {
-        format: FORMAT,
-        kind: KIND.to_owned(),
-        program: env!("CARGO_PKG_VERSION").to_owned(),
-        checkpoint: checkpoint.clone(),
-        bytes,
-        sha256,
-    };
-    let mut file = File::create(folder.join(MANIFEST))?;
-    file.write_all(&serde_json::to_vec_pretty(&manifest).map_err(io::Error::from)?)?;
-    file.sync_all()?;
-    File::open(folder)?.sync_all()?;
     Ok(bytes)
 }
 
@@ -252,27 +207,20 @@ pub fn load(path: &Path) -> Result<Checkpoint, TrainError> {
 }
 
 fn manifest(path: &Path) -> Result<Manifest, TrainError> {
-    let damaged = |reason: String| TrainError::CheckpointDamaged { path: path.to_owned(), reason };
-    let file = path.join(MANIFEST);
-    let failed = |source| TrainError::CheckpointRead { path: file.clone(), source };
-    let length = fs::metadata(&file).map_err(failed)?.len();
-    if length > LONGEST_MANIFEST {
-        return Err(damaged(format!("{MANIFEST} is {length} bytes long")));
-    }
-    let bytes = fs::read(&file).map_err(failed)?;
-    let unread = |error| damaged(format!("{MANIFEST}: {error}"));
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(unread)?;
+    let value: serde_json::Value = read_manifest(path)?;
     // Models of examples name themselves elsewhere; their checkpoints are sound and not for here.
     if let Some(model) = value.pointer("/meta/model").and_then(serde_json::Value::as_str) {
         let model = model.to_owned();
         return Err(TrainError::NotSparse { path: path.to_owned(), model });
     }
-    let manifest: Manifest = serde_json::from_value(value).map_err(unread)?;
+    let manifest: Manifest =
+        serde_json::from_value(value).map_err(|error| damaged(path, error.to_string()))?;
     if manifest.format != FORMAT || manifest.kind != KIND {
-        return Err(damaged(format!(
-            "{MANIFEST} is of kind `{}`, format {}; this program reads `{KIND}`, format {FORMAT}",
+        let reason = format!(
+            "it is of kind `{}`, format {}; this program reads `{KIND}`, format {FORMAT}",
             manifest.kind, manifest.format
-        )));
+        );
+        return Err(damaged(path, reason));
     }
     Ok(manifest)
 }
@@ -282,23 +230,13 @@ fn manifest(path: &Path) -> Result<Manifest, TrainError> {
 /// # Errors
 /// It is damaged, of another version, or not there.
 pub fn load_model(path: &Path) -> Result<(Checkpoint, SparseLogistic), TrainError> {
-    let Manifest { checkpoint, bytes, sha256, .. } = manifest(path)?;
+    let Manifest { checkpoint, sum, .. } = manifest(path)?;
     checkpoint.spec.check_model()?;
-    let damaged = |reason: String| TrainError::CheckpointDamaged { path: path.to_owned(), reason };
-    let file = path.join(WEIGHTS);
-    let failed = |source| TrainError::CheckpointRead { path: file.clone(), source };
-    let length = fs::metadata(&file).map_err(failed)?.len();
-    if length != bytes {
-        return Err(damaged(format!("{WEIGHTS} is {length} bytes long, written as {bytes}")));
-    }
-    let content = fs::read(&file).map_err(failed)?;
-    if hex(&Sha256::digest(&content)) != sha256 {
-        return Err(damaged(format!("the checksum of {WEIGHTS} differs")));
-    }
+    let content = read_part(path, WEIGHTS, &sum)?;
     let (_, settings) = checkpoint.spec.rule()?;
     let spec = &checkpoint.spec;
     let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
-    fill(&content, &model).map_err(damaged)?;
+    fill(&content, &model).map_err(|reason| damaged(path, reason))?;
     Ok((checkpoint, model))
 }
 
@@ -338,25 +276,10 @@ fn fill(content: &[u8], model: &SparseLogistic) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the folder of checkpoints, but not the run's: one that was removed must not come back half.
-fn create_if_missing(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
-        created => created,
-    }
-}
-
-/// Where the checkpoint of a step lies.
-pub(crate) fn path_of(folder: &Path, step: u64) -> PathBuf {
-    folder.join(format!("{step:010}"))
-}
-
 /// Whether the checkpoint of a step is on disk with its weights, as far as their size tells.
 pub(crate) fn is_whole(folder: &Path, step: u64) -> bool {
-    let path = path_of(folder, step);
-    manifest(&path).is_ok_and(|manifest| {
-        fs::metadata(path.join(WEIGHTS)).is_ok_and(|file| file.len() == manifest.bytes)
-    })
+    let store = Store::new(folder);
+    manifest(&store.path(step)).is_ok_and(|manifest| store.has_part(step, WEIGHTS, &manifest.sum))
 }
 
 /// Writes the weights that a run ended with into its folder or, where that fails, somewhere else; the error
@@ -368,9 +291,6 @@ pub(crate) fn secure(
     model: &SparseLogistic,
 ) -> Result<(), RunsError> {
     let folder = watch.run().checkpoints_path();
-    let cause = |error: &dyn std::error::Error| {
-        error.source().map_or_else(|| error.to_string(), ToString::to_string)
-    };
     let reason = match watch.removed() {
         Some(removed) => removed.to_owned(),
         None => match save(&folder, checkpoint, model, usize::MAX) {
@@ -379,7 +299,7 @@ pub(crate) fn secure(
         },
     };
     let (run, step) = (watch.run().clone(), checkpoint.step);
-    let lost = FinalWeights { run, step, path: path_of(&folder, step), reason };
+    let lost = FinalWeights { run, step, path: Store::new(&folder).path(step), reason };
     Err(lost.rescue(|place| {
         place.write_plan(plan).map_err(|error| cause(&error))?;
         let saved = save(&place.checkpoints_path(), checkpoint, model, 1);
@@ -393,44 +313,8 @@ pub(crate) fn amend(
     step: u64,
     change: impl FnOnce(&mut Checkpoint),
 ) -> Result<(), TrainError> {
-    let path = path_of(folder, step);
-    let mut manifest = manifest(&path)?;
+    let store = Store::new(folder);
+    let mut manifest = manifest(&store.path(step))?;
     change(&mut manifest.checkpoint);
-    let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is plain data");
-    Ok(write_atomically(&path.join(MANIFEST), &text)?)
-}
-
-fn remove_if_there(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn hex(digest: &[u8]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-struct Summing<W> {
-    out: W,
-    sum: Sha256,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Summing<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write_all(bytes)?;
-        self.sum.update(bytes);
-        self.bytes += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+    store.replace_manifest(step, &manifest)
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     Point, TrainError,
+    checkpoint::Store,
     error::with_cause,
     rows::{
         Checkpoint, Exchanged, Metrics, Place, Source, Spec, Window,
@@ -219,6 +220,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         Start::Resume { run } => {
             let owned = Ownership::take(run)?;
             spec.check_data(run, &run.plan::<Plan>()?.data, true)?;
+            Store::new(&run.checkpoints_path()).sweep()?;
             let (kept, model) = checkpoint::load_model(&checkpoint::resolve(run.path())?)?;
             check_unfinished(spec, run, &kept)?;
             legs = Leg::earlier(&kept.legs, &kept.whole(), run.summary().ok().flatten().as_ref());

@@ -3,6 +3,7 @@
 use super::{RETURNING, Task, Tasks};
 use crate::{
     TrainError,
+    checkpoint::Store,
     error::with_cause,
     rows::{Checkpoint, Control, Metrics, Place, Plan, Spec, Totals, books::Scores, checkpoint},
 };
@@ -151,6 +152,9 @@ impl<'a> Oversight<'a> {
         let mut overseer = Overseer::connect(seat, &self.options)?;
         let lineage = self.lineage.load(Ordering::Relaxed);
         if !overseer.keep(lineage)? {
+            if lineage == 0 && self.task.resume {
+                Store::new(&self.run().checkpoints_path()).sweep()?;
+            }
             let kept = if lineage > 0 || self.task.resume { self.latest()? } else { None };
             let beginning = kept.as_ref().map_or_else(Beginning::default, |(kept, _)| Beginning {
                 version: kept.step,

@@ -3,9 +3,9 @@
 use crate::{
     TrainError,
     evaluate::Evaluated,
+    loss_watch::LossWatch,
     meter::{Meter, StepTimes},
     plan::Prepared,
-    stop::LossWatch,
 };
 use paceline_data::order::Position;
 use paceline_models::StepLoss;
@@ -72,8 +72,7 @@ pub(crate) struct Course {
     pub(crate) examples: u64,
     /// Those of them that are in no vote it has seen.
     unheard: u64,
-    pub(crate) best: f64,
-    pub(crate) watch: Option<LossWatch>,
+    pub(crate) losses: LossWatch,
     /// Watches the training loss for divergence; set when that is certain.
     pub(crate) guard: LossGuard,
     pub(crate) diverged: Option<Divergence>,
@@ -127,8 +126,7 @@ impl Course {
             position: origin.position,
             examples: origin.examples,
             unheard: 0,
-            best: origin.best.unwrap_or(f64::INFINITY),
-            watch: prepared.plan.spec.stop.until_loss.map(LossWatch::new),
+            losses: LossWatch::new(prepared.plan.spec.stop.until_loss, origin.best),
             guard: LossGuard::of_updates(prepared.plan.schema.labels.classes()),
             diverged: None,
             reached: false,
@@ -258,7 +256,7 @@ impl Course {
             total: self.total,
             train_loss: self.train_loss,
             evaluated: self.evaluated.map(|(_, evaluated)| evaluated),
-            reached: self.watch.and_then(|watch| watch.reached()),
+            reached: self.losses.reached(),
             cancelled: self.ending == Some(true),
             dropped: self.dropped,
             tally: self.tally,

@@ -4,9 +4,9 @@ use crate::{
     TrainError,
     checkpoint::{self, Action, Meta, Moment},
     course::Course,
-    crew::Scored,
     evaluate::Evaluated,
-    stop::Check,
+    loss_watch::{Check, Noted},
+    session_log::Scored,
     worker::Worker,
 };
 use paceline_cluster::{Role, TaskId};
@@ -160,8 +160,8 @@ impl Worker<'_> {
         if self.prepared.plan.spec.evaluator {
             return Ok(true);
         }
-        let Some(crew) = &mut self.crew else { return Ok(false) };
-        let there = self.chief.is_some() && crew.has_evaluator();
+        let Some(peers) = &mut self.peers else { return Ok(false) };
+        let there = self.chief.is_some() && peers.has_evaluator();
         let mut told = [f64::from(u8::from(there))];
         self.exchange.sum(&mut told)?;
         Ok(told[0] > 0.0)
@@ -181,9 +181,9 @@ impl Worker<'_> {
         if last {
             course.reached |= self.hear(course, true);
         }
-        let Some(crew) = &mut self.crew else { return Asked::default() };
-        let sent = crew.evaluate(step, params);
-        Asked { elsewhere: crew.has_evaluator(), sent }
+        let Some(peers) = &mut self.peers else { return Asked::default() };
+        let sent = peers.evaluate(step, params);
+        Asked { elsewhere: peers.has_evaluator(), sent }
     }
 
     /// The chief scores weights that should be scored elsewhere.
@@ -208,7 +208,7 @@ impl Worker<'_> {
 
     /// The end of a run: if the evaluator died over the last weights, the chief scores them.
     pub(crate) fn score_last(&mut self, course: &mut Course) -> Result<(), TrainError> {
-        let unscored = self.crew.as_ref().is_some_and(|crew| crew.is_unscored(course.step));
+        let unscored = self.peers.as_ref().is_some_and(|peers| peers.is_unscored(course.step));
         if !unscored {
             return Ok(());
         }
@@ -240,8 +240,8 @@ impl Worker<'_> {
     /// Takes note of what other tasks said since the last step; the chief's evaluations come this way
     /// when a task of its own makes them. Says whether the loss to reach was reached.
     pub(crate) fn hear(&mut self, course: &mut Course, last: bool) -> bool {
-        let Some(crew) = &mut self.crew else { return false };
-        let scores = if last { crew.last_scores(course.step) } else { crew.hear(course.step) };
+        let Some(peers) = &mut self.peers else { return false };
+        let scores = if last { peers.last_scores(course.step) } else { peers.hear(course.step) };
         let mut reached = false;
         for Scored { step, loss, accuracy, examples, seconds, confusion } in scores {
             let evaluated = Evaluated { loss, accuracy, examples, confusion, save: false };
@@ -264,8 +264,9 @@ impl Worker<'_> {
         seconds: f64,
         params: &[f32],
     ) -> (bool, bool) {
-        let improved = evaluated.loss < course.best;
-        course.best = course.best.min(evaluated.loss);
+        let now = self.origin.seconds + self.begun.elapsed().as_secs_f64();
+        let check = Check { step, seconds: now, loss: evaluated.loss };
+        let Noted { improved, reached } = course.losses.check(check);
         if let (Some(chief), Some(recorder)) = (&self.chief, self.recorder) {
             let event = Evaluation {
                 step,
@@ -288,9 +289,6 @@ impl Worker<'_> {
                 recorder.histograms(step, histograms.collect());
             }
         }
-        let seconds = self.origin.seconds + self.begun.elapsed().as_secs_f64();
-        let check = Check { step, seconds, loss: evaluated.loss };
-        let reached = course.watch.as_mut().is_some_and(|watch| watch.check(check));
         course.evaluated = Some((step, evaluated));
         // The state before the first step is no achievement worth keeping.
         (reached, improved && step > 0)

@@ -15,7 +15,7 @@ use paceline_models::optimizer::State;
 impl Worker<'_> {
     /// Workers that hold weights begin with the same ones: those of the worker that is furthest.
     pub(crate) fn align(&mut self, course: &mut Course) -> Result<(), TrainError> {
-        if self.crew.is_none() || self.prepared.plan.servers > 0 {
+        if self.peers.is_none() || self.prepared.plan.servers > 0 {
             return Ok(());
         }
         let version = self.exchange.align(&mut self.params)?.0;
@@ -29,7 +29,7 @@ impl Worker<'_> {
     /// decisions hang on.
     pub(crate) fn agree(&mut self, course: &mut Course) -> Result<(), TrainError> {
         let (rank, _) = self.exchange.place();
-        let best = if course.best.is_finite() { [1.0, course.best] } else { [0.0, 0.0] };
+        let best = course.losses.best().map_or([0.0, 0.0], |best| [1.0, best]);
         let saved = course.saved.map_or(0.0, |step| step as f64 + 1.0);
         let checked = f64::from(u8::from(course.checked));
         let mut values = [best[0], best[1], saved, checked];
@@ -37,7 +37,7 @@ impl Worker<'_> {
             values.fill(0.0);
         }
         self.exchange.sum(&mut values)?;
-        course.best = if values[0] > 0.0 { values[1] } else { f64::INFINITY };
+        course.losses.set_best((values[0] > 0.0).then_some(values[1]));
         course.saved = (values[2] > 0.0).then_some(values[2] as u64).map(|step| step - 1);
         course.checked = values[3] > 0.0;
         Ok(())
@@ -49,7 +49,7 @@ impl Worker<'_> {
         course: &mut Course,
         error: TrainError,
     ) -> Result<Result<(), TrainError>, TrainError> {
-        let Some(crew) = &mut self.crew else { return Err(error) };
+        let Some(peers) = &mut self.peers else { return Err(error) };
         if !error.is_peer() {
             return Err(error);
         }
@@ -59,7 +59,7 @@ impl Worker<'_> {
             self.secure(course)?;
             return Ok(Ok(()));
         }
-        crew.session.regroup(error.peer(), &with_cause(&error))?;
+        peers.session.regroup(error.peer(), &with_cause(&error))?;
         course.reached |= self.hear(course, false);
         Ok(self.go_on(course))
     }
@@ -97,11 +97,13 @@ impl Worker<'_> {
 
     /// The chief gives servers that hold nothing the last checkpoint; says which one.
     fn supply(&mut self) -> Result<Option<Origin>, TrainError> {
-        let (Some(chief), Some(crew)) = (&mut self.chief, &mut self.crew) else { return Ok(None) };
+        let (Some(chief), Some(peers)) = (&mut self.chief, &mut self.peers) else {
+            return Ok(None);
+        };
         if self.prepared.plan.servers == 0 {
             return Ok(None);
         }
-        let Some(links) = lineage::ask(&crew.session, crew.lineage)? else { return Ok(None) };
+        let Some(links) = lineage::ask(&peers.session, peers.lineage)? else { return Ok(None) };
         let (layout, optimizer) = (&self.prepared.layout, &self.prepared.optimizer);
         let (found, _) = chief.keeper.store.latest(layout, optimizer)?;
         let mut state: Option<State> = None;
@@ -118,8 +120,8 @@ impl Worker<'_> {
                 Origin::default()
             }
         };
-        crew.lineage = crew.session.view().generation;
-        lineage::give(links, crew.lineage, &origin, &self.params, state.as_ref())?;
+        peers.lineage = peers.session.view().generation;
+        lineage::give(links, peers.lineage, &origin, &self.params, state.as_ref())?;
         Ok(Some(origin))
     }
 

@@ -1,43 +1,111 @@
 //! What a session says of the other tasks, written into the run's own log: by trainings on examples and on rows alike.
 
-use paceline_cluster::session::Notice;
+pub use paceline_cluster::session::Watcher as SessionObserver;
+
+use paceline_cluster::{
+    TaskId,
+    session::{Notice, Row},
+};
 use paceline_runs::{Event, Recorder, TaskJoined, TaskLost, TaskRecovered};
-use std::sync::{Mutex, PoisonError};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
-/// Keeps what a session says until the worker has time for it.
-#[derive(Debug, Default)]
-pub struct Notices(Mutex<Vec<Notice>>);
+/// Takes what a session says: shows it at once, and keeps it for the run's own log until the worker has time for it.
+pub struct Inbox {
+    observer: Box<dyn SessionObserver>,
+    notices: Mutex<Vec<Notice>>,
+    /// The evaluator's results.
+    scores: Mutex<Vec<Scored>>,
+    /// Whether there is something in one of them: looked at after every step.
+    pending: AtomicBool,
+}
 
-impl Notices {
-    /// Takes a notice in.
-    pub fn push(&self, notice: &Notice) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(notice.clone());
-    }
+/// What the evaluator found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Scored {
+    pub(crate) step: u64,
+    /// JSON has no word for what is not a number; a score that could not be read would be waited for.
+    #[serde(deserialize_with = "number")]
+    pub(crate) loss: f64,
+    pub(crate) accuracy: f64,
+    pub(crate) examples: u64,
+    pub(crate) seconds: f64,
+    pub(crate) confusion: Vec<u64>,
+}
 
-    /// Everything since the last call.
+fn number<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(input)?.unwrap_or(f64::NAN))
+}
+
+impl Inbox {
+    /// An inbox that also shows what comes in.
     #[must_use]
-    pub fn take(&self) -> Vec<Notice> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn new(observer: Box<dyn SessionObserver>) -> Arc<Self> {
+        Arc::new(Self {
+            observer,
+            notices: Mutex::default(),
+            scores: Mutex::default(),
+            pending: AtomicBool::new(false),
+        })
     }
+
+    /// Writes what happened by `step` into the run's log; returns what the evaluator found.
+    pub(crate) fn record(
+        &self,
+        recorder: &Recorder,
+        step: u64,
+        log: &mut SessionLog,
+    ) -> Vec<Scored> {
+        if !self.pending.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        for notice in std::mem::take(&mut *locked(&self.notices)) {
+            log.events(step, notice).into_iter().for_each(|event| recorder.record(event));
+        }
+        std::mem::take(&mut *locked(&self.scores))
+    }
+}
+
+impl SessionObserver for Inbox {
+    fn table(&self, rows: &[Row]) {
+        self.observer.table(rows);
+    }
+
+    fn noticed(&self, notice: &Notice) {
+        self.observer.noticed(notice);
+        locked(&self.notices).push(notice.clone());
+        self.pending.store(true, Ordering::Release);
+    }
+
+    fn told(&self, by: TaskId, value: &serde_json::Value) {
+        // Evaluations are for the run itself; whatever else tasks tell is for those who watch.
+        match serde_json::from_value(value.clone()) {
+            Ok(scored) => {
+                locked(&self.scores).push(scored);
+                self.pending.store(true, Ordering::Release);
+            }
+            Err(_) => self.observer.told(by, value),
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes notices as events, and remembers what the summary should say of them.
 #[derive(Debug, Default)]
-pub struct SessionLog {
+pub(crate) struct SessionLog {
     /// Tasks that were lost, with the reason.
-    pub lost: Vec<String>,
+    pub(crate) lost: Vec<String>,
     /// What else is worth a line in the summary: stragglers, workers whose data do not come.
-    pub remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl SessionLog {
-    /// Writes what happened by `step`.
-    pub fn record(&mut self, recorder: &Recorder, step: u64, notices: Vec<Notice>) {
-        for notice in notices {
-            self.events(step, notice).into_iter().for_each(|event| recorder.record(event));
-        }
-    }
-
     fn events(&mut self, step: u64, notice: Notice) -> Vec<Event> {
         match notice {
             Notice::Joined { task, address, host, process, offset, away } => {
@@ -83,9 +151,10 @@ impl SessionLog {
 mod tests {
     use super::*;
     use paceline_cluster::{
-        Role, TaskId,
-        session::{Loss, Starved},
+        Role,
+        session::{Loss, Starved, Unwatched},
     };
+    use paceline_runs::{RecorderSettings, RunEnded, RunFolder};
     use std::time::Duration;
 
     const WORKER: TaskId = TaskId { role: Role::Worker, index: 1 };
@@ -123,5 +192,25 @@ mod tests {
         let starved = Starved { task: WORKER, seconds: 30 };
         log.events(0, Notice::Starved(starved.clone()));
         assert_eq!(log.remarks, [starved.to_string()]);
+    }
+
+    /// What both loops call: starvation and the time of a recovery reach the run's log and summary.
+    #[test]
+    fn what_a_session_says_reaches_the_log_of_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(folder.path(), "sparse-logistic", "ps-async").unwrap();
+        let settings = RecorderSettings { tensorboard: false, ..RecorderSettings::default() };
+        let recorder = Recorder::start(&run, "worker/0", &settings).unwrap();
+        let (inbox, mut log) = (Inbox::new(Box::new(Unwatched)), SessionLog::default());
+        inbox.noticed(&Notice::Starved(Starved { task: WORKER, seconds: 30 }));
+        inbox.noticed(&joined(Some(Duration::from_millis(2500))));
+        assert!(inbox.record(&recorder, 7, &mut log).is_empty());
+        assert!(inbox.record(&recorder, 8, &mut log).is_empty(), "told once");
+        assert_eq!(recorder.close(RunEnded::default()).lost, 0);
+        assert_eq!(log.remarks.len(), 1);
+        let path = run.path().join("events-worker-0.jsonl");
+        let text = std::fs::read_to_string(path).unwrap();
+        let back: Vec<&str> = text.lines().filter(|line| line.contains("task_recovered")).collect();
+        assert!(back.len() == 1 && back[0].contains("2.5") && back[0].contains("7"), "{text}");
     }
 }

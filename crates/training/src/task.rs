@@ -1,13 +1,8 @@
 //! What each task of a run does: workers train, servers hold weights, an evaluator scores.
 
 use crate::{
-    Control, Parts, RunSpec, Start, Task, TrainError,
-    crew::{Scored, next_weights},
-    error::with_cause,
-    evaluate::Evaluator,
-    input::cached,
-    lineage, plan,
-    train::train_worker,
+    Control, Parts, RunSpec, Start, Task, TrainError, error::with_cause, evaluate::Evaluator,
+    input::cached, lineage, peers::next_weights, plan, session_log::Scored, train::train_worker,
 };
 use paceline_cluster::Role;
 use paceline_models::kernels::Buffer;

@@ -5,13 +5,15 @@ use crate::{
     checkpoint::{Checkpoint, Policy, Store},
     checkpoint_keeper::Keeper,
     course::{Done, Origin},
-    crew::{Crew, Inbox},
     error::{Point, with_cause},
     evaluate::Evaluated,
     input::cached,
     lineage,
+    peers::Peers,
     plan::{self, Prepared},
-    poison, recover, summarize, weights,
+    poison, recover,
+    session_log::Inbox,
+    summarize, weights,
     worker::{Chief, Input, Sources, Worker},
 };
 use paceline_cluster::{Seat, session::Session};
@@ -461,7 +463,7 @@ impl<'a> Stage<'a> {
                 cancel: control.cancel,
                 begun: self.begun,
                 chief: chief.take(),
-                crew: task.map(|task| Crew::new(task, self.recorder, control.observer, lineage)),
+                peers: task.map(|task| Peers::new(task, self.recorder, control.observer, lineage)),
                 recorder: recorder.take(),
             };
             worker.evaluator = recover::evaluator(&worker)?;

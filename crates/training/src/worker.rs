@@ -10,11 +10,11 @@ use crate::{
     Observer, Progress, TrainError,
     checkpoint_keeper::Keeper,
     course::{Course, Done, Origin},
-    crew::Crew,
     error::Point,
     evaluate::Evaluator,
     input::{Feed, TicketFeed, first_example},
     meter::StepTimes,
+    peers::Peers,
     plan::Prepared,
     poison,
 };
@@ -54,7 +54,7 @@ pub(crate) struct Worker<'a> {
     pub(crate) recorder: Option<&'a Recorder>,
     pub(crate) chief: Option<Chief<'a>>,
     /// The other tasks, where there are any.
-    pub(crate) crew: Option<Crew<'a>>,
+    pub(crate) peers: Option<Peers<'a>>,
 }
 
 /// What a worker reads from.
@@ -92,25 +92,25 @@ impl<'a> Worker<'a> {
                 Err(again) => Err(again),
             };
         }
-        let warnings = match (self.chief, &self.crew) {
-            (Some(chief), Some(crew)) => {
-                chief.keeper.warnings.iter().chain(&crew.log.remarks).cloned().collect()
+        let warnings = match (self.chief, &self.peers) {
+            (Some(chief), Some(peers)) => {
+                chief.keeper.warnings.iter().chain(&peers.log.remarks).cloned().collect()
             }
             (Some(chief), None) => chief.keeper.warnings,
             (None, _) => Vec::new(),
         };
-        let lost = self.crew.map(|crew| crew.log.lost).unwrap_or_default();
+        let lost = self.peers.map(|peers| peers.log.lost).unwrap_or_default();
         Ok(course.done(warnings, lost, self.begun.elapsed().as_secs_f64()))
     }
 
     /// All steps from here to the end, and the end itself.
     fn train(&mut self, course: &mut Course, grad: &mut Buffer) -> Result<(), TrainError> {
         let keeps_step = self.exchange.keeps_step();
-        if keeps_step && self.crew.is_some() {
+        if keeps_step && self.peers.is_some() {
             self.agree(course)?;
         }
         // A loss to reach may have been reached already, and the first crossing needs a left end.
-        if course.watch.is_some() && !course.checked && (keeps_step || self.chief.is_some()) {
+        if course.losses.has_target() && !course.checked && (keeps_step || self.chief.is_some()) {
             course.checked = true;
             let reached = if keeps_step {
                 self.look(course, false)?
@@ -237,7 +237,7 @@ impl<'a> Worker<'a> {
             let (prepared, train) = (self.prepared, &self.sources.train);
             self.input = Input::new(prepared, train, &*self.exchange, course.step, position)?;
         }
-        let Self { prepared, model, exchange, input, params, crew, .. } = self;
+        let Self { prepared, model, exchange, input, params, peers, .. } = self;
         let pace = &prepared.pace;
         let (rank, of) = ticket.share;
         let position = if ticket.batch == course.batch {
@@ -248,7 +248,7 @@ impl<'a> Worker<'a> {
         let (batch, rate) = pace.at(course.step, position);
         let (global, next) = pace.batches.next(position, batch);
         let begun = Instant::now();
-        let reading = |since| crew.iter().for_each(|crew| crew.session.reading(since));
+        let reading = |since| peers.iter().for_each(|peers| peers.session.reading(since));
         reading(Some(begun));
         let examples = match input {
             Input::Shares(feed) => feed.next(batch)?,
@@ -313,9 +313,9 @@ impl<'a> Worker<'a> {
         };
         course.advance(&pushed, &loss, &times, (ticket.batch, next));
         course.size = batch;
-        if let Some(crew) = &mut self.crew {
+        if let Some(peers) = &mut self.peers {
             let steps = course.total.steps + course.recent.steps;
-            crew.session.progress(Beat {
+            peers.session.progress(Beat {
                 step: course.step,
                 steps,
                 busy_seconds: course.busy.as_secs_f64(),
@@ -332,7 +332,7 @@ impl<'a> Worker<'a> {
         let phases = recent.phases();
         let seconds = phases.total();
         // Every task counts its own examples, so that those of all tasks add up; the first replica speaks for its process.
-        let examples = if self.crew.is_some() { recent.own } else { recent.loss.examples };
+        let examples = if self.peers.is_some() { recent.own } else { recent.loss.examples };
         if let Some(recorder) = self.recorder {
             recorder.record(Event::Step(Step {
                 step: course.step,

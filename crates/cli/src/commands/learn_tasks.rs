@@ -14,14 +14,14 @@ use super::{
 use crate::{failure::Exit, terminal::Terminal};
 use paceline_cluster::{
     Endpoint, TaskId,
-    session::{Notice, Row, Rules, Session, Settings, Watcher as Onlooker, chief_of},
+    session::{Rules, Session, Settings, chief_of},
 };
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_training::{
-    TrainError,
+    Inbox, SessionObserver, TrainError,
     rows::{
-        Control, Exchanged, Inbox, Observer, Plan, Report, Spec, Start, Task, Tasks, check_resume,
+        Control, Exchanged, Observer, Plan, Report, Spec, Start, Task, Tasks, check_resume,
         take_part,
     },
 };
@@ -262,7 +262,7 @@ impl RowsPart<'_> {
         endpoint: Endpoint,
         start: &Start,
         observer: &dyn Observer,
-        onlooker: Box<dyn paceline_training::Onlooker>,
+        onlooker: Box<dyn SessionObserver>,
     ) -> Result<(Option<Report>, RunFolder), TrainError> {
         // The chief names the run; the others learn its name when they join.
         let (mut made, mut known) = (None, None);
@@ -315,7 +315,7 @@ impl RowsPart<'_> {
             (run.clone(), StartTable { model, strategy, ..StartTable::default() })
         });
         let gatherer = Gatherer { onlooker, loads: Arc::clone(&loads), chiefs };
-        let inbox = Inbox::new(Box::new(Words(gatherer)));
+        let inbox = Inbox::new(Box::new(gatherer));
         let address = endpoint.public_address();
         let session = match Session::start(Arc::new(endpoint), &settings, inbox.clone()) {
             Ok(session) => Arc::new(session),
@@ -345,23 +345,6 @@ impl RowsPart<'_> {
             report.summary.tasks = told.into_values().collect();
         }
         Ok((report, run))
-    }
-}
-
-/// What happens to tasks, in the words of runs of examples.
-struct Words<T>(T);
-
-impl<T: paceline_training::Onlooker> Onlooker for Words<T> {
-    fn table(&self, rows: &[Row]) {
-        self.0.table(rows);
-    }
-
-    fn noticed(&self, notice: &Notice) {
-        self.0.noticed(notice);
-    }
-
-    fn told(&self, by: TaskId, value: &serde_json::Value) {
-        self.0.told(by, value);
     }
 }
 

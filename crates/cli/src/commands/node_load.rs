@@ -10,7 +10,7 @@ use paceline_probes::{Reading, Sampler, Summary as Means};
 use paceline_runs::{
     Machine, RunFolder, StartRow, StartTable, Summary, TaskLoad, diagnosis, unix_seconds,
 };
-use paceline_training::Onlooker;
+use paceline_training::SessionObserver;
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -26,13 +26,13 @@ pub(super) type Loads = Arc<Mutex<BTreeMap<TaskId, TaskLoad>>>;
 /// Keeps what tasks tell of their machines, and the table of those that are missing in the run's folder; the rest goes to another
 /// onlooker.
 pub(super) struct Gatherer {
-    pub(super) onlooker: Box<dyn Onlooker>,
+    pub(super) onlooker: Box<dyn SessionObserver>,
     pub(super) loads: Loads,
     /// The run's folder and what is planned, at the chief.
     pub(super) chiefs: Option<(RunFolder, StartTable)>,
 }
 
-impl Onlooker for Gatherer {
+impl SessionObserver for Gatherer {
     fn table(&self, rows: &[Row]) {
         self.onlooker.table(rows);
         let Some((run, plan)) = &self.chiefs else { return };

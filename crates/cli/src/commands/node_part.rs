@@ -13,7 +13,7 @@ use paceline_cluster::{
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable, Summary};
 use paceline_strategies::find;
 use paceline_training::{
-    Control, Inbox, Observer, Onlooker, Parts, RunSpec, Start, Task, TrainError, train_task,
+    Control, Inbox, Observer, Parts, RunSpec, SessionObserver, Start, Task, TrainError, train_task,
 };
 use std::{
     collections::BTreeMap,
@@ -54,7 +54,7 @@ impl Part<'_> {
         endpoint: Endpoint,
         start: &Start,
         observer: &dyn Observer,
-        onlooker: Box<dyn Onlooker>,
+        onlooker: Box<dyn SessionObserver>,
     ) -> Result<(Option<Summary>, RunFolder), TrainError> {
         let strategy = find(&self.spec.strategy)?;
         // The chief names the run; the others learn its name when they join.
@@ -195,7 +195,7 @@ fn draw(lines: &[String], live: bool, drawn: usize) -> String {
     }
 }
 
-impl Onlooker for Talk {
+impl SessionObserver for Talk {
     fn table(&self, rows: &[Row]) {
         let (missing, joined) = missing(rows);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);

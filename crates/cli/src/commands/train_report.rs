@@ -6,7 +6,7 @@ use paceline_cluster::{
     session::{Loss, Notice, OnLoss, Row, RowState, SessionError},
 };
 use paceline_runs::{Evaluation, RunFolder, Summary};
-use paceline_training::{Observer, Onlooker, Progress, RunPlan, RunSpec};
+use paceline_training::{Observer, Progress, RunPlan, RunSpec, SessionObserver};
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Write},
@@ -267,7 +267,7 @@ impl paceline_training::rows::Observer for Reporter {
     }
 }
 
-impl Onlooker for Reporter {
+impl SessionObserver for Reporter {
     fn table(&self, rows: &[Row]) {
         if self.is_chief {
             let (missing, joined) = missing(rows);

@@ -3,6 +3,7 @@
 use crate::{
     TrainError,
     error::with_cause,
+    loss_watch::LossWatch,
     rows::{
         Checkpoint, Metrics, Place, Plan, Report, Spec, Totals, checkpoint,
         engine::{Learned, Ledger, Wish},
@@ -14,7 +15,7 @@ use paceline_data::rows::{Input, Rejects};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
     self as runs, CheckpointAction, Divergence, Event, Final, FolderWatch, Learning, Leg,
-    LossGuard, Observed, PhaseSeconds, PhaseShares, Reached, Recorder, RunsError, Status, Summary,
+    LossGuard, Observed, PhaseSeconds, PhaseShares, Recorder, RunsError, Status, Summary,
     figures::rate,
 };
 use std::{
@@ -30,40 +31,6 @@ const CHECKPOINT_SECONDS: f64 = 30.0;
 /// Seconds between two records of progress.
 const RECORD_SECONDS: f64 = 0.1;
 
-/// Scores of held-out rows so far.
-#[derive(Debug, Default)]
-pub(crate) struct Scores {
-    pub(crate) best: Option<f64>,
-    /// Step, second and loss of the last one.
-    pub(crate) last: Option<(u64, f64, f64)>,
-    pub(crate) reached: Option<Reached>,
-}
-
-impl Scores {
-    /// Takes note of a score; says whether it is the best so far.
-    pub(crate) fn note(&mut self, wanted: Option<f64>, step: u64, now: f64, loss: f64) -> bool {
-        let best = self.best.is_none_or(|best| loss < best);
-        if best {
-            self.best = Some(loss);
-        }
-        if let Some(wanted) = wanted.filter(|wanted| loss <= *wanted && self.reached.is_none()) {
-            let between = [self.last.map_or(0, |(step, ..)| step), step];
-            let (step, seconds) = self.crossing(wanted, step, now, loss);
-            self.reached = Some(Reached { loss: wanted, step, seconds, between });
-        }
-        self.last = Some((step, now, loss));
-        best
-    }
-
-    /// Where the loss was crossed, on a line between the last score and this one.
-    fn crossing(&self, wanted: f64, step: u64, now: f64, loss: f64) -> (f64, f64) {
-        let Some((last_step, last_now, last_loss)) = self.last else { return (step as f64, now) };
-        let share = ((last_loss - wanted) / (last_loss - loss).max(1e-12)).clamp(0.0, 1.0);
-        let at = |from: f64, to: f64| from + share * (to - from);
-        (at(last_step as f64, step as f64), at(last_now, now))
-    }
-}
-
 /// Everything that is counted while parcels are learned from.
 pub(crate) struct Books<'a> {
     spec: &'a Spec,
@@ -73,7 +40,7 @@ pub(crate) struct Books<'a> {
     model: &'a SparseLogistic,
     learned: &'a AtomicU64,
     reached: &'a AtomicBool,
-    scores: &'a Mutex<Scores>,
+    losses: &'a Mutex<LossWatch>,
     plan: &'a Plan,
     folder: FolderWatch,
     /// The stretches before this one, and when this one began.
@@ -115,7 +82,7 @@ impl<'a> Books<'a> {
         origin: Option<&Checkpoint>,
         learned: &'a AtomicU64,
         reached: &'a AtomicBool,
-        scores: &'a Mutex<Scores>,
+        losses: &'a Mutex<LossWatch>,
         folder: FolderWatch,
     ) -> Self {
         let now = Instant::now();
@@ -128,7 +95,7 @@ impl<'a> Books<'a> {
             model,
             learned,
             reached,
-            scores,
+            losses,
             plan: stage.plan,
             folder,
             legs: stage.legs,
@@ -249,14 +216,14 @@ impl<'a> Books<'a> {
     /// The present state, to be saved.
     fn present(&self, place: Place) -> Checkpoint {
         let step = self.steps();
-        let test_loss = self.scores.lock().unwrap_or_else(PoisonError::into_inner).last;
+        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         Checkpoint {
             spec: self.spec.clone(),
             step,
             rows: self.rows(),
             place,
             seconds: self.earlier_seconds + self.begun.elapsed().as_secs_f64(),
-            test_loss: test_loss.filter(|(at, ..)| *at == step).map(|(.., loss)| loss),
+            test_loss: losses.loss_at(step),
             marks: Vec::new(),
             totals: Some(self.whole()).filter(|totals| totals.loss.is_finite()),
             legs: self.legs_so_far(),
@@ -321,7 +288,7 @@ impl<'a> Books<'a> {
         let progressive = self.whole().metrics();
         let table = self.model.table();
         let nonzero = (0..table.len()).filter(|&index| self.model.weight(index) != 0.0).count();
-        let reached = self.scores.lock().unwrap_or_else(PoisonError::into_inner).reached;
+        let reached = self.losses.lock().unwrap_or_else(PoisonError::into_inner).reached();
         let mut learning = None;
         if failure.is_none() && !cancelled {
             learning = outcome::of_end(self.spec, &progressive, held_out.as_ref(), self.steps());

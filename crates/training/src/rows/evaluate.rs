@@ -6,6 +6,7 @@ use crate::{
 };
 use paceline_data::rows::{Next, expand};
 use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_runs::{Evaluation, Event};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Scores every held-out row; nothing if `cancel` was raised meanwhile.
@@ -37,4 +38,20 @@ pub(crate) fn evaluate(
         return Err(TrainError::NoRows { data: test.to_owned() });
     }
     Ok(Some(totals.metrics()))
+}
+
+/// A score of held-out rows, for the run's log.
+pub(crate) fn evaluation(metrics: &Metrics, step: u64, seconds: f64, best: bool) -> Event {
+    Event::Evaluation(Evaluation {
+        step,
+        epochs: 0.0,
+        examples: metrics.rows,
+        loss: metrics.loss,
+        accuracy: metrics.accuracy,
+        seconds,
+        best,
+        auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
+        normalised_entropy: Some(metrics.normalised_entropy).filter(|part| part.is_finite()),
+        scored_by: None,
+    })
 }

@@ -4,12 +4,13 @@ use crate::{
     Point, TrainError,
     checkpoint::Store,
     error::with_cause,
+    loss_watch::{Check, LossWatch},
     rows::{
         Checkpoint, Exchanged, Metrics, Place, Source, Spec, Window,
-        books::{Books, Scores},
+        books::Books,
         checkpoint,
         engine::{self, Shape},
-        evaluate::evaluate,
+        evaluate::{evaluate, evaluation},
         outcome,
         source::Parcel,
     },
@@ -20,8 +21,8 @@ use paceline_data::{
 };
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    Evaluation, Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder,
-    RecorderSettings, RunEnded, RunFolder, RunStarted, Status, Summary,
+    Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings,
+    RunEnded, RunFolder, RunStarted, Status, Summary,
     diagnosis::{Examples, first_words},
     figures::rate,
     unix_seconds, write_atomically,
@@ -358,8 +359,8 @@ impl Stage<'_> {
         let learned = AtomicU64::new(origin.map_or(0, |checkpoint| checkpoint.rows));
         let reached = AtomicBool::new(false);
         let finished = AtomicBool::new(false);
-        let scores = Mutex::new(Scores::default());
-        let mut books = Books::new(self, model, origin, &learned, &reached, &scores, watch);
+        let losses = Mutex::new(LossWatch::new(spec.until_loss, None));
+        let mut books = Books::new(self, model, origin, &learned, &reached, &losses, watch);
         // A parcel holds at least one update's rows: updates do not span parcels.
         let window = match spec.window {
             Window::None if spec.batch_size >= LARGE_BATCH => Window::Rows(spec.batch_size),
@@ -388,7 +389,7 @@ impl Stage<'_> {
         books.share_among(shape.learners.min(threads));
         let (books, result) = std::thread::scope(|scope| {
             if spec.test.is_some() {
-                scope.spawn(|| self.score_beside(model, &learned, &reached, &finished, &scores));
+                scope.spawn(|| self.score_beside(model, &learned, &reached, &finished, &losses));
             }
             let result = engine::run(source, place, model, shape, self.control.cancel, books);
             finished.store(true, Ordering::Relaxed);
@@ -400,7 +401,7 @@ impl Stage<'_> {
             // The last word is on the weights as they ended; a user in a hurry gets none.
             match evaluate(spec, test, model, self.control.cancel) {
                 Ok(Some(metrics)) => {
-                    self.tell(&metrics, &learned, &reached, &scores, 0.0);
+                    self.tell(&metrics, &learned, &reached, &losses, 0.0);
                     held_out = Some(metrics);
                 }
                 Ok(None) => {}
@@ -417,7 +418,7 @@ impl Stage<'_> {
         learned: &AtomicU64,
         reached: &AtomicBool,
         finished: &AtomicBool,
-        scores: &Mutex<Scores>,
+        losses: &Mutex<LossWatch>,
     ) {
         let Some(test) = &self.spec.test else { return };
         let mut next_rows =
@@ -436,7 +437,7 @@ impl Stage<'_> {
             match evaluate(self.spec, test, model, finished) {
                 Ok(Some(metrics)) => {
                     let seconds = begun.elapsed().as_secs_f64();
-                    self.tell(&metrics, learned, reached, scores, seconds);
+                    self.tell(&metrics, learned, reached, losses, seconds);
                     // Scoring must not take more than a fifth of the time of one core.
                     let pause = EVALUATE_SECONDS.max(4.0 * seconds);
                     next_time = Instant::now() + Duration::from_secs_f64(pause);
@@ -457,29 +458,17 @@ impl Stage<'_> {
         metrics: &Metrics,
         learned: &AtomicU64,
         reached: &AtomicBool,
-        scores: &Mutex<Scores>,
+        losses: &Mutex<LossWatch>,
         seconds: f64,
     ) {
         let rows = learned.load(Ordering::Relaxed);
         let step = rows.div_ceil(self.spec.batch_size);
-        let mut scores = scores.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.begun.elapsed().as_secs_f64();
-        let best = scores.note(self.spec.until_loss, step, now, metrics.loss);
-        reached.store(scores.reached.is_some(), Ordering::Relaxed);
-        drop(scores);
-        self.recorder.record(Event::Evaluation(Evaluation {
-            step,
-            epochs: 0.0,
-            examples: metrics.rows,
-            loss: metrics.loss,
-            accuracy: metrics.accuracy,
-            seconds,
-            best,
-            auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
-            normalised_entropy: Some(metrics.normalised_entropy)
-                .filter(|entropy| entropy.is_finite()),
-            scored_by: None,
-        }));
+        let before: f64 = self.legs.iter().map(|leg| leg.seconds).sum();
+        let now = before + self.begun.elapsed().as_secs_f64();
+        let check = Check { step, seconds: now, loss: metrics.loss };
+        let noted = losses.lock().unwrap_or_else(PoisonError::into_inner).check(check);
+        reached.store(noted.reached, Ordering::Relaxed);
+        self.recorder.record(evaluation(metrics, step, seconds, noted.improved));
         self.control.observer.evaluated(metrics, rows);
     }
 }

@@ -33,4 +33,4 @@ pub use metrics::{Metrics, Totals};
 pub use predict::{Predicted, predict};
 pub use source::{Place, Source};
 pub use spec::{DataSpec, Spec, Window};
-pub use tasks::{Exchanged, Inbox, Pace, Task, Tasks, take_part};
+pub use tasks::{Exchanged, Pace, Task, Tasks, take_part};

@@ -5,13 +5,15 @@ use crate::{
     TrainError,
     checkpoint::Store,
     error::with_cause,
-    rows::{Checkpoint, Control, Metrics, Place, Plan, Spec, Totals, books::Scores, checkpoint},
+    loss_watch::{Check, LossWatch},
+    rows::{
+        Checkpoint, Control, Metrics, Place, Plan, Spec, Totals, checkpoint, evaluate::evaluation,
+    },
 };
 use paceline_cluster::{Seat, TaskId};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    self as runs, CheckpointAction, Evaluation, Event, FolderWatch, Leg, Reached, Recorder,
-    RunFolder,
+    self as runs, CheckpointAction, Event, FolderWatch, Leg, Reached, Recorder, RunFolder,
 };
 use paceline_strategies::sparse::{Beginning, Bookmark, Overseer, SparseOptions};
 use std::{
@@ -69,7 +71,7 @@ pub(super) struct Oversight<'a> {
     started: f64,
     folder: Mutex<FolderWatch>,
     folder_gone: AtomicBool,
-    scores: Mutex<Scores>,
+    losses: Mutex<LossWatch>,
     warnings: Mutex<Vec<String>>,
     begun: Instant,
 }
@@ -105,7 +107,7 @@ impl<'a> Oversight<'a> {
             started,
             folder: Mutex::new(FolderWatch::start(task.run)?),
             folder_gone: AtomicBool::new(false),
-            scores: Mutex::default(),
+            losses: Mutex::new(LossWatch::new(spec.until_loss, None)),
             warnings: Mutex::default(),
             begun,
         })
@@ -257,23 +259,13 @@ impl<'a> Oversight<'a> {
         let labels: Vec<u32> = scores.labels.iter().map(|label| u32::from(*label)).collect();
         totals.add(&scores.logits, &labels);
         let metrics = totals.metrics();
-        let now = self.begun.elapsed().as_secs_f64();
-        let mut scores = locked(&self.scores);
-        let best = scores.note(self.spec.until_loss, step, now, metrics.loss);
-        self.reached.store(scores.reached.is_some(), Ordering::Relaxed);
-        drop(scores);
-        self.recorder.record(Event::Evaluation(Evaluation {
-            step,
-            epochs: 0.0,
-            examples: metrics.rows,
-            loss: metrics.loss,
-            accuracy: metrics.accuracy,
-            seconds: begun.elapsed().as_secs_f64(),
-            best,
-            auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
-            normalised_entropy: Some(metrics.normalised_entropy).filter(|part| part.is_finite()),
-            scored_by: None,
-        }));
+        let before: f64 = locked(&self.earlier).0.iter().map(|leg| leg.seconds).sum();
+        let now = before + self.begun.elapsed().as_secs_f64();
+        let check = Check { step, seconds: now, loss: metrics.loss };
+        let noted = locked(&self.losses).check(check);
+        self.reached.store(noted.reached, Ordering::Relaxed);
+        let seconds = begun.elapsed().as_secs_f64();
+        self.recorder.record(evaluation(&metrics, step, seconds, noted.improved));
         self.control.observer.evaluated(&metrics, rows);
         Ok(Some(metrics))
     }
@@ -332,7 +324,7 @@ impl<'a> Oversight<'a> {
         };
         let Some(beginning) = copied else { return Ok(Copied::Torn) };
         self.rows.fetch_max(beginning.examples, Ordering::Relaxed);
-        let last = locked(&self.scores).last;
+        let test_loss = locked(&self.losses).loss_at(beginning.version);
         let marks: Vec<(TaskId, Bookmark)> = beginning.marks;
         let (mut legs, totals, steps_before) = self.earlier();
         let seconds = self.begun.elapsed().as_secs_f64();
@@ -351,7 +343,7 @@ impl<'a> Oversight<'a> {
             rows: beginning.examples,
             place: Place::default(),
             seconds: legs.iter().map(|leg| leg.seconds).sum(),
-            test_loss: last.filter(|(at, ..)| *at == beginning.version).map(|(.., loss)| loss),
+            test_loss,
             marks,
             // What this stretch adds to them, the workers tell at its end.
             totals,
@@ -397,7 +389,7 @@ impl<'a> Oversight<'a> {
 
     /// When the loss asked for was reached, and what the user should know.
     pub(super) fn close(self) -> (Option<Reached>, Vec<String>) {
-        let reached = locked(&self.scores).reached;
+        let reached = locked(&self.losses).reached();
         (reached, self.warnings.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -10,13 +10,11 @@
 
 mod chief;
 mod feed;
-mod inbox;
 mod part;
 mod report;
 mod serve;
 mod worker;
 
-pub use inbox::Inbox;
 pub use part::{Task, take_part};
 pub use report::{Exchanged, Pace};
 

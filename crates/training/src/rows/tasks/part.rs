@@ -1,7 +1,7 @@
 //! One task's part in a run, from its first word to its last.
 
 use super::{
-    Inbox, Tasks,
+    Tasks,
     chief::Oversight,
     feed::Origin,
     report::{Known, Told, report},
@@ -9,7 +9,7 @@ use super::{
     worker::{Course, Worker},
 };
 use crate::{
-    TrainError,
+    Inbox, TrainError,
     error::with_cause,
     rows::{Control, Metrics, Plan, Report, Spec, checkpoint, learn::bytes_of, outcome},
 };

@@ -5,11 +5,11 @@ use super::{
     chief::Oversight,
     feed::{Feed, Origin, Portion},
 };
-use crate::SessionLog;
 use crate::{
     TrainError,
     error::with_cause,
     rows::{Control, Spec, Totals, outcome},
+    session_log::SessionLog,
 };
 use paceline_cluster::{Seat, session::Beat};
 use paceline_runs::{

@@ -3,17 +3,13 @@
 use crate::{
     Observer, Task, TrainError,
     lineage::{as_bytes, as_bytes_mut},
-    session_log::{Notices, SessionLog},
+    session_log::{Inbox, Scored, SessionLog},
 };
-use paceline_cluster::{
-    Link, LinkError, Role, TaskId, Wait,
-    session::{Notice, Row, Session, Watcher},
-};
+use paceline_cluster::{Link, LinkError, Role, TaskId, Wait, session::Session};
 use paceline_runs::Recorder;
-use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -30,90 +26,8 @@ const CALL: Duration = Duration::from_secs(10);
 /// Bytes of weights that must come within that time.
 const PIECE: usize = 1 << 20;
 
-/// Shown what happens in a session, as it happens.
-pub trait Onlooker: Send + Sync {
-    /// The table of tasks, a few times a second until everybody is there.
-    fn table(&self, _rows: &[Row]) {}
-    /// Something changed.
-    fn noticed(&self, _notice: &Notice) {}
-    /// Another task sent the chief something that is not an evaluation.
-    fn told(&self, _by: TaskId, _value: &serde_json::Value) {}
-}
-
-/// Takes what a session says: shows it at once, and keeps it for the run's own log.
-pub struct Inbox {
-    onlooker: Box<dyn Onlooker>,
-    notices: Notices,
-    /// The evaluator's results.
-    scores: Mutex<Vec<Scored>>,
-    pending: AtomicBool,
-}
-
-/// What the evaluator found.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Scored {
-    pub(crate) step: u64,
-    /// JSON has no word for what is not a number; a score that could not be read would be waited for.
-    #[serde(deserialize_with = "number")]
-    pub(crate) loss: f64,
-    pub(crate) accuracy: f64,
-    pub(crate) examples: u64,
-    pub(crate) seconds: f64,
-    pub(crate) confusion: Vec<u64>,
-}
-
-fn number<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(input)?.unwrap_or(f64::NAN))
-}
-
-impl Inbox {
-    /// An inbox that also shows what comes in.
-    #[must_use]
-    pub fn new(onlooker: Box<dyn Onlooker>) -> Arc<Self> {
-        Arc::new(Self {
-            onlooker,
-            notices: Notices::default(),
-            scores: Mutex::default(),
-            pending: AtomicBool::new(false),
-        })
-    }
-
-    fn take(&self) -> (Vec<Notice>, Vec<Scored>) {
-        if !self.pending.swap(false, Ordering::Acquire) {
-            return Default::default();
-        }
-        let notices = self.notices.take();
-        let scores =
-            std::mem::take(&mut *self.scores.lock().unwrap_or_else(PoisonError::into_inner));
-        (notices, scores)
-    }
-}
-
-impl Watcher for Inbox {
-    fn table(&self, rows: &[Row]) {
-        self.onlooker.table(rows);
-    }
-
-    fn noticed(&self, notice: &Notice) {
-        self.onlooker.noticed(notice);
-        self.notices.push(notice);
-        self.pending.store(true, Ordering::Release);
-    }
-
-    fn told(&self, by: TaskId, value: &serde_json::Value) {
-        // Evaluations are for the run itself; whatever else tasks tell is for those who watch.
-        match serde_json::from_value(value.clone()) {
-            Ok(scored) => {
-                self.scores.lock().unwrap_or_else(PoisonError::into_inner).push(scored);
-                self.pending.store(true, Ordering::Release);
-            }
-            Err(_) => self.onlooker.told(by, value),
-        }
-    }
-}
-
 /// A worker's dealings with the other tasks.
-pub(crate) struct Crew<'a> {
+pub(crate) struct Peers<'a> {
     pub(crate) session: Arc<Session>,
     inbox: &'a Inbox,
     recorder: &'a Recorder,
@@ -138,7 +52,7 @@ struct Evaluations {
     given_up: Option<u32>,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Peers<'a> {
     pub(crate) fn new(
         task: Task<'a>,
         recorder: &'a Recorder,
@@ -159,8 +73,7 @@ impl<'a> Crew<'a> {
 
     /// Writes what happened into the log; returns what the evaluator found.
     pub(crate) fn hear(&mut self, step: u64) -> Vec<Scored> {
-        let (notices, scores) = self.inbox.take();
-        self.log.record(self.recorder, step, notices);
+        let scores = self.inbox.record(self.recorder, step, &mut self.log);
         if !scores.is_empty() {
             let scored = |step: &u64| scores.iter().any(|score| score.step == *step);
             self.evaluations.asked.retain(|step| !scored(step));

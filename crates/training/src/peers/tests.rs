@@ -1,6 +1,7 @@
 //! A chief and its evaluator in one process: what becomes of weights when the evaluator dies.
 
 use super::*;
+use crate::SessionObserver;
 use paceline_cluster::session::{Gate, OnLoss, Rules, Settings, Switchboard, Unwatched};
 use paceline_runs::{RecorderSettings, RunFolder};
 use std::thread::{self, JoinHandle};
@@ -11,16 +12,12 @@ const EVALUATOR: TaskId = TaskId { role: Role::Evaluator, index: 0 };
 /// Long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Nobody;
-
-impl Onlooker for Nobody {}
-
 /// A task joins on a thread of its own.
 fn join(
     board: &Switchboard,
     me: TaskId,
     tasks: &[TaskId],
-    watcher: Arc<dyn Watcher>,
+    watcher: Arc<dyn SessionObserver>,
 ) -> JoinHandle<Arc<Session>> {
     let settings = Settings {
         me,
@@ -74,56 +71,56 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
     // Whether its death is noticed before another process takes its place.
     for noticed in [true, false] {
         let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
-        let (inbox, recorder) = (Inbox::new(Box::new(Nobody)), recorder(&folder));
+        let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
         let tasks = [CHIEF, EVALUATOR];
-        let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn Watcher>);
+        let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn SessionObserver>);
         let first = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
         let chief = chief.join().unwrap();
         let task = Task { session: &chief, inbox: &inbox };
-        let mut crew = Crew::new(task, &recorder, &crate::Silent, 0);
+        let mut peers = Peers::new(task, &recorder, &crate::Silent, 0);
         // The links of the dead stay: memory that processes share does not tell of a death.
         let (mut old, mut new) = (None, None);
-        assert!(crew.evaluate(1, &[0.5; 3]));
+        assert!(peers.evaluate(1, &[0.5; 3]));
         assert_eq!(given(&first, &mut old), Some(1));
-        assert!(!crew.evaluate(2, &[0.5; 3]), "it is busy");
+        assert!(!peers.evaluate(2, &[0.5; 3]), "it is busy");
         drop(first);
         if noticed {
-            wait_for("its death to be noticed", || !crew.has_evaluator());
-            assert!(crew.is_unscored(1));
-            assert!(!crew.evaluate(3, &[0.5; 3]), "there is nobody");
+            wait_for("its death to be noticed", || !peers.has_evaluator());
+            assert!(peers.is_unscored(1));
+            assert!(!peers.evaluate(3, &[0.5; 3]), "there is nobody");
         }
         let second = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
-        wait_for("the new one to be asked", || crew.evaluate(4, &[0.5; 3]));
+        wait_for("the new one to be asked", || peers.evaluate(4, &[0.5; 3]));
         assert_eq!(given(&second, &mut new), Some(4), "{noticed}");
         let scored = Scored { step: 4, loss: f64::NAN, ..Scored::default() };
         second.tell(serde_json::to_value(&scored).unwrap());
-        let scores = crew.last_scores(4);
+        let scores = peers.last_scores(4);
         assert_eq!(scores.len(), 1, "a loss that is no number is a score too");
-        assert!(scores[0].loss.is_nan() && crew.is_unscored(1) && !crew.is_unscored(4));
-        assert!(crew.evaluate(5, &[0.5; 3]), "it is not busy any more");
+        assert!(scores[0].loss.is_nan() && peers.is_unscored(1) && !peers.is_unscored(4));
+        assert!(peers.evaluate(5, &[0.5; 3]), "it is not busy any more");
         // At the end nobody waits for one that is gone.
         drop(second);
         let begun = Instant::now();
-        assert!(crew.last_scores(5).is_empty() && begun.elapsed() < PATIENCE / 2);
-        assert!(crew.is_unscored(5));
+        assert!(peers.last_scores(5).is_empty() && begun.elapsed() < PATIENCE / 2);
+        assert!(peers.is_unscored(5));
     }
 }
 
 #[test]
 fn a_broken_connection_to_an_evaluator_is_made_anew() {
     let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
-    let (inbox, recorder) = (Inbox::new(Box::new(Nobody)), recorder(&folder));
+    let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
     let tasks = [CHIEF, EVALUATOR];
-    let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn Watcher>);
+    let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn SessionObserver>);
     let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
     let chief = chief.join().unwrap();
     let task = Task { session: &chief, inbox: &inbox };
-    let mut crew = Crew::new(task, &recorder, &crate::Silent, 0);
+    let mut peers = Peers::new(task, &recorder, &crate::Silent, 0);
     let mut link = None;
-    assert!(crew.evaluate(1, &[0.5; 3]));
+    assert!(peers.evaluate(1, &[0.5; 3]));
     assert_eq!(given(&evaluator, &mut link), Some(1));
     link = None;
-    assert!(crew.evaluate(2, &[0.5; 3]), "the first weights may have been on their way");
+    assert!(peers.evaluate(2, &[0.5; 3]), "the first weights may have been on their way");
     assert_eq!(given(&evaluator, &mut link), Some(2));
 }
 
@@ -131,17 +128,17 @@ fn a_broken_connection_to_an_evaluator_is_made_anew() {
 #[test]
 fn an_evaluator_follows_the_workers_that_formed_anew() {
     let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
-    let (inbox, recorder) = (Inbox::new(Box::new(Nobody)), recorder(&folder));
+    let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
     let tasks = [CHIEF, OTHER, EVALUATOR];
-    let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn Watcher>);
+    let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn SessionObserver>);
     let other = join(&board, OTHER, &tasks, Arc::new(Unwatched));
     let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
     let chief = chief.join().unwrap();
     drop(other.join().unwrap());
     assert_eq!(chief.regroup(Some(OTHER), "gone").unwrap().generation, 2);
     let task = Task { session: &chief, inbox: &inbox };
-    let mut crew = Crew::new(task, &recorder, &crate::Silent, 0);
-    assert!(crew.evaluate(7, &[0.5; 3]));
+    let mut peers = Peers::new(task, &recorder, &crate::Silent, 0);
+    assert!(peers.evaluate(7, &[0.5; 3]));
     assert_eq!(given(&evaluator, &mut None), Some(7));
 }
 

@@ -1,14 +1,99 @@
 //! From what workers did to the run's summary.
+//!
+//! What a summary says of every run, and how the log of a run ends, is written here once, for examples and rows, for
+//! one process and several tasks. What only runs on examples have is below; what only streams have is in
+//! `rows/report.rs`.
 
-use crate::{Parts, RunPlan, TrainError, course::Done, error::Point, plan::Prepared};
+use crate::{
+    Parts, RunPlan, TrainError,
+    course::Done,
+    error::{Point, with_cause},
+    plan::Prepared,
+};
 use paceline_batch::LabelKind;
 use paceline_data::{manifest::REJECTS, rejects::json_lines};
 use paceline_runs::{
-    self as runs, Ending, Final, Labels, Learning, PhaseShares, RunFolder, Status, Summary,
-    Traffic, Tried,
+    self as runs, Ending, Final, Labels, Learning, Leg, PhaseShares, Recorder, RunEnded, RunFolder,
+    Status, Summary, Traffic, Tried,
     diagnosis::{Examples, first_words},
     write_atomically,
 };
+
+/// What every summary begins with.
+pub(crate) struct Heading<'a> {
+    pub(crate) run: String,
+    pub(crate) model: &'a str,
+    pub(crate) data: String,
+    pub(crate) strategy: &'a str,
+    pub(crate) seed: u64,
+    /// Seconds since 1970.
+    pub(crate) started: f64,
+    pub(crate) seconds: f64,
+}
+
+impl Heading<'_> {
+    /// Writes it into a summary.
+    pub(crate) fn put(self, summary: &mut Summary) {
+        summary.run = self.run;
+        self.model.clone_into(&mut summary.model);
+        summary.data = self.data;
+        self.strategy.clone_into(&mut summary.strategy);
+        summary.seed = self.seed;
+        (summary.started, summary.seconds) = (self.started, self.seconds);
+    }
+}
+
+/// What the end of a log and of a summary depends on.
+pub(crate) struct Conclusion<'a> {
+    pub(crate) failure: Option<&'a TrainError>,
+    pub(crate) tried: Tried<'a>,
+    /// Threads of this process, and what its examples are called.
+    pub(crate) threads: usize,
+    pub(crate) examples: Examples,
+    /// The stretches of the run before this one, and the updates made in them.
+    pub(crate) legs: &'a [Leg],
+    pub(crate) first_step: u64,
+}
+
+impl Conclusion<'_> {
+    /// Derives what follows from the rest of a summary, ends the log, and adds the earlier stretches. Called last.
+    pub(crate) fn put(&self, summary: &mut Summary, recorder: Recorder) {
+        summary.settle();
+        if let Some(error) = self.failure {
+            summary.status = Status::Failed;
+            summary.verdict = with_cause(error);
+            summary.learning = divergence(error, &self.tried);
+        } else {
+            summary.verdict = first_words(summary, self.threads, self.examples);
+        }
+        let closed = recorder.close(RunEnded {
+            status: summary.status,
+            step: summary.global_steps,
+            seconds: summary.seconds,
+            reason: self.failure.map(with_cause),
+            dropped_events: 0,
+        });
+        if closed.dropped > 0 {
+            let text = format!("{} events were dropped: the disk was too slow", closed.dropped);
+            summary.warnings.push(text);
+        }
+        if let Some(error) = &closed.error {
+            summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
+        }
+        let steps = summary.global_steps.saturating_sub(self.first_step);
+        summary.add_legs(self.legs, steps);
+    }
+}
+
+/// What a run that failed says about its learning, where that is why it failed.
+fn divergence(error: &TrainError, tried: &Tried<'_>) -> Option<Learning> {
+    let words = match error {
+        TrainError::Diverged { found, at, .. } => format!("{found} {}", at.when()),
+        TrainError::NotFinite { at, .. } => format!("the loss is not finite {}", at.when()),
+        _ => return None,
+    };
+    Some(Learning::diverged(words, tried))
+}
 
 /// What one worker did.
 pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
@@ -71,9 +156,6 @@ pub(crate) fn fill(
         received_bytes: workers.iter().map(|worker| worker.traffic.received_bytes).sum(),
     };
     summary.workers = workers;
-    summary.settle();
-    let threads = prepared.plan.threads * prepared.plan.replicas;
-    summary.verdict = first_words(summary, threads, Examples::Any);
     summary.warnings.extend(chief.warnings.iter().cloned());
 }
 
@@ -103,22 +185,8 @@ pub(crate) fn exploded(prepared: &Prepared, chief: &Done) -> Option<TrainError> 
     Some(TrainError::Diverged { at: Point::Step(chief.step), found, rate, good: None })
 }
 
-/// What a run that failed says about its learning, where that is why it failed.
-pub(crate) fn divergence(prepared: &Prepared, error: &TrainError) -> Option<Learning> {
-    let tried = tried(&prepared.plan);
-    match error {
-        TrainError::Diverged { found, at, .. } => {
-            Some(Learning::diverged(format!("{found} {}", at.when()), &tried))
-        }
-        TrainError::NotFinite { at, .. } => {
-            Some(Learning::diverged(format!("the loss is not finite {}", at.when()), &tried))
-        }
-        _ => None,
-    }
-}
-
 /// What advice starts from.
-fn tried(plan: &RunPlan) -> Tried<'_> {
+pub(crate) fn tried(plan: &RunPlan) -> Tried<'_> {
     Tried {
         optimizer: &plan.spec.optimizer,
         rate: f64::from(plan.learning_rate),

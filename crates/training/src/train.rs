@@ -13,7 +13,8 @@ use crate::{
     plan::{self, Prepared},
     poison, recover,
     session_log::Inbox,
-    summarize, weights,
+    summarize::{self, Conclusion, Heading},
+    weights,
     worker::{Chief, Input, Sources, Worker},
 };
 use paceline_cluster::{Seat, session::Session};
@@ -21,7 +22,8 @@ use paceline_data::rejects::Reject;
 use paceline_models::{Layout, Model, kernels::Buffer, optimizer::State, threads::Pool};
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FolderHandle, Learning, Leg, Machine, Ownership,
-    Recorder, RecorderSettings, RunEnded, RunFolder, RunStarted, Status, Summary, unix_seconds,
+    Recorder, RecorderSettings, RunFolder, RunStarted, Status, Summary, diagnosis::Examples,
+    unix_seconds,
 };
 use paceline_strategies::{self as strategies, Exchange, Setup};
 use std::{
@@ -193,18 +195,21 @@ fn carry_out(
     // It may have been renamed; a folder that is gone is told by what could not be written.
     let home = handle.present().unwrap_or_else(|_| run.clone());
     let mut summary = Summary {
-        run: home.name(),
-        model: spec.model.clone(),
-        data: spec.data.clone(),
-        strategy: prepared.strategy.name.to_string(),
-        seed: spec.seed,
-        started,
         global_batch: spec.batch_size,
         global_steps: origin.step,
-        seconds,
         warnings,
         ..Summary::default()
     };
+    let heading = Heading {
+        run: home.name(),
+        model: &spec.model,
+        data: spec.data.clone(),
+        strategy: prepared.strategy.name,
+        seed: spec.seed,
+        started,
+        seconds,
+    };
+    heading.put(&mut summary);
     let outcome = outcome.and_then(|done| Ok((stage.meet(&name, &done)?, done)));
     let failure = match outcome {
         Ok((workers, mut done)) => {
@@ -224,27 +229,15 @@ fn carry_out(
         }
         Err(error) => Some(error),
     };
-    if let Some(error) = &failure {
-        summary.status = Status::Failed;
-        summary.verdict = with_cause(error);
-        summary.learning = summarize::divergence(prepared, error);
-    }
-    let report = recorder.close(RunEnded {
-        status: summary.status,
-        step: summary.global_steps,
-        seconds: summary.seconds,
-        reason: failure.as_ref().map(with_cause),
-        dropped_events: 0,
-    });
-    if report.dropped > 0 {
-        let text = format!("{} events were dropped: the disk was too slow", report.dropped);
-        summary.warnings.push(text);
-    }
-    if let Some(error) = &report.error {
-        summary.warnings.push(format!("{} records were lost: {error}", report.lost));
-    }
-    let steps = summary.global_steps.saturating_sub(origin.step);
-    summary.add_legs(&origin.legs, steps);
+    let conclusion = Conclusion {
+        failure: failure.as_ref(),
+        tried: summarize::tried(&prepared.plan),
+        threads: prepared.plan.threads * prepared.plan.replicas,
+        examples: Examples::Any,
+        legs: &origin.legs,
+        first_step: origin.step,
+    };
+    conclusion.put(&mut summary, recorder);
     let written = if is_chief { home.write_summary(&summary) } else { Ok(()) };
     match failure {
         Some(error) => Err(error),

@@ -5,18 +5,18 @@ use crate::{
     error::with_cause,
     loss_watch::LossWatch,
     rows::{
-        Checkpoint, Metrics, Place, Plan, Report, Spec, Totals, checkpoint,
+        Checkpoint, Metrics, Place, Plan, Spec, Totals, checkpoint,
         engine::{Learned, Ledger, Wish},
         learn::{Observer, Outcome, Stage, TASK},
         outcome,
+        report::{RunFacts, WorkerReport, report},
     },
 };
 use paceline_data::rows::{Input, Rejects};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    self as runs, CheckpointAction, Divergence, Event, Final, FolderWatch, Learning, Leg,
-    LossGuard, Observed, PhaseSeconds, PhaseShares, Recorder, RunsError, Status, Summary,
-    figures::rate,
+    self as runs, CheckpointAction, Divergence, Event, FolderWatch, Learning, Leg, LossGuard,
+    Observed, PhaseSeconds, Recorder, RunsError, figures::rate,
 };
 use std::{
     sync::{
@@ -285,53 +285,31 @@ impl<'a> Books<'a> {
             self.checkpoint(self.place);
         }
         failure = self.secure(failure);
-        let progressive = self.whole().metrics();
         let table = self.model.table();
         let nonzero = (0..table.len()).filter(|&index| self.model.weight(index) != 0.0).count();
         let reached = self.losses.lock().unwrap_or_else(PoisonError::into_inner).reached();
-        let mut learning = None;
-        if failure.is_none() && !cancelled {
-            learning = outcome::of_end(self.spec, &progressive, held_out.as_ref(), self.steps());
-        }
-        if let Some(warning) = learning.as_ref().and_then(Learning::warning) {
-            self.observer.warned(&warning);
-            self.warnings.push(warning);
-        }
-        let summary = Summary {
-            status: if cancelled { Status::Cancelled } else { Status::Done },
-            global_batch: self.spec.batch_size,
-            global_steps: self.steps(),
-            examples: self.all.rows,
-            last: Final {
-                train_loss: progressive.loss,
-                test_loss: held_out.map_or(f64::NAN, |metrics| metrics.loss),
-                test_accuracy: held_out.map_or(f64::NAN, |metrics| metrics.accuracy),
-            },
-            learning,
-            reached,
-            workers: vec![runs::Worker {
-                task: TASK.to_owned(),
-                iterations: self.all.rows.div_ceil(self.spec.batch_size),
-                examples: self.all.rows,
-                seconds: self.phases.total(),
-                phases: PhaseShares::from(self.phases),
-                ..runs::Worker::default()
-            }],
-            warnings: self.warnings,
-            ..Summary::default()
-        };
-        let report = Report {
-            summary,
-            progressive,
+        let iterations = self.all.rows.div_ceil(self.spec.batch_size);
+        let delay = [self.delay_sum / self.all.rows.max(1) as f64, self.delay_most];
+        let facts = RunFacts {
+            version: self.steps(),
+            cancelled,
+            failed: failure.is_some(),
             held_out,
             nonzero: nonzero as u64,
-            rejected: self.rejects.count,
-            bytes: self.bytes,
-            bytes_per_second: 0.0,
-            delay: [self.delay_sum / self.all.rows.max(1) as f64, self.delay_most],
+            reached,
+            warnings: self.warnings,
+            before: self.before,
+            delay,
             most_behind: self.most_behind,
-            exchange: None,
+            ..RunFacts::default()
         };
+        let mut own = WorkerReport::new(TASK.to_owned(), iterations, self.all, self.phases);
+        (own.bytes, own.rejected) = (self.bytes, self.rejects.count);
+        own.worker.finished = self.begun.elapsed().as_secs_f64();
+        let report = report(self.spec, &[own], facts);
+        if let Some(warning) = report.summary.learning.as_ref().and_then(Learning::warning) {
+            self.observer.warned(&warning);
+        }
         Outcome { report, failure }
     }
 }

@@ -6,12 +6,11 @@ use crate::{
     error::with_cause,
     loss_watch::{Check, LossWatch},
     rows::{
-        Checkpoint, Exchanged, Metrics, Place, Source, Spec, Window,
+        Checkpoint, Metrics, Place, Report, Source, Spec, Window,
         books::Books,
         checkpoint,
         engine::{self, Shape},
         evaluate::{evaluate, evaluation},
-        outcome,
         source::Parcel,
     },
 };
@@ -22,10 +21,7 @@ use paceline_data::{
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
     Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings,
-    RunEnded, RunFolder, RunStarted, Status, Summary,
-    diagnosis::{Examples, first_words},
-    figures::rate,
-    unix_seconds, write_atomically,
+    RunFolder, RunStarted, Status, unix_seconds,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -118,34 +114,6 @@ pub struct Silent;
 
 impl Observer for Silent {}
 
-/// How a run ended: the summary every run has, and what only streams have.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// What every run says.
-    #[serde(flatten)]
-    pub summary: Summary,
-    /// Every row judged before it was learned from.
-    pub progressive: Metrics,
-    /// Held-out rows, at the end.
-    pub held_out: Option<Metrics>,
-    /// Weights that are not zero.
-    pub nonzero: u64,
-    /// Lines that were no rows.
-    pub rejected: u64,
-    /// Bytes of text that were read.
-    #[serde(default)]
-    pub bytes: u64,
-    /// Bytes of text per second, over the same time as `examples_per_second`.
-    pub bytes_per_second: f64,
-    /// Seconds between the arrival of a row and its being learned from: mean and most.
-    pub delay: [f64; 2],
-    /// The most bytes that waited in a followed file.
-    pub most_behind: Option<u64>,
-    /// What went between tasks, where there were several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exchange: Option<Exchanged>,
-}
-
 /// Whether a run could be resumed: it has a checkpoint, and something is left to do. For a process that owns the
 /// run folder.
 ///
@@ -184,17 +152,6 @@ fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
     let mut rest =
         Source::open(input, format, spec.hashing, kept.place, spec.epochs, Window::None)?;
     Ok(rest.next(&mut Parcel::default())? != Next::End)
-}
-
-impl Report {
-    /// Derives what follows from the rest; called last, as [`Summary::settle`] is.
-    pub(crate) fn settle(&mut self) {
-        self.summary.settle();
-        if self.summary.status != Status::Failed {
-            self.summary.verdict = first_words(&self.summary, 1, Examples::Rows);
-        }
-        self.bytes_per_second = rate(self.bytes, self.summary.seconds);
-    }
 }
 
 /// Learns, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
@@ -272,45 +229,16 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         legs: &legs,
     };
     let Outcome { mut report, failure } = stage.run(&model, threads, origin.as_ref(), watch);
-    let summary = &mut report.summary;
     // It may have been renamed; a folder that is gone is told by what could not be written.
     let home = handle.present().unwrap_or_else(|_| run.clone());
-    summary.run = home.name();
-    summary.model.clone_from(&spec.model);
-    summary.data = spec.data.to_string();
-    summary.strategy = STRATEGY.to_owned();
-    summary.started = started;
-    summary.seconds = begun.elapsed().as_secs_f64();
-    report.settle();
-    let summary = &mut report.summary;
-    if let Some(error) = &failure {
-        summary.status = Status::Failed;
-        summary.verdict = with_cause(error);
-        summary.learning = outcome::of_failure(spec, error);
-    }
-    let closed = recorder.close(RunEnded {
-        status: summary.status,
-        step: summary.global_steps,
-        seconds: summary.seconds,
-        reason: failure.as_ref().map(with_cause),
-        dropped_events: 0,
-    });
-    if closed.dropped > 0 {
-        summary
-            .warnings
-            .push(format!("{} events were dropped: the disk was too slow", closed.dropped));
-    }
-    if let Some(error) = &closed.error {
-        summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
-    }
+    let seconds = begun.elapsed().as_secs_f64();
     let before = origin.as_ref().map_or(0, |checkpoint| checkpoint.step);
-    summary.add_legs(&legs, summary.global_steps.saturating_sub(before));
-    let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
-    let written = write_atomically(&home.path().join("summary.json"), &text);
+    report.conclude(spec, &home, (started, seconds), failure.as_ref(), (&legs, before), recorder);
+    let written = report.write(&home);
     drop(owned);
     match failure {
         Some(error) => Err(error),
-        None => written.map(|()| report).map_err(TrainError::from),
+        None => written.map(|()| report),
     }
 }
 
@@ -359,7 +287,8 @@ impl Stage<'_> {
         let learned = AtomicU64::new(origin.map_or(0, |checkpoint| checkpoint.rows));
         let reached = AtomicBool::new(false);
         let finished = AtomicBool::new(false);
-        let losses = Mutex::new(LossWatch::new(spec.until_loss, None));
+        let best = origin.and_then(|checkpoint| checkpoint.test_loss);
+        let losses = Mutex::new(LossWatch::new(spec.until_loss, best));
         let mut books = Books::new(self, model, origin, &learned, &reached, &losses, watch);
         // A parcel holds at least one update's rows: updates do not span parcels.
         let window = match spec.window {

@@ -10,7 +10,7 @@ use paceline_runs::{Divergence, Ending, Labels, Learning, Tried};
 const LEAST_ROWS: u64 = 500;
 
 /// What advice starts from.
-fn tried(spec: &Spec) -> Tried<'_> {
+pub(crate) fn tried(spec: &Spec) -> Tried<'_> {
     Tried {
         optimizer: &spec.optimizer,
         rate: f64::from(spec.learning_rate),
@@ -67,19 +67,5 @@ fn ending(metrics: &Metrics, updates: u64) -> Ending<'static> {
         auc: Some(metrics.auc),
         labels: Labels::Positive(metrics.positive_share),
         updates,
-    }
-}
-
-/// What a run that failed says about its learning, where that is why it failed.
-pub(crate) fn of_failure(spec: &Spec, error: &TrainError) -> Option<Learning> {
-    match error {
-        TrainError::Diverged { found, at, .. } => {
-            Some(Learning::diverged(format!("{found} {}", at.when()), &tried(spec)))
-        }
-        TrainError::NotFinite { at, .. } => {
-            let words = format!("the loss is not finite {}", at.when());
-            Some(Learning::diverged(words, &tried(spec)))
-        }
-        _ => None,
     }
 }

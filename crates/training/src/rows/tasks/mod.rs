@@ -11,12 +11,11 @@
 mod chief;
 mod feed;
 mod part;
-mod report;
 mod serve;
 mod worker;
 
 pub use part::{Task, take_part};
-pub use report::{Exchanged, Pace};
+pub(crate) use worker::Course;
 
 use crate::{
     TrainError,

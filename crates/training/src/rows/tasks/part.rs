@@ -4,20 +4,24 @@ use super::{
     Tasks,
     chief::Oversight,
     feed::Origin,
-    report::{Known, Told, report},
     serve::serve,
     worker::{Course, Worker},
 };
 use crate::{
     Inbox, TrainError,
     error::with_cause,
-    rows::{Control, Metrics, Plan, Report, Spec, checkpoint, learn::bytes_of, outcome},
+    rows::{
+        Control, Metrics, Plan, Report, Spec, checkpoint,
+        learn::bytes_of,
+        outcome,
+        report::{RunFacts, WorkerReport, report},
+    },
 };
 use paceline_cluster::{Role, session::Session};
 use paceline_data::rows::Input;
 use paceline_runs::{
-    Event, FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunEnded, RunFolder,
-    RunStarted, Status, unix_seconds, write_atomically,
+    Event, FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunFolder, RunStarted,
+    unix_seconds,
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -140,7 +144,6 @@ impl<'a> Part<'a> {
     }
 
     fn play(self) -> Result<Report, TrainError> {
-        let started = self.started;
         let plan = self.plan()?;
         let is_chief = self.task.session.is_chief();
         if is_chief {
@@ -157,55 +160,20 @@ impl<'a> Part<'a> {
             ..RunStarted::default()
         }));
         let mut legs = Legs::default();
-        let mut outcome = self.learn(&plan, &mut legs);
+        let outcome = self.learn(&plan, &mut legs);
         let home = self.folder.present().unwrap_or_else(|_| self.task.run.clone());
-        let (status, step) = match &outcome {
-            Ok(report) => (report.summary.status, report.summary.global_steps),
-            Err(_) => (Status::Failed, 0),
-        };
         let seconds = self.begun.elapsed().as_secs_f64();
-        let closed = self.recorder.close(RunEnded {
-            status,
-            step,
-            seconds,
-            reason: outcome.as_ref().err().map(with_cause),
-            dropped_events: 0,
-        });
-        let mut failed = Report::default();
-        let report = match &mut outcome {
-            Ok(report) => report,
-            Err(error) => {
-                failed.summary.status = Status::Failed;
-                failed.summary.verdict = with_cause(error);
-                failed.summary.learning = outcome::of_failure(self.spec, error);
-                &mut failed
-            }
+        let (mut report, failure) = match outcome {
+            Ok(report) => (report, None),
+            Err(error) => (Report::default(), Some(error)),
         };
-        let summary = &mut report.summary;
-        summary.run = home.name();
-        summary.model.clone_from(&self.spec.model);
-        summary.data = self.spec.data.to_string();
-        summary.strategy = plan.strategy;
-        (summary.started, summary.seconds) = (started, seconds);
-        report.settle();
-        let summary = &mut report.summary;
-        if closed.dropped > 0 {
-            let text = format!("{} events were dropped: the disk was too slow", closed.dropped);
-            summary.warnings.push(text);
+        let (now, earlier) = ((self.started, seconds), (&legs.earlier[..], legs.steps));
+        report.conclude(self.spec, &home, now, failure.as_ref(), earlier, self.recorder);
+        let written = if is_chief { report.write(&home) } else { Ok(()) };
+        match failure {
+            Some(error) => Err(error),
+            None => written.map(|()| report),
         }
-        if let Some(error) = &closed.error {
-            summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
-        }
-        let steps = summary.global_steps.saturating_sub(legs.steps);
-        summary.add_legs(&legs.earlier, steps);
-        let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
-        if is_chief {
-            let written = write_atomically(&home.path().join("summary.json"), &text);
-            if outcome.is_ok() {
-                written?;
-            }
-        }
-        outcome
     }
 
     /// Learns, and meets the others at the end; fills in what was done before, at the chief.
@@ -223,10 +191,10 @@ impl<'a> Part<'a> {
         };
         if !task.session.is_chief() {
             let course = worker(None).run()?;
-            let own = Told::new(self.name.clone(), &course);
+            let own = WorkerReport::from((self.name.clone(), &course));
             let value = serde_json::to_value(&own).expect("a report is plain data");
             task.session.finish(value)?;
-            return Ok(report(spec, tasks, &[own], self.known(course, None, 0)));
+            return Ok(report(spec, &[own], self.known(course, None, 0)));
         }
         let now = (*begun, self.started);
         let oversight = Oversight::new(spec, tasks, task, recorder, control, now)?;
@@ -248,11 +216,11 @@ impl<'a> Part<'a> {
         let learned = oversight.learned();
         let run = oversight.run();
         let (reached, warnings) = oversight.close();
-        let own = Told::new(self.name.clone(), &course);
+        let own = WorkerReport::from((self.name.clone(), &course));
         let own = serde_json::to_value(&own).expect("a report is plain data");
         let reports = task.session.finish(own)?;
         // A report is our own type; one that does not read back is of another version.
-        let told: Vec<Told> =
+        let told: Vec<WorkerReport> =
             reports.into_iter().filter_map(|(_, told)| serde_json::from_value(told).ok()).collect();
         let mut course = course;
         // Who was lost after the last step, before everybody was done.
@@ -269,7 +237,7 @@ impl<'a> Part<'a> {
             known.warnings.extend(amended.err().map(|error| with_cause(&error)));
         }
         known.warnings.extend(warnings);
-        let report = report(spec, tasks, &told, known);
+        let report = report(spec, &told, known);
         let rows = report.progressive.rows;
         let loss = told.iter().filter_map(|one| one.exploded).max_by(f64::total_cmp);
         let exploded = outcome::exploded(spec, rows, report.held_out.as_ref())
@@ -286,17 +254,15 @@ impl<'a> Part<'a> {
         Ok(report)
     }
 
-    fn known(&self, course: Course, held_out: Option<Metrics>, nonzero: u64) -> Known {
-        Known {
+    fn known(&self, course: Course, held_out: Option<Metrics>, nonzero: u64) -> RunFacts {
+        RunFacts {
             version: course.version,
             cancelled: self.control.cancel.load(Ordering::Relaxed),
             held_out,
             nonzero,
-            learned: 0,
-            reached: None,
             lost: course.log.lost,
             warnings: course.log.remarks,
-            before: None,
+            ..RunFacts::default()
         }
     }
 }

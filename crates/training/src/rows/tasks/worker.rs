@@ -44,22 +44,22 @@ pub(super) struct Worker<'a> {
 
 /// What a worker did so far.
 #[derive(Debug, Default)]
-pub(super) struct Course {
-    pub(super) totals: Totals,
-    pub(super) iterations: u64,
-    pub(super) phases: PhaseSeconds,
-    pub(super) traffic: Traffic,
-    pub(super) sparse_bytes: u64,
-    pub(super) bytes: u64,
-    pub(super) rejected: u64,
-    pub(super) staleness: Vec<u64>,
+pub(crate) struct Course {
+    pub(crate) totals: Totals,
+    pub(crate) iterations: u64,
+    pub(crate) phases: PhaseSeconds,
+    pub(crate) traffic: Traffic,
+    pub(crate) sparse_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) rejected: u64,
+    pub(crate) staleness: Vec<u64>,
     /// Updates of the run.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// Seconds from the start until its files had ended.
-    pub(super) finished: f64,
+    pub(crate) finished: f64,
     /// What happened to other tasks.
-    pub(super) log: SessionLog,
-    pub(super) guard: LossGuard,
+    pub(crate) log: SessionLog,
+    pub(crate) guard: LossGuard,
     recent: Totals,
     recent_phases: PhaseSeconds,
     recent_steps: u64,

@@ -21,21 +21,21 @@
 
 pub mod checkpoint;
 mod checkpoint_keeper;
-mod course;
 mod error;
 mod evaluate;
+mod evaluate_and_checkpoint;
 mod input;
 mod lineage;
-mod look;
+mod loop_state;
 mod loss_watch;
 pub mod memory;
 mod meter;
+mod nonfinite;
 mod observer;
 mod pace;
 mod parts;
 mod peers;
 mod plan;
-mod poison;
 mod recover;
 pub mod rows;
 mod session_log;

@@ -5,7 +5,7 @@
 //! checkpoint (or the initial weights), so that no two ever hold parts of different versions. Nothing
 //! needs a shared disk: only the chief reads and writes checkpoints.
 
-use crate::{TrainError, course::Origin};
+use crate::{TrainError, loop_state::Origin};
 use paceline_cluster::{Link, LinkError, Role, TaskId, Wait, session::Session};
 use paceline_data::order::Position;
 use paceline_models::optimizer::{Optimizer, State};

@@ -3,10 +3,10 @@
 use crate::{
     TrainError,
     checkpoint::Moment,
-    course::{Course, Origin},
     error::with_cause,
     evaluate::Evaluator,
     lineage,
+    loop_state::{LoopState, Origin},
     train::{initial_weights, origin_of},
     worker::{Input, Worker},
 };
@@ -14,61 +14,61 @@ use paceline_models::optimizer::State;
 
 impl Worker<'_> {
     /// Workers that hold weights begin with the same ones: those of the worker that is furthest.
-    pub(crate) fn align(&mut self, course: &mut Course) -> Result<(), TrainError> {
+    pub(crate) fn align(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         if self.peers.is_none() || self.prepared.plan.servers > 0 {
             return Ok(());
         }
         let version = self.exchange.align(&mut self.params)?.0;
-        if version != course.step {
-            self.move_to(course, version)?;
+        if version != loop_state.step {
+            self.move_to(loop_state, version)?;
         }
         Ok(())
     }
 
     /// Where workers keep step, all must decide alike; one that is new learns from worker 0 what its
     /// decisions hang on.
-    pub(crate) fn agree(&mut self, course: &mut Course) -> Result<(), TrainError> {
+    pub(crate) fn agree(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         let (rank, _) = self.exchange.place();
-        let best = course.losses.best().map_or([0.0, 0.0], |best| [1.0, best]);
-        let saved = course.saved.map_or(0.0, |step| step as f64 + 1.0);
-        let checked = f64::from(u8::from(course.checked));
+        let best = loop_state.losses.best().map_or([0.0, 0.0], |best| [1.0, best]);
+        let saved = loop_state.saved.map_or(0.0, |step| step as f64 + 1.0);
+        let checked = f64::from(u8::from(loop_state.checked));
         let mut values = [best[0], best[1], saved, checked];
         if rank != 0 {
             values.fill(0.0);
         }
         self.exchange.sum(&mut values)?;
-        course.losses.set_best((values[0] > 0.0).then_some(values[1]));
-        course.saved = (values[2] > 0.0).then_some(values[2] as u64).map(|step| step - 1);
-        course.checked = values[3] > 0.0;
+        loop_state.losses.set_best((values[0] > 0.0).then_some(values[1]));
+        loop_state.saved = (values[2] > 0.0).then_some(values[2] as u64).map(|step| step - 1);
+        loop_state.checked = values[3] > 0.0;
         Ok(())
     }
 
     /// The outer error is final; the inner one is another loss while recovering from the first.
     pub(crate) fn recover(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         error: TrainError,
     ) -> Result<Result<(), TrainError>, TrainError> {
         let Some(peers) = &mut self.peers else { return Err(error) };
         if !error.is_peer() {
             return Err(error);
         }
-        if course.closing && self.exchange.keeps_step() && self.prepared.plan.servers == 0 {
+        if loop_state.closing && self.exchange.keeps_step() && self.prepared.plan.servers == 0 {
             // All updates are made, and others may have left already: there is nobody to form with.
-            course.closed = true;
-            self.secure(course)?;
+            loop_state.closed = true;
+            self.secure(loop_state)?;
             return Ok(Ok(()));
         }
         peers.session.regroup(error.peer(), &with_cause(&error))?;
-        course.reached |= self.hear(course, false);
-        Ok(self.go_on(course))
+        loop_state.reached |= self.hear(loop_state, false);
+        Ok(self.go_on(loop_state))
     }
 
     /// Forms anew with those that are there, at the last completed step, or at the last checkpoint if
     /// servers lost what they held.
-    fn go_on(&mut self, course: &mut Course) -> Result<(), TrainError> {
+    fn go_on(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         if let Some(origin) = self.supply()? {
-            (course.examples, course.went_back) = (origin.examples, true);
+            (loop_state.examples, loop_state.went_back) = (origin.examples, true);
             if let Some(chief) = &mut self.chief {
                 chief.keeper.warn(format!(
                     "a server lost what it held: everybody goes on from step {}",
@@ -76,19 +76,20 @@ impl Worker<'_> {
                 ));
             }
         }
-        (course.ending, course.closing) = (None, false);
+        (loop_state.ending, loop_state.closing) = (None, false);
         let version = self.exchange.reform(&mut self.params)?.0;
         if self.chief.is_some() && self.exchange.keeps_step() {
             // The others may have completed a step whose end this worker did not hear of.
             let pace = &self.prepared.pace;
-            course.pass_over((course.step..version).map(|step| pace.examples_of(step)).sum());
+            loop_state
+                .pass_over((loop_state.step..version).map(|step| pace.examples_of(step)).sum());
         }
-        self.move_to(course, version)
+        self.move_to(loop_state, version)
     }
 
-    fn move_to(&mut self, course: &mut Course, step: u64) -> Result<(), TrainError> {
+    fn move_to(&mut self, loop_state: &mut LoopState, step: u64) -> Result<(), TrainError> {
         let position = self.prepared.pace.position_of(step);
-        course.jump(step, step, position);
+        loop_state.jump(step, step, position);
         self.input =
             Input::new(self.prepared, &self.sources.train, &*self.exchange, step, position)?;
         self.evaluator = evaluator(self)?;
@@ -126,31 +127,31 @@ impl Worker<'_> {
     }
 
     /// All steps are done: the last evaluation and save.
-    pub(crate) fn finish(&mut self, course: &mut Course) -> Result<(), TrainError> {
-        course.closing = true;
-        let cancelled = course.ending == Some(true);
-        course.ending.get_or_insert(false);
+    pub(crate) fn finish(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
+        loop_state.closing = true;
+        let cancelled = loop_state.ending == Some(true);
+        loop_state.ending.get_or_insert(false);
         let decides = self.exchange.keeps_step() || self.chief.is_some();
-        if let Some(found) = course.guard.at_end().filter(|_| decides && !cancelled) {
-            let (_, rate) = self.prepared.pace.at(course.step, course.position);
-            return Err(self.diverged(course, found, rate));
+        if let Some(found) = loop_state.guard.at_end().filter(|_| decides && !cancelled) {
+            let (_, rate) = self.prepared.pace.at(loop_state.step, loop_state.position);
+            return Err(self.diverged(loop_state, found, rate));
         }
         if self.exchange.keeps_step() {
-            let moment = Moment { ending: true, ..self.moment(course.step, course) };
-            self.checkpoint(course, &moment)?;
+            let moment = Moment { ending: true, ..self.moment(loop_state.step, loop_state) };
+            self.checkpoint(loop_state, &moment)?;
             self.exchange.complete(&mut self.params)?;
         } else if self.chief.is_some() {
-            self.look_alone(course, (!cancelled, false, true))?;
+            self.evaluate_and_checkpoint_alone(loop_state, (!cancelled, false, true))?;
         }
-        self.hear(course, true);
-        self.score_last(course)?;
+        self.hear(loop_state, true);
+        self.score_last(loop_state)?;
         if let Some(chief) = &mut self.chief {
             chief.keeper.flush();
-            course.tally = self.exchange.tally()?;
+            loop_state.tally = self.exchange.tally()?;
         }
-        self.secure(course)?;
+        self.secure(loop_state)?;
         self.exchange.leave()?;
-        course.closed = true;
+        loop_state.closed = true;
         Ok(())
     }
 }

@@ -6,8 +6,8 @@
 
 use crate::{
     Parts, RunPlan, TrainError,
-    course::Done,
     error::{Point, with_cause},
+    loop_state::Done,
     plan::Prepared,
 };
 use paceline_batch::LabelKind;

@@ -4,14 +4,15 @@ use crate::{
     Observer, Parts, RunPlan, RunSpec, TrainError,
     checkpoint::{Checkpoint, Policy, Store},
     checkpoint_keeper::Keeper,
-    course::{Done, Origin},
     error::{Point, with_cause},
     evaluate::Evaluated,
     input::cached,
     lineage,
+    loop_state::{Done, Origin},
+    nonfinite,
     peers::Peers,
     plan::{self, Prepared},
-    poison, recover,
+    recover,
     session_log::Inbox,
     summarize::{self, Conclusion, Heading},
     weights,
@@ -168,7 +169,7 @@ fn carry_out(
             warnings.push(note);
         }
     }
-    if let Some((entry, value)) = poison::first_bad(&prepared.layout, &params) {
+    if let Some((entry, value)) = nonfinite::first_bad(&prepared.layout, &params) {
         return Err(TrainError::BadWeights {
             origin: if restored.is_some() { "checkpoint" } else { "initial weights" }.to_string(),
             tensor: entry.name.clone(),

@@ -9,14 +9,14 @@
 use crate::{
     Observer, Progress, TrainError,
     checkpoint_keeper::Keeper,
-    course::{Course, Done, Origin},
     error::Point,
     evaluate::Evaluator,
     input::{Feed, TicketFeed, first_example},
+    loop_state::{Done, LoopState, Origin},
     meter::StepTimes,
+    nonfinite,
     peers::Peers,
     plan::Prepared,
-    poison,
 };
 use paceline_cluster::session::Beat;
 use paceline_data::{Source, order::Position};
@@ -81,14 +81,15 @@ pub(crate) struct Chief<'a> {
 impl<'a> Worker<'a> {
     /// Trains until a stop rule is met, somebody asks to stop, or something fails for good.
     pub(crate) fn run(mut self) -> Result<Done, TrainError> {
-        let mut course = Course::new(self.prepared, &self.origin);
+        let mut loop_state = LoopState::new(self.prepared, &self.origin);
         let mut grad = Buffer::zeroed(self.params.len());
-        let mut outcome = self.align(&mut course).and_then(|()| self.train(&mut course, &mut grad));
+        let mut outcome =
+            self.align(&mut loop_state).and_then(|()| self.train(&mut loop_state, &mut grad));
         while let Err(error) = outcome {
-            outcome = match self.recover(&mut course, error)? {
+            outcome = match self.recover(&mut loop_state, error)? {
                 // Lost somebody at the very end: what was left to do is done.
-                _ if course.ended() => Ok(()),
-                Ok(()) => self.train(&mut course, &mut grad),
+                _ if loop_state.ended() => Ok(()),
+                Ok(()) => self.train(&mut loop_state, &mut grad),
                 Err(again) => Err(again),
             };
         }
@@ -100,119 +101,132 @@ impl<'a> Worker<'a> {
             (None, _) => Vec::new(),
         };
         let lost = self.peers.map(|peers| peers.log.lost).unwrap_or_default();
-        Ok(course.done(warnings, lost, self.begun.elapsed().as_secs_f64()))
+        Ok(loop_state.done(warnings, lost, self.begun.elapsed().as_secs_f64()))
     }
 
     /// All steps from here to the end, and the end itself.
-    fn train(&mut self, course: &mut Course, grad: &mut Buffer) -> Result<(), TrainError> {
+    fn train(&mut self, loop_state: &mut LoopState, grad: &mut Buffer) -> Result<(), TrainError> {
         let keeps_step = self.exchange.keeps_step();
         if keeps_step && self.peers.is_some() {
-            self.agree(course)?;
+            self.agree(loop_state)?;
         }
         // A loss to reach may have been reached already, and the first crossing needs a left end.
-        if course.losses.has_target() && !course.checked && (keeps_step || self.chief.is_some()) {
-            course.checked = true;
+        if loop_state.losses.has_target()
+            && !loop_state.checked
+            && (keeps_step || self.chief.is_some())
+        {
+            loop_state.checked = true;
             let reached = if keeps_step {
-                self.look(course, false)?
+                self.evaluate_and_checkpoint(loop_state, false)?
             } else {
                 // The others are already at work and meet nobody.
-                self.look_alone(course, (true, false, false))?
+                self.evaluate_and_checkpoint_alone(loop_state, (true, false, false))?
             };
             if reached {
-                self.end(course, false)?;
+                self.end(loop_state, false)?;
             }
         }
         let total_steps = self.prepared.pace.total_steps.unwrap_or(u64::MAX);
         let report_every =
             (self.prepared.pace.total_steps.unwrap_or(50_000) / POINTS).clamp(1, 100);
-        while course.ending.is_none() && course.step < total_steps {
+        while loop_state.ending.is_none() && loop_state.step < total_steps {
             let began = Instant::now();
-            let Some(ticket) = self.exchange.deal(course.step)? else { break };
-            let (vote, batch, rate) = self.step(course, grad, ticket, began)?;
+            let Some(ticket) = self.exchange.deal(loop_state.step)? else { break };
+            let (vote, batch, rate) = self.step(loop_state, grad, ticket, began)?;
             if vote.poisoned || !vote.loss.loss_sum.is_finite() {
                 return Err(TrainError::NotFinite {
-                    at: Point::Step(course.step.saturating_sub(1)),
-                    cause: poison::cause(&self.prepared.layout, &self.params, grad),
+                    at: Point::Step(loop_state.step.saturating_sub(1)),
+                    cause: nonfinite::cause(&self.prepared.layout, &self.params, grad),
                     rate,
-                    epochs: Some(self.prepared.pace.epochs(course.position)),
+                    epochs: Some(self.prepared.pace.epochs(loop_state.position)),
                 });
             }
             // Asynchronous workers by themselves would only be lost; the chief ends the run for all.
             let decides = keeps_step || self.chief.is_some();
-            if let Some(found) = course.diverged.filter(|_| decides) {
-                return Err(self.diverged(course, found, rate));
+            if let Some(found) = loop_state.diverged.filter(|_| decides) {
+                return Err(self.diverged(loop_state, found, rate));
             }
             if vote.stop {
                 // Either somebody asked for it, or the evaluator's loss was low enough.
-                self.end(course, !course.reached)?;
+                self.end(loop_state, !loop_state.reached)?;
             }
-            let last = course.ending.is_some() || course.step >= total_steps;
-            let boundary = course.passed(self.interval());
-            if course.recent.steps >= report_every
+            let last = loop_state.ending.is_some() || loop_state.step >= total_steps;
+            let boundary = loop_state.passed(self.interval());
+            if loop_state.recent.steps >= report_every
                 || last
                 || boundary
-                || course.reported.elapsed() >= SIGN_OF_LIFE
+                || loop_state.reported.elapsed() >= SIGN_OF_LIFE
             {
-                self.report(course, batch, rate);
+                self.report(loop_state, batch, rate);
             }
-            course.reached |= self.hear(course, false);
+            loop_state.reached |= self.hear(loop_state, false);
             let chief = self.chief.as_mut();
-            course.folder_gone |= chief.is_some_and(|chief| chief.keeper.is_folder_gone());
+            loop_state.folder_gone |= chief.is_some_and(|chief| chief.keeper.is_folder_gone());
             if keeps_step {
-                self.after_common_step(course, (boundary, last, vote.stop))?;
+                self.after_common_step(loop_state, (boundary, last, vote.stop))?;
             } else if self.chief.is_some() {
-                self.after_own_step(course, boundary)?;
+                self.after_own_step(loop_state, boundary)?;
             } else if boundary {
-                course.end_stretch();
+                loop_state.end_stretch();
             }
         }
-        if course.recent.steps > 0 {
-            let (batch, rate) = self.prepared.pace.at(course.step, course.position);
-            self.report(course, batch, rate);
+        if loop_state.recent.steps > 0 {
+            let (batch, rate) = self.prepared.pace.at(loop_state.step, loop_state.position);
+            self.report(loop_state, batch, rate);
         }
-        self.finish(course)
+        self.finish(loop_state)
     }
 
     /// All workers are here: evaluate, save.
     fn after_common_step(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         (boundary, last, stopped): (bool, bool, bool),
     ) -> Result<(), TrainError> {
         if !stopped && (boundary || last) {
-            if self.look(course, last)? {
-                self.end(course, false)?;
+            if self.evaluate_and_checkpoint(loop_state, last)? {
+                self.end(loop_state, false)?;
             }
         } else if self.prepared.plan.spec.checkpoint_every.is_some() {
-            let moment = self.moment(course.step, course);
-            self.checkpoint(course, &moment)?;
+            let moment = self.moment(loop_state.step, loop_state);
+            self.checkpoint(loop_state, &moment)?;
         }
         Ok(())
     }
 
     /// The chief alone: evaluate, save, hear the others.
-    fn after_own_step(&mut self, course: &mut Course, boundary: bool) -> Result<(), TrainError> {
-        let save = course.save_due(self.prepared.plan.spec.checkpoint_every);
-        let looked = (boundary || save) && self.look_alone(course, (boundary, save, false))?;
-        if (looked || course.reached) && course.ending.is_none() {
-            self.end(course, false)?;
+    fn after_own_step(
+        &mut self,
+        loop_state: &mut LoopState,
+        boundary: bool,
+    ) -> Result<(), TrainError> {
+        let save = loop_state.save_due(self.prepared.plan.spec.checkpoint_every);
+        let looked = (boundary || save)
+            && self.evaluate_and_checkpoint_alone(loop_state, (boundary, save, false))?;
+        if (looked || loop_state.reached) && loop_state.ending.is_none() {
+            self.end(loop_state, false)?;
         }
         Ok(())
     }
 
     /// The error of a loss that exploded. What was good before it stays on disk.
-    pub(crate) fn diverged(&mut self, course: &Course, found: Divergence, rate: f32) -> TrainError {
-        let good = self.chief.as_mut().map_or(course.saved, |chief| {
+    pub(crate) fn diverged(
+        &mut self,
+        loop_state: &LoopState,
+        found: Divergence,
+        rate: f32,
+    ) -> TrainError {
+        let good = self.chief.as_mut().map_or(loop_state.saved, |chief| {
             chief.keeper.flush();
             let kept = chief.keeper.store.kept().unwrap_or_default();
             kept.iter().map(|kept| kept.step).max()
         });
-        TrainError::Diverged { at: Point::Step(course.step), found, rate, good }
+        TrainError::Diverged { at: Point::Step(loop_state.step), found, rate, good }
     }
 
     /// Stops, and makes the others stop where they would not by themselves.
-    fn end(&mut self, course: &mut Course, cancelled: bool) -> Result<(), TrainError> {
-        course.ending = Some(cancelled);
+    fn end(&mut self, loop_state: &mut LoopState, cancelled: bool) -> Result<(), TrainError> {
+        loop_state.ending = Some(cancelled);
         Ok(self.exchange.stop()?)
     }
 
@@ -225,27 +239,27 @@ impl<'a> Worker<'a> {
     /// One update: input, pull, forward and backward pass, push.
     fn step(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         grad: &mut Buffer,
         ticket: Ticket,
         began: Instant,
     ) -> Result<(Vote, u64, f32), TrainError> {
-        if ticket.batch != course.batch && matches!(self.input, Input::Shares(_)) {
+        if ticket.batch != loop_state.batch && matches!(self.input, Input::Shares(_)) {
             // The others were further than this worker knew: it is new, or the run was resumed.
             let position = self.prepared.pace.position_of(ticket.batch);
-            course.jump(ticket.batch, ticket.batch, position);
+            loop_state.jump(ticket.batch, ticket.batch, position);
             let (prepared, train) = (self.prepared, &self.sources.train);
-            self.input = Input::new(prepared, train, &*self.exchange, course.step, position)?;
+            self.input = Input::new(prepared, train, &*self.exchange, loop_state.step, position)?;
         }
         let Self { prepared, model, exchange, input, params, peers, .. } = self;
         let pace = &prepared.pace;
         let (rank, of) = ticket.share;
-        let position = if ticket.batch == course.batch {
-            course.position
+        let position = if ticket.batch == loop_state.batch {
+            loop_state.position
         } else {
             pace.position_of(ticket.batch)
         };
-        let (batch, rate) = pace.at(course.step, position);
+        let (batch, rate) = pace.at(loop_state.step, position);
         let (global, next) = pace.batches.next(position, batch);
         let begun = Instant::now();
         let reading = |since| peers.iter().for_each(|peers| peers.session.reading(since));
@@ -256,7 +270,7 @@ impl<'a> Worker<'a> {
                 let share = global.share(rank as u64, of as u64);
                 let upcoming = exchange.upcoming().iter().map(|number| {
                     let position = pace.position_of(*number);
-                    let (batch, _) = pace.at(course.step, position);
+                    let (batch, _) = pace.at(loop_state.step, position);
                     pace.batches.next(position, batch).0.share(rank as u64, of as u64)
                 });
                 feed.next(&share, upcoming)?
@@ -264,7 +278,7 @@ impl<'a> Worker<'a> {
         };
         let fed = Instant::now();
         reading(None);
-        let info = StepInfo { step: course.step, rate, examples: global.len() };
+        let info = StepInfo { step: loop_state.step, rate, examples: global.len() };
         exchange.pull(info, &model.touched(examples), params)?;
         let context = StepContext {
             seed: prepared.plan.spec.seed,
@@ -294,7 +308,8 @@ impl<'a> Worker<'a> {
                 exchange.ready(range, params, grad);
             })?
         };
-        let stop = self.cancel.load(Ordering::Relaxed) || course.reached || course.folder_gone;
+        let stop =
+            self.cancel.load(Ordering::Relaxed) || loop_state.reached || loop_state.folder_gone;
         let vote = Vote { loss, stop, poisoned: false };
         let pushed = exchange.push(vote, params, grad)?;
         if interrupted {
@@ -311,31 +326,31 @@ impl<'a> Worker<'a> {
             exchange: pushed.exchange,
             wait: pushed.wait,
         };
-        course.advance(&pushed, &loss, &times, (ticket.batch, next));
-        course.size = batch;
+        loop_state.advance(&pushed, &loss, &times, (ticket.batch, next));
+        loop_state.size = batch;
         if let Some(peers) = &mut self.peers {
-            let steps = course.total.steps + course.recent.steps;
+            let steps = loop_state.total.steps + loop_state.recent.steps;
             peers.session.progress(Beat {
-                step: course.step,
+                step: loop_state.step,
                 steps,
-                busy_seconds: course.busy.as_secs_f64(),
-                wait_seconds: course.waited.as_secs_f64(),
-                step_seconds: course.stepped.as_secs_f64(),
+                busy_seconds: loop_state.busy.as_secs_f64(),
+                wait_seconds: loop_state.waited.as_secs_f64(),
+                step_seconds: loop_state.stepped.as_secs_f64(),
             });
         }
         Ok((pushed.vote, batch, rate))
     }
 
     /// Says what the last few steps were like.
-    fn report(&mut self, course: &mut Course, batch: u64, rate: f32) {
-        let recent = course.take_recent();
+    fn report(&mut self, loop_state: &mut LoopState, batch: u64, rate: f32) {
+        let recent = loop_state.take_recent();
         let phases = recent.phases();
         let seconds = phases.total();
         // Every task counts its own examples, so that those of all tasks add up; the first replica speaks for its process.
         let examples = if self.peers.is_some() { recent.own } else { recent.loss.examples };
         if let Some(recorder) = self.recorder {
             recorder.record(Event::Step(Step {
-                step: course.step,
+                step: loop_state.step,
                 steps: recent.steps,
                 examples,
                 seconds,
@@ -348,9 +363,9 @@ impl<'a> Worker<'a> {
         }
         if let Some(chief) = &self.chief {
             chief.observer.progressed(&Progress {
-                step: course.step,
+                step: loop_state.step,
                 planned: self.prepared.pace.total_steps,
-                epochs: self.prepared.pace.epochs(course.position),
+                epochs: self.prepared.pace.epochs(loop_state.position),
                 loss: recent.mean_loss(),
                 accuracy: recent.accuracy(),
                 rate,

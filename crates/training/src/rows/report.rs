@@ -1,6 +1,6 @@
 //! What a run on rows did, from its workers to its summary: the same for one process and for several tasks.
 
-use super::tasks::Course;
+use super::tasks::LoopState;
 use crate::{
     TrainError,
     rows::{Metrics, Spec, Tasks, Totals, outcome},
@@ -100,18 +100,21 @@ impl WorkerReport {
     }
 }
 
-impl From<(String, &Course)> for WorkerReport {
-    fn from((task, course): (String, &Course)) -> Self {
-        let mut report = Self::new(task, course.iterations, course.totals.clone(), course.phases);
-        report.worker.finished = course.finished;
-        report.worker.traffic =
-            Traffic { sent_bytes: course.traffic.sent, received_bytes: course.traffic.received };
+impl From<(String, &LoopState)> for WorkerReport {
+    fn from((task, loop_state): (String, &LoopState)) -> Self {
+        let mut report =
+            Self::new(task, loop_state.iterations, loop_state.totals.clone(), loop_state.phases);
+        report.worker.finished = loop_state.finished;
+        report.worker.traffic = Traffic {
+            sent_bytes: loop_state.traffic.sent,
+            received_bytes: loop_state.traffic.received,
+        };
         Self {
-            sparse_bytes: course.sparse_bytes,
-            bytes: course.bytes,
-            rejected: course.rejected,
-            staleness: course.staleness.clone(),
-            exploded: course.guard.at_end().map(|found| found.loss),
+            sparse_bytes: loop_state.sparse_bytes,
+            bytes: loop_state.bytes,
+            rejected: loop_state.rejected,
+            staleness: loop_state.staleness.clone(),
+            exploded: loop_state.guard.at_end().map(|found| found.loss),
             ..report
         }
     }

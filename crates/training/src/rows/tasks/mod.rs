@@ -15,7 +15,7 @@ mod serve;
 mod worker;
 
 pub use part::{Task, take_part};
-pub(crate) use worker::Course;
+pub(crate) use worker::LoopState;
 
 use crate::{
     TrainError,

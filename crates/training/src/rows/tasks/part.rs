@@ -5,7 +5,7 @@ use super::{
     chief::Oversight,
     feed::Origin,
     serve::serve,
-    worker::{Course, Worker},
+    worker::{LoopState, Worker},
 };
 use crate::{
     Inbox, TrainError,
@@ -190,15 +190,15 @@ impl<'a> Part<'a> {
             begun: *begun,
         };
         if !task.session.is_chief() {
-            let course = worker(None).run()?;
-            let own = WorkerReport::from((self.name.clone(), &course));
+            let loop_state = worker(None).run()?;
+            let own = WorkerReport::from((self.name.clone(), &loop_state));
             let value = serde_json::to_value(&own).expect("a report is plain data");
             task.session.finish(value)?;
-            return Ok(report(spec, &[own], self.known(course, None, 0)));
+            return Ok(report(spec, &[own], self.known(loop_state, None, 0)));
         }
         let now = (*begun, self.started);
         let oversight = Oversight::new(spec, tasks, task, recorder, control, now)?;
-        let course = std::thread::scope(|scope| {
+        let loop_state = std::thread::scope(|scope| {
             scope.spawn(|| oversight.look_after());
             // Dropped at the end of the scope, however it ends.
             let _ended = Ended(&oversight);
@@ -206,7 +206,7 @@ impl<'a> Part<'a> {
         });
         let before;
         (legs.earlier, before, legs.steps) = oversight.earlier();
-        let course = course?;
+        let loop_state = loop_state?;
         // The last word is on the weights as they ended; a user in a hurry gets none.
         let hurry = control.cancel.load(Ordering::Relaxed);
         let scores = spec.test.is_some() && !hurry;
@@ -216,16 +216,16 @@ impl<'a> Part<'a> {
         let learned = oversight.learned();
         let run = oversight.run();
         let (reached, warnings) = oversight.close();
-        let own = WorkerReport::from((self.name.clone(), &course));
+        let own = WorkerReport::from((self.name.clone(), &loop_state));
         let own = serde_json::to_value(&own).expect("a report is plain data");
         let reports = task.session.finish(own)?;
         // A report is our own type; one that does not read back is of another version.
         let told: Vec<WorkerReport> =
             reports.into_iter().filter_map(|(_, told)| serde_json::from_value(told).ok()).collect();
-        let mut course = course;
+        let mut loop_state = loop_state;
         // Who was lost after the last step, before everybody was done.
-        task.inbox.record(recorder, course.version, &mut course.log);
-        let mut known = self.known(course, held_out, saved?);
+        task.inbox.record(recorder, loop_state.version, &mut loop_state.log);
+        let mut known = self.known(loop_state, held_out, saved?);
         (known.reached, known.learned, known.before) = (reached, learned, before.clone());
         let mut totals = before.unwrap_or_default();
         told.iter().for_each(|one| totals.merge(&one.totals));
@@ -254,14 +254,14 @@ impl<'a> Part<'a> {
         Ok(report)
     }
 
-    fn known(&self, course: Course, held_out: Option<Metrics>, nonzero: u64) -> RunFacts {
+    fn known(&self, loop_state: LoopState, held_out: Option<Metrics>, nonzero: u64) -> RunFacts {
         RunFacts {
-            version: course.version,
+            version: loop_state.version,
             cancelled: self.control.cancel.load(Ordering::Relaxed),
             held_out,
             nonzero,
-            lost: course.log.lost,
-            warnings: course.log.remarks,
+            lost: loop_state.log.lost,
+            warnings: loop_state.log.remarks,
             ..RunFacts::default()
         }
     }

@@ -44,7 +44,7 @@ pub(super) struct Worker<'a> {
 
 /// What a worker did so far.
 #[derive(Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct LoopState {
     pub(crate) totals: Totals,
     pub(crate) iterations: u64,
     pub(crate) phases: PhaseSeconds,
@@ -82,21 +82,21 @@ struct Hands {
 
 impl Worker<'_> {
     /// Learns from all files, or until somebody wants to stop.
-    pub(super) fn run(&self) -> Result<Course, TrainError> {
-        let mut course = Course::default();
+    pub(super) fn run(&self) -> Result<LoopState, TrainError> {
+        let mut loop_state = LoopState::default();
         let mut hands = Hands::default();
         loop {
-            let done = self.join(&mut hands, &mut course).and_then(|()| {
-                self.learn(&mut hands, &mut course)?;
-                if course.finished == 0.0 {
-                    course.finished = self.begun.elapsed().as_secs_f64();
+            let done = self.join(&mut hands, &mut loop_state).and_then(|()| {
+                self.learn(&mut hands, &mut loop_state)?;
+                if loop_state.finished == 0.0 {
+                    loop_state.finished = self.begun.elapsed().as_secs_f64();
                 }
                 let client = hands.client.as_mut().expect("joined above");
-                course.version = client.end()?;
+                loop_state.version = client.end()?;
                 Ok(())
             });
             if let Some(client) = &hands.client {
-                course.traffic = client.traffic();
+                loop_state.traffic = client.traffic();
             }
             match done {
                 Ok(()) => break,
@@ -106,18 +106,18 @@ impl Worker<'_> {
                 Err(error) => return Err(error),
             }
         }
-        self.record(&mut course, &Answer::default());
-        self.hear(&mut course);
-        Ok(course)
+        self.record(&mut loop_state, &Answer::default());
+        self.hear(&mut loop_state);
+        Ok(loop_state)
     }
 
-    fn hear(&self, course: &mut Course) {
-        let Course { version, log, .. } = course;
+    fn hear(&self, loop_state: &mut LoopState) {
+        let LoopState { version, log, .. } = loop_state;
         self.task.inbox.record(self.recorder, *version, log);
     }
 
     /// Connects to the servers and finds the batch to go on with.
-    fn join(&self, hands: &mut Hands, course: &mut Course) -> Result<(), TrainError> {
+    fn join(&self, hands: &mut Hands, loop_state: &mut LoopState) -> Result<(), TrainError> {
         if let Some(oversight) = self.oversight {
             oversight.supply()?;
         }
@@ -132,14 +132,14 @@ impl Worker<'_> {
                 welcome
             }
         };
-        course.version = welcome.version;
+        loop_state.version = welcome.version;
         if let (Some(sent), Some(feed)) = (&hands.current, &hands.feed)
             && welcome.mark == Some(sent.mark)
         {
             // Only the answer was lost.
             hands.applied = welcome.mark;
             let answer = Answer { version: welcome.version, ..Answer::default() };
-            course.count(sent, &hands.logits, &answer, PhaseSeconds::default());
+            loop_state.count(sent, &hands.logits, &answer, PhaseSeconds::default());
             hands.current =
                 hands.next.take().map_or_else(|| self.read(feed), |next| Ok(Some(next)))?;
         } else if hands.feed.is_none() || welcome.mark != hands.applied {
@@ -159,13 +159,13 @@ impl Worker<'_> {
     }
 
     /// Steps until the files end or somebody wants to stop.
-    fn learn(&self, hands: &mut Hands, course: &mut Course) -> Result<(), TrainError> {
+    fn learn(&self, hands: &mut Hands, loop_state: &mut LoopState) -> Result<(), TrainError> {
         let Hands { client, feed, current, next, applied, weights, logits } = hands;
         let (Some(client), Some(feed)) = (client, feed) else { return Ok(()) };
         let Some(first) = current.as_ref() else { return Ok(()) };
         let begun = Instant::now();
         let answer = client.step(None, &first.minibatch.touched, weights, false)?;
-        course.spend(PhaseSeconds {
+        loop_state.spend(PhaseSeconds {
             exchange: begun.elapsed().as_secs_f64() - seconds(answer.wait),
             wait: seconds(answer.wait),
             ..PhaseSeconds::default()
@@ -198,14 +198,14 @@ impl Worker<'_> {
                 wait: seconds(answer.wait),
             };
             *applied = Some(portion.mark);
-            let found = course.count(portion, logits, &answer, phases);
-            course.traffic = client.traffic();
-            if !course.recent.loss.is_finite() {
-                return Err(outcome::not_finite(self.spec, course.totals.rows));
+            let found = loop_state.count(portion, logits, &answer, phases);
+            loop_state.traffic = client.traffic();
+            if !loop_state.recent.loss.is_finite() {
+                return Err(outcome::not_finite(self.spec, loop_state.totals.rows));
             }
             // Workers by themselves would only be lost; the chief ends the run for all.
             if let (Some(found), true) = (found, self.oversight.is_some()) {
-                return Err(self.diverged(course, found));
+                return Err(self.diverged(loop_state, found));
             }
             if let Some(learned) = std::mem::replace(current, next.take()) {
                 feed.recycle(learned);
@@ -213,19 +213,19 @@ impl Worker<'_> {
             stop = answer.stop || wish || self.is_done(answer.version);
             if let Some(oversight) = self.oversight {
                 oversight.rows.store(answer.examples, Ordering::Relaxed);
-                oversight.suspect.store(course.guard.is_suspect(), Ordering::Relaxed);
+                oversight.suspect.store(loop_state.guard.is_suspect(), Ordering::Relaxed);
             }
             if reported.elapsed().as_secs_f64() >= RECORD_SECONDS {
                 reported = Instant::now();
-                self.record(course, &answer);
-                self.hear(course);
+                self.record(loop_state, &answer);
+                self.hear(loop_state);
             }
         }
         Ok(())
     }
 
-    fn diverged(&self, course: &Course, found: Divergence) -> TrainError {
-        outcome::diverged(self.spec, course.totals.rows, found)
+    fn diverged(&self, loop_state: &LoopState, found: Divergence) -> TrainError {
+        outcome::diverged(self.spec, loop_state.totals.rows, found)
     }
 
     fn is_done(&self, version: u64) -> bool {
@@ -233,24 +233,24 @@ impl Worker<'_> {
     }
 
     /// Writes down what happened since the last record, and tells the chief how far this worker is.
-    fn record(&self, course: &mut Course, answer: &Answer) {
-        let Course { phases, iterations, .. } = *course;
+    fn record(&self, loop_state: &mut LoopState, answer: &Answer) {
+        let LoopState { phases, iterations, .. } = *loop_state;
         self.task.session.progress(Beat {
-            step: course.version,
+            step: loop_state.version,
             steps: iterations,
             busy_seconds: phases.input + phases.compute,
             wait_seconds: phases.wait,
             step_seconds: phases.total(),
         });
-        if course.recent.rows == 0 {
+        if loop_state.recent.rows == 0 {
             return;
         }
-        let metrics = course.recent.metrics();
-        let recent = std::mem::take(&mut course.recent_phases);
+        let metrics = loop_state.recent.metrics();
+        let recent = std::mem::take(&mut loop_state.recent_phases);
         self.recorder.record(Event::Step(Step {
-            step: course.version,
-            steps: std::mem::take(&mut course.recent_steps),
-            examples: course.recent.rows,
+            step: loop_state.version,
+            steps: std::mem::take(&mut loop_state.recent_steps),
+            examples: loop_state.recent.rows,
             seconds: recent.total(),
             loss: metrics.loss,
             accuracy: metrics.accuracy,
@@ -259,15 +259,15 @@ impl Worker<'_> {
             phases: recent,
         }));
         if self.oversight.is_some() {
-            let speed = rate(course.recent.rows, recent.total());
+            let speed = rate(loop_state.recent.rows, recent.total());
             let observer = self.control.observer;
-            observer.progressed(&metrics, answer.examples, course.bytes, speed);
+            observer.progressed(&metrics, answer.examples, loop_state.bytes, speed);
         }
-        course.recent.clear();
+        loop_state.recent.clear();
     }
 }
 
-impl Course {
+impl LoopState {
     fn spend(&mut self, phases: PhaseSeconds) {
         self.phases.add(&phases);
         self.recent_phases.add(&phases);

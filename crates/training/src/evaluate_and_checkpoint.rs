@@ -3,8 +3,8 @@
 use crate::{
     TrainError,
     checkpoint::{self, Action, Meta, Moment},
-    course::Course,
     evaluate::Evaluated,
+    loop_state::LoopState,
     loss_watch::{Check, Noted},
     session_log::Scored,
     worker::Worker,
@@ -40,10 +40,14 @@ struct Asked {
 impl Worker<'_> {
     /// All workers at the end of an epoch, of an evaluation interval or of the run: evaluate, look at
     /// the loss to reach, save. Says whether the loss was reached.
-    pub(crate) fn look(&mut self, course: &mut Course, last: bool) -> Result<bool, TrainError> {
-        let moment = self.moment(course.step, course);
+    pub(crate) fn evaluate_and_checkpoint(
+        &mut self,
+        loop_state: &mut LoopState,
+        last: bool,
+    ) -> Result<bool, TrainError> {
+        let moment = self.moment(loop_state.step, loop_state);
         let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
-        course.end_stretch();
+        loop_state.end_stretch();
         let elsewhere = self.is_scored_elsewhere()?;
         if elsewhere || self.evaluator.is_some() {
             self.exchange.complete(&mut self.params)?;
@@ -53,9 +57,9 @@ impl Worker<'_> {
             let mut wish = [f64::from(u8::from(due))];
             self.exchange.sum(&mut wish)?;
             let since = if wish[0] > 0.0 { f64::INFINITY } else { 0.0 };
-            self.checkpoint(course, &Moment { boundary: true, since, ..moment })?;
+            self.checkpoint(loop_state, &Moment { boundary: true, since, ..moment })?;
             let params = std::mem::take(&mut self.params);
-            let looked = self.look_elsewhere(course, &params, (moment.light, last));
+            let looked = self.evaluate_elsewhere(loop_state, &params, (moment.light, last));
             self.params = params;
             looked?;
             return Ok(false);
@@ -65,54 +69,55 @@ impl Worker<'_> {
         let since = if evaluated.save { f64::INFINITY } else { 0.0 };
         let seconds = begun.elapsed().as_secs_f64();
         let params = std::mem::take(&mut self.params);
-        let (reached, improved) = self.scored(course, course.step, evaluated, seconds, &params);
+        let (reached, improved) =
+            self.scored(loop_state, loop_state.step, evaluated, seconds, &params);
         self.params = params;
-        self.checkpoint(course, &Moment { boundary: true, since, improved, ..moment })?;
+        self.checkpoint(loop_state, &Moment { boundary: true, since, improved, ..moment })?;
         Ok(reached)
     }
 
     /// Workers that keep step: the chief gives the weights to the evaluator or, while there is none, scores
     /// them itself; the others wait for it in the next step. They learn by vote that the loss was reached.
-    fn look_elsewhere(
+    fn evaluate_elsewhere(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         params: &[f32],
         (light, last): (bool, bool),
     ) -> Result<(), TrainError> {
-        let step = course.step;
-        let asked = self.score_elsewhere(course, step, params, last);
+        let step = loop_state.step;
+        let asked = self.score_elsewhere(loop_state, step, params, last);
         let here = !asked.elsewhere && self.evaluator.is_some();
         // Where layers are shared out, the chief cannot have a state without the others.
         let whole = self.prepared.split.is_none();
-        if (asked.sent || here) && whole && light && course.saved != Some(step) {
-            self.await_score(course, params)?;
+        if (asked.sent || here) && whole && light && loop_state.saved != Some(step) {
+            self.await_score(loop_state, params)?;
         }
         if here {
-            self.score_here(course, step, params)?;
+            self.score_here(loop_state, step, params)?;
         }
         Ok(())
     }
 
     /// The chief of workers that do not keep step: evaluates and saves one version while the others
     /// go on. Says whether the loss was reached.
-    pub(crate) fn look_alone(
+    pub(crate) fn evaluate_and_checkpoint_alone(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         (boundary, save, ending): (bool, bool, bool),
     ) -> Result<bool, TrainError> {
         if boundary {
-            course.end_stretch();
+            loop_state.end_stretch();
         }
         let Some(snapshot) = self.exchange.snapshot()? else { return Ok(false) };
         let Snapshot { version, params, state, outstanding } = snapshot;
         let step = version.0;
         if ending {
-            course.step = step; // others may have made the last updates
+            loop_state.step = step; // others may have made the last updates
         }
         let params = params.unwrap_or_else(|| self.params.clone());
         let (mut reached, mut improved, mut sent) = (false, false, false);
-        if boundary && course.evaluated.as_ref().is_none_or(|(at, _)| *at != step) {
-            let asked = self.score_elsewhere(course, step, &params, ending);
+        if boundary && loop_state.evaluated.as_ref().is_none_or(|(at, _)| *at != step) {
+            let asked = self.score_elsewhere(loop_state, step, &params, ending);
             sent = asked.sent;
             if !asked.elsewhere
                 && let Some(evaluator) = &mut self.evaluator
@@ -120,7 +125,7 @@ impl Worker<'_> {
                 let begun = Instant::now();
                 let evaluated = evaluator.alone(&mut *self.model, &params)?;
                 let seconds = begun.elapsed().as_secs_f64();
-                (reached, improved) = self.scored(course, step, evaluated, seconds, &params);
+                (reached, improved) = self.scored(loop_state, step, evaluated, seconds, &params);
             }
         }
         let due = self.chief.as_ref().is_some_and(|chief| chief.keeper.is_due());
@@ -130,15 +135,15 @@ impl Worker<'_> {
             ending,
             passed: save,
             since: if due { f64::INFINITY } else { 0.0 },
-            ..self.moment(step, course)
+            ..self.moment(step, loop_state)
         };
         let policy = crate::train::policy(&self.prepared.plan.spec);
         let action = policy.decide(&moment);
-        let awaited = sent && moment.light && course.saved != Some(step);
+        let awaited = sent && moment.light && loop_state.saved != Some(step);
         if action.is_some() || awaited {
             let batch = step + outstanding.len() as u64;
             let position = self.prepared.pace.position_of(batch);
-            let meta = self.meta(course, Place { step, position, outstanding });
+            let meta = self.meta(loop_state, Place { step, position, outstanding });
             if let Some(chief) = &mut self.chief {
                 match action {
                     Some(Action::Remember) => chief.keeper.remember(meta, &params, state),
@@ -147,7 +152,7 @@ impl Worker<'_> {
                 }
             }
             if action == Some(Action::Save) {
-                course.saved = Some(step);
+                loop_state.saved = Some(step);
             }
         }
         Ok(reached)
@@ -170,7 +175,7 @@ impl Worker<'_> {
     /// Hands weights to the evaluator, where there is one. The last ones wait for it to have time.
     fn score_elsewhere(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         step: u64,
         params: &[f32],
         last: bool,
@@ -179,7 +184,7 @@ impl Worker<'_> {
             return Asked::default();
         }
         if last {
-            course.reached |= self.hear(course, true);
+            loop_state.reached |= self.hear(loop_state, true);
         }
         let Some(peers) = &mut self.peers else { return Asked::default() };
         let sent = peers.evaluate(step, params);
@@ -189,7 +194,7 @@ impl Worker<'_> {
     /// The chief scores weights that should be scored elsewhere.
     fn score_here(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         step: u64,
         params: &[f32],
     ) -> Result<(), TrainError> {
@@ -198,8 +203,8 @@ impl Worker<'_> {
         let evaluated = evaluator.alone(&mut *self.model, params)?;
         let seconds = begun.elapsed().as_secs_f64();
         let score = checkpoint::Evaluated { loss: evaluated.loss, accuracy: evaluated.accuracy };
-        let (reached, improved) = self.scored(course, step, evaluated, seconds, params);
-        course.reached |= reached;
+        let (reached, improved) = self.scored(loop_state, step, evaluated, seconds, params);
+        loop_state.reached |= reached;
         if let Some(chief) = &mut self.chief {
             chief.keeper.scored(step, score, improved);
         }
@@ -207,17 +212,17 @@ impl Worker<'_> {
     }
 
     /// The end of a run: if the evaluator died over the last weights, the chief scores them.
-    pub(crate) fn score_last(&mut self, course: &mut Course) -> Result<(), TrainError> {
-        let unscored = self.peers.as_ref().is_some_and(|peers| peers.is_unscored(course.step));
+    pub(crate) fn score_last(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
+        let unscored = self.peers.as_ref().is_some_and(|peers| peers.is_unscored(loop_state.step));
         if !unscored {
             return Ok(());
         }
         let held = if self.exchange.keeps_step() { None } else { self.exchange.snapshot()? };
         match held.and_then(|snapshot| snapshot.params) {
-            Some(params) => self.score_here(course, course.step, &params),
+            Some(params) => self.score_here(loop_state, loop_state.step, &params),
             None => {
                 let params = std::mem::take(&mut self.params);
-                let scored = self.score_here(course, course.step, &params);
+                let scored = self.score_here(loop_state, loop_state.step, &params);
                 self.params = params;
                 scored
             }
@@ -226,10 +231,11 @@ impl Worker<'_> {
 
     /// Workers that keep step: holds the present state until its score comes. Only the chief has one to
     /// hold, and none of these exchanges needs the others for it.
-    fn await_score(&mut self, course: &Course, params: &[f32]) -> Result<(), TrainError> {
+    fn await_score(&mut self, loop_state: &LoopState, params: &[f32]) -> Result<(), TrainError> {
         let snapshot = self.exchange.snapshot()?;
-        let place = Place { step: course.step, position: course.position, outstanding: Vec::new() };
-        let meta = self.meta(course, place);
+        let place =
+            Place { step: loop_state.step, position: loop_state.position, outstanding: Vec::new() };
+        let meta = self.meta(loop_state, place);
         if let (Some(chief), Some(snapshot)) = (&mut self.chief, snapshot) {
             let params = snapshot.params.as_deref().unwrap_or(params);
             chief.keeper.hand_over(meta, params, snapshot.state);
@@ -239,13 +245,14 @@ impl Worker<'_> {
 
     /// Takes note of what other tasks said since the last step; the chief's evaluations come this way
     /// when a task of its own makes them. Says whether the loss to reach was reached.
-    pub(crate) fn hear(&mut self, course: &mut Course, last: bool) -> bool {
+    pub(crate) fn hear(&mut self, loop_state: &mut LoopState, last: bool) -> bool {
         let Some(peers) = &mut self.peers else { return false };
-        let scores = if last { peers.last_scores(course.step) } else { peers.hear(course.step) };
+        let scores =
+            if last { peers.last_scores(loop_state.step) } else { peers.hear(loop_state.step) };
         let mut reached = false;
         for Scored { step, loss, accuracy, examples, seconds, confusion } in scores {
             let evaluated = Evaluated { loss, accuracy, examples, confusion, save: false };
-            let (enough, improved) = self.scored(course, step, evaluated, seconds, &[]);
+            let (enough, improved) = self.scored(loop_state, step, evaluated, seconds, &[]);
             reached |= enough;
             if let Some(chief) = &mut self.chief {
                 chief.keeper.scored(step, checkpoint::Evaluated { loss, accuracy }, improved);
@@ -258,7 +265,7 @@ impl Worker<'_> {
     /// was never a better one.
     fn scored(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         step: u64,
         evaluated: Evaluated,
         seconds: f64,
@@ -266,7 +273,7 @@ impl Worker<'_> {
     ) -> (bool, bool) {
         let now = self.origin.seconds + self.begun.elapsed().as_secs_f64();
         let check = Check { step, seconds: now, loss: evaluated.loss };
-        let Noted { improved, reached } = course.losses.check(check);
+        let Noted { improved, reached } = loop_state.losses.check(check);
         if let (Some(chief), Some(recorder)) = (&self.chief, self.recorder) {
             let event = Evaluation {
                 step,
@@ -289,17 +296,17 @@ impl Worker<'_> {
                 recorder.histograms(step, histograms.collect());
             }
         }
-        course.evaluated = Some((step, evaluated));
+        loop_state.evaluated = Some((step, evaluated));
         // The state before the first step is no achievement worth keeping.
         (reached, improved && step > 0)
     }
 
-    pub(crate) fn moment(&self, step: u64, course: &Course) -> Moment {
+    pub(crate) fn moment(&self, step: u64, loop_state: &LoopState) -> Moment {
         let slots = self.prepared.optimizer.entry().slots.len();
         Moment {
             step,
-            saved: course.saved,
-            suspect: course.guard.is_suspect(),
+            saved: loop_state.saved,
+            suspect: loop_state.guard.is_suspect(),
             light: self.params.len() * (1 + slots) <= LIGHT_FLOATS,
             ..Moment::default()
         }
@@ -308,15 +315,16 @@ impl Worker<'_> {
     /// Does what the policy says; every worker takes part, the chief writes.
     pub(crate) fn checkpoint(
         &mut self,
-        course: &mut Course,
+        loop_state: &mut LoopState,
         moment: &Moment,
     ) -> Result<(), TrainError> {
         let policy = crate::train::policy(&self.prepared.plan.spec);
         let Some(action) = policy.decide(moment) else { return Ok(()) };
         self.exchange.complete(&mut self.params)?;
         let snapshot = self.exchange.snapshot()?;
-        let place = Place { step: course.step, position: course.position, outstanding: Vec::new() };
-        let meta = self.meta(course, place);
+        let place =
+            Place { step: loop_state.step, position: loop_state.position, outstanding: Vec::new() };
+        let meta = self.meta(loop_state, place);
         if let (Some(chief), Some(Snapshot { state, .. })) = (&mut self.chief, snapshot) {
             if action == Action::Remember {
                 chief.keeper.remember(meta, &self.params, state);
@@ -325,16 +333,16 @@ impl Worker<'_> {
             }
         }
         if action == Action::Save {
-            course.saved = Some(course.step);
+            loop_state.saved = Some(loop_state.step);
         }
         Ok(())
     }
 
     /// The stretches of the run up to a step of this one.
-    fn legs(&self, course: &Course, step: u64) -> Vec<Leg> {
+    fn legs(&self, loop_state: &LoopState, step: u64) -> Vec<Leg> {
         let origin = &self.origin;
         let seconds = self.begun.elapsed().as_secs_f64();
-        let examples = course.examples.saturating_sub(origin.examples);
+        let examples = loop_state.examples.saturating_sub(origin.examples);
         let mut legs = origin.legs.clone();
         legs.push(Leg {
             started: origin.started,
@@ -348,8 +356,8 @@ impl Worker<'_> {
     }
 
     /// The end of a run: the weights of its last step are on disk, or it is known where they are.
-    pub(crate) fn secure(&mut self, course: &mut Course) -> Result<(), TrainError> {
-        let step = course.step;
+    pub(crate) fn secure(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
+        let step = loop_state.step;
         if self.chief.as_mut().is_none_or(|chief| chief.keeper.has(step)) {
             return Ok(());
         }
@@ -358,24 +366,24 @@ impl Worker<'_> {
         let snapshot = if alone { self.exchange.snapshot()? } else { None };
         let (params, state, outstanding) = snapshot
             .map_or((None, None, Vec::new()), |one| (one.params, Some(one.state), one.outstanding));
-        let place = Place { step, position: course.position, outstanding };
-        let meta = self.meta(course, place);
+        let place = Place { step, position: loop_state.position, outstanding };
+        let meta = self.meta(loop_state, place);
         if let Some(chief) = &mut self.chief {
             let params = params.as_deref().unwrap_or(&self.params);
-            course.unsaved = chief.keeper.secure(&meta, params, state.as_ref()).err();
+            loop_state.unsaved = chief.keeper.secure(&meta, params, state.as_ref()).err();
         }
         Ok(())
     }
 
-    fn meta(&self, course: &Course, place: Place) -> Meta {
+    fn meta(&self, loop_state: &LoopState, place: Place) -> Meta {
         let spec = &self.prepared.plan.spec;
-        let score = course.evaluated.as_ref().filter(|(step, _)| *step == place.step);
+        let score = loop_state.evaluated.as_ref().filter(|(step, _)| *step == place.step);
         Meta {
             model: spec.model.clone(),
             optimizer: spec.optimizer.clone(),
             step: place.step,
             position: place.position,
-            examples: course.examples,
+            examples: loop_state.examples,
             seconds: self.origin.seconds + self.begun.elapsed().as_secs_f64(),
             seed: spec.seed,
             plan: self.prepared.plan.hash.clone(),
@@ -384,8 +392,8 @@ impl Worker<'_> {
                 loss: score.loss,
                 accuracy: score.accuracy,
             }),
-            train_loss: Some(course.present_loss()).filter(|loss| loss.is_finite()),
-            legs: self.legs(course, place.step),
+            train_loss: Some(loop_state.present_loss()).filter(|loss| loss.is_finite()),
+            legs: self.legs(loop_state, place.step),
         }
     }
 }

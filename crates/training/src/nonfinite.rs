@@ -1,4 +1,4 @@
-//! Finds out where a number that is none came from.
+//! Finds out where NaN or infinity came from.
 
 use paceline_models::{Entry, Layout};
 

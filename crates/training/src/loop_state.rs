@@ -64,7 +64,7 @@ pub(crate) struct Done {
 }
 
 /// Where the loop stands; where workers keep step, what decides is the same in all of them.
-pub(crate) struct Course {
+pub(crate) struct LoopState {
     pub(crate) step: u64,
     /// Number of the batch at `position`.
     pub(crate) batch: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Course {
     pub(crate) size: u64,
 }
 
-impl Course {
+impl LoopState {
     pub(crate) fn new(prepared: &Prepared, origin: &Origin) -> Self {
         let (size, _) = prepared.pace.at(origin.step, origin.position);
         Self {

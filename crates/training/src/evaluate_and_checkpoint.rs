@@ -137,7 +137,7 @@ impl Worker<'_> {
             since: if due { f64::INFINITY } else { 0.0 },
             ..self.moment(step, loop_state)
         };
-        let policy = crate::train::policy(&self.prepared.plan.spec);
+        let policy = self.prepared.plan.spec.common().checkpoints;
         let action = policy.decide(&moment);
         let awaited = sent && moment.light && loop_state.saved != Some(step);
         if action.is_some() || awaited {
@@ -318,7 +318,7 @@ impl Worker<'_> {
         loop_state: &mut LoopState,
         moment: &Moment,
     ) -> Result<(), TrainError> {
-        let policy = crate::train::policy(&self.prepared.plan.spec);
+        let policy = self.prepared.plan.spec.common().checkpoints;
         let Some(action) = policy.decide(moment) else { return Ok(()) };
         self.exchange.complete(&mut self.params)?;
         let snapshot = self.exchange.snapshot()?;

@@ -229,28 +229,7 @@ fn check_stop(spec: &RunSpec) -> Result<(), TrainError> {
     if stop.epochs.is_none() && stop.steps.is_none() && stop.until_loss.is_none() {
         return Err(TrainError::NoStop);
     }
-    let wrong = |setting, found: String, wanted: &str| {
-        Err(TrainError::Setting { setting, found, wanted: wanted.to_string() })
-    };
-    if let Some(epochs) = stop.epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
-        return wrong("the number of epochs", epochs.to_string(), "positive");
-    }
-    if stop.steps == Some(0) {
-        return wrong("the number of steps", "0".to_string(), "positive");
-    }
-    if let Some(loss) = stop.until_loss.filter(|loss| !(loss.is_finite() && *loss > 0.0)) {
-        return wrong("the loss to reach", loss.to_string(), "positive");
-    }
-    if spec.batch_size == 0 {
-        return wrong("the batch size", "0".to_string(), "positive");
-    }
-    if spec.eval_every == Some(0) {
-        return wrong("the number of steps between evaluations", "0".to_string(), "positive");
-    }
-    if spec.checkpoint_every == Some(0) {
-        return wrong("the number of steps between checkpoints", "0".to_string(), "positive");
-    }
-    Ok(())
+    spec.common().check()
 }
 
 /// Checks what concerns the data; returns the number of training examples.
@@ -332,16 +311,9 @@ fn threads(
     spec: &RunSpec,
     strategy: &'static strategies::Entry,
 ) -> Result<(usize, usize), TrainError> {
-    let threads = spec.threads.unwrap_or_else(|| paceline_batch::cores().count);
+    let threads = spec.common().threads();
     // A task of several has one replica; its host's cores are shared out by whoever starts it.
     let most_replicas = if strategy.in_process { strategy.most_replicas } else { Some(1) };
-    if threads == 0 {
-        return Err(TrainError::Setting {
-            setting: "the number of threads",
-            found: "0".to_string(),
-            wanted: "positive".to_string(),
-        });
-    }
     let replicas = spec.replicas.unwrap_or_else(|| {
         // One replica per core, unless that would leave some without an example.
         let most = usize::try_from(spec.batch_size).unwrap_or(usize::MAX);

@@ -1,5 +1,6 @@
 //! What was asked for.
 
+use crate::{TrainError, checkpoint::Policy};
 use paceline_cluster::session::OnLoss;
 use paceline_data::rejects::RejectLimit;
 use paceline_strategies::{Combine, Options, SplitDense, Transfer};
@@ -170,7 +171,85 @@ impl RunSpec {
     }
 }
 
+/// What a run is trained on: decides what its intervals count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Examples of a set of known size, dealt in batches; intervals count steps.
+    Examples,
+    /// Rows of a stream; intervals count rows.
+    Rows,
+}
+
+/// What every run is asked, whatever it is trained on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Common {
+    pub(crate) kind: Kind,
+    pub(crate) batch_size: u64,
+    pub(crate) stop: Stop,
+    pub(crate) eval_every: Option<u64>,
+    pub(crate) checkpoints: Policy,
+    pub(crate) threads: Option<usize>,
+}
+
+impl Common {
+    /// Refuses what makes no sense.
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        let wrong = |setting, found: String| {
+            Err(TrainError::Setting { setting, found, wanted: "positive".to_owned() })
+        };
+        let by_steps = self.kind == Kind::Examples;
+        let Stop { epochs, steps, until_loss } = self.stop;
+        if let Some(epochs) = epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
+            return wrong("the number of epochs", epochs.to_string());
+        }
+        if steps == Some(0) {
+            return wrong("the number of steps", "0".to_owned());
+        }
+        if let Some(loss) = until_loss.filter(|loss| !(loss.is_finite() && *loss > 0.0)) {
+            return wrong("the loss to reach", loss.to_string());
+        }
+        let evaluations = if by_steps {
+            "the number of steps between evaluations"
+        } else {
+            "the number of rows between evaluations"
+        };
+        let checkpoints = if by_steps {
+            "the number of steps between checkpoints"
+        } else {
+            "the number of rows between checkpoints"
+        };
+        for (setting, is_zero) in [
+            ("the batch size", self.batch_size == 0),
+            (evaluations, self.eval_every == Some(0)),
+            (checkpoints, self.checkpoints.every == Some(0)),
+            ("the number of threads", self.threads == Some(0)),
+        ] {
+            if is_zero {
+                return wrong(setting, "0".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads of this process: those asked for, else one for each core it may use.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| paceline_batch::cores().count)
+    }
+}
+
 impl RunSpec {
+    /// What it has in common with runs on rows.
+    pub(crate) fn common(&self) -> Common {
+        Common {
+            kind: Kind::Examples,
+            batch_size: self.batch_size,
+            stop: self.stop,
+            eval_every: self.eval_every,
+            checkpoints: Policy::new(self.checkpoint_every, self.keep),
+            threads: self.threads,
+        }
+    }
+
     /// What the strategy is told.
     pub(crate) fn options(&self) -> Options {
         Options {

@@ -2,7 +2,7 @@
 
 use crate::{
     Observer, Parts, RunPlan, RunSpec, TrainError,
-    checkpoint::{Checkpoint, Policy, Store},
+    checkpoint::{Checkpoint, Store},
     checkpoint_keeper::Keeper,
     error::{Point, with_cause},
     evaluate::Evaluated,
@@ -37,8 +37,6 @@ use std::{
 const TASK: &str = "worker/0";
 /// Where a worker's report has the photos that it left out.
 const REJECTS: &str = "rejects";
-/// Seconds between checkpoints where no number of steps was asked for.
-const CHECKPOINT_SECONDS: f64 = 30.0;
 
 /// How a run is steered and watched from outside.
 #[derive(Clone, Copy)]
@@ -76,11 +74,6 @@ pub struct Task<'a> {
     pub session: &'a Arc<Session>,
     /// What the session said so far and says from now on.
     pub inbox: &'a Inbox,
-}
-
-/// When to save and what to keep.
-pub(crate) fn policy(spec: &RunSpec) -> Policy {
-    Policy { every: spec.checkpoint_every, seconds: CHECKPOINT_SECONDS, last: spec.keep }
 }
 
 /// Whether a run could start: every check that needs no other task.
@@ -437,7 +430,7 @@ impl<'a> Stage<'a> {
         let is_chief = task.is_none_or(|task| task.session.is_chief());
         let mut chief = None;
         if is_chief {
-            let (rules, observer) = (policy(&prepared.plan.spec), control.observer);
+            let (rules, observer) = (prepared.plan.spec.common().checkpoints, control.observer);
             let keeper = Keeper::new(self.run, rules, prepared, recorder, observer)?;
             chief = Some(Chief { observer, keeper });
         }

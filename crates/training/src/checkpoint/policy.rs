@@ -15,7 +15,7 @@ pub enum Action {
 /// The rules of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
-    /// Save after every so many steps.
+    /// Save after every so many steps or rows.
     pub every: Option<u64>,
     /// Where `every` is not given: save at the end of an epoch or evaluation, but not more often than
     /// this, in seconds.
@@ -57,7 +57,23 @@ pub struct Kept {
     pub loss: Option<f64>,
 }
 
+/// Seconds between checkpoints where no number of steps or rows was asked for.
+const SECONDS: f64 = 30.0;
+
 impl Policy {
+    /// Saves after every so many steps or rows, else by time, and keeps the latest `last`.
+    #[must_use]
+    pub const fn new(every: Option<u64>, last: usize) -> Self {
+        Self { every, seconds: SECONDS, last }
+    }
+
+    /// Whether a stream of which `done` rows were learned from in so many seconds since the latest save asks for
+    /// another one.
+    #[must_use]
+    pub fn is_due(&self, done: u64, seconds: f64) -> bool {
+        self.every.map_or(seconds >= self.seconds, |every| done >= every)
+    }
+
     /// Whether the present state is to be saved or held.
     #[must_use]
     pub fn decide(&self, moment: &Moment) -> Option<Action> {

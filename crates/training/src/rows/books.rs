@@ -26,8 +26,6 @@ use std::{
     time::Instant,
 };
 
-/// Seconds between checkpoints where no number of rows was asked for.
-const CHECKPOINT_SECONDS: f64 = 30.0;
 /// Seconds between two records of progress.
 const RECORD_SECONDS: f64 = 0.1;
 
@@ -236,7 +234,8 @@ impl<'a> Books<'a> {
         let news = self.folder.look();
         self.tell(news);
         let folder = self.folder.run().checkpoints_path();
-        let saved = checkpoint::save(&folder, &self.present(place), self.model, self.spec.keep);
+        let policy = self.spec.common().checkpoints;
+        let saved = checkpoint::save(&folder, &self.present(place), self.model, &policy);
         let (action, bytes, reason) = match saved {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
             // A full disk costs the checkpoint, not the run.
@@ -365,10 +364,8 @@ impl Ledger for Books<'_> {
         if self.reached.load(Ordering::Relaxed) {
             return Ok(Wish::Stop);
         }
-        let due = match self.spec.checkpoint_every {
-            Some(every) => self.rows() - self.saved_rows >= every,
-            None => self.saved.elapsed().as_secs_f64() >= CHECKPOINT_SECONDS,
-        };
+        let rows = self.rows() - self.saved_rows;
+        let due = self.spec.common().checkpoints.is_due(rows, self.saved.elapsed().as_secs_f64());
         Ok(if due && !self.guard.is_suspect() { Wish::Save } else { Wish::GoOn })
     }
 

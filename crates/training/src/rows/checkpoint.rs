@@ -111,12 +111,12 @@ pub fn resolve(path: &Path) -> Result<PathBuf, TrainError> {
     Err(TrainError::NoCheckpoint { path: path.to_owned() })
 }
 
-/// Writes a checkpoint into `folder` and removes all but the latest `keep`; gives its size in bytes.
+/// Writes a checkpoint into `folder` and removes what need not be kept; gives its size in bytes.
 pub(crate) fn save(
     folder: &Path,
     checkpoint: &Checkpoint,
     model: &SparseLogistic,
-    keep: usize,
+    policy: &Policy,
 ) -> Result<u64, TrainError> {
     let store = Store::new(folder);
     let bytes = store.commit(checkpoint.step, |draft| {
@@ -131,7 +131,6 @@ pub(crate) fn save(
     })?;
     let present =
         store.steps()?.into_iter().map(|step| crate::checkpoint::Kept { step, loss: None });
-    let policy = Policy { every: None, seconds: 0.0, last: keep };
     for action in policy.prune(&present.collect::<Vec<_>>()) {
         if let Action::Delete(step) = action {
             store.delete(step)?;
@@ -293,7 +292,7 @@ pub(crate) fn secure(
     let folder = watch.run().checkpoints_path();
     let reason = match watch.removed() {
         Some(removed) => removed.to_owned(),
-        None => match save(&folder, checkpoint, model, usize::MAX) {
+        None => match save(&folder, checkpoint, model, &Policy::new(None, usize::MAX)) {
             Ok(_) => return Ok(()),
             Err(error) => cause(&error),
         },
@@ -302,7 +301,7 @@ pub(crate) fn secure(
     let lost = FinalWeights { run, step, path: Store::new(&folder).path(step), reason };
     Err(lost.rescue(|place| {
         place.write_plan(plan).map_err(|error| cause(&error))?;
-        let saved = save(&place.checkpoints_path(), checkpoint, model, 1);
+        let saved = save(&place.checkpoints_path(), checkpoint, model, &Policy::new(None, 1));
         saved.map(drop).map_err(|error| cause(&error))
     }))
 }

@@ -9,6 +9,9 @@ use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{Evaluation, Event};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Seconds between two scores of held-out rows where no number of rows was asked for.
+pub(crate) const EVALUATE_SECONDS: f64 = 5.0;
+
 /// Scores every held-out row; nothing if `cancel` was raised meanwhile.
 pub(crate) fn evaluate(
     spec: &Spec,

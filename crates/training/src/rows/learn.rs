@@ -6,26 +6,22 @@ use crate::{
     error::with_cause,
     loss_watch::{Check, LossWatch},
     rows::{
-        Checkpoint, Metrics, Place, Report, Source, Spec, Window,
+        Checkpoint, Metrics, Place, Plan, Report, Source, Spec, Window,
         books::Books,
         checkpoint,
         engine::{self, Shape},
-        evaluate::{evaluate, evaluation},
+        evaluate::{EVALUATE_SECONDS, evaluate, evaluation},
         source::Parcel,
     },
 };
-use paceline_data::{
-    FileMark,
-    rows::{Input, Next},
-};
+use paceline_data::rows::{Input, Next};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings,
-    RunFolder, RunStarted, Status, unix_seconds,
+    FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings, RunFolder,
+    Status, unix_seconds,
 };
-use serde::{Deserialize, Serialize};
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -35,10 +31,6 @@ use std::{
 
 /// The one task of a run in a single process.
 pub(crate) const TASK: &str = "worker/0";
-/// Strategy's name, in records.
-const STRATEGY: &str = "one-device";
-/// Seconds between two scores of held-out rows where no number of rows was asked for.
-const EVALUATE_SECONDS: f64 = 5.0;
 /// From so many rows on, an update may be larger than the blocks that files are read in.
 const LARGE_BATCH: u64 = 256;
 /// Parcels that may wait for their window; at about half a megabyte each, below 100 MB.
@@ -65,33 +57,6 @@ pub enum Start {
         /// The run.
         run: RunFolder,
     },
-}
-
-/// A run as it is going to happen; stored before the first row.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Tells these plans from those of other models.
-    pub kind: String,
-    /// What was asked for.
-    pub spec: Spec,
-    /// Version of the program.
-    pub version: String,
-    /// Strategy's name.
-    pub strategy: String,
-    /// Weights, the bias included.
-    pub parameters: u64,
-    /// Threads.
-    pub threads: usize,
-    /// Bytes of all files, where the data has an end.
-    pub bytes: Option<u64>,
-    /// What identifies the files; absent in runs of 0.1.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub data: Vec<FileMark>,
-}
-
-impl Plan {
-    /// What [`Plan::kind`] says.
-    pub const KIND: &'static str = "stream";
 }
 
 /// Told what happens, a few times a second at most; every call has a default that does nothing.
@@ -165,13 +130,13 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     if let Some(test) = &spec.test {
         paceline_data::rows::expand(test)?; // a missing file is told before an hour of training
     }
-    let threads = spec.threads.unwrap_or_else(|| paceline_batch::cores().count);
+    let threads = spec.common().threads();
     let (_, settings) = spec.rule()?;
     let mut legs = Vec::new();
     let (run, owned, origin, model) = match start {
         Start::New { out } => {
             let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
-            let run = RunFolder::create(out, &spec.model, STRATEGY)?;
+            let run = RunFolder::create(out, &spec.model, spec.strategy())?;
             let owned = Ownership::take(&run)?;
             (run, owned, None, model)
         }
@@ -186,16 +151,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
             (run.clone(), owned, Some(kept), model)
         }
     };
-    let plan = Plan {
-        kind: Plan::KIND.to_owned(),
-        spec: spec.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        strategy: STRATEGY.to_owned(),
-        parameters: model.table().len() as u64,
-        threads,
-        bytes: bytes_of(&input, spec.epochs),
-        data: spec.marks()?,
-    };
+    let plan = Plan::new(spec, &input, threads)?;
     run.write_plan(&plan)?;
     run.write_machine(&Machine::detect())?;
     let settings =
@@ -203,17 +159,8 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     let recorder = Recorder::start(&run, TASK, &settings)?;
     let (handle, watch) = (FolderHandle::open(&run)?, FolderWatch::start(&run)?);
     let rows = origin.as_ref().map_or(0, |checkpoint| checkpoint.rows);
-    recorder.record(Event::RunStarted(RunStarted {
-        run: run.name(),
-        model: spec.model.clone(),
-        strategy: STRATEGY.to_owned(),
-        seed: 0,
-        version: plan.version.clone(),
-        parameters: plan.parameters,
-        global_batch: spec.batch_size,
-        first_step: origin.as_ref().map_or(0, |checkpoint| checkpoint.step),
-        planned_steps: None,
-    }));
+    let first_step = origin.as_ref().map_or(0, |checkpoint| checkpoint.step);
+    recorder.record(plan.started(&run, first_step));
     control.observer.started(&plan, &run, rows);
     let started = unix_seconds();
     let begun = Instant::now();
@@ -232,25 +179,14 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     // It may have been renamed; a folder that is gone is told by what could not be written.
     let home = handle.present().unwrap_or_else(|_| run.clone());
     let seconds = begun.elapsed().as_secs_f64();
-    let before = origin.as_ref().map_or(0, |checkpoint| checkpoint.step);
-    report.conclude(spec, &home, (started, seconds), failure.as_ref(), (&legs, before), recorder);
+    let (now, earlier) = ((started, seconds), (&legs[..], first_step));
+    report.conclude(spec, &home, now, failure.as_ref(), earlier, recorder);
     let written = report.write(&home);
     drop(owned);
     match failure {
         Some(error) => Err(error),
         None => written.map(|()| report),
     }
-}
-
-pub(crate) fn bytes_of(input: &Input, epochs: u64) -> Option<u64> {
-    let Input::Files(files) = input else { return None };
-    // Packed files hold more than they weigh, so their end is not known.
-    let packed = |path: &Path| path.extension().is_some_and(|name| name == "gz");
-    if files.iter().any(|path| packed(path)) {
-        return None;
-    }
-    let sizes = files.iter().map(|path| std::fs::metadata(path).map(|data| data.len()));
-    Some(sizes.sum::<std::io::Result<u64>>().ok()? * epochs)
 }
 
 /// What all parts of a run look at.

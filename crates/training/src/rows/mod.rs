@@ -21,6 +21,7 @@ mod evaluate;
 mod learn;
 mod metrics;
 mod outcome;
+mod plan;
 mod predict;
 mod report;
 mod scale;
@@ -29,8 +30,9 @@ mod spec;
 mod tasks;
 
 pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
-pub use learn::{Control, Observer, Plan, Silent, Start, check_resume, learn};
+pub use learn::{Control, Observer, Silent, Start, check_resume, learn};
 pub use metrics::{Metrics, Totals};
+pub use plan::Plan;
 pub use predict::{Predicted, predict};
 pub use report::{Exchanged, Pace, Report};
 pub use source::{Place, Source};

@@ -1,6 +1,11 @@
 //! What was asked for.
 
-use crate::{TrainError, rows::Tasks};
+use crate::{
+    Stop, TrainError,
+    checkpoint::Policy,
+    rows::Tasks,
+    spec::{Common, Kind},
+};
 use paceline_data::{
     FileMark,
     rows::{Hashing, Input, expand, prepare::Prepared},
@@ -147,6 +152,22 @@ impl Spec {
         })
     }
 
+    /// What it has in common with runs on examples.
+    pub(crate) fn common(&self) -> Common {
+        Common {
+            kind: Kind::Rows,
+            batch_size: self.batch_size,
+            stop: Stop {
+                epochs: Some(self.epochs as f64),
+                steps: self.tasks.as_ref().and_then(|tasks| tasks.steps),
+                until_loss: self.until_loss,
+            },
+            eval_every: self.eval_every,
+            checkpoints: Policy::new(self.checkpoint_every, self.keep),
+            threads: self.threads,
+        }
+    }
+
     /// Strategy's name, in records.
     #[must_use]
     pub fn strategy(&self) -> &str {
@@ -247,21 +268,13 @@ impl Spec {
             Err(TrainError::Setting { setting, found, wanted: wanted.to_owned() })
         };
         self.check_model()?;
-        if self.batch_size == 0 {
-            return bad("the batch size", "0".to_owned(), "positive");
-        }
-        if self.epochs == 0 {
-            return bad("the number of epochs", "0".to_owned(), "positive");
-        }
+        self.common().check()?;
         if self.epochs > 1 && self.data.input()?.is_live() {
             let found = self.epochs.to_string();
             return bad("the number of epochs", found, "1 where the data is read as it comes");
         }
         if !(0.0..=1.0).contains(&self.max_rejects) {
             return bad("the share of rejects", self.max_rejects.to_string(), "between 0 and 1");
-        }
-        if self.threads == Some(0) {
-            return bad("the number of threads", "0".to_owned(), "positive");
         }
         if self.until_loss.is_some() && self.test.is_none() {
             return bad("the loss to reach", "given".to_owned(), "used with held-out rows");

@@ -7,7 +7,8 @@ use crate::{
     error::with_cause,
     loss_watch::{Check, LossWatch},
     rows::{
-        Checkpoint, Control, Metrics, Place, Plan, Spec, Totals, checkpoint, evaluate::evaluation,
+        Checkpoint, Control, Metrics, Place, Plan, Spec, Totals, checkpoint,
+        evaluate::{EVALUATE_SECONDS, evaluation},
     },
 };
 use paceline_cluster::{Seat, TaskId};
@@ -24,10 +25,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Seconds between two scores of held-out rows where no number of rows was asked for.
-const EVALUATE_SECONDS: f64 = 5.0;
-/// Seconds between checkpoints where no number of rows was asked for.
-const CHECKPOINT_SECONDS: f64 = 30.0;
 /// A worker that makes no step for so long is named; again only after it has made one.
 const STANDSTILL: Duration = Duration::from_secs(30);
 /// How often the thread looks whether something is due.
@@ -205,14 +202,15 @@ impl<'a> Oversight<'a> {
         let (mut scored, mut saved) = (Instant::now(), Instant::now());
         let (mut scored_rows, mut saved_rows) = (rows(), rows());
         let mut pause = EVALUATE_SECONDS;
+        let policy = self.spec.common().checkpoints;
         let (mut asked, mut idle) = (Instant::now(), Vec::new());
         while !self.finished.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
-            let due = |every: Option<u64>, since: u64, at: Instant, seconds: f64| match every {
-                Some(every) => rows() >= since + every,
-                None => at.elapsed().as_secs_f64() >= seconds,
+            let due = match self.spec.eval_every {
+                Some(every) => rows() >= scored_rows + every,
+                None => scored.elapsed().as_secs_f64() >= pause,
             };
-            if self.spec.test.is_some() && due(self.spec.eval_every, scored_rows, scored, pause) {
+            if self.spec.test.is_some() && due {
                 let begun = Instant::now();
                 // A server that is gone is the worker's to notice.
                 let _ = self.evaluate();
@@ -226,7 +224,8 @@ impl<'a> Oversight<'a> {
                 asked = Instant::now();
             }
             let sound = !self.suspect.load(Ordering::Relaxed);
-            if sound && due(self.spec.checkpoint_every, saved_rows, saved, CHECKPOINT_SECONDS) {
+            let (since, seconds) = (rows().saturating_sub(saved_rows), saved.elapsed());
+            if sound && policy.is_due(since, seconds.as_secs_f64()) {
                 let _ = self.save();
                 (saved, saved_rows) = (Instant::now(), rows());
             }
@@ -355,8 +354,8 @@ impl<'a> Oversight<'a> {
     /// Writes a checkpoint; a failure is a warning, because the older ones stay.
     fn write(&self, kept: &Checkpoint, model: &SparseLogistic, begun: Instant) {
         self.look_at_folder(true);
-        let folder = self.run().checkpoints_path();
-        let (action, bytes, reason) = match checkpoint::save(&folder, kept, model, self.spec.keep) {
+        let (folder, policy) = (self.run().checkpoints_path(), self.spec.common().checkpoints);
+        let (action, bytes, reason) = match checkpoint::save(&folder, kept, model, &policy) {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
             Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
         };

@@ -11,17 +11,14 @@ use crate::{
     Inbox, TrainError,
     error::with_cause,
     rows::{
-        Control, Metrics, Plan, Report, Spec, checkpoint,
-        learn::bytes_of,
-        outcome,
+        Control, Metrics, Plan, Report, Spec, checkpoint, outcome,
         report::{RunFacts, WorkerReport, report},
     },
 };
 use paceline_cluster::{Role, session::Session};
 use paceline_data::rows::Input;
 use paceline_runs::{
-    Event, FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunFolder, RunStarted,
-    unix_seconds,
+    FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunFolder, unix_seconds,
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -130,35 +127,19 @@ impl<'a> Part<'a> {
         Ok(Self { spec, tasks, task, control, name, origin, recorder, folder, begun, started })
     }
 
-    fn plan(&self) -> Result<Plan, TrainError> {
-        Ok(Plan {
-            kind: Plan::KIND.to_owned(),
-            spec: self.spec.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            strategy: self.spec.strategy().to_owned(),
-            parameters: (1 << self.spec.hashing.bits) + 1,
-            threads: 1,
-            bytes: bytes_of(&Input::Files(self.origin.files.clone()), self.spec.epochs),
-            data: self.spec.marks()?,
-        })
-    }
-
     fn play(self) -> Result<Report, TrainError> {
-        let plan = self.plan()?;
+        let plan = Plan::new(self.spec, &Input::Files(self.origin.files.clone()), 1)?;
         let is_chief = self.task.session.is_chief();
+        let (mut step, mut rows) = (0, 0);
         if is_chief {
+            if self.task.resume {
+                let kept = checkpoint::load(&checkpoint::resolve(self.task.run.path())?)?;
+                (step, rows) = (kept.step, kept.rows);
+            }
             self.task.run.write_plan(&plan)?;
-            self.control.observer.started(&plan, self.task.run, 0);
+            self.control.observer.started(&plan, self.task.run, rows);
         }
-        self.recorder.record(Event::RunStarted(RunStarted {
-            run: self.task.run.name(),
-            model: self.spec.model.clone(),
-            strategy: plan.strategy.clone(),
-            version: plan.version.clone(),
-            parameters: plan.parameters,
-            global_batch: self.spec.batch_size,
-            ..RunStarted::default()
-        }));
+        self.recorder.record(plan.started(self.task.run, step));
         let mut legs = Legs::default();
         let outcome = self.learn(&plan, &mut legs);
         let home = self.folder.present().unwrap_or_else(|_| self.task.run.clone());

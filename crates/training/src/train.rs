@@ -146,10 +146,7 @@ fn carry_out(
         let (checkpoint, refused) = resume(&run, prepared)?;
         legs = legs_before(&run, &checkpoint);
         for refused in refused {
-            let text = format!(
-                "checkpoint of step {} is damaged ({}); going on from step {}",
-                refused.step, refused.reason, checkpoint.meta.step
-            );
+            let text = refused.warning(checkpoint.meta.step);
             control.observer.warned(&text);
             warnings.push(text);
         }

@@ -8,8 +8,8 @@ use paceline_testing::contents;
 use paceline_training::{
     Point, TrainError,
     rows::{
-        Control, DataSpec, Metrics, Observer, Plan, Report, Silent, Spec, Start, learn, load_model,
-        resolve,
+        Control, DataSpec, Metrics, Observer, Plan, Report, Silent, Spec, Start, checkpoints,
+        learn, load_model, resolve,
     },
 };
 use std::{
@@ -66,6 +66,44 @@ fn resuming_a_finished_run_says_so_and_changes_nothing() {
         resume(&twice, &run),
         Err(TrainError::Finished { at: Point::Rows(10_000), .. })
     ));
+}
+
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Observer for Warnings {
+    fn warned(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+/// As runs on examples do; a damaged checkpoint used to end the run.
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("a.tsv");
+    clicks(&data, 20_000, 1);
+    let spec = Spec { checkpoint_every: Some(5_000), deterministic: true, ..spec(&data) };
+    let (whole, run) = run(&spec, folder.path());
+    let kept = checkpoints(&run.checkpoints_path()).unwrap();
+    let weights = kept[1].path.join("weights.safetensors");
+    let good = fs::read(&weights).unwrap();
+    let mut bytes = good.clone();
+    let last = bytes.len() - 5;
+    bytes[last] ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    // What a process that was killed while it saved leaves behind.
+    let half = run.checkpoints_path().join(".saving-0000020000-1");
+    fs::create_dir(&half).unwrap();
+    run.remove_summary().unwrap();
+    let observer = Warnings::default();
+    let report = go(&spec, &Start::Resume { run }, &observer).unwrap();
+    let warnings = observer.0.into_inner().unwrap().join("\n");
+    assert!(warnings.contains(&format!("step {}", kept[1].step)), "{warnings}");
+    assert!(warnings.contains("checksum"), "{warnings}");
+    assert_eq!(report.progressive.rows, whole.progressive.rows, "every row once");
+    assert!(fs::read(&weights).unwrap() == good, "the damaged one was replaced by a good one");
+    assert!(!half.exists());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{
     manifest::{Evaluated, FORMAT, Manifest, Meta},
     policy::Kept,
-    store::{MANIFEST, Store, damaged, read_manifest, read_part},
+    store::{MANIFEST, Refused, Store, damaged, read_manifest, read_part},
     tensors::{self, Group, Unfit},
 };
 use crate::TrainError;
@@ -31,15 +31,6 @@ pub struct Checkpoint {
     pub params: Vec<f32>,
     /// The optimiser's state.
     pub state: State,
-}
-
-/// A checkpoint that was there but could not be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Its step, as its folder says.
-    pub step: u64,
-    /// What is wrong with it.
-    pub reason: String,
 }
 
 impl Store {
@@ -123,17 +114,7 @@ impl Store {
         layout: &Layout,
         optimizer: &Optimizer,
     ) -> Result<(Option<Checkpoint>, Vec<Refused>), TrainError> {
-        let mut refused = Vec::new();
-        for step in self.steps()?.into_iter().rev() {
-            match self.load(step, layout, optimizer) {
-                Ok(checkpoint) => return Ok((Some(checkpoint), refused)),
-                Err(TrainError::CheckpointDamaged { reason, .. }) => {
-                    refused.push(Refused { step, reason });
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        Ok((None, refused))
+        self.latest_by(|step| self.load(step, layout, optimizer))
     }
 
     /// Reads one checkpoint, every checksum verified.

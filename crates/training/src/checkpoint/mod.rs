@@ -8,9 +8,9 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
+pub use dense::Checkpoint;
 pub(crate) use dense::write_weights;
-pub use dense::{Checkpoint, Refused};
 pub use manifest::{Evaluated, FileSum, Manifest, Meta};
 pub use policy::{Action, Kept, Moment, Policy};
-pub use store::{Create, Sink, Store};
+pub use store::{Create, Refused, Sink, Store};
 pub(crate) use store::{damaged, read_manifest, read_part};

@@ -44,6 +44,25 @@ pub struct Store {
     create: Create,
 }
 
+/// A checkpoint that was there but could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Its step, as its folder says.
+    pub step: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl Refused {
+    /// What a user should know, where the run continues from another step.
+    pub(crate) fn warning(&self, step: u64) -> String {
+        format!(
+            "checkpoint of step {} is damaged ({}); continuing from step {step}",
+            self.step, self.reason
+        )
+    }
+}
+
 impl Store {
     /// Checkpoints under `folder`, which is created with the first one; what lies above it must be there.
     #[must_use]
@@ -141,6 +160,24 @@ impl Store {
             .collect();
         steps.sort_unstable();
         Ok(steps)
+    }
+
+    /// The latest checkpoint that is as it was written, and those that were passed over because they are not.
+    pub(crate) fn latest_by<T>(
+        &self,
+        load: impl Fn(u64) -> Result<T, TrainError>,
+    ) -> Result<(Option<T>, Vec<Refused>), TrainError> {
+        let mut refused = Vec::new();
+        for step in self.steps()?.into_iter().rev() {
+            match load(step) {
+                Ok(found) => return Ok((Some(found), refused)),
+                Err(TrainError::CheckpointDamaged { reason, .. }) => {
+                    refused.push(Refused { step, reason });
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok((None, refused))
     }
 
     /// Whether a part is there, as far as its size tells.

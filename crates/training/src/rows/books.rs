@@ -118,7 +118,7 @@ impl<'a> Books<'a> {
             delay_sum: 0.0,
             delay_most: 0.0,
             most_behind: None,
-            warnings: Vec::new(),
+            warnings: stage.warnings.clone(),
         }
     }
 

@@ -5,13 +5,13 @@
 
 use crate::{
     TrainError,
-    checkpoint::{Action, FileSum, Policy, Store, damaged, read_manifest, read_part},
+    checkpoint::{Action, FileSum, Policy, Refused, Store, damaged, read_manifest, read_part},
     error::cause,
     rows::{Place, Plan, Spec, Totals},
 };
 use paceline_cluster::TaskId;
 use paceline_models::sparse_logistic::SparseLogistic;
-use paceline_runs::{FinalWeights, FolderWatch, Leg, RunsError};
+use paceline_runs::{FinalWeights, FolderWatch, Leg, RunFolder, RunsError};
 use paceline_strategies::sparse::Bookmark;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,20 @@ pub fn resolve(path: &Path) -> Result<PathBuf, TrainError> {
         }
     }
     Err(TrainError::NoCheckpoint { path: path.to_owned() })
+}
+
+/// What was saved last in a run folder and is as it was written, and what was passed over because it is not.
+pub(crate) fn latest<T>(
+    run: &RunFolder,
+    load: impl Fn(&Path) -> Result<T, TrainError>,
+) -> Result<(T, Vec<Refused>), TrainError> {
+    let store = Store::new(&run.checkpoints_path());
+    let (found, refused) = store.latest_by(|step| load(&store.path(step)))?;
+    match (found, refused.first()) {
+        (Some(found), _) => Ok((found, refused)),
+        (None, Some(Refused { step, reason })) => Err(damaged(&store.path(*step), reason.clone())),
+        (None, None) => Err(TrainError::NoCheckpoint { path: run.path().to_owned() }),
+    }
 }
 
 /// Writes a checkpoint into `folder` and removes what need not be kept; gives its size in bytes.

@@ -85,7 +85,7 @@ impl Observer for Silent {}
 /// # Errors
 /// [`TrainError::Finished`] where nothing is left to do.
 pub fn check_resume(spec: &Spec, run: &RunFolder) -> Result<(), TrainError> {
-    check_unfinished(spec, run, &checkpoint::load(&checkpoint::resolve(run.path())?)?)
+    check_unfinished(spec, run, &checkpoint::latest(run, checkpoint::load)?.0)
 }
 
 fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(), TrainError> {
@@ -132,7 +132,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     }
     let threads = spec.common().threads();
     let (_, settings) = spec.rule()?;
-    let mut legs = Vec::new();
+    let (mut legs, mut warnings) = (Vec::new(), Vec::new());
     let (run, owned, origin, model) = match start {
         Start::New { out } => {
             let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
@@ -144,8 +144,9 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
             let owned = Ownership::take(run)?;
             spec.check_data(run, &run.plan::<Plan>()?.data, true)?;
             Store::new(&run.checkpoints_path()).sweep()?;
-            let (kept, model) = checkpoint::load_model(&checkpoint::resolve(run.path())?)?;
+            let ((kept, model), refused) = checkpoint::latest(run, checkpoint::load_model)?;
             check_unfinished(spec, run, &kept)?;
+            warnings.extend(refused.iter().map(|refused| refused.warning(kept.step)));
             legs = Leg::earlier(&kept.legs, &kept.whole(), run.summary().ok().flatten().as_ref());
             run.remove_summary()?;
             (run.clone(), owned, Some(kept), model)
@@ -162,6 +163,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     let first_step = origin.as_ref().map_or(0, |checkpoint| checkpoint.step);
     recorder.record(plan.started(&run, first_step));
     control.observer.started(&plan, &run, rows);
+    warnings.iter().for_each(|warning| control.observer.warned(warning));
     let started = unix_seconds();
     let begun = Instant::now();
     let stage = Stage {
@@ -174,6 +176,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         begun,
         started,
         legs: &legs,
+        warnings,
     };
     let Outcome { mut report, failure } = stage.run(&model, threads, origin.as_ref(), watch);
     // It may have been renamed; a folder that is gone is told by what could not be written.
@@ -202,6 +205,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) started: f64,
     /// The stretches before this one.
     pub(crate) legs: &'a [Leg],
+    /// What the user was told before the first row.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// How it went.

@@ -189,11 +189,14 @@ impl<'a> Oversight<'a> {
 
     /// The latest checkpoint; one must be there where a run goes on, not where a server was lost early.
     fn latest(&self) -> Result<Option<(Checkpoint, SparseLogistic)>, TrainError> {
-        let path = match checkpoint::resolve(self.run().path()) {
-            Err(TrainError::NoCheckpoint { .. }) if !self.task.resume => return Ok(None),
-            found => found?,
-        };
-        checkpoint::load_model(&path).map(Some)
+        match checkpoint::latest(&self.run(), checkpoint::load_model) {
+            Err(TrainError::NoCheckpoint { .. }) if !self.task.resume => Ok(None),
+            Err(error) => Err(error),
+            Ok(((kept, model), refused)) => {
+                refused.iter().for_each(|refused| self.warn(refused.warning(kept.step)));
+                Ok(Some((kept, model)))
+            }
+        }
     }
 
     /// Scores and saves when it is due, until training has ended.

@@ -133,7 +133,7 @@ impl<'a> Part<'a> {
         let (mut step, mut rows) = (0, 0);
         if is_chief {
             if self.task.resume {
-                let kept = checkpoint::load(&checkpoint::resolve(self.task.run.path())?)?;
+                let (kept, _) = checkpoint::latest(self.task.run, checkpoint::load)?;
                 (step, rows) = (kept.step, kept.rows);
             }
             self.task.run.write_plan(&plan)?;

@@ -176,7 +176,7 @@ fn a_killed_server_comes_back_with_the_last_checkpoint() {
         let (talk, named) = kill_and_go_on(&mut run, server);
         assert!(named < 5.0, "{strategy}, {server}: named after {named:.1} s\n{talk}");
         assert!(talk.contains(&format!("{server} was killed")), "{talk}");
-        let word = "everybody goes on from step ";
+        let word = "all tasks continue from step ";
         wait_for("everybody to go back", || run.talk().contains(word));
         wait_for("the log", || !events(&folder, "task_recovered").is_empty());
         let (summary, ended) = end_in_order(run);

@@ -292,7 +292,7 @@ fn a_killed_server_comes_back_with_its_checkpoint_and_all_go_on_from_there() {
         assert!(number(&report, "/global_steps") >= 30_000.0, "{strategy}: {report}");
         assert!(report["lost"][0].as_str().unwrap().contains("ps/0"), "{strategy}: {report}");
         let warned = report["warnings"].as_array().unwrap();
-        let told = |warning: &Value| warning.as_str().unwrap().contains("goes on from step");
+        let told = |warning: &Value| warning.as_str().unwrap().contains("continue from step");
         assert!(warned.iter().any(told), "{strategy}: {report}");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Keeper<'a> {
     remembered: Option<Checkpoint>,
     /// The state of the last save, where that failed, and why.
     unsaved: Option<(Checkpoint, String)>,
-    /// States that somebody else scores at the moment: one, or two at the very end.
+    /// States that the evaluator scores at the moment: one, or two at the very end.
     awaited: Vec<Checkpoint>,
     saved_at: Instant,
     pub(crate) warnings: Vec<String>,
@@ -116,7 +116,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Writes the state (and the best one, if it waits), then removes what need not be kept. A failure
-    /// is a warning: the run goes on with the checkpoints it has.
+    /// is a warning: the run continues with the checkpoints it has.
     pub(crate) fn save(&mut self, meta: &Meta, params: &[f32], state: &State) {
         let news = self.folder.look();
         self.follow(news);

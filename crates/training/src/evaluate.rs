@@ -59,7 +59,7 @@ impl Evaluator {
     }
 
     /// Scores this replica's share and adds up with the others. `save` is worker 0's wish, which
-    /// everybody learns on this occasion.
+    /// all workers learn on this occasion.
     pub(crate) fn run(
         &mut self,
         model: &mut dyn Model,

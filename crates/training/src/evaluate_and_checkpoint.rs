@@ -28,10 +28,10 @@ struct Place {
     outstanding: Vec<u64>,
 }
 
-/// What became of weights that somebody else shall score.
+/// What became of weights that the evaluator shall score.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
-    /// There is somebody else.
+    /// There is an evaluator.
     elsewhere: bool,
     /// These weights went to it; it may be busy with earlier ones.
     sent: bool,
@@ -53,7 +53,7 @@ impl Worker<'_> {
             self.exchange.complete(&mut self.params)?;
         }
         let Some(evaluator) = self.evaluator.as_mut().filter(|_| !elsewhere) else {
-            // Nobody evaluates here, but all must learn whether the chief wants to save.
+            // This worker does not evaluate, but all must learn whether the chief wants to save.
             let mut wish = [f64::from(u8::from(due))];
             self.exchange.sum(&mut wish)?;
             let since = if wish[0] > 0.0 { f64::INFINITY } else { 0.0 };
@@ -76,7 +76,7 @@ impl Worker<'_> {
         Ok(reached)
     }
 
-    /// Workers that keep step: the chief gives the weights to the evaluator or, while there is none, scores
+    /// Synchronous workers: the chief gives the weights to the evaluator or, while there is none, scores
     /// them itself; the others wait for it in the next step. They learn by vote that the loss was reached.
     fn evaluate_elsewhere(
         &mut self,
@@ -98,7 +98,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The chief of workers that do not keep step: evaluates and saves one version while the others
+    /// The chief of asynchronous workers: evaluates and saves one version while the others
     /// go on. Says whether the loss was reached.
     pub(crate) fn evaluate_and_checkpoint_alone(
         &mut self,
@@ -229,7 +229,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Workers that keep step: holds the present state until its score comes. Only the chief has one to
+    /// Synchronous workers: holds the present state until its score comes. Only the chief has one to
     /// hold, and none of these exchanges needs the others for it.
     fn await_score(&mut self, loop_state: &LoopState, params: &[f32]) -> Result<(), TrainError> {
         let snapshot = self.exchange.snapshot()?;
@@ -261,7 +261,7 @@ impl Worker<'_> {
         reached
     }
 
-    /// An evaluation is there: tells everybody; says whether the loss was reached and whether there
+    /// An evaluation is there: tells log and observer; says whether the loss was reached and whether there
     /// was never a better one.
     fn scored(
         &mut self,
@@ -297,7 +297,7 @@ impl Worker<'_> {
             }
         }
         loop_state.evaluated = Some((step, evaluated));
-        // The state before the first step is no achievement worth keeping.
+        // The state before the first step is not an achievement worth keeping.
         (reached, improved && step > 0)
     }
 

@@ -13,7 +13,7 @@ use paceline_runs::{Divergence, Leg, LossGuard, Observed, Reached};
 use paceline_strategies::{Pushed, Tally};
 use std::time::{Duration, Instant};
 
-/// Where a run begins, or goes on.
+/// Where a run begins, or continues.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origin {
     pub(crate) step: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Done {
     pub(crate) lost: Vec<String>,
 }
 
-/// Where the loop stands; where workers keep step, what decides is the same in all of them.
+/// Where the loop stands; where workers are in lockstep, what decides is the same in all of them.
 pub(crate) struct LoopState {
     pub(crate) step: u64,
     /// Number of the batch at `position`.
@@ -86,7 +86,7 @@ pub(crate) struct LoopState {
     pub(crate) checked: bool,
     pub(crate) evaluated: Option<(u64, Evaluated)>,
     pub(crate) saved: Option<u64>,
-    /// Set when no further step shall be done; says whether somebody asked for it.
+    /// Set when no further step shall be done; says whether it was asked for.
     pub(crate) ending: Option<bool>,
     /// Whether the final evaluation and save have begun, and whether they are over.
     pub(crate) closing: bool,

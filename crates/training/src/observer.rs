@@ -1,4 +1,4 @@
-//! Who watches a run: a progress bar, a test, nobody.
+//! What watches a run: a progress bar, a test, nothing.
 
 use crate::RunPlan;
 use paceline_runs::{Evaluation, RunFolder};
@@ -40,7 +40,7 @@ pub trait Observer: Sync {
     fn warned(&self, _text: &str) {}
 }
 
-/// Nobody watches.
+/// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

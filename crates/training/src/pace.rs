@@ -48,7 +48,7 @@ impl Pace {
             return Position { epoch: batch / per_epoch, example };
         }
         // Sizes change on the way, so it has to be walked: a few nanoseconds a batch, and only when
-        // a run begins or goes on elsewhere.
+        // a run begins or continues elsewhere.
         let mut position = Position::default();
         for step in 0..batch {
             let (size, _) = self.at(step, position);

@@ -21,7 +21,7 @@ const EVALUATOR_CHANNEL: u8 = 8;
 const WEIGHTS: u8 = 1;
 /// How long the last evaluation may take.
 const LAST_EVALUATION: Duration = Duration::from_secs(600);
-/// How long an evaluator that is not busy may take to answer a call: nobody trains meanwhile.
+/// How long an evaluator that is not busy may take to answer a call: no task trains meanwhile.
 const CALL: Duration = Duration::from_secs(10);
 /// Bytes of weights that must come within that time.
 const PIECE: usize = 1 << 20;
@@ -89,7 +89,7 @@ impl<'a> Peers<'a> {
         (self.evaluations.given_up != Some(one.process)).then_some((one.task, one.process))
     }
 
-    /// Whether somebody else scores the model at present. What a process has not scored when it dies,
+    /// Whether an evaluator scores the model at present. What a process has not scored when it dies,
     /// or when the connection to it breaks, is not waited for any more.
     pub(crate) fn has_evaluator(&mut self) -> bool {
         let now = self.evaluator().map(|(_, process)| process);

@@ -312,7 +312,7 @@ fn threads(
     strategy: &'static strategies::Entry,
 ) -> Result<(usize, usize), TrainError> {
     let threads = spec.common().threads();
-    // A task of several has one replica; its host's cores are shared out by whoever starts it.
+    // A task of several has one replica; its host's cores are shared out by the process that starts it.
     let most_replicas = if strategy.in_process { strategy.most_replicas } else { Some(1) };
     let replicas = spec.replicas.unwrap_or_else(|| {
         // One replica per core, unless that would leave some without an example.

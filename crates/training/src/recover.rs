@@ -1,4 +1,4 @@
-//! When another task is lost: forming anew, going back to a checkpoint, and the end of a run.
+//! When another task is lost: forming again, going back to a checkpoint, and the end of a run.
 
 use crate::{
     TrainError,
@@ -25,7 +25,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Where workers keep step, all must decide alike; one that is new learns from worker 0 what its
+    /// Where workers are in lockstep, all must decide alike; one that is new learns from worker 0 what its
     /// decisions hang on.
     pub(crate) fn agree(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         let (rank, _) = self.exchange.place();
@@ -54,7 +54,7 @@ impl Worker<'_> {
             return Err(error);
         }
         if loop_state.closing && self.exchange.keeps_step() && self.prepared.plan.servers == 0 {
-            // All updates are made, and others may have left already: there is nobody to form with.
+            // All updates are made, and others may have left already: there is no task to form with.
             loop_state.closed = true;
             self.secure(loop_state)?;
             return Ok(Ok(()));
@@ -64,14 +64,14 @@ impl Worker<'_> {
         Ok(self.go_on(loop_state))
     }
 
-    /// Forms anew with those that are there, at the last completed step, or at the last checkpoint if
+    /// Forms again with those that are there, at the last completed step, or at the last checkpoint if
     /// servers lost what they held.
     fn go_on(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         if let Some(origin) = self.supply()? {
             (loop_state.examples, loop_state.went_back) = (origin.examples, true);
             if let Some(chief) = &mut self.chief {
                 chief.keeper.warn(format!(
-                    "a server lost what it held: everybody goes on from step {}",
+                    "a server lost what it held: all tasks continue from step {}",
                     origin.step
                 ));
             }

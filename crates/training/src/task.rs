@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a server that nobody needs looks whether it is over.
+/// How often a server that no worker needs looks whether it is over.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Plays this task's part until the run is over. Workers have a summary to show: the chief's is the
@@ -77,7 +77,7 @@ fn serve(
         })();
         match served {
             Ok(()) => loop {
-                // Nobody needs this server now; the run is over, or forms anew.
+                // No worker needs this server now; the run is over, or its workers form again.
                 session.check()?;
                 if session.released() {
                     return Ok(());

@@ -90,7 +90,7 @@ pub fn check_resume(spec: &RunSpec, parts: &Parts, run: &RunFolder) -> Result<()
     resume(run, &plan::prepare(spec, parts)?).map(drop)
 }
 
-/// Trains, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
+/// Trains, and leaves a run folder behind. A run that was asked to stop is not an error: its summary says
 /// so. A run that failed leaves a summary too.
 pub fn train(
     spec: &RunSpec,

@@ -72,7 +72,9 @@ pub(crate) fn init_from(
         Err(error) => return Err(error.into()),
         Ok(loaded) => {
             let note = loaded.other_head.map(|classes| {
-                format!("the last layer starts anew: the file's has {classes} classes")
+                format!(
+                    "the last layer starts from initial values: the file's has {classes} classes"
+                )
             });
             return Ok(note.into_iter().collect());
         }
@@ -122,7 +124,7 @@ pub(crate) fn init_from(
     }
     let head = head.unwrap_or_default();
     Ok(new_head
-        .map(|why| format!("the last layer `{head}` starts anew: {why}"))
+        .map(|why| format!("the last layer `{head}` starts from initial values: {why}"))
         .into_iter()
         .collect())
 }

@@ -1,10 +1,10 @@
 //! The step loop of one worker: a replica of this process, or a task of several.
 //!
-//! Where workers keep step, all of them run this same loop and come to the same decisions from the
+//! Where workers are in lockstep, all of them run this same loop and come to the same decisions from the
 //! same sums, so they meet in every collective call without being told. Where they do not, each does
 //! the batches it is dealt, and only the chief evaluates and saves, from snapshots of one version.
-//! The chief ([`Chief`]) is replica 0 or the task that everybody joined at: it writes checkpoints and
-//! talks to whoever watches.
+//! The chief ([`Chief`]) is replica 0 or the task that all others join at: it writes checkpoints and
+//! talks to the observer.
 
 use crate::{
     Observer, Progress, TrainError,
@@ -31,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Points a curve should have; more cost time and nobody sees them.
+/// Points a curve should have; more cost time and cannot be told apart.
 const POINTS: u64 = 500;
 /// A watched run shows a sign of life at least this often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ pub(crate) struct Chief<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Trains until a stop rule is met, somebody asks to stop, or something fails for good.
+    /// Trains until a stop rule is met, a stop is asked for, or something fails for good.
     pub(crate) fn run(mut self) -> Result<Done, TrainError> {
         let mut loop_state = LoopState::new(self.prepared, &self.origin);
         let mut grad = Buffer::zeroed(self.params.len());
@@ -87,7 +87,7 @@ impl<'a> Worker<'a> {
             self.align(&mut loop_state).and_then(|()| self.train(&mut loop_state, &mut grad));
         while let Err(error) = outcome {
             outcome = match self.recover(&mut loop_state, error)? {
-                // Lost somebody at the very end: what was left to do is done.
+                // Lost a task at the very end: what was left to do is done.
                 _ if loop_state.ended() => Ok(()),
                 Ok(()) => self.train(&mut loop_state, &mut grad),
                 Err(again) => Err(again),
@@ -119,7 +119,7 @@ impl<'a> Worker<'a> {
             let reached = if keeps_step {
                 self.evaluate_and_checkpoint(loop_state, false)?
             } else {
-                // The others are already at work and meet nobody.
+                // The others are already at work and do not meet.
                 self.evaluate_and_checkpoint_alone(loop_state, (true, false, false))?
             };
             if reached {
@@ -147,7 +147,7 @@ impl<'a> Worker<'a> {
                 return Err(self.diverged(loop_state, found, rate));
             }
             if vote.stop {
-                // Either somebody asked for it, or the evaluator's loss was low enough.
+                // Either it was asked for, or the evaluator's loss was low enough.
                 self.end(loop_state, !loop_state.reached)?;
             }
             let last = loop_state.ending.is_some() || loop_state.step >= total_steps;
@@ -376,7 +376,7 @@ impl<'a> Worker<'a> {
 }
 
 impl Input {
-    /// What suits an exchange: shares in order where workers keep step, else tickets.
+    /// What suits an exchange: shares in order where workers are in lockstep, else tickets.
     pub(crate) fn new(
         prepared: &Prepared,
         train: &Arc<dyn Source>,

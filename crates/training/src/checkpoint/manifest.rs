@@ -40,7 +40,7 @@ pub struct Meta {
     pub seed: u64,
     /// Hash of everything in the plan that decides the numbers.
     pub plan: String,
-    /// Batches that were dealt but are not in the weights; a run that goes on does them first.
+    /// Batches that were dealt but are not in the weights; a run that continues does them first.
     #[serde(default)]
     pub outstanding: Vec<u64>,
     /// Score on held-out examples at exactly this step.

@@ -37,10 +37,10 @@ pub struct Moment {
     pub boundary: bool,
     /// The evaluation that just ended was the best so far.
     pub improved: bool,
-    /// The run is over, or somebody asked it to stop.
+    /// The run is over, or was asked to stop.
     pub ending: bool,
-    /// The interval between checkpoints ended since the last look: where workers do not keep step,
-    /// nobody may see the very step at which it did.
+    /// The interval between checkpoints ended since the last look: where workers are asynchronous,
+    /// the chief may not see the very step at which it did.
     pub passed: bool,
     /// The training loss has exploded just now, so the weights may be worthless.
     pub suspect: bool,

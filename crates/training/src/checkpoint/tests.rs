@@ -96,7 +96,7 @@ fn any_damaged_byte_sends_us_to_the_one_before() {
         let path = store.path(20).join(name);
         let whole = fs::read(&path).unwrap();
         // Every byte of a small file; a prime stride through a larger one. A flipped digit inside the
-        // manifest may leave it valid (an accuracy, a version), which harms nobody.
+        // manifest may leave it valid (an accuracy, a version), which does no harm.
         let stride = if name == "manifest.json" { usize::MAX } else { 13 };
         for at in (0..whole.len()).step_by(stride.min(whole.len())) {
             let mut damaged = whole.clone();
@@ -177,7 +177,7 @@ fn a_full_disk_leaves_the_old_one_and_no_rubbish() {
         assert_eq!(store.steps().unwrap(), [10]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "rubbish left behind");
     }
-    // With room again, it goes on.
+    // With room again, it continues.
     save(&Store::new(folder.path()), 20).unwrap();
     assert_eq!(latest(&Store::new(folder.path())).0.unwrap().meta.step, 20);
 }
@@ -212,7 +212,7 @@ fn deleting_and_best_follow_the_manifests() {
     assert!(store.delete(30).is_err());
 }
 
-/// The files must be plain safetensors, or nobody else could read them.
+/// The files must be plain safetensors, or no other program could read them.
 #[test]
 fn the_safetensors_crate_reads_our_files() {
     let folder = tempfile::tempdir().unwrap();

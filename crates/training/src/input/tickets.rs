@@ -169,7 +169,7 @@ impl Ahead {
         loop {
             let Ok((found, batch)) = self.done.recv() else { return Err(TrainError::InputEnded) };
             self.asked.retain(|asked| *asked != found);
-            // Others were read for nothing: somebody else does them.
+            // Others were read for nothing: another worker does them.
             if found == *share {
                 return Ok(batch?);
             }

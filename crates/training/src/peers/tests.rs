@@ -87,7 +87,7 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
         if noticed {
             wait_for("its death to be noticed", || !peers.has_evaluator());
             assert!(peers.is_unscored(1));
-            assert!(!peers.evaluate(3, &[0.5; 3]), "there is nobody");
+            assert!(!peers.evaluate(3, &[0.5; 3]), "there is no evaluator");
         }
         let second = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
         wait_for("the new one to be asked", || peers.evaluate(4, &[0.5; 3]));
@@ -95,10 +95,10 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
         let scored = Scored { step: 4, loss: f64::NAN, ..Scored::default() };
         second.tell(serde_json::to_value(&scored).unwrap());
         let scores = peers.last_scores(4);
-        assert_eq!(scores.len(), 1, "a loss that is no number is a score too");
+        assert_eq!(scores.len(), 1, "a loss of NaN is a score too");
         assert!(scores[0].loss.is_nan() && peers.is_unscored(1) && !peers.is_unscored(4));
         assert!(peers.evaluate(5, &[0.5; 3]), "it is not busy any more");
-        // At the end nobody waits for one that is gone.
+        // At the end no task waits for one that is gone.
         drop(second);
         let begun = Instant::now();
         assert!(peers.last_scores(5).is_empty() && begun.elapsed() < PATIENCE / 2);
@@ -107,7 +107,7 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
 }
 
 #[test]
-fn a_broken_connection_to_an_evaluator_is_made_anew() {
+fn a_broken_connection_to_an_evaluator_is_made_again() {
     let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
     let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
     let tasks = [CHIEF, EVALUATOR];
@@ -124,9 +124,9 @@ fn a_broken_connection_to_an_evaluator_is_made_anew() {
     assert_eq!(given(&evaluator, &mut link), Some(2));
 }
 
-/// It takes no part in forming anew, but must answer the chief's call of the new generation.
+/// It takes no part when workers form again, but must answer the chief's call of the new generation.
 #[test]
-fn an_evaluator_follows_the_workers_that_formed_anew() {
+fn an_evaluator_follows_the_workers_that_formed_again() {
     let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
     let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
     let tasks = [CHIEF, OTHER, EVALUATOR];

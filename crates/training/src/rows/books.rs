@@ -255,7 +255,8 @@ impl<'a> Books<'a> {
     }
 
     fn diverged(&self, found: Divergence) -> TrainError {
-        outcome::diverged(self.spec, self.rows(), found)
+        let good = checkpoint::latest_step(self.folder.run());
+        outcome::diverged(self.spec, self.rows(), found, good)
     }
 
     pub(crate) fn close(

@@ -125,6 +125,11 @@ pub(crate) fn latest<T>(
     }
 }
 
+/// The step of the latest checkpoint of a run, where it has one.
+pub(crate) fn latest_step(run: &RunFolder) -> Option<u64> {
+    Store::new(&run.checkpoints_path()).steps().ok()?.pop()
+}
+
 /// Writes a checkpoint into `folder` and removes what need not be kept; gives its size in bytes.
 pub(crate) fn save(
     folder: &Path,

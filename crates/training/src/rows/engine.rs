@@ -28,7 +28,7 @@ use std::{
 /// How long a thread sleeps at most before it looks at the clock and at the wish to stop.
 const NAP: Duration = Duration::from_millis(20);
 /// The next parcel to learn from, when the run is to stop.
-const NOBODY_WANTS_MORE: u64 = u64::MAX;
+const NO_MORE: u64 = u64::MAX;
 
 /// How the threads share the work.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ pub(crate) struct Learned<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     GoOn,
-    /// A checkpoint as soon as nobody learns.
+    /// A checkpoint as soon as no thread learns.
     Save,
     /// No more parcels.
     Stop,
@@ -65,13 +65,13 @@ pub(crate) trait Ledger: Send {
     /// A parcel was learned from.
     fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, TrainError>;
 
-    /// Nobody learns right now, and everything up to `place` has been learned from.
+    /// No thread learns right now, and everything up to `place` has been learned from.
     fn save(&mut self, place: Place);
 
     /// Time has passed.
     fn tick(&mut self) -> Result<(), TrainError>;
 
-    /// Nobody learns any more, and everything up to `place` has been learned from.
+    /// No thread learns any more, and everything up to `place` has been learned from.
     fn end(&mut self, place: Place);
 }
 
@@ -274,7 +274,7 @@ impl<L: Ledger> Engine<'_, L> {
                 parcel.parse();
                 let mut state = self.lock();
                 state.parsing -= 1;
-                if state.next == NOBODY_WANTS_MORE {
+                if state.next == NO_MORE {
                     state.free.push(parcel);
                 } else {
                     state.ready.insert(parcel.number, parcel);
@@ -311,7 +311,7 @@ impl<L: Ledger> Engine<'_, L> {
                 state.ended = true;
                 let left = std::mem::take(&mut state.ready);
                 state.free.extend(left.into_values());
-                state.next = NOBODY_WANTS_MORE;
+                state.next = NO_MORE;
                 state.saving = true;
             }
             Err(error) => {
@@ -324,7 +324,7 @@ impl<L: Ledger> Engine<'_, L> {
     }
 }
 
-/// Ends the run for everybody if the thread that holds it panics.
+/// Ends the run for all threads if the thread that holds it panics.
 struct Guard<'e, 'a, L: Ledger> {
     engine: &'e Engine<'a, L>,
 }

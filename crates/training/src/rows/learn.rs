@@ -73,7 +73,7 @@ pub trait Observer: Sync {
     fn warned(&self, _text: &str) {}
 }
 
-/// Nobody watches.
+/// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -119,7 +119,7 @@ fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
     Ok(rest.next(&mut Parcel::default())? != Next::End)
 }
 
-/// Learns, and leaves a run folder behind. A run that was asked to stop is no error: its summary says
+/// Learns, and leaves a run folder behind. A run that was asked to stop is not an error: its summary says
 /// so. A run that failed leaves a summary too.
 ///
 /// # Errors

@@ -71,7 +71,7 @@ impl Totals {
         self.loss += step.loss_sum;
         self.correct += step.correct;
         for (&logit, &label) in logits.iter().zip(labels) {
-            // The cast saturates, and takes what is no number for 0.
+            // The cast saturates, and takes NaN for 0.
             let bin = ((logit * STEPS) as i32).saturating_add(BINS as i32 / 2);
             let bin = bin.clamp(0, BINS as i32 - 1) as usize;
             self.bins[bin][(label & 1) as usize] += 1;
@@ -149,7 +149,7 @@ pub struct Metrics {
     pub positive_share: f64,
 }
 
-/// Numbers that may be none: `null` in JSON.
+/// Numbers that may be NaN: `null` in JSON.
 mod nullable {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -36,18 +36,18 @@ pub(crate) fn of_end(
 /// The error of a run that learned from all rows and ended with an exploded loss on held-out ones.
 pub(crate) fn exploded(spec: &Spec, rows: u64, held_out: Option<&Metrics>) -> Option<TrainError> {
     let found = ending(held_out?, 0).divergence()?;
-    Some(diverged(spec, rows, found))
+    Some(diverged(spec, rows, found, None))
 }
 
 /// The error of a run in which a worker's last rows had an exploded loss.
 pub(crate) fn ended_with(spec: &Spec, rows: u64, loss: f64) -> TrainError {
     let found = Divergence { since: 0, loss, reference: std::f64::consts::LN_2 };
-    diverged(spec, rows, found)
+    diverged(spec, rows, found, None)
 }
 
-/// The error of a loss that exploded and did not come back.
-pub(crate) fn diverged(spec: &Spec, rows: u64, found: Divergence) -> TrainError {
-    TrainError::Diverged { at: Point::Rows(rows), found, rate: spec.learning_rate, good: None }
+/// The error of a loss that exploded and did not come back; `good` is the step of the latest checkpoint before that.
+pub(crate) fn diverged(spec: &Spec, rows: u64, found: Divergence, good: Option<u64>) -> TrainError {
+    TrainError::Diverged { at: Point::Rows(rows), found, rate: spec.learning_rate, good }
 }
 
 /// The error of a loss that is NaN or infinite.

@@ -17,7 +17,7 @@ use std::{
 pub struct Predicted {
     /// Rows scored.
     pub rows: u64,
-    /// Lines that were no rows; each is `nan` in the output.
+    /// Malformed lines; each is `nan` in the output.
     pub rejected: u64,
     /// How good the predictions were, where rows have labels.
     pub metrics: Option<Metrics>,

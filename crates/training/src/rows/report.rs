@@ -24,7 +24,7 @@ pub struct Report {
     pub held_out: Option<Metrics>,
     /// Weights that are not zero.
     pub nonzero: u64,
-    /// Lines that were no rows.
+    /// Malformed lines.
     pub rejected: u64,
     /// Bytes of text that were read.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Rows in parcels: read in order, one reader at a time, parsed by whoever has time.
+//! Rows in parcels: read in order, one reader at a time, parsed by any thread that has time.
 
 use crate::{TrainError, rows::Window};
 use paceline_batch::Batch;
@@ -50,7 +50,7 @@ impl Parcel {
         &self.parser.as_ref().expect("a parcel that was read has a parser").batch
     }
 
-    /// Lines that are none.
+    /// Malformed lines.
     pub(crate) fn refused(&self) -> &[Refused] {
         self.parser.as_ref().map_or(&[], |parser| &parser.refused)
     }

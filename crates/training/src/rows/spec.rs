@@ -95,7 +95,7 @@ pub struct Spec {
     pub epochs: u64,
     /// When rows that have arrived are learned from.
     pub window: Window,
-    /// Held-out rows, scored while training goes on.
+    /// Held-out rows, scored while training continues.
     pub test: Option<String>,
     /// Stop when the loss on held-out rows has fallen to this.
     pub until_loss: Option<f64>,
@@ -109,7 +109,7 @@ pub struct Spec {
     pub threads: Option<usize>,
     /// Learn on one thread at a time, in order: the same weights on every run, to the bit.
     pub deterministic: bool,
-    /// Largest share of lines that may be no rows.
+    /// Largest share of malformed lines.
     pub max_rejects: f64,
     /// Whether to write TensorBoard files.
     pub tensorboard: bool,

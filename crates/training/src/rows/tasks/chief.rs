@@ -171,7 +171,7 @@ impl<'a> Oversight<'a> {
                 }
             } else {
                 self.warn(format!(
-                    "a server lost what it held: everybody goes on from step {}",
+                    "a server lost what it held: all tasks continue from step {}",
                     beginning.version
                 ));
             }
@@ -187,7 +187,7 @@ impl<'a> Oversight<'a> {
         Ok(())
     }
 
-    /// The latest checkpoint; one must be there where a run goes on, not where a server was lost early.
+    /// The latest checkpoint; one must be there where a run continues, not where a server was lost early.
     fn latest(&self) -> Result<Option<(Checkpoint, SparseLogistic)>, TrainError> {
         match checkpoint::latest(&self.run(), checkpoint::load_model) {
             Err(TrainError::NoCheckpoint { .. }) if !self.task.resume => Ok(None),

@@ -27,7 +27,7 @@ pub(super) struct Portion {
     pub(super) mark: Bookmark,
     /// Bytes of text read so far.
     pub(super) bytes: u64,
-    /// Lines so far that were no rows.
+    /// Malformed lines so far.
     pub(super) rejected: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Origin {
     pub(super) files: Vec<PathBuf>,
     /// Rows of a batch.
     pub(super) rows: usize,
-    /// A sample of lines that are no rows goes there.
+    /// A sample of malformed lines goes there.
     pub(super) rejects: PathBuf,
 }
 
@@ -91,7 +91,7 @@ impl Feed {
                         portion
                     })
                 });
-                // Nobody listens any more when sending fails: the run is over, or begins elsewhere.
+                // The worker is gone when sending fails: the run is over, or begins elsewhere.
                 let sent = match read {
                     Ok(Some(portion)) => send.send(Ok(portion)),
                     Ok(None) => return,

@@ -86,7 +86,7 @@ impl Tasks {
         Ok(deal(&paceline_data::rows::expand(list)?, self.workers)?)
     }
 
-    /// Rows of one step of a worker: its share of the batch in step, else a whole one.
+    /// Rows of one step of a worker: its share of the batch where updates are synchronous, else a whole one.
     pub(crate) fn share(&self, batch_size: u64, rank: usize) -> usize {
         let share = if self.synchronous() {
             let (rank, workers) = (rank as u64, self.workers as u64);

@@ -34,7 +34,7 @@ pub struct Task<'a> {
     pub inbox: &'a Inbox,
     /// The run's folder, on this machine.
     pub run: &'a RunFolder,
-    /// Whether it goes on from its latest checkpoint.
+    /// Whether it continues from its latest checkpoint.
     pub resume: bool,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Part<'a> {
     ) -> Result<Self, TrainError> {
         let session = task.session;
         let name = session.me().to_string();
-        // A chief beside the workers comes before them; ranks stay when somebody is lost.
+        // A chief beside the workers comes before them; ranks stay when a task is lost.
         let rank = match (session.me().role, session.chief().role) {
             (Role::Worker, Role::Chief) => session.me().index as usize + 1,
             _ => session.me().index as usize,
@@ -204,7 +204,7 @@ impl<'a> Part<'a> {
         let told: Vec<WorkerReport> =
             reports.into_iter().filter_map(|(_, told)| serde_json::from_value(told).ok()).collect();
         let mut loop_state = loop_state;
-        // Who was lost after the last step, before everybody was done.
+        // Which tasks were lost after the last step, before all tasks were done.
         task.inbox.record(recorder, loop_state.version, &mut loop_state.log);
         let mut known = self.known(loop_state, held_out, saved?);
         (known.reached, known.learned, known.before) = (reached, learned, before.clone());

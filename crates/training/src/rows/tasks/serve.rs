@@ -41,7 +41,7 @@ pub(super) fn serve(
     }
 }
 
-/// Held-out rows, read anew for every score: they may be more than memory holds.
+/// Held-out rows, read again for every score: they may be more than memory holds.
 struct HeldOut<'a> {
     spec: &'a Spec,
     control: &'a Control<'a>,

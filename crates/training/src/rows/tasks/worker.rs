@@ -8,7 +8,7 @@ use super::{
 use crate::{
     TrainError,
     error::with_cause,
-    rows::{Control, Spec, Totals, outcome},
+    rows::{Control, Spec, Totals, checkpoint, outcome},
     session_log::SessionLog,
 };
 use paceline_cluster::{Seat, session::Beat};
@@ -81,7 +81,7 @@ struct Hands {
 }
 
 impl Worker<'_> {
-    /// Learns from all files, or until somebody wants to stop.
+    /// Learns from all files, or until a task wants to stop.
     pub(super) fn run(&self) -> Result<LoopState, TrainError> {
         let mut loop_state = LoopState::default();
         let mut hands = Hands::default();
@@ -116,7 +116,7 @@ impl Worker<'_> {
         self.task.inbox.record(self.recorder, *version, log);
     }
 
-    /// Connects to the servers and finds the batch to go on with.
+    /// Connects to the servers and finds the batch to continue with.
     fn join(&self, hands: &mut Hands, loop_state: &mut LoopState) -> Result<(), TrainError> {
         if let Some(oversight) = self.oversight {
             oversight.supply()?;
@@ -158,7 +158,7 @@ impl Worker<'_> {
         next
     }
 
-    /// Steps until the files end or somebody wants to stop.
+    /// Steps until the files end or a task wants to stop.
     fn learn(&self, hands: &mut Hands, loop_state: &mut LoopState) -> Result<(), TrainError> {
         let Hands { client, feed, current, next, applied, weights, logits } = hands;
         let (Some(client), Some(feed)) = (client, feed) else { return Ok(()) };
@@ -225,7 +225,8 @@ impl Worker<'_> {
     }
 
     fn diverged(&self, loop_state: &LoopState, found: Divergence) -> TrainError {
-        outcome::diverged(self.spec, loop_state.totals.rows, found)
+        let good = checkpoint::latest_step(self.task.run);
+        outcome::diverged(self.spec, loop_state.totals.rows, found, good)
     }
 
     fn is_done(&self, version: u64) -> bool {

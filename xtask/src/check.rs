@@ -32,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runs", &["analysis", "batch", "tfrecord"]),
     ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
     ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
+    ("jobs", &["batch", "cluster", "probes", "runs", "store", "strategies", "stream", "trainer"]),
     ("advisor", &["analysis"]),
 ];
 

@@ -107,12 +107,22 @@ pub fn run(
     terminal: &Terminal,
     tick: &mut dyn FnMut(),
 ) -> anyhow::Result<Outcome> {
+    spark.run(work, cancel, &mut teller(spark, work, terminal, tick)).or_else(dress)
+}
+
+/// Says that Spark is started, and then what each of its events means; `tick` is called a few times a second.
+pub fn teller<'a>(
+    spark: &'a Spark,
+    work: &'a Work,
+    terminal: &'a Terminal,
+    tick: &'a mut dyn FnMut(),
+) -> impl FnMut(Option<&Event>) + 'a {
     let pieces = match &work.kind {
         WorkKind::Slices { slices, .. } => format!("{} pieces of work in", slices.len()),
         WorkKind::Cluster { .. } => "one cluster of".to_owned(),
     };
     terminal.note(format!("starting Spark by `{}`", spark.submit.display()));
-    let outcome = spark.run(work, cancel, &mut |event| match event {
+    move |event| match event {
         Some(Event::Session { version, application }) => {
             terminal.note(format!("Spark {version} runs application {application}"));
         }
@@ -130,12 +140,11 @@ pub fn run(
         }
         Some(_) => {}
         None => tick(),
-    });
-    outcome.or_else(dress)
+    }
 }
 
 /// Gives an error its hint and exit code.
-fn dress<T>(error: SparkError) -> anyhow::Result<T> {
+pub fn dress<T>(error: SparkError) -> anyhow::Result<T> {
     let exit = match &error {
         SparkError::Task { exit: 2, .. } => Exit::Usage,
         SparkError::Task { exit: 75, .. }

@@ -6,6 +6,7 @@
 #![allow(unreachable_pub)] // the library exists for the binary and its tests; two functions are exported
 
 mod arguments;
+mod cluster_args;
 mod commands;
 mod engine;
 mod failure;

@@ -42,11 +42,6 @@ impl Span {
     pub fn duration(self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
-
-    /// In whole seconds, none of it cut off.
-    pub fn whole_seconds(self) -> u64 {
-        self.seconds.ceil() as u64
-    }
 }
 
 /// Times longer than this are slips of the unit: about 30 years.
@@ -160,8 +155,8 @@ mod tests {
     fn times_have_units_and_bare_numbers_are_seconds() {
         assert_eq!(span("500ms").unwrap().duration(), Duration::from_millis(500));
         assert_eq!(span("5m").unwrap().seconds(), 300.0);
-        assert_eq!(span("2h").unwrap().whole_seconds(), 7200);
-        assert_eq!(span("1500ms").unwrap().whole_seconds(), 2);
+        assert_eq!(span("2h").unwrap().seconds(), 7200.0);
+        assert_eq!(span("1500ms").unwrap().seconds(), 1.5);
         assert_eq!(span("60").unwrap(), Span { seconds: 60.0, bare: true });
         assert!(!span("60s").unwrap().bare);
         for wrong in ["", "-1s", "soon", "5 parsecs", "1e400s", "99999999h", "NaN"] {

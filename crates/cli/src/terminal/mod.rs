@@ -3,9 +3,12 @@
 //! stdout carries data, stderr carries talk. With `--json`, stdout holds exactly one JSON document,
 //! for success and failure alike. Bars are drawn on stderr, and only when a person is watching.
 
+mod job;
+mod members;
 mod progress;
 mod table;
 
+pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Unit};
 pub use table::Table;
 
@@ -39,7 +42,8 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
-/// The one way to speak to whoever started us.
+/// The one way to speak to the user or program that started us. A clone speaks to the same streams.
+#[derive(Clone)]
 pub struct Terminal {
     json: bool,
     quiet: bool,
@@ -50,6 +54,7 @@ pub struct Terminal {
     places: Vec<(PathBuf, PathBuf)>,
 }
 
+#[derive(Clone)]
 struct Interrupt {
     flag: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,

@@ -1,11 +1,11 @@
 //! What could be done about a run that ended badly: only what is true of this run.
 
-use crate::failure::Exit;
+use super::Exit;
 use paceline_cluster::session::{JOINING, SessionError};
 use paceline_runs::{RunFolder, RunsError};
 
 /// How to start again, for a run whose folder may be known.
-pub(super) fn start_again(run: Option<&RunFolder>) -> String {
+pub(crate) fn start_again(run: Option<&RunFolder>) -> String {
     match run {
         Some(run) if run.is_resumable() => resume(run),
         Some(_) => "start it again: it had no checkpoint yet".to_owned(),
@@ -14,12 +14,12 @@ pub(super) fn start_again(run: Option<&RunFolder>) -> String {
 }
 
 /// How to continue a run that has a checkpoint.
-pub(super) fn resume(run: &RunFolder) -> String {
+pub(crate) fn resume(run: &RunFolder) -> String {
     format!("`paceline train --resume {}` continues from its last checkpoint", run.path().display())
 }
 
 /// For tasks that did not hold together.
-pub(super) fn of_session(error: &SessionError, run: Option<&RunFolder>) -> (String, Option<Exit>) {
+pub(crate) fn of_session(error: &SessionError, run: Option<&RunFolder>) -> (String, Option<Exit>) {
     let hint = match error {
         SessionError::NotStarted { .. } | SessionError::NoChief { .. } => {
             "start the tasks that are missing; `paceline check` examines a cluster, --join-timeout waits longer"
@@ -36,7 +36,7 @@ pub(super) fn of_session(error: &SessionError, run: Option<&RunFolder>) -> (Stri
 }
 
 /// For a run folder that could not be written to.
-pub(super) fn of_records(error: &RunsError) -> Option<(String, Option<Exit>)> {
+pub(crate) fn of_records(error: &RunsError) -> Option<(String, Option<Exit>)> {
     match error {
         RunsError::Owned { .. } | RunsError::LogHeld { .. } => {
             let hint =

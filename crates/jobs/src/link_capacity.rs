@@ -1,6 +1,6 @@
 //! How much the network between the hosts of a run can carry, measured when they have joined.
 //!
-//! A verdict of "network-bound" is worth little without the link's capacity. The hosts form a ring, and everybody sends to the next
+//! A verdict of "network-bound" is worth little without the link's capacity. The hosts form a ring, and each sends to the next
 //! at the same time for a tenth of a second: so the time does not grow with their number, and every link is measured in
 //! both directions, through the same encryption that training uses. Nothing depends on the outcome but words, so whatever goes wrong
 //! leaves the capacity unknown and nothing else.
@@ -20,7 +20,7 @@ const CHANNEL: u8 = 31;
 const PIECE: usize = 64 << 10;
 /// How long the hosts send.
 const SENDING: Duration = Duration::from_millis(100);
-/// How long anybody may take, and how long nothing may move.
+/// How long a host may take, and how long nothing may move.
 const PATIENCE: Duration = Duration::from_secs(4);
 const STALL: Duration = Duration::from_secs(1);
 /// Share of the bytes that is passed over: while a connection speeds up, and while buffers on the way fill.
@@ -31,13 +31,13 @@ const END: u8 = 2;
 
 /// What the way from and to this host carries, in bytes a second.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Capacity {
-    pub(super) send: Option<f64>,
-    pub(super) receive: Option<f64>,
+pub(crate) struct Capacity {
+    pub(crate) send: Option<f64>,
+    pub(crate) receive: Option<f64>,
 }
 
 /// Measures this host's link, if the run has several hosts and this task speaks for its own.
-pub(super) fn measure(session: &Session) -> Capacity {
+pub(crate) fn measure(session: &Session) -> Capacity {
     let view = session.view();
     let ring = ring(&view.members);
     // A task that comes back finds the others at work, not here; the chief counts all processes it has seen.

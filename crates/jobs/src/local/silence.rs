@@ -1,10 +1,10 @@
 //! Processes that live and do not answer: stopped, or stuck in the system.
 //!
-//! The tasks find out among themselves who is silent, but only the process that started them can end
+//! The tasks find out among themselves which of them is silent, but only the process that started them can end
 //! one of them. It must not do so on a whim: a chief that says anything lives, and a task that the
 //! chief has given up may take a moment to leave by itself.
 //!
-//! Pure: the time goes in, whoever shall be ended comes out.
+//! Pure: the time goes in, the tasks that shall be ended come out.
 
 use paceline_cluster::TaskId;
 use std::{
@@ -20,44 +20,44 @@ const LAST_CHANCE: Duration = Duration::from_secs(5);
 /// How long a task may take to end once it has said its last word.
 const LEAVE: Duration = Duration::from_secs(12);
 
-/// Who does not answer, until when that is borne, and what was said about it.
+/// Which tasks do not answer, until when that is borne, and what was said about it.
 #[derive(Debug, Default)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     tasks: BTreeMap<TaskId, (Instant, String)>,
     chief: Option<(Instant, String)>,
 }
 
 impl Silence {
     /// The chief has given a task up whose process still runs.
-    pub(super) fn lost(&mut self, task: TaskId, reason: String, now: Instant) {
+    pub(crate) fn lost(&mut self, task: TaskId, reason: String, now: Instant) {
         self.tasks.entry(task).or_insert((now + GOODBYE, reason));
     }
 
     /// A task has said its last word.
-    pub(super) fn leaves(&mut self, task: TaskId, now: Instant) {
+    pub(crate) fn leaves(&mut self, task: TaskId, now: Instant) {
         let reason = "it had nothing more to do".to_owned();
         self.tasks.entry(task).or_insert((now + LEAVE, reason));
     }
 
     /// A task ended because the chief did not answer; says whether it is the first.
-    pub(super) fn without_chief(&mut self, words: &str, now: Instant) -> bool {
+    pub(crate) fn without_chief(&mut self, words: &str, now: Instant) -> bool {
         let first = self.chief.is_none();
         self.chief.get_or_insert_with(|| (now + LAST_CHANCE, words.to_owned()));
         first
     }
 
     /// The chief said something, so it lives; says whether that was in doubt.
-    pub(super) fn chief_spoke(&mut self) -> bool {
+    pub(crate) fn chief_spoke(&mut self) -> bool {
         self.chief.take().is_some()
     }
 
     /// A task's process is gone.
-    pub(super) fn ended(&mut self, task: TaskId) {
+    pub(crate) fn ended(&mut self, task: TaskId) {
         self.tasks.remove(&task);
     }
 
-    /// Whoever has been waited for long enough, with the reason; each is named once.
-    pub(super) fn overdue(&mut self, chief: TaskId, now: Instant) -> Vec<(TaskId, String)> {
+    /// The tasks that have been waited for long enough, with the reason; each is named once.
+    pub(crate) fn overdue(&mut self, chief: TaskId, now: Instant) -> Vec<(TaskId, String)> {
         let over = self.tasks.extract_if(.., |_, (until, _)| now >= *until);
         let mut over: Vec<_> = over.map(|(task, (_, reason))| (task, reason)).collect();
         let silent = self.chief.take_if(|(until, _)| now >= *until);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_said_its_last_word_must_end() {
+    fn a_task_that_has_said_its_last_word_must_end() {
         let (mut silence, begun) = (Silence::default(), Instant::now());
         silence.leaves(worker(0), begun);
         assert!(silence.overdue(worker(0), begun + GOODBYE).is_empty());

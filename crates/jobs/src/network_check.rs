@@ -1,4 +1,5 @@
-//! Round trips and bandwidth between every pair of tasks, then of all workers at once.
+//! Round trips and bandwidth between every pair of tasks, then of all workers at once: what `paceline check` measures
+//! before a run.
 
 use paceline_cluster::{
     Group, Link, LinkError, Role, TaskId, Wait,
@@ -16,7 +17,7 @@ const QUESTIONS: usize = 50;
 /// Bytes sent at a time, and how long they are sent.
 const PIECE: usize = 4 << 20;
 const SENDING: Duration = Duration::from_millis(300);
-/// How long anybody may take.
+/// How long a task may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a message asks for.
@@ -26,17 +27,17 @@ const END: u8 = 3;
 
 /// One pair.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Measured {
-    /// Who measured.
-    pub(super) from: TaskId,
-    /// Against whom.
-    pub(super) to: TaskId,
+pub struct MeasuredPair {
+    /// The task that measured.
+    pub from: TaskId,
+    /// The task that answered.
+    pub to: TaskId,
     /// Shortest round trip of a small message.
-    pub(super) round_trip_ms: f64,
+    pub round_trip_ms: f64,
     /// Of large messages, one way.
-    pub(super) mib_per_second: f64,
+    pub mib_per_second: f64,
     /// What carried them.
-    pub(super) carrier: String,
+    pub carrier: String,
 }
 
 /// Numbers of a small sum, still too large for a tree, and of a large one; how often each is made.
@@ -48,28 +49,33 @@ const SLOW: f64 = 1.0;
 /// What adding up over all workers takes: a link is seldom as fast when all others talk, too, be it for a
 /// switch or for the cores that move the bytes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Sums {
+pub struct MeasuredSums {
     /// Workers that took part.
-    pub(super) workers: usize,
+    pub workers: usize,
     /// Of every round.
-    pub(super) latency_ms: f64,
+    pub latency_ms: f64,
     /// In and out at the same time.
-    pub(super) mib_per_second: f64,
+    pub mib_per_second: f64,
 }
 
 /// What one task found.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Report {
-    pub(super) pairs: Vec<Measured>,
-    pub(super) sums: Option<Sums>,
+pub struct NetworkReport {
+    /// Of pairs of tasks.
+    pub pairs: Vec<MeasuredPair>,
+    /// Of all workers at once.
+    pub sums: Option<MeasuredSums>,
 }
 
-/// Measures all pairs of this task, and sums with all workers; the chief learns everybody's.
-pub(super) fn measure(session: &Session) -> Result<Report, SessionError> {
+/// Measures all pairs of this task, and sums with all workers; the chief learns what all tasks found.
+///
+/// # Errors
+/// When a task is lost or does not answer.
+pub fn measure_network(session: &Session) -> Result<NetworkReport, SessionError> {
     let tasks: Vec<TaskId> = session.view().members.iter().map(|member| member.task).collect();
     let me = session.me();
     let mut own = Vec::new();
-    // Every task goes through its pairs in the same order, so nobody waits in a circle.
+    // Every task goes through its pairs in the same order, so none waits in a circle.
     for (at, from) in tasks.iter().enumerate() {
         for to in &tasks[at + 1..] {
             let wait =
@@ -81,14 +87,14 @@ pub(super) fn measure(session: &Session) -> Result<Report, SessionError> {
             }
         }
     }
-    let own = Report { pairs: own, sums: sums(session, &tasks)? };
+    let own = NetworkReport { pairs: own, sums: sums(session, &tasks)? };
     let reports = session.finish(serde_json::to_value(&own).unwrap_or_default())?;
     if !session.is_chief() {
         return Ok(own);
     }
-    let mut all = Report { sums: own.sums, ..Report::default() };
+    let mut all = NetworkReport { sums: own.sums, ..NetworkReport::default() };
     for (_, report) in reports {
-        let report = serde_json::from_value::<Report>(report).unwrap_or_default();
+        let report = serde_json::from_value::<NetworkReport>(report).unwrap_or_default();
         all.pairs.extend(report.pairs);
         all.sums = all.sums.or(report.sums);
     }
@@ -96,7 +102,7 @@ pub(super) fn measure(session: &Session) -> Result<Report, SessionError> {
 }
 
 /// Adds up with all workers, as training does; nothing for a server or a lone worker.
-fn sums(session: &Session, tasks: &[TaskId]) -> Result<Option<Sums>, SessionError> {
+fn sums(session: &Session, tasks: &[TaskId]) -> Result<Option<MeasuredSums>, SessionError> {
     let works = |task: &&TaskId| matches!(task.role, Role::Worker | Role::Chief);
     let workers: Vec<TaskId> = tasks.iter().filter(works).copied().collect();
     let me = session.me();
@@ -107,15 +113,15 @@ fn sums(session: &Session, tasks: &[TaskId]) -> Result<Option<Sums>, SessionErro
     let accept = |task| session.accept(task, SUMS, &wait);
     let mut group = Group::among(rank, &workers, connect, accept)?;
     let few = time(&mut group, FEW, &wait)?;
-    // All must agree on how often: by everybody's times.
+    // All must agree on how often: by the times of all.
     let mut sum = [few];
     group.all_reduce(&mut sum, &wait)?;
     let slow = sum[0] / workers.len() as f64 * (MANY.0 / FEW.0) as f64 > SLOW;
     let many = time(&mut group, (MANY.0, if slow { 1 } else { MANY.1 }), &wait)?;
-    Ok(Some(Sums::of(workers.len(), few, many)))
+    Ok(Some(MeasuredSums::of(workers.len(), few, many)))
 }
 
-impl Sums {
+impl MeasuredSums {
     /// From the seconds of both sums: `r` rounds of `α + m·s/β` each, with a share `s` of the bytes.
     fn of(workers: usize, few: f64, many: f64) -> Self {
         let p = workers as f64;
@@ -150,7 +156,7 @@ fn time(
     Ok(seconds[times / 2])
 }
 
-fn ask(mut link: Link, me: TaskId, wait: &Wait<'_>) -> Result<Measured, LinkError> {
+fn ask(mut link: Link, me: TaskId, wait: &Wait<'_>) -> Result<MeasuredPair, LinkError> {
     let mut shortest = f64::INFINITY;
     for _ in 0..QUESTIONS {
         let begun = Instant::now();
@@ -168,7 +174,7 @@ fn ask(mut link: Link, me: TaskId, wait: &Wait<'_>) -> Result<Measured, LinkErro
     link.sender.send(END, 0, &[])?;
     link.receiver.receive(wait)?;
     let seconds = begun.elapsed().as_secs_f64();
-    Ok(Measured {
+    Ok(MeasuredPair {
         from: me,
         to: link.peer,
         round_trip_ms: 1e3 * shortest,
@@ -209,7 +215,7 @@ mod tests {
                     2.0 * (p - 1.0) * (latency + bytes / p / rate)
                 }
             };
-            let found = Sums::of(workers, seconds(FEW.0), seconds(MANY.0));
+            let found = MeasuredSums::of(workers, seconds(FEW.0), seconds(MANY.0));
             assert!((found.latency_ms - 0.3).abs() < 1e-9, "{found:?}");
             assert!((found.mib_per_second * f64::from(1 << 20) / rate - 1.0).abs() < 1e-9);
         }

@@ -304,23 +304,18 @@ fn observation(sample: &Sample) -> Observation {
     }
 }
 
-/// What the page says around the findings.
-fn context(settings: &Settings, outcome: &Outcome) -> Context {
-    let cells = settings.batch_sizes.len() * settings.batches.len();
-    let conditions = match (settings.cold, settings.cache) {
-        (true, true) => "cold page cache, decoded images kept",
-        (true, false) => "cold page cache",
-        (false, true) => "warm page cache, decoded images kept",
-        (false, false) => "warm page cache",
-    };
-    let list =
-        |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let hosts: BTreeSet<&str> = outcome.samples.iter().filter_map(|s| s.host.as_deref()).collect();
+/// Hosts that measured, where tasks of an engine did.
+fn hosts(outcome: &Outcome) -> BTreeSet<&str> {
+    outcome.samples.iter().filter_map(|sample| sample.host.as_deref()).collect()
+}
+
+/// How it was measured, in sentences.
+fn method(settings: &Settings, outcome: &Outcome) -> Vec<String> {
     let mut method = vec![
         "The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching on all \
          threads. Opening the data and starting threads are not timed."
             .to_owned(),
-        if hosts.is_empty() {
+        if hosts(outcome).is_empty() {
             "Every repetition measures all settings once, sources mixed, in a random order of its own. A warm-up before the \
              first measurement is dropped."
                 .to_owned()
@@ -341,6 +336,22 @@ fn context(settings: &Settings, outcome: &Outcome) -> Context {
             "Decoded images stay in memory from the first repetition of a setting on.".to_owned(),
         );
     }
+    method
+}
+
+/// What the page says around the findings.
+fn context(settings: &Settings, outcome: &Outcome) -> Context {
+    let cells = settings.batch_sizes.len() * settings.batches.len();
+    let conditions = match (settings.cold, settings.cache) {
+        (true, true) => "cold page cache, decoded images kept",
+        (true, false) => "cold page cache",
+        (false, true) => "warm page cache, decoded images kept",
+        (false, false) => "warm page cache",
+    };
+    let list =
+        |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let hosts = hosts(outcome);
+    let mut method = method(settings, outcome);
     let mut rows = vec![
         ("batch sizes".to_owned(), list(&settings.batch_sizes)),
         ("batches".to_owned(), list(&settings.batches)),

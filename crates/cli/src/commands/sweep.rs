@@ -123,11 +123,7 @@ fn sweep(
     let cancel = terminal.interrupt()?;
     let mut journal = Journal::open(&places.out).map_err(explain)?;
     journal.check(cells, &places.data_name()).map_err(explain)?;
-    let of_recipe = recipe.timeout.map(Duration::try_from_secs_f64).transpose();
-    let of_recipe = of_recipe.with_context(|| {
-        format!("recipe `{}`: the timeout must be a positive number of seconds", recipe.name)
-    })?;
-    let timeout = args.timeout.map(Span::duration).or(of_recipe);
+    let timeout = timeout(args, recipe)?;
     let runner = Runner {
         program: std::env::current_exe().context("cannot find the program itself")?,
         places,
@@ -163,22 +159,36 @@ fn sweep(
         "findings": found,
         "files": files,
     }))?;
+    Ok(conclude(&found, interrupted, terminal))
+}
+
+/// How long a cell may take: as asked for, else as the recipe says.
+fn timeout(args: &Args, recipe: &Recipe) -> anyhow::Result<Option<Duration>> {
+    let of_recipe = recipe.timeout.map(Duration::try_from_secs_f64).transpose();
+    let of_recipe = of_recipe.with_context(|| {
+        format!("recipe `{}`: the timeout must be a positive number of seconds", recipe.name)
+    })?;
+    Ok(args.timeout.map(Span::duration).or(of_recipe))
+}
+
+/// Says what is left to do, and how to exit.
+fn conclude(found: &Findings, interrupted: bool, terminal: &Terminal) -> Exit {
     if interrupted {
         terminal.note(format!(
             "{} of {} cells are done; the same call goes on",
             found.done, found.cells
         ));
-        return Ok(terminal.signalled().unwrap_or(Exit::Interrupted));
+        return terminal.signalled().unwrap_or(Exit::Interrupted);
     }
     if found.failures.is_empty() {
-        return Ok(Exit::Done);
+        return Exit::Done;
     }
     terminal.warn(format!(
         "{} of {} cells failed; --retry-failed runs them again",
         found.failures.len(),
         found.cells
     ));
-    Ok(Exit::Failed)
+    Exit::Failed
 }
 
 /// Runs what is left; says whether somebody stopped it.

@@ -35,15 +35,12 @@ pub(super) fn exec(
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     let (src, dst) = (store::open(&args.src)?, store::open(&args.dst)?);
-    let begun = {
-        let mut warn = |event: Event<'_>| {
-            if let Event::Warning(warning) = event {
-                terminal.warn(warning);
-            }
-        };
-        Job::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)?
+    let mut warn = |event: Event<'_>| {
+        if let Event::Warning(warning) = event {
+            terminal.warn(warning);
+        }
     };
-    let mut job = match begun {
+    let mut job = match Job::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)? {
         Begun::Finished(summary) => {
             report(args, &summary, terminal)?;
             terminal.json(&summary)?;

@@ -36,16 +36,8 @@ pub(super) fn run_cells(
     if open.is_empty() {
         return Ok(false);
     }
-    let mut lines = sweep.hand_out(&open).map_err(explain)?.into_iter();
-    let heading = lines.next().unwrap_or_default();
-    let slices: Vec<String> = lines.collect();
-    let spark = spark.with_partitions(slices.len());
-    let work = Work {
-        name: format!("paceline sweep {}", recipe.name),
-        arguments: ["--json", "--quiet", "task", "sweep"].map(str::to_owned).to_vec(),
-        settings: MEASURING,
-        kind: WorkKind::Slices { heading, slices },
-    };
+    let work = work(&sweep, recipe, &open)?;
+    let spark = spark.with_partitions(open.len());
     let bar = terminal.progress("sweep", Some(cells.len() as u64), Unit::Items("cells"));
     let mut left = open.clone();
     let mut last = Instant::now();
@@ -77,6 +69,18 @@ pub(super) fn run_cells(
         }
         None => Ok(false),
     }
+}
+
+/// What Spark is asked to do: a slice for each cell.
+fn work(sweep: &Distributed, recipe: &Recipe, open: &[&Cell]) -> anyhow::Result<Work> {
+    let mut lines = sweep.hand_out(open).map_err(explain)?.into_iter();
+    let heading = lines.next().unwrap_or_default();
+    Ok(Work {
+        name: format!("paceline sweep {}", recipe.name),
+        arguments: ["--json", "--quiet", "task", "sweep"].map(str::to_owned).to_vec(),
+        settings: MEASURING,
+        kind: WorkKind::Slices { heading, slices: lines.collect() },
+    })
 }
 
 /// Puts finished cells into the journal; returns those that are not.

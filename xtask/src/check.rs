@@ -1,5 +1,6 @@
 //! `cargo xtask check`: what a reader would otherwise have to watch.
 
+use crate::function_length::functions;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,6 +9,14 @@ use std::process::Command;
 
 /// Longest source file; beyond that a file is two files.
 const MOST_LINES: usize = 600;
+
+/// Longest function of the command line, which is arguments, one library call, and words.
+const MOST_LINES_OF_A_FUNCTION: usize = 60;
+/// Where that holds.
+const COMMAND_LINE: &str = "crates/cli/src/";
+/// Commands that still compute something themselves; what they do moves to a library of forecasts.
+const NOT_YET_SHORT: &[&str] =
+    &["crates/cli/src/commands/simulate", "crates/cli/src/commands/advise/"];
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "base", "misc"];
@@ -44,6 +53,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     let files = tracked_files(root)?;
     let mut findings = Vec::new();
     findings.extend(long_files(root, &files)?);
+    findings.extend(long_functions(root, &files)?);
     findings.extend(empty_names(&files));
     findings.extend(edges(root)?);
     findings.extend(dead_paths(root)?);
@@ -83,6 +93,22 @@ fn long_files(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
         if lines > MOST_LINES {
             findings.push(format!("{name}: {lines} lines, more than {MOST_LINES}"));
         }
+    }
+    Ok(findings)
+}
+
+fn long_functions(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    let short = |name: &&String| {
+        name.starts_with(COMMAND_LINE) && !NOT_YET_SHORT.iter().any(|long| name.starts_with(long))
+    };
+    for name in rust_files(files).filter(short) {
+        let source = fs::read_to_string(root.join(name))?;
+        let long = functions(&source).into_iter();
+        findings.extend(long.filter(|it| it.lines > MOST_LINES_OF_A_FUNCTION).map(|it| {
+            let (line, lines, function) = (it.line, it.lines, it.name);
+            format!("{name}:{line}: `{function}` has {lines} lines, more than {MOST_LINES_OF_A_FUNCTION}")
+        }));
     }
     Ok(findings)
 }

@@ -8,6 +8,7 @@
 mod check;
 mod environment;
 mod faults;
+mod function_length;
 mod suite;
 mod test;
 mod verdicts;

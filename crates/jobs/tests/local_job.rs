@@ -1,5 +1,7 @@
 //! Jobs started through the library. This executable is also what their tasks run, hence a `main` of its own.
 
+#![allow(clippy::print_stdout, clippy::unwrap_used)] // a test, which clippy cannot see without cargo's harness
+
 use paceline_jobs::{Job, JobError, JobNotice, Work, run_if_launched, run_in_process};
 use paceline_runs::Status;
 use paceline_stream::{DataSpec, Spec, Tasks};

@@ -199,7 +199,7 @@ impl<'a> Supervisor<'a> {
         // Anything but a report was not meant for us; the log has what was meant for people.
         let Ok(report) = serde_json::from_str(line) else { return };
         match report {
-            TaskReport::Listening { address } => self.listens(task, address),
+            TaskReport::Listening { address } => self.listens(task, &address),
             TaskReport::Notice(notice) => self.noticed(task, notice),
             TaskReport::Done { summary } => {
                 self.silence.leaves(task, Instant::now());
@@ -212,15 +212,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn listens(&mut self, task: TaskId, address: String) {
-        self.addresses.insert(task, address.clone());
+    fn listens(&mut self, task: TaskId, address: &str) {
+        self.addresses.insert(task, address.to_owned());
         if task != self.chief {
             return;
         }
-        self.address = Some(address.clone());
+        self.address = Some(address.to_owned());
         for task in self.processes.running() {
             if task != self.chief {
-                self.tell(task, &LauncherMessage::Chief { address: address.clone() });
+                self.tell(task, &LauncherMessage::Chief { address: address.to_owned() });
             }
         }
     }
@@ -228,13 +228,12 @@ impl<'a> Supervisor<'a> {
     fn noticed(&mut self, by: TaskId, mut notice: JobNotice) {
         match &mut notice {
             JobNotice::Waiting { missing, .. } => self.met |= missing.is_empty(),
-            JobNotice::Lost { task, address, reason } => {
-                // The process that is meant may be gone, and another one started in its place.
+            // Otherwise the process that is meant is gone, and perhaps another one started in its place.
+            JobNotice::Lost { task, address, reason }
                 if self.processes.running().contains(task)
-                    && self.addresses.get(task) == Some(address)
-                {
-                    self.silence.lost(*task, reason.clone(), Instant::now());
-                }
+                    && self.addresses.get(task) == Some(address) =>
+            {
+                self.silence.lost(*task, reason.clone(), Instant::now());
             }
             JobNotice::Warned { task, .. } => *task = (by != self.chief).then_some(by),
             JobNotice::Moved { run } => self.run = RunFolder::at(run),

@@ -2,7 +2,7 @@
 //!
 //! Run it on every host at once, described as `paceline node` would be: what one host can see by
 //! itself is checked first, then the tasks meet as they would for a run and measure clocks, round
-//! trips and bandwidth between every pair. Whoever does not come is named.
+//! trips and bandwidth between every pair. A task that does not come is named.
 
 use crate::{
     cluster_args::ClusterArgs,

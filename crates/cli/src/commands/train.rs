@@ -194,7 +194,7 @@ pub(super) fn note_finished(folder: &Path, terminal: &Terminal) {
     ));
 }
 
-/// The result, and how to go on where somebody stopped it.
+/// The result, and how to continue where the user stopped it.
 pub(super) fn show(
     summary: &Summary,
     folder: &Path,

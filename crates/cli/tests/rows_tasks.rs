@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::{
     fmt::Write as _,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -318,6 +319,42 @@ fn a_stopped_run_goes_on_where_every_worker_was() {
         number(&json(here, &["predict", run, "a.tsv", "--out", "p", "--json"]), "/metrics/loss")
     });
     assert!((scores[0] - scores[1]).abs() < 1e-6, "{scores:?}");
+}
+
+/// Sessions of rows did not say so: only a unit test had seen it. One worker's file is a pipe that brings some rows and then no
+/// more; all others wait for it or, without lockstep, are long done.
+#[test]
+fn a_worker_that_waits_for_its_own_rows_is_named() {
+    let runs = ["ps-sync", "ps-async"].map(|strategy| {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        clicks(here, "a.tsv", "2000", "1");
+        let rows = fs::read(here.join("a.tsv")).unwrap();
+        let pipe = here.join("b.tsv");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Opened for both directions, a pipe does not wait for its other end.
+        let mut writer = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let end = rows[..20_000].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        writer.write_all(&rows[..end]).unwrap();
+        let flags = ["--data", "a.tsv,b.tsv", "--format", "clicks", "--lr", "0.2"];
+        let tasks = ["--strategy", strategy, "--workers", "2", "--batch-size", "20"];
+        let command = paceline(here, &[TRAIN, &flags, &tasks].concat());
+        (strategy, spawn(command, tempfile::tempdir().unwrap()), writer, folder)
+    });
+    for (strategy, mut run, writer, _folder) in runs {
+        wait_for("the wait to be said", || {
+            if let Some(status) = run.child.try_wait().unwrap() {
+                panic!("{strategy} ended early, {status}: {}", run.talk());
+            }
+            run.talk().contains("worker/1 has made no step for 30 s: it waits for its own data")
+        });
+        // Now the pipe has an end.
+        drop(writer);
+        let ended = run.end();
+        assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);
+        let warnings = ended.json()["warnings"].to_string();
+        assert!(warnings.contains("it waits for its own data"), "{strategy}: {warnings}");
+    }
 }
 
 #[test]

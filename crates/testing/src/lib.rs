@@ -78,6 +78,33 @@ pub(crate) fn interpreter(variable: &str, folder: &str, module: &str) -> Option<
     missing(&format!("`{}` cannot import {module}; run `cargo xtask test`", python.display()))
 }
 
+/// A disk of a few kilobytes, to see what happens when it is full; unmounted even when the test fails.
+#[derive(Debug)]
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one of that size, such as `300k`, at a new folder, where this process may.
+    ///
+    /// # Panics
+    /// With `CI=true`, where it may not.
+    #[must_use]
+    pub fn mount(folder: &Path, size: &str) -> Option<Self> {
+        std::fs::create_dir(folder).expect("the folder can be made");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if mounted { Some(Self(folder.to_owned())) } else { missing("no right to mount a tmpfs") }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
 /// Says why a test does nothing.
 ///
 /// # Panics

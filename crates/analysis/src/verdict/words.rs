@@ -166,6 +166,10 @@ pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String
                 "{on}{own:.1} cores busy for this run, {all:.1} of {cores:.0} in all"
             ));
         }
+        if let Some(cores) = node.allowed.or(node.cores).filter(|cores| node.threads > *cores) {
+            let unit = if cores == 1.0 { "core" } else { "cores" };
+            lines.push(format!("{on}{:.0} threads share {cores:.0} {unit}", node.threads));
+        }
         if let Some(waiting) = node.waiting.filter(|waiting| *waiting >= 0.05) {
             lines.push(format!(
                 "{on}CPU wait: threads were ready for {waiting:.1} more cores than they got"

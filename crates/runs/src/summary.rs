@@ -25,7 +25,7 @@ pub struct Summary {
     pub seed: u64,
     /// When it started, in seconds since 1970.
     pub started: f64,
-    /// The stretches it was trained in, oldest first: a resumed run has several. Time, examples and rate below
+    /// The stretches it was trained in, oldest first: a resumed run has several. Times, examples and rate below
     /// are those of all of them; workers, phases and traffic those of the last.
     pub legs: Vec<Leg>,
     /// Examples of one update over all workers, at the end.
@@ -36,7 +36,7 @@ pub struct Summary {
     pub examples: u64,
     /// Seconds from the first step to the last, evaluations and checkpoints included, over all legs.
     pub seconds: f64,
-    /// Seconds that the slowest worker spent in steps, in the last leg.
+    /// Seconds that the slowest worker spent in steps, over all legs; 0 where a leg of 0.1 does not say it.
     pub step_seconds: f64,
     /// `examples` over `seconds`.
     pub examples_per_second: f64,

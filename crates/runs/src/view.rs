@@ -111,6 +111,31 @@ impl RunView {
     }
 }
 
+impl Summary {
+    /// What a run had done up to a checkpoint: as it said when it ended there, else as its events tell.
+    #[must_use]
+    pub fn before(folder: &RunFolder, step: u64) -> Self {
+        let told = folder.summary().ok().flatten();
+        if let Some(told) =
+            told.filter(|told| told.global_steps == step && !told.workers.is_empty())
+        {
+            return told;
+        }
+        let mut summary = Self::default();
+        // Where they cannot be read, nothing is known.
+        let (mut records, _) = folder.events().unwrap_or_default();
+        // What lies beyond the checkpoint was lost.
+        records.retain(|record| match &record.event {
+            Some(Event::Step(made)) => made.step <= step,
+            Some(Event::Evaluation(score)) => score.step <= step,
+            _ => true,
+        });
+        records.sort_by(|a, b| a.time.total_cmp(&b.time));
+        as_far_as_it_came(&mut summary, &records);
+        summary
+    }
+}
+
 /// The verdict in words, with what became of the run where that is not plain.
 fn sentence(state: &RunState, summary: &Summary, verdict: &Verdict) -> String {
     let known = verdict.limit != Limit::Unknown;
@@ -321,6 +346,22 @@ mod tests {
         let mut summary = Summary::default();
         as_far_as_it_came(&mut summary, &records);
         assert_eq!((summary.examples, summary.seconds, summary.global_steps), (200, 3.0, 100));
+    }
+
+    #[test]
+    fn what_a_killed_run_did_beyond_its_checkpoint_is_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(root.path(), "lenet", "one-device").unwrap();
+        let mut log = EventLog::append(&run.events_path("worker/0"), "worker/0").unwrap();
+        log.write(10.0, &started(0)).unwrap();
+        log.write(11.0, &step(50, 100)).unwrap();
+        log.write(12.0, &step(100, 100)).unwrap();
+        log.flush().unwrap();
+        let before = Summary::before(&run, 50);
+        assert_eq!((before.examples, before.workers[0].iterations), (100, 50));
+        run.write_summary(&Summary { examples: 7, global_steps: 50, ..before }).unwrap();
+        assert_eq!(Summary::before(&run, 50).examples, 7, "it said so itself");
+        assert_eq!(Summary::before(&run, 100).examples, 200, "it said so of another step");
     }
 
     /// "The run has not ended, or ended without a word" stood where others were judged.

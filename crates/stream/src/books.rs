@@ -172,6 +172,7 @@ impl<'a> Books<'a> {
             examples: self.all.rows,
             steps: self.steps() - self.earlier_steps,
             examples_per_second: rate(self.all.rows, seconds),
+            step_seconds: Some(self.phases.total()),
             status: None,
         });
         legs

@@ -1,7 +1,7 @@
 //! Carries out a run: folder, threads, checkpoints, summary.
 
 use crate::{
-    Checkpoint, Exchanged, Metrics, Place, Source, Spec, StreamError, Window,
+    Checkpoint, Earlier, Exchanged, Metrics, Place, Source, Spec, StreamError, Window,
     books::{Books, Scores},
     checkpoint,
     engine::{self, Shape},
@@ -204,7 +204,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
     }
     let threads = spec.threads.unwrap_or_else(|| paceline_batch::cores().count);
     let (_, settings) = spec.rule()?;
-    let mut legs = Vec::new();
+    let mut earlier = Earlier::default();
     let (run, owned, origin, model) = match start {
         Start::New { out } => {
             let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
@@ -217,7 +217,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
             spec.check_data(run, &run.plan::<Plan>()?.data, true)?;
             let (kept, model) = checkpoint::load_model(&checkpoint::resolve(run.path())?)?;
             check_unfinished(spec, run, &kept)?;
-            legs = Leg::earlier(&kept.legs, &kept.whole(), run.summary().ok().flatten().as_ref());
+            earlier = Earlier::read(run, &kept);
             run.remove_summary()?;
             (run.clone(), owned, Some(kept), model)
         }
@@ -262,7 +262,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         control,
         begun,
         started,
-        legs: &legs,
+        legs: &earlier.legs,
     };
     let Outcome { mut report, failure } = stage.run(&model, threads, origin.as_ref(), watch);
     let summary = &mut report.summary;
@@ -297,7 +297,12 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
     }
     let before = origin.as_ref().map_or(0, |checkpoint| checkpoint.step);
-    summary.add_legs(&legs, summary.global_steps.saturating_sub(before));
+    let steps = summary.global_steps.saturating_sub(before);
+    if steps == 0 && failure.is_none() && earlier.report.is_some() {
+        control.observer.warned(&report.keep(earlier, spec));
+    } else {
+        summary.add_legs(&earlier.legs, steps);
+    }
     let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
     let written = write_atomically(&home.path().join("summary.json"), &text);
     drop(owned);

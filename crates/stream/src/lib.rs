@@ -16,6 +16,7 @@
 
 mod books;
 mod checkpoint;
+mod earlier;
 mod engine;
 mod error;
 mod evaluate;
@@ -29,6 +30,7 @@ mod spec;
 mod tasks;
 
 pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
+pub(crate) use earlier::Earlier;
 pub use error::StreamError;
 pub use learn::{Control, Observer, Plan, Report, Silent, Start, check_resume, learn};
 pub use metrics::{Metrics, Totals};

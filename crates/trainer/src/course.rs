@@ -85,6 +85,8 @@ pub(crate) struct Course {
     pub(crate) unsaved: Option<TrainError>,
     /// Whether the loss to reach was looked at before the first step.
     pub(crate) checked: bool,
+    /// Whether the run was resumed where its stop rule was met already, and its weights are still to be scored.
+    pub(crate) unscored: bool,
     pub(crate) evaluated: Option<(u64, Evaluated)>,
     pub(crate) saved: Option<u64>,
     /// Set when no further step shall be done; says whether somebody asked for it.
@@ -135,6 +137,7 @@ impl Course {
             folder_gone: false,
             unsaved: None,
             checked: false,
+            unscored: prepared.is_met_at(origin.step),
             evaluated: origin.evaluated.clone().map(|evaluated| (origin.step, evaluated)),
             saved: (origin.step > 0).then_some(origin.step),
             ending: None,

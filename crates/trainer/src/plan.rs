@@ -85,6 +85,13 @@ pub(crate) struct Prepared {
     pub(crate) split: Option<LayerSplit>,
 }
 
+impl Prepared {
+    /// Whether a run that stands at this step has made all steps that it was to make.
+    pub(crate) fn is_met_at(&self, step: u64) -> bool {
+        step > 0 && self.pace.total_steps.is_some_and(|total| step >= total)
+    }
+}
+
 /// Dense layers are shared out from this many weights on, unless asked otherwise: 16 MiB, which a step passes
 /// over several times and no core's own cache holds. Below it, meetings in mid-step cost more than they save.
 const WORTH_SPLITTING: usize = 4 << 20;

@@ -32,7 +32,8 @@ impl Worker<'_> {
         let best = if course.best.is_finite() { [1.0, course.best] } else { [0.0, 0.0] };
         let saved = course.saved.map_or(0.0, |step| step as f64 + 1.0);
         let checked = f64::from(u8::from(course.checked));
-        let mut values = [best[0], best[1], saved, checked];
+        let unscored = f64::from(u8::from(course.unscored));
+        let mut values = [best[0], best[1], saved, checked, unscored];
         if rank != 0 {
             values.fill(0.0);
         }
@@ -40,6 +41,7 @@ impl Worker<'_> {
         course.best = if values[0] > 0.0 { values[1] } else { f64::INFINITY };
         course.saved = (values[2] > 0.0).then_some(values[2] as u64).map(|step| step - 1);
         course.checked = values[3] > 0.0;
+        course.unscored = values[4] > 0.0;
         Ok(())
     }
 

@@ -117,6 +117,22 @@ pub(crate) fn divergence(prepared: &Prepared, error: &TrainError) -> Option<Lear
     }
 }
 
+/// Why a run that was resumed made no step, and what would make it.
+pub(crate) fn nothing_left(summary: &Summary, prepared: &Prepared) -> String {
+    let step = summary.global_steps;
+    let met = match prepared.pace.total_steps.filter(|total| step >= *total) {
+        Some(total) => format!("it was to end at step {total}"),
+        None if summary.status == Status::Cancelled => {
+            return format!("stopped before a step was made: the run is still at step {step}");
+        }
+        None => "the loss to reach was reached there".to_owned(),
+    };
+    format!(
+        "the stop rule is already met: the run is at step {step}, and {met}; no step was made. \
+         More --epochs or --steps, or a lower --until-loss, extend it"
+    )
+}
+
 /// What advice starts from.
 fn tried(plan: &RunPlan) -> Tried<'_> {
     Tried {

@@ -141,11 +141,12 @@ fn carry_out(
     };
     // A task's folder is owned by the chief, or by the process that started all tasks.
     let _owned = if task.is_none() { Some(Ownership::take(&run)?) } else { None };
-    let mut legs = Vec::new();
+    let (mut legs, mut before) = (Vec::new(), None);
     if is_chief && matches!(start, Start::Resume { .. }) {
         Store::new(&run.checkpoints_path()).sweep()?;
         let (checkpoint, refused) = resume(&run, prepared)?;
         legs = legs_before(&run, &checkpoint);
+        before = Some(Summary::before(&run, checkpoint.meta.step));
         for refused in refused {
             let text = format!(
                 "checkpoint of step {} is damaged ({}); going on from step {}",
@@ -241,7 +242,13 @@ fn carry_out(
         summary.warnings.push(format!("{} records were lost: {error}", report.lost));
     }
     let steps = summary.global_steps.saturating_sub(origin.step);
-    summary.add_legs(&origin.legs, steps);
+    match before.filter(|_| steps == 0 && failure.is_none()) {
+        Some(before) => {
+            summary.add_no_step(before, &origin.legs);
+            control.observer.warned(&summarize::nothing_left(&summary, prepared));
+        }
+        None => summary.add_legs(&origin.legs, steps),
+    }
     let written = if is_chief { home.write_summary(&summary) } else { Ok(()) };
     match failure {
         Some(error) => Err(error),

@@ -117,9 +117,14 @@ impl<'a> Worker<'a> {
                 // The others are already at work and meet nobody.
                 self.look_alone(course, (true, false, false))?
             };
+            course.unscored = false;
             if reached {
                 self.end(course, false)?;
             }
+        }
+        if keeps_step && std::mem::take(&mut course.unscored) {
+            // Without a step nothing else would; workers that are not in lockstep score at the end anyway.
+            self.look(course, true)?;
         }
         let total_steps = self.prepared.pace.total_steps.unwrap_or(u64::MAX);
         let report_every =

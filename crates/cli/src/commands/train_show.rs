@@ -191,7 +191,7 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
 /// The time of a run, and how much of it went into steps where evaluations, checkpoints and the start took their part of it.
 pub(super) fn time(summary: &Summary) -> String {
     let (all, steps) = (summary.seconds, summary.step_seconds);
-    if summary.legs.len() < 2 && steps > 0.0 && steps < 0.9 * all {
+    if steps > 0.0 && steps < 0.9 * all {
         format!("{all:.2} s ({steps:.2} s in steps)")
     } else {
         format!("{all:.2} s")

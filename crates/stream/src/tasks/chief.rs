@@ -2,7 +2,7 @@
 
 use super::{RETURNING, Task, Tasks};
 use crate::{
-    Checkpoint, Control, Metrics, Place, Plan, Spec, StreamError, Totals, books::Scores,
+    Checkpoint, Control, Earlier, Metrics, Place, Plan, Spec, StreamError, Totals, books::Scores,
     checkpoint, learn::with_cause,
 };
 use paceline_cluster::{Seat, TaskId};
@@ -59,11 +59,13 @@ pub(super) struct Oversight<'a> {
     pub(super) suspect: AtomicBool,
     /// Rows in the weights, over all workers.
     pub(super) rows: AtomicU64,
+    /// Microseconds that this worker has spent in steps.
+    pub(super) step_micros: AtomicU64,
     /// Those in the weights that this stretch began with, and the updates made by then.
     rows_before: AtomicU64,
     steps_before: AtomicU64,
-    /// The stretches before this one, how rows were predicted in them, and when this one began.
-    earlier: Mutex<(Vec<Leg>, Option<Totals>)>,
+    /// What was done before this stretch, and when this one began.
+    earlier: Mutex<Earlier>,
     started: f64,
     folder: Mutex<FolderWatch>,
     folder_gone: AtomicBool,
@@ -97,6 +99,7 @@ impl<'a> Oversight<'a> {
             finished: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             rows: AtomicU64::new(0),
+            step_micros: AtomicU64::new(0),
             rows_before: AtomicU64::new(0),
             steps_before: AtomicU64::new(0),
             earlier: Mutex::default(),
@@ -137,10 +140,9 @@ impl<'a> Oversight<'a> {
         locked(&self.folder).run().clone()
     }
 
-    /// The stretches before this one, how rows were predicted in them, and the updates made in them.
-    pub(super) fn earlier(&self) -> (Vec<Leg>, Option<Totals>, u64) {
-        let (legs, totals) = locked(&self.earlier).clone();
-        (legs, totals, self.steps_before.load(Ordering::Relaxed))
+    /// What was done before this stretch, and the updates made by then.
+    pub(super) fn earlier(&self) -> (Earlier, u64) {
+        (locked(&self.earlier).clone(), self.steps_before.load(Ordering::Relaxed))
     }
 
     /// Sees to it that all servers of the present generation hold the same weights.
@@ -160,9 +162,7 @@ impl<'a> Oversight<'a> {
                 self.rows_before.store(beginning.examples, Ordering::Relaxed);
                 self.steps_before.store(beginning.version, Ordering::Relaxed);
                 if let Some((kept, _)) = &kept {
-                    let summary = self.task.run.summary().ok().flatten();
-                    let legs = Leg::earlier(&kept.legs, &kept.whole(), summary.as_ref());
-                    *locked(&self.earlier) = (legs, kept.totals.clone());
+                    *locked(&self.earlier) = Earlier::read(self.task.run, kept);
                     self.task.run.remove_summary()?;
                 }
             } else {
@@ -329,7 +329,7 @@ impl<'a> Oversight<'a> {
         self.rows.fetch_max(beginning.examples, Ordering::Relaxed);
         let last = locked(&self.scores).last;
         let marks: Vec<(TaskId, Bookmark)> = beginning.marks;
-        let (mut legs, totals, steps_before) = self.earlier();
+        let (Earlier { mut legs, totals, .. }, steps_before) = self.earlier();
         let seconds = self.begun.elapsed().as_secs_f64();
         let examples = beginning.examples.saturating_sub(self.rows_before.load(Ordering::Relaxed));
         legs.push(Leg {
@@ -338,6 +338,7 @@ impl<'a> Oversight<'a> {
             examples,
             steps: beginning.version.saturating_sub(steps_before),
             examples_per_second: examples as f64 / seconds.max(1e-9),
+            step_seconds: Some(self.step_micros.load(Ordering::Relaxed) as f64 * 1e-6),
             status: None,
         });
         let kept = Checkpoint {

@@ -9,14 +9,14 @@ use super::{
     worker::{Course, Worker},
 };
 use crate::{
-    Control, Metrics, Plan, Report, Spec, StreamError, checkpoint,
+    Control, Earlier, Metrics, Plan, Report, Spec, StreamError, checkpoint,
     learn::{bytes_of, with_cause},
     outcome,
 };
 use paceline_cluster::{Role, session::Session};
 use paceline_data::rows::Input;
 use paceline_runs::{
-    Event, FolderHandle, Learning, Leg, Machine, Recorder, RecorderSettings, RunEnded, RunFolder,
+    Event, FolderHandle, Learning, Machine, Recorder, RecorderSettings, RunEnded, RunFolder,
     RunStarted, Status, unix_seconds, write_atomically,
 };
 use std::{
@@ -156,8 +156,9 @@ impl<'a> Part<'a> {
             global_batch: self.spec.batch_size,
             ..RunStarted::default()
         }));
-        let mut legs = Legs::default();
-        let mut outcome = self.learn(&plan, &mut legs);
+        let mut earlier = (Earlier::default(), 0);
+        let mut outcome = self.learn(&plan, &mut earlier);
+        let (earlier, steps_before) = earlier;
         let home = self.folder.present().unwrap_or_else(|_| self.task.run.clone());
         let (status, step) = match &outcome {
             Ok(report) => (report.summary.status, report.summary.global_steps),
@@ -196,8 +197,12 @@ impl<'a> Part<'a> {
         if let Some(error) = &closed.error {
             summary.warnings.push(format!("{} records were lost: {error}", closed.lost));
         }
-        let steps = summary.global_steps.saturating_sub(legs.steps);
-        summary.add_legs(&legs.earlier, steps);
+        let steps = summary.global_steps.saturating_sub(steps_before);
+        if steps == 0 && status != Status::Failed && earlier.report.is_some() {
+            self.control.observer.warned(&report.keep(earlier, self.spec));
+        } else {
+            summary.add_legs(&earlier.legs, steps);
+        }
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         if is_chief {
             let written = write_atomically(&home.path().join("summary.json"), &text);
@@ -209,7 +214,7 @@ impl<'a> Part<'a> {
     }
 
     /// Learns, and meets the others at the end; fills in what was done before, at the chief.
-    fn learn(&self, plan: &Plan, legs: &mut Legs) -> Result<Report, StreamError> {
+    fn learn(&self, plan: &Plan, earlier: &mut (Earlier, u64)) -> Result<Report, StreamError> {
         let Self { spec, tasks, task, control, recorder, begun, .. } = self;
         let worker = |oversight| Worker {
             spec,
@@ -236,8 +241,8 @@ impl<'a> Part<'a> {
             let _ended = Ended(&oversight);
             worker(Some(&oversight)).run()
         });
-        let before;
-        (legs.earlier, before, legs.steps) = oversight.earlier();
+        *earlier = oversight.earlier();
+        let before = earlier.0.totals.clone();
         let course = course?;
         // The last word is on the weights as they ended; a user in a hurry gets none.
         let hurry = control.cancel.load(Ordering::Relaxed);
@@ -280,7 +285,8 @@ impl<'a> Part<'a> {
         if let Some(warning) = report.summary.learning.as_ref().and_then(Learning::warning) {
             control.observer.warned(&warning);
         }
-        if report.progressive.rows == 0 {
+        // Of a run that was killed, nothing is known of rows that were learned from before.
+        if report.progressive.rows == 0 && report.summary.global_steps == 0 {
             return Err(StreamError::NoRows { data: spec.data.to_string() });
         }
         Ok(report)
@@ -299,14 +305,6 @@ impl<'a> Part<'a> {
             before: None,
         }
     }
-}
-
-/// What was done for the run before this stretch of it.
-#[derive(Default)]
-struct Legs {
-    earlier: Vec<Leg>,
-    /// Updates made in them.
-    steps: u64,
 }
 
 /// Ends the chief's care when training has ended, well or not.

@@ -209,6 +209,8 @@ impl Worker<'_> {
             stop = answer.stop || wish || self.is_done(answer.version);
             if let Some(oversight) = self.oversight {
                 oversight.rows.store(answer.examples, Ordering::Relaxed);
+                let micros = (1e6 * course.phases.total()) as u64;
+                oversight.step_micros.store(micros, Ordering::Relaxed);
                 oversight.suspect.store(course.guard.is_suspect(), Ordering::Relaxed);
             }
             if reported.elapsed().as_secs_f64() >= RECORD_SECONDS {

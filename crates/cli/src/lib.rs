@@ -9,6 +9,7 @@ mod arguments;
 mod commands;
 mod engine;
 mod failure;
+mod idle_flags;
 mod terminal;
 mod units;
 

@@ -81,6 +81,14 @@ pub fn bytes(text: &str) -> Result<f64, String> {
     quantity(text, byte_scale, ["B", "MB", "MiB", "GiB"], "a size such as 16GiB or 500MB")
 }
 
+/// Bytes of memory that are to be used: whole, and at least one.
+pub fn whole_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? as u64 {
+        0 => Err("expected a size above zero".to_owned()),
+        found => Ok(found),
+    }
+}
+
 fn byte_scale(unit: &str) -> Option<f64> {
     Some(match unit {
         "B" => 1.0,
@@ -197,5 +205,7 @@ mod tests {
         assert!(bytes("4096").unwrap_err().contains("4096B, 4096MB, 4096MiB or 4096GiB"));
         assert!(rate("10").unwrap_err().contains("10Mbit, 10Gbit, 10MB or 10GB"));
         assert!(positive_seconds("0s").unwrap_err().contains("above zero"));
+        assert_eq!(whole_bytes("1.5 MiB"), Ok(3 << 19));
+        assert!(whole_bytes("0B").unwrap_err().contains("above zero"));
     }
 }

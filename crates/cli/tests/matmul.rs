@@ -129,7 +129,8 @@ fn wrong_calls_are_refused_with_a_hint() {
         (&["--size", "9", "--workers", "0"], 2, "no workers"),
         (&["--size", "9", "--block", "0"], 2, "no rows in a block"),
         (&[], 2, "--size"),
-        (&["--size", "9", "--memory", "lots"], 2, "try 512MiB"),
+        (&["--size", "9", "--memory", "lots"], 2, "such as 16GiB or 500MB"),
+        (&["--size", "9", "--memory", "4096"], 2, "4096MiB or 4096GiB"),
         (&["--size", "9", "--identity", "--out", "x.npy"], 2, "cannot be used with"),
         (&["--a", "absent.npy"], 1, "cannot read `absent.npy`"),
     ] {

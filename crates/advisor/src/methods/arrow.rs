@@ -15,6 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "arrow",
     about: "extra-trees over pairs of runs and their CPU, memory and disk metrics, no history",
     needs_history: false,
+    uses_history: false,
     build: |problem, _| Ok(Box::new(Arrow::new(problem))),
 };
 

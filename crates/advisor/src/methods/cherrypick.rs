@@ -16,6 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "cherrypick",
     about: "Bayesian optimisation: Gaussian process and expected improvement, no history",
     needs_history: false,
+    uses_history: false,
     build: |problem, seed| Ok(Box::new(CherryPick::new(problem, seed))),
 };
 

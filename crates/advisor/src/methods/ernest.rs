@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "ernest",
     about: "a scaling curve for each machine type, from runs chosen by optimal design",
     needs_history: false,
+    uses_history: false,
     build: |problem, _| Ok(Box::new(Ernest::new(problem))),
 };
 

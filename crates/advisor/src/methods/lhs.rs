@@ -14,6 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "lhs",
     about: "spreads runs evenly over every feature (Latin hypercube); a baseline",
     needs_history: false,
+    uses_history: false,
     build: |problem, _| Ok(Box::new(Hypercube::new(problem))),
 };
 

@@ -16,6 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "micky",
     about: "a bandit over a batch of jobs: one configuration that is good for all",
     needs_history: true,
+    uses_history: true,
     build: |problem, _| Ok(Box::new(Micky::new(problem)?)),
 };
 

@@ -20,6 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "paceline",
     about: "learns from past jobs which configurations go together, and which fail; our own",
     needs_history: false,
+    uses_history: true,
     build: |problem, seed| Ok(Box::new(Paceline::new(problem, seed, TUNING))),
 };
 

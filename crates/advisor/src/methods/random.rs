@@ -9,6 +9,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "random",
     about: "tries configurations in random order; the baseline",
     needs_history: false,
+    uses_history: false,
     build: |_, _| Ok(Box::new(RandomOrder)),
 };
 

@@ -16,6 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "scout",
     about: "walks from run to run to what past jobs say is most probably better",
     needs_history: true,
+    uses_history: true,
     build: |problem, seed| Ok(Box::new(Scout::new(problem, seed)?)),
 };
 

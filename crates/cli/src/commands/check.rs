@@ -14,7 +14,7 @@ use crate::{
     units::{Span, span},
 };
 use paceline_cluster::{
-    Cluster, LinkError, Members, Refusal, TaskId, endpoint,
+    Cluster, LinkError, Members, Refusal, Role, TaskId, endpoint,
     session::{Notice, OnLoss, Row, Rules, Session, SessionError, Settings, Watcher, chief_of},
 };
 use paceline_runs::Machine;
@@ -150,7 +150,15 @@ fn alone(args: &Args, findings: &mut Vec<Finding>) -> Option<Place> {
     let key = key.filter(|_| resolved)?;
     let extra = Extra { servers: args.ps, evaluator: args.evaluator };
     match at(&args.cluster, cluster, extra, || Ok(key)) {
-        Ok(place) => Some(place),
+        Ok(place) => {
+            let servers = place.tasks.keys().filter(|task| task.role == Role::Ps).count();
+            if args.ps > 0 && args.ps != servers {
+                let found = format!("--ps is {}, but {} has {servers}", args.ps, place.origin);
+                findings.push(wrong("tasks", found, "leave --ps out: the cluster decides"));
+                return None;
+            }
+            Some(place)
+        }
         Err(error) => {
             findings.push(failed("tasks", &error, "correct the description of the cluster"));
             None

@@ -1,8 +1,9 @@
 //! `paceline export`: a run's weights as one safetensors file.
 
-use super::{staging::Staging, train_flags::find_run, train_rules::Choice};
+use super::{runs::NAME_RULES, staging::Staging, train_flags::find_run, train_rules::Choice};
 use crate::{
     failure::{Exit, FailureExt, usage},
+    idle_flags::Typed,
     terminal::Terminal,
 };
 use paceline_runs::RunFolder;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 /// Arguments of `paceline export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// The run, by folder or name
     run: String,
     /// File to write
@@ -30,6 +33,7 @@ pub struct Args {
 
 /// Writes the file.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.typed.check(std::slice::from_ref(&args.run), NAME_RULES)?;
     let mut staging = Staging::default();
     let (out, name) = staging.run(&args.runs, &args.run, &|_| true)?;
     let file = staging.output_file(&args.file)?;

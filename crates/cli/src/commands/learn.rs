@@ -5,7 +5,7 @@
 use super::{
     learn_tasks,
     node_load::conclude,
-    prepare_rows::share_of_rows,
+    prepare_rows::{self, share_of_rows},
     run_hints,
     staging::local_path,
     train,
@@ -19,7 +19,7 @@ use crate::{
 use anyhow::Context;
 use paceline_data::{
     DataError,
-    rows::{Hashing, Integers},
+    rows::{Hashing, Integers, expand},
 };
 use paceline_models::sparse_logistic;
 use paceline_probes::Sampler;
@@ -44,7 +44,7 @@ pub struct StreamArgs {
     pub(super) test: Option<String>,
     /// Format of the rows: clicks, vw or libsvm [default: recognised]
     #[arg(long, help_heading = HEADING)]
-    format: Option<String>,
+    pub(super) format: Option<String>,
     /// Hash features into 2^BITS weights [default: 25]
     #[arg(long, help_heading = HEADING)]
     bits: Option<u32>,
@@ -122,6 +122,9 @@ pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
         integers: stream.integers.map_or(spec.hashing.integers, Integers::from),
         labelled: true,
     };
+    if stream.integers.is_some() {
+        have_integers(&spec.data, stream.format.as_deref())?;
+    }
     let asked = (stream.bits.is_some() || stream.integers.is_some()).then_some(spec.hashing);
     spec.adopt_prepared().map_err(explain)?;
     if let Some(asked) = asked.filter(|asked| *asked != spec.hashing) {
@@ -145,6 +148,18 @@ pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
     }
     apply(args, &mut spec);
     Ok(spec)
+}
+
+/// Refuses `--integers` where the first lines of the data are recognised as rows without integers. What stands in no file
+/// yet cannot be looked at.
+fn have_integers(data: &DataSpec, format: Option<&str>) -> anyhow::Result<()> {
+    let first = match data {
+        _ if format.is_some() => None,
+        DataSpec::Follow(path) => Some(path.clone()),
+        DataSpec::Read(list) if list == "-" => None,
+        DataSpec::Read(list) => expand(list).ok().and_then(|files| files.into_iter().next()),
+    };
+    prepare_rows::check_integers(first.as_deref(), format)
 }
 
 /// Goes on with a run of ours; only its end and its records may change.
@@ -408,7 +423,10 @@ fn describe(report: &Report, folder: &str) -> String {
         ),
     );
     describe_legs(summary, "rows", &mut row);
-    row("progressive", words(&report.progressive));
+    // Of rows that a process learned from before it was killed, nothing may be known.
+    if report.progressive.rows > 0 {
+        row("progressive", words(&report.progressive));
+    }
     if let Some(held_out) = &report.held_out {
         row("held out", words(held_out));
     }

@@ -65,9 +65,7 @@ pub enum Command {
     Runs(runs::Args),
     /// Write a run's weights as one safetensors file
     Export(export::Args),
-    /// List the models, or time one layer by layer
-    Models(models::Args),
-    /// List models, strategies, sources, probes, advisors and recipes
+    /// List models, strategies, sources, probes, advisors and recipes; or time a model layer by layer
     List(list::Args),
     /// Trace or product of matrices too large for memory, block by block
     Matmul(Box<matmul::Args>),
@@ -107,7 +105,6 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Predict(args) => predict::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
-        Command::Models(args) => models::exec(args, terminal),
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),
         Command::Key(args) => key::exec(args, terminal),

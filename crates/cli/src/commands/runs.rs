@@ -6,21 +6,40 @@ use super::{
 };
 use crate::{
     failure::Exit,
+    idle_flags::{Rule, Typed},
     terminal::{Table, Terminal},
 };
+use paceline_data::store;
 use paceline_report::training::{Growth, scaling_of};
 use paceline_runs::{RunFolder, RunState, RunView, Summary, format_utc, list};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline runs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Runs to compare, by folder or name; the first is the baseline. Without any, all are listed
+    #[arg(id = "named", value_name = "RUNS")]
     runs: Vec<String>,
     /// Folder of run folders
-    #[arg(long = "runs", value_name = "DIR", default_value = "runs")]
+    #[arg(long = "runs", id = "runs", value_name = "DIR", default_value = "runs")]
     folder: PathBuf,
+}
+
+/// For runs as they were typed: `--runs` says where names are looked up.
+pub(super) const NAME_RULES: &[Rule<[String]>] = &[Rule {
+    flags: &["runs"],
+    is_met: |named| named.iter().any(|name| !is_folder(name)),
+    otherwise: "on runs that are given by their folders",
+    instead: "give their names",
+}];
+
+/// Whether a run was named by where it lies, rather than by its name in a folder of runs.
+fn is_folder(name: &str) -> bool {
+    let path = Path::new(name);
+    path.exists() || store::is_remote(path)
 }
 
 /// Lists or compares.
@@ -37,6 +56,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Done);
     }
+    args.typed.check(&args.runs[..], NAME_RULES)?;
     let mut found = Vec::new();
     for name in &args.runs {
         let (out, name) = staging.run(&args.folder, name, &without_weights)?;

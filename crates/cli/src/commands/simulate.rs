@@ -7,6 +7,7 @@ use super::{
     staging::{Staging, local_path, without_weights},
 };
 use crate::failure::{Exit, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::show_seconds;
 use anyhow::Context;
@@ -29,6 +30,8 @@ use std::time::Duration;
     after_help = "Examples:\n  paceline simulate runs/lenet --workers 64 --network 10Gbit --latency 50us --strategy multi-worker\n  paceline simulate runs/softmax --workers 1000 --ps 4 --strategy ps-async --chart knee.svg\n  paceline simulate runs/softmax --workers 4 --strategy ps-async --one-machine"
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// A run folder: its step times, message sizes and slow workers are the ground of the simulation
     run: PathBuf,
     /// Workers, the most to consider; smaller numbers are shown, too
@@ -50,7 +53,7 @@ pub struct Args {
     #[arg(long, default_value_t = 200)]
     steps: u64,
     /// All tasks on one machine such as the one measured
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["network", "latency", "check"])]
     one_machine: bool,
     /// Tasks on each host
     #[arg(long, default_value_t = 1, conflicts_with = "one_machine")]
@@ -79,6 +82,21 @@ const SPAN: Duration = Duration::from_millis(150);
 /// Seconds to wake a sleeping thread, where it is not measured.
 const WAKE: f64 = 30e-6;
 
+const RULES: &[Rule<&Entry>] = &[
+    Rule {
+        flags: &["ps"],
+        is_met: |strategy| strategy.servers,
+        otherwise: "with a strategy without servers",
+        instead: "use `--strategy ps-sync` or `--strategy ps-async`",
+    },
+    Rule {
+        flags: &["backup-workers"],
+        is_met: |strategy| strategy.servers && strategy.shares_batch,
+        otherwise: "where no update waits for all workers",
+        instead: "use `--strategy ps-sync`",
+    },
+];
+
 fn names() -> clap::builder::PossibleValuesParser {
     let values = strategies::ALL
         .iter()
@@ -106,6 +124,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         (None, Ok(own)) => own,
         (None, Err(_)) => strategies::find("multi-worker")?,
     };
+    args.typed.check(&strategy, RULES)?;
     let measured_local = if strategy.servers || args.no_measure {
         measured.local
     } else {

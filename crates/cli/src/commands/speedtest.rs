@@ -7,6 +7,7 @@ use super::prepare::{parse_limit, warn_of_rejects};
 use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::{self, Engine, EngineArgs, MEASURING};
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
 use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
@@ -33,6 +34,8 @@ Example:
 The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching
 on all threads. Opening the data is reported separately. The same call continues an interrupted test.")]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Folder or URL of photos in class folders
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -76,9 +79,25 @@ pub struct Args {
     engine: EngineArgs,
 }
 
+const RULES: &[Rule<Args>] = &[
+    Rule {
+        flags: &["max-rejects"],
+        is_met: |args| args.images.is_some(),
+        otherwise: "on records, which hold photos that were found good",
+        instead: "measure photos with `--images DIR`",
+    },
+    Rule {
+        flags: &["cache"],
+        is_met: |args| args.repeats > 1,
+        otherwise: "on the first of all repetitions",
+        instead: "use `--repeats 2` or more",
+    },
+];
+
 /// Measures, analyses, writes the results.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let settings = settings(args)?;
+    args.typed.check(args, RULES)?;
     let engine = args.engine.spark()?;
     if engine.is_some() {
         if args.max_rejects.is_some() {

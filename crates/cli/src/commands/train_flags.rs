@@ -1,11 +1,12 @@
 //! What `train` and `node` are told: flags, and the specification they make.
 
 use super::{
-    train_rules::{self, Choice, Typed},
+    train_rules::{self, Choice},
     train_show::explain,
 };
 use crate::{
     failure::FailureExt,
+    idle_flags::Typed,
     units::{Span, span},
 };
 use anyhow::Context;

@@ -4,8 +4,11 @@
 //! compared with another because of a flag that was never read. Help texts say the same in words; this table decides.
 
 use super::train_flags::Flags;
-use crate::failure::{FailureExt, usage};
-use clap::{ArgMatches, parser::ValueSource};
+use crate::{
+    failure::{FailureExt, usage},
+    idle_flags::Typed,
+};
+use paceline_data::rows::formats::clicks;
 use paceline_models::{
     optimizer,
     registry::{self, Named},
@@ -14,42 +17,9 @@ use paceline_models::{
 use paceline_runs::RunFolder;
 use paceline_strategies::{self as strategies, Entry as Strategy};
 use serde_json::Value;
-use std::collections::BTreeSet;
 
-/// The flags that were typed, by their long names.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Typed(BTreeSet<String>);
-
-impl Typed {
-    pub(super) fn has(&self, flag: &str) -> bool {
-        self.0.contains(flag)
-    }
-}
-
-/// Adds no flag of its own: it only notes which of the others are there. It must be flattened in front of them,
-/// because reading a flag takes it out of the matches.
-impl clap::Args for Typed {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        command
-    }
-}
-
-impl clap::FromArgMatches for Typed {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let typed =
-            |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
-        Ok(Self(matches.ids().filter(typed).map(|id| id.as_str().replace('_', "-")).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
+/// The format whose rows have integers.
+const CLICKS: &str = clicks::ENTRY.name;
 
 /// What a run is, as far as the meaning of flags depends on it.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +33,10 @@ pub(super) struct Choice {
     held_out: bool,
     /// Whether a schedule changes the learning rate.
     scheduled: bool,
+    /// Whether rows come as a stream and may have to be waited for. Of examples, and of a run that goes on, it says nothing.
+    live: bool,
+    /// Whether the rows were said to be in a format other than that of click logs.
+    other_format: bool,
     /// Whether it is a run that goes on: what it is cannot change.
     resumed: bool,
 }
@@ -80,7 +54,13 @@ impl Choice {
             Named::Dense(entry) => entry.defaults.complete(asked, flags.lr).0,
             Named::Sparse => asked.unwrap_or(sparse_logistic::DEFAULTS.optimizer).to_owned(),
         };
-        Self::of(model, strategy, Some(&own), held_out, scheduled)
+        let stream = &flags.stream;
+        let choice = Self::of(model, strategy, Some(&own), held_out, scheduled)?;
+        Ok(Self {
+            live: stream.follow.is_some() || flags.data.as_deref() == Some("-"),
+            other_format: stream.format.as_deref().is_some_and(|format| format != CLICKS),
+            ..choice
+        })
     }
 
     /// What a run is that goes on.
@@ -123,6 +103,8 @@ impl Choice {
             optimizer_settings,
             held_out,
             scheduled,
+            live: false,
+            other_format: false,
             resumed: false,
         };
         if !choice.can_use(strategy) {
@@ -172,6 +154,10 @@ enum Needs {
     HeldOut,
     /// A learning rate that changes.
     Schedule,
+    /// Rows that come as a stream.
+    Live,
+    /// Rows of a click log.
+    Clicks,
 }
 
 /// Whether a run that goes on may have another value.
@@ -186,7 +172,8 @@ struct Rule(&'static str, OnResume, &'static [Needs]);
 /// Every flag that `train` and `node` share.
 const TABLE: &[Rule] = {
     use Needs::{
-        Dense, DenseStrategy, HeldOut, Model, Optimizer, Schedule, Sparse, SparseStrategy, Strategy,
+        Clicks, Dense, DenseStrategy, HeldOut, Live, Model, Optimizer, Schedule, Sparse,
+        SparseStrategy, Strategy,
     };
     use OnResume::{Changes, Stays};
     &[
@@ -235,9 +222,9 @@ const TABLE: &[Rule] = {
         Rule("test", Stays, &[Sparse]),
         Rule("format", Stays, &[Sparse]),
         Rule("bits", Stays, &[Sparse]),
-        Rule("integers", Stays, &[Sparse]),
+        Rule("integers", Stays, &[Sparse, Clicks]),
         Rule("l1", Stays, &[Sparse, Optimizer]),
-        Rule("window", Stays, &[Sparse, Strategy(is_alone)]),
+        Rule("window", Stays, &[Sparse, Strategy(is_alone), Live]),
         Rule("deterministic", Stays, &[Sparse, Strategy(is_alone)]),
     ]
 };
@@ -339,6 +326,16 @@ impl Choice {
                 "with a constant learning rate".to_owned(),
                 "leave it out, or add a schedule that lowers the rate, such as `--schedule step:10:0.1`"
                     .to_owned(),
+            ),
+            Needs::Live => (
+                self.live,
+                "on files, whose rows need not be waited for".to_owned(),
+                "leave it out, or learn from a stream with `--follow FILE` or `--data -`".to_owned(),
+            ),
+            Needs::Clicks => (
+                !self.other_format,
+                "on a format other than clicks".to_owned(),
+                format!("leave it out, or use `--format {CLICKS}`"),
             ),
         };
         let instead = if self.resumed {

@@ -10,6 +10,7 @@ use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
 use paceline_advisor::oracle::{Answer, Job, Link, Machines, Network, Projection, parallel, rank};
 use paceline_cluster::{Role, TaskId, spec};
+use paceline_models::names::spelling;
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
 use serde_json::json;
@@ -49,16 +50,16 @@ pub struct Args {
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     overlap: f64,
     /// Threads of each worker [default: its host's cores, divided among the workers there]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "layers")]
     threads: Option<usize>,
     /// Examples of a measured step
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, conflicts_with = "layers")]
     measure_batch: usize,
     /// Layer times measured before, instead of measuring now
-    #[arg(long, value_name = "FILE", value_parser = local_path())]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "classes"], value_parser = local_path())]
     layers: Option<PathBuf>,
     /// Keep the layer times in a file
-    #[arg(long, value_name = "FILE", value_parser = local_path())]
+    #[arg(long, value_name = "FILE", conflicts_with = "layers", value_parser = local_path())]
     save_layers: Option<PathBuf>,
     /// Draw seconds over workers into an SVG file
     #[arg(long, value_name = "FILE", value_parser = local_path())]
@@ -92,7 +93,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let most = args.workers.unwrap_or(places).max(1);
     let fullest = tasks_per_host.iter().copied().max().unwrap_or(1).min(most);
     let measured = match &args.layers {
-        Some(path) => read(path)?,
+        Some(path) => read(path, &args.subject.model)?,
         None => measure(args, fullest, terminal)?,
     };
     if let Some(path) = &args.save_layers {
@@ -191,12 +192,20 @@ fn counts(most: usize) -> Vec<usize> {
     counts
 }
 
-fn read(path: &Path) -> anyhow::Result<Measured> {
+fn read(path: &Path, model: &str) -> anyhow::Result<Measured> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
-    serde_json::from_str(&text)
+    let measured: Measured = serde_json::from_str(&text)
         .with_context(|| format!("`{}` holds no layer times", path.display()))
-        .hint("write them with `--save-layers FILE`")
+        .hint("write them with `--save-layers FILE`")?;
+    let name = &measured.network.name;
+    if *name != spelling(model) {
+        return Err(usage(
+            format!("`{}` holds layer times of `{name}`, not of `{model}`", path.display()),
+            format!("give `--model {name}`, or leave `--layers` out to measure now"),
+        ));
+    }
+    Ok(measured)
 }
 
 /// Times layers with the threads one worker alone on a host has, then common steps of several workers
@@ -210,7 +219,7 @@ fn measure(args: &Args, fullest: usize, terminal: &Terminal) -> anyhow::Result<M
         threads(1)
     ));
     let network = stepping::network(&args.subject, args.measure_batch, threads(1), SPAN)
-        .hint("`paceline models` lists the models; small ones take --size 28")?;
+        .hint("`paceline list models` lists the models; small ones take --size 28")?;
     let mut sharing = vec![(1, 1.0)];
     let mut local = None;
     // Beyond twice the cores nothing new is learned: the time grows with the number of tasks.

@@ -5,6 +5,7 @@ use super::{
     own_runs,
 };
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_seconds};
 use paceline_advisor::methods::scaling_design;
@@ -18,6 +19,8 @@ use std::path::PathBuf;
     after_help = "Examples:\n  paceline advise scale --plan --up-to 16\n  paceline advise scale runs.csv --up-to 64 --usd-per-hour 0.2 --deadline 10min"
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Measured runs: CSV with `machines`, `seconds` and, for runs on part of the input, `fraction`; or our
     /// own run folders, or folders of them
     #[arg(required_unless_present = "plan")]
@@ -32,15 +35,23 @@ pub struct Args {
     #[arg(long, default_value_t = 10.0)]
     budget: f64,
     /// Price of one machine
-    #[arg(long, value_name = "DOLLARS")]
+    #[arg(long, value_name = "DOLLARS", conflicts_with = "plan")]
     usd_per_hour: Option<f64>,
     /// Longest run allowed, such as 90s, 10min or 2h
-    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME")]
+    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME", conflicts_with = "plan")]
     deadline: Option<f64>,
 }
 
+const RULES: &[Rule<Args>] = &[Rule {
+    flags: &["budget"],
+    is_met: |args| args.plan,
+    otherwise: "on a prediction",
+    instead: "plan the runs with `--plan`",
+}];
+
 /// Plans runs, or fits the curve and reads the answer from it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.typed.check(args, RULES)?;
     if args.up_to == 0 || args.up_to > 1_000_000 {
         return Err(usage("--up-to is out of range", "use a number of machines from 1 to 1000000"));
     }

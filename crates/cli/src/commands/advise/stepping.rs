@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Which model, for which images.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Subject {
-    /// Model to advise on; `paceline models` lists them
+    /// Model to advise on; `paceline list models` lists them
     #[arg(long)]
     pub(crate) model: String,
     /// Side of the images, in pixels [default: 28 for softmax and lenet, else 224]

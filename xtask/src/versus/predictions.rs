@@ -253,8 +253,11 @@ impl Bench {
     /// What the simulator says of one number of workers.
     fn simulate(&self, run: &str, workers: usize, words: &[&str]) -> anyhow::Result<f64> {
         let count = workers.to_string();
-        let mut args = vec!["simulate", run, "--workers", &count, "--ps", "1", "--threads", "1"];
+        let mut args = vec!["simulate", run, "--workers", &count, "--threads", "1"];
         args.extend(["--steps", "2000"]);
+        if words.iter().any(|word| word.starts_with("ps-")) {
+            args.extend(["--ps", "1"]);
+        }
         args.extend(words);
         let found = self.paceline.json(&args)?;
         let outcomes = found["outcomes"].as_array().context("no outcomes")?;

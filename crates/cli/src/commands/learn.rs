@@ -56,7 +56,7 @@ pub struct StreamArgs {
     l1: Option<f32>,
     /// Learn when so many rows wait (5000), or at the end of every span (10s, 500ms, 2m) [default: at once]
     #[arg(long, value_name = "ROWS|TIME", help_heading = HEADING)]
-    window: Option<String>,
+    pub(super) window: Option<String>,
     /// Learn on one thread at a time: the same weights on every run, to the bit
     #[arg(long, help_heading = HEADING)]
     deterministic: bool,

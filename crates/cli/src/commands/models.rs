@@ -50,7 +50,7 @@ pub(super) fn shape(name: &str) -> anyhow::Result<(u64, Value)> {
     let subject = Subject { model: name.to_owned(), size: None, classes: None };
     let schema = subject.schema().0;
     let model = (registry::find(name)?.build)(&schema, &ModelOptions::default())?;
-    Ok((model.layout().len() as u64, serde_json::to_value(&schema.features)?))
+    Ok((model.layout().len() as u64, serde_json::to_value(schema.features)?))
 }
 
 /// Times one model.

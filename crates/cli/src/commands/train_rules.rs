@@ -33,8 +33,8 @@ pub(super) struct Choice {
     held_out: bool,
     /// Whether a schedule changes the learning rate.
     scheduled: bool,
-    /// Whether rows come as a stream and may have to be waited for. Of examples, and of a run that goes on, it says nothing.
-    live: bool,
+    /// Whether rows of files, which are all there, would be waited for by time.
+    timed_files: bool,
     /// Whether the rows were said to be in a format other than that of click logs.
     other_format: bool,
     /// Whether it is a run that goes on: what it is cannot change.
@@ -55,9 +55,11 @@ impl Choice {
             Named::Sparse => asked.unwrap_or(sparse_logistic::DEFAULTS.optimizer).to_owned(),
         };
         let stream = &flags.stream;
+        // A number alone is one of rows.
+        let is_timed = stream.window.as_ref().is_some_and(|window| window.parse::<u64>().is_err());
         let choice = Self::of(model, strategy, Some(&own), held_out, scheduled)?;
         Ok(Self {
-            live: stream.follow.is_some() || flags.data.as_deref() == Some("-"),
+            timed_files: is_timed && stream.follow.is_none() && flags.data.as_deref() != Some("-"),
             other_format: stream.format.as_deref().is_some_and(|format| format != CLICKS),
             ..choice
         })
@@ -103,7 +105,7 @@ impl Choice {
             optimizer_settings,
             held_out,
             scheduled,
-            live: false,
+            timed_files: false,
             other_format: false,
             resumed: false,
         };
@@ -154,7 +156,7 @@ enum Needs {
     HeldOut,
     /// A learning rate that changes.
     Schedule,
-    /// Rows that come as a stream.
+    /// Rows that come as a stream, where they are waited for by time.
     Live,
     /// Rows of a click log.
     Clicks,
@@ -328,9 +330,10 @@ impl Choice {
                     .to_owned(),
             ),
             Needs::Live => (
-                self.live,
-                "on files, whose rows need not be waited for".to_owned(),
-                "leave it out, or learn from a stream with `--follow FILE` or `--data -`".to_owned(),
+                !self.timed_files,
+                "as a time on files, whose rows are all there".to_owned(),
+                "leave it out, give a number of rows, or learn from a stream with `--follow FILE` or `--data -`"
+                    .to_owned(),
             ),
             Needs::Clicks => (
                 !self.other_format,

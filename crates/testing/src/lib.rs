@@ -1,7 +1,7 @@
 //! Real data and real tools for tests.
 //!
-//! A test that needs something which may be absent asks here. Absent things are said aloud, and with
-//! `CI=true` they are failures: a test that silently did nothing is worse than none.
+//! A test asks here for something that may be absent. What is absent is reported, and with `CI=true`
+//! it is a failure: a test that silently did nothing is worse than no test.
 
 pub mod browser;
 pub mod devtools;
@@ -20,7 +20,7 @@ pub fn workspace() -> PathBuf {
     manifest.ancestors().nth(2).expect("crates/testing lies two folders below the root").to_owned()
 }
 
-/// Every file below a folder with its bytes, to see that nothing was changed.
+/// Every file below a folder with its bytes, to check that nothing was changed.
 ///
 /// # Panics
 /// When something cannot be read.
@@ -82,7 +82,7 @@ pub(crate) fn interpreter(variable: &str, folder: &str, module: &str) -> Option<
 ///
 /// # Panics
 /// With `CI=true`.
-#[allow(clippy::print_stderr)] // this is the loud word itself
+#[allow(clippy::print_stderr)] // the report that something is missing
 pub fn missing<T>(what: &str) -> Option<T> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "needed in CI: {what}");
     eprintln!("skipped: {what}");

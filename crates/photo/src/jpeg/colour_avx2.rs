@@ -1,4 +1,4 @@
-//! Brightness and colour differences to RGB, sixteen pixels at a time.
+//! Luma and chroma to RGB, sixteen pixels at a time.
 //!
 //! Products by `mulhi` on doubled values, then halved with rounding, equal the portable 16-bit fixed
 //! point exactly: `((2 * c * f >> 16) + 1) >> 1 = (c * f + 2^15) >> 16`.

@@ -1,4 +1,4 @@
-//! RGB to brightness and colour differences, sixteen pixels at a time.
+//! RGB to luma and chroma, sixteen pixels at a time.
 
 #![allow(unsafe_code, reason = "loads and stores of whole registers, each argued below")]
 

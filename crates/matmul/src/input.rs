@@ -18,7 +18,6 @@ pub enum Input {
     Generated {
         /// Rows and columns.
         size: u64,
-        /// The seed.
         seed: u64,
         /// Tells matrices of one seed apart.
         matrix: u64,

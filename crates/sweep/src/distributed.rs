@@ -1,12 +1,12 @@
-//! Cells that others run, as tasks of an engine.
+//! Cells that run as tasks of an engine such as Spark.
 //!
-//! A cell becomes a line of text that says everything. Whoever gets it runs it in a folder of their own beside the cell's, puts
-//! the row into it, and renames it to the cell's name: the first one wins, whole and once, and a later attempt finds the row and
-//! runs nothing. The sweep takes the rows over into its journal as they appear.
+//! A cell becomes a self-contained line of text. The worker that gets it runs it in a temporary folder beside the cell's, writes
+//! the row there, and renames the folder to the cell's name: the first attempt wins, exactly once, and a later one finds the row
+//! and runs nothing. The sweep copies the rows into its journal as they appear.
 //!
 //! ```text
 //! SWEEP/cells/0123456789abcdef.4711-89ab…/   one attempt at a cell, while it runs
-//! SWEEP/cells/0123456789abcdef/row.json      what became of it
+//! SWEEP/cells/0123456789abcdef/row.json      its result
 //! ```
 
 use crate::error::SweepError;
@@ -26,23 +26,23 @@ use std::time::Duration;
 /// The row in a cell's folder.
 const ROW: &str = "row.json";
 
-/// What every worker is told.
+/// The header that every worker gets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Heading {
-    /// Program and version that handed it out: both sides must be the same.
+struct WorkHeader {
+    /// Program and version that made it: both sides must be the same.
     program: String,
     out: PathBuf,
     data: Option<PathBuf>,
-    /// Most seconds for a cell.
+    /// Time limit of a cell in seconds.
     timeout: Option<f64>,
     keep_all: bool,
     discard: Vec<String>,
 }
 
-/// A sweep whose cells others run.
+/// A sweep whose cells run elsewhere.
 #[derive(Debug)]
 pub struct Distributed {
-    heading: Heading,
+    heading: WorkHeader,
     places: Places,
 }
 
@@ -51,7 +51,7 @@ pub struct Distributed {
 pub struct CellsDone {
     /// Cells it ran, those that failed included.
     pub run: u64,
-    /// Cells that another attempt had run.
+    /// Cells that another attempt had already run.
     pub found: u64,
 }
 
@@ -74,7 +74,7 @@ impl Distributed {
             out: absolute(&places.out)?,
             data: places.data.as_deref().map(absolute).transpose()?,
         };
-        let heading = Heading {
+        let heading = WorkHeader {
             program: program(),
             out: places.out.clone(),
             data: places.data.clone(),
@@ -85,7 +85,7 @@ impl Distributed {
         Ok(Self { heading, places })
     }
 
-    /// A heading, then one line per cell. What earlier attempts left of these cells is removed.
+    /// A header, then one line per cell. Leftovers of earlier attempts at these cells are removed.
     ///
     /// # Errors
     /// A folder that cannot be removed.
@@ -98,7 +98,7 @@ impl Distributed {
         Ok(lines)
     }
 
-    /// The row of a cell that somebody has run.
+    /// The row of a cell that a worker has run.
     ///
     /// # Errors
     /// A row that is there and cannot be read.
@@ -106,7 +106,7 @@ impl Distributed {
         read_row(&self.places.cell(cell))
     }
 
-    /// Removes what attempts that were cut off left behind.
+    /// Removes what interrupted attempts left behind.
     ///
     /// # Errors
     /// A folder that cannot be listed or removed.
@@ -126,11 +126,11 @@ impl Distributed {
     }
 }
 
-/// Runs the cells of a heading and lines of [`Distributed::hand_out`], except those that were run already.
+/// Runs the cells of a header and lines of [`Distributed::hand_out`], except those that were run already.
 ///
 /// # Errors
-/// Text that is none of ours, a folder that this machine does not see, a raised `cancel`. What goes wrong inside a cell
-/// is its row.
+/// Malformed lines, a folder that this machine cannot see, a set `cancel`. Errors inside a cell are part of its
+/// row.
 pub fn run_cells(
     input: &mut dyn BufRead,
     program: &Path,
@@ -139,7 +139,7 @@ pub fn run_cells(
     let mut lines = input.lines().enumerate().map(|(index, line)| (index + 1, line));
     let bad = |line| move |source| SweepError::BadWork { line, source };
     let first = lines.next().map_or_else(|| Ok(String::new()), |(_, line)| line);
-    let heading: Heading = parse(first).map_err(bad(1))?;
+    let heading: WorkHeader = parse(first).map_err(bad(1))?;
     if heading.program != self::program() {
         return Err(SweepError::Foreign { theirs: heading.program, ours: self::program() });
     }
@@ -167,7 +167,7 @@ pub fn run_cells(
     Ok(done)
 }
 
-/// Runs a cell unless it was run; says whether it was this attempt that counts.
+/// Runs a cell unless it was run; returns whether this attempt is the one that counts.
 fn run_once(runner: &Runner<'_>, discard: &[String], cell: &Cell) -> Result<bool, SweepError> {
     let folder = runner.places.cell(cell);
     if read_row(&folder)?.is_some() {
@@ -179,7 +179,7 @@ fn run_once(runner: &Runner<'_>, discard: &[String], cell: &Cell) -> Result<bool
     let finished = run_in(runner, discard, cell, &own).and_then(|()| {
         match fs::rename(&own, &folder) {
             Ok(()) => Ok(true),
-            // Another attempt was first; its row is as good as ours.
+            // Another attempt was first; its row is equally valid.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -192,7 +192,7 @@ fn run_once(runner: &Runner<'_>, discard: &[String], cell: &Cell) -> Result<bool
         }
     });
     if !matches!(finished, Ok(true)) {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_dir_all(&own);
     }
     finished
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_swept_up_and_strangers_are_refused() {
+    fn interrupted_attempts_are_removed_and_foreign_lines_are_refused() {
         let setting = setting();
         let program = program(&setting, "echo '{}'");
         let cells = setting.folder.path().join("sweep/cells");

@@ -12,15 +12,13 @@ use std::path::{Path, PathBuf};
 /// Name of the journal in a sweep's folder.
 pub const JOURNAL: &str = "sweep.jsonl";
 
-/// What became of a cell.
+/// The result of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// The cell.
     pub cell: String,
     /// Axis and setting.
     pub settings: Vec<(String, String)>,
-    /// Which repeat.
     pub repeat: u32,
     /// The data set that `{data}` stood for; empty where none is known.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -33,7 +31,7 @@ pub struct Row {
     pub failure: Option<Failure>,
     /// The JSON it printed.
     pub output: Value,
-    /// What the machine did meanwhile, by column.
+    /// The machine's resources during the cell, by column.
     pub machine: BTreeMap<String, MeanPeak>,
     /// Host it ran on, where an engine chose it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,16 +53,14 @@ impl Row {
 pub struct Failure {
     /// Exit code; none where a signal ended it.
     pub exit: Option<i32>,
-    /// Its last words.
+    /// Its last error message.
     pub reason: String,
 }
 
 /// A column of the probes over a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeanPeak {
-    /// Mean of the readings.
     pub mean: f64,
-    /// Greatest reading.
     pub peak: f64,
 }
 
@@ -89,7 +85,7 @@ impl Journal {
         let mut file =
             OpenOptions::new().create(true).append(true).read(true).open(&path).map_err(write)?;
         match file.try_lock() {
-            // Some network file systems have no locks; then nothing keeps two sweeps apart but their owner.
+            // Some network file systems have no locks; then the user must keep two sweeps apart.
             Ok(()) | Err(TryLockError::Error(_)) => {}
             Err(TryLockError::WouldBlock) => return Err(SweepError::Busy { path }),
         }
@@ -145,7 +141,7 @@ impl Journal {
     /// Puts a row on disk.
     ///
     /// # Errors
-    /// The disk is full, say; then the journal is as it was.
+    /// The disk is full, for example; the journal is then unchanged.
     pub fn add(&mut self, row: Row) -> Result<(), SweepError> {
         let before = self.file.metadata().map_or(0, |meta| meta.len());
         let result = serde_json::to_vec(&row).map_err(io::Error::from).and_then(|mut line| {

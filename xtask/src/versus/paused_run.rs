@@ -1,8 +1,8 @@
-//! Training runs of ours that stand still between measurements.
+//! Our training runs, paused between measurements.
 //!
-//! Peers are warm processes that wait for their next turn. A run of ours is started once too, and stopped and continued by
-//! signals: so turns can be short and close to each other, what comes and goes on the machine meets all sides alike,
-//! and nobody's start is measured.
+//! Peers are warm processes that wait for their next turn. Our run is also started once, and paused and continued by signals:
+//! turns can be short and close to each other, changing load on the machine affects all sides equally, and no start-up is
+//! measured.
 
 use super::paceline::Paceline;
 use anyhow::{Context, bail};
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const START: Duration = Duration::from_secs(120);
 /// Caches and clocks settle before steps count.
 pub const SKIP: f64 = 0.05;
-/// A run goes on for so long after its turn: reports are written twice a second.
+/// How long a run continues after its turn: reports are written twice a second.
 const WRITING: Duration = Duration::from_millis(700);
-/// Fewest reports in a turn that say something: they bound the steps in between.
+/// Fewest reports in a turn: they bound the steps in between.
 const REPORTS: usize = 3;
-/// How often a turn may be made longer until it has them.
+/// How often a turn may be extended until it has them.
 const TURNS: usize = 4;
 
-/// A run that stands still.
-pub struct Standing {
+/// A paused run.
+pub struct PausedRun {
     child: Child,
     events: PathBuf,
     /// Bytes of the events that were read.
@@ -34,7 +34,7 @@ pub struct Standing {
     turn: Duration,
 }
 
-/// What a run says about its last steps.
+/// A run's report about its last steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
     /// Seconds since 1970.
@@ -55,8 +55,8 @@ struct Event {
     data: serde_json::Value,
 }
 
-impl Standing {
-    /// Starts a run under `folder` and lets it come to step `warm`. Its turns take as long as `turn`.
+impl PausedRun {
+    /// Starts a run under `folder` and lets it reach step `warm`. Its turns take as long as `turn`.
     pub fn start(
         program: &Paceline,
         args: &[String],
@@ -79,7 +79,7 @@ impl Standing {
         let mut step = 0;
         while step < warm {
             if begun.elapsed() > START || run.child.try_wait()?.is_some() {
-                bail!("paceline {} came to step {step} only", args.join(" "));
+                bail!("paceline {} only reached step {step}", args.join(" "));
             }
             sleep(Duration::from_millis(20));
             if run.events.as_os_str().is_empty() {
@@ -105,7 +105,7 @@ impl Standing {
         self.turn
     }
 
-    /// Goes on for a turn; examples per second.
+    /// Continues for a turn; returns examples per second.
     pub fn measure(&mut self) -> anyhow::Result<f64> {
         let from = now() + SKIP;
         self.resume();
@@ -152,7 +152,7 @@ impl Standing {
         Ok(events.filter(|event: &Event| event.kind == "step").filter_map(report).collect())
     }
 
-    /// To the process that was started and to those it started.
+    /// Signals the process that was started and its children.
     #[allow(unsafe_code)]
     fn signal(&self, signal: i32) {
         let parent = self.child.id();
@@ -162,13 +162,13 @@ impl Standing {
             all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
         }
         for process in all.into_iter().filter_map(|process| i32::try_from(process).ok()) {
-            // SAFETY: no memory is involved. A process that has ended is not waited for yet, so its number is nobody else's.
+            // SAFETY: no memory is involved. A process that has ended is not waited for yet, so its number has not been reused.
             unsafe { libc::kill(process, signal) };
         }
     }
 }
 
-impl Drop for Standing {
+impl Drop for PausedRun {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
         let _ = self.child.wait();

@@ -1,5 +1,6 @@
-//! `cargo xtask check`: what a reader would otherwise have to watch.
+//! `cargo xtask check`: house rules that the compiler cannot check.
 
+use crate::{item_docs, typos, words};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,8 +49,11 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     findings.extend(dead_paths(root)?);
     findings.extend(missing_headers(root, &files)?);
     findings.extend(registries(root)?);
+    findings.extend(words::findings(root, &files)?);
+    findings.extend(item_docs::findings(root, &files)?);
+    findings.extend(typos::findings(root)?);
     if findings.is_empty() {
-        println!("check: {} files, nothing to say", files.len());
+        println!("check: {} files, no findings", files.len());
         return Ok(());
     }
     for finding in &findings {

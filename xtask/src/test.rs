@@ -16,6 +16,8 @@ const TEST_ENVIRONMENT: Environment = Environment {
         // Kubernetes' own description of the files in deploy/kubernetes.
         "kubeflow-trainer-api==2.3.0",
         "pyyaml==6.0.3",
+        // A second opinion on docs/run-folder.schema.json.
+        "jsonschema==4.26.0",
     ],
 };
 

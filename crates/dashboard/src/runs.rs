@@ -1,11 +1,10 @@
 //! What the page knows about runs: found by walking the folder, remembered while their files do not change.
 
 use paceline_runs::{
-    Event, Record, RunFolder, RunState, RunView, StartRow, StartTable, Summary, TaskJoined,
-    unix_seconds,
+    Event, Record, RecordedPlan, RunFolder, RunState, RunView, StartRow, StartTable, Summary,
+    TaskJoined, unix_seconds,
 };
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -152,7 +151,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
         }
         let path = folder.join(&name);
         let full = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-        if path.join("plan.json").is_file() || path.join("tasks.json").is_file() {
+        if RunFolder::open(&path).is_ok() || RunFolder::forming(&path).is_some() {
             names.push(full);
         } else if depth > 1 {
             walk(&path, &full, depth - 1, names);
@@ -164,17 +163,8 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
 }
 
 fn line(name: &str, run: &RunFolder) -> Line {
-    let plan: Value = run.plan().unwrap_or(Value::Null);
-    let asked = |key: &str| plan.get("spec").and_then(|spec| spec.get(key)).cloned();
-    let text =
-        |key: &str| asked(key).and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
     let mut line = Line {
         name: name.to_owned(),
-        model: text("model"),
-        strategy: text("strategy"),
-        data: text("data"),
-        batch: asked("batch_size").and_then(|v| v.as_u64()).unwrap_or(0),
-        planned: plan.get("planned_steps").and_then(Value::as_u64),
         // Until the first event the plan's own time is the best there is.
         started: mark(&run.path().join("plan.json")).1 as f64 / 1e9,
         ..Line::default()
@@ -183,9 +173,13 @@ fn line(name: &str, run: &RunFolder) -> Line {
     line.state = state.word();
     match state {
         // Concluded: nothing more will be known of it.
-        RunState::Ended(summary) if summary.diagnosis.is_some() => figures(&mut line, &summary),
+        RunState::Ended(summary) if summary.diagnosis.is_some() => {
+            settings(&mut line, &RecordedPlan::read(run, &[]));
+            figures(&mut line, &summary);
+        }
         _ => match RunView::read(run.path()) {
             Ok(view) => {
+                settings(&mut line, &view.plan);
                 figures(&mut line, &view.summary);
                 let last = view.records.last().map_or(line.started, |record| record.time);
                 let silent = unix_seconds() - last;
@@ -195,6 +189,16 @@ fn line(name: &str, run: &RunFolder) -> Line {
         },
     }
     line
+}
+
+/// What a run was going to do.
+fn settings(line: &mut Line, plan: &RecordedPlan) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    line.model = text(&plan.model);
+    line.strategy = text(&plan.strategy);
+    line.data = text(&plan.data);
+    line.batch = plan.batch_size.unwrap_or(0);
+    line.planned = plan.planned_steps;
 }
 
 fn known(value: f64) -> Option<f64> {

@@ -18,6 +18,10 @@ const TALKS: f64 = 1e5;
 /// Shares of the time below this are too short to divide by.
 const SHORTEST_SHARE: f64 = 0.05;
 
+/// The verdict on steps that another program timed and did not split.
+const NO_PHASES: &str = "the steps do not say how their time divides into input, compute, exchange and wait, \
+                         so what limits the run cannot be told";
+
 /// Rows of a block.
 const BLOCK: u64 = 1000;
 
@@ -79,7 +83,11 @@ pub fn diagnose(run: &RunView) -> Verdict {
         servers: servers(&loads),
         links: links(&loads, &run.summary.workers, total.together()),
     };
-    judge_within(&evidence, &around)
+    let mut verdict = judge_within(&evidence, &around);
+    if verdict.limit == Limit::Unknown && run.summary.global_steps > 0 {
+        verdict.words = NO_PHASES.to_owned();
+    }
+    verdict
 }
 
 /// Judges a run that has just ended, from its folder, and writes the verdict into its summary, there and here: all tasks' records

@@ -45,7 +45,7 @@ pub enum RunsError {
         source: serde_json::Error,
     },
     /// The folder holds no run.
-    #[error("`{}` is not a run folder: it has no plan.json", .path.display())]
+    #[error("`{}` is not a run folder: it has neither plan.json nor events-*.jsonl", .path.display())]
     NotARun {
         /// The folder.
         path: PathBuf,

@@ -4,8 +4,8 @@
 //! it did; of one that has not, the events tell, and it is judged by the same rules.
 
 use crate::{
-    Event, Machine, PhaseSeconds, PhaseShares, Record, Resources, RunFolder, RunState, RunsError,
-    Settings, Status, Step, Summary, Worker, diagnosis,
+    Event, Machine, PhaseSeconds, PhaseShares, Record, RecordedPlan, Resources, RunFolder,
+    RunState, RunsError, Settings, Status, Step, Summary, Worker, diagnosis,
 };
 use paceline_analysis::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,10 @@ pub struct RunView {
     pub summary: Summary,
     /// The state in a word: how it ended, `running`, `died` or `broken`.
     pub state: String,
-    /// What it was asked to do.
+    /// What it was asked to do, to be compared with other runs.
     pub settings: Settings,
+    /// What it was going to do, as far as it was recorded.
+    pub plan: RecordedPlan,
     /// Where it ran.
     pub machine: Option<Machine>,
     /// Threads that all replicas of a worker had together.
@@ -57,11 +59,14 @@ impl RunView {
             record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
         }
         records.sort_by(|a, b| a.time.total_cmp(&b.time));
-        let plan: serde_json::Value = folder.plan().unwrap_or_default();
+        let plan = RecordedPlan::read(folder, &records);
         let mut summary = match state {
             RunState::Ended(summary) => (**summary).clone(),
-            _ => Summary { run: folder.name(), data: planned_data(&plan), ..Summary::default() },
+            _ => Summary { run: folder.name(), ..Summary::default() },
         };
+        if summary.data.is_empty() {
+            summary.data = plan.data.clone().unwrap_or_default();
+        }
         // A run that failed has said why, not what it had done by then.
         if summary.workers.is_empty() {
             as_far_as_it_came(&mut summary, &records);
@@ -76,14 +81,14 @@ impl RunView {
                 Some((task, recording))
             })
             .collect();
-        let planned = |key: &str| plan.get(key).and_then(serde_json::Value::as_u64).unwrap_or(1);
         Ok(Self {
-            name: format!("{} {}", summary.model, summary.strategy),
+            name: format!("{} {}", summary.model, summary.strategy).trim().to_owned(),
             state: state.word(),
-            settings: Settings::of(&plan, folder.machine().ok().as_ref()),
+            settings: Settings::of(&plan.whole, folder.machine().ok().as_ref()),
             machine: folder.machine().ok(),
-            threads: usize::try_from(planned("threads") * planned("replicas")).unwrap_or(1),
-            examples: examples(&plan, &summary.data),
+            threads: plan.threads_of_worker(),
+            examples: plan.examples(),
+            plan,
             summary,
             records,
             resources,
@@ -149,29 +154,6 @@ fn clocks(records: &[Record]) -> BTreeMap<String, f64> {
         _ => None,
     });
     joined.collect()
-}
-
-/// Where the data of a plan come from, as its summary would say.
-fn planned_data(plan: &serde_json::Value) -> String {
-    let data = plan.pointer("/spec/data").unwrap_or(&serde_json::Value::Null);
-    // Streams say beside it how it is read.
-    let inner = data.as_object().and_then(|kinds| kinds.values().next());
-    inner.unwrap_or(data).as_str().unwrap_or_default().to_owned()
-}
-
-/// What a run reads, from its plan.
-fn examples(plan: &serde_json::Value, data: &str) -> Examples {
-    let features = plan.pointer("/schema/features");
-    let of = |key: &str| features.and_then(|features| features.get(key));
-    if of("sparse").is_some() || plan.pointer("/spec/hashing").is_some() {
-        Examples::Rows
-    } else if of("image").is_some_and(|shape| shape["channels"] == 3)
-        && !data.starts_with("generated:")
-    {
-        Examples::Images
-    } else {
-        Examples::Any
-    }
 }
 
 /// What a task did, as its events tell.
@@ -254,7 +236,11 @@ fn worker(task: &str, told: &Told, begun: f64) -> Worker {
         task: task.to_owned(),
         iterations: told.steps.iter().map(|step| step.steps).sum(),
         examples: told.steps.iter().map(|step| step.examples).sum(),
-        seconds: phases.total(),
+        // Another program may record how long steps took and not what the time went into.
+        seconds: match phases.total() {
+            0.0 => told.steps.iter().map(|step| step.seconds).sum(),
+            total => total,
+        },
         finished: told.last - begun,
         loss: last.map_or(f64::NAN, |step| step.loss),
         accuracy: last.map_or(f64::NAN, |step| step.accuracy),

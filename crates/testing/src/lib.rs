@@ -78,6 +78,28 @@ pub(crate) fn interpreter(variable: &str, folder: &str, module: &str) -> Option<
     missing(&format!("`{}` cannot import {module}; run `cargo xtask test`", python.display()))
 }
 
+/// What is wrong with the lines of a file by a JSON Schema of `docs/`, one finding a line; `None` where no checker is
+/// installed.
+///
+/// # Panics
+/// When the checker fails; with `CI=true` also when there is none.
+#[must_use]
+pub fn schema_errors(schema: &str, lines: &Path) -> Option<String> {
+    const SCRIPT: &str = r#"
+import json, sys
+from jsonschema import Draft202012Validator
+checker = Draft202012Validator(json.load(open(sys.argv[1])))
+for number, line in enumerate(open(sys.argv[2]), 1):
+    for error in checker.iter_errors(json.loads(line)):
+        print(f"line {number}: {error.json_path}: {error.message}")
+"#;
+    let python = python("jsonschema")?;
+    let schema = workspace().join("docs").join(schema);
+    let output = Command::new(python).args(["-c", SCRIPT]).arg(schema).arg(lines).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Says why a test does nothing.
 ///
 /// # Panics

@@ -6,6 +6,7 @@ mod check_network;
 mod completions;
 mod data;
 mod export;
+mod import;
 mod key;
 mod learn;
 mod learn_tasks;
@@ -63,8 +64,10 @@ pub enum Command {
     Predict(predict::Args),
     /// List runs, or compare those named
     Runs(runs::Args),
-    /// Write a run's weights as one safetensors file
+    /// Write a run's weights as one safetensors file, or what happened in it as a trace
     Export(export::Args),
+    /// Turn traces of PyTorch's profiler into a run
+    Import(import::Args),
     /// List the models, or time one layer by layer
     Models(models::Args),
     /// List models, strategies, sources, probes, advisors and recipes
@@ -107,6 +110,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Predict(args) => predict::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
+        Command::Import(args) => import::exec(args, terminal),
         Command::Models(args) => models::exec(args, terminal),
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),

@@ -128,7 +128,7 @@ pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
     if runs.is_empty() {
         let names: Vec<String> = folders.iter().map(|path| path.display().to_string()).collect();
         return Err(anyhow::anyhow!("no run in {}", names.join(", ")))
-            .hint("a run folder holds plan.json; `paceline train` makes one under runs/");
+            .hint("a run folder holds plan.json or events-*.jsonl; `paceline train` makes one under runs/");
     }
     Ok(runs)
 }

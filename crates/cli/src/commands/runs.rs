@@ -9,7 +9,7 @@ use crate::{
     terminal::{Table, Terminal},
 };
 use paceline_report::training::{Growth, scaling_of};
-use paceline_runs::{RunFolder, RunState, RunView, Summary, format_utc, list};
+use paceline_runs::{RecordedPlan, RunFolder, RunState, RunView, Summary, format_utc, list};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 /// A run as far as its files tell.
 struct Row {
     name: String,
-    plan: Value,
+    plan: RecordedPlan,
     state: RunState,
     /// Everything about it; absent where its summary was enough, or its files cannot be read.
     view: Option<RunView>,
@@ -66,12 +66,13 @@ struct Row {
 
 impl Row {
     fn read(run: &RunFolder) -> Self {
+        let view = RunView::read(run.path()).ok();
+        let plan = view.as_ref().map(|view| view.plan.clone());
         Self {
             name: run.name(),
-            // A plan of another version may lack fields; what is there is shown.
-            plan: run.plan().unwrap_or(Value::Null),
+            plan: plan.unwrap_or_else(|| RecordedPlan::read(run, &[])),
             state: run.state(),
-            view: RunView::read(run.path()).ok(),
+            view,
         }
     }
 
@@ -80,7 +81,7 @@ impl Row {
         match run.state() {
             RunState::Ended(summary) if summary.diagnosis.is_some() => Self {
                 name: run.name(),
-                plan: run.plan().unwrap_or(Value::Null),
+                plan: RecordedPlan::read(run, &[]),
                 state: RunState::Ended(summary),
                 view: None,
             },
@@ -105,11 +106,7 @@ impl Row {
     }
 
     fn asked(&self, name: &str) -> String {
-        match self.plan.get("spec").and_then(|spec| spec.get(name)) {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Null) | None => "–".to_string(),
-            Some(other) => other.to_string(),
-        }
+        self.plan.setting(name).unwrap_or_else(|| "–".to_owned())
     }
 
     fn json(&self) -> Value {
@@ -121,7 +118,7 @@ impl Row {
             "run": self.name,
             "status": self.status(),
             "reason": reason,
-            "plan": self.plan,
+            "plan": self.plan.whole,
             "summary": self.summary(),
             "verdict": self.verdict(),
             "diagnosis": self.summary().and_then(|summary| summary.diagnosis.as_ref()),

@@ -12,7 +12,7 @@ binary=${PACELINE:-target/x86_64-unknown-linux-musl/release/paceline}
 gcloud dataproc clusters create "$cluster" --project="$PROJECT" --region="$REGION" --image-version=2.2-debian12 \
     --num-workers="$workers" --worker-machine-type=n2-standard-2 --master-machine-type=n2-standard-2 \
     --scopes=storage-rw --max-idle=30m
-# Deleted whatever happens; --max-idle deletes it if even this script is lost.
+# Deleted in any case; --max-idle deletes it even if this script is killed.
 trap 'gcloud dataproc clusters delete "$cluster" --project="$PROJECT" --region="$REGION" --quiet' EXIT
 
 zone=$(gcloud dataproc clusters describe "$cluster" --project="$PROJECT" --region="$REGION" --format='value(config.gceClusterConfig.zoneUri.basename())')

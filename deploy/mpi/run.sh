@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Open MPI starts the processes and Paceline's own transport connects them. A build with `--features mpi` (README.md) adds up gradients
-# by MPI_Allreduce instead, over whatever network MPI knows; PACELINE_MPI=off keeps it from that.
+# Open MPI starts the processes and Paceline's own transport connects them. A build with `--features mpi` (README.md) sums gradients
+# with MPI_Allreduce instead, over any network that MPI supports; PACELINE_MPI=off disables that.
 #   one machine:      deploy/mpi/run.sh 4 --model lenet --data digits --strategy multi-worker --epochs 2
 #   several machines: PACELINE_COORDINATOR=node-1:7000 deploy/mpi/run.sh 8 --hostfile hosts.txt -- --model lenet …
 # Open MPI does not tell ranks where rank 0 is, hence PACELINE_COORDINATOR beyond one machine.

@@ -15,7 +15,7 @@ import torch.multiprocessing as mp
 from contest import serve
 
 
-STRETCHES = 5  # a measurement is the best of them, as on the other sides
+REPETITIONS = 5  # a measurement is the best of them, as on the other sides
 
 
 def free_port():
@@ -46,7 +46,7 @@ class Rank:
 def second(pipe, *args):
     rank = Rank(1, *args)
     while pipe.recv():
-        for _ in range(STRETCHES):
+        for _ in range(REPETITIONS):
             rank.measure()
 
 
@@ -60,7 +60,7 @@ if __name__ == "__main__":
 
     def measure():
         near.send(True)
-        return max(rank.measure() for _ in range(STRETCHES))
+        return max(rank.measure() for _ in range(REPETITIONS))
 
     serve(f"PyTorch {torch.__version__.split('+')[0]} Gloo", measure)
     near.send(False)

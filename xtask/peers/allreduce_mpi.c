@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
         MPI_Allreduce(&own, &best_of[repeat], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         if (repeat == 0 || best_of[repeat] < least) least = best_of[repeat];
     }
-    /* The best of five stretches, as on the other sides. */
+    /* The best of five repetitions, as on the other sides. */
     if (rank == 0) printf("{\"value\": %.9g}\n", 1 / least);
     MPI_Finalize();
     return 0;

@@ -61,7 +61,7 @@ def check_file(folder, name, compression):
     check(f"{name}: sequence context", list(sequence.context.feature["id"].int64_list.value) == [7])
     check(f"{name}: sequence lists", set(lists) == {"none", "tok"} and len(lists["none"].feature) == 0
           and [list(f.int64_list.value) for f in lists["tok"].feature] == [[1], [2, 3], []])
-    check(f"{name}: record that is no example", records[5] == b"not an example")
+    check(f"{name}: record that is not an example", records[5] == b"not an example")
     small = [tf.train.Example.FromString(r).features.feature["i"].int64_list.value[0] for r in records[6:]]
     check(f"{name}: 1000 small records", small == list(range(1000)))
     return records

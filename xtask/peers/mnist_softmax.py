@@ -1,7 +1,7 @@
 """Softmax regression on MNIST end to end: epochs per second of 10 epochs at batch 100, plain SGD 0.01.
 
 From the gzipped files to scored test images; only starting the interpreter and importing the library are outside the
-clock. The test accuracy is checked, so that nobody is fast by learning nothing.
+clock. The test accuracy is checked, so that a fast result that learned nothing is rejected.
 """
 import argparse
 import gzip

@@ -59,7 +59,7 @@ def free_ports(count):
 
 
 def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: whoever ends this process ends its servers
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: when this process is killed, so are its servers
 
 
 def main():

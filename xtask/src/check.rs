@@ -1,5 +1,7 @@
-//! `cargo xtask check`: what a reader would otherwise have to watch.
+//! `cargo xtask check`: house rules that the compiler cannot check.
 
+use crate::function_length::functions;
+use crate::{item_docs, typos, words};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,30 +11,42 @@ use std::process::Command;
 /// Longest source file; beyond that a file is two files.
 const MOST_LINES: usize = 600;
 
+/// Longest function of the command line, which is arguments, one library call, and words.
+const MOST_LINES_OF_A_FUNCTION: usize = 60;
+/// Where that holds.
+const COMMAND_LINE: &str = "crates/cli/src/";
+/// Commands that still compute something themselves; what they do moves to a library of forecasts.
+const NOT_YET_SHORT: &[&str] =
+    &["crates/cli/src/commands/simulate", "crates/cli/src/commands/advise/"];
+
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "base", "misc"];
 
 /// Which crate may build on which. Edges point downward only; a new edge is a decision, made here.
 const EDGES: &[(&str, &[&str])] = &[
     ("batch", &[]),
-    ("testing", &[]),
-    ("tfrecord", &[]),
-    ("photo", &[]),
-    ("analysis", &[]),
-    ("probes", &[]),
-    ("cluster", &["batch"]),
-    ("report", &["analysis", "runs"]),
-    ("dashboard", &["report", "runs"]),
-    ("sweep", &["analysis", "batch", "probes", "report", "runs"]),
+    ("kernels", &[]),
+    ("models", &["batch", "kernels"]),
+    ("stats", &[]),
     ("store", &[]),
-    ("data", &["batch", "photo", "store", "tfrecord"]),
-    ("models", &["batch"]),
-    ("matmul", &["models", "runs"]),
-    ("strategies", &["batch", "cluster", "models"]),
-    ("runs", &["analysis", "batch", "tfrecord"]),
-    ("trainer", &["batch", "cluster", "data", "models", "runs", "strategies"]),
-    ("stream", &["batch", "cluster", "data", "models", "runs", "strategies", "trainer"]),
-    ("advisor", &["analysis"]),
+    ("tfrecord", &[]),
+    ("runs", &["batch", "stats", "store", "tfrecord"]),
+    ("wire", &["batch"]),
+    ("forecast", &["batch", "models", "runs", "stats", "wire"]),
+    ("advisor", &["forecast", "stats", "store"]),
+    ("cluster", &["wire"]),
+    ("report", &["runs", "stats"]),
+    ("dashboard", &["report", "runs", "stats"]),
+    ("photo", &[]),
+    ("data", &["batch", "photo", "stats", "store", "tfrecord"]),
+    ("probes", &[]),
+    ("strategies", &["batch", "cluster", "models", "wire"]),
+    ("training", &["batch", "cluster", "data", "models", "runs", "strategies", "wire"]),
+    ("jobs", &["batch", "cluster", "probes", "runs", "store", "strategies", "training", "wire"]),
+    ("matmul", &["kernels", "store"]),
+    ("prepare", &["batch", "data", "photo", "stats", "store", "tfrecord"]),
+    ("sweep", &["batch", "probes", "report", "runs", "stats", "store"]),
+    ("testing", &[]),
 ];
 
 /// Documents whose back-quoted paths must exist.
@@ -43,13 +57,17 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     let files = tracked_files(root)?;
     let mut findings = Vec::new();
     findings.extend(long_files(root, &files)?);
+    findings.extend(long_functions(root, &files)?);
     findings.extend(empty_names(&files));
     findings.extend(edges(root)?);
     findings.extend(dead_paths(root)?);
     findings.extend(missing_headers(root, &files)?);
     findings.extend(registries(root)?);
+    findings.extend(words::findings(root, &files)?);
+    findings.extend(item_docs::findings(root, &files)?);
+    findings.extend(typos::findings(root)?);
     if findings.is_empty() {
-        println!("check: {} files, nothing to say", files.len());
+        println!("check: {} files, no findings", files.len());
         return Ok(());
     }
     for finding in &findings {
@@ -82,6 +100,22 @@ fn long_files(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
         if lines > MOST_LINES {
             findings.push(format!("{name}: {lines} lines, more than {MOST_LINES}"));
         }
+    }
+    Ok(findings)
+}
+
+fn long_functions(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    let short = |name: &&String| {
+        name.starts_with(COMMAND_LINE) && !NOT_YET_SHORT.iter().any(|long| name.starts_with(long))
+    };
+    for name in rust_files(files).filter(short) {
+        let source = fs::read_to_string(root.join(name))?;
+        let long = functions(&source).into_iter();
+        findings.extend(long.filter(|it| it.lines > MOST_LINES_OF_A_FUNCTION).map(|it| {
+            let (line, lines, function) = (it.line, it.lines, it.name);
+            format!("{name}:{line}: `{function}` has {lines} lines, more than {MOST_LINES_OF_A_FUNCTION}")
+        }));
     }
     Ok(findings)
 }
@@ -173,8 +207,8 @@ const REGISTRIES: &[(&str, &str)] = &[
     ("crates/strategies/src/strategies", "crates/strategies/src/strategies/mod.rs"),
     ("crates/probes/src/probes", "crates/probes/src/probes/mod.rs"),
     ("crates/advisor/src/methods", "crates/advisor/src/methods.rs"),
-    ("crates/advisor/src/simulate/strategies", "crates/advisor/src/simulate/strategies/mod.rs"),
-    ("crates/advisor/src/oracle/parallel", "crates/advisor/src/oracle/parallel/mod.rs"),
+    ("crates/forecast/src/simulate/strategies", "crates/forecast/src/simulate/strategies/mod.rs"),
+    ("crates/forecast/src/oracle/parallel", "crates/forecast/src/oracle/parallel/mod.rs"),
 ];
 
 /// Every file of a folder of alternatives is named in its registry.

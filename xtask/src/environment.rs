@@ -1,4 +1,4 @@
-//! Python environments under `target/`, made once and kept while their package list stays the same.
+//! Python environments under `target/`, created once and kept until their package list changes.
 
 use anyhow::{Context, bail};
 use std::fs;
@@ -20,7 +20,7 @@ pub const SPARK: Environment = Environment {
 };
 
 impl Environment {
-    /// Makes sure the environment is there and returns its interpreter.
+    /// Creates the environment if needed and returns its interpreter.
     pub fn ensure(&self, root: &Path) -> anyhow::Result<PathBuf> {
         let folder = root.join("target").join(self.folder);
         let python = folder.join("bin/python");
@@ -42,14 +42,12 @@ impl Environment {
 pub struct NodeEnvironment {
     /// Folder below `target/`.
     pub folder: &'static str,
-    /// Its name.
     pub package: &'static str,
-    /// Its version.
     pub version: &'static str,
 }
 
 impl NodeEnvironment {
-    /// Makes sure the package is there.
+    /// Installs the package if needed.
     pub fn ensure(&self, root: &Path) -> anyhow::Result<()> {
         let folder = root.join("target").join(self.folder);
         let described = folder.join("node_modules").join(self.package).join("package.json");
@@ -105,7 +103,7 @@ pub fn ensure_browser() -> anyhow::Result<()> {
     apt_install(&["chromium"])
 }
 
-/// `ip` and `tc`, with which tests make hosts and cables between them.
+/// `ip` and `tc`, with which tests simulate hosts and links.
 pub fn ensure_network_tools() -> anyhow::Result<()> {
     let runs = |program: &str| Command::new(program).arg("-V").output().is_ok();
     if runs("ip") && runs("tc") {

@@ -1,9 +1,9 @@
 //! `cargo xtask faults`: many runs of every strategy, a random task of each killed at a random moment.
 //!
-//! Every run must end as its policy says, and none may hang. What is killed when follows from the number of
-//! the run, so that a failure can be repeated. A run that ends as if nothing had happened counts only if there was nothing
-//! left to do when the task was killed: its own logs say when the last step was made. One that goes on must say whom it lost,
-//! and have learned from as many examples as its steps have.
+//! Every run must end as its policy says, and none may hang. What is killed when follows from the number of the run, so that a
+//! failure can be reproduced. A run that ends as if nothing had happened is accepted only if all steps were done when the task
+//! was killed, according to its logs. One that continues must name the task it lost, and have trained on as many examples as its
+//! steps have.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A run that takes longer than this hangs.
 const HANGS: Duration = Duration::from_secs(90);
-/// How long training shall take when nobody disturbs it, in seconds.
+/// Duration of an undisturbed run, in seconds.
 const TRAINING: f64 = 1.5;
-/// Steps of the run that shows how fast this machine is.
+/// Steps of the run that calibrates the speed of this machine.
 const TRIAL: u64 = 2_000;
 /// An event is written down a little after it happened, in seconds.
 const LATER: f64 = 0.02;
@@ -40,11 +40,11 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
         None => root.join("target/release/paceline"),
     };
     if !program.exists() {
-        bail!("`{}` is not there: cargo build --release", program.display());
+        bail!("`{}` does not exist: run `cargo build --release`", program.display());
     }
     let mut failures = 0;
     let mut table = String::from(
-        "| strategy | policy | runs | worker killed | server killed | chief killed | evaluator killed | nothing left to do | resumed | failed | longest from kill to end |\n\
+        "| strategy | policy | runs | worker killed | server killed | chief killed | evaluator killed | already done | resumed | failed | longest from kill to end |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for strategy in STRATEGIES.iter().filter(|name| names.is_empty() || names.contains(name)) {
@@ -64,7 +64,7 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
             if let Some(wrong) = counts[place].count(&fault, &outcome, POLICIES[place]) {
                 println!(
                     "{strategy} {}, run {number}: {} killed after {:?}: {wrong}\n{}",
-                    POLICIES[place], fault.victim, fault.after, outcome.talk
+                    POLICIES[place], fault.victim, fault.after, outcome.stderr
                 );
             } else if let Some(wrong) = bench.check_resume(&fault, &outcome, &mut counts[place])? {
                 counts[place].failed += 1;
@@ -98,7 +98,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Takes a run into account; says what was wrong with it.
+    /// Counts a run; returns what was wrong with it.
     fn count(&mut self, fault: &Fault, outcome: &Outcome, policy: &str) -> Option<String> {
         self.runs += 1;
         let over = outcome.killed.is_none_or(|killed| outcome.over_by(killed));
@@ -120,7 +120,7 @@ impl Counts {
             self.longest = self.longest.max(outcome.seconds_after);
         }
         let wrong = match outcome.exit {
-            None => Some("it hangs".to_owned()),
+            None => Some("it hung".to_owned()),
             // A task that is killed when it has nothing more to do changes nothing.
             Some(0) if wanted != 0 && over => None,
             Some(exit) if exit != wanted => Some(format!("exit {exit}, wanted {wanted}")),
@@ -128,8 +128,8 @@ impl Counts {
                 let steps = &outcome.summary["global_steps"];
                 Some(format!("{steps} steps, wanted {}", outcome.steps))
             }
-            Some(_) if !over && !outcome.talk.contains(fault.victim) => {
-                Some("nobody says who was lost".to_owned())
+            Some(_) if !over && !outcome.stderr.contains(fault.victim) => {
+                Some("no log names the lost task".to_owned())
             }
             Some(0) if !outcome.adds_up(fault.victim.starts_with("ps/")) => {
                 let examples = &outcome.summary["examples"];
@@ -149,7 +149,7 @@ impl Counts {
     }
 }
 
-/// Who is killed, and when.
+/// Which task is killed, and when.
 struct Fault {
     victim: &'static str,
     after: Duration,
@@ -182,14 +182,14 @@ struct Outcome {
     exit: Option<i32>,
     /// From the kill to the end of the run.
     seconds_after: f64,
-    talk: String,
+    stderr: String,
     summary: Value,
     steps: u64,
     folder: Option<PathBuf>,
 }
 
 impl Outcome {
-    /// Whether as many examples were learned from as the steps have. Those since a server's last checkpoint are made
+    /// Whether as many examples were trained on as the steps have. Those since a server's last checkpoint are made
     /// `again`, and then count twice.
     fn adds_up(&self, again: bool) -> bool {
         let (found, wanted) = (self.summary["examples"].as_u64(), Some(BATCH * self.steps));
@@ -231,13 +231,13 @@ impl Bench<'_> {
     fn calibrate(&mut self) -> anyhow::Result<Duration> {
         let mut whole = Duration::ZERO;
         for _ in 0..2 {
-            let begun = Instant::now();
+            let started = Instant::now();
             let _ = std::fs::remove_dir_all(&self.folder);
             let output = self.start("continue")?.wait_with_output()?;
-            whole = begun.elapsed();
+            whole = started.elapsed();
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr);
-                bail!("{} fails even when nobody disturbs it: {said}", self.strategy);
+                bail!("{} fails even without a kill: {said}", self.strategy);
             }
             let summary = self.summary(self.run_folder().as_deref());
             let seconds = summary["seconds"].as_f64().context("a summary with its seconds")?;
@@ -271,7 +271,7 @@ impl Bench<'_> {
         std::thread::sleep(fault.after);
         let victim = process_of(child.id(), fault.victim);
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-        let begun = Instant::now();
+        let started = Instant::now();
         let killed = victim.is_some_and(|process| {
             let mut kill = Command::new("kill");
             kill.args(["-9", &process.to_string()]).status().is_ok_and(|status| status.success())
@@ -280,21 +280,21 @@ impl Bench<'_> {
             if let Some(status) = child.try_wait()? {
                 break status.code();
             }
-            if begun.elapsed() > HANGS {
+            if started.elapsed() > HANGS {
                 child.kill()?;
                 break None;
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        let seconds_after = begun.elapsed().as_secs_f64();
-        let mut talk = String::new();
+        let seconds_after = started.elapsed().as_secs_f64();
+        let mut stderr = String::new();
         if let Some(mut errors) = child.stderr.take() {
-            std::io::Read::read_to_string(&mut errors, &mut talk)?;
+            std::io::Read::read_to_string(&mut errors, &mut stderr)?;
         }
         let folder = self.run_folder();
         let summary = self.summary(folder.as_deref());
         let killed = killed.then_some(now);
-        Ok(Outcome { killed, exit, seconds_after, talk, summary, steps: self.steps, folder })
+        Ok(Outcome { killed, exit, seconds_after, stderr, summary, steps: self.steps, folder })
     }
 
     /// A run whose chief was killed must be picked up from its last checkpoint; says what was wrong.

@@ -8,10 +8,15 @@
 mod check;
 mod environment;
 mod faults;
+mod function_length;
+mod intrinsics;
+mod item_docs;
 mod suite;
 mod test;
+mod typos;
 mod verdicts;
 mod versus;
+mod words;
 
 use anyhow::bail;
 use std::path::{Path, PathBuf};
@@ -20,15 +25,16 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <task>
 
 tasks:
-  check               house rules a compiler does not know: file sizes, names, edges, paths in documents
+  check               house rules a compiler does not know: file sizes, names, edges, paths in documents, words, spelling
+  intrinsics [BINARY] fail where a binary (target/release/paceline) calls vector instructions as functions
   test [FILTER…]      install what the tests need beyond cargo, then run them all
   faults [RUNS] [STRATEGY…]
-                      kill a random task in each of many runs of every strategy; all must end as their policy says
-  versus [AREA…]      benchmarks against peers, in turns; writes BENCHMARKS.md
+                      kill a random task in many runs of every strategy; every run must end as its policy says
+  versus [AREA…]      alternating benchmarks against peers; writes BENCHMARKS.md
                       (areas: data, models, sparse, shaped, matmul, cluster, advisor, predictions, probes, spark; `area/part` is one part)
-  verdicts [KIND…]    short runs with a bottleneck put in their way on purpose: are they judged right?
-                      (--runs N each; --append adds to what is there; writes BENCHMARKS.md)
-  docs                write docs/commands.md anew from the program itself
+  verdicts [KIND…]    short runs with an injected bottleneck: are they judged correctly?
+                      (--runs N each; --append adds to earlier results; writes BENCHMARKS.md)
+  docs                rewrite docs/commands.md from the program itself
 ";
 
 fn main() -> ExitCode {
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> anyhow::Result<()> {
     match words {
         ["check"] => check::run(&root()),
+        ["intrinsics", words @ ..] => intrinsics::run(&root(), words),
         ["test", filter @ ..] => test::run(&root(), filter),
         ["versus", areas @ ..] => versus::run(&root(), areas),
         ["faults", words @ ..] => faults::run(&root(), words),

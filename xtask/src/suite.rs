@@ -1,5 +1,5 @@
-//! Runs cargo's tests to the end and says at the end what failed: a failure in the middle of a long log is easily missed,
-//! and stopping at the first one hides the others.
+//! Runs all of cargo's tests and lists the failures at the end: one in the middle of a long log is easily missed, and
+//! stopping at the first hides the others.
 
 use anyhow::{Context, bail};
 use std::{
@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// A program that ends without counting its tests has a harness of its own, or crashed: then cargo says so.
+    /// A program that ends without counting its tests has its own harness, or crashed: then cargo says so.
     fn close_without_result(&mut self, crashed: bool) {
         if let Some((name, since)) = self.running.take() {
             if crashed {
@@ -74,7 +74,7 @@ impl Tally {
         self.programs.iter().map(of).sum()
     }
 
-    /// The closing words: the slowest programs, every failure, and the counts alone on the last line.
+    /// The slowest programs, every failure, and the counts alone on the last line.
     fn summary(&self) -> String {
         let mut text = String::from("\n== slowest test programs\n");
         let mut by_time: Vec<_> = self.programs.iter().collect();

@@ -16,10 +16,12 @@ const TEST_ENVIRONMENT: Environment = Environment {
         // Kubernetes' own description of the files in deploy/kubernetes.
         "kubeflow-trainer-api==2.3.0",
         "pyyaml==6.0.3",
+        // A second opinion on docs/run-folder.schema.json.
+        "jsonschema==4.26.0",
     ],
 };
 
-/// Object stores for tests: moto speaks S3, WsgiDAV is a web server that can be listed and written.
+/// Object stores for tests: moto emulates S3, WsgiDAV is a web server that lists and accepts files.
 const STORES: Environment = Environment {
     folder: "test-env-stores",
     packages: &[
@@ -38,7 +40,7 @@ const AZURITE: NodeEnvironment =
 /// The part without which the feature `mpi` cannot be built.
 const MPI: &str = "mpi";
 
-/// Installs everything, one after another: Debian's installer does not run twice at a time.
+/// Installs everything, one after another: apt cannot run twice at the same time.
 fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
     vec![
         ("python", TEST_ENVIRONMENT.ensure(root).map(drop)),
@@ -53,14 +55,14 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
 
 /// Runs the whole suite, or what matches the filter.
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     println!("== building the tests, and installing what they need beyond cargo");
     let cargo = || {
         let mut command = Command::new(env!("CARGO"));
         command.current_dir(root);
         command
     };
-    // Installing waits for the network and building for the processor, so they go on side by side.
+    // Installing waits for the network and building for the CPU, so they run in parallel.
     let (installed, built) = std::thread::scope(|scope| {
         let installed = scope.spawn(|| install(root));
         let built =
@@ -71,13 +73,13 @@ pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
     let with_mpi = installed.iter().all(|(part, result)| *part != MPI || result.is_ok());
     built?;
     for error in installed.into_iter().filter_map(|(_, result)| result.err()) {
-        // A part that cannot be had is skipped aloud by the tests themselves; in CI that fails.
+        // Tests that need a missing part say that they are skipped; in CI that is a failure.
         if std::env::var("CI").as_deref() == Ok("true") {
             return Err(error);
         }
         eprintln!("warning: {error:#}; tests that need it will be skipped");
     }
-    println!("== built and installed after {:.0} s, now running", begun.elapsed().as_secs_f64());
+    println!("== built and installed after {:.0} s, now running", started.elapsed().as_secs_f64());
     let mut all = cargo();
     all.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
     let mut commands = vec![all];

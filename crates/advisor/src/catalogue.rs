@@ -2,8 +2,8 @@
 //!
 //! The order of the file is kept; a configuration is named by its index everywhere inside the crate.
 
-use crate::error::{AdvisorError, Place, Row};
-use crate::table::{Table, parse};
+use crate::error::AdvisorError;
+use paceline_forecast::table::{Place, Row, Table, TableError, parse};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -104,7 +104,7 @@ impl Catalogue {
         let mut table = Table::open(path)?;
         if let Some(column) = table.header().iter().find(|name| !COLUMNS.contains(&name.as_str())) {
             let column = column.clone();
-            return Err(AdvisorError::UnknownColumn { path: path.to_path_buf(), column });
+            return Err(TableError::UnknownColumn { path: path.to_path_buf(), column }.into());
         }
         let [machine, count, cores, memory] = [
             table.column("machine")?,
@@ -115,7 +115,7 @@ impl Catalogue {
         let price = table.column("usd_per_hour")?;
         let extra = ["speed", "disk_mb_per_s", "network_gbit"].map(|name| (name, table.find(name)));
         let mut builder = Builder::default();
-        while let Some(row) = table.next()? {
+        while let Some(row) = table.next_row()? {
             let name = row.text(machine).to_owned();
             if row.text(price).is_empty() {
                 return Err(AdvisorError::NoPrice { place: row.place, machine: name });
@@ -326,11 +326,14 @@ impl Catalogue {
 }
 
 fn count_of(place: &Place, text: &str) -> Result<u32, AdvisorError> {
-    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| AdvisorError::Value {
-        place: place.clone(),
-        column: "count".to_owned(),
-        text: text.to_owned(),
-        expected: "a whole number of machines above zero",
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| {
+        TableError::Value {
+            place: place.clone(),
+            column: "count".to_owned(),
+            text: text.to_owned(),
+            expected: "a whole number of machines above zero",
+        }
+        .into()
     })
 }
 
@@ -344,12 +347,13 @@ struct Builder {
 impl Builder {
     fn add(&mut self, machine: Machine, counts: &[u32], place: Place) -> Result<(), AdvisorError> {
         if machine.name.is_empty() {
-            return Err(AdvisorError::Value {
+            return Err(TableError::Value {
                 place,
                 column: "machine".to_owned(),
                 text: String::new(),
                 expected: "a name",
-            });
+            }
+            .into());
         }
         if counts.is_empty() {
             count_of(&place, "")?;
@@ -365,12 +369,13 @@ impl Builder {
         match self.parts.iter_mut().find(|(known, _)| known.name == machine.name) {
             Some((known, all)) => {
                 if *known != machine {
-                    return Err(AdvisorError::Value {
+                    return Err(TableError::Value {
                         place,
                         column: "machine".to_owned(),
                         text: machine.name,
                         expected: "the same machine as in an earlier row, with the same properties",
-                    });
+                    }
+                    .into());
                 }
                 all.extend_from_slice(counts);
             }

@@ -1,55 +1,18 @@
 //! What can be wrong with a catalogue, a history or a search; always naming the row.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-
-/// A file, and where in it: CSV files are counted in lines, TOML and JSON in entries, from one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
-    pub path: PathBuf,
-    /// The row in it.
-    pub row: Row,
-}
-
-/// How the rows of a file are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Row {
-    /// A line of a text file; the header is line 1.
-    Line(u64),
-    /// An element of a list, the first being 1.
-    Entry(usize),
-}
-
-impl Place {
-    pub(crate) fn new(path: &Path, row: Row) -> Self {
-        Self { path: path.to_path_buf(), row }
-    }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(line) => write!(f, "line {line}"),
-            Self::Entry(entry) => write!(f, "entry {entry}"),
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`, {}", self.path.display(), self.row)
-    }
-}
+use paceline_forecast::table::{Place, Row, TableError};
+use std::path::PathBuf;
 
 /// Why no advice can be given.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdvisorError {
+    /// A table cannot be read, or a cell of it makes no sense.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// A file cannot be read.
     #[error("cannot read `{}`", .path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -57,31 +20,20 @@ pub enum AdvisorError {
     /// A file cannot be written.
     #[error("cannot write `{}`", .path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },
-    /// A line is no CSV.
-    #[error("`{}` is no table of comma-separated values", .path.display())]
-    Csv {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with the line.
-        source: csv::Error,
-    },
-    /// The file is no TOML, or holds an unknown key.
-    #[error("`{}` is no catalogue in TOML", .path.display())]
+    /// The file is not TOML, or has an unknown key.
+    #[error("`{}` is not a catalogue in TOML", .path.display())]
     Toml {
-        /// The file.
         path: PathBuf,
         /// What is wrong, with the line.
         source: toml::de::Error,
     },
-    /// The file is no JSON, or holds an unknown key.
+    /// The file is not JSON, or has an unknown key.
     #[error("`{}` is not the JSON expected here", .path.display())]
     Json {
-        /// The file.
         path: PathBuf,
         /// What is wrong, with the line.
         source: serde_json::Error,
@@ -89,37 +41,8 @@ pub enum AdvisorError {
     /// A file name that says nothing about what is inside.
     #[error("`{}`: the ending must be one of {expected}", .path.display())]
     Ending {
-        /// The file.
         path: PathBuf,
         /// What can be read.
-        expected: &'static str,
-    },
-    /// A column that must be there is not.
-    #[error("`{}` has no column `{column}`", .path.display())]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// Its name.
-        column: &'static str,
-    },
-    /// A column nobody knows; a typing error must not become a default.
-    #[error("`{}` has a column `{column}` that means nothing here; metrics are called `metric.NAME`", .path.display())]
-    UnknownColumn {
-        /// The file.
-        path: PathBuf,
-        /// Its name.
-        column: String,
-    },
-    /// A cell is no number, or none in the allowed range.
-    #[error("{place}: `{column}` is `{text}`, expected {expected}")]
-    Value {
-        /// Where.
-        place: Place,
-        /// The column.
-        column: String,
-        /// What stands there.
-        text: String,
-        /// What should.
         expected: &'static str,
     },
     /// A machine without a price cannot be advised on.
@@ -127,7 +50,6 @@ pub enum AdvisorError {
     NoPrice {
         /// Where.
         place: Place,
-        /// The machine.
         machine: String,
     },
     /// The same configuration twice in the catalogue.
@@ -135,7 +57,6 @@ pub enum AdvisorError {
     DuplicateConfiguration {
         /// Where.
         place: Place,
-        /// The machine.
         machine: String,
         /// How many of them.
         count: u32,
@@ -144,16 +65,12 @@ pub enum AdvisorError {
     },
     /// A catalogue with nothing in it.
     #[error("`{}` holds no configuration", .path.display())]
-    EmptyCatalogue {
-        /// The file.
-        path: PathBuf,
-    },
+    EmptyCatalogue { path: PathBuf },
     /// A measurement of a machine that the catalogue does not hold.
     #[error("{place}: machine `{machine}` is not in the catalogue")]
     UnknownMachine {
         /// Where.
         place: Place,
-        /// The machine.
         machine: String,
     },
     /// The machine is known, this number of them is not.
@@ -161,7 +78,6 @@ pub enum AdvisorError {
     UnknownCount {
         /// Where.
         place: Place,
-        /// The machine.
         machine: String,
         /// How many of them.
         count: u32,
@@ -198,16 +114,10 @@ pub enum AdvisorError {
     },
     /// A history without a single measurement.
     #[error("`{}` holds no measurement", .path.display())]
-    EmptyHistory {
-        /// The file.
-        path: PathBuf,
-    },
+    EmptyHistory { path: PathBuf },
     /// The method learns from past jobs, and there are none.
     #[error("method `{method}` learns from past jobs, and the history has no completed run of any")]
-    NeedsHistory {
-        /// The method.
-        method: &'static str,
-    },
+    NeedsHistory { method: &'static str },
     /// No method of that name.
     #[error("there is no method `{name}`; there are {known}")]
     UnknownMethod {
@@ -216,23 +126,14 @@ pub enum AdvisorError {
         /// What there is.
         known: String,
     },
-    /// No strategy of that name can be simulated.
-    #[error("there is no simulation of strategy `{name}`; there are {known}")]
-    UnknownStrategy {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
     /// A machine or count outside the catalogue was told.
     #[error("{count} x `{machine}` is not in the catalogue")]
     NotInCatalogue {
-        /// The machine.
         machine: String,
         /// How many of them.
         count: u32,
     },
-    /// A result that is no time.
+    /// A measured time that is zero, negative or not finite.
     #[error("a run of {seconds} s cannot be; a time must be above zero and finite")]
     ImpossibleTime {
         /// What was told.
@@ -262,98 +163,9 @@ pub enum AdvisorError {
         /// Runs in it.
         runs: usize,
     },
-    /// Too few points to fit a scaling curve.
-    #[error("a scaling curve needs runs on at least {needed} different sizes, there are {found}")]
-    TooFewRuns {
-        /// What is needed.
-        needed: usize,
-        /// What is there.
-        found: usize,
-    },
-    /// One batch size tells nothing of others.
-    #[error("a line needs steps of at least two batch sizes, there is {found}")]
-    TooFewBatchSizes {
-        /// What is there.
-        found: usize,
-    },
-    /// Step times do not lie on a line, so nothing can be read from one.
-    #[error(
-        "no line fits the step times: they lie {percent:.0} % off; a step of batch {batch} takes {:.3} ms, the line says {:.3} ms",
-        1e3 * .measured, 1e3 * .line
-    )]
-    NoLine {
-        /// Root mean square of the relative distances, in per cent.
-        percent: f64,
-        /// The batch size that lies farthest off.
-        batch: f64,
-        /// Its step in seconds.
-        measured: f64,
-        /// The line's.
-        line: f64,
-    },
-    /// Steps of one batch size take very different times.
-    #[error(
-        "no line fits the step times: they lie {percent:.0} % off, because steps of batch {batch} differ: {:.3} to {:.3} ms",
-        1e3 * .least, 1e3 * .most
-    )]
-    StepsDisagree {
-        /// Root mean square of the relative distances, in per cent.
-        percent: f64,
-        /// The batch size.
-        batch: f64,
-        /// Its fastest step in seconds.
-        least: f64,
-        /// Its slowest.
-        most: f64,
-    },
-    /// Too few gradients to tell noise from signal.
-    #[error(
-        "a noise scale needs at least two pairs of gradients at two batch sizes, there are {found}"
-    )]
-    TooFewGradients {
-        /// Pairs there are.
-        found: usize,
-    },
-    /// The true gradient is lost in its noise.
-    #[error(
-        "the gradient cannot be told from its noise: {batches} batches of {batch} examples are too few"
-    )]
-    NoSignal {
-        /// Large batches looked at.
-        batches: usize,
-        /// Examples of each.
-        batch: f64,
-    },
-    /// A network without layers cannot be projected.
-    #[error("network `{network}` has no layers")]
-    NoLayers {
-        /// The network.
-        network: String,
-    },
-    /// A layer's time is no time.
-    #[error("layer `{layer}`: its {what} time is {seconds} s; it must be zero or above and finite")]
-    LayerTime {
-        /// The layer.
-        layer: String,
-        /// Which time.
-        what: &'static str,
-        /// What was given.
-        seconds: f64,
-    },
-    /// A quantity that cannot be.
-    #[error("{what} is {found}; it must be {wanted}")]
-    OutOfRange {
-        /// Which quantity.
-        what: &'static str,
-        /// What was given.
-        found: f64,
-        /// What it may be.
-        wanted: &'static str,
-    },
     /// The recorded set lacks what the evaluation needs.
     #[error("`{}`: {what}", .path.display())]
     IncompleteSet {
-        /// The folder.
         path: PathBuf,
         /// What is missing.
         what: &'static str,

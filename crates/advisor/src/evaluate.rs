@@ -10,7 +10,6 @@ mod nested;
 mod replay;
 mod scaling;
 mod scout;
-mod statistics;
 mod summary;
 
 pub use acceptance::{Check, acceptance};
@@ -19,5 +18,4 @@ pub use nested::{NestedSummary, evaluate_nested};
 pub use replay::{JobTraces, Settings, Trace, replay};
 pub use scaling::{ScalingSummary, evaluate_scaling};
 pub use scout::{Half, Prices, RecordedSet};
-pub use statistics::{cliffs_delta, group_bootstrap, holm, wilcoxon};
 pub use summary::{CHECKPOINTS, Spread, Summary, compare};

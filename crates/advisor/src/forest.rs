@@ -2,7 +2,7 @@
 //!
 //! Written here because both need so little: seeded, small data, no missing values.
 
-use crate::random::Random;
+use paceline_stats::random::Random;
 
 /// How to grow a forest.
 #[derive(Debug, Clone, Copy)]

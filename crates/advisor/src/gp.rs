@@ -6,8 +6,8 @@
 //! weighted by how well each explains the data. With fewer than ten runs that average matters more
 //! than any single best fit.
 
-use crate::linear::{Cholesky, dot};
-use crate::random::{EvenPoints, Random};
+use paceline_stats::linear::{Cholesky, dot};
+use paceline_stats::random::{EvenPoints, Random};
 
 /// What is believed of the squared scale before any observation: inverse gamma.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,6 @@
 //! configuration with its expected time and cost, an interval and the runner-up. Methods are in
 //! [`methods`], one file each; [`evaluate`] replays recorded runs to say how good each of them is.
 
-pub mod batch_size;
 mod catalogue;
 mod completion;
 mod error;
@@ -13,24 +12,14 @@ pub mod evaluate;
 mod forest;
 mod gp;
 mod history;
-mod linear;
 mod measurements;
 pub mod methods;
-mod nnls;
-mod normal;
-pub mod oracle;
-mod random;
-pub mod scaling;
 mod search;
-pub mod simulate;
 mod state;
-mod table;
 mod transfer;
 
 pub use catalogue::{Catalogue, Configuration, Machine};
-pub use error::{AdvisorError, Place, Row};
+pub use error::AdvisorError;
 pub use measurements::{Measurement, Measurements, Outcome};
-pub use search::{
-    Advisor, Estimate, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search,
-};
+pub use search::{Advisor, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search};
 pub use state::{State, StateMachine, StateRun};

@@ -1,9 +1,9 @@
 //! What past runs took: the history an advisor may learn from.
 
 use crate::catalogue::Catalogue;
-use crate::error::{AdvisorError, Place, Row};
-use crate::random::Random;
-use crate::table::Table;
+use crate::error::AdvisorError;
+use paceline_forecast::table::{Place, Row, Table, TableError};
+use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub enum Outcome {
     },
     /// It broke off by itself: out of memory, a lost machine.
     Failed {
-        /// Wall time until then, 0 where nobody knows.
+        /// Wall time until then, 0 if unknown.
         seconds: f64,
     },
     /// It was stopped because it took too long.
@@ -139,7 +139,7 @@ impl Measurements {
         let known = |name: &str| COLUMNS.contains(&name) || name.starts_with(METRIC);
         if let Some(column) = table.header().iter().find(|name| !known(name)) {
             let column = column.clone();
-            return Err(AdvisorError::UnknownColumn { path: path.to_path_buf(), column });
+            return Err(TableError::UnknownColumn { path: path.to_path_buf(), column }.into());
         }
         let workload = table.column("workload")?;
         let machine = table.column("machine")?;
@@ -152,7 +152,7 @@ impl Measurements {
             .collect();
         let names = metric_columns.iter().map(|&at| table.header()[at][METRIC.len()..].to_owned());
         let mut builder = Builder::new(names.collect());
-        while let Some(row) = table.next()? {
+        while let Some(row) = table.next_row()? {
             let whole = |value: f64| value >= 1.0 && value.fract() == 0.0 && value < 1e9;
             let machines = row.number(count, "count", "a whole number above zero", whole)? as u32;
             let configuration = catalogue.locate(&row.place, row.text(machine), machines)?;
@@ -273,12 +273,13 @@ fn boolean(place: &Place, column: &str, text: &str) -> Result<bool, AdvisorError
     match text {
         "true" | "True" | "1" | "yes" => Ok(true),
         "false" | "False" | "0" | "no" => Ok(false),
-        _ => Err(AdvisorError::Value {
+        _ => Err(TableError::Value {
             place: place.clone(),
             column: column.to_owned(),
             text: text.to_owned(),
             expected: "true or false",
-        }),
+        }
+        .into()),
     }
 }
 
@@ -296,12 +297,13 @@ fn outcome(
         }
     };
     match (completed, seconds) {
-        (true, Some(_)) if timed_out => Err(AdvisorError::Value {
+        (true, Some(_)) if timed_out => Err(TableError::Value {
             place: place.clone(),
             column: "timed_out".to_owned(),
             text: "true".to_owned(),
             expected: "false for a completed run",
-        }),
+        }
+        .into()),
         (true, Some(seconds)) => Ok(Outcome::Completed { seconds: time(seconds)? }),
         (true, None) => Err(AdvisorError::NoTime { place: place.clone() }),
         (false, Some(seconds)) if timed_out => Ok(Outcome::TimedOut { seconds: time(seconds)? }),
@@ -324,12 +326,13 @@ impl Builder {
 
     fn add(&mut self, row: Measurement, place: &Place) -> Result<(), AdvisorError> {
         if row.workload.is_empty() {
-            return Err(AdvisorError::Value {
+            return Err(TableError::Value {
                 place: place.clone(),
                 column: "workload".to_owned(),
                 text: String::new(),
                 expected: "a name",
-            });
+            }
+            .into());
         }
         let key = (row.workload.clone(), row.configuration, row.run);
         if let Some(&at) = self.seen.get(&key) {

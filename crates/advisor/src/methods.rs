@@ -14,8 +14,6 @@ mod scout;
 use crate::error::AdvisorError;
 use crate::search::{Advisor, Problem};
 
-pub use ernest::design as scaling_design;
-pub(crate) use ernest::sizes_to_run;
 pub use micky::{Batch, BatchChoice};
 pub(crate) use paceline::Paceline;
 
@@ -30,6 +28,8 @@ pub struct Entry {
     pub about: &'static str,
     /// Whether it learns from runs of other jobs and cannot work without.
     pub needs_history: bool,
+    /// Whether runs of other jobs change what it advises.
+    pub uses_history: bool,
     /// Prepares it for a question; everything that depends on the history alone happens here, once. The
     /// seed is that of forests and of the hyper-parameters averaged over.
     pub build: Build,

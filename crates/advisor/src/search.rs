@@ -6,6 +6,7 @@
 use crate::catalogue::Catalogue;
 use crate::error::AdvisorError;
 use crate::measurements::{Measurements, Outcome};
+use paceline_forecast::Estimate;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -125,7 +126,7 @@ impl Search {
         Ok(())
     }
 
-    /// Configurations nobody has tried.
+    /// Configurations that have not been tried.
     pub fn untried(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.problem.catalogue.len())
             .filter(|&at| self.runs.iter().all(|run| run.configuration != at))
@@ -223,17 +224,6 @@ pub struct Prediction {
     pub sd: f64,
     /// Probability that the run completes.
     pub completes: f64,
-}
-
-/// A value with the interval that holds it nine times in ten.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The middle.
-    pub value: f64,
-    /// The lower end.
-    pub low: f64,
-    /// The upper end.
-    pub high: f64,
 }
 
 /// The answer so far.

@@ -6,13 +6,13 @@
 //! made with. It is replaced as a whole, never edited in place.
 
 use crate::catalogue::{Catalogue, Machine};
-use crate::error::{AdvisorError, Place, Row};
+use crate::error::AdvisorError;
 use crate::measurements::Outcome;
 use crate::search::{Objective, Problem, Run, Search};
+use paceline_forecast::table::{Place, Row};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 /// What a state file holds.
@@ -127,26 +127,11 @@ impl State {
 
     /// Replaces the file: readers, and the next start after a power cut, see the old or the new one.
     pub fn write(&self, path: &Path) -> Result<(), AdvisorError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|source| AdvisorError::Json { path: path.to_path_buf(), source })?;
         text.push('\n');
-        let written = File::create(&temporary)
-            .and_then(|mut file| {
-                file.write_all(text.as_bytes())?;
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&temporary, path))
-            .and_then(|()| {
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-            });
-        written.map_err(|source| {
-            // Best effort: the caller learns of the first failure, not of the clean-up.
-            let _ = fs::remove_file(&temporary);
-            AdvisorError::Write { path: path.to_path_buf(), source }
-        })
+        paceline_store::durable::write_file(path, text.as_bytes())
+            .map_err(|source| AdvisorError::Write { path: path.to_path_buf(), source })
     }
 
     /// Adds a run.

@@ -7,9 +7,9 @@
 //! they predict past jobs of applications they were not shown, and by how well they explain the new
 //! job's own runs.
 //!
-//! Jobs come in kinds, and an average of kinds is no kind. So a second family of views takes the profile of
-//! one past job each. And the job may be like nothing seen before: a third family knows closeness of
-//! machines alone, and takes over where the past misleads.
+//! Jobs come in kinds, and an average over kinds resembles none of them. So each view of a second family takes the
+//! profile of one past job. The job may also be like nothing seen before: a third family uses only the similarity of
+//! machines, and takes over where the past misleads.
 
 use crate::gp::{Kernels, Posterior, ScalePrior};
 use crate::history::{History, PastJob};
@@ -41,8 +41,7 @@ fn trust(jobs: usize) -> f64 {
     (1.5 * cube / (cube + 0.5)).min(1.0)
 }
 
-/// What nobody can derive and somebody had to choose; [`crate::evaluate::evaluate_nested`] asks how much
-/// hangs on it.
+/// Hyperparameters chosen by hand; [`crate::evaluate::evaluate_nested`] measures how much depends on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tuning {
     /// Weights before any run, after enough past jobs: views of all of them, of single ones, of none.
@@ -185,8 +184,8 @@ impl Transfer {
         self.views.extend(added);
     }
 
-    /// A past job's values everywhere. Where it failed, its worst stands: that must not look attractive;
-    /// where nobody tried, the shared profile at the job's level.
+    /// A past job's values for all configurations. A failed one gets the job's worst value, so that it does not look
+    /// attractive; an untried one gets the shared profile at the job's level.
     fn filled(&self, job: &PastJob) -> Vec<f64> {
         let (_, worst) = job.range();
         let shared = &self.profiles[0];

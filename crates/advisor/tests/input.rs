@@ -220,17 +220,3 @@ fn results_that_cannot_be_are_named_with_file_and_entry() {
     let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":-1}]"#;
     holds(&folder.history_error("h.json", json), &["entry 1", "-1 s"]);
 }
-
-#[test]
-fn scaling_runs_with_a_mistyped_column_are_refused() {
-    let folder = Folder::new();
-    let read = |text: &str| {
-        let path = folder.file("runs.csv", text);
-        paceline_advisor::scaling::ScalingRun::read(&path).map_err(|error| error.to_string())
-    };
-    // It used to be taken for runs on all of the input.
-    let error = read("machines,seconds,fractoin\n1,10,0.1\n").unwrap_err();
-    holds(&error, &["runs.csv", "`fractoin`"]);
-    holds(&read("machines,seconds\n1,10\n2,NaN\n").unwrap_err(), &["line 3", "`NaN`"]);
-    holds(&read("machines,seconds\n1,10\ntwo,5\n").unwrap_err(), &["line 3", "`two`"]);
-}

@@ -19,6 +19,9 @@ const RENAMED: &[(&[&str], &str, &str)] = &[
     (&["advise", "cloud"], "runs", "max-runs"),
 ];
 
+/// Commands that are part of another one now: the former command, and the words for it.
+const MOVED: &[(&str, &[&str])] = &[("models", &["list", "models"])];
+
 /// The whole command tree.
 pub fn command() -> Command {
     with_negative_numbers(Cli::command())
@@ -53,6 +56,14 @@ fn exit(error: &clap::Error) -> ! {
 pub fn typed(words: impl IntoIterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut words: Vec<OsString> = words.into_iter().collect();
     let mut notes = Vec::new();
+    let is_word = |word: &OsString| !word.to_string_lossy().starts_with('-');
+    // The flags in front of a command have no values.
+    if let Some(at) = words.iter().skip(1).position(is_word).map(|at| at + 1)
+        && let Some((old, new)) = MOVED.iter().find(|(old, _)| words[at] == *old)
+    {
+        words.splice(at..=at, new.iter().map(OsString::from));
+        notes.push(format!("note: `paceline {old}` is now `paceline {}`", new.join(" ")));
+    }
     // What stands behind `--` is another command's.
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let is_name = |word: &&OsString| !word.to_string_lossy().starts_with('-');
@@ -134,6 +145,18 @@ mod tests {
             "paceline advise batch --runs x",
         ] {
             assert_eq!(now(same), (same.to_owned(), Vec::new()));
+        }
+    }
+
+    #[test]
+    fn a_command_that_moved_works_with_a_note() {
+        let (line, notes) = now("paceline --json models --profile lenet");
+        assert_eq!(line, "paceline --json list models --profile lenet");
+        assert_eq!(notes, ["note: `paceline models` is now `paceline list models`"]);
+        assert_eq!(now("paceline list models"), ("paceline list models".to_owned(), vec![]));
+        for (old, new) in MOVED {
+            assert!(command().find_subcommand(old).is_none(), "{old}");
+            assert!(command().find_subcommand(new[0]).is_some(), "{new:?}");
         }
     }
 

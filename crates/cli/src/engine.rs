@@ -4,6 +4,7 @@
 //! talks to people while Spark works is the same for all of them.
 
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::Terminal;
 use crate::units::{Span, span};
 use paceline_cluster::launch::spark::{self, Event, Outcome, Spark, SparkError, Work, WorkKind};
@@ -16,6 +17,8 @@ use std::sync::atomic::AtomicBool;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
+    #[command(flatten)]
+    typed: Typed,
     /// Where the work is done
     #[arg(long, default_value = "local", value_name = "ENGINE")]
     pub engine: Engine,
@@ -39,6 +42,21 @@ pub struct EngineArgs {
     partitions: Option<u32>,
 }
 
+/// Flags that only Spark reads.
+const RULES: &[Rule<Engine>] = &[Rule {
+    flags: &[
+        "spark-master",
+        "spark-conf",
+        "spark-submit",
+        "spark-binary",
+        "spark-wait",
+        "partitions",
+    ],
+    is_met: |engine| *engine == Engine::Spark,
+    otherwise: "with engine `local`",
+    instead: "add `--engine spark`",
+}];
+
 /// An engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Engine {
@@ -52,20 +70,8 @@ impl EngineArgs {
     /// The Spark that was asked for, if one was.
     pub fn spark(&self) -> anyhow::Result<Option<Spark>> {
         if self.engine == Engine::Local {
-            let given = [
-                (self.spark_master.is_some(), "--spark-master"),
-                (!self.spark_conf.is_empty(), "--spark-conf"),
-                (self.spark_submit.is_some(), "--spark-submit"),
-                (self.spark_binary.is_some(), "--spark-binary"),
-                (self.partitions.is_some(), "--partitions"),
-            ];
-            return match given.iter().find(|(given, _)| *given) {
-                Some((_, flag)) => Err(usage(
-                    format!("`{flag}` has no effect with engine `local`"),
-                    "leave it out, or add `--engine spark`",
-                )),
-                None => Ok(None),
-            };
+            self.typed.check(&self.engine, RULES)?;
+            return Ok(None);
         }
         let home = std::env::var_os("SPARK_HOME").map(PathBuf::from);
         let binary = match &self.spark_binary {
@@ -107,12 +113,22 @@ pub fn run(
     terminal: &Terminal,
     tick: &mut dyn FnMut(),
 ) -> anyhow::Result<Outcome> {
+    spark.run(work, cancel, &mut teller(spark, work, terminal, tick)).or_else(dress)
+}
+
+/// Says that Spark is started, and then what each of its events means; `tick` is called a few times a second.
+pub fn teller<'a>(
+    spark: &'a Spark,
+    work: &'a Work,
+    terminal: &'a Terminal,
+    tick: &'a mut dyn FnMut(),
+) -> impl FnMut(Option<&Event>) + 'a {
     let pieces = match &work.kind {
         WorkKind::Slices { slices, .. } => format!("{} pieces of work in", slices.len()),
         WorkKind::Cluster { .. } => "one cluster of".to_owned(),
     };
     terminal.note(format!("starting Spark by `{}`", spark.submit.display()));
-    let outcome = spark.run(work, cancel, &mut |event| match event {
+    move |event| match event {
         Some(Event::Session { version, application }) => {
             terminal.note(format!("Spark {version} runs application {application}"));
         }
@@ -130,12 +146,11 @@ pub fn run(
         }
         Some(_) => {}
         None => tick(),
-    });
-    outcome.or_else(dress)
+    }
 }
 
 /// Gives an error its hint and exit code.
-fn dress<T>(error: SparkError) -> anyhow::Result<T> {
+pub fn dress<T>(error: SparkError) -> anyhow::Result<T> {
     let exit = match &error {
         SparkError::Task { exit: 2, .. } => Exit::Usage,
         SparkError::Task { exit: 75, .. }

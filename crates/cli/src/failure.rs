@@ -1,14 +1,19 @@
 //! What a failing command adds to an error: an exit code and a hint.
 //!
 //! Both travel inside `anyhow::Error`, so that a command attaches them where it knows best and `?`
-//! carries them up unchanged.
+//! carries them up unchanged. The modules below hold the advice on errors of training, which several commands share.
 
+pub(crate) mod job;
+pub(crate) mod rows;
+mod run_hints;
+pub(crate) mod training;
+
+use paceline_forecast::ForecastError;
 use paceline_models::{
     ModelError, names::UnknownName, optimizer::OptimizerError, schedule::ScheduleError,
 };
 use paceline_strategies::StrategyError;
-use paceline_stream::StreamError;
-use paceline_trainer::TrainError;
+use paceline_training::TrainError;
 use std::fmt;
 
 /// How the process ends.
@@ -99,11 +104,26 @@ pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
             || cause.is::<OptimizerError>()
             || cause.is::<ScheduleError>()
             || cause.downcast_ref::<ModelError>().is_some_and(ModelError::is_usage)
+            || cause.downcast_ref::<ForecastError>().is_some_and(ForecastError::is_usage)
             || cause.downcast_ref::<StrategyError>().is_some_and(StrategyError::is_usage)
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_usage)
-            || cause.downcast_ref::<StreamError>().is_some_and(StreamError::is_usage)
     });
     is_usage.then_some(Exit::Usage)
+}
+
+/// Adds a hint, and an exit code where one is known.
+fn with_advice(error: impl Into<anyhow::Error>, hint: String, exit: Option<Exit>) -> anyhow::Error {
+    let mut failure = dress(error.into());
+    failure.hint = Some(hint);
+    failure.exit = exit.or(failure.exit);
+    failure.into()
+}
+
+/// Sets the exit code.
+fn with_exit(error: anyhow::Error, exit: Exit) -> anyhow::Error {
+    let mut failure = dress(error);
+    failure.exit = Some(exit);
+    failure.into()
 }
 
 fn dress(error: anyhow::Error) -> Failure {

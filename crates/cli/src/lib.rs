@@ -6,9 +6,11 @@
 #![allow(unreachable_pub)] // the library exists for the binary and its tests; two functions are exported
 
 mod arguments;
+mod cluster_args;
 mod commands;
 mod engine;
 mod failure;
+mod idle_flags;
 mod terminal;
 mod units;
 
@@ -41,7 +43,7 @@ pub fn run() -> ExitCode {
         Err(error) => terminal.failure(&error),
     };
     terminal.finish();
-    // A signal outranks the command's own result: whoever asked us to stop wants to see it.
+    // A signal outranks the command's own result: its sender expects to see it in the exit code.
     ExitCode::from(terminal.signalled().unwrap_or(exit).code())
 }
 

@@ -42,11 +42,6 @@ impl Span {
     pub fn duration(self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
-
-    /// In whole seconds, none of it cut off.
-    pub fn whole_seconds(self) -> u64 {
-        self.seconds.ceil() as u64
-    }
 }
 
 /// Times longer than this are slips of the unit: about 30 years.
@@ -79,6 +74,14 @@ pub fn rate(text: &str) -> Result<f64, String> {
 /// Bytes: `16GiB`, `500MB`; the unit is required.
 pub fn bytes(text: &str) -> Result<f64, String> {
     quantity(text, byte_scale, ["B", "MB", "MiB", "GiB"], "a size such as 16GiB or 500MB")
+}
+
+/// Bytes of memory that are to be used: whole, and at least one.
+pub fn whole_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? as u64 {
+        0 => Err("expected a size above zero".to_owned()),
+        found => Ok(found),
+    }
 }
 
 fn byte_scale(unit: &str) -> Option<f64> {
@@ -160,8 +163,8 @@ mod tests {
     fn times_have_units_and_bare_numbers_are_seconds() {
         assert_eq!(span("500ms").unwrap().duration(), Duration::from_millis(500));
         assert_eq!(span("5m").unwrap().seconds(), 300.0);
-        assert_eq!(span("2h").unwrap().whole_seconds(), 7200);
-        assert_eq!(span("1500ms").unwrap().whole_seconds(), 2);
+        assert_eq!(span("2h").unwrap().seconds(), 7200.0);
+        assert_eq!(span("1500ms").unwrap().seconds(), 1.5);
         assert_eq!(span("60").unwrap(), Span { seconds: 60.0, bare: true });
         assert!(!span("60s").unwrap().bare);
         for wrong in ["", "-1s", "soon", "5 parsecs", "1e400s", "99999999h", "NaN"] {
@@ -197,5 +200,7 @@ mod tests {
         assert!(bytes("4096").unwrap_err().contains("4096B, 4096MB, 4096MiB or 4096GiB"));
         assert!(rate("10").unwrap_err().contains("10Mbit, 10Gbit, 10MB or 10GB"));
         assert!(positive_seconds("0s").unwrap_err().contains("above zero"));
+        assert_eq!(whole_bytes("1.5 MiB"), Ok(3 << 19));
+        assert!(whole_bytes("0B").unwrap_err().contains("above zero"));
     }
 }

@@ -259,7 +259,7 @@ fn own_runs_are_points_of_a_curve_and_rows_of_a_history() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let run = trained(at, "100");
-    // One size is no curve, and the error says what is needed.
+    // One size is not enough for a curve, and the error says what is needed.
     fails(at, &["advise", "scale", "runs"], 1, &["at least", "hint:"]);
     let machine: Value =
         serde_json::from_str(&std::fs::read_to_string(at.join(&run).join("machine.json")).unwrap())

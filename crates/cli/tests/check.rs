@@ -105,7 +105,7 @@ fn what_one_host_sees_by_itself_is_named_with_what_to_change() {
 }
 
 #[test]
-fn whoever_cannot_be_reached_is_named_and_so_is_loopback_among_hosts() {
+fn an_unreachable_task_is_named_and_so_is_loopback_among_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let key = key(&folder, "key");
     let port = ports(1)[0];

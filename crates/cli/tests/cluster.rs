@@ -176,8 +176,8 @@ fn a_killed_server_comes_back_with_the_last_checkpoint() {
         let (talk, named) = kill_and_go_on(&mut run, server);
         assert!(named < 5.0, "{strategy}, {server}: named after {named:.1} s\n{talk}");
         assert!(talk.contains(&format!("{server} was killed")), "{talk}");
-        let word = "everybody goes on from step ";
-        wait_for("everybody to go back", || run.talk().contains(word));
+        let word = "all tasks continue from step ";
+        wait_for("all tasks to roll back", || run.talk().contains(word));
         wait_for("the log", || !events(&folder, "task_recovered").is_empty());
         let (summary, ended) = end_in_order(run);
         assert_eq!(summary["status"], "cancelled", "{strategy}, {server}: {}", ended.talk);
@@ -275,7 +275,7 @@ fn a_worker_ten_times_slower_is_named_within_twenty_of_its_steps() {
         let (_, waits) = talk.split_once("they wait ").unwrap();
         let (waits, _) = waits.split_once(" % of their time").unwrap();
         let waits: u32 = waits.parse().unwrap();
-        // Of the time looked at, of which it was slow in the latter part. Out of step nobody waits for it.
+        // A share of the observed time, in whose latter part the worker was slow. With ps-async no task waits for it.
         assert_eq!(waits > 25, strategy != "ps-async", "{strategy}: {talk}");
         signal(run.child.id(), "-INT");
         let ended = run.end();
@@ -315,9 +315,9 @@ fn an_evaluator_scores_beside_the_training() {
     }
 }
 
-/// Training goes on while the evaluator works: the best weights must be kept all the same.
+/// Training continues while the evaluator works: the best weights must be kept all the same.
 #[test]
-fn the_best_weights_are_kept_where_somebody_else_finds_out_which_they_are() {
+fn the_best_weights_are_kept_where_an_evaluator_finds_them() {
     for strategy in ["multi-worker", "ps-sync", "ps-async"] {
         // A rate at which the loss goes up and down: the last step is not the best one.
         let flags = ["--workers", "2", "--evaluator", "--lr", "30", "--eval-every", "3"];

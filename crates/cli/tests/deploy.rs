@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // also in functions that tests share
 
 use paceline_cluster::spec::{Cluster, from_environment, from_toml};
-use paceline_cluster::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,7 +36,7 @@ fn at<'a>(document: &'a Yaml, path: &str) -> &'a Yaml {
 }
 
 fn text<'a>(document: &'a Yaml, path: &str) -> &'a str {
-    at(document, path).as_str().unwrap_or_else(|| panic!("`{path}` is no text"))
+    at(document, path).as_str().unwrap_or_else(|| panic!("`{path}` is not a string"))
 }
 
 fn words(document: &Yaml, path: &str) -> Vec<String> {
@@ -103,7 +103,7 @@ fn every_file_is_in_the_table() {
     }
 }
 
-/// Fields change their names between releases, and a service that does not know one may drop it without a word.
+/// Fields change their names between releases, and a service may silently drop one that it does not know.
 #[test]
 fn kubernetes_own_models_know_every_field() {
     let Some(python) = paceline_testing::python("kubeflow_trainer_api, yaml") else { return };
@@ -343,7 +343,7 @@ fn dataproc_script_calls_prepare_as_it_is() {
     assert!(script.contains("deploy/dataproc/prepare.sh gs://"), "buckets by their own addresses");
 }
 
-/// Every mount has its volume, and the key is not readable by everybody.
+/// Every mount has its volume, and the key is not world-readable.
 fn volumes_are_mounted(pod: &Yaml) {
     let volumes = at(pod, "volumes").as_vec().unwrap();
     let names: Vec<&str> = volumes.iter().map(|volume| text(volume, "name")).collect();

@@ -59,7 +59,7 @@ fn while_the_evaluator_is_gone_the_chief_scores() {
         let folder = run.folder();
         wait_for("the first score", || !events(&folder, "evaluation").is_empty());
         let evaluator = run.process("evaluator/0");
-        // Nobody starts it again while the launcher stands still.
+        // It is not restarted while the launcher is stopped.
         signal(run.child.id(), "-STOP");
         signal(evaluator, "-KILL");
         wait_for("the loss in the log", || lost(&folder));
@@ -91,7 +91,7 @@ fn an_evaluator_killed_over_its_work_is_not_waited_for() {
     }
 }
 
-/// The chief evaluates, together with the others where they keep step.
+/// The chief evaluates, together with the other workers where training is synchronous.
 #[test]
 fn a_loss_is_reached_where_the_chief_looks() {
     let flags = ["--until-loss", "0.9", "--lr", "0.1", "--eval-every", "5", "--batch-size", "20"];

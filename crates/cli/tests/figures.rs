@@ -251,3 +251,91 @@ fn threads_that_wait_for_a_core_are_seen() {
         assert!(["taken-cores", "input"].contains(&limit), "{summary}");
     }
 }
+
+/// The log of one rank that another program recorded: the three kinds of event that are required.
+fn record_elsewhere(run: &Path, rank: u32, phases: Option<&str>, ended: bool) {
+    fs::create_dir_all(run).unwrap();
+    let mut lines = vec![format!(
+        r#"{{"v":1,"time":1000.0,"task":"worker/{rank}","kind":"run_started","data":{{"model":"resnet18","data":"cifar10","strategy":"ddp","global_batch":128,"framework":"PyTorch"}}}}"#
+    )];
+    for step in 1..=50 {
+        let phases = phases.map(|phases| format!(r#","phases":{phases}"#)).unwrap_or_default();
+        lines.push(format!(
+            r#"{{"v":1,"time":{}.0,"task":"worker/{rank}","kind":"step","data":{{"step":{step},"examples":64,"seconds":1.0{phases}}}}}"#,
+            1000 + step
+        ));
+    }
+    if ended {
+        lines.push(format!(
+            r#"{{"v":1,"time":1050.0,"task":"worker/{rank}","kind":"run_ended","data":{{"status":"done","step":50,"seconds":50.0}}}}"#
+        ));
+    }
+    fs::write(run.join(format!("events-worker-{rank}.jsonl")), lines.join("\n") + "\n").unwrap();
+}
+
+const INPUT_BOUND: &str = r#"{"input":0.7,"compute":0.3}"#;
+
+/// A folder of events without `plan.json` was "not a run folder", or "died".
+#[test]
+fn a_run_that_another_program_recorded_has_one_verdict_in_all_outputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("runs/mine");
+    for rank in 0..2 {
+        record_elsewhere(&run, rank, Some(INPUT_BOUND), true);
+    }
+    let verdict = verdict_everywhere(folder.path());
+    assert!(verdict.starts_with("input-bound"), "{verdict}");
+    let found = json(folder.path(), &["runs"]);
+    let summary = &found[0]["summary"];
+    assert_eq!((&found[0]["status"], &summary["model"]), (&"done".into(), &"resnet18".into()));
+    assert_eq!((&summary["examples"], &summary["global_steps"]), (&6400.into(), &50.into()));
+    assert_rate(summary);
+    assert!(summary["final"]["train_loss"].is_null(), "no event has a loss: {summary}");
+    let listed = text(folder.path(), &["runs"]);
+    assert!(listed.contains("128"), "the batch size of the first event: {listed}");
+}
+
+#[test]
+fn a_run_recorded_elsewhere_that_was_killed_is_judged_as_far_as_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("runs/mine");
+    record_elsewhere(&run, 0, Some(INPUT_BOUND), true);
+    record_elsewhere(&run, 1, Some(INPUT_BOUND), false);
+    let verdict = verdict_everywhere(folder.path());
+    assert!(
+        verdict.starts_with("ended without a summary after step 50; until then input-bound"),
+        "{verdict}"
+    );
+    assert_eq!(json(folder.path(), &["runs"])[0]["status"], "died");
+}
+
+/// What is missing is said to be missing.
+#[test]
+fn steps_without_phases_are_counted_and_not_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    record_elsewhere(&folder.path().join("runs/mine"), 0, None, true);
+    let verdict = verdict_everywhere(folder.path());
+    assert!(verdict.contains("do not say how their time divides"), "{verdict}");
+    let found = json(folder.path(), &["runs"]);
+    assert_eq!(found[0]["summary"]["examples_per_second"].as_f64(), Some(64.0));
+}
+
+/// `docs/run-folder.md` is a promise to other readers.
+#[test]
+fn events_of_real_runs_are_as_the_schema_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let shared = ["--strategy", "ps-sync", "--workers", "2", "--steps", "20"];
+    text(folder.path(), &[SOFTMAX, &shared].concat());
+    text(folder.path(), &["data", "synth", "clicks", "clicks.tsv", "--rows", "2000"]);
+    let rows = ["train", "--model", "sparse-logistic", "--data", "clicks.tsv"];
+    text(folder.path(), &rows);
+    let mut logs = 0;
+    for run in paceline_runs::list(&folder.path().join("runs")).unwrap() {
+        for log in run.event_files().unwrap() {
+            let errors = paceline_testing::schema_errors("run-folder.schema.json", &log);
+            assert_eq!(errors.unwrap_or_default(), "", "{}", log.display());
+            logs += 1;
+        }
+    }
+    assert!(logs >= 3, "{logs}");
+}

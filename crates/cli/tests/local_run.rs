@@ -40,7 +40,7 @@ fn listeners(process: u32) -> Vec<SocketAddr> {
         for line in text.lines().skip(1) {
             let words: Vec<&str> = line.split_whitespace().collect();
             if words[3] != "0A" || !ours(words[9]) {
-                continue; // not listening, or somebody else's
+                continue; // not listening, or of another process
             }
             let (host, port) = words[1].split_once(':').unwrap();
             // The kernel writes each 32 bits of an address as this machine's number.
@@ -67,7 +67,7 @@ fn tasks_with_launcher(run: &Run) -> BTreeMap<String, u32> {
 
 #[test]
 fn the_key_of_a_local_run_is_nowhere_to_be_read() {
-    let key = paceline_cluster::ClusterKey::generate().unwrap().to_text();
+    let key = paceline_wire::ClusterKey::generate().unwrap().to_text();
     assert!(holds_key(key.as_bytes()), "keys look otherwise now: {}", &key[..8]);
     let flags = ["--workers", "2", "--ps", "1", "--steps", ENDLESS, "--checkpoint-every", "50"];
     let mut run = train("ps-sync", &flags);

@@ -63,7 +63,8 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(std::fs::read(folder.path().join("c.npy")).unwrap(), product);
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    let temporary = |name: &&std::ffi::OsString| name.to_string_lossy().ends_with(".tmp");
+    let temporary =
+        |name: &&std::ffi::OsString| name.to_string_lossy().starts_with(".paceline-tmp-");
     let left: Vec<_> = left.iter().filter(|name| !temporary(name)).collect();
     assert_eq!(left, ["c.npy"], "state and partial output are gone");
 }
@@ -129,7 +130,8 @@ fn wrong_calls_are_refused_with_a_hint() {
         (&["--size", "9", "--workers", "0"], 2, "no workers"),
         (&["--size", "9", "--block", "0"], 2, "no rows in a block"),
         (&[], 2, "--size"),
-        (&["--size", "9", "--memory", "lots"], 2, "try 512MiB"),
+        (&["--size", "9", "--memory", "lots"], 2, "such as 16GiB or 500MB"),
+        (&["--size", "9", "--memory", "4096"], 2, "4096MiB or 4096GiB"),
         (&["--size", "9", "--identity", "--out", "x.npy"], 2, "cannot be used with"),
         (&["--a", "absent.npy"], 1, "cannot read `absent.npy`"),
     ] {

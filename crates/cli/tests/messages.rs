@@ -43,6 +43,7 @@ fn people_are_told_what_is_written_down() {
     let (said, code) =
         paceline(folder, &["data", "synth", "clicks", "clicks.tsv", "--rows", "200"]);
     assert_eq!(code, 0, "{said}");
+    fs::write(folder.join("rows.svm"), "1 1:1 2:0.5\n0 3:1\n".repeat(20)).unwrap();
     let steps = ["--data", DIGITS, "--steps", "2", "--no-tensorboard"];
     train(folder, "dense", &[&["--model", "softmax"], &steps[..]].concat());
     train(
@@ -80,7 +81,7 @@ fn a_batch_that_no_memory_holds_is_refused_before_the_run() {
         assert!(said.contains("GB of memory") && said.contains("this process may use"), "{said}");
         assert!(said.contains("hint: `--batch-size "), "{said}");
         assert!(!folder.path().join("runs").exists(), "a run folder was made");
-        let call = ["models", "--profile", model, "--batch-size", "9000000"];
+        let call = ["list", "models", "--profile", model, "--batch-size", "9000000"];
         let (said, code) = paceline(folder.path(), &call);
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("GB of memory"), "{said}");

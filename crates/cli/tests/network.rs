@@ -68,7 +68,7 @@ impl Lab {
     fn key(&self) -> PathBuf {
         let path = self.folder.path().join("key");
         if !path.exists() {
-            paceline_cluster::ClusterKey::generate().unwrap().save(&path).unwrap();
+            paceline_wire::ClusterKey::generate().unwrap().save(&path).unwrap();
         }
         path
     }
@@ -172,7 +172,7 @@ fn ends_alone(task: &str, cut_off: Run, cut: f64) {
 }
 
 #[test]
-fn a_long_cut_is_a_death_and_nobody_trains_alone() {
+fn a_long_cut_is_a_death_and_no_worker_trains_alone() {
     side_by_side(&[&[0, 1][..], &[0], &[1]], |lab, hosts| {
         let (mut chief, other) = lab.pair();
         chief.wait_for_step(50);
@@ -189,10 +189,10 @@ fn a_long_cut_is_a_death_and_nobody_trains_alone() {
     });
 }
 
-/// Weights of 13 MB, more than sockets hold: the cut finds a message half way. Neither the worker that is cut off nor the
-/// thread of the server that serves it may wait for the other half.
+/// Weights of 13 MB are more than socket buffers hold, so the cut comes in the middle of a message. Neither the worker
+/// that is cut off nor the server's thread for it may wait for the rest.
 #[test]
-fn a_worker_cut_off_in_the_middle_of_a_large_message_is_missed_by_nobody() {
+fn no_task_waits_for_a_worker_cut_off_in_the_middle_of_a_large_message() {
     let job = |strategy| Job {
         cluster: r#"{"worker":["10.77.0.1:7000","10.77.0.2:7000"],"ps":["10.77.0.1:7001"]}"#,
         strategy,

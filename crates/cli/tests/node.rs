@@ -224,7 +224,7 @@ fn descriptions_that_contradict_each_other_are_an_error_that_says_both() {
     }
 }
 
-/// Ends, and is waited for by nobody: TensorFlow's descriptions do not list it.
+/// It ends, and no task waits for it: TensorFlow's `TF_CONFIG` does not list evaluators.
 #[test]
 fn an_evaluator_that_is_not_listed_may_come_while_the_others_train() {
     let folder = tempfile::tempdir().unwrap();

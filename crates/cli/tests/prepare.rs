@@ -19,7 +19,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Two classes of `count` equal photos, and one file that is none.
+/// Two classes of `count` equal photos, and one file that is not a photo.
 fn photos(root: &Path, count: usize, side: u32) -> (String, String) {
     let data = (0..side * side * 3).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
     let pixels = Pixels::from_data(side, side, Colour::Rgb, data).unwrap();
@@ -125,9 +125,9 @@ fn known_data_is_fetched_from_a_folder() {
     let unknown = paceline(&["data", "fetch", "imagenet", &out]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("fashion-mnist"), "{}", stderr(&unknown));
-    let nobody = "http://127.0.0.1:9/";
+    let closed = "http://127.0.0.1:9/";
     let away = text(dir.path().join("away"));
-    let call = ["-q", "data", "fetch", "fashion-mnist", &away, "--from", nobody, "--attempts", "1"];
+    let call = ["-q", "data", "fetch", "fashion-mnist", &away, "--from", closed, "--attempts", "1"];
     let refused = paceline(&call);
     assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("hint: run the same command again"), "{}", stderr(&refused));

@@ -59,7 +59,7 @@ fn a_report_is_written_beside_the_runs_and_not_into_one() {
 }
 
 #[test]
-fn a_file_that_is_no_report_is_not_replaced_in_silence() {
+fn a_file_that_is_not_a_report_is_not_replaced_silently() {
     let folder = runs();
     let here = folder.path();
     for (format, file) in

@@ -165,7 +165,7 @@ fn wrong_calls_say_what_would_be_right() {
     for (words, code, hint) in [
         (&["train", "--model", "softmax", "--data", "x", "--bits", "20"][..], 2, "sparse-logistic"),
         (&["train", "--model", "sparse-logistic", "--data", "a.tsv", "--lrn"], 2, "--lrn"),
-        (&["train", "--model", "sparse-logistic", "--data", "a.tsv", "--window", "x"], 2, "10s"),
+        (&["train", "--model", "sparse-logistic", "--data", "-", "--window", "x"], 2, "10s"),
         (
             &["train", "--model", "sparse-logistic", "--data", "a.tsv", "--epochs", "0.5"],
             2,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::{
     fmt::Write as _,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -122,7 +123,7 @@ fn small(rows: std::ops::Range<usize>) -> Vec<String> {
 }
 
 #[test]
-fn in_step_is_one_process_at_the_same_global_batch() {
+fn synchronous_training_equals_one_process_at_the_same_global_batch() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let (first, second) = (small(0..1000), small(1000..2000));
@@ -154,7 +155,7 @@ fn in_step_is_one_process_at_the_same_global_batch() {
 }
 
 #[test]
-fn out_of_step_the_others_go_on_without_a_killed_worker() {
+fn asynchronous_workers_continue_without_a_killed_one() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     clicks(here, "a.tsv", "30000", "1");
@@ -197,9 +198,9 @@ fn endless(here: &Path, strategy: &str, more: &[&str]) -> (Run, PathBuf) {
     (run, first_run(here))
 }
 
-/// Nobody leaves because another one did: whoever is left goes on at the step where it was.
+/// No task exits because another one was lost: the remaining tasks continue from the step they were at.
 #[test]
-fn in_step_a_killed_worker_is_dealt_with_as_the_policy_says() {
+fn a_killed_synchronous_worker_is_dealt_with_as_the_policy_says() {
     // Between two servers a worker may die in the middle of an update.
     for (policy, servers) in [("continue", "1"), ("continue", "2"), ("restart", "2"), ("stop", "1")]
     {
@@ -250,9 +251,9 @@ fn in_step_a_killed_worker_is_dealt_with_as_the_policy_says() {
     }
 }
 
-/// Each worker goes on in its own files where the checkpoint has it, so that nothing is learned from twice.
+/// Each worker resumes its own files at the position in the checkpoint, so that no row is learned from twice.
 #[test]
-fn out_of_step_a_stopped_run_goes_on_where_every_worker_was() {
+fn an_asynchronous_run_resumes_where_every_worker_was() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     clicks(here, "a.tsv", "40000", "1");
@@ -292,7 +293,7 @@ fn a_killed_server_comes_back_with_its_checkpoint_and_all_go_on_from_there() {
         assert!(number(&report, "/global_steps") >= 30_000.0, "{strategy}: {report}");
         assert!(report["lost"][0].as_str().unwrap().contains("ps/0"), "{strategy}: {report}");
         let warned = report["warnings"].as_array().unwrap();
-        let told = |warning: &Value| warning.as_str().unwrap().contains("goes on from step");
+        let told = |warning: &Value| warning.as_str().unwrap().contains("continue from step");
         assert!(warned.iter().any(told), "{strategy}: {report}");
     }
 }
@@ -318,6 +319,42 @@ fn a_stopped_run_goes_on_where_every_worker_was() {
         number(&json(here, &["predict", run, "a.tsv", "--out", "p", "--json"]), "/metrics/loss")
     });
     assert!((scores[0] - scores[1]).abs() < 1e-6, "{scores:?}");
+}
+
+/// Sessions of rows did not say so: only a unit test had seen it. One worker's file is a pipe that brings some rows and then no
+/// more; all others wait for it or, without lockstep, are long done.
+#[test]
+fn a_worker_that_waits_for_its_own_rows_is_named() {
+    let runs = ["ps-sync", "ps-async"].map(|strategy| {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        clicks(here, "a.tsv", "2000", "1");
+        let rows = fs::read(here.join("a.tsv")).unwrap();
+        let pipe = here.join("b.tsv");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Opened for both directions, a pipe does not wait for its other end.
+        let mut writer = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let end = rows[..20_000].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        writer.write_all(&rows[..end]).unwrap();
+        let flags = ["--data", "a.tsv,b.tsv", "--format", "clicks", "--lr", "0.2"];
+        let tasks = ["--strategy", strategy, "--workers", "2", "--batch-size", "20"];
+        let command = paceline(here, &[TRAIN, &flags, &tasks].concat());
+        (strategy, spawn(command, tempfile::tempdir().unwrap()), writer, folder)
+    });
+    for (strategy, mut run, writer, _folder) in runs {
+        wait_for("the wait to be said", || {
+            if let Some(status) = run.child.try_wait().unwrap() {
+                panic!("{strategy} ended early, {status}: {}", run.talk());
+            }
+            run.talk().contains("worker/1 has made no step for 30 s: it waits for its own data")
+        });
+        // Now the pipe has an end.
+        drop(writer);
+        let ended = run.end();
+        assert_eq!(ended.code(), 0, "{strategy}: {}", ended.talk);
+        let warnings = ended.json()["warnings"].to_string();
+        assert!(warnings.contains("it waits for its own data"), "{strategy}: {warnings}");
+    }
 }
 
 #[test]

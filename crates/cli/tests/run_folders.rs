@@ -7,7 +7,7 @@ mod cluster_support;
 mod places;
 
 use cluster_support::*;
-use paceline_testing::contents;
+use paceline_testing::{SmallDisk, contents};
 use serde_json::Value;
 use std::{
     fs,
@@ -93,7 +93,12 @@ impl Kind {
 
     /// The same for a run that outlives any test.
     fn endless(&self) -> Vec<&'static str> {
-        self.words(if self.is_sparse() { &["--epochs", "1000000"] } else { &["--steps", ENDLESS] })
+        self.words(self.never())
+    }
+
+    /// A stop rule that is never met.
+    fn never(&self) -> &'static [&'static str] {
+        if self.is_sparse() { &["--epochs", "1000000"] } else { &["--steps", ENDLESS] }
     }
 }
 
@@ -108,6 +113,21 @@ fn place() -> TempDir {
         );
     }
     folder
+}
+
+/// Makes a short run; gives its summary and its folder.
+fn finished(kind: &Kind, here: &Path) -> (Value, PathBuf) {
+    let summary = json(here, &kind.words(kind.short));
+    let path = here.join("runs").join(summary["run"].as_str().unwrap());
+    (summary, path)
+}
+
+/// Starts a run that outlives any test, in a folder of its own; gives them once it has come to a step.
+fn endless(kind: &Kind) -> (TempDir, Run, PathBuf) {
+    let folder = place();
+    let mut run = spawn(paceline(folder.path(), &kind.endless()), tempfile::tempdir().unwrap());
+    let path = started(&mut run, folder.path());
+    (folder, run, path)
 }
 
 /// The run that is going on under `runs`, once it has come to a step.
@@ -130,8 +150,7 @@ fn resuming_a_finished_run_says_so_changes_nothing_and_exits_0() {
     let here = folder.path();
     for kind in KINDS {
         let what = kind.name;
-        let first = json(here, &kind.words(kind.short));
-        let path = here.join("runs").join(first["run"].as_str().unwrap());
+        let (first, path) = finished(kind, here);
         let (name, before) = (path.to_str().unwrap(), contents(&path));
         let again = run(here, &["train", "--resume", name, "--json"]);
         assert_eq!(again.status.code(), Some(0), "{what}: {}", said(&again));
@@ -160,18 +179,91 @@ fn resuming_a_finished_run_says_so_changes_nothing_and_exits_0() {
     }
 }
 
+/// The latest committed checkpoint.
+fn committed(path: &Path) -> u64 {
+    let entries = fs::read_dir(path.join("checkpoints")).into_iter().flatten();
+    let steps = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    steps.max().unwrap_or(0)
+}
+
+fn recorded(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path.join("summary.json")).unwrap()).unwrap()
+}
+
+/// It ended as done without a step, and its summary had neither a test loss nor what had been done before.
+#[test]
+fn a_run_resumed_beyond_its_stop_rule_says_so_and_keeps_its_figures() {
+    for (kind, signal_name) in KINDS.iter().flat_map(|kind| [(kind, "-INT"), (kind, "-KILL")]) {
+        let what = format!("{}, {signal_name}", kind.name);
+        let folder = place();
+        let here = folder.path();
+        // Of rows in one process only passes over the files are counted: the first must be over.
+        let (passed, beyond): (&[&str], u64) = match kind.name {
+            "sparse in one process" => (&["--epochs", "1"], 6_000),
+            _ => (&["--steps", "1"], 1),
+        };
+        let test: &[&str] = if kind.is_sparse() { &["--test", "rows/a.tsv"] } else { &[] };
+        let words = [&kind.endless(), test, &["--checkpoint-every", "700"]].concat();
+        let mut run = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
+        let path = started(&mut run, here);
+        wait_for("a checkpoint", || committed(&path) > beyond);
+        signal(run.child.id(), signal_name);
+        run.end();
+        let before = (signal_name == "-INT").then(|| recorded(&path));
+        let resume = ["train", "--json", "--resume", path.to_str().unwrap()];
+        let mut ended = None;
+        // Tasks of a killed run may take a moment to notice.
+        wait_for("the run folder to be free", || {
+            let output = self::run(here, &[&resume, passed].concat());
+            let is_free = output.status.code() != Some(75);
+            ended = is_free.then_some(output);
+            is_free
+        });
+        let ended = ended.unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{what}: {}", said(&ended));
+        assert!(said(&ended).contains("the stop rule is already met"), "{what}: {}", said(&ended));
+        let now = recorded(&path);
+        assert_eq!(
+            (&now["status"], &now["global_steps"]),
+            (&"done".into(), &committed(&path).into()),
+            "{what}: {now}"
+        );
+        // Of rows that tasks learned from before they were killed, nothing may have been written down.
+        let known: &[&str] = if before.is_some() { &["train_loss"] } else { &[] };
+        for field in [known, &["test_loss", "test_accuracy"]].concat() {
+            assert!(now["final"][field].is_f64(), "{what}, {field}: {now}");
+        }
+        let steps: u64 =
+            now["legs"].as_array().unwrap().iter().map(|leg| leg["steps"].as_u64().unwrap()).sum();
+        assert_eq!(now["global_steps"], steps, "{what}: {now}");
+        for figure in ["/examples", "/seconds", "/step_seconds"] {
+            let found = now.pointer(figure).and_then(Value::as_f64).unwrap();
+            assert!(found > 0.0, "{what}, {figure}: {now}");
+        }
+        if let Some(before) = before {
+            for field in
+                ["examples", "seconds", "step_seconds", "workers", "phases", "traffic", "legs"]
+            {
+                assert_eq!(now[field], before[field], "{what}, {field}");
+            }
+        }
+        if passed[0] == "--steps" {
+            let longer = (committed(&path) + 20).to_string();
+            let more = json(here, &[&resume[..], &["--steps", &longer]].concat());
+            assert_eq!(more["legs"].as_array().unwrap().len(), 2, "{what}: {more}");
+        }
+    }
+}
+
 #[test]
 fn of_several_resumes_at_once_one_owns_the_run_and_the_others_exit_75() {
     let folder = place();
     let here = folder.path();
     for kind in KINDS {
         let what = kind.name;
-        let first = json(here, &kind.words(kind.short));
-        let path = here.join("runs").join(first["run"].as_str().unwrap());
+        let (_, path) = finished(kind, here);
         let name = path.to_str().unwrap();
-        let longer: &[&str] =
-            if kind.is_sparse() { &["--epochs", "1000000"] } else { &["--steps", ENDLESS] };
-        let resume = [&["train", "--json", "--resume", name], longer].concat();
+        let resume = [&["train", "--json", "--resume", name], kind.never()].concat();
         let before = steps(&path);
         let owner = spawn(paceline(here, &resume), tempfile::tempdir().unwrap());
         wait_for("its first steps", || steps(&path) > before);
@@ -193,14 +285,6 @@ fn of_several_resumes_at_once_one_owns_the_run_and_the_others_exit_75() {
     }
 }
 
-/// Puts a file where checkpoints would go, as soon as the run has begun.
-fn block_checkpoints(run: &mut Run, here: &Path) -> PathBuf {
-    let path = started(run, here);
-    // Only the end of a run that has just begun writes checkpoints.
-    fs::write(path.join("checkpoints"), "").unwrap();
-    path
-}
-
 /// The folder that an error says the weights are in.
 fn rescued(talk: &str) -> PathBuf {
     let (_, rest) = talk.split_once("they are in `").unwrap_or_else(|| panic!("{talk}"));
@@ -212,11 +296,10 @@ fn rescued(talk: &str) -> PathBuf {
 #[test]
 fn a_stopped_run_whose_final_weights_cannot_be_written_fails_and_says_where_they_are() {
     for kind in KINDS {
-        let folder = place();
-        let here = folder.path();
         let what = kind.name;
-        let mut run = spawn(paceline(here, &kind.endless()), tempfile::tempdir().unwrap());
-        let path = block_checkpoints(&mut run, here);
+        let (_folder, run, path) = endless(kind);
+        // A file where checkpoints would go: only the end of a run that has just begun writes some.
+        fs::write(path.join("checkpoints"), "").unwrap();
         signal(run.child.id(), "-INT");
         let ended = run.end();
         // The signal's own code comes before that of the failure.
@@ -234,11 +317,8 @@ fn a_stopped_run_whose_final_weights_cannot_be_written_fails_and_says_where_they
 #[test]
 fn a_run_whose_folder_is_removed_ends_at_once_with_exit_1_and_saves_its_weights_elsewhere() {
     for kind in KINDS {
-        let folder = place();
-        let here = folder.path();
         let what = kind.name;
-        let mut run = spawn(paceline(here, &kind.endless()), tempfile::tempdir().unwrap());
-        let path = started(&mut run, here);
+        let (_folder, run, path) = endless(kind);
         // Something may be written between two removals.
         wait_for("the folder to be gone", || {
             let _ = fs::remove_dir_all(&path);
@@ -256,11 +336,8 @@ fn a_run_whose_folder_is_removed_ends_at_once_with_exit_1_and_saves_its_weights_
 #[test]
 fn a_run_folder_that_is_renamed_is_followed() {
     for kind in KINDS {
-        let folder = place();
-        let here = folder.path();
         let what = kind.name;
-        let mut run = spawn(paceline(here, &kind.endless()), tempfile::tempdir().unwrap());
-        let path = started(&mut run, here);
+        let (_folder, run, path) = endless(kind);
         let renamed = path.with_file_name("renamed");
         fs::rename(&path, &renamed).unwrap();
         wait_for("it to be said", || run.talk().contains("the run continues there"));
@@ -275,31 +352,13 @@ fn a_run_folder_that_is_renamed_is_followed() {
     }
 }
 
-/// Unmounts even when the test fails.
-struct Mount(PathBuf);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_disk_too_small_for_the_weights_is_exit_1_not_done() {
     let folder = place();
     let here = folder.path();
     let (disk, temporary) = (here.join("disk"), here.join("tmp"));
-    fs::create_dir(&disk).unwrap();
     fs::create_dir(&temporary).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"])
-        .arg(&disk)
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !mounted {
-        return;
-    }
-    let _mount = Mount(disk.clone());
+    let Some(_mount) = SmallDisk::mount(&disk, "300k") else { return };
     for kind in KINDS {
         // LeNet's weights and velocity are twice 247 kB.
         let large: &[&str] = if kind.is_sparse() {

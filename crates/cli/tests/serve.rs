@@ -99,7 +99,7 @@ fn only_run(address: &str, wanted: &str) -> serde_json::Value {
 fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
     let root = tempfile::tempdir().unwrap();
     let key = root.path().join("key");
-    paceline_cluster::ClusterKey::generate().unwrap().save(&key).unwrap();
+    paceline_wire::ClusterKey::generate().unwrap().save(&key).unwrap();
     let ports: Vec<u16> = (0..2)
         .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
         .map(|listener| listener.local_addr().unwrap().port())

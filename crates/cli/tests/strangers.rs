@@ -6,7 +6,7 @@
 mod cluster_support;
 
 use cluster_support::*;
-use paceline_cluster::{
+use paceline_wire::{
     ClusterKey, Endpoint, Identity, LinkError, Purpose, Refusal, Security, TaskId, Wait,
 };
 use std::{
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// More memory than this nobody without the key may cost a task, in KiB: 64 handshakes with their threads are far below.
+/// Most memory, in KiB, that clients without the key may cost a task: 64 handshakes with their threads need far less.
 const BOUND: u64 = 64 << 10;
 
 /// Where a task of a run listens.
@@ -109,12 +109,12 @@ const PREAMBLE: &[u8] = b"PLNK\x00\x01\x00P";
 
 /// Every kind of stranger at one door, with what is said about it.
 fn attack(door: &Door, run: &str) {
-    // Not our language: another protocol, noise, and a frame of 2^63 bytes where nobody has proved anything.
+    // Not our protocol: HTTP, noise, and a frame of 2^63 bytes before any authentication.
     let frame = [&b"\x01PL1\0\0\0\0\0\0\0\0\0\0\0\0"[..], &(1u64 << 63).to_le_bytes()].concat();
     for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 5000], &frame[..]] {
         assert_eq!(door.say(&[noise]), 0, "{}: a stranger was answered", door.task);
     }
-    // Our language without the key: the status, the nonce and "no", whatever the hello would be.
+    // Our protocol without the key: the status, the nonce and "no", whatever the hello would be.
     let hello = format!(r#"{{"task":"worker/1","run":"{run}"}}"#);
     let length = u16::try_from(hello.len()).unwrap().to_le_bytes();
     let proof = [PREAMBLE, &[9; 32], &length, hello.as_bytes(), &[0; 32]];
@@ -214,7 +214,7 @@ fn tap(chief: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
 }
 
 #[test]
-fn what_a_task_said_when_it_joined_lets_nobody_in_a_second_time() {
+fn a_replayed_join_is_refused() {
     let keys = tempfile::tempdir().unwrap();
     let key = keys.path().join("key");
     ClusterKey::generate().unwrap().save(&key).unwrap();

@@ -69,7 +69,7 @@ fn completions_and_manual_pages_know_every_command() {
 }
 
 #[test]
-fn a_reader_that_stops_early_is_no_error() {
+fn a_reader_that_stops_early_is_not_an_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_paceline"))
         .args(["completions", "zsh"])
         .stdout(Stdio::piped())

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use paceline_testing::SmallDisk;
 use serde_json::Value;
 use std::{
     fs,
@@ -251,7 +252,7 @@ fn kill_nine_at_a_hundred_moments_loses_no_committed_checkpoint() {
         let ended = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert!(!said.contains("damaged"), "after {kills} kills: {said}");
-        // A run killed before its first checkpoint has nothing to resume; that one starts anew.
+        // A run killed before its first checkpoint has nothing to resume; it restarts from the beginning.
         if said.contains("no usable checkpoint") {
             assert_eq!(most_seen, 0, "a committed checkpoint was lost: {said}");
             fs::remove_dir_all(&killed).unwrap();
@@ -286,29 +287,11 @@ fn kill_nine_at_a_hundred_moments_loses_no_committed_checkpoint() {
     assert!(weights(&run) == weights(&only_run(&peace).unwrap()), "the bits differ");
 }
 
-/// Unmounts even when the test fails.
-struct Mount(PathBuf);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_is_said_and_training_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
-    fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-        .arg(&disk)
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !mounted {
-        return;
-    }
-    let _mount = Mount(disk.clone());
+    let Some(_mount) = SmallDisk::mount(&disk, "1m") else { return };
     let out = disk.join("runs");
     let child = paceline(&[
         "train",
@@ -347,6 +330,32 @@ fn a_full_disk_is_said_and_training_goes_on() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cannot write checkpoint") && said.contains("No space left"), "{said}");
     assert_eq!(committed(&run), 20_000);
+}
+
+/// It was known from made-up evidence only. Which program the waiting is blamed on depends on what else the machine does; that
+/// there are more threads than cores does not.
+#[test]
+fn more_threads_than_cores_are_said() {
+    let out = tempfile::tempdir().unwrap();
+    let words = ["train", "--model", "lenet", "--data", DIGITS, "--threads", "8", "--steps"];
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0", env!("CARGO_BIN_EXE_paceline")]).args(words);
+    command.args(["100000000", "--batch-size", "256", "--no-tensorboard", "--json", "--out"]);
+    command.arg(out.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    let limits = ["more threads than cores", "short of cores"];
+    wait_for("the verdict to say so", || {
+        let listed = run(&["runs", "--runs", out.path().to_str().unwrap(), "--json"]);
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        limits.iter().any(|limit| text.contains(limit))
+    });
+    signal(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let evidence = summary["diagnosis"]["evidence"].to_string();
+    let verdict = summary["verdict"].as_str().unwrap();
+    assert!(evidence.contains("8 threads share 1 core\""), "{summary}");
+    assert!(limits.iter().any(|limit| verdict.contains(limit)), "{summary}");
 }
 
 #[test]
@@ -397,7 +406,7 @@ fn wrong_calls_get_a_hint_and_exit_2() {
     }
 }
 
-/// The figures everybody reaches on the real digits.
+/// The well-known accuracy on the real digits.
 #[test]
 fn softmax_reaches_90_percent_on_mnist_in_ten_epochs() {
     let Some(mnist) = paceline_testing::real_data("mnist") else { return };

@@ -1,4 +1,4 @@
-//! Tasks of a local run that live and do not answer, or end before all have met: nobody waits for them in silence.
+//! Tasks of a local run that hang, or exit before all have joined: no task waits for them silently.
 
 #![allow(clippy::unwrap_used)]
 
@@ -113,7 +113,7 @@ fn a_task_that_is_stopped_before_all_have_met_is_not_waited_for() {
         assert_eq!(ended.code(), 75, "{policy}: {}", ended.talk);
         let said = "worker/1: worker/1 was asked to stop while joining the run";
         assert!(ended.talk.contains(said), "{policy}: {}", ended.talk);
-        assert!(!ended.talk.contains("--resume"), "nothing to go on with: {}", ended.talk);
+        assert!(!ended.talk.contains("--resume"), "nothing to resume: {}", ended.talk);
         assert!(!exists(chief), "{policy}");
     }
 }
@@ -133,7 +133,7 @@ fn a_task_that_is_killed_before_all_have_met_is_started_again() {
 }
 
 #[test]
-fn without_a_chief_nobody_waits_to_meet() {
+fn without_a_chief_no_task_waits_to_join() {
     // Longer than a test may take: a task that waited for it would never end.
     let (run, _, chief) = begin(&["--join-timeout", "3600"]);
     signal(chief, "-KILL");
@@ -142,7 +142,7 @@ fn without_a_chief_nobody_waits_to_meet() {
     assert!(ended.talk.contains("worker/0: was killed (signal 9"), "{}", ended.talk);
 }
 
-/// A chief that stands still before anybody has joined is named at the deadline.
+/// A chief that freezes before any task has joined is named at the deadline.
 #[test]
 fn a_chief_that_freezes_before_all_have_met_is_named_at_the_deadline() {
     let (run, ..) = begin(&["--join-timeout", "5"]);

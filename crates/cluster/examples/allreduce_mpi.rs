@@ -5,9 +5,10 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use paceline_cluster::collective::summed_by_mpi;
 use paceline_cluster::spec::{Members, from_environment};
-use paceline_cluster::{Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait};
+use paceline_wire::Channel;
+use paceline_wire::collective::summed_by_mpi;
+use paceline_wire::{Endpoint, Group, Identity, Purpose, Role, Security, TaskId, Wait};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 5;
@@ -32,11 +33,11 @@ fn main() {
         run: String::from("speed"),
         version: String::from(env!("CARGO_PKG_VERSION")),
         plan: [0; 32],
-        key: paceline_cluster::ClusterKey::public(), // nothing here is secret
+        key: paceline_wire::ClusterKey::public(), // nothing here is secret
         security: Security::Plain,
         shared_memory: carrier == "shared",
     };
-    let purpose = Purpose::Data { generation: 0, channel: 0 };
+    let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
     // Links last as long as the endpoint they came from.
     let (_door, mut group) = if cluster.own.index == 0 {
         let door = Endpoint::bind(identity, coordinator).unwrap();

@@ -1,11 +1,11 @@
 //! A task's seat in a running job: who else sits there, and how to reach them.
 //!
 //! Strategies know nothing of hosts, launchers or heartbeats. They see the tasks of the present
-//! *generation* (the job is formed anew, with the next generation, whenever it goes on without a
-//! lost task), may open links to them, and are alarmed when the generation cannot go on, so that
-//! nobody waits for an answer that will never come.
+//! *generation* (the tasks regroup, as the next generation, whenever the job continues without a lost
+//! one), may open links to them, and are alarmed when the generation cannot continue, so that no task
+//! waits for an answer that will never come.
 
-use crate::{Link, LinkError, Role, TaskId, Wait};
+use paceline_wire::{Channel, Link, LinkError, Role, TaskId, Wait};
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
@@ -15,11 +15,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-/// The channel between workers of an all-reduce.
-pub const WORKERS_CHANNEL: u8 = 0;
-/// The channel between a worker and a server.
-pub const SERVER_CHANNEL: u8 = 1;
 
 /// A task's seat in a running job.
 pub trait Seat: Send + Sync + fmt::Debug {
@@ -32,24 +27,23 @@ pub trait Seat: Send + Sync + fmt::Debug {
     /// The tasks that hold weights, in order; the first one counts the steps.
     fn servers(&self) -> Vec<TaskId>;
 
-    /// How often the job was formed anew. All of the above belong to this generation.
+    /// How often the tasks have regrouped. All of the above belong to this generation.
     fn generation(&self) -> u32;
 
     /// Opens a link to a task, which must accept it. Like those it accepts, it [heeds](Link::heed) the alarm.
     ///
     /// # Errors
     /// Names the task that could not be reached.
-    fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError>;
+    fn connect(&self, to: TaskId, channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError>;
 
     /// Waits for a task to open a link in the present generation.
     ///
     /// # Errors
     /// Names the task that did not come.
-    fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError>;
+    fn accept(&self, from: TaskId, channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError>;
 
-    /// Raised when the present generation cannot go on: a task that the others cannot do without was
-    /// lost, or the job ends. Every wait of a strategy ends then. Whoever has the generation formed
-    /// anew lowers it first.
+    /// Raised when the present generation cannot continue: a task that the others need was lost, or the
+    /// job ends. Every wait of a strategy ends then. It is lowered before the tasks regroup.
     fn alarm(&self) -> &AtomicBool;
 
     /// Tasks lost so far, in the order they were missed.
@@ -98,7 +92,7 @@ struct Seated {
     generation: u32,
     lost: Vec<TaskId>,
     /// Links opened and not accepted yet, by (from, to, channel, generation).
-    offered: HashMap<(TaskId, TaskId, u8, u32), VecDeque<Link>>,
+    offered: HashMap<(TaskId, TaskId, Channel, u32), VecDeque<Link>>,
     alarms: Vec<(TaskId, Arc<AtomicBool>)>,
 }
 
@@ -114,7 +108,7 @@ impl Table {
     /// A job of so many workers and servers; worker 0 is the chief's equal.
     #[must_use]
     pub fn new(workers: u32, servers: u32) -> Arc<Self> {
-        Self::over(Carrier::new(crate::pair), workers, servers)
+        Self::over(Carrier::new(paceline_wire::pair), workers, servers)
     }
 
     /// The same over links of another kind.
@@ -182,7 +176,7 @@ impl Seat for TableSeat {
         self.table.locked().generation
     }
 
-    fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    fn connect(&self, to: TaskId, channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError> {
         let mut seated = self.table.locked();
         if seated.lost.contains(&to) {
             let cause = io::Error::from(io::ErrorKind::ConnectionRefused);
@@ -202,12 +196,12 @@ impl Seat for TableSeat {
         Ok(near)
     }
 
-    fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    fn accept(&self, from: TaskId, channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError> {
         let begun = Instant::now();
         let mut seated = self.table.locked();
         loop {
             let key = (from, self.me, channel, seated.generation);
-            // Whoever has not heeded the alarm yet is not of this generation.
+            // A task that has not reacted to the alarm yet does not belong to this generation.
             if !self.alarm.load(Ordering::Acquire)
                 && let Some(mut link) = seated.offered.get_mut(&key).and_then(VecDeque::pop_front)
             {
@@ -247,12 +241,12 @@ mod tests {
             .map(|(role, index)| table.seat(TaskId::new(role, index)));
         assert_eq!(worker.workers().len(), 2);
         let wait = Wait::within(Duration::from_secs(5), "meeting");
-        let mut far = worker.connect(server.me(), SERVER_CHANNEL, &wait).unwrap();
-        let mut near = server.accept(worker.me(), SERVER_CHANNEL, &wait).unwrap();
+        let mut far = worker.connect(server.me(), Channel::ParameterServer, &wait).unwrap();
+        let mut near = server.accept(worker.me(), Channel::ParameterServer, &wait).unwrap();
         far.sender.send(3, 7, &[b"hello"]).unwrap();
         assert_eq!(near.receiver.receive(&wait).unwrap().number, 7);
-        let short = Wait::within(Duration::from_millis(20), "waiting for nobody");
-        let error = server.accept(worker.me(), WORKERS_CHANNEL, &short).unwrap_err();
+        let short = Wait::within(Duration::from_millis(20), "waiting for no task");
+        let error = server.accept(worker.me(), Channel::AllReduce, &short).unwrap_err();
         assert!(error.is_timeout() && error.to_string().contains("worker/1"), "{error}");
     }
 
@@ -266,7 +260,7 @@ mod tests {
         assert_eq!((first.generation(), first.workers()), (1, vec![seats[0], seats[2]]));
         assert_eq!(first.lost(), [seats[1]]);
         let wait = Wait::within(Duration::from_secs(5), "looking for the lost");
-        let error = first.connect(seats[1], WORKERS_CHANNEL, &wait).unwrap_err();
+        let error = first.connect(seats[1], Channel::AllReduce, &wait).unwrap_err();
         assert!(error.is_lost() && error.to_string().contains("worker/1"), "{error}");
     }
 }

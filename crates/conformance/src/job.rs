@@ -2,11 +2,11 @@
 
 use crate::{Examples, Transport, batches};
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table, TableSeat},
 };
 use paceline_models::{
-    Layout, Model, Score, StepContext, StepLoss, Touched,
+    Layout, Model, Score, StepContext, StepLoss,
     kernels::Buffer,
     optimizer::{self, Optimizer},
     registry,
@@ -15,6 +15,7 @@ use paceline_models::{
 use paceline_strategies::{
     self as strategies, Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, Tally, Vote,
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     sync::{Arc, Barrier},
     time::Duration,
@@ -30,9 +31,7 @@ const SEED: u64 = 11;
 /// What to train, how, and with how many.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// The model.
     pub model: &'static registry::Entry,
-    /// The strategy.
     pub strategy: &'static strategies::Entry,
     /// The links, where there are processes to join.
     pub transport: Option<&'static Transport>,
@@ -61,7 +60,7 @@ pub struct Outcome {
     pub params: Vec<Vec<f32>>,
     /// Examples each worker worked on.
     pub examples: Vec<u64>,
-    /// Examples that everybody says were counted, as each worker was told.
+    /// Examples counted over all workers, as reported to each worker.
     pub told: Vec<u64>,
     /// Batches worked on, by all workers together, ascending; each share counts.
     pub batches: Vec<u64>,
@@ -311,7 +310,7 @@ impl Job {
             pushed: vec![0.0; self.start.len()],
         };
         let mut step = self.from.as_ref().map_or(0, |from| from.version.0);
-        while step < self.steps || !exchange.keeps_step() {
+        while step < self.steps || !exchange.in_lockstep() {
             let Some(ticket) = exchange.deal(step).unwrap() else { break };
             let loss = self.step(&mut *model, &mut *exchange, ticket, &mut params, &mut grad);
             for (sum, grad) in worked.pushed.iter_mut().zip(grad.iter()) {
@@ -319,23 +318,23 @@ impl Job {
             }
             let vote = Vote { loss, ..Vote::default() };
             let pushed = exchange.push(vote, &mut params, &mut grad).unwrap();
-            assert!(!pushed.vote.poisoned && !pushed.dropped);
+            assert!(!pushed.vote.nonfinite && !pushed.dropped);
             worked.examples += loss.examples;
             worked.told += pushed.vote.loss.examples;
             worked.batches.push(ticket.batch);
             step = pushed.version.0;
         }
         let last = StepInfo { step, rate: 0.0, examples: 1 };
-        exchange.pull(last, &Touched::All, &mut params).unwrap();
+        exchange.pull(last, &mut params).unwrap();
         let mut sums = [1.0];
         exchange.sum(&mut sums).unwrap();
-        assert_eq!(sums[0], self.workers as f64, "everybody is there at the end");
+        assert_eq!(sums[0], self.workers as f64, "all workers are there at the end");
         exchange.complete(&mut params).unwrap();
         worked.snapshot = exchange.snapshot().unwrap();
         worked.tally = exchange.tally().unwrap();
         exchange.leave().unwrap();
         worked.params = params.to_vec();
-        end.wait(); // nobody takes away its links while others still use them
+        end.wait(); // no worker closes its links while others still use them
         worked
     }
 
@@ -351,7 +350,7 @@ impl Job {
         let share = global.share(ticket.share.0 as u64, ticket.share.1 as u64);
         let batch = self.examples.batch(&share);
         let info = StepInfo { step: ticket.batch, rate: self.rate(), examples: global.len() };
-        exchange.pull(info, &model.touched(&batch), params).unwrap();
+        exchange.pull(info, params).unwrap();
         let context = StepContext {
             seed: SEED,
             step: ticket.batch,

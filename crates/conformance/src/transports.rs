@@ -1,7 +1,8 @@
 //! Every kind of link that may join two tasks.
 
-use paceline_cluster::{
-    ClusterKey, Endpoint, Identity, Link, Purpose, Security, TaskId, Wait, seat::Carrier,
+use paceline_cluster::seat::Carrier;
+use paceline_wire::{
+    Channel, ClusterKey, Endpoint, Identity, Link, Purpose, Security, TaskId, Wait,
 };
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub struct Transport {
 
 /// Every kind of link.
 pub const TRANSPORTS: &[Transport] = &[
-    Transport { name: "memory", carrier: || Carrier::new(paceline_cluster::pair) },
+    Transport { name: "memory", carrier: || Carrier::new(paceline_wire::pair) },
     Transport { name: "shared memory", carrier: || over_sockets(Security::Plain, true) },
     Transport { name: "tcp", carrier: || over_sockets(Security::Plain, false) },
     Transport { name: "tls", carrier: || over_sockets(Security::Tls, false) },
@@ -52,7 +53,7 @@ fn over_sockets(security: Security, shared_memory: bool) -> Carrier {
         };
         let (near, far) = (bind(a), bind(b));
         let wait = Wait::within(Duration::from_secs(20), "joining two tasks");
-        let purpose = Purpose::Data { generation: 0, channel: 0 };
+        let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
         let dialled: Link = near.dial(b, &far.address().to_string(), purpose, &wait).unwrap();
         let (_, accepted) = far.accept(&wait).unwrap();
         (dialled, accepted)

@@ -57,9 +57,9 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     norm(a.iter().zip(b).map(|(a, b)| a - b))
 }
 
-/// How far from one worker's weights updates from older weights in another order may end, as a part of the way that
-/// one worker's go. Statistics of batches follow the last ones that were seen, whoever saw them.
-fn out_of_step(job: &Job) -> f64 {
+/// How far asynchronous training may end from one worker's weights, as a fraction of the distance those moved: its
+/// updates come from older weights and in another order. Batch statistics follow the last batches any worker saw.
+fn asynchronous_tolerance(job: &Job) -> f64 {
     if job.has_statistics { 0.5 } else { 0.25 }
 }
 
@@ -81,7 +81,7 @@ fn check(model: &'static registry::Entry) {
             assert_eq!(*params, outcome.params[0], "{name}: the same bits for all workers");
         }
         let off = distance(&outcome.params[0], wanted) / way;
-        let most = if job.strategy.synchronous { 1e-3 } else { out_of_step(&job) };
+        let most = if job.strategy.synchronous { 1e-3 } else { asynchronous_tolerance(&job) };
         assert!(off < most, "{name}: {off:e} of the way off from one worker");
         check_updates(&name, &job, &outcome);
         let (before, after) = (job.loss(job.start()), job.loss(&outcome.params[0]));
@@ -102,7 +102,7 @@ fn check_updates(name: &str, job: &Job, outcome: &Outcome) {
     assert!(off < 1e-3, "{name}: {off:e} of the way off from the sum of all gradients");
 }
 
-/// Examples worked on are examples served, each batch once, and everybody knows it.
+/// All examples served are worked on, each batch once, and every worker is told the total.
 fn check_counts(name: &str, job: &Job, outcome: &Outcome, first: u64) {
     let served: u64 = (first..job.steps).map(|number| batches(number).len()).sum();
     assert_eq!(outcome.examples.iter().sum::<u64>(), served, "{name}: worked on and served");
@@ -149,7 +149,7 @@ fn alexnet() {
     check(model("alexnet"));
 }
 
-/// Shares of different sizes, one of them empty, and the optimiser's state of layers that nobody holds whole.
+/// Shares of different sizes, one of them empty, and optimiser state of layers that no worker holds whole.
 #[test]
 fn layers_shared_out_end_like_one_worker_with_empty_shares_too() {
     let alone = Job::new(model("alexnet")).steps(4);

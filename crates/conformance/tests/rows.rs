@@ -5,7 +5,7 @@
 
 use paceline_batch::{Batch, Features};
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table as Seats, TableSeat},
 };
 use paceline_conformance::{TRANSPORTS, Transport};
@@ -14,6 +14,7 @@ use paceline_strategies::{
     self as strategies, Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -128,7 +129,7 @@ impl Job {
         }
     }
 
-    /// What a worker has to do: in step its share of every batch, else whole batches, in turns.
+    /// A worker's work: its share of every batch if synchronous, else whole batches in turn.
     fn work(&self, rank: u32) -> Vec<(Batch, Range<usize>)> {
         let (rank, workers) = (rank as usize, self.workers as usize);
         let all = (0..self.until).map(|number| (number, batch(number)));
@@ -221,7 +222,7 @@ impl Job {
         worked
     }
 
-    /// Rows worked on are rows served, every batch once, and everybody knows it.
+    /// All rows served are worked on, each batch once, and every worker is told the total.
     fn check_counts(&self, outcome: &Outcome, first: usize) {
         let name = self.name();
         let served = |range: Range<usize>| range.map(|number| batch(number).len() as u64).sum();
@@ -237,7 +238,7 @@ impl Job {
         });
         assert_eq!(*marks, wanted.collect::<Vec<_>>(), "{name}: how far each worker is");
         if self.strategy.synchronous {
-            assert_eq!(outcome.stale, 0, "{name}: in step nothing is stale");
+            assert_eq!(outcome.stale, 0, "{name}: synchronous updates are never stale");
         }
     }
 }
@@ -290,7 +291,7 @@ fn off(model: &SparseLogistic, wanted: &SparseLogistic) -> f64 {
     norm(&|at| model.weight(at) - wanted.weight(at)) / norm(&|at| wanted.weight(at))
 }
 
-/// Mean loss on rows that nobody has learned from.
+/// Mean loss on held-out rows.
 fn test_loss(model: &SparseLogistic) -> f64 {
     let (test, mut logits) = (rows(4_242, 1_000), Vec::new());
     model.score(&test, &mut logits);
@@ -324,8 +325,8 @@ fn jobs() -> Vec<Job> {
     jobs
 }
 
-/// How far a strategy may be from one worker, as a part of the way. Out of step, updates are made from weights a
-/// few updates old, and in another order.
+/// How far a strategy may end from one worker's weights, as a fraction of the distance those moved. Asynchronous
+/// updates are made from weights a few updates old, and in another order.
 fn most(job: &Job) -> f64 {
     if job.strategy.synchronous { 1e-3 } else { 0.3 }
 }

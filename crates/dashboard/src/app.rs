@@ -1,4 +1,4 @@
-//! Which answer a request gets. No sockets here: tests ask it directly.
+//! From request to response. No sockets here, so tests call it directly.
 
 use crate::error::DashboardError;
 use crate::http::HeaderValue;
@@ -10,6 +10,7 @@ use paceline_report::table::{Column, Table};
 use paceline_report::theme;
 use paceline_report::training::{self, RunView};
 use paceline_runs::{RunFolder, StartTable, format_utc};
+use paceline_stats::fnv::Fnv;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,21 +20,21 @@ use std::sync::LazyLock;
 const INDEX: &str = include_str!("assets/index.html");
 const SCRIPT: &str = include_str!("assets/app.js");
 const STYLE: &str = include_str!("assets/app.css");
-/// What is not a page is never shown as one: no script, no style, not even this origin.
+/// For responses that are not a page: no script, no style, no origin.
 const NO_PAGE: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
-/// Runs compared at once.
+/// Most runs in one comparison.
 const MOST_COMPARED: usize = 12;
 
-/// A request, understood as far as the wire goes.
+/// A parsed request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The path, as sent.
     pub path: String,
     /// Names and values after the question mark, decoded.
     pub query: Vec<(String, String)>,
-    /// Headers by their name in small letters.
+    /// Headers by their lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// Whether only the head of the answer is wanted.
+    /// Whether this is a HEAD request.
     pub head_only: bool,
 }
 
@@ -53,18 +54,14 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// Status code.
     pub status: u16,
-    /// Kind of the body.
     pub content_type: &'static str,
-    /// What the browser may do with it.
+    /// The Content-Security-Policy.
     pub policy: HeaderValue,
-    /// Further headers.
     pub headers: Vec<(&'static str, HeaderValue)>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -90,14 +87,14 @@ impl Response {
     }
 }
 
-/// The page with its script and style inside, and the policy that allows these two and no other: whatever a run's name, log or
-/// file holds, and whichever answer it comes in, it does not run here.
-struct Front {
+/// The page with its script and style inside, and the policy that allows only these two: whatever a run's name, log or
+/// file contains, it is never executed.
+struct IndexPage {
     html: String,
     policy: HeaderValue,
 }
 
-static FRONT: LazyLock<Front> = LazyLock::new(|| {
+static FRONT: LazyLock<IndexPage> = LazyLock::new(|| {
     let style = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; \
@@ -105,7 +102,7 @@ static FRONT: LazyLock<Front> = LazyLock::new(|| {
         hash_source(SCRIPT),
         hash_source(&style)
     );
-    Front {
+    IndexPage {
         html: INDEX.replace("{style}", &style).replace("{script}", SCRIPT),
         policy: HeaderValue::new(policy).expect("hashes are visible ASCII"),
     }
@@ -120,7 +117,7 @@ pub struct App {
 }
 
 impl App {
-    /// A dashboard of the runs below `root`. `loopback`: only requests to this very machine are expected.
+    /// A dashboard of the runs below `root`. With `loopback`, only requests addressed to this machine are served.
     ///
     /// # Errors
     /// When there is no such folder, or the token cannot be part of a cookie.
@@ -138,12 +135,12 @@ impl App {
         self.token.as_deref()
     }
 
-    /// Answers a request.
+    /// Serves a request.
     #[must_use]
     pub fn answer(&self, request: &Request) -> Response {
         if self.loopback && !names_loopback(request.header("host")) {
-            // Another site's name that leads here: a page elsewhere tries to read along.
-            return Response::text(403, "this address is for the machine itself");
+            // DNS rebinding: a page of another site tries to read ours.
+            return Response::text(403, "this server only answers requests addressed to localhost");
         }
         if let Some(refused) = self.refuse(request) {
             return refused;
@@ -161,11 +158,11 @@ impl App {
             "/api/compare" => self.compare(request),
             "/api/log" => self.log(request),
             "/report" => self.report(request),
-            _ => Response::text(404, "there is nothing here"),
+            _ => Response::text(404, "not found"),
         }
     }
 
-    /// Who may not pass, and how one who brings the token gets a cookie instead of it in every address.
+    /// Refuses requests without the token; one with the token in its address gets a cookie and a redirect.
     fn refuse(&self, request: &Request) -> Option<Response> {
         let token = self.token.as_deref()?;
         if request.first("token").is_some_and(|given| same(given, token)) {
@@ -175,7 +172,7 @@ impl App {
             let cookie = format!("paceline-token={token}; HttpOnly; SameSite=Strict; Path=/");
             let (Some(path), Some(cookie)) = (HeaderValue::new(path), HeaderValue::new(cookie))
             else {
-                return Some(Response::text(400, "no request"));
+                return Some(Response::text(400, "malformed request"));
             };
             response.headers.extend([("Location", path), ("Set-Cookie", cookie)]);
             return Some(response);
@@ -186,12 +183,12 @@ impl App {
         let bearer = request.header("authorization").strip_prefix("Bearer ");
         let passes = cookie || bearer.is_some_and(|given| same(given, token));
         (!passes).then(|| {
-            Response::text(401, "a token is needed: open the address that `paceline serve` printed")
+            Response::text(401, "token required: open the address that `paceline serve` printed")
         })
     }
 
     fn find(&self, name: &str) -> Result<RunFolder, Response> {
-        self.runs.find(name).ok_or_else(|| Response::text(404, "there is no such run"))
+        self.runs.find(name).ok_or_else(|| Response::text(404, "no such run"))
     }
 
     fn run(&self, request: &Request) -> Response {
@@ -201,7 +198,7 @@ impl App {
             Err(response) => return response,
         };
         let task = request.first("task").unwrap_or_default();
-        let tag = HeaderValue::tag(fnv(task.as_bytes(), runs::fingerprint(&run)));
+        let tag = HeaderValue::tag(fnv(task.as_bytes(), Fnv::after(runs::fingerprint(&run))));
         if request.header("if-none-match") == tag.as_str() {
             return Response::new(304, "application/json", "");
         }
@@ -227,7 +224,7 @@ impl App {
             }
         }
         if views.is_empty() {
-            return Response::text(400, "no run is named");
+            return Response::text(400, "no run given");
         }
         let mut page = Page::new("", "");
         training::describe(&mut page, &views);
@@ -240,13 +237,13 @@ impl App {
             Err(response) => return response,
         };
         let file = request.first("file").unwrap_or_default();
-        // Only what the list names: no path from outside is ever joined.
+        // Only files on the list: a path from a request is never joined.
         if !logs::list(run.path()).iter().any(|known| known == file) {
-            return Response::text(404, "there is no such log");
+            return Response::text(404, "no such log");
         }
         let from = request.first("from").and_then(|from| from.parse().ok());
         match logs::read(&run.path().join(file), from) {
-            Ok(stretch) => Response::json(&stretch),
+            Ok(chunk) => Response::json(&chunk),
             Err(error) => Response::text(500, &error.to_string()),
         }
     }
@@ -259,7 +256,7 @@ impl App {
         match RunView::read(run.path()) {
             Ok(view) => {
                 let mut page =
-                    Page::new("Training report", "What one run did, how fast, and what held it up");
+                    Page::new("Training report", "What one run did, how fast, and what limited it");
                 training::describe(&mut page, &[view]);
                 let mut response = Response::new(200, "text/html; charset=utf-8", page.html());
                 response.policy =
@@ -271,14 +268,14 @@ impl App {
     }
 }
 
-/// The page of a run whose tasks are finding each other.
+/// The page of a run whose tasks have not all joined yet.
 fn forming(run: &RunFolder, table: &StartTable) -> Value {
     let tasks = runs::tasks(run, &[]);
     let (here, all) = (tasks.len() - table.missing().count(), tasks.len());
     let mut page = Page::new("", "");
     page.section(&format!("{here} of {all} tasks have joined"));
     page.table(&task_table(&tasks));
-    page.remark("The run begins when everybody is there, or ends by its deadline with the names of those who are not.");
+    page.remark("The run starts when all tasks have joined. If some are still missing at the deadline, it ends and names them.");
     json!({
         "state": runs::forming_state(table),
         "html": page.body(),
@@ -320,7 +317,7 @@ fn task_table(tasks: &[Task]) -> Table {
         Column::words("address"),
         Column::words("joined (UTC)"),
         Column::numbers("step"),
-        Column::words("last word"),
+        Column::words("last message"),
     ]);
     for task in tasks {
         table.row([
@@ -335,10 +332,10 @@ fn task_table(tasks: &[Task]) -> Table {
     table
 }
 
-/// JSON with a tag by which the browser learns that nothing has changed.
+/// JSON with an ETag.
 fn tagged(request: &Request, value: &Value) -> Response {
     let mut response = Response::json(value);
-    let tag = HeaderValue::tag(fnv(&response.body, 0xcbf2_9ce4_8422_2325));
+    let tag = HeaderValue::tag(fnv(&response.body, Fnv::default()));
     if request.header("if-none-match") == tag.as_str() {
         return Response::new(304, "application/json", "");
     }
@@ -346,9 +343,10 @@ fn tagged(request: &Request, value: &Value) -> Response {
     response
 }
 
-/// FNV-1a over some bytes, from where an earlier hash ended.
-fn fnv(bytes: &[u8], begin: u64) -> u64 {
-    bytes.iter().fold(begin, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+/// A hash that goes on over some bytes.
+fn fnv(bytes: &[u8], mut hash: Fnv) -> u64 {
+    hash.add(bytes);
+    hash.value()
 }
 
 /// Whether a character may be part of a cookie's value (RFC 6265), and so of a token.
@@ -366,7 +364,7 @@ fn names_loopback(host: &str) -> bool {
         || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Compares without telling by its duration how much was right.
+/// Compares in constant time.
 fn same(given: &str, token: &str) -> bool {
     given.len() == token.len()
         && given.bytes().zip(token.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0

@@ -1,4 +1,4 @@
-//! What keeps the dashboard from starting; what goes wrong later is an answer to somebody.
+//! Errors that keep the dashboard from starting; later errors are HTTP responses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,32 +8,19 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DashboardError {
-    /// The address is taken, or not ours.
+    /// The address is in use, or not one of this machine.
     #[error("cannot listen at {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     /// The folder of runs cannot be opened.
     #[error("cannot open the folder of runs `{}`", .path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// No token could be drawn.
-    #[error("cannot draw a token")]
+    Folder { path: PathBuf, source: io::Error },
+    /// No random token could be made.
+    #[error("cannot make a random token")]
     Draw(#[source] io::Error),
     /// A token with a character that a cookie cannot hold.
-    #[error("the token holds {wrong:?}, which a cookie cannot")]
-    Token {
-        /// The character.
-        wrong: char,
-    },
+    #[error("the token contains {wrong:?}, which is not allowed in a cookie")]
+    Token { wrong: char },
     /// The server stopped.
-    #[error("cannot wait for connections")]
+    #[error("cannot accept connections")]
     Wait(#[source] io::Error),
 }

@@ -1,4 +1,4 @@
-//! Just enough HTTP/1.1: one GET per connection, every length and time bounded before anything is believed.
+//! Just enough HTTP/1.1: one GET per connection, every length and time bounded before anything is trusted.
 
 use crate::app::{Request, Response};
 use std::collections::BTreeMap;
@@ -6,15 +6,15 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A request's head beyond this is refused.
+/// Most bytes of a request's head.
 const MOST_HEAD: usize = 16 << 10;
-/// A request that is not there by then is given up; browsers open connections that they never use.
+/// Time for a request to arrive; browsers open connections that they never use.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// A reader that does not take its answer by then is left.
+/// Time for a client to take its response.
 const WRITE_TIME: Duration = Duration::from_secs(20);
 
-/// The value of a header: visible ASCII and spaces. A line break in one would end the header, and what follows would be a header
-/// or a body of a stranger's choice; so there is no way to make a value that holds one, and no other way to make a header.
+/// The value of a header: visible ASCII and spaces. A line break would let an attacker add headers or a body (header
+/// injection); this type cannot hold one, and headers can only be made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderValue(String);
 
@@ -50,63 +50,63 @@ impl HeaderValue {
 
 /// Why a request was not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bad {
-    /// Nothing came, or not in time: there is nobody to answer.
+pub(crate) enum RequestError {
+    /// Nothing came, or not in time: there is no client to answer.
     Gone,
-    /// No request at all.
+    /// Not an HTTP request.
     Syntax,
     /// Too long.
     TooLong,
-    /// Something else than reading.
+    /// A method other than GET and HEAD.
     Method,
 }
 
 /// Reads the head of a request.
-pub(crate) fn read(stream: &mut TcpStream) -> Result<Request, Bad> {
-    let begun = Instant::now();
+pub(crate) fn read(stream: &mut TcpStream) -> Result<Request, RequestError> {
+    let started = Instant::now();
     let mut head = Vec::with_capacity(1024);
     let mut part = [0u8; 1024];
     let end = loop {
-        let left = HEAD_TIME.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
-        let left = left.ok_or(Bad::Gone)?;
-        stream.set_read_timeout(Some(left)).map_err(|_| Bad::Gone)?;
-        let count = stream.read(&mut part).map_err(|_| Bad::Gone)?;
+        let left = HEAD_TIME.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
+        let left = left.ok_or(RequestError::Gone)?;
+        stream.set_read_timeout(Some(left)).map_err(|_| RequestError::Gone)?;
+        let count = stream.read(&mut part).map_err(|_| RequestError::Gone)?;
         if count == 0 {
-            return Err(Bad::Gone);
+            return Err(RequestError::Gone);
         }
         head.extend_from_slice(&part[..count]);
         if let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
         }
         if head.len() > MOST_HEAD {
-            return Err(Bad::TooLong);
+            return Err(RequestError::TooLong);
         }
     };
     parse(&head[..end])
 }
 
-fn parse(head: &[u8]) -> Result<Request, Bad> {
-    let head = std::str::from_utf8(head).map_err(|_| Bad::Syntax)?;
-    // A lone line break ends a line for some readers and not for others; a request needs none of these characters.
+fn parse(head: &[u8]) -> Result<Request, RequestError> {
+    let head = std::str::from_utf8(head).map_err(|_| RequestError::Syntax)?;
+    // Parsers disagree on whether a lone line break ends a line; a request needs none of these characters.
     if head.split("\r\n").any(|line| line.chars().any(|c| c.is_control() && c != '\t')) {
-        return Err(Bad::Syntax);
+        return Err(RequestError::Syntax);
     }
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err(Bad::Syntax);
+        return Err(RequestError::Syntax);
     };
     if !version.starts_with("HTTP/1.") || !target.starts_with('/') {
-        return Err(Bad::Syntax);
+        return Err(RequestError::Syntax);
     }
     if method != "GET" && method != "HEAD" {
-        return Err(Bad::Method);
+        return Err(RequestError::Method);
     }
     let mut headers = BTreeMap::new();
     for line in lines {
-        let (name, value) = line.split_once(':').ok_or(Bad::Syntax)?;
+        let (name, value) = line.split_once(':').ok_or(RequestError::Syntax)?;
         headers.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -118,11 +118,11 @@ fn parse(head: &[u8]) -> Result<Request, Bad> {
             Some((decode(name)?, decode(value)?))
         })
         .collect::<Option<Vec<_>>>()
-        .ok_or(Bad::Syntax)?;
+        .ok_or(RequestError::Syntax)?;
     Ok(Request { path: path.to_owned(), query, headers, head_only: method == "HEAD" })
 }
 
-/// `%2F` and `+`; nothing for what is no text.
+/// Decodes `%2F` and `+`; `None` if the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -140,7 +140,7 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Writes an answer and ends the connection.
+/// Writes a response and closes the connection.
 pub(crate) fn write(
     stream: &mut TcpStream,
     response: &Response,
@@ -174,7 +174,7 @@ fn head(response: &Response) -> String {
     head
 }
 
-/// Headers of every answer: read as what it is said to be, by this page only, and named to no other.
+/// Headers of every response: no content sniffing, no framing, no referrer.
 const ALWAYS: &[(&str, &str)] = &[
     ("Connection", "close"),
     ("X-Content-Type-Options", "nosniff"),
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_understood_or_refused() {
+    fn requests_are_parsed_or_refused() {
         let request = parse(
             b"GET /api/run?name=a%2Fb&task=worker/0&x=1+2 HTTP/1.1\r\nHost: localhost:1\r\nA: b",
         )
@@ -215,19 +215,19 @@ mod tests {
         assert_eq!(request.first("x"), Some("1 2"));
         assert_eq!(request.headers["host"], "localhost:1");
         for (wrong, why) in [
-            (&b"POST / HTTP/1.1"[..], Bad::Method),
-            (b"GET /", Bad::Syntax),
-            (b"GET http://elsewhere/ HTTP/1.1", Bad::Syntax),
-            (b"GET / HTTP/2", Bad::Syntax),
-            (b"GET /?a=%zz HTTP/1.1", Bad::Syntax),
-            (b"GET /?a=%ff HTTP/1.1", Bad::Syntax),
-            (b"GET / HTTP/1.1\r\nnonsense", Bad::Syntax),
-            (b"\xff\xff", Bad::Syntax),
-            (b"GET /a\nSet-Cookie:b HTTP/1.1", Bad::Syntax),
-            (b"GET /a\rb HTTP/1.1", Bad::Syntax),
-            (b"GET / HTTP/1.1\r\nA: b\nC: d", Bad::Syntax),
-            (b"GET / HTTP/1.1\r\nA: b\0", Bad::Syntax),
-            (b"", Bad::Syntax),
+            (&b"POST / HTTP/1.1"[..], RequestError::Method),
+            (b"GET /", RequestError::Syntax),
+            (b"GET http://elsewhere/ HTTP/1.1", RequestError::Syntax),
+            (b"GET / HTTP/2", RequestError::Syntax),
+            (b"GET /?a=%zz HTTP/1.1", RequestError::Syntax),
+            (b"GET /?a=%ff HTTP/1.1", RequestError::Syntax),
+            (b"GET / HTTP/1.1\r\nnonsense", RequestError::Syntax),
+            (b"\xff\xff", RequestError::Syntax),
+            (b"GET /a\nSet-Cookie:b HTTP/1.1", RequestError::Syntax),
+            (b"GET /a\rb HTTP/1.1", RequestError::Syntax),
+            (b"GET / HTTP/1.1\r\nA: b\nC: d", RequestError::Syntax),
+            (b"GET / HTTP/1.1\r\nA: b\0", RequestError::Syntax),
+            (b"", RequestError::Syntax),
         ] {
             assert_eq!(parse(wrong).unwrap_err(), why, "{}", String::from_utf8_lossy(wrong));
         }

@@ -1,4 +1,4 @@
-//! Logs of a run: plain text files beside its records, read from where the reader was.
+//! Logs of a run: plain text files beside its records, read incrementally.
 
 use std::fs::File;
 use std::io;
@@ -27,32 +27,32 @@ pub(crate) fn list(run: &Path) -> Vec<String> {
     names
 }
 
-/// A stretch of a log.
+/// A piece of a log.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Stretch {
+pub(crate) struct LogChunk {
     /// Where it begins, in bytes.
     pub(crate) from: u64,
     /// Where the next one begins.
     pub(crate) next: u64,
-    /// The text; bytes that are none are replaced.
+    /// The text; bytes that are not UTF-8 are replaced.
     pub(crate) text: String,
 }
 
 /// Reads from `from` on; without it, or where the file has become shorter, its end.
-pub(crate) fn read(path: &Path, from: Option<u64>) -> io::Result<Stretch> {
+pub(crate) fn read(path: &Path, from: Option<u64>) -> io::Result<LogChunk> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     let from = from.filter(|from| *from <= length).unwrap_or(length.saturating_sub(MOST));
     let count = (length - from).min(MOST);
     let mut bytes = vec![0; usize::try_from(count).unwrap_or(0)];
     file.read_exact_at(&mut bytes, from)?;
-    // A letter that is only half written yet comes with the next stretch.
+    // A character that is only half written comes with the next read.
     let whole = match std::str::from_utf8(&bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
         _ => bytes.len(),
     };
     let text = String::from_utf8_lossy(&bytes[..whole]).into_owned();
-    Ok(Stretch { from, next: from + whole as u64, text })
+    Ok(LogChunk { from, next: from + whole as u64, text })
 }
 
 #[cfg(test)]

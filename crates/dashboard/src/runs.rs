@@ -1,11 +1,11 @@
-//! What the page knows about runs: found by walking the folder, remembered while their files do not change.
+//! The list of runs: found by walking the folder, cached while their files do not change.
 
 use paceline_runs::{
-    Event, Record, RunFolder, RunState, RunView, StartRow, StartTable, Summary, TaskJoined,
-    unix_seconds,
+    Event, Record, RecordedPlan, RunFolder, RunState, RunView, StartRow, StartTable, Summary,
+    TaskJoined, unix_seconds,
 };
+use paceline_stats::fnv::Fnv;
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -16,16 +16,16 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 const DEPTH: usize = 4;
 /// Runs shown at most; beyond, the oldest are left out and the page says so.
 const MOST_RUNS: usize = 10_000;
-/// Reading unfinished runs again and again may take one part in so many of the time.
+/// Rereading unfinished runs may take one part in this many of the time.
 const SPARED: u32 = 20;
-/// A run that is read in less time is read whenever it has changed.
+/// A run that is read faster than this is reread whenever it has changed.
 const CHEAP: Duration = Duration::from_millis(20);
-/// A run that has written nothing for so many seconds is called silent.
+/// Seconds without an event after which a run is called silent.
 const SILENT: f64 = 10.0;
 
 /// A line of the list.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct RunRow {
     pub(crate) name: String,
     pub(crate) state: String,
     pub(crate) model: String,
@@ -53,24 +53,24 @@ type Mark = (u64, u128);
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, CachedRun>>,
 }
 
 /// A line, and what tells whether it still holds.
 #[derive(Debug)]
-struct Known {
+struct CachedRun {
     summary: Mark,
     files: u64,
     read: Instant,
     cost: Duration,
-    line: Line,
+    line: RunRow,
 }
 
-impl Known {
-    fn read(name: &str, run: &RunFolder, summary: Mark, files: u64) -> Known {
+impl CachedRun {
+    fn read(name: &str, run: &RunFolder, summary: Mark, files: u64) -> CachedRun {
         let read = Instant::now();
         let line = line(name, run);
-        Known { summary, files, read, cost: read.elapsed(), line }
+        CachedRun { summary, files, read, cost: read.elapsed(), line }
     }
 
     /// A summary is final. Before there is one, files and state tell, and a run that writes all the time is not read all the time.
@@ -98,12 +98,12 @@ impl Runs {
     }
 
     /// The list, newest first.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<RunRow> {
         let mut names = Vec::new();
         walk(&self.root, "", DEPTH, &mut names);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|name, _| names.binary_search(name).is_ok());
-        let mut lines: Vec<Line> = names
+        let mut lines: Vec<RunRow> = names
             .into_iter()
             .filter_map(|name| {
                 let path = self.root.join(&name);
@@ -113,7 +113,7 @@ impl Runs {
                 let (summary, files) = (mark(&path.join("summary.json")), fingerprint(&run));
                 let holds = known.get(&name).is_some_and(|it| it.holds(&run, summary, files));
                 if !holds {
-                    known.insert(name.clone(), Known::read(&name, &run, summary, files));
+                    known.insert(name.clone(), CachedRun::read(&name, &run, summary, files));
                 }
                 known.get(&name).map(|it| it.line.clone())
             })
@@ -123,7 +123,7 @@ impl Runs {
         lines
     }
 
-    /// A run by its name; nothing for what is no run or lies elsewhere, by `..` or by a link.
+    /// A run by its name; `None` if there is none, or if the name leads outside through `..` or a link.
     pub(crate) fn find(&self, name: &str) -> Option<RunFolder> {
         let relative = Path::new(name);
         let plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
@@ -152,7 +152,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
         }
         let path = folder.join(&name);
         let full = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-        if path.join("plan.json").is_file() || path.join("tasks.json").is_file() {
+        if RunFolder::open(&path).is_ok() || RunFolder::forming(&path).is_some() {
             names.push(full);
         } else if depth > 1 {
             walk(&path, &full, depth - 1, names);
@@ -163,29 +163,24 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-fn line(name: &str, run: &RunFolder) -> Line {
-    let plan: Value = run.plan().unwrap_or(Value::Null);
-    let asked = |key: &str| plan.get("spec").and_then(|spec| spec.get(key)).cloned();
-    let text =
-        |key: &str| asked(key).and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
-    let mut line = Line {
+fn line(name: &str, run: &RunFolder) -> RunRow {
+    let mut line = RunRow {
         name: name.to_owned(),
-        model: text("model"),
-        strategy: text("strategy"),
-        data: text("data"),
-        batch: asked("batch_size").and_then(|v| v.as_u64()).unwrap_or(0),
-        planned: plan.get("planned_steps").and_then(Value::as_u64),
         // Until the first event the plan's own time is the best there is.
         started: mark(&run.path().join("plan.json")).1 as f64 / 1e9,
-        ..Line::default()
+        ..RunRow::default()
     };
     let state = run.state();
     line.state = state.word();
     match state {
         // Concluded: nothing more will be known of it.
-        RunState::Ended(summary) if summary.diagnosis.is_some() => figures(&mut line, &summary),
+        RunState::Ended(summary) if summary.diagnosis.is_some() => {
+            settings(&mut line, &RecordedPlan::read(run, &[]));
+            figures(&mut line, &summary);
+        }
         _ => match RunView::read(run.path()) {
             Ok(view) => {
+                settings(&mut line, &view.plan);
                 figures(&mut line, &view.summary);
                 let last = view.records.last().map_or(line.started, |record| record.time);
                 let silent = unix_seconds() - last;
@@ -197,12 +192,22 @@ fn line(name: &str, run: &RunFolder) -> Line {
     line
 }
 
+/// What a run was going to do.
+fn settings(line: &mut RunRow, plan: &RecordedPlan) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    line.model = text(&plan.model);
+    line.strategy = text(&plan.strategy);
+    line.data = text(&plan.data);
+    line.batch = plan.batch_size.unwrap_or(0);
+    line.planned = plan.planned_steps;
+}
+
 fn known(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
 /// What a run did, as every other output has it.
-fn figures(line: &mut Line, summary: &Summary) {
+fn figures(line: &mut RunRow, summary: &Summary) {
     line.workers = summary.workers.len().max(1) as u64;
     line.step = summary.global_steps;
     if summary.global_batch > 0 {
@@ -219,15 +224,15 @@ fn figures(line: &mut Line, summary: &Summary) {
     line.verdict.clone_from(&summary.verdict);
 }
 
-/// The state of a run whose tasks are finding each other: the chief renews the table of them a few times a second.
+/// The state of a run whose tasks have not all joined: the chief updates their table a few times a second.
 pub(crate) fn forming_state(table: &StartTable) -> &'static str {
     if unix_seconds() - table.written > SILENT { "died" } else { "forming" }
 }
 
-fn forming(name: &str, run: &RunFolder) -> Line {
+fn forming(name: &str, run: &RunFolder) -> RunRow {
     let table = run.start_table().unwrap_or_default();
     let missing: Vec<&str> = table.missing().map(|row| row.task.as_str()).collect();
-    Line {
+    RunRow {
         name: name.to_owned(),
         state: forming_state(&table).to_owned(),
         workers: table.tasks.len() as u64,
@@ -235,7 +240,7 @@ fn forming(name: &str, run: &RunFolder) -> Line {
         verdict: format!("waiting for {}", missing.join(", ")),
         model: table.model.clone(),
         strategy: table.strategy.clone(),
-        ..Line::default()
+        ..RunRow::default()
     }
 }
 
@@ -270,7 +275,7 @@ impl From<StartRow> for Task {
     }
 }
 
-/// The tasks of a run: who has joined, how far each is, and who is missing or lost.
+/// The tasks of a run: which have joined, how far each is, and which are missing or lost.
 pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
     let table = run.start_table().unwrap_or_default();
     let mut tasks: Vec<Task> = table.tasks.into_iter().map(Task::from).collect();
@@ -328,22 +333,17 @@ pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
 
 /// Changes whenever a file of the run does.
 pub(crate) fn fingerprint(run: &RunFolder) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |value: u128| {
-        for byte in value.to_le_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
+    let mut hash = Fnv::default();
     let mut names: Vec<PathBuf> = fs::read_dir(run.path())
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
     names.sort();
     for path in names {
         let (length, time) = mark(&path);
-        add(u128::from(length));
-        add(time);
+        hash.add(&u128::from(length).to_le_bytes());
+        hash.add(&time.to_le_bytes());
     }
-    hash
+    hash.value()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Listens, and hands each connection to a thread; how many there may be is bounded.
+//! Listens, and hands each connection to one of a bounded number of threads.
 
 use crate::app::{App, Response};
 use crate::error::DashboardError;
-use crate::http::{self, Bad};
+use crate::http::{self, RequestError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Connections served at once; further ones are told to come back.
+/// Connections served at once; further ones get a 503.
 const MOST_CONNECTIONS: usize = 64;
-/// How often the server looks whether it should stop, in nanoseconds.
+/// How often the server checks whether it should stop, in nanoseconds.
 const LOOK_EVERY: i64 = 100_000_000;
 
 /// How the dashboard is served.
@@ -22,7 +22,7 @@ pub struct Options {
     pub root: PathBuf,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Asked of everybody, if set. Without one, addresses other than loopback get a token of their own.
+    /// Required of all clients, if set. Without it, addresses other than loopback get a random token.
     pub token: Option<String>,
 }
 
@@ -43,10 +43,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address and opens the folder.
+    /// Binds the address and opens the folder.
     ///
     /// # Errors
-    /// The address is taken, or the folder cannot be opened.
+    /// The address is in use, or the folder cannot be opened.
     pub fn bind(options: &Options) -> Result<Server, DashboardError> {
         let listen = |source| DashboardError::Listen { address: options.listen, source };
         let token = match &options.token {
@@ -67,7 +67,7 @@ impl Server {
         self.address
     }
 
-    /// What to open in a browser; holds the token, where there is one.
+    /// What to open in a browser; contains the token, if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         match self.app.token() {
@@ -76,10 +76,10 @@ impl Server {
         }
     }
 
-    /// Serves until `stop` is raised.
+    /// Serves until `stop` is set.
     ///
     /// # Errors
-    /// The system takes the socket away.
+    /// The listening socket fails.
     pub fn run(&self, stop: &AtomicBool) -> Result<(), DashboardError> {
         let open = Arc::new(AtomicUsize::new(0));
         while !stop.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl Server {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(DashboardError::Wait(error.into())),
             }
-            // A connection that is gone before it is taken is no trouble.
+            // A connection that is gone before it is accepted does not matter.
             while let Ok((stream, _)) = self.listener.accept() {
                 serve(stream, Arc::clone(&self.app), &open);
             }
@@ -107,7 +107,7 @@ fn serve(mut stream: TcpStream, app: Arc<App>, open: &Arc<AtomicUsize>) {
         let _ = http::write(&mut stream, &Response::text(503, "too many connections"), false);
         return;
     }
-    let counted = Counted(Arc::clone(open));
+    let counted = ConnectionGuard(Arc::clone(open));
     let work = move || {
         let _counted = counted;
         answer(&mut stream, &app);
@@ -119,29 +119,31 @@ fn serve(mut stream: TcpStream, app: Arc<App>, open: &Arc<AtomicUsize>) {
 fn answer(stream: &mut TcpStream, app: &App) {
     let (response, head_only) = match http::read(stream) {
         Ok(request) => (app.answer(&request), request.head_only),
-        Err(Bad::Gone) => return,
-        Err(Bad::Syntax) => (Response::text(400, "no request"), false),
-        Err(Bad::TooLong) => (Response::text(431, "the request is too long"), false),
-        Err(Bad::Method) => (Response::text(405, "this page can only be read"), false),
+        Err(RequestError::Gone) => return,
+        Err(RequestError::Syntax) => (Response::text(400, "malformed request"), false),
+        Err(RequestError::TooLong) => (Response::text(431, "the request is too long"), false),
+        Err(RequestError::Method) => {
+            (Response::text(405, "only GET and HEAD are supported"), false)
+        }
     };
-    // Whoever left before the answer does not need it.
+    // A client that has left does not need the response.
     if http::write(stream, &response, head_only).is_ok() && response.status >= 400 {
-        // What the other side still sends would reset the connection and lose our answer.
+        // Unread input would reset the connection and lose our response.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.take(64 << 10).read_to_end(&mut Vec::new());
     }
 }
 
-/// Counts a connection out, even if its thread panics.
-struct Counted(Arc<AtomicUsize>);
+/// Decrements the connection count, even if the thread panics.
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A text as part of an address: everything but letters, digits and four marks as `%2F`.
+/// Percent-encodes everything but letters, digits and four marks.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The page in a real browser: it lists, renews itself while a run goes on, drills down, compares, and survives hostile names.
+//! The page in a real browser: it lists runs, updates itself during a run, drills down, compares, and survives hostile names.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn the_list_the_run_and_the_comparison_are_shown() {
     assert!(run.contains("<svg") && run.contains("Training loss by step"), "{run}");
     assert!(run.contains("a line of the log &lt;b&gt;"), "{run}");
     let both = open("#/compare/one,two%3Cscript%3Edocument.title%3D%27hacked%27%3C%2Fscript%3E");
-    assert!(both.contains("run by run") && !both.contains("<title>hacked"), "{both}");
+    assert!(both.contains("per run") && !both.contains("<title>hacked"), "{both}");
     // For the eye: kept where one can look at them.
     let shots = paceline_testing::workspace().join("target/dashboard");
     std::fs::create_dir_all(&shots).unwrap();
@@ -56,7 +56,7 @@ fn the_list_the_run_and_the_comparison_are_shown() {
 }
 
 #[test]
-fn a_running_run_is_renewed_without_a_reload() {
+fn a_running_run_is_updated_without_a_reload() {
     let Some(browser) = chromium() else { return };
     let root = tempfile::tempdir().unwrap();
     let run = planned(root.path(), "live", "lenet");

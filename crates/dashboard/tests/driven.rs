@@ -1,4 +1,4 @@
-//! The page as people use it: typed into and clicked in a real browser, while runs begin, go on and end.
+//! The page as people use it: typed into and clicked in a real browser, while runs start, progress and end.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -35,7 +35,7 @@ fn runs_are_filtered_compared_and_opened_by_hand() {
     );
     tab.click(".tools button");
     tab.wait_for(
-        "location.hash.startsWith('#/compare/') && document.body.innerText.includes('run by run')",
+        "location.hash.startsWith('#/compare/') && document.body.innerText.includes('per run')",
     );
     // Back, and into one of them.
     tab.click(".tools a.button");
@@ -57,7 +57,7 @@ fn a_run_is_followed_from_the_first_task_to_the_last_step() {
     tab.wait_for("document.body.innerText.includes('connection refused')");
     forming(root.path(), "live", "joined");
     tab.wait_for("document.body.innerText.includes('2 of 2 tasks have joined')");
-    // Everybody is there: the run begins, and the page with it.
+    // All tasks have joined: the run begins, and the page with it.
     let mut logs = ["worker/0", "worker/1"]
         .map(|task| EventLog::append(&run.events_path(task), task).unwrap());
     for (log, task) in logs.iter_mut().zip(["worker/0", "worker/1"]) {

@@ -1,4 +1,4 @@
-//! The server as others meet it: what it shows, what it refuses, how fast a thousand runs open.
+//! The server over HTTP: what it shows, what it refuses, how fast a thousand runs open.
 
 #![allow(clippy::unwrap_used)]
 

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     rejects::Reject,
     source::Split,
-    store::{Listing, Store, StoreError, join_key},
+    store::{Listing, Store, StoreError, durable::hex, join_key},
 };
 
 /// What people call photos. Kinds that cannot be decoded are listed too, so that they turn up among the
@@ -30,7 +30,7 @@ const MAX_DEPTH: usize = 32;
 
 /// Why photos could not be listed.
 #[derive(Debug)]
-pub(crate) enum ListError {
+pub enum ListError {
     /// The store failed.
     Store(StoreError),
     /// More photos than can be numbered.
@@ -47,12 +47,13 @@ impl From<StoreError> for ListError {
 
 /// A folder with the photos of one class, or of one class in one split.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ClassFolder {
+pub struct ClassFolder {
     /// Key in the source.
-    pub(crate) key: String,
-    pub(crate) label: u32,
+    pub key: String,
+    /// Position of its class among the sorted class names.
+    pub label: u32,
     /// The split that the folder around it names.
-    pub(crate) split: Option<Split>,
+    pub split: Option<Split>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,32 +67,32 @@ struct Entry {
 
 /// All photos of a source, sorted.
 #[derive(Debug, Default)]
-pub(crate) struct Catalogue {
+pub struct Catalogue {
     /// Class names; the position is the label.
-    pub(crate) classes: Vec<String>,
+    pub classes: Vec<String>,
     /// Class folders, to which photos refer by position.
-    pub(crate) folders: Vec<ClassFolder>,
+    pub folders: Vec<ClassFolder>,
     names: String,
     entries: Vec<Entry>,
     /// Photos that cannot even be tried.
-    pub(crate) rejects: Vec<Reject>,
+    pub rejects: Vec<Reject>,
     /// Of these, photos that lie in no class folder.
-    pub(crate) loose: usize,
+    pub loose: usize,
     /// Files that are not photos by their name.
-    pub(crate) ignored: u64,
+    pub ignored: u64,
     /// Photos in folders inside class folders.
-    pub(crate) nested: u64,
+    pub nested: u64,
     /// Bytes of all photos.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// SHA-256 over all paths and sizes.
-    pub(crate) fingerprint: String,
+    pub fingerprint: String,
     /// SHA-256 over all paths.
-    pub(crate) path_fingerprint: String,
+    pub path_fingerprint: String,
 }
 
 /// The split folders among the folders of a root, each with the split it is for; nothing where the folders are classes.
 /// A class may well be called `test`; splits are recognised where every folder is named after one.
-pub(crate) fn split_folders(root: &Listing) -> Option<Vec<(Split, &str)>> {
+pub fn split_folders(root: &Listing) -> Option<Vec<(Split, &str)>> {
     let visible = root.folders.iter().filter(|name| !is_hidden(name));
     let splits: Option<Vec<_>> =
         visible.map(|name| name.parse().ok().map(|split| (split, name.as_str()))).collect();
@@ -99,7 +100,7 @@ pub(crate) fn split_folders(root: &Listing) -> Option<Vec<(Split, &str)>> {
 }
 
 /// Reads the names and sizes of all photos in `src`.
-pub(crate) fn read(src: &dyn Store, cancel: &AtomicBool) -> Result<Catalogue, ListError> {
+pub fn read(src: &dyn Store, cancel: &AtomicBool) -> Result<Catalogue, ListError> {
     let mut catalogue = Catalogue::default();
     let root = src.list("")?;
     catalogue.take_loose("", &root);
@@ -146,7 +147,7 @@ pub(crate) fn read(src: &dyn Store, cancel: &AtomicBool) -> Result<Catalogue, Li
 
 impl Catalogue {
     /// The photos of a slice, in the order given: position of the class folder, size in bytes and path inside it.
-    pub(crate) fn of_slice<'a>(
+    pub fn of_slice<'a>(
         classes: &[String],
         folders: &[ClassFolder],
         photos: impl Iterator<Item = &'a (u32, u64, String)>,
@@ -169,40 +170,42 @@ impl Catalogue {
     }
 
     /// Photos that will be tried.
-    pub(crate) fn photos(&self) -> usize {
+    pub fn photos(&self) -> usize {
         self.entries.len()
     }
 
     /// Photos found, with those that cannot be tried.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         (self.entries.len() + self.rejects.len()) as u64
     }
 
-    pub(crate) fn label(&self, photo: usize) -> usize {
+    /// The class of a photo.
+    pub fn label(&self, photo: usize) -> usize {
         self.class_folder(photo).label as usize
     }
 
     /// The split that the folders give a photo, where they name splits.
-    pub(crate) fn split(&self, photo: usize) -> Option<Split> {
+    pub fn split(&self, photo: usize) -> Option<Split> {
         self.class_folder(photo).split
     }
 
     /// Position of a photo's class folder.
-    pub(crate) fn folder(&self, photo: usize) -> u32 {
+    pub fn folder(&self, photo: usize) -> u32 {
         self.entries[photo].folder
     }
 
-    pub(crate) fn size(&self, photo: usize) -> u64 {
+    /// The size of a photo's file in bytes.
+    pub fn size(&self, photo: usize) -> u64 {
         self.entries[photo].size
     }
 
     /// Key in the source.
-    pub(crate) fn path(&self, photo: usize) -> String {
+    pub fn path(&self, photo: usize) -> String {
         join_key(&self.class_folder(photo).key, self.name(photo))
     }
 
     /// As [`Self::path`], into memory that is reused.
-    pub(crate) fn path_into(&self, photo: usize, path: &mut String) {
+    pub fn path_into(&self, photo: usize, path: &mut String) {
         path.clear();
         path.push_str(&self.class_folder(photo).key);
         path.push('/');
@@ -210,20 +213,20 @@ impl Catalogue {
     }
 
     /// Path inside the class folder.
-    pub(crate) fn name(&self, photo: usize) -> &str {
+    pub fn name(&self, photo: usize) -> &str {
         let entry = self.entries[photo];
         let start = entry.start as usize; // `names` is in memory, so its length is a usize
         &self.names[start..start + entry.length as usize]
     }
 
     /// The splits that folders name, in order; empty where the folders are classes.
-    pub(crate) fn splits(&self) -> Vec<Split> {
+    pub fn splits(&self) -> Vec<Split> {
         let found: Vec<Split> = self.folders.iter().filter_map(|folder| folder.split).collect();
         Split::ALL.into_iter().filter(|split| found.contains(split)).collect()
     }
 
     /// Drops the photos that `keep` refuses, by number; counts and fingerprints stay those of the whole folder.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Self, usize) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(&Self, usize) -> bool) {
         let kept = (0..self.photos()).filter(|&photo| keep(self, photo));
         self.entries = kept.map(|photo| self.entries[photo]).collect();
     }
@@ -266,7 +269,7 @@ impl Catalogue {
             }
             let listing = match src.list(join_key(class, &folder).trim_end_matches('/')) {
                 Ok(listing) => listing,
-                // Somebody removed the folder meanwhile; its photos are gone, not bad.
+                // The folder was removed in the meantime: its photos are gone, not bad.
                 Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -323,20 +326,11 @@ fn is_hidden(name: &str) -> bool {
 }
 
 /// Whether people would call a file of this name a photo.
-pub(crate) fn is_photo(name: &str) -> bool {
+pub fn is_photo(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     !is_hidden(name)
         && extension
             .is_some_and(|found| EXTENSIONS.iter().any(|known| found.eq_ignore_ascii_case(known)))
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // a String takes everything
-        text
-    })
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ pub enum DataError {
     /// A damaged record or shard.
     #[error(transparent)]
     Record(#[from] paceline_tfrecord::Error),
-    /// A record whose payload is no example.
+    /// A record whose payload is not an example.
     #[error("{place}: not a `tf.train.Example`")]
     Example {
         /// The record.
@@ -270,14 +270,6 @@ pub enum DataError {
     /// The store of a set failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A photo that cannot be drawn or encoded.
-    #[error("cannot encode `{}`", .path.display())]
-    Encode {
-        /// The file.
-        path: PathBuf,
-        /// The encoder's reason.
-        source: PhotoError,
-    },
     /// More examples were left out than allowed.
     #[error("more than {most} examples cannot be read; the last one")]
     TooManySkipped {
@@ -327,10 +319,10 @@ pub enum DataError {
         /// The formats there are.
         known: String,
     },
-    /// Too many lines are no rows.
-    #[error("{count} of {lines} lines are no rows, more than {budget} %; the first is {first}; a sample is in `{}`", .path.display())]
+    /// Too many lines are malformed.
+    #[error("{count} of {lines} lines are malformed, more than {budget} %; the first is {first}; a sample is in `{}`", .path.display())]
     TooManyRejected {
-        /// Lines that are no rows.
+        /// Malformed lines.
         count: u64,
         /// All lines so far.
         lines: u64,
@@ -340,22 +332,6 @@ pub enum DataError {
         path: PathBuf,
         /// Place and reason of the first.
         first: String,
-    },
-    /// The target of a preparation holds another data set.
-    #[error("`{}` holds another data set: {holds}", .path.display())]
-    Occupied {
-        /// The target.
-        path: PathBuf,
-        /// What it holds.
-        holds: String,
-    },
-    /// The target of a preparation holds rows that are finished.
-    #[error("`{}` already holds {rows} prepared rows", .path.display())]
-    AlreadyPrepared {
-        /// The target.
-        path: PathBuf,
-        /// How many.
-        rows: u64,
     },
     /// The description of prepared rows is damaged.
     #[error("`{}` does not describe prepared rows: {reason}", .path.display())]

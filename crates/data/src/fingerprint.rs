@@ -15,7 +15,10 @@ use paceline_batch::{FeatureKind, LabelKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{DataError, Source, catalogue::hex, store};
+use crate::{
+    DataError, Source,
+    store::{self, durable::hex},
+};
 
 /// Examples of a split whose contents are part of its fingerprint.
 const SAMPLES: u64 = 32;
@@ -242,7 +245,8 @@ fn digits(sum: Sha256) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OpenOptions, Split, open_split, synth};
+    use crate::{OpenOptions, Split, open_split};
+    use paceline_prepare::synth;
 
     fn of(path: &Path) -> Fingerprint {
         let options = OpenOptions { size: Some((8, 8)), ..OpenOptions::default() };

@@ -2,8 +2,8 @@
 //!
 //! A decoder that sees all of its input and all of its output needs no state between calls and no
 //! window to copy from: 52 ms for the images of MNIST, where a streaming one takes 100, and that is a
-//! third of a short run. What it cannot do is say what is wrong; whoever gets `false` streams the data
-//! again to find out.
+//! third of a short run. It cannot say what is wrong with the data: a caller that gets
+//! `false` streams the data again to find out.
 
 #![allow(unsafe_code)] // a C library, and advice about memory
 

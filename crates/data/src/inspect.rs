@@ -79,14 +79,12 @@ pub struct Info {
 pub struct SplitInfo {
     /// Which one.
     pub name: Split,
-    /// Its examples.
     pub examples: u64,
 }
 
 /// One class of a set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClassInfo {
-    /// Its name.
     pub name: String,
     /// Its examples among those counted.
     pub examples: u64,
@@ -99,7 +97,6 @@ pub struct Sample {
     pub index: u64,
     /// The file and record.
     pub origin: String,
-    /// Its class.
     pub class: String,
     /// Mean of its pixels, 0 to 255: a set of black images is seen at once.
     pub mean: f64,

@@ -133,7 +133,8 @@ impl Source for Lenient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Loader, LoaderOptions, OpenOptions, open, order::Shuffle, synth};
+    use crate::{Loader, LoaderOptions, OpenOptions, open, order::Shuffle};
+    use paceline_prepare::synth;
 
     /// Photos of which two are bad.
     fn folder() -> tempfile::TempDir {

@@ -1,11 +1,26 @@
-//! Data sources, order, loader, prepare and the reading speed test.
+//! Everything about reading: sources, rows, order and loader.
 //!
-//! Flow: a [`source`] knows its examples by number; [`order`] says which comes when; a [`loader`]
-//! reads them on several threads and hands out batches.
+//! Models see batches and sources know files; this crate is what lies between them, and it only reads. Flow: a
+//! [`source`] knows its examples by number; [`order`] says which comes when; a [`loader`] reads them on several threads
+//! and hands out batches. Logs that are larger than memory are [`rows`], streamed front to back. What writes data sets
+//! is `paceline-prepare`.
+//!
+//! ```
+//! use paceline_data::{Loader, LoaderOptions, OpenOptions, open};
+//!
+//! let source = open("generated:digits?examples=100&seed=1", &OpenOptions::default())?;
+//! let options = LoaderOptions { batch_size: 32, epochs: Some(1), ..LoaderOptions::default() };
+//! let mut loader = Loader::new(source, options)?;
+//! let mut examples = 0;
+//! while let Some(batch) = loader.next_batch()? {
+//!     examples += batch.len();
+//! }
+//! assert_eq!(examples, 100);
+//! # Ok::<(), paceline_data::DataError>(())
+//! ```
 
-mod catalogue;
+pub mod catalogue;
 mod error;
-pub mod fetch;
 pub mod fingerprint;
 mod gunzip;
 pub mod inspect;
@@ -13,16 +28,13 @@ pub mod lenient;
 pub mod loader;
 pub mod manifest;
 pub mod order;
-mod path_hash;
-pub mod prepare;
+pub mod path_hash;
 pub mod rejects;
 pub mod rows;
 pub mod source;
 pub mod sources;
-pub mod speedtest;
 pub mod store;
 pub mod synth;
-mod target;
 
 pub use error::DataError;
 pub use fingerprint::{FileMark, Fingerprint};

@@ -20,7 +20,7 @@ pub const TRAIN: &str = "train";
 /// What records of photos are called.
 pub const PHOTOS: &str = "photos";
 /// Largest side of a photo in records, in pixels.
-pub(crate) const MAX_SIDE: u32 = 4096;
+pub const MAX_SIDE: u32 = 4096;
 /// More classes than any set has.
 const MOST_CLASSES: usize = 1 << 20;
 
@@ -236,8 +236,8 @@ impl Manifest {
         store.write(MANIFEST, &self.encode())
     }
 
-    /// As [`Self::write`], but only where none is yet: of two who finish the same work at once, one
-    /// writes it, and whoever did other work does not replace it.
+    /// As [`Self::write`], but only if there is none yet: of two processes that finish the same work at
+    /// once, one writes it, and a process that did other work does not replace it.
     pub fn commit(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut upload = store.create(MANIFEST, IfExists::Fail)?;
         upload

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use batches::{Batches, GlobalBatch, LastBatch, Position};
 pub use permutation::Permutation;
-pub(crate) use permutation::mix;
+pub use permutation::mix;
 
 /// How the examples of an epoch are mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 
 /// A cryptographic hash is no slower than listing the file was, and is the same everywhere for ever.
-pub(crate) fn hash(purpose: &[u8], seed: u64, path: &str) -> u64 {
+pub fn hash(purpose: &[u8], seed: u64, path: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(purpose);
     hash.update(seed.to_le_bytes());
@@ -16,6 +16,6 @@ pub(crate) fn hash(purpose: &[u8], seed: u64, path: &str) -> u64 {
 }
 
 /// Where a path stands between 0 and 1 when splits are cut. 53 bits are what a double holds exactly.
-pub(crate) fn split_position(path: &str) -> f64 {
+pub fn split_position(path: &str) -> f64 {
     (hash(b"split", 0, path) >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Reasons that an error about too many rejects names.
-pub(crate) const FIRST_REASONS: usize = 5;
+pub const FIRST_REASONS: usize = 5;
 
 /// A photo that is left out, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ pub fn json_lines(rejects: &[Reject]) -> Vec<u8> {
 }
 
 /// Why a photo's file could not be read, without the location of the source: lists of rejects name paths relative to it.
-pub(crate) fn read_reason(error: &StoreError) -> String {
+pub fn read_reason(error: &StoreError) -> String {
     match error {
         StoreError::Io { source, .. } => format!("cannot read: {source}"),
         StoreError::NotAFile { .. } => "not a regular file".into(),
@@ -115,6 +115,6 @@ pub(crate) fn read_reason(error: &StoreError) -> String {
 
 /// Whether a store on another machine failed, rather than one photo in it: else a store that was away for a minute would
 /// cost all photos of that minute. A photo that vanished or grew is the photo's own affair.
-pub(crate) fn is_failure_of(store: &dyn Store, error: &StoreError) -> bool {
+pub fn is_failure_of(store: &dyn Store, error: &StoreError) -> bool {
     matches!(error, StoreError::Io { .. }) && store.is_distant() && !error.is_missing()
 }

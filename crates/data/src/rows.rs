@@ -16,7 +16,7 @@ mod hashing;
 mod input;
 mod lines;
 mod number;
-pub mod prepare;
+mod prepared;
 mod rejects;
 mod tail;
 
@@ -25,4 +25,5 @@ pub use formats::{Format, Parser, Refusal, Refused, detect, format_of};
 pub use hashing::{Hashing, Integers};
 pub use input::{Input, expand};
 pub use lines::{Block, Lines, Next, Position};
+pub use prepared::{DESCRIPTION, Prepared, Shard};
 pub use rejects::Rejects;

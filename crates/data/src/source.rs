@@ -199,7 +199,7 @@ impl FromStr for Split {
     }
 }
 
-/// A split's name that is none.
+/// A name that does not belong to a split.
 #[derive(Debug, thiserror::Error)]
 #[error("no split is called `{text}`; there are train, validation and test")]
 pub struct UnknownSplit {

@@ -62,7 +62,7 @@ pub const ALL: &[&Entry] = &[&generated::ENTRY, &records::ENTRY, &idx::ENTRY, &p
 /// A path that does not exist, or is nothing known, with what was looked for.
 pub fn detect(path: &Path) -> Result<&'static Entry, DataError> {
     if store::is_remote(path) {
-        // A store that does not answer, or lets nobody in, is said to be that, once.
+        // A store that does not answer or denies access is reported as such, once.
         store::open(path)?.size(crate::manifest::MANIFEST)?;
     }
     let rows = |format: &str| DataError::Rows { path: path.to_owned(), format: format.to_owned() };
@@ -92,7 +92,7 @@ fn is_prepared_rows(path: &Path) -> bool {
         }
         false => path.join(name).is_file(),
     };
-    there(rows::prepare::DESCRIPTION) && !there(crate::manifest::MANIFEST)
+    there(rows::DESCRIPTION) && !there(crate::manifest::MANIFEST)
 }
 
 #[cfg(test)]
@@ -118,8 +118,9 @@ mod tests {
     fn a_click_log_is_called_one_and_not_unknown() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("clicks.tsv");
-        let clicks = crate::synth::ClicksOptions { rows: 20, seed: 1, vw: None, threads: 1 };
-        crate::synth::write_clicks(&log, &clicks, &|_| ()).unwrap();
+        let clicks =
+            paceline_prepare::synth::ClicksOptions { rows: 20, seed: 1, vw: None, threads: 1 };
+        paceline_prepare::synth::write_clicks(&log, &clicks, &|_| ()).unwrap();
         let message = detect(&log).unwrap_err().to_string();
         assert!(message.contains("rows of sparse features (clicks)"), "{message}");
         std::fs::write(folder.path().join("rows.json"), "{}").unwrap();

@@ -1,7 +1,7 @@
 //! Where blocks come from.
 
 use crate::{MatmulError, npy::Npy, numeric};
-use paceline_models::kernels::Compute;
+use paceline_kernels::Compute;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,7 +18,6 @@ pub enum Input {
     Generated {
         /// Rows and columns.
         size: u64,
-        /// The seed.
         seed: u64,
         /// Tells matrices of one seed apart.
         matrix: u64,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy itself writes 128 bytes; more than this is no header of a plain matrix.
+/// NumPy itself writes 128 bytes; a longer header does not describe a plain matrix.
 const LONGEST_HEADER: u64 = 1 << 16;
 const NEEDED: &str = "a square matrix of little-endian `f4` or `f8`";
 
@@ -183,7 +183,7 @@ fn shape(header: &str) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// A result that is written block by block, under another name until it is whole.
+/// A result that is written block by block, under a temporary name until it is complete.
 #[derive(Debug)]
 pub(crate) struct Writer {
     path: PathBuf,
@@ -241,7 +241,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes what was written durable.
+    /// Flushes the file to disk.
     pub(crate) fn sync(&self) -> Result<(), MatmulError> {
         self.file
             .sync_data()

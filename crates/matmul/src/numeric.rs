@@ -3,8 +3,8 @@
 #![allow(unsafe_code)] // kernels are called through a function that carries the instruction set
 #![allow(clippy::needless_range_loop)] // rows and columns of tiles
 
-use paceline_models::kernels::{Compute, Isa, Kernel, simd::Simd};
-use paceline_models::random::mix;
+use paceline_kernels::random::mix;
+use paceline_kernels::{Compute, Isa, Kernel, simd::Simd};
 
 /// Values of a generated matrix, even between -1 and 1: a function of seed, matrix, row and column.
 pub(crate) fn fill_row(isa: Isa, seed: u64, matrix: u64, row: u64, column: u32, to: &mut [f32]) {

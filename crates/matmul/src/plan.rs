@@ -1,4 +1,4 @@
-//! Cuts the work into jobs, says who does which, and what it takes.
+//! Cuts the work into jobs, assigns them to workers, and computes the memory they need.
 //!
 //! Pure: no files, no threads, no clock.
 
@@ -10,9 +10,9 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// `trace(A B)` by products of the block pairs that meet.
+    /// `trace(A B)` by products of the matching block pairs.
     Trace,
-    /// `trace(A B) = Σ a_ij b_ji`: no product at all.
+    /// `trace(A B) = Σ a_ij b_ji`, without a product.
     Identity,
     /// The whole product.
     Product,
@@ -28,10 +28,9 @@ const BESIDE: u64 = 48 << 20;
 /// Columns are named by 32 bits.
 const MOST: u64 = 1 << 31;
 
-/// Who does what.
+/// The assignment of jobs to workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is computed.
     pub work: Work,
     /// Rows and columns of the matrices.
     pub size: usize,
@@ -114,7 +113,7 @@ impl Plan {
         (job / self.blocks, job % self.blocks)
     }
 
-    /// Who does a job: pairs that meet live together, and a block with its mirror image.
+    /// The worker of a job: matching pairs stay together, and so do a block and its mirror image.
     #[must_use]
     pub fn worker_of(&self, job: usize) -> usize {
         let (row, column) = self.blocks_of(job);
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_and_its_mirror_image_live_together_and_everybody_works() {
+    fn a_block_and_its_mirror_image_live_together_and_every_worker_works() {
         let plan = Plan::new(Work::Trace, 1000, 3, 1 << 30, Some(150)).unwrap();
         let mut counts = [0; 3];
         for job in 0..plan.jobs() {

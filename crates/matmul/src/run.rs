@@ -7,7 +7,8 @@ use crate::{
     task::{Launch, Order},
     worker::either,
 };
-use paceline_models::kernels::Isa;
+use paceline_kernels::Isa;
+use paceline_store::durable;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often progress is told while nothing happens.
+/// How often progress is reported while nothing happens.
 const TICK: Duration = Duration::from_millis(250);
 
 /// What to compute, and with what.
@@ -25,7 +26,6 @@ pub struct Settings {
     pub left: Input,
     /// `B`.
     pub right: Input,
-    /// What of their product.
     pub work: Work,
     /// Rows of a block at most; chosen to fit where it is not given.
     pub block: Option<usize>,
@@ -37,7 +37,6 @@ pub struct Settings {
     pub threads: usize,
     /// The instruction set of the kernels.
     pub isa: Isa,
-    /// Whether products are checked.
     pub verify: bool,
     /// Where the whole product goes, if anywhere.
     pub output: Option<PathBuf>,
@@ -63,11 +62,9 @@ pub struct Progress {
 /// What came out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The plan.
     pub plan: Plan,
-    /// Whether all jobs are done; otherwise the rest was stopped, and the figures cover what was done.
+    /// Whether all jobs are done; if stopped early, the figures cover the jobs that were.
     pub complete: bool,
-    /// Jobs done.
     pub done: usize,
     /// Of these, by earlier runs.
     pub resumed: usize,
@@ -79,13 +76,13 @@ pub struct Outcome {
     pub norm: f64,
     /// Seconds of this run.
     pub seconds: f64,
-    /// Seconds of this run and the earlier ones it went on from.
+    /// Seconds of this run and the earlier ones it resumed.
     pub seconds_in_all: f64,
     /// Multiplications and additions of this run.
     pub flops: f64,
 }
 
-/// Computes; calls `tell` now and then; ends early when `stop` is raised.
+/// Computes the product; calls `tell` with progress; ends early when `stop` is set.
 pub fn run(
     settings: &Settings,
     stop: &AtomicBool,
@@ -93,7 +90,7 @@ pub fn run(
 ) -> Result<Outcome, MatmulError> {
     let size = check_sizes(settings)?;
     let stored = settings.state.as_deref().map(State::read).transpose()?.flatten();
-    // A run goes on with the blocks it began with, whatever the memory would suggest today.
+    // A resumed run keeps its block size, whatever the memory would suggest now.
     let stored_block = stored.as_ref().map(|state| (size as usize).div_ceil(state.blocks.max(1)));
     let block = settings.block.or(stored_block.filter(|&block| block > 0));
     let plan = Plan::new(settings.work, size, settings.workers, settings.memory, block)?;
@@ -117,7 +114,7 @@ pub fn run(
     let result = work(settings, &plan, &mut state, partial.as_deref(), stop, tell);
     let nothing_kept = settings.state.is_none() || state.parts.is_empty();
     if let (Err(_), true, Some(partial)) = (&result, nothing_kept, &partial) {
-        let _ = fs::remove_file(partial); // nothing half-written without a state that knows of it
+        let _ = fs::remove_file(partial); // a partial file without a state file cannot be resumed
     }
     let outcome = result?;
     if let (false, true, Some(partial)) = (outcome.complete, settings.state.is_none(), &partial) {
@@ -125,7 +122,7 @@ pub fn run(
     }
     if outcome.complete {
         if let (Some(partial), Some(output)) = (&partial, &settings.output) {
-            fs::rename(partial, output)
+            durable::settle_file(partial, output)
                 .map_err(|source| MatmulError::Write { path: output.clone(), source })?;
         }
         if let Some(path) = settings.state.as_deref().filter(|path| path.exists()) {
@@ -166,12 +163,12 @@ fn work(
 ) -> Result<Outcome, MatmulError> {
     let resumed = state.parts.len();
     let done: Vec<usize> = state.parts.iter().map(|part| part.job).collect();
-    let (halt, begun) = (AtomicBool::new(false), Instant::now());
+    let (halt, started) = (AtomicBool::new(false), Instant::now());
     let earlier = state.seconds;
     let mut flops = 0.0;
     let mut failure = None;
     thread::scope(|scope| {
-        // Bounded, so that workers do not run ahead of what is kept.
+        // Bounded, so that workers do not get ahead of the state file.
         let (sender, receiver) = mpsc::sync_channel::<Result<Part, MatmulError>>(plan.workers);
         for number in 0..plan.workers {
             let order = Order {
@@ -188,7 +185,7 @@ fn work(
             let (sender, halt) = (sender.clone(), &halt);
             scope.spawn(move || {
                 let stopped = || either(stop, halt);
-                // Nobody listens any more when sending fails: the run is over.
+                // Sending fails only when the run is over.
                 let mut give = |part| {
                     let _ = sender.send(Ok(part));
                     Ok(())
@@ -219,7 +216,7 @@ fn work(
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            state.seconds = earlier + begun.elapsed().as_secs_f64();
+            state.seconds = earlier + started.elapsed().as_secs_f64();
             let due = saved.elapsed() >= settings.save_every;
             let last = state.parts.len() == plan.jobs();
             if let (true, true, false, Some(path)) = (unsaved, due, last, &settings.state) {
@@ -232,7 +229,7 @@ fn work(
                 saved = Instant::now() + 20 * before.elapsed();
                 unsaved = false;
             }
-            let rate = flops / begun.elapsed().as_secs_f64().max(1e-9);
+            let rate = flops / started.elapsed().as_secs_f64().max(1e-9);
             let done = state.parts.len();
             tell(Progress { done, jobs: plan.jobs(), flops_per_second: rate });
         }
@@ -254,7 +251,7 @@ fn work(
         trace: total(|part| part.trace),
         sum: total(|part| part.sum),
         norm: total(|part| part.squares).sqrt(),
-        seconds: begun.elapsed().as_secs_f64(),
+        seconds: started.elapsed().as_secs_f64(),
         seconds_in_all: state.seconds,
         flops,
     })

@@ -1,7 +1,7 @@
-//! Which jobs are done, and what they gave: all that must survive a kill.
+//! Which jobs are done, and their results: all that must survive a kill.
 
 use crate::{MatmulError, plan::Plan};
-use paceline_runs::write_atomically;
+use paceline_store::durable;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -13,7 +13,6 @@ const VERSION: u32 = 1;
 /// What one job gave.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// Its number.
     pub(crate) job: usize,
     /// Its share of the trace.
     pub(crate) trace: f64,
@@ -78,7 +77,7 @@ impl State {
             match seen.get_mut(part.job) {
                 Some(seen) if !*seen => *seen = true,
                 _ => {
-                    let reason = format!("job {} is there twice, or is none", part.job);
+                    let reason = format!("job {} occurs twice or does not exist", part.job);
                     return Err(MatmulError::Damaged { path: path.to_owned(), reason });
                 }
             }
@@ -88,6 +87,7 @@ impl State {
 
     pub(crate) fn write(&self, path: &Path) -> Result<(), MatmulError> {
         let text = serde_json::to_vec(self).expect("numbers and strings become JSON");
-        Ok(write_atomically(path, &text)?)
+        durable::write_file(path, &text)
+            .map_err(|source| MatmulError::Write { path: path.to_owned(), source })
     }
 }

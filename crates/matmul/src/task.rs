@@ -1,7 +1,7 @@
-//! Workers as processes: each is told what to do in one line, and answers with a line for every job.
+//! Workers as processes: each gets its order as one line, and answers with a line for every job.
 //!
-//! A worker's process keeps nothing: a job counts when its line has come, so that whatever kills a worker
-//! costs the jobs it was at, and the same call goes on with the rest.
+//! A worker process keeps no state: a job counts when its line has arrived, so a killed worker only
+//! loses the jobs in progress, and the same call continues with the rest.
 
 use crate::{
     Input, MatmulError, Plan,
@@ -9,7 +9,7 @@ use crate::{
     state::Part,
     worker::{Worker, either},
 };
-use paceline_models::kernels::{Compute, Isa};
+use paceline_kernels::{Compute, Isa};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -22,7 +22,6 @@ use std::{
 /// Everything a worker must know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// Which worker it is.
     pub worker: usize,
     /// The work, and how it is cut.
     pub plan: Plan,
@@ -30,9 +29,7 @@ pub struct Order {
     pub left: Input,
     /// `B`.
     pub right: Input,
-    /// Its threads.
     pub threads: usize,
-    /// Whether products are checked.
     pub verify: bool,
     /// Where blocks of the product go.
     pub output: Option<PathBuf>,
@@ -44,7 +41,7 @@ pub struct Order {
 /// and runs [`obey`]; when that input ends, so does the process.
 pub type Launch = fn(&Order) -> io::Result<Child>;
 
-/// What a worker's process says.
+/// A message of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -52,10 +49,10 @@ enum Line {
     Failed(String),
 }
 
-/// Does all jobs of a worker; `say` is given a line for each.
+/// Runs all jobs of a worker; `say` gets a line for each.
 ///
 /// # Errors
-/// A line cannot be said; what goes wrong with a job is said in a line.
+/// A line cannot be written; errors of a job are reported in a line.
 pub fn obey(
     order: &Order,
     isa: Isa,
@@ -109,7 +106,7 @@ impl Order {
         Ok(())
     }
 
-    /// Has a process do it, and hands on what it says.
+    /// Runs it in a process, and forwards its messages.
     pub(crate) fn delegate(
         &self,
         launch: Launch,
@@ -126,7 +123,7 @@ impl Order {
         let written = input.as_ref().map(|mut input| input.write_all(text.as_bytes()));
         let output = child.stdout.take();
         let mut outcome = match written {
-            Some(Err(error)) => Err(failed(format!("cannot be told what to do: {error}"))),
+            Some(Err(error)) => Err(failed(format!("cannot send it its work: {error}"))),
             _ => Ok(()),
         };
         if let (Ok(()), Some(output)) = (&outcome, output) {
@@ -144,7 +141,7 @@ impl Order {
         }
         drop(input);
         if outcome.is_err() || stopped() {
-            // It may be in the middle of a job that nobody waits for.
+            // It may be in the middle of a job whose result is no longer needed.
             let _ = child.kill();
         }
         let status = child.wait();
@@ -152,7 +149,7 @@ impl Order {
         match status {
             Ok(status) if status.success() || stopped() => Ok(()),
             Ok(status) => Err(failed(format!("ended with {}", ending(status)))),
-            Err(error) => Err(failed(format!("was lost: {error}"))),
+            Err(error) => Err(failed(format!("cannot wait for it: {error}"))),
         }
     }
 }
@@ -162,6 +159,6 @@ fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "no word".to_owned(),
+        (None, None) => "unknown status".to_owned(),
     }
 }

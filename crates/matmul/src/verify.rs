@@ -6,8 +6,8 @@
 //! errors of a row add up like a random walk.
 
 use crate::{MatmulError, numeric::Rows};
-use paceline_models::kernels::Compute;
-use paceline_models::random::mix;
+use paceline_kernels::Compute;
+use paceline_kernels::random::mix;
 
 /// Half the distance of 1 to the next single-precision number.
 const EPSILON: f64 = f32::EPSILON as f64 / 2.0;
@@ -132,7 +132,7 @@ fn multiply(
 mod tests {
     use super::*;
     use crate::numeric::fill_row;
-    use paceline_models::kernels::{Finish, Isa, Matrix};
+    use paceline_kernels::{Finish, Isa, Matrix};
     use proptest::prelude::*;
 
     fn product(isa: Isa, rows: usize, inner: usize, columns: usize, shift: f32) -> [Vec<f32>; 3] {

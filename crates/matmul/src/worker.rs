@@ -9,7 +9,7 @@ use crate::{
     state::Part,
     verify::Check,
 };
-use paceline_models::kernels::{Buffer, Compute, Finish, Matrix};
+use paceline_kernels::{Buffer, Compute, Finish, Matrix};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows of the corner of a pair by which the identity is checked against a product.

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use paceline_kernels::Isa;
 use paceline_matmul::{Input, MatmulError, Settings, Work, run};
-use paceline_models::kernels::Isa;
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -234,7 +234,7 @@ fn stopped(settings: &Settings, jobs: usize) -> paceline_matmul::Outcome {
 }
 
 #[test]
-fn a_stopped_run_goes_on_with_other_workers_and_ends_with_the_same_bits() {
+fn a_stopped_run_resumes_with_other_workers_and_ends_with_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     for work in [Work::Trace, Work::Product, Work::Identity] {
         let mut settings = settings(generated(500, 0), generated(500, 1), work, 25, 1);

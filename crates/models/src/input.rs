@@ -1,61 +1,38 @@
 //! Checks a batch against what a model was built for, before anything is computed.
 
+pub(crate) use crate::kernels::convert::{BYTE, Pixels, Scaling};
 use crate::model::{ModelError, ModelOptions};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
-
-/// The values of a batch of images.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Pixels<'a> {
-    /// One byte a value, worth `byte / 255`.
-    Bytes(&'a [u8]),
-    /// As they are.
-    Floats(&'a [f32]),
-}
-
-/// What a byte counts: 1/255.
-pub(crate) const BYTE: f32 = 1.0 / 255.0;
-
-/// How pixels become a model's inputs, by channel: `scale * value + shift`, of values from 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Scaling {
-    pub(crate) scale: [f32; 3],
-    pub(crate) shift: [f32; 3],
-}
 
 /// Mean and deviation of ImageNet's red, green and blue, as torchvision and timm train with.
 const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 
-impl Scaling {
-    /// Values as they are.
-    pub(crate) const UNIT: Self = Self { scale: [1.0; 3], shift: [0.0; 3] };
-
-    /// What the options ask for, if the images have the channels for it.
-    pub(crate) fn of(
-        model: &'static str,
-        image: ImageShape,
-        options: &ModelOptions,
-    ) -> Result<Self, ModelError> {
-        if !options.imagenet_input {
-            return Ok(Self::UNIT);
-        }
-        if image.channels != 3 {
-            return Err(ModelError::Mismatch {
-                model,
-                needs: "red, green and blue to scale as ImageNet's".to_owned(),
-                has: format!("images of {image}"),
-            });
-        }
-        let (mean, deviation) = IMAGENET;
-        let mut scaling = Self::UNIT;
-        for channel in 0..3 {
-            scaling.scale[channel] = 1.0 / deviation[channel];
-            scaling.shift[channel] = -mean[channel] / deviation[channel];
-        }
-        Ok(scaling)
+/// The scaling the options ask for, if the images have the channels for it.
+pub(crate) fn scaling(
+    model: &'static str,
+    image: ImageShape,
+    options: &ModelOptions,
+) -> Result<Scaling, ModelError> {
+    if !options.imagenet_input {
+        return Ok(Scaling::UNIT);
     }
+    if image.channels != 3 {
+        return Err(ModelError::Mismatch {
+            model,
+            needs: "red, green and blue to scale as ImageNet's".to_owned(),
+            has: format!("images of {image}"),
+        });
+    }
+    let (mean, deviation) = IMAGENET;
+    let mut scaling = Scaling::UNIT;
+    for channel in 0..3 {
+        scaling.scale[channel] = 1.0 / deviation[channel];
+        scaling.shift[channel] = -mean[channel] / deviation[channel];
+    }
+    Ok(scaling)
 }
 
-/// Refuses ImageNet's scaling for models nobody has trained on it.
+/// Refuses ImageNet's scaling for models without weights trained on ImageNet.
 pub(crate) fn unit_only(model: &'static str, options: &ModelOptions) -> Result<(), ModelError> {
     if options.imagenet_input {
         let (option, found) = ("the scale of pixels", "ImageNet's".to_owned());

@@ -1,4 +1,4 @@
-//! Models on flat `f32` buffers, and the kernels under them.
+//! Models on flat `f32` buffers, with their optimisers and schedules.
 //!
 //! A model owns its activations and scratch memory, planned once per batch size; parameters and
 //! gradients are the caller's, one flat buffer each, described by a [`Layout`]. A model knows no
@@ -6,7 +6,6 @@
 
 pub mod alexnet;
 mod input;
-pub mod kernels;
 pub mod layout;
 pub mod lenet;
 pub mod mobilenet_v2;
@@ -22,7 +21,9 @@ pub mod shapes;
 pub mod softmax;
 pub mod sparse_logistic;
 pub mod split;
-pub mod threads;
+
+// Buffers, pools and instruction sets are part of what models take and hand out.
+pub use paceline_kernels::{self as kernels, threads};
 
 pub use layout::{Entry, Layout};
-pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss, Touched};
+pub use model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss};

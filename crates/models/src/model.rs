@@ -9,7 +9,10 @@ use crate::{
     threads::Pool,
 };
 use paceline_batch::{Batch, Schema};
-use std::ops::Range;
+pub use paceline_kernels::{
+    dense::Ready,
+    loss::{Score, StepLoss},
+};
 
 /// A model: a pure function of parameters and batch, plus the scratch memory to compute it fast.
 pub trait Model: Send {
@@ -81,20 +84,11 @@ pub trait Model: Send {
         None
     }
 
-    /// The layers with parameters, first layer first; empty for models that are no chain of layers.
+    /// The layers with parameters, first layer first; empty for models that are not a chain of layers.
     fn shapes(&self) -> Vec<LayerShape> {
         Vec::new()
     }
-
-    /// Which parameters this batch needs.
-    fn touched(&self, _batch: &Batch) -> Touched {
-        Touched::All
-    }
 }
-
-/// Called with each range of the gradient as it becomes final, and the slices of parameters and
-/// gradient there.
-pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32], &mut [f32]) + 'a;
 
 /// What a step knows besides parameters and examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,38 +102,9 @@ pub struct StepContext {
     pub first_example: u64,
     /// Factor of the gradient sum: 1 / examples in the global batch.
     pub scale: f32,
-    /// Whether the gradient must be whole at the end. If not, whoever is told of a range has used it, and
-    /// large ones may have lain elsewhere.
+    /// Whether the whole gradient must be there at the end. If not, the callback has used each range already, and
+    /// large ones may have been stored elsewhere.
     pub keeps_gradient: bool,
-}
-
-/// Loss over one batch.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct StepLoss {
-    /// Sum of the examples' losses, in nats.
-    pub loss_sum: f64,
-    /// Examples whose most likely class was the label.
-    pub correct: u64,
-    /// Examples in the batch.
-    pub examples: u64,
-}
-
-/// Accumulated over an evaluation.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Score {
-    /// Loss and hits so far.
-    pub total: StepLoss,
-    /// `classes * classes` counts, row = label, column = prediction; left alone when empty.
-    pub confusion: Vec<u64>,
-}
-
-/// The parameters a batch needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touched {
-    /// All of them.
-    All,
-    /// Only these, sorted and unique.
-    Sparse(Vec<u32>),
 }
 
 /// Choices that shape a model, beside the data's schema.
@@ -223,7 +188,6 @@ pub enum ModelError {
     Option {
         /// The model's name.
         model: &'static str,
-        /// The option.
         option: &'static str,
         /// Its value.
         found: String,

@@ -45,7 +45,6 @@ pub enum PretrainedError {
     /// The file cannot be read.
     #[error("cannot read weights `{}`", .path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -53,15 +52,13 @@ pub enum PretrainedError {
     /// The file cannot be written.
     #[error("cannot write weights `{}`", .path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// The bytes are no safetensors file.
-    #[error("weights `{}` are no safetensors file", .path.display())]
+    /// The file is not in safetensors format.
+    #[error("weights `{}` are not a safetensors file", .path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// What the parser found.
         source: safetensors::SafeTensorError,
@@ -69,7 +66,6 @@ pub enum PretrainedError {
     /// The model has no known names.
     #[error("model `{model}` has no pretrained form; there are {known}")]
     Model {
-        /// The model.
         model: String,
         /// The models that have one.
         known: String,
@@ -80,9 +76,7 @@ pub enum PretrainedError {
         .path.display(), .missing.len(), listed(.missing), .unexpected.len(), listed(.unexpected)
     )]
     Names {
-        /// The file.
         path: PathBuf,
-        /// The model.
         model: String,
         /// Names only the model has, in the file's convention.
         missing: Vec<String>,
@@ -92,7 +86,6 @@ pub enum PretrainedError {
     /// A tensor has another shape.
     #[error("weights `{}`, tensor `{name}`: shape {found:?}, the model has {wanted:?}", .path.display())]
     Shape {
-        /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
@@ -104,7 +97,6 @@ pub enum PretrainedError {
     /// A tensor holds other numbers than floats.
     #[error("weights `{}`, tensor `{name}`: {found:?} values, must be F32, F16 or BF16", .path.display())]
     Values {
-        /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,

@@ -1,4 +1,4 @@
-//! Where a model's time goes, layer by layer; off unless somebody looks.
+//! Where a model's time goes, layer by layer; off unless enabled.
 
 use std::time::Instant;
 

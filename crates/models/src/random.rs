@@ -3,15 +3,7 @@
 //! Initial weights and dropped units must not depend on threads, workers or batch sizes.
 
 use crate::layout::Layout;
-
-/// Mixes a word so that neighbouring inputs give unrelated outputs.
-#[must_use]
-pub fn mix(value: u64) -> u64 {
-    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
+pub use paceline_kernels::random::mix;
 
 /// Fills with values even between `-bound` and `bound`; `stream` tells tensors apart.
 #[allow(clippy::cast_precision_loss)]

@@ -83,7 +83,7 @@ pub trait Peers {
     /// `lengths` values each. The own one must be there; on return all are.
     fn gather(&mut self, values: &mut [f32], lengths: &[usize]) -> Result<(), Interrupted>;
 
-    /// Adds up over all workers; everybody gets the sums.
+    /// Adds up over all workers; every worker gets the sums.
     fn sum(&mut self, values: &mut [f32]) -> Result<(), Interrupted>;
 
     /// As [`Ready`](crate::Ready). A range of a split layer holds owned outputs alone and its gradient
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Together<'_> {
     }
 }
 
-/// Another worker could not be reached. Why is known to whoever made the [`Peers`].
+/// Another worker could not be reached. The creator of the [`Peers`] knows why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 

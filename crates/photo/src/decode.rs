@@ -6,7 +6,7 @@ use crate::jpeg::{self, JpegDecoder, View};
 use crate::pixels::orient;
 use crate::{Colour, Fit, Orientation, PhotoError, Pixels, Resizer, Simd, png};
 
-/// How a photo is to be decoded.
+/// How to decode a photo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// Photos beyond these are refused.
@@ -49,13 +49,13 @@ impl Default for Decoder {
 }
 
 /// A photo whose header was read and found acceptable.
-struct Examined {
+struct ParsedHeader {
     header: Header,
-    /// What the JPEG decoder needs to go on; `None` for a PNG.
+    /// What the JPEG decoder needs to continue; `None` for a PNG.
     jpeg: Option<jpeg::Opened>,
 }
 
-impl Examined {
+impl ParsedHeader {
     fn stored_size(&self) -> (u32, u32) {
         (self.header.width, self.header.height)
     }
@@ -92,7 +92,7 @@ impl Decoder {
     /// Decodes into `out`, whose buffer is reused.
     ///
     /// # Errors
-    /// If the bytes are no intact photo within the limits; `out` then holds nothing meaningful.
+    /// If the bytes are not an intact photo within the limits; `out` is then unspecified.
     pub fn decode_into(
         &mut self,
         bytes: &[u8],
@@ -181,8 +181,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Bytes that [`Decoder::decode_fitted`] would hold for this photo, so that whoever decodes many
-    /// at once can keep their sum within bounds. Reads the header only.
+    /// Bytes that [`Decoder::decode_fitted`] would hold for this photo, so that a caller that
+    /// decodes many at once can bound their sum. Reads the header only.
     ///
     /// # Errors
     /// As [`Decoder::decode_fitted`], as far as the header shows.
@@ -207,7 +207,11 @@ impl Decoder {
     }
 
     /// Reads the header and refuses what is too large or too short, before anything is allocated.
-    fn examine(&mut self, bytes: &[u8], options: &DecodeOptions) -> Result<Examined, PhotoError> {
+    fn examine(
+        &mut self,
+        bytes: &[u8],
+        options: &DecodeOptions,
+    ) -> Result<ParsedHeader, PhotoError> {
         let (mut header, jpeg) = match header::format(bytes)? {
             Format::Jpeg => {
                 let opened = self.jpeg.open(bytes)?;
@@ -223,14 +227,14 @@ impl Decoder {
         if !options.orient {
             header.orientation = Orientation::Upright;
         }
-        Ok(Examined { header, jpeg })
+        Ok(ParsedHeader { header, jpeg })
     }
 
     /// Decodes a view as stored into `self.stored`.
     fn decode_stored(
         &mut self,
         bytes: &[u8],
-        photo: &Examined,
+        photo: &ParsedHeader,
         options: &DecodeOptions,
         view: View,
     ) -> Result<(), PhotoError> {
@@ -245,7 +249,7 @@ impl Decoder {
     fn decode_view(
         &mut self,
         bytes: &[u8],
-        photo: &Examined,
+        photo: &ParsedHeader,
         options: &DecodeOptions,
         view: View,
         out: &mut [u8],
@@ -263,7 +267,7 @@ impl Decoder {
 
 /// What is decoded and how it is resized; the size of the result before it is turned.
 fn fitted(
-    photo: &Examined,
+    photo: &ParsedHeader,
     (width, height): (u32, u32),
     fit: Fit,
 ) -> Result<(Plan, View, (u32, u32)), PhotoError> {
@@ -288,7 +292,7 @@ fn fitted(
 }
 
 /// The part of the photo that a plan's filter looks at, at `side` samples per block.
-fn visible(photo: &Examined, plan: &Plan, side: usize) -> View {
+fn visible(photo: &ParsedHeader, plan: &Plan, side: usize) -> View {
     let (width, height) = photo.scaled_size(side);
     if photo.jpeg.is_none() {
         return View { side, columns: (0, width as usize), rows: (0, height as usize) };

@@ -6,7 +6,7 @@ use crate::{Colour, PhotoError, Pixels, Simd};
 /// How pixels are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Baseline JPEG; colour is stored at half the resolution (4:2:0), as most programs do.
+    /// Baseline JPEG with 4:2:0 chroma subsampling, as most programs write.
     Jpeg {
         /// 1 (worst) to 100 (best), on libjpeg's scale.
         quality: u8,

@@ -18,9 +18,7 @@ pub enum PhotoError {
         "{width} x {height} pixels exceed the limit of {max_pixels} pixels and {max_side} per side"
     )]
     TooLarge {
-        /// Width in the header.
         width: u32,
-        /// Height in the header.
         height: u32,
         /// The limit on the area.
         max_pixels: u64,
@@ -29,17 +27,13 @@ pub enum PhotoError {
     },
     /// The data ends before the last pixel.
     #[error("truncated: the data ends at byte {offset}, before the picture does")]
-    Truncated {
-        /// Where the data ends.
-        offset: usize,
-    },
+    Truncated { offset: usize },
     /// A valid kind of file that this crate does not decode.
     #[error("{0}")]
     Unsupported(#[from] Unsupported),
     /// A JPEG that breaks its own rules.
     #[error("damaged JPEG: {defect} at byte {offset}")]
     Jpeg {
-        /// What is wrong.
         defect: Defect,
         /// About where, in bytes from the start.
         offset: usize,
@@ -57,27 +51,15 @@ pub enum PhotoError {
         found_width: u32,
         /// Height of the photo, after orientation.
         found_height: u32,
-        /// Width wanted.
         width: u32,
-        /// Height wanted.
         height: u32,
     },
     /// The output slice does not hold exactly one photo of the wanted shape.
     #[error("the output holds {found} bytes, the photo needs {wanted}")]
-    WrongOutput {
-        /// Length of the slice.
-        found: usize,
-        /// Length needed.
-        wanted: usize,
-    },
+    WrongOutput { found: usize, wanted: usize },
     /// A target without pixels, or beyond what the output format can say.
     #[error("cannot produce a photo of {width} x {height} pixels")]
-    BadTarget {
-        /// Width asked for.
-        width: u32,
-        /// Height asked for.
-        height: u32,
-    },
+    BadTarget { width: u32, height: u32 },
 }
 
 /// Kinds of JPEG and PNG that exist, but are not decoded.
@@ -141,8 +123,8 @@ pub enum Defect {
     /// Impossible spectral selection or approximation.
     #[error("impossible scan parameters")]
     ScanParameters,
-    /// Bits that are no code of the table.
-    #[error("bits that are no Huffman code")]
+    /// Bits that do not form a code of the table.
+    #[error("invalid Huffman code")]
     HuffmanCode,
     /// Coefficients beyond the block or beyond their range.
     #[error("coefficients out of range")]

@@ -48,7 +48,6 @@ pub enum Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Header {
-    /// Kind of file.
     pub format: Format,
     /// Width as stored, before orientation.
     pub width: u32,
@@ -94,7 +93,7 @@ pub(crate) fn format(bytes: &[u8]) -> Result<Format, PhotoError> {
 /// Reads the header of a photo; allocates next to nothing.
 ///
 /// # Errors
-/// If the bytes are no photo, or the header is damaged.
+/// If the bytes are not a photo, or the header is damaged.
 pub fn probe(bytes: &[u8]) -> Result<Header, PhotoError> {
     match format(bytes)? {
         Format::Jpeg => jpeg::probe(bytes),

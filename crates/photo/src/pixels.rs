@@ -5,7 +5,7 @@ use crate::exif::Orientation;
 /// What a pixel consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Colour {
-    /// One byte of brightness.
+    /// One byte of luma.
     Grey,
     /// Three bytes: red, green, blue.
     #[default]

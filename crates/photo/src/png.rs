@@ -1,4 +1,4 @@
-//! PNG, by the `png` crate, brought to one or three bytes per pixel.
+//! PNG, decoded by the `png` crate and converted to one or three bytes per pixel.
 
 use crate::error::PhotoError;
 use crate::header::{Format, Header};
@@ -142,7 +142,7 @@ fn over_white(sample: u8, alpha: u8) -> u8 {
     ((sample * alpha + 255 * (255 - alpha) + 127) / 255) as u8
 }
 
-/// JPEG's brightness of an RGB pixel, in 16-bit fixed point, rounded.
+/// JPEG's luma of an RGB pixel, in 16-bit fixed point, rounded.
 pub(crate) fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19595 + u32::from(green) * 38470 + u32::from(blue) * 7471 + 32768) >> 16)
         as u8

@@ -62,6 +62,8 @@ macro_rules! for_each_simd {
         $visibility fn $name(simd: $crate::simd::Simd, $($argument: $kind),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// The CPU has these features; safe to call where that is known at compile time.
                 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
                 #[allow(clippy::too_many_arguments)]
                 fn wide($($argument: $kind),*) $(-> $result)? {

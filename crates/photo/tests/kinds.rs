@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Against an independent decoder. Its transform rounds differently and it repeats some colour
-    /// samples that we smooth, hence the bounds; brightness alone must be within 5, unsampled colour within 9.
+    /// samples that we smooth, hence the bounds; luma alone must be within 5, chroma without subsampling within 9.
     /// Sequential only: the other decoder and libjpeg part ways on small progressive photos, where we
     /// equal libjpeg; that scans in any order give the same pixels is the next test's business.
     #[test]
@@ -120,13 +120,13 @@ proptest! {
             decode(Simd::best(), &bytes, &DecodeOptions::default()).unwrap()
         };
         let interleaved = pixels(&|encoder| encoder.set_restart_interval(restart));
-        // Brightness is never sampled down, so it is near the source whatever the sampling.
+        // Luma is never subsampled, so it is near the source whatever the sampling.
         let luma = |rgb: &[u8]| -> Vec<u8> {
             let weigh = |p: &[u8]| 0.299 * f64::from(p[0]) + 0.587 * f64::from(p[1]) + 0.114 * f64::from(p[2]);
             rgb.chunks(3).map(|pixel| weigh(pixel).round() as u8).collect()
         };
         let (_, mean) = differences(&luma(interleaved.data()), &luma(&data));
-        prop_assert!(mean <= 8.0, "brightness differs by {} on average", mean);
+        prop_assert!(mean <= 8.0, "luma differs by {} on average", mean);
         // Optimised tables come with one scan per component.
         let apart = pixels(&|encoder| encoder.set_optimized_huffman_tables(true));
         prop_assert_eq!(&interleaved, &apart);

@@ -1,4 +1,4 @@
-//! Recordings as CSV: units in the header, one fixed schema; and the layout of dstat.
+//! Recordings as CSV, in our own fixed schema with units in the header or in dstat's layout.
 
 use crate::probe::columns;
 use crate::sampler::Reading;
@@ -95,7 +95,7 @@ impl<W: Write> Writer<W> {
             }
         }
         writeln!(self.out)?;
-        self.out.flush() // a recording must survive the end of its recorder
+        self.out.flush() // a recording must survive the death of its recorder
     }
 }
 

@@ -1,13 +1,13 @@
-//! A small file in which the kernel shows counters, read again and again.
+//! A small file of kernel counters that is read repeatedly.
 //!
 //! It stays open: opening, sizing and closing it costs more than reading, and while a model trains on all cores every
-//! reading takes its time from one of them.
+//! reading takes time from one of them.
 
 use std::{fs::File, os::unix::fs::FileExt, path::PathBuf};
 
 /// First guess at a file's length; all but those of large machines are shorter.
 const LENGTH: usize = 4096;
-/// Readings for which a file that was not there is not looked for again: many a machine has no control groups.
+/// Readings to skip before looking for a missing file again: many machines have no control groups.
 const REST: u32 = 15;
 
 /// Open from the first reading on.
@@ -51,7 +51,7 @@ impl KernelFile {
         kept && self.read(text)
     }
 
-    /// Gives the descriptor back until the next reading.
+    /// Closes the file until the next reading.
     pub(crate) fn close(&mut self) {
         self.file = None;
     }

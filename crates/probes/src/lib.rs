@@ -1,9 +1,9 @@
-//! What the machine was doing while we were training.
+//! What the machine was doing during training.
 //!
 //! Each probe reads one family of counters below `/proc`, `/sys` or the cgroup and turns it into
 //! rates. Counters that are missing (containers hide some), wrap, or start over with a device that
-//! was unplugged become an absent value, never a wrong one. All columns are fixed: a file of one
-//! machine can be laid beside a file of another.
+//! was unplugged become an absent value, never a wrong one. The columns are fixed, so recordings of
+//! different machines can be compared.
 
 mod counter;
 mod csv;

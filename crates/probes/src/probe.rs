@@ -11,7 +11,6 @@ use std::time::Duration;
 pub struct Column {
     /// Name with its unit at the end, as the CSV header shows it.
     pub name: &'static str,
-    /// What it means.
     pub about: &'static str,
 }
 
@@ -27,11 +26,9 @@ pub trait Probe: Send {
 
 /// A probe as the registry knows it.
 pub struct Entry {
-    /// Short name.
     pub name: &'static str,
     /// The columns it fills, in order.
     pub columns: &'static [Column],
-    /// Makes the probe.
     pub open: fn(&Roots, Target) -> Box<dyn Probe>,
 }
 

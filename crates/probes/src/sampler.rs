@@ -1,4 +1,4 @@
-//! Samples all probes at a steady pace on a thread of its own.
+//! Samples all probes at a fixed interval on a dedicated thread.
 
 use crate::counter::word;
 use crate::kernel_file::KernelFile;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Shortest useful interval: below, the kernel's own clock tick is coarser than the reading.
 pub const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Readings that come less late than this are late for other reasons than a stop.
+/// A reading that is late by less than this is not evidence of a stopped process.
 const LATE: Duration = Duration::from_millis(100);
 
 /// All values at one moment.
@@ -33,16 +33,13 @@ pub struct Reading {
 pub enum SamplerError {
     /// The interval is too short.
     #[error("interval {found:?} is too short: the shortest is {SHORTEST:?}")]
-    Interval {
-        /// What was asked.
-        found: Duration,
-    },
+    Interval { found: Duration },
     /// No thread could be started.
     #[error("cannot start the sampling thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// A running sampler; stops when told or dropped.
+/// A running sampler; stops on request or when dropped.
 #[derive(Debug)]
 pub struct Sampler {
     stop: Option<Sender<()>>,
@@ -65,7 +62,7 @@ impl Sampler {
         let width = columns().count();
         let stops = columns().position(|column| column.name == STOPPED);
         let stops = stops.filter(|_| target == Target::own());
-        let (stop, told) = channel();
+        let (stop, stop_requested) = channel();
         let own_times = roots.proc.join("thread-self/schedstat");
         let mut take = move |since_last: Duration, since_start: Duration, stopped: Duration| {
             let mut reading = Reading {
@@ -100,10 +97,11 @@ impl Sampler {
                 let asleep = Instant::now();
                 let wait = due.saturating_duration_since(asleep);
                 waiting.since_last();
-                let ended = !matches!(told.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+                let ended =
+                    !matches!(stop_requested.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
                 let now = Instant::now();
-                // This thread sleeps nearly all of the time: where it wakes late and had not to wait for a core, the process
-                // was stopped as a whole.
+                // This thread sleeps nearly all of the time: if it wakes late without having waited for a core, the
+                // whole process was stopped.
                 let late = now.saturating_duration_since(due.max(asleep));
                 let late = late.saturating_sub(waiting.since_last());
                 stopped += if late >= LATE { late } else { Duration::ZERO };

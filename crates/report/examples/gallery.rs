@@ -1,9 +1,9 @@
-//! Writes one page with every kind of chart, to be looked at: `cargo run -p paceline-report --example gallery -- target/gallery.html`.
+//! Writes one page with every kind of chart, for visual inspection: `cargo run -p paceline-report --example gallery -- target/gallery.html`.
 
-use paceline_analysis::experiment::{Experiment, Group, Observation, Parameter, analyse};
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::experiment::{Context, page};
 use paceline_report::page::{Figure, Page, Tone};
+use paceline_stats::experiment::{Experiment, Group, Observation, Parameter, analyse};
 
 /// Noise that is the same on every run.
 fn noise(seed: u64) -> f64 {
@@ -48,7 +48,7 @@ fn speed_test() -> Experiment {
 }
 
 fn charts() -> String {
-    let mut page = Page::new("Every kind of chart", "For whoever changes the drawing code");
+    let mut page = Page::new("Every kind of chart", "For changes to the drawing code");
     page.verdict(Tone::Good, "A verdict in one sentence", &["and what it rests on".to_owned()]);
     let falling = |rate: f64| {
         (0..400).map(move |step| {

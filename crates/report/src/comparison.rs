@@ -1,15 +1,15 @@
 //! How much faster one run is than another, and how sure that is.
 //!
-//! Runs of the same setting are repeats, and their spread is the honest one. Where there is one run of each, the stretches of a run stand
-//! in for repeats: that interval tells a difference from the jitter within the runs, and nothing about another day.
+//! Runs of the same setting are repeats, and their spread is used where there are several. With one run of each, segments of a run
+//! stand in for repeats: that interval separates a difference from the noise within the runs, but not from day-to-day variation.
 
 use crate::training::RunView;
-use paceline_analysis::compare::{Ratio, ratio};
 use paceline_runs::{Event, Status, figures};
+use paceline_stats::compare::{Ratio, ratio};
 
-/// Stretches into which a run is cut; the first is warm-up and left out.
-const STRETCHES: usize = 11;
-/// Stretches that an interval needs at least.
+/// Segments into which a run is cut; the first is warm-up and left out.
+const SEGMENTS: usize = 11;
+/// Fewest segments for an interval.
 const FEWEST: usize = 5;
 
 /// What a ratio rests on.
@@ -17,14 +17,14 @@ const FEWEST: usize = 5;
 pub(crate) enum Basis {
     /// Several runs of each setting.
     Repeats,
-    /// The stretches of one run each.
-    Stretches,
+    /// The segments of one run each.
+    Segments,
 }
 
 /// The rate of a run over that of the first one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Against {
-    /// The ratio of the rates as they are printed; nothing between runs of other models or data.
+    /// The ratio of the rates as printed; `None` between runs of different models or data.
     pub(crate) value: Option<f64>,
     /// Its 95 % interval and what that rests on.
     pub(crate) interval: Option<(f64, f64, Basis)>,
@@ -48,8 +48,8 @@ pub(crate) fn against_first(runs: &[RunView]) -> Vec<Against> {
             if let Ok(found) = repeats {
                 return known(found, Basis::Repeats);
             }
-            match ratio(&stretches(run), &stretches(first)) {
-                Ok(found) => known(found, Basis::Stretches),
+            match ratio(&segments(run), &segments(first)) {
+                Ok(found) => known(found, Basis::Segments),
                 Err(_) => Against { value, interval: None },
             }
         })
@@ -65,13 +65,13 @@ fn rates(runs: &[RunView], like: &RunView) -> Vec<f64> {
         .collect()
 }
 
-/// Examples a second over each stretch of a run's time, all tasks together; the first stretch is warm-up.
-fn stretches(run: &RunView) -> Vec<f64> {
+/// Examples per second over each segment of a run's time, all tasks together; the first segment is warm-up.
+fn segments(run: &RunView) -> Vec<f64> {
     let events = run.records.iter().filter(|record| matches!(record.event, Some(Event::Step(_))));
-    if events.count() < STRETCHES {
+    if events.count() < SEGMENTS {
         return Vec::new();
     }
-    let rates = figures::rates(&run.records, STRETCHES);
+    let rates = figures::rates(&run.records, SEGMENTS);
     let rates = rates.into_iter().skip(1).map(|(_, rate)| rate);
     let rates: Vec<f64> = rates.filter(|rate| *rate > 0.0).collect();
     if rates.len() < FEWEST { Vec::new() } else { rates }
@@ -82,15 +82,15 @@ pub(crate) fn caption(found: &[Against]) -> &'static str {
     let rests_on = |wanted: Basis| {
         found.iter().any(|one| one.interval.is_some_and(|(.., basis)| basis == wanted))
     };
-    match (rests_on(Basis::Repeats), rests_on(Basis::Stretches)) {
+    match (rests_on(Basis::Repeats), rests_on(Basis::Segments)) {
         (false, false) => "",
         (true, false) => "Intervals: 95 %, from repeated runs of the same setting.",
         (false, true) => {
-            "Intervals: 95 %, from the stretches of one run each. They tell a difference from the jitter within these runs; repeat the runs to \
-             learn how they differ from day to day."
+            "Intervals: 95 %, from segments of one run each. They separate a difference from the noise within these runs; repeat the runs to \
+             include day-to-day variation."
         }
         (true, true) => {
-            "Intervals: 95 %, from repeated runs of the same setting where there are some, else from the stretches of one run each."
+            "Intervals: 95 %, from repeated runs of the same setting where there are any, otherwise from segments of one run each."
         }
     }
 }
@@ -130,17 +130,17 @@ mod tests {
     }
 
     #[test]
-    fn one_run_each_is_compared_by_its_stretches() {
+    fn one_run_each_is_compared_by_its_segments() {
         let found = against_first(&[run("a", 1000.0, 0.01), run("b", 2000.0, 0.01)]);
         assert_eq!((found[0].value, found[0].interval), (Some(1.0), None));
         let (low, high, basis) = found[1].interval.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.1, "{low} to {high}");
-        assert_eq!(basis, Basis::Stretches);
-        assert!(caption(&found).contains("stretches"));
+        assert_eq!(basis, Basis::Segments);
+        assert!(caption(&found).contains("segments"));
     }
 
     #[test]
-    fn repeats_are_pooled_and_say_more_than_stretches() {
+    fn repeats_are_pooled_and_say_more_than_segments() {
         let runs = [
             run("a", 1000.0, 0.0),
             run("a", 1100.0, 0.0),
@@ -157,7 +157,7 @@ mod tests {
 
     /// Runs with other threads or another optimiser were once pooled as repeats of each other.
     #[test]
-    fn runs_that_differ_in_threads_or_optimiser_are_no_repeats() {
+    fn runs_that_differ_in_threads_or_optimiser_are_not_repeats() {
         for other in [
             json!({ "spec": { "strategy": "b", "threads": 4 } }),
             json!({ "spec": { "strategy": "b", "optimizer": "adam" } }),
@@ -170,7 +170,7 @@ mod tests {
             let found = against_first(&runs);
             for at in [1, 2] {
                 let (.., basis) = found[at].interval.unwrap();
-                assert_eq!(basis, Basis::Stretches, "one run of each setting");
+                assert_eq!(basis, Basis::Segments, "one run of each setting");
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Curves of training runs: loss, accuracy and rate by step and by time, and the shares of a step.
+//! Curves of training runs: loss, accuracy and rate by step and by time, and the phases of a step.
 //!
-//! A loss of single batches jumps about so much that neither its level nor its direction can be seen,
-//! and several of them hide each other. Long curves are therefore drawn as means of stretches, with
-//! the range of the single steps behind them where there is one run only.
+//! The loss of single batches is so noisy that neither its level nor its trend can be seen, and
+//! several curves hide each other. Long curves are therefore drawn as means over segments, with the
+//! range of the single steps behind them if there is only one run.
 
 use crate::chart::{Axis, Chart, Series, SeriesKind, Span, Stacked};
 use crate::page::Figure;
@@ -12,8 +12,8 @@ use paceline_runs::{Event, figures};
 use std::collections::BTreeMap;
 
 /// Points of a curve that is drawn as means; curves with fewer than twice as many are drawn as they are.
-const STRETCHES: usize = 100;
-/// Shares of a stretch's steps below and above the range behind a curve.
+const SEGMENTS: usize = 100;
+/// Quantiles of a segment's steps that bound the range behind a curve.
 const RANGE: (f64, f64) = (0.1, 0.9);
 
 /// One curve per run, and per worker where there is one run only; `point` picks the coordinates out of an event, given seconds since
@@ -36,15 +36,15 @@ fn curve(
         }
         by_task.retain(|_, points| points.len() > 1);
         let several = runs.len() == 1 && by_task.len() > 1;
-        // Beside other runs the chief speaks for all.
+        // Compared with other runs, a run is represented by its chief.
         let shown = if several { by_task.len() } else { 1 };
         for (place, (task, points)) in by_task.into_iter().take(shown).enumerate() {
             let (label, colour) = if several { (task, place) } else { (&**name, index) };
-            let Some(means) = stretches(&points) else {
+            let Some(means) = segments(&points) else {
                 chart = chart.with(Series::line(label, points).colour(colour));
                 continue;
             };
-            longest = longest.max(points.len().div_ceil(STRETCHES));
+            longest = longest.max(points.len().div_ceil(SEGMENTS));
             let line = means.iter().map(|mean| (mean.x, mean.y));
             chart = chart.with(Series::line(label, line).colour(colour));
             if runs.len() == 1 && !several {
@@ -59,34 +59,34 @@ fn curve(
     let words = match (longest, band) {
         (1, _) => String::new(),
         (_, true) => {
-            format!("Mean of up to {longest} steps; behind it the range of eight in ten of them.")
+            format!("Mean of up to {longest} steps, with the range of the middle 80 % of them.")
         }
         (_, false) => format!("Each point is the mean of up to {longest} steps."),
     };
     Some(figure(title, &chart, words))
 }
 
-/// Means of stretches of equally many points, with their range, if there are enough to need it.
-fn stretches(points: &[(f64, f64)]) -> Option<Vec<Span>> {
-    if points.len() < 2 * STRETCHES {
+/// Means over segments of equally many points, with their range, if there are enough points to need it.
+fn segments(points: &[(f64, f64)]) -> Option<Vec<Span>> {
+    if points.len() < 2 * SEGMENTS {
         return None;
     }
-    let stretch = |number: usize| {
+    let segment = |number: usize| {
         let part =
-            &points[number * points.len() / STRETCHES..(number + 1) * points.len() / STRETCHES];
+            &points[number * points.len() / SEGMENTS..(number + 1) * points.len() / SEGMENTS];
         let mut values: Vec<f64> = part.iter().map(|point| point.1).collect();
         values.sort_by(f64::total_cmp);
         let count = values.len() as f64;
         let at = |share: f64| values[((count - 1.0) * share).round() as usize];
         Span {
-            // The last place of the stretch, so that curves end where the run did.
+            // The last position of the segment, so that curves end where the run did.
             x: part[part.len() - 1].0,
             y: values.iter().sum::<f64>() / count,
             low: at(RANGE.0),
             high: at(RANGE.1),
         }
     };
-    Some((0..STRETCHES).map(stretch).collect())
+    Some((0..SEGMENTS).map(segment).collect())
 }
 
 fn figure(title: &str, chart: &Chart, words: String) -> Figure {
@@ -149,19 +149,19 @@ fn rate(runs: &[RunView], names: &[String]) -> Option<Figure> {
     for (index, (run, name)) in runs.iter().zip(names).enumerate() {
         let steps =
             run.records.iter().filter(|record| matches!(record.event, Some(Event::Step(_))));
-        let stretches = (steps.count() / 2).min(STRETCHES);
-        if stretches < 2 {
+        let segments = (steps.count() / 2).min(SEGMENTS);
+        if segments < 2 {
             continue;
         }
-        let rates = figures::rates(&run.records, stretches).into_iter();
+        let rates = figures::rates(&run.records, segments).into_iter();
         let points = rates.map(|(time, rate)| (time - run.start(), rate));
         chart = chart.with(Series::line(name, points).colour(index));
     }
-    let words = "All tasks together, over equal stretches of time.";
+    let words = "All tasks together, over equal intervals of time.";
     (!chart.series.is_empty()).then(|| figure(title, &chart, words.to_owned()))
 }
 
-/// From zero, unless the runs differ so much that the slow ones would lie on the ground.
+/// From zero, unless the runs differ so much that the slow ones would look like zero.
 fn rate_axis(runs: &[RunView]) -> Axis {
     let rates = || {
         let rates = runs.iter().map(|run| run.summary.examples_per_second);
@@ -178,12 +178,12 @@ pub(crate) fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
         (name.clone(), vec![shares.input, shares.compute, shares.exchange, shares.wait])
     });
     let chart = Stacked {
-        title: "Share of each step".to_owned(),
+        title: "Phases of a step".to_owned(),
         parts: PHASES.map(str::to_owned).to_vec(),
         rows: shares.collect(),
         width: 460.0,
     };
-    let words = "Input: waiting for data. Compute: the model. Exchange: moving gradients. Wait: for other workers.";
+    let words = "Input: waiting for data. Compute: forward and backward pass. Exchange: communicating gradients. Wait: for other workers.";
     let mut figures = vec![Figure {
         title: chart.title.clone(),
         colour: None,
@@ -205,18 +205,18 @@ mod tests {
     fn a_long_curve_keeps_its_level_and_its_end_and_a_short_one_its_points() {
         let points: Vec<(f64, f64)> =
             (0..1000).map(|step| (f64::from(step), f64::from(step % 2))).collect();
-        let means = stretches(&points).unwrap();
-        assert_eq!(means.len(), STRETCHES);
+        let means = segments(&points).unwrap();
+        assert_eq!(means.len(), SEGMENTS);
         assert!(means.iter().all(|mean| mean.y == 0.5 && mean.low == 0.0 && mean.high == 1.0));
-        assert_eq!(means[STRETCHES - 1].x, 999.0);
-        assert!(stretches(&points[..150]).is_none());
+        assert_eq!(means[SEGMENTS - 1].x, 999.0);
+        assert!(segments(&points[..150]).is_none());
     }
 
     #[test]
-    fn a_loss_that_is_no_number_is_not_hidden_in_a_mean() {
+    fn a_nan_loss_is_not_hidden_in_a_mean() {
         let mut points: Vec<(f64, f64)> = (0..400).map(|step| (f64::from(step), 1.0)).collect();
         points[201].1 = f64::NAN;
-        let means = stretches(&points).unwrap();
+        let means = segments(&points).unwrap();
         assert!(means[50].y.is_nan());
         assert_eq!(means.iter().filter(|mean| mean.y.is_nan()).count(), 1);
     }

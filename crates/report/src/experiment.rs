@@ -1,13 +1,13 @@
 //! The findings of an experiment as a page, as tables, as CSV.
 //!
-//! At a glance first (verdict, key figures), then one row of charts per parameter with the groups side by side, then the numbers
-//! behind them. Printed, or read without colours, it loses nothing.
+//! Verdict and key figures first, then one row of charts per parameter with the groups side by side, then the numbers behind
+//! them. It can be read in print and without colours.
 
-use paceline_analysis::experiment::{
+use paceline_stats::experiment::{
     Experiment, Findings, Group, GroupFindings, Parameter, ParameterFinding, RatioFinding,
 };
-use paceline_analysis::words::{Evidence, grouped, number, p_equals, p_value, signed};
-use paceline_analysis::{Doubt, Estimate, Interval, WordedDoubt};
+use paceline_stats::words::{Evidence, grouped, number, p_equals, p_value, signed};
+use paceline_stats::{Doubt, Estimate, Interval, WordedDoubt};
 
 use crate::chart::{Axis, Chart, Series, Span};
 use crate::csv::Csv;
@@ -17,7 +17,6 @@ use crate::table::{Column, Table};
 /// What the page says around the findings.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
-    /// Title of the page.
     pub title: String,
     /// One line below it: how much was measured, under which conditions.
     pub lead: String,
@@ -75,7 +74,7 @@ pub fn page(experiment: &Experiment, findings: &Findings, context: &Context) -> 
     page.section("All slopes");
     page.remark(
         "One straight line per parameter. p says how often chance alone would give a slope at least this steep if the parameter \
-         had no influence: a small p speaks against chance, a large one is missing evidence and no proof of no influence.",
+         had no influence: a small p is evidence of an influence; a large p is a lack of evidence, not evidence of no influence.",
     );
     page.table(&regression_table(findings));
     page.section("All parameters at once");
@@ -213,7 +212,7 @@ fn figures(
     let (least, most) = tops
         .iter()
         .fold((f64::INFINITY, 0.0_f64), |(least, most), &top| (least.min(top), most.max(top)));
-    // Groups of like size share their vertical scale, so that the eye may compare; a far slower one would be a flat line.
+    // Groups of similar size share their vertical scale, so that they can be compared; a far slower one would be a flat line.
     let shared = (most < 3.0 * least).then_some(most * 1.06);
     experiment
         .groups
@@ -224,7 +223,8 @@ fn figures(
             let finding = &found.parameters[index];
             let mut chart_notes = notes(&finding.doubts);
             if shared.is_none() && place > 0 {
-                let note = "the vertical scale differs from its neighbour's".to_owned();
+                let note =
+                    "the vertical scale differs from that of the neighbouring chart".to_owned();
                 chart_notes.push((note, "compare the numbers, not the heights".to_owned()));
             }
             Figure {
@@ -292,7 +292,7 @@ fn scatter(
     chart.with(Series::averages(&group.name, averages).colour(colour).unlabelled())
 }
 
-/// A small deterministic step aside (within ±1.5 % of the range), so that equal settings do not hide each other.
+/// A small deterministic jitter (within ±1.5 % of the range), so that equal settings do not hide each other.
 fn sideways(place: usize) -> f64 {
     let golden = (place as f64 * 0.618_033_988_749_895).fract();
     (golden - 0.5) * 0.03
@@ -425,7 +425,7 @@ pub fn multiple_table(group: &GroupFindings) -> Option<Table> {
         Column::numbers("p"),
         Column::numbers("variance inflation"),
     ]);
-    let row = |name: &str, term: &paceline_analysis::Term| {
+    let row = |name: &str, term: &paceline_stats::Term| {
         [
             name.to_owned(),
             signed(term.coefficient.value),
@@ -460,7 +460,7 @@ pub fn multiple_table(group: &GroupFindings) -> Option<Table> {
     )))
 }
 
-/// The findings for a README or a mail.
+/// The findings as Markdown.
 pub fn markdown(findings: &Findings, context: &Context) -> String {
     let (sentence, points) = verdict(findings);
     let mut out = format!("# {}\n\n{}\n\n**{sentence}**\n\n", context.title, context.lead);
@@ -510,7 +510,7 @@ pub fn regression_csv(findings: &Findings) -> String {
         for finding in &group.parameters {
             let numbers: Vec<String> = match finding.line.known() {
                 Some(fit) => {
-                    let of = |c: &paceline_analysis::Coefficient| {
+                    let of = |c: &paceline_stats::Coefficient| {
                         [c.value, c.standard_error, c.interval.low, c.interval.high]
                     };
                     let (slope, intercept) = (of(&fit.slope), of(&fit.intercept));

@@ -1,6 +1,6 @@
 //! How many decimals an axis needs.
 
-pub(crate) use paceline_analysis::words::grouped;
+pub(crate) use paceline_stats::words::grouped;
 
 /// Decimals needed to tell multiples of `step` apart.
 pub(crate) fn decimals_for_step(step: f64) -> usize {

@@ -35,25 +35,22 @@ pub struct Page {
     footer: String,
 }
 
-/// How a verdict is meant.
+/// The tone of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// A clear finding.
     Good,
-    /// A finding with doubts.
+    /// A finding with caveats.
     Doubtful,
     /// A failure.
     Bad,
 }
 
-/// One figure that stands for itself.
+/// One key figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// What it measures.
     pub what: String,
-    /// The number.
     pub value: String,
-    /// Its unit.
     pub unit: String,
     /// A line below: interval, count, comparison.
     pub more: String,
@@ -64,7 +61,6 @@ pub struct Card {
 /// A chart with its caption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
-    /// Heading.
     pub title: String,
     /// Palette place of the series it shows, for the mark before the heading.
     pub colour: Option<usize>,
@@ -74,7 +70,7 @@ pub struct Figure {
     pub svg: String,
     /// What it says, in words.
     pub words: String,
-    /// Doubts: what, and what to do.
+    /// Caveats: what, and what to do.
     pub notes: Vec<(String, String)>,
 }
 
@@ -99,7 +95,7 @@ impl Page {
         self.body.push_str("</div>");
     }
 
-    /// A row of figures that stand for themselves.
+    /// A row of key figures.
     pub fn cards(&mut self, cards: &[Card]) {
         self.body.push_str("<div class=\"cards\">");
         for card in cards {
@@ -178,7 +174,7 @@ impl Page {
         self.body.push_str("</div>");
     }
 
-    /// Doubts, each with what to do about it.
+    /// Caveats, each with what to do about it.
     pub fn notes(&mut self, notes: &[(String, String)]) {
         if notes.is_empty() {
             return;
@@ -186,7 +182,7 @@ impl Page {
         self.body.push_str("<ul class=\"notes\">");
         for (what, advice) in notes {
             self.body.push_str(&format!(
-                "<li><b>Mind:</b> {}. <span class=\"advice\">{}.</span></li>",
+                "<li><b>Note:</b> {}. <span class=\"advice\">{}.</span></li>",
                 prose(what),
                 prose(&capitalised(advice))
             ));
@@ -199,12 +195,12 @@ impl Page {
         self.body.push_str(&table.html());
     }
 
-    /// Last words of the page.
+    /// The footer.
     pub fn footer(&mut self, text: &str) {
         self.footer = text.to_owned();
     }
 
-    /// What stands between header and footer, for a page that brings its own.
+    /// The content between header and footer, for a page that brings its own.
     #[must_use]
     pub fn body(&self) -> &str {
         &self.body
@@ -228,7 +224,7 @@ impl Page {
     }
 }
 
-/// Text for a line that may break: not before a percent sign, nor inside a number such as 4.1e-21.
+/// Text without line breaks before a percent sign or inside a number such as 4.1e-21.
 fn prose(text: &str) -> String {
     let escaped =
         Escaped(text).to_string().replace(" %", "\u{a0}%").replace("p = ", "p\u{a0}=\u{a0}");

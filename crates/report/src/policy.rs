@@ -1,7 +1,7 @@
 //! What a browser may do with a page, as a Content-Security-Policy.
 //!
-//! Pages name the hash of each style and script they bring. `'unsafe-inline'` would allow those and every other one: markup that
-//! slipped through an escape, or through a header, could then run.
+//! Pages name the hash of each style and script they bring. `'unsafe-inline'` would allow those and every other one: injected
+//! markup could then run.
 
 use sha2::{Digest, Sha256};
 

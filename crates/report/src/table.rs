@@ -14,11 +14,9 @@ pub enum Align {
 /// One column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Heading.
     pub name: String,
     /// Unit, under the heading.
     pub unit: Option<String>,
-    /// Words or numbers.
     pub align: Align,
 }
 
@@ -46,7 +44,6 @@ impl Column {
 pub struct Table {
     /// What it shows; may be empty.
     pub caption: String,
-    /// The columns.
     pub columns: Vec<Column>,
     /// The rows; missing cells stay empty, surplus ones are not shown.
     pub rows: Vec<Vec<String>>,

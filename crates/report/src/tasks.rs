@@ -5,7 +5,7 @@ use crate::page::Figure;
 use crate::table::{Column, Table};
 use crate::training::{RunView, decimal};
 
-/// Staleness beyond this share one last bar.
+/// Staleness beyond this is summed in one last bar.
 const MOST_STALE: usize = 12;
 
 /// A cell of a table of tasks: the heading, its unit, and how it reads.
@@ -69,7 +69,7 @@ pub(crate) fn workers(runs: &[RunView], names: &[String]) -> Table {
             ("wait", "%", |worker| percent(worker.phases.wait)),
             ("sent", "MB", |worker| megabytes(worker.traffic.sent_bytes)),
             ("received", "MB", |worker| megabytes(worker.traffic.received_bytes)),
-            ("came too late", "", |worker| {
+            ("gradients dropped", "", |worker| {
                 (worker.dropped > 0).then(|| worker.dropped.to_string())
             }),
         ],
@@ -94,23 +94,23 @@ pub(crate) fn machines(runs: &[RunView], names: &[String]) -> Table {
         rows,
         &[
             ("host", "", |load| (!load.host.is_empty()).then(|| load.host.clone())),
-            ("busy", "cores", |load| cores(load.process_cores)),
+            ("CPU busy, process", "cores", |load| cores(load.process_cores)),
             ("CPU wait", "cores", |load| {
                 cores(load.waiting_cores.filter(|waiting| *waiting >= 0.005))
             }),
             ("CPU busy, whole machine", "cores", |load| cores(load.machine_cores)),
             ("of", "cores", |load| (load.cores > 0).then(|| load.cores.to_string())),
-            ("taken by the hypervisor", "cores", |load| {
+            ("CPU steal", "cores", |load| {
                 cores(load.stolen_cores.filter(|stolen| *stolen >= 0.005))
             }),
-            ("stopped by a quota", "%", |load| share(load.throttled)),
-            ("stopped from outside", "%", |load| share(load.stopped)),
+            ("CPU throttled", "%", |load| share(load.throttled)),
+            ("process stopped", "%", |load| share(load.stopped)),
             ("disk busy", "%", |load| share(load.disk_busy)),
-            ("disk waited for", "%", |load| share(load.disk_pressure)),
+            ("disk wait", "%", |load| share(load.disk_pressure)),
             ("read", "MB/s", |load| rate(load.read_bytes_per_second)),
             ("received", "MB/s", |load| rate(load.received_bytes_per_second)),
             ("sent", "MB/s", |load| rate(load.sent_bytes_per_second)),
-            ("link carries", "MB/s", |load| rate(load.send_capacity)),
+            ("link capacity", "MB/s", |load| rate(load.send_capacity)),
         ],
     )
 }
@@ -124,7 +124,7 @@ pub(crate) fn staleness(runs: &[RunView], names: &[String]) -> Option<Figure> {
         .map(|value| if value == MOST_STALE { format!("{value}+") } else { value.to_string() });
     let mut chart = Chart::new(
         "Staleness of updates",
-        Axis::categories("updates by others between pull and push", labels),
+        Axis::categories("updates by other workers between pull and push", labels),
         Axis::new("share of updates").unit("%").from_zero(),
     );
     let mut words = Vec::new();
@@ -148,7 +148,7 @@ pub(crate) fn staleness(runs: &[RunView], names: &[String]) -> Option<Figure> {
         key: Vec::new(),
         svg: chart.svg(),
         words: format!(
-            "{}. A stale gradient was computed on weights that others have changed since.",
+            "{}. A stale gradient was computed on weights that other workers have updated since.",
             words.join("; ")
         ),
         notes: Vec::new(),
@@ -186,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_nobody_fills_are_left_out() {
+    fn columns_without_values_are_left_out() {
         let text = workers(&[run()], &["r".to_owned()]).markdown();
         assert!(text.contains("sent (MB)") && text.contains("2.5"), "{text}");
         assert!(
-            !text.contains("received") && !text.contains("too late") && !text.contains("| r "),
+            !text.contains("received") && !text.contains("dropped") && !text.contains("| r "),
             "{text}"
         );
         let text = machines(&[run()], &["r".to_owned()]).markdown();

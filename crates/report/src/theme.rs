@@ -3,7 +3,7 @@
 //! Series take Okabe and Ito's colours, which readers with any kind of colour blindness tell apart; the dark set uses their
 //! lighter members for the same hues. Print gets the light set without shadows or backgrounds.
 
-/// Series colours there are; charts start over beyond.
+/// Number of series colours; charts with more series reuse them.
 pub const COLOURS: usize = 7;
 
 /// The custom properties: light by default, dark where the reader's system is, always light on paper.

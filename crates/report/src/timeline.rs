@@ -1,16 +1,16 @@
-//! A run on one clock: phases stacked over time, every resource of every task, and marks where something happened.
+//! A run on one clock: phases over time, every resource of every task, and marks for events.
 //!
-//! What happened is read from events, never guessed from a curve: a dip in memory with a peak of disk reads has its mark, because the
-//! restore of a checkpoint wrote one.
+//! Marks come from recorded events and are never inferred from a curve: a checkpoint restore, for example, is marked because it
+//! wrote an event.
 
 use crate::chart::{Axis, Chart, Series, Span};
 use crate::page::Figure;
 use crate::training::RunView;
 use paceline_runs::{CheckpointAction, Event};
 
-/// Stretches into which a run is cut for the phases over time.
-const STRETCHES: usize = 60;
-/// Runs whose phases and resources are drawn over time; beyond, shares and means have to do.
+/// Segments into which a run is cut for the phases over time.
+const SEGMENTS: usize = 60;
+/// Most runs whose phases and resources are drawn over time; for more, only shares and means are shown.
 const MOST_RUNS: usize = 4;
 /// Names of the phases, in the order in which a step goes through them.
 pub(crate) const PHASES: [&str; 4] = ["input", "compute", "exchange", "wait"];
@@ -98,10 +98,10 @@ fn phases_of(run: &RunView, name: &str, runs: usize) -> Option<Figure> {
         })
         .collect();
     let end = steps.last().filter(|_| steps.len() > 3)?.0;
-    let width = (end / STRETCHES as f64).max(1e-9);
-    let mut sums = vec![[0.0; 4]; STRETCHES];
+    let width = (end / SEGMENTS as f64).max(1e-9);
+    let mut sums = vec![[0.0; 4]; SEGMENTS];
     for (time, parts) in &steps {
-        let at = ((time / width) as usize).min(STRETCHES - 1);
+        let at = ((time / width) as usize).min(SEGMENTS - 1);
         parts.iter().zip(&mut sums[at]).for_each(|(part, sum)| *sum += part);
     }
     let title =
@@ -132,7 +132,7 @@ fn phases_of(run: &RunView, name: &str, runs: usize) -> Option<Figure> {
     if chart.series.is_empty() {
         return None;
     }
-    let words = "Dotted: evaluations and checkpoints; solid: what changed the course of the run.";
+    let words = "Dotted: evaluations and checkpoints; solid: failures, recoveries and restores.";
     let marks = marks(run);
     let words = if marks.is_empty() { "" } else { words };
     Some(figure(title, &marked(chart, &marks), words))
@@ -150,14 +150,14 @@ const RESOURCES: &[(&str, &str, &str, f64)] = &[
     ("Loopback traffic", "loopback_bytes_per_second", "MB/s", 1e6),
     ("CPU wait", "process_waiting_percent", "of one core, %", 1.0),
 ];
-/// A resource below this in its chart's unit was not used to speak of.
+/// A resource below this in its chart's unit counts as unused.
 const UNUSED: f64 = 0.05;
 
 /// Every resource that was used, all tasks on the run's clock.
 pub(crate) fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
     let mut figures = Vec::new();
     if runs.len() > MOST_RUNS {
-        return figures; // a tangle; the table of machines has the means
+        return figures; // too many curves to read; the table of machines has the means
     }
     for (title, column, unit, divisor) in RESOURCES {
         let mut chart = Chart::new(

@@ -1,4 +1,4 @@
-//! Training runs as one page: what limits them first, then curves, time, resources, workers.
+//! Training runs as one page: the verdict first, then curves, time, resources, workers.
 
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
@@ -7,13 +7,13 @@ use crate::page::{Card, Page, Tone};
 use crate::table::{Column, Table};
 use crate::tasks;
 use crate::timeline;
-use paceline_analysis::scaling::{Rates, Scaling, scaling};
 use paceline_runs::Status;
+use paceline_stats::scaling::{Rates, Scaling, scaling};
 use std::collections::BTreeSet;
 
 pub use paceline_runs::RunView;
 
-/// Gives runs of the same name different ones, by what tells them apart.
+/// Makes the names of runs unique, by the settings in which they differ.
 fn distinct(runs: &[RunView]) -> Vec<String> {
     let repeats = |name: &str| runs.iter().filter(|run| run.name == name).count() > 1;
     runs.iter()
@@ -40,7 +40,7 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
     let names = distinct(runs);
     verdicts(page, runs, &names);
     cards(page, runs, &names);
-    page.section("What was run");
+    page.section("Runs");
     page.table(&overview(runs, &names));
     page.section("Learning");
     page.figures(&curves::learning(runs, &names));
@@ -48,12 +48,12 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
     page.figures(&curves::time(runs, &names));
     let figures = timeline::resources(runs, &names);
     if !figures.is_empty() {
-        page.section("What the machine did");
+        page.section("Resource use");
         page.figures(&figures);
     }
     let growth = scaling_of(runs);
     if !growth.is_empty() {
-        page.section("What more workers bring");
+        page.section("Scaling with workers");
         growth.iter().for_each(|job| page.table(&scaling_table(job)));
     }
     if runs.iter().any(|run| run.summary.workers.len() > 1) {
@@ -62,7 +62,7 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
         page.figures(&tasks::staleness(runs, &names).into_iter().collect::<Vec<_>>());
     }
     if runs.iter().any(|run| !run.summary.tasks.is_empty()) {
-        page.section("Machines, on average");
+        page.section("Machines (averages)");
         page.table(&tasks::machines(runs, &names));
     }
     let warnings: Vec<String> = runs
@@ -71,13 +71,13 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
         .flat_map(|(run, name)| run.summary.warnings.iter().map(move |w| format!("{name}: {w}")))
         .collect();
     if !warnings.is_empty() {
-        page.section("What to know");
+        page.section("Warnings");
         page.list(&warnings);
     }
     if let Some(machine) = runs.iter().find_map(|run| run.machine.as_ref()) {
         page.remark(&format!(
-            "Measured on {}: {}, {} cores ({}), {:.1} GiB of memory, {}, Linux {}, Paceline {}. One machine, one measurement each unless \
-             repeated: small differences may be noise.",
+            "Measured on {}: {}, {} cores ({}), {:.1} GiB of memory, {}, Linux {}, Paceline {}. Unless runs were repeated, small \
+             differences may be noise.",
             machine.host,
             machine.cpu,
             machine.cores,
@@ -175,7 +175,7 @@ fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
     points.extend(scaling_of(runs).iter().map(Growth::words));
     let failed = runs.iter().filter(|run| run.summary.status == Status::Failed).count();
     let sentence =
-        if runs.len() == 1 { "Where the time went" } else { "Where the time went, run by run" };
+        if runs.len() == 1 { "Where the time went" } else { "Where the time went, per run" };
     let tone = if failed > 0 { Tone::Bad } else { Tone::Good };
     page.verdict(tone, sentence, &points);
 }
@@ -185,7 +185,6 @@ fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
 pub struct Growth {
     /// The job: model and strategy.
     pub name: String,
-    /// The finding.
     pub scaling: Scaling,
 }
 
@@ -275,7 +274,7 @@ fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
     cards.push(Card {
         what: "Trained for".to_owned(),
         value: format!("{seconds:.1}"),
-        unit: "s in all".to_owned(),
+        unit: "s in total".to_owned(),
         more: if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) },
         colour: None,
     });
@@ -303,7 +302,7 @@ pub(crate) fn decimal(value: f64, digits: usize) -> String {
 }
 
 fn overview(runs: &[RunView], names: &[String]) -> Table {
-    // One run has nobody to be compared with.
+    // One run has no other to be compared with.
     let several = runs.len() > 1;
     let mut columns = vec![
         Column::words("run"),
@@ -316,7 +315,7 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
     ];
     if several {
         columns.extend([
-            Column::numbers("against the first"),
+            Column::numbers("relative to the first"),
             Column::numbers("interval").unit("95 %"),
         ]);
     }

@@ -1,6 +1,6 @@
 //! Charts: the same bytes every time, safe text, and no panic whatever the numbers.
 //!
-//! Golden files live in `golden/`; `PACELINE_UPDATE_GOLDEN=1 cargo test -p paceline-report` writes them anew. Look at the
+//! Golden files live in `golden/`; `PACELINE_UPDATE_GOLDEN=1 cargo test -p paceline-report` rewrites them. Look at the
 //! difference in a browser before committing it.
 
 use paceline_report::chart::{Axis, Chart, Series, Span};

@@ -3,20 +3,24 @@
 //! A run over several hosts leaves most of its records on the others. What the chief was told (`summary.json`: workers, tasks)
 //! stands in for what is not here.
 
+use crate::verdict::{
+    Evidence, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad, judge_within,
+};
+pub use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
     Diagnosis, Event, Machine, RunFolder, RunState, RunView, RunsError, Status, Summary, TaskLoad,
     Worker,
 };
-use paceline_analysis::verdict::{
-    Evidence, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad, judge_within,
-};
-pub use paceline_analysis::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Interfaces that carry less than this, in bytes a second, carry no exchange.
 const TALKS: f64 = 1e5;
 /// Shares of the time below this are too short to divide by.
 const SHORTEST_SHARE: f64 = 0.05;
+
+/// The verdict on steps that another program timed and did not split.
+const NO_PHASES: &str = "the steps do not say how their time divides into input, compute, exchange and wait, \
+                         so what limits the run cannot be told";
 
 /// Rows of a block.
 const BLOCK: u64 = 1000;
@@ -79,7 +83,11 @@ pub fn diagnose(run: &RunView) -> Verdict {
         servers: servers(&loads),
         links: links(&loads, &run.summary.workers, total.together()),
     };
-    judge_within(&evidence, &around)
+    let mut verdict = judge_within(&evidence, &around);
+    if verdict.limit == Limit::Unknown && run.summary.global_steps > 0 {
+        verdict.words = NO_PHASES.to_owned();
+    }
+    verdict
 }
 
 /// Judges a run that has just ended, from its folder, and writes the verdict into its summary, there and here: all tasks' records
@@ -378,7 +386,7 @@ mod tests {
         );
     }
 
-    /// Memory that is shared carries gigabytes a second and is no network.
+    /// Shared memory carries gigabytes a second and is not a network link.
     #[test]
     fn an_exchange_that_stays_on_the_machine_has_no_link() {
         let local = |task: &str| TaskLoad {

@@ -21,7 +21,6 @@ pub enum RunsError {
     /// Writing stopped halfway.
     #[error("cannot write `{}`", .path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -37,7 +36,6 @@ pub enum RunsError {
     /// A JSON file does not hold what it should.
     #[error("`{}` is not a valid {what}", .path.display())]
     Json {
-        /// The file.
         path: PathBuf,
         /// What it should have been.
         what: &'static str,
@@ -45,23 +43,18 @@ pub enum RunsError {
         source: serde_json::Error,
     },
     /// The folder holds no run.
-    #[error("`{}` is not a run folder: it has no plan.json", .path.display())]
-    NotARun {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("`{}` is not a run folder: it has neither plan.json nor events-*.jsonl", .path.display())]
+    NotARun { path: PathBuf },
     /// An event file's framing is damaged.
     #[error("cannot read TensorBoard file `{}`", .path.display())]
     Record {
-        /// The file.
         path: PathBuf,
         /// Record and offset.
         source: paceline_tfrecord::Error,
     },
-    /// A record of an event file is no event.
+    /// A record of an event file is not an event.
     #[error("TensorBoard file `{}`, record {record}: not a valid event", .path.display())]
     Event {
-        /// The file.
         path: PathBuf,
         /// Number of the record, from 0.
         record: usize,
@@ -71,7 +64,6 @@ pub enum RunsError {
     /// Another process writes to the run folder.
     #[error("run `{}` is in use by {}", .path.display(), named(.owner))]
     Owned {
-        /// The folder.
         path: PathBuf,
         /// The process that has it.
         owner: Owner,

@@ -67,19 +67,26 @@ pub struct RunStarted {
     pub first_step: u64,
     /// Steps planned, where the stop rule fixes them.
     pub planned_steps: Option<u64>,
+    /// Where the data come from, in runs that have no `plan.json`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub data: String,
+    /// What the run was trained with, such as `PyTorch 2.15`, where that is another program.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub framework: String,
+    /// Anything else that tells this run from others, by name: an object, or null.
+    #[serde(skip_serializing_if = "serde_json::Value::is_null")]
+    pub settings: serde_json::Value,
 }
 
 /// A task of the cluster took its place.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskJoined {
-    /// Its role.
     pub role: String,
     /// Where it listens, if it does.
     pub address: Option<String>,
     /// Its process number.
     pub process: u32,
-    /// Its host.
     pub host: String,
     /// Seconds its clock is ahead of the chief's, where that was measured.
     pub clock_offset: Option<f64>,
@@ -121,17 +128,18 @@ impl PhaseSeconds {
 pub struct Step {
     /// Global step after the last of them: the number of updates done.
     pub step: u64,
-    /// How many steps this event covers.
+    /// How many steps this event covers; one where it is not said.
+    #[serde(default = "one")]
     pub steps: u64,
     /// Examples this task worked on in them.
     pub examples: u64,
     /// Seconds they took.
     pub seconds: f64,
     /// Mean training loss over them, in nats.
-    #[serde(with = "nullable")]
+    #[serde(with = "nullable", default = "unknown")]
     pub loss: f64,
     /// Share of their examples that were classified correctly.
-    #[serde(with = "nullable")]
+    #[serde(with = "nullable", default = "unknown")]
     pub accuracy: f64,
     /// Learning rate of the last of them.
     pub learning_rate: f64,
@@ -139,6 +147,15 @@ pub struct Step {
     pub global_batch: u64,
     /// Where the time went.
     pub phases: PhaseSeconds,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// A figure that an event does not give.
+fn unknown() -> f64 {
+    f64::NAN
 }
 
 /// The model was scored on held-out examples.
@@ -152,10 +169,10 @@ pub struct Evaluation {
     /// Examples scored.
     pub examples: u64,
     /// Mean loss, in nats.
-    #[serde(with = "nullable")]
+    #[serde(with = "nullable", default = "unknown")]
     pub loss: f64,
     /// Share classified correctly.
-    #[serde(with = "nullable")]
+    #[serde(with = "nullable", default = "unknown")]
     pub accuracy: f64,
     /// Seconds the evaluation took.
     pub seconds: f64,
@@ -233,7 +250,6 @@ pub struct Checkpoint {
 pub struct TaskLost {
     /// The task that is missing.
     pub lost: String,
-    /// Its address.
     pub address: Option<String>,
     /// Global step by then.
     pub step: u64,
@@ -259,7 +275,7 @@ pub struct TaskRecovered {
 pub enum Status {
     /// Its stop rule was met.
     Done,
-    /// Somebody asked it to stop.
+    /// It was asked to stop.
     Cancelled,
     /// Something went wrong.
     Failed,

@@ -97,8 +97,8 @@ fn ends_mid_line(file: &File) -> io::Result<bool> {
     Ok(last[0] != b'\n')
 }
 
-/// Reads a log. Lines that are no event (a process died while writing) are skipped and counted in
-/// the second value; kinds and fields that this version does not know are tolerated.
+/// Reads a log. Malformed lines (a process died while writing) are skipped and counted in the second value; kinds
+/// and fields that this version does not know are tolerated.
 pub fn read_events(path: &Path) -> Result<(Vec<Record>, usize), RunsError> {
     let bytes =
         fs::read(path).map_err(|source| RunsError::Read { path: path.to_path_buf(), source })?;

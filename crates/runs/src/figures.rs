@@ -47,8 +47,9 @@ impl Summary {
     /// time is not known.
     #[must_use]
     pub fn step_rate(&self) -> f64 {
-        // Both of the last leg, where a run was resumed.
-        let examples: u64 = self.workers.iter().map(|worker| worker.examples).sum();
+        // Workers tell of the last leg alone, where a run was resumed.
+        let worked: u64 = self.workers.iter().map(|worker| worker.examples).sum();
+        let examples = if self.legs.len() > 1 { self.examples } else { worked };
         if self.step_seconds > 0.0 && examples > 0 {
             rate(examples, self.step_seconds)
         } else {

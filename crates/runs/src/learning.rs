@@ -8,7 +8,7 @@
 //! block counts as *exploded* when its mean is more than [`FAR`] times the reference, the larger of the loss of a uniform
 //! prediction and the loss of the first update, while its accuracy is no better than naming the most common label. (A linear
 //! model at a high rate behaves like a perceptron: a large loss, and useful predictions. From [`HOPELESS`] times the
-//! reference on accuracy is no excuse.) A run has diverged when exploded blocks follow each other for at least
+//! reference on, accuracy does not count.) A run has diverged when exploded blocks follow each other for at least
 //! [`LEAST_BLOCKS`] blocks and a quarter of the run before them, but [`MOST_BLOCKS`] at most, and the latest is not below half of
 //! the highest of that time: a spike that is on its way down is given more. A run that ends in an exploded block has diverged, however
 //! late that began, and so has one that ends with [`HOPELESS`] times the loss of a uniform prediction on held-out examples. While the last update or block looks exploded, no checkpoint is written, so the latest checkpoint

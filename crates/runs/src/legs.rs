@@ -3,7 +3,7 @@
 //! A checkpoint carries the legs up to itself, because a process that is killed writes no summary. What counts of
 //! a leg is what the next one continued from.
 
-use crate::{Status, Summary, figures::rate};
+use crate::{Final, Status, Summary, figures::rate};
 use serde::{Deserialize, Serialize};
 
 /// What one process, or the tasks of one start, did for a run.
@@ -20,6 +20,9 @@ pub struct Leg {
     pub steps: u64,
     /// Examples a second, as the summary of this leg alone has it.
     pub examples_per_second: f64,
+    /// Seconds that the slowest worker spent in steps; the chief, where the leg died before it could ask the others.
+    /// Nothing in legs of 0.1.
+    pub step_seconds: Option<f64>,
     /// How it ended; nothing where it died before it could say.
     pub status: Option<Status>,
 }
@@ -58,6 +61,7 @@ impl Leg {
             examples: summary.examples,
             steps,
             examples_per_second: summary.examples_per_second,
+            step_seconds: Some(summary.step_seconds),
             status: Some(summary.status),
         }
     }
@@ -75,13 +79,53 @@ impl Summary {
         let own = Leg::of(self, steps);
         self.legs = earlier.to_vec();
         self.legs.push(own);
-        if earlier.is_empty() {
-            return;
+        if !earlier.is_empty() {
+            self.sum_legs();
         }
+    }
+
+    fn sum_legs(&mut self) {
         self.started = self.legs[0].started;
         self.seconds = self.legs.iter().map(|leg| leg.seconds).sum();
         self.examples = self.legs.iter().map(|leg| leg.examples).sum();
         self.examples_per_second = rate(self.examples, self.seconds);
+        let in_steps: Option<f64> = self.legs.iter().map(|leg| leg.step_seconds).sum();
+        self.step_seconds = in_steps.unwrap_or(0.0);
+    }
+
+    /// Turns the summary of a leg that made no step, because the stop rule was met before it, into one of the whole
+    /// run: what was done until then stays, beside the score that was found now.
+    pub fn add_no_step(&mut self, before: Summary, earlier: &[Leg]) {
+        let own = std::mem::take(self);
+        let known = |own: f64, before: f64| if own.is_finite() { own } else { before };
+        let mut warnings = before.warnings;
+        warnings.extend(own.warnings);
+        // Nothing is known of workers that were killed before they wrote down a step.
+        let workers = if before.workers.is_empty() { own.workers } else { before.workers };
+        *self = Summary {
+            run: own.run,
+            status: own.status,
+            model: own.model,
+            data: own.data,
+            strategy: own.strategy,
+            seed: own.seed,
+            global_batch: own.global_batch,
+            global_steps: own.global_steps,
+            last: Final {
+                train_loss: known(own.last.train_loss, before.last.train_loss),
+                test_loss: known(own.last.test_loss, before.last.test_loss),
+                test_accuracy: known(own.last.test_accuracy, before.last.test_accuracy),
+            },
+            learning: own.learning.or(before.learning),
+            reached: own.reached.or(before.reached),
+            legs: earlier.to_vec(),
+            workers,
+            warnings,
+            ..before
+        };
+        if !earlier.is_empty() {
+            self.sum_legs();
+        }
     }
 }
 
@@ -91,7 +135,9 @@ mod tests {
 
     fn leg(started: f64, seconds: f64, examples: u64, status: Option<Status>) -> Leg {
         let examples_per_second = examples as f64 / seconds;
-        Leg { started, seconds, examples, steps: examples / 10, examples_per_second, status }
+        let step_seconds = Some(seconds / 2.0);
+        let steps = examples / 10;
+        Leg { started, seconds, examples, steps, examples_per_second, step_seconds, status }
     }
 
     #[test]
@@ -102,6 +148,7 @@ mod tests {
             seconds: 7.0,
             examples: 500,
             examples_per_second: 500.0 / 7.0,
+            step_seconds: 3.5,
             global_steps: 100,
             status: Status::Done,
             ..Summary::default()
@@ -109,8 +156,46 @@ mod tests {
         summary.add_legs(&earlier, 50);
         assert_eq!((summary.started, summary.seconds, summary.examples), (100.0, 10.0, 1000));
         assert!((summary.examples_per_second - 100.0).abs() < 1e-9);
+        assert_eq!(summary.step_seconds, 5.0, "it was that of the last leg alone");
         assert_eq!(summary.legs[2], leg(300.0, 7.0, 500, Some(Status::Done)));
         assert_eq!(summary.legs[1].status_word(), "died");
+    }
+
+    #[test]
+    fn step_time_is_unknown_where_a_leg_does_not_say_it() {
+        let old = Leg { step_seconds: None, ..leg(100.0, 2.0, 400, Some(Status::Done)) };
+        let mut summary = Summary { step_seconds: 3.5, seconds: 7.0, ..Summary::default() };
+        summary.add_legs(&[old], 50);
+        assert_eq!((summary.seconds, summary.step_seconds), (9.0, 0.0));
+    }
+
+    /// A run that was resumed beyond its stop rule lost the figures of what it had done.
+    #[test]
+    fn a_leg_without_steps_keeps_what_was_done_before_it() {
+        let earlier = [leg(100.0, 2.0, 400, Some(Status::Cancelled))];
+        let before = Summary {
+            last: Final { train_loss: 0.5, test_loss: 0.6, test_accuracy: f64::NAN },
+            workers: vec![crate::Worker { iterations: 40, ..crate::Worker::default() }],
+            status: Status::Cancelled,
+            global_steps: 40,
+            warnings: vec!["one".to_owned()],
+            ..Summary::default()
+        };
+        let mut summary = Summary {
+            last: Final { test_loss: 0.4, test_accuracy: 0.9, ..Final::default() },
+            workers: vec![crate::Worker::default()],
+            status: Status::Done,
+            global_steps: 40,
+            warnings: vec!["two".to_owned()],
+            ..Summary::default()
+        };
+        summary.add_no_step(before, &earlier);
+        assert_eq!((summary.status, summary.workers[0].iterations), (Status::Done, 40));
+        let Final { train_loss, test_loss, test_accuracy } = summary.last;
+        assert_eq!((train_loss, test_loss, test_accuracy), (0.5, 0.4, 0.9));
+        assert_eq!((summary.seconds, summary.examples), (2.0, 400));
+        assert_eq!((summary.step_seconds, summary.legs.len()), (1.0, 1));
+        assert_eq!(summary.warnings, ["one", "two"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The files a training run leaves behind.
 //!
 //! ```text
-//! RUN/  tasks.json            who has come and who is missing, until everybody is there
+//! RUN/  tasks.json            which tasks have joined and which are missing, until all have joined
 //!       owner.json            which process writes here, while it does
 //!       plan.json             what was going to happen (written before the first step)
 //!       machine.json          where it happened: CPU, limits, memory, versions
@@ -30,6 +30,7 @@ mod legs;
 mod load;
 mod machine;
 mod ownership;
+mod recorded_plan;
 mod recorder;
 mod rescue;
 mod resources;
@@ -38,6 +39,8 @@ mod settings;
 mod start_table;
 mod summary;
 pub mod tensorboard;
+pub mod trace;
+pub mod verdict;
 mod view;
 
 pub use atomic_file::{sync_folder, write_atomically};
@@ -54,6 +57,7 @@ pub use legs::Leg;
 pub use load::TaskLoad;
 pub use machine::Machine;
 pub use ownership::{OWNER_FILE, Owner, Ownership, owner};
+pub use recorded_plan::RecordedPlan;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
 pub use rescue::FinalWeights;
 pub use resources::Resources;

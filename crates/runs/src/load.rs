@@ -36,11 +36,11 @@ pub struct TaskLoad {
     pub throttled: Option<f64>,
     /// Share of the time in which the host's busiest disk had work.
     pub disk_busy: Option<f64>,
-    /// Share of the time in which somebody on the host waited for a disk.
+    /// Share of the time in which a process on the host waited for a disk.
     pub disk_pressure: Option<f64>,
     /// Bytes a second that the task caused to be read from disks.
     pub read_bytes_per_second: Option<f64>,
-    /// Share of the time in which somebody on the host waited for memory.
+    /// Share of the time in which a process on the host waited for memory.
     pub memory_pressure: Option<f64>,
     /// Bytes a second that the host's interfaces received, loopback left out.
     pub received_bytes_per_second: Option<f64>,

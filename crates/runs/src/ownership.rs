@@ -30,7 +30,6 @@ const LONGEST: u64 = 4096;
 pub struct Owner {
     /// Its number.
     pub pid: u32,
-    /// Its host.
     pub host: String,
     /// Since when, in seconds since 1970.
     pub since: f64,

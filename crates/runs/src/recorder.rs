@@ -201,7 +201,7 @@ impl Sink {
                 queue.samples = 0;
                 queue.closed
             };
-            // Whoever follows the run wants to see a change at once; samples can wait.
+            // A user who follows the run wants to see changes at once; samples can wait.
             let mut change = false;
             for (time, message) in batch.drain(..) {
                 change |= matches!(&message, Message::Event(event) if !event.is_sample());

@@ -1,7 +1,7 @@
-//! Run folders: making one that nobody else has, and reading those that are there.
+//! Run folders: creating a unique one, and reading existing ones.
 
 use crate::{
-    Machine, Record, RunsError, StartTable, Summary,
+    Event, Machine, Record, RunEnded, RunsError, StartTable, Status, Summary,
     atomic_file::write_atomically,
     clock, event_log,
     ownership::{OWNER_FILE, is_written},
@@ -17,6 +17,8 @@ const PLAN: &str = "plan.json";
 const MACHINE: &str = "machine.json";
 const SUMMARY: &str = "summary.json";
 const TASKS: &str = "tasks.json";
+/// The end of a log in which its last event is looked for.
+const LAST_BYTES: u64 = 64 << 10;
 
 /// A run's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub enum RunState {
     Ended(Box<Summary>),
     /// A task is writing its log at this moment.
     Running,
-    /// It left no summary and nobody writes: killed, or the machine went down.
+    /// It left no summary and no process writes: killed, or the machine went down.
     Died,
     /// A file is damaged; the text says which and how.
     Broken(String),
@@ -83,25 +85,40 @@ impl RunFolder {
         Ok(Self { path })
     }
 
+    /// Creates a run folder of a given name; a folder that is there already is refused, unless it is empty.
+    pub fn create_at(path: &Path) -> Result<Self, RunsError> {
+        let error = |source| RunsError::Create { path: path.to_path_buf(), source };
+        fs::create_dir_all(path).map_err(error)?;
+        if children(path)?.is_empty() {
+            Ok(Self::at(path))
+        } else {
+            Err(error(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty")))
+        }
+    }
+
     /// A run's folder, whether or not its plan has been written yet.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_path_buf() }
     }
 
-    /// What a task's process printed, where somebody started it who keeps that.
+    /// What a task's process printed, if its launcher captures that.
     #[must_use]
     pub fn log_path(&self, task: &str) -> PathBuf {
         self.path.join("logs").join(format!("{}.log", in_name(task)))
     }
 
-    /// A run that exists; a folder without a plan is none.
+    /// A run that exists: a folder with a plan, or with events that another program recorded.
     pub fn open(path: &Path) -> Result<Self, RunsError> {
-        if path.join(PLAN).is_file() {
-            Ok(Self { path: path.to_path_buf() })
-        } else {
-            Err(RunsError::NotARun { path: path.to_path_buf() })
-        }
+        let run = Self::at(path);
+        if run.is_run() { Ok(run) } else { Err(RunsError::NotARun { path: path.to_path_buf() }) }
+    }
+
+    /// Whether the folder holds a run. Tasks that are still looking for each other may have logs already.
+    fn is_run(&self) -> bool {
+        self.path.join(PLAN).is_file()
+            || (!self.path.join(TASKS).is_file()
+                && self.event_files().is_ok_and(|logs| !logs.is_empty()))
     }
 
     /// The folder.
@@ -274,10 +291,41 @@ impl RunFolder {
             // Between its start and its first event a run has an owner and no log.
             Ok(mut files) => {
                 files.push(self.path.join(OWNER_FILE));
-                let running = files.iter().any(|file| is_written(file));
-                if running { RunState::Running } else { RunState::Died }
+                if files.iter().any(|file| is_written(file)) {
+                    RunState::Running
+                } else {
+                    self.ended_by_its_events().unwrap_or(RunState::Died)
+                }
             }
         }
+    }
+
+    /// How a run ended that leaves no summary, because another program recorded it: as its logs say in their last
+    /// event. A task whose log has no such event died.
+    fn ended_by_its_events(&self) -> Option<RunState> {
+        if self.path.join(PLAN).is_file() {
+            return None; // this program writes a summary
+        }
+        let mut worst: Option<RunEnded> = None;
+        for log in self.event_files().ok()? {
+            let last = event_log::read_last_events(&log, LAST_BYTES).ok()?;
+            let ended = last.into_iter().rev().find_map(|record| match record.event {
+                Some(Event::RunEnded(ended)) => Some(ended),
+                _ => None,
+            })?;
+            if worst.as_ref().is_none_or(|known| gravity(ended.status) > gravity(known.status)) {
+                worst = Some(ended);
+            }
+        }
+        let ended = worst?;
+        Some(RunState::Ended(Box::new(Summary {
+            run: self.name(),
+            status: ended.status,
+            global_steps: ended.step,
+            seconds: ended.seconds,
+            verdict: ended.reason.unwrap_or_default(),
+            ..Summary::default()
+        })))
     }
 
     fn write_json(
@@ -305,6 +353,16 @@ impl RunFolder {
         let bytes =
             fs::read(&path).map_err(|source| RunsError::Read { path: path.clone(), source })?;
         serde_json::from_slice(&bytes).map_err(|source| RunsError::Json { path, what, source })
+    }
+}
+
+/// Which of several tasks' ends is the run's.
+fn gravity(status: Status) -> u8 {
+    match status {
+        Status::Done => 0,
+        Status::Unknown => 1,
+        Status::Cancelled => 2,
+        Status::Failed => 3,
     }
 }
 
@@ -386,7 +444,7 @@ mod tests {
         paths.dedup();
         assert_eq!(paths.len(), 200);
         assert!(made[0].name().contains("-softmax-one-device-"), "{}", made[0].name());
-        assert_eq!(list(root).unwrap(), [], "a folder without a plan is no run");
+        assert_eq!(list(root).unwrap(), [], "a folder without a plan is not a run");
     }
 
     #[test]

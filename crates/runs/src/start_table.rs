@@ -1,6 +1,6 @@
-//! `tasks.json`: who has come and who is missing while the tasks of a run find each other.
+//! `tasks.json`: which tasks have joined and which are missing while the tasks of a run find each other.
 //!
-//! The plan is written only when everybody is there; until then this is all that others can see of a run.
+//! The plan is written only when all tasks have joined; until then this is all that others can see of a run.
 
 use serde::{Deserialize, Serialize};
 

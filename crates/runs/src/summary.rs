@@ -25,7 +25,7 @@ pub struct Summary {
     pub seed: u64,
     /// When it started, in seconds since 1970.
     pub started: f64,
-    /// The stretches it was trained in, oldest first: a resumed run has several. Time, examples and rate below
+    /// The stretches it was trained in, oldest first: a resumed run has several. Times, examples and rate below
     /// are those of all of them; workers, phases and traffic those of the last.
     pub legs: Vec<Leg>,
     /// Examples of one update over all workers, at the end.
@@ -36,7 +36,7 @@ pub struct Summary {
     pub examples: u64,
     /// Seconds from the first step to the last, evaluations and checkpoints included, over all legs.
     pub seconds: f64,
-    /// Seconds that the slowest worker spent in steps, in the last leg.
+    /// Seconds that the slowest worker spent in steps, over all legs; 0 where a leg of 0.1 does not say it.
     pub step_seconds: f64,
     /// `examples` over `seconds`.
     pub examples_per_second: f64,
@@ -54,8 +54,8 @@ pub struct Summary {
     pub phases: PhaseShares,
     /// Bytes exchanged with other tasks.
     pub traffic: Traffic,
-    /// Updates by staleness: how many others were made between its pull and itself. Empty where
-    /// workers keep step.
+    /// Updates by staleness: how many others were made between its pull and itself. Empty for
+    /// synchronous workers.
     pub staleness: Vec<u64>,
     /// Gradients that came too late and were thrown away.
     pub dropped: u64,
@@ -240,7 +240,7 @@ mod tests {
         ] {
             assert!(value.get(name).is_some(), "{name} is missing");
         }
-        assert!(value["final"]["test_loss"].is_null(), "no evaluation is no number");
+        assert!(value["final"]["test_loss"].is_null(), "no evaluation is null, not a number");
         assert!(value["final"].get("train_loss").is_some());
         assert!(value["phases"].get("wait").is_some());
         assert!(value["traffic"].get("received_bytes").is_some());

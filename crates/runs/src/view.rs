@@ -3,11 +3,11 @@
 //! Made here once, so that terminal, JSON, CSV, Markdown, HTML and live page cannot differ. A run that has ended said what
 //! it did; of one that has not, the events tell, and it is judged by the same rules.
 
+use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
-    Event, Machine, PhaseSeconds, PhaseShares, Record, Resources, RunFolder, RunState, RunsError,
-    Settings, Status, Step, Summary, Worker, diagnosis,
+    Event, Machine, PhaseSeconds, PhaseShares, Record, RecordedPlan, Resources, RunFolder,
+    RunState, RunsError, Settings, Status, Step, Summary, Worker, diagnosis,
 };
-use paceline_analysis::verdict::{Examples, Limit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -20,8 +20,10 @@ pub struct RunView {
     pub summary: Summary,
     /// The state in a word: how it ended, `running`, `died` or `broken`.
     pub state: String,
-    /// What it was asked to do.
+    /// What it was asked to do, to be compared with other runs.
     pub settings: Settings,
+    /// What it was going to do, as far as it was recorded.
+    pub plan: RecordedPlan,
     /// Where it ran.
     pub machine: Option<Machine>,
     /// Threads that all replicas of a worker had together.
@@ -57,11 +59,14 @@ impl RunView {
             record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
         }
         records.sort_by(|a, b| a.time.total_cmp(&b.time));
-        let plan: serde_json::Value = folder.plan().unwrap_or_default();
+        let plan = RecordedPlan::read(folder, &records);
         let mut summary = match state {
             RunState::Ended(summary) => (**summary).clone(),
-            _ => Summary { run: folder.name(), data: planned_data(&plan), ..Summary::default() },
+            _ => Summary { run: folder.name(), ..Summary::default() },
         };
+        if summary.data.is_empty() {
+            summary.data = plan.data.clone().unwrap_or_default();
+        }
         // A run that failed has said why, not what it had done by then.
         if summary.workers.is_empty() {
             as_far_as_it_came(&mut summary, &records);
@@ -76,14 +81,14 @@ impl RunView {
                 Some((task, recording))
             })
             .collect();
-        let planned = |key: &str| plan.get(key).and_then(serde_json::Value::as_u64).unwrap_or(1);
         Ok(Self {
-            name: format!("{} {}", summary.model, summary.strategy),
+            name: format!("{} {}", summary.model, summary.strategy).trim().to_owned(),
             state: state.word(),
-            settings: Settings::of(&plan, folder.machine().ok().as_ref()),
+            settings: Settings::of(&plan.whole, folder.machine().ok().as_ref()),
             machine: folder.machine().ok(),
-            threads: usize::try_from(planned("threads") * planned("replicas")).unwrap_or(1),
-            examples: examples(&plan, &summary.data),
+            threads: plan.threads_of_worker(),
+            examples: plan.examples(),
+            plan,
             summary,
             records,
             resources,
@@ -108,6 +113,31 @@ impl RunView {
     #[must_use]
     pub fn evidence(&self) -> &[String] {
         self.summary.diagnosis.as_ref().map_or(&[], |diagnosis| &diagnosis.evidence)
+    }
+}
+
+impl Summary {
+    /// What a run had done up to a checkpoint: as it said when it ended there, else as its events tell.
+    #[must_use]
+    pub fn before(folder: &RunFolder, step: u64) -> Self {
+        let told = folder.summary().ok().flatten();
+        if let Some(told) =
+            told.filter(|told| told.global_steps == step && !told.workers.is_empty())
+        {
+            return told;
+        }
+        let mut summary = Self::default();
+        // Where they cannot be read, nothing is known.
+        let (mut records, _) = folder.events().unwrap_or_default();
+        // What lies beyond the checkpoint was lost.
+        records.retain(|record| match &record.event {
+            Some(Event::Step(made)) => made.step <= step,
+            Some(Event::Evaluation(score)) => score.step <= step,
+            _ => true,
+        });
+        records.sort_by(|a, b| a.time.total_cmp(&b.time));
+        as_far_as_it_came(&mut summary, &records);
+        summary
     }
 }
 
@@ -149,29 +179,6 @@ fn clocks(records: &[Record]) -> BTreeMap<String, f64> {
         _ => None,
     });
     joined.collect()
-}
-
-/// Where the data of a plan come from, as its summary would say.
-fn planned_data(plan: &serde_json::Value) -> String {
-    let data = plan.pointer("/spec/data").unwrap_or(&serde_json::Value::Null);
-    // Streams say beside it how it is read.
-    let inner = data.as_object().and_then(|kinds| kinds.values().next());
-    inner.unwrap_or(data).as_str().unwrap_or_default().to_owned()
-}
-
-/// What a run reads, from its plan.
-fn examples(plan: &serde_json::Value, data: &str) -> Examples {
-    let features = plan.pointer("/schema/features");
-    let of = |key: &str| features.and_then(|features| features.get(key));
-    if of("sparse").is_some() || plan.pointer("/spec/hashing").is_some() {
-        Examples::Rows
-    } else if of("image").is_some_and(|shape| shape["channels"] == 3)
-        && !data.starts_with("generated:")
-    {
-        Examples::Images
-    } else {
-        Examples::Any
-    }
 }
 
 /// What a task did, as its events tell.
@@ -254,7 +261,11 @@ fn worker(task: &str, told: &Told, begun: f64) -> Worker {
         task: task.to_owned(),
         iterations: told.steps.iter().map(|step| step.steps).sum(),
         examples: told.steps.iter().map(|step| step.examples).sum(),
-        seconds: phases.total(),
+        // Another program may record how long steps took and not what the time went into.
+        seconds: match phases.total() {
+            0.0 => told.steps.iter().map(|step| step.seconds).sum(),
+            total => total,
+        },
         finished: told.last - begun,
         loss: last.map_or(f64::NAN, |step| step.loss),
         accuracy: last.map_or(f64::NAN, |step| step.accuracy),
@@ -323,7 +334,23 @@ mod tests {
         assert_eq!((summary.examples, summary.seconds, summary.global_steps), (200, 3.0, 100));
     }
 
-    /// "The run has not ended, or ended without a word" stood where others were judged.
+    #[test]
+    fn what_a_killed_run_did_beyond_its_checkpoint_is_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(root.path(), "lenet", "one-device").unwrap();
+        let mut log = EventLog::append(&run.events_path("worker/0"), "worker/0").unwrap();
+        log.write(10.0, &started(0)).unwrap();
+        log.write(11.0, &step(50, 100)).unwrap();
+        log.write(12.0, &step(100, 100)).unwrap();
+        log.flush().unwrap();
+        let before = Summary::before(&run, 50);
+        assert_eq!((before.examples, before.workers[0].iterations), (100, 50));
+        run.write_summary(&Summary { examples: 7, global_steps: 50, ..before }).unwrap();
+        assert_eq!(Summary::before(&run, 50).examples, 7, "it said so itself");
+        assert_eq!(Summary::before(&run, 100).examples, 200, "it said so of another step");
+    }
+
+    /// Such a run gets a verdict too, not only the note that it has not ended.
     #[test]
     fn an_unfinished_run_is_judged_by_its_events() {
         let root = tempfile::tempdir().unwrap();

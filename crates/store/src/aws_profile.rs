@@ -118,7 +118,7 @@ impl CredentialProvider for ProfileCredentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        // Held while a process runs: whoever else asks wants its answer too.
+        // Held while the process runs: other callers need its answer too.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((when, credential)) = &*last
             && when.elapsed() < FRESH
@@ -142,10 +142,10 @@ impl CredentialProvider for ProfileCredentials {
 
 /// No credentials at all, said at once where the machine is not to be asked.
 #[derive(Debug)]
-pub(crate) struct Nobody;
+pub(crate) struct Anonymous;
 
 #[async_trait]
-impl CredentialProvider for Nobody {
+impl CredentialProvider for Anonymous {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {

@@ -109,7 +109,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.stop = None;
-        // What is being written must not appear after somebody has cleaned up.
+        // A file that is still being written must not appear after the caller has cleaned up.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -78,6 +78,34 @@ pub enum StoreError {
         /// What it cannot do.
         reason: &'static str,
     },
+    /// There is no run where the latest one was asked for.
+    #[error("there is no run in `{location}`")]
+    NoRun {
+        /// Path or URL of the folder.
+        location: String,
+    },
+    /// Another process writes to the run.
+    #[error("run `{run}` is in use by {}", owner(*.pid, .host.as_deref()))]
+    RunInUse {
+        /// URL of the run.
+        run: String,
+        /// Process id of its owner, where known.
+        pid: Option<u32>,
+        /// Its host, where known.
+        host: Option<String>,
+    },
+    /// Files of a stand-in on this machine that a store did not take.
+    #[error("{files} files did not get into `{}`", .there.display())]
+    NotMirrored {
+        /// How many.
+        files: usize,
+        /// The folder on this machine, which stays.
+        here: PathBuf,
+        /// The folder in the store.
+        there: PathBuf,
+        /// What the store said of the first of them.
+        source: Box<StoreError>,
+    },
     /// A copy on this machine could not be made or read.
     #[error("cannot {action} `{}`, the local copy of `{location}`", .path.display())]
     LocalCopy {
@@ -122,7 +150,11 @@ impl StoreError {
     /// Whether the same call may succeed later: a service that is away, slow or overloaded.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        self.kind().is_some_and(may_pass)
+        match self {
+            Self::RunInUse { .. } => true,
+            Self::NotMirrored { source, .. } => source.may_pass(),
+            _ => self.kind().is_some_and(may_pass),
+        }
     }
 
     /// What to try next, where there is something.
@@ -134,6 +166,9 @@ impl StoreError {
             {
                 crate::services::hint(location)
             }
+            Self::RunInUse { .. } => Some(
+                "wait until that process has ended; one that died loses the run within a minute",
+            ),
             Self::BadLocation { .. } => Some(
                 "write s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH or a path",
             ),
@@ -215,6 +250,14 @@ fn holder(pid: Option<u32>, host: Option<&str>) -> String {
     }
 }
 
+fn owner(pid: Option<u32>, host: Option<&str>) -> String {
+    match (pid, host) {
+        (Some(pid), Some(host)) => format!("process {pid} on {host}"),
+        (Some(pid), None) => format!("process {pid}"),
+        (None, _) => "another process".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,5 +286,9 @@ mod tests {
         assert_eq!(advice(&late), Some(Advice { hint: None, may_pass: true }));
         let here = StoreError::io("read", "/x", io::ErrorKind::TimedOut.into());
         assert_eq!(advice(&Outer::from(here)), None, "a disk is not a service");
+        let owned = StoreError::RunInUse { run: "s3://b/run".into(), pid: Some(7), host: None };
+        assert_eq!(owned.to_string(), "run `s3://b/run` is in use by process 7");
+        let advice = advice(&owned).unwrap();
+        assert!(advice.hint.unwrap().contains("wait") && advice.may_pass);
     }
 }

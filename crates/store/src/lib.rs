@@ -9,11 +9,30 @@
 //! [`open`] takes a path or a URL; a URL may travel in a `Path`, because joining names to it works.
 //! What needs more than a store offers is built on it: [`Stream`] reads front to back ahead of its
 //! reader, [`Spool`] reads at random and keeps what it has read on this machine's disk, [`download`]
-//! and [`Mirror`] bring whole folders here and there.
+//! and [`Mirror`] bring whole folders here and there, and a [`Staging`] lets a command that needs a file
+//! system work on a folder in a store. [`durable`] is how files of this machine are written, [`handout`] how
+//! work is shared out among machines that see the same store.
+//!
+//! ```
+//! use paceline_store::IfExists;
+//! use std::io::Write;
+//!
+//! let scratch = tempfile::tempdir()?;
+//! let store = paceline_store::open(scratch.path())?; // or open("s3://bucket/folder")
+//! let mut upload = store.create("shards/0.tfrecord", IfExists::Fail)?;
+//! upload.write_all(b"records")?;
+//! assert_eq!(store.size("shards/0.tfrecord")?, None); // not before it is whole
+//! upload.commit()?;
+//! assert_eq!(store.read_range("shards/0.tfrecord", 0..3)?, b"rec");
+//! assert!(!store.write_new("shards/0.tfrecord", b"others")?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod aws_profile;
 mod download;
+pub mod durable;
 mod error;
+pub mod handout;
 mod local;
 mod mirror;
 mod place;
@@ -21,6 +40,7 @@ mod remote;
 mod services;
 mod side_by_side;
 mod spool;
+pub mod staging;
 mod stream;
 
 use std::{fmt::Debug, io, ops::Range, sync::Arc, time::SystemTime};
@@ -34,6 +54,7 @@ pub use remote::Settings;
 pub use services::{ALL as SERVICES, Service};
 pub use side_by_side::side_by_side;
 pub use spool::Spool;
+pub use staging::Staging;
 pub use stream::Stream;
 
 /// The result of a store operation.
@@ -131,7 +152,7 @@ pub trait Store: Send + Sync + Debug {
     /// Starts writing an object; folders on the way are made.
     fn create(&self, key: &str, if_exists: IfExists) -> Result<Box<dyn Upload>>;
 
-    /// Removes an object; one that does not exist is no error.
+    /// Removes an object; one that does not exist is not an error.
     fn remove(&self, key: &str) -> Result<()>;
 
     /// Removes a folder that has become empty, where folders are things of their own.
@@ -162,9 +183,22 @@ pub trait Store: Send + Sync + Debug {
             .map_err(|source| StoreError::io("write", self.locate(key), source))?;
         upload.commit()
     }
+
+    /// Writes and commits an object that is at hand, unless its key exists; says whether it did.
+    fn write_new(&self, key: &str, bytes: &[u8]) -> Result<bool> {
+        let mut upload = self.create(key, IfExists::Fail)?;
+        upload
+            .write_all(bytes)
+            .map_err(|source| StoreError::io("write", self.locate(key), source))?;
+        match upload.commit() {
+            Ok(()) => Ok(true),
+            Err(StoreError::Exists { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
-/// A number nobody else has: different in every process and at every call. Not for secrets.
+/// A unique number: different in every process and at every call. Not for secrets.
 #[must_use]
 pub fn fresh_token() -> u64 {
     use std::hash::{BuildHasher, RandomState};

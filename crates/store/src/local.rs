@@ -1,9 +1,7 @@
 //! A folder of the local file system as a [`Store`].
 //!
-//! A commit is: write to a temporary name in the same folder, `fsync` the file, rename (or link, when
-//! the target must not exist), `fsync` the folder. Without the first `fsync` a crash of the machine can
-//! leave a whole name with half the bytes; without the second, no name. Temporary names carry a prefix
-//! that listings skip and [`Store::sweep`] removes. Locks are `flock`s, which vanish with their holder.
+//! Objects are written as [`AtomicFile`]s. Their temporary names carry a prefix that listings skip and
+//! [`Store::sweep`] removes. Locks are `flock`s, which vanish with their holder.
 
 use std::{
     ffi::OsStr,
@@ -18,11 +16,10 @@ use std::{
 
 use super::{
     FileEntry, IfExists, Listing, Lock, Object, Result, Store, StoreError, Upload, check_key,
-    check_range, fresh_token, join_key,
+    check_range,
+    durable::{self, AtomicFile, TEMPORARY, make_folders},
+    join_key,
 };
-
-/// Start of the name of every unfinished object.
-pub(crate) const TEMPORARY: &str = ".paceline-tmp-";
 
 /// A local folder; it need not exist before the first write.
 #[derive(Debug, Clone)]
@@ -145,7 +142,7 @@ impl Store for LocalStore {
                 continue;
             }
             let file_type = entry.file_type().map_err(failed)?;
-            // Follows links; one that dangles stays in the list as a file nobody can read.
+            // Follows links; a dangling one stays in the list as a file that cannot be read.
             let metadata = fs::metadata(entry.path()).ok();
             if metadata.as_ref().is_some_and(fs::Metadata::is_dir) {
                 if file_type.is_symlink() && leads_back(&path, &entry.path()) {
@@ -174,21 +171,8 @@ impl Store for LocalStore {
         let failed = |source| StoreError::io("create", location.clone(), source);
         let folder = target.parent().unwrap_or(&self.root).to_path_buf();
         make_folders(&folder).map_err(failed)?;
-        // The token keeps apart whoever writes at the same time, on other machines too: process numbers
-        // repeat there.
-        let temporary = folder.join(format!("{TEMPORARY}{}-{:016x}", process::id(), fresh_token()));
-        let file = File::create_new(&temporary).map_err(failed)?;
-        Ok(Box::new(LocalUpload {
-            file,
-            written: 0,
-            sent: 0,
-            temporary,
-            target,
-            folder,
-            location,
-            if_exists,
-            committed: false,
-        }))
+        let file = AtomicFile::create(&target).map_err(failed)?;
+        Ok(Box::new(LocalUpload { file, location, if_exists }))
     }
 
     fn remove(&self, key: &str) -> Result<()> {
@@ -210,21 +194,7 @@ impl Store for LocalStore {
     fn sweep(&self, folder: &str) -> Result<usize> {
         let path = self.folder(folder)?;
         let failed = |source| StoreError::io("clean", self.locate(folder), source);
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(source) => return Err(failed(source)),
-        };
-        let mut removed = 0;
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name();
-            if name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
-                self.remove(&join_key(folder, &name.to_string_lossy()))?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
+        durable::sweep(&path).map_err(failed)
     }
 
     fn lock(&self, key: &str) -> Result<Box<dyn Lock>> {
@@ -258,7 +228,7 @@ impl Store for LocalStore {
             let held = file.metadata().map_err(failed)?;
             let found = fs::metadata(&path);
             if found.is_ok_and(|found| (found.dev(), found.ino()) == (held.dev(), held.ino())) {
-                // The number serves people only, so failing to write it (a full disk) is no failure.
+                // The number is only for people, so a failure to write it (a full disk) is ignored.
                 let _ = file.set_len(0).and_then(|()| write!(file, "{}", process::id()));
                 return Ok(Box::new(LocalLock { _file: file }));
             }
@@ -342,32 +312,15 @@ struct LocalLock {
 
 impl Lock for LocalLock {}
 
-/// Written bytes after which the system is asked to start writing them out.
-const WRITE_BACK: u64 = 8 << 20;
-
 struct LocalUpload {
-    file: File,
-    /// Bytes written.
-    written: u64,
-    /// Bytes that the system has been asked to write out.
-    sent: u64,
-    temporary: PathBuf,
-    target: PathBuf,
-    folder: PathBuf,
+    file: AtomicFile,
     location: String,
     if_exists: IfExists,
-    committed: bool,
 }
 
 impl Write for LocalUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
-        self.written += count as u64;
-        if self.written - self.sent >= WRITE_BACK {
-            start_write_back(&self.file, self.sent, self.written - self.sent);
-            self.sent = self.written;
-        }
-        Ok(count)
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -376,51 +329,17 @@ impl Write for LocalUpload {
 }
 
 impl Upload for LocalUpload {
-    fn commit(mut self: Box<Self>) -> Result<()> {
-        let location = self.location.clone();
-        let failed = |source| StoreError::io("write", location.clone(), source);
-        self.file.sync_all().map_err(failed)?;
-        match self.if_exists {
-            IfExists::Replace => {
-                fs::rename(&self.temporary, &self.target).map_err(failed)?;
-                self.committed = true;
-            }
-            // A link, unlike a rename, refuses to replace; drop then removes the temporary name.
-            IfExists::Fail => match fs::hard_link(&self.temporary, &self.target) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    return Err(StoreError::Exists { location });
-                }
-                Err(source) => return Err(failed(source)),
-            },
-        }
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    fn commit(self: Box<Self>) -> Result<()> {
+        let Self { file, location, if_exists } = *self;
+        let committed = match if_exists {
+            IfExists::Replace => file.commit(),
+            IfExists::Fail => file.commit_new(),
+        };
+        committed.map_err(|error| match (if_exists, error.kind()) {
+            (IfExists::Fail, io::ErrorKind::AlreadyExists) => StoreError::Exists { location },
+            _ => StoreError::io("write", location, error),
+        })
     }
-}
-
-impl Drop for LocalUpload {
-    fn drop(&mut self) {
-        if !self.committed {
-            // Nothing to tell anybody: a leftover is recognised by its name and swept later.
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
-}
-
-/// Makes missing folders and makes them durable, so that a commit inside survives a crash.
-fn make_folders(folder: &Path) -> io::Result<()> {
-    if folder.as_os_str().is_empty() || folder.is_dir() {
-        return Ok(());
-    }
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        make_folders(parent)?;
-    }
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-        result => result?,
-    }
-    File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all())
 }
 
 /// Whether a link in `folder` leads to `folder` or above it, which would make listing endless.
@@ -428,19 +347,6 @@ fn leads_back(folder: &Path, link: &Path) -> bool {
     match (folder.canonicalize(), link.canonicalize()) {
         (Ok(folder), Ok(target)) => folder.starts_with(target),
         _ => true,
-    }
-}
-
-/// Lets the disk work while there is more to compute, so that the `fsync` at the end has little left to
-/// do. A hint: what it cannot do, the `fsync` does.
-#[allow(unsafe_code)] // std has no sync_file_range
-fn start_write_back(file: &File, from: u64, length: u64) {
-    use std::os::fd::AsRawFd;
-    if let (Ok(from), Ok(length)) = (i64::try_from(from), i64::try_from(length)) {
-        // SAFETY: the descriptor is open; the call takes numbers only and changes no memory.
-        unsafe {
-            libc::sync_file_range(file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A run folder grows line by line, which no object store can do. So it is written here, and every few
 //! seconds what has changed is put there: each file whole, as it was at one moment, text up to its last
 //! whole line. What promises that others are complete (a checkpoint's `manifest.json`, a run's
-//! `summary.json`) goes after them, and goes away before them. Whoever reads the store sees a slightly
+//! `summary.json`) goes after them, and goes away before them. A reader of the store sees a slightly
 //! older folder, never half a file and never a promise that is not kept.
 
 mod whole;
@@ -312,8 +312,8 @@ impl State {
         while let Some((path, key, depth)) = open.pop() {
             let entries = match fs::read_dir(path) {
                 Ok(entries) => entries,
-                // A folder that vanished has nothing in it. Should all of it have vanished, somebody
-                // cleaned up behind our back, and that is no reason to remove a run from the store.
+                // A subfolder that was removed is empty. If the whole folder was removed, only this machine
+                // was cleaned up, and the run must stay in the store.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 0 => continue,
                 Err(_) => {
                     look.partial = true;

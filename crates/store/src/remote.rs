@@ -25,7 +25,7 @@ use object_store::{
 
 use crate::{
     FileEntry, IfExists, Listing, Lock, Object, Result, Service, Store, StoreError, Upload,
-    check_key, check_range, error::Said, join_key, local::TEMPORARY, side_by_side,
+    check_key, check_range, durable::TEMPORARY, error::Said, join_key, side_by_side,
 };
 pub(crate) use client::{Connector, NoCredentials};
 
@@ -38,7 +38,7 @@ const PIECES_AT_ONCE: usize = 8;
 /// internet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// No connection after this is no connection.
+    /// How long connecting may take.
     pub connect: Duration,
     /// An answer that stands still for so long is given up and asked for again.
     pub stall: Duration,
@@ -496,7 +496,7 @@ pub(crate) fn words(error: &Error) -> String {
         (Some(code), None) => format!("{status}: {code}"),
         _ => {
             let line = text.lines().next().unwrap_or_default().trim().trim_end_matches(':');
-            // A page of HTML helps nobody.
+            // A page of HTML does not help the user.
             line.split('<').next().unwrap_or_default().trim().trim_end_matches(':').to_owned()
         }
     }

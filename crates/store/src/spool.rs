@@ -1,7 +1,7 @@
 //! An object read at random, and kept on this machine's disk as far as it has been read.
 //!
-//! Shuffled training touches a record here and a record there, in every epoch anew. Asking the service
-//! for each would cost a round trip a record; holding the object would cost its size in memory. So the
+//! Shuffled training reads records in random order, in every epoch again. Asking the service for each
+//! would cost a round trip per record; holding the object would cost its size in memory. So the
 //! first touch brings a block of it into a file without a name, and every later one reads the file. The
 //! file vanishes with the process, however it ends.
 
@@ -58,7 +58,7 @@ impl Spool {
         let made = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = made
             .and_then(|file| {
-                // Without a name nobody can find it, and nothing is left of it when we end.
+                // Without a name it cannot be found, and it is freed when this process ends.
                 fs::remove_file(&path)?;
                 file.set_len(object.size())?;
                 Ok(file)
@@ -118,7 +118,7 @@ impl Spool {
             Ok(bytes) => self.file.write_all_at(&bytes, start),
             Err(error) => Err(error.into()),
         };
-        // Whoever waits tries it himself where this attempt failed.
+        // If this attempt failed, a waiting thread tries again itself.
         self.lock()[index] = if done.is_ok() { Block::Here } else { Block::Absent };
         self.changed.notify_all();
         done

@@ -174,7 +174,7 @@ fn course(rig: &Rig, large: usize) {
     assert_eq!(store.size("large").unwrap(), None);
 }
 
-/// What goes wrong once goes right in the end, and nobody sees half of anything.
+/// Transient faults are overcome, and no reader sees half of an object.
 fn faults(rig: &Rig) {
     let store = &*rig.store;
     let small = bytes(3000);
@@ -403,8 +403,8 @@ fn mirrored(rig: &Rig) {
 }
 
 #[test]
-fn without_credentials_the_error_says_so_and_nobody_is_asked_twice() {
-    let nothing = FaultyProxy::start(([127, 0, 0, 1], 9).into()); // nobody listens behind it
+fn without_credentials_the_error_says_so_and_no_request_is_repeated() {
+    let nothing = FaultyProxy::start(([127, 0, 0, 1], 9).into()); // no server behind it
     nothing.rules(&[Rule {
         method: "",
         contains: "",
@@ -448,7 +448,7 @@ fn keys_come_from_the_profile_that_is_named() {
     let store = open_with("s3://bucket/x", &settings(variables.clone())).unwrap();
     store.write("key", b"1").unwrap();
     assert_eq!(store.read("key", 9).unwrap(), b"1");
-    variables.last_mut().unwrap().1 = "nobody".to_owned();
+    variables.last_mut().unwrap().1 = "missing-profile".to_owned();
     let store = open_with("s3://bucket/x", &settings(variables)).unwrap();
     assert!(store.read("key", 9).unwrap_err().hint().is_some());
 }

@@ -7,15 +7,16 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a measurement
 
-use paceline_cluster::{
-    ClusterKey, Endpoint, Identity, Link, LinkError, Purpose, Role, Seat, Security, TaskId, Wait,
-};
+use paceline_cluster::Seat;
 use paceline_models::{
-    Layout, StepLoss, Touched,
+    Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Optimizer},
 };
-use paceline_strategies::{Exchange, Setup, StepInfo, Vote, find, server::Server};
+use paceline_strategies::{Exchange, Server, Setup, StepInfo, Vote, find};
+use paceline_wire::{
+    Channel, ClusterKey, Endpoint, Identity, Link, LinkError, Purpose, Role, Security, TaskId, Wait,
+};
 use std::{
     io::{BufRead, Read, Write},
     process::{Command, Stdio},
@@ -25,7 +26,7 @@ use std::{
 
 /// Steps of one measurement.
 const STEPS: u32 = 4;
-const PURPOSE: Purpose = Purpose::Data { generation: 0, channel: 1 };
+const PURPOSE: Purpose = Purpose::Data { generation: 0, channel: Channel::ParameterServer };
 
 /// A worker and a server, each a process.
 #[derive(Debug)]
@@ -68,10 +69,10 @@ impl Seat for Duo {
     fn generation(&self) -> u32 {
         0
     }
-    fn connect(&self, to: TaskId, _channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    fn connect(&self, to: TaskId, _channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError> {
         self.door.dial(to, self.address.as_deref().unwrap(), PURPOSE, wait)
     }
-    fn accept(&self, _from: TaskId, _channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    fn accept(&self, _from: TaskId, _channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError> {
         self.door.accept(wait).map(|(_, link)| link)
     }
     fn alarm(&self) -> &AtomicBool {
@@ -113,7 +114,7 @@ impl Worker {
     fn step(&mut self) -> f64 {
         let ticket = self.exchange.deal(0).unwrap().unwrap();
         let info = StepInfo { step: ticket.batch, rate: 0.1, examples: 1 };
-        self.exchange.pull(info, &Touched::All, &mut self.params).unwrap();
+        self.exchange.pull(info, &mut self.params).unwrap();
         let before = self.params[7];
         self.grad.fill(0.25);
         let loss = StepLoss { examples: 1, ..StepLoss::default() };

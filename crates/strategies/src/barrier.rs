@@ -2,7 +2,7 @@
 //!
 //! A small step takes 30 µs and putting a thread to sleep and waking it takes 10: so a waiter first
 //! spins, then yields (there may be more threads than cores), and sleeps only when the others are
-//! really late. A member that goes away for good breaks the barrier: nobody waits for ever.
+//! really late. A member that leaves permanently breaks the barrier, so that no thread waits forever.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ const YIELDS: usize = 200;
 /// A sleeper looks by itself now and then, so that a lost wake-up could cost no more than this.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Somebody left for good.
+/// A member left permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken;
 
@@ -50,7 +50,7 @@ impl Barrier {
         if self.size == 1 {
             return Ok(());
         }
-        // Whoever left did so after its last meeting, so this one can never be complete.
+        // The member that left has finished its last meeting, so this one can never be complete.
         if self.broken.load(Ordering::Acquire) {
             return Err(Broken);
         }
@@ -84,7 +84,7 @@ impl Barrier {
         self.verdict(generation)
     }
 
-    /// A member leaves for good: everybody who waits, now or later, is told.
+    /// A member leaves permanently: every thread that waits, now or later, gets an error.
     pub(crate) fn break_up(&self) {
         self.broken.store(true, Ordering::Release);
         self.wake_all();
@@ -94,7 +94,7 @@ impl Barrier {
         self.generation.load(Ordering::Acquire) != generation || self.broken.load(Ordering::Acquire)
     }
 
-    /// A meeting that took place counts, even if somebody left right after it.
+    /// A meeting that took place counts, even if a member left right after it.
     fn verdict(&self, generation: usize) -> Result<(), Broken> {
         if self.generation.load(Ordering::Acquire) == generation { Err(Broken) } else { Ok(()) }
     }
@@ -113,7 +113,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn nobody_passes_before_everybody_arrived() {
+    fn no_thread_passes_before_all_have_arrived() {
         for size in [1, 2, 3, 5] {
             let barrier = Barrier::new(size);
             let counter = AtomicU64::new(0);

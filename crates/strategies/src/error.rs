@@ -1,7 +1,8 @@
 //! Why an exchange could not be set up or went wrong.
 
-use paceline_cluster::{LinkError, Seat, TaskId};
+use paceline_cluster::Seat;
 use paceline_models::names::UnknownName;
+use paceline_wire::{LinkError, TaskId};
 use std::sync::atomic::Ordering;
 
 /// Why an exchange could not be set up or went wrong.
@@ -14,7 +15,6 @@ pub enum StrategyError {
     /// The number of replicas does not fit.
     #[error("strategy `{strategy}` works with {wanted} replicas, not {found}")]
     Replicas {
-        /// The strategy.
         strategy: &'static str,
         /// What was asked for.
         found: usize,
@@ -34,24 +34,15 @@ pub enum StrategyError {
     /// The strategy needs other tasks, and this process is alone.
     #[error("this strategy needs several processes: there is no seat in a job")]
     NoSeat,
-    /// A task that is no server was asked to serve.
-    #[error("{task} is no server of this job")]
-    NoServer {
-        /// The task.
-        task: TaskId,
-    },
+    /// A task that is not a server was asked to serve.
+    #[error("{task} is not a server of this job")]
+    NoServer { task: TaskId },
     /// A strategy with servers and none in the job.
     #[error("strategy `{strategy}` needs at least one server (ps) and the job has none")]
-    NoServers {
-        /// The strategy.
-        strategy: &'static str,
-    },
+    NoServers { strategy: &'static str },
     /// A task that does not train was asked to.
-    #[error("{task} is no worker of this job")]
-    NoWorker {
-        /// The task.
-        task: TaskId,
-    },
+    #[error("{task} is not a worker of this job")]
+    NoWorker { task: TaskId },
     /// A conversation with another task failed.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -63,10 +54,9 @@ pub enum StrategyError {
     PeerLost {
         /// Who is missing, where that is known.
         task: Option<TaskId>,
-        /// The step.
         step: u64,
     },
-    /// The group cannot be formed anew.
+    /// The group cannot be formed again.
     #[error("this strategy cannot go on without a lost member")]
     NoReform,
     /// A choice is out of range.
@@ -91,9 +81,9 @@ impl StrategyError {
         )
     }
 
-    /// What a failed conversation means. Whoever notices a loss first hangs up, so that nobody waits:
-    /// the task that a link names may be well. Once the alarm is raised the seat knows who is gone;
-    /// before that, those it calls lost are of the past and the link is believed.
+    /// What a failed conversation means. The task that notices a loss first closes its links, so that no other task
+    /// waits; the task that a link names may therefore be alive. Once the alarm is raised the seat knows which task is
+    /// lost; before that, the losses it knows are from earlier generations, and the link is believed.
     pub(crate) fn explain(error: LinkError, seat: &dyn Seat, step: u64) -> Self {
         let stopped = matches!(error, LinkError::Cancelled { .. } | LinkError::Stopped { .. });
         let lost = seat.lost().last().copied();
@@ -115,10 +105,11 @@ impl StrategyError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::{Role, seat::Table};
+    use paceline_cluster::seat::Table;
+    use paceline_wire::Role;
 
     #[test]
-    fn whoever_hung_up_is_blamed_unless_the_seat_knows_better() {
+    fn the_task_that_hung_up_is_blamed_unless_the_seat_knows_better() {
         let [worker, gone, well, dead] = [
             TaskId::new(Role::Worker, 0),
             TaskId::new(Role::Worker, 1),
@@ -134,7 +125,7 @@ mod tests {
             cause: std::io::ErrorKind::BrokenPipe.into(),
         };
         let named = || StrategyError::explain(hung_up(), &*seat, 7).lost();
-        assert_eq!(named(), Some(well), "nobody else is known to be gone");
+        assert_eq!(named(), Some(well), "no other task is known to be lost");
         table.miss(gone);
         assert_eq!(named(), Some(well), "the others went on without that one");
         table.lose(dead);

@@ -1,7 +1,7 @@
 //! What a worker needs from a strategy.
 
 use crate::StrategyError;
-use paceline_models::{StepLoss, Touched, kernels::Buffer, optimizer::State, split::Peers};
+use paceline_models::{StepLoss, kernels::Buffer, optimizer::State, split::Peers};
 use std::ops::Range;
 
 /// Updates done so far on the parameters a worker holds: one global step is one update.
@@ -26,8 +26,8 @@ impl StepInfo {
 
 /// A piece of work: one share of one global batch.
 ///
-/// Global batches are numbered in the order that seed and epoch fix, so a number says which examples
-/// are meant, whoever works on them.
+/// Global batches are numbered in the order that seed and epoch fix, so a number identifies the same
+/// examples for every worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// Number of the global batch, from 0.
@@ -41,10 +41,10 @@ pub struct Ticket {
 pub struct Vote {
     /// Loss over the worker's share of the global batch.
     pub loss: StepLoss,
-    /// Somebody asked this worker to stop.
+    /// This worker was asked to stop.
     pub stop: bool,
     /// The gradient holds a value that is not finite, so no update was made from it.
-    pub poisoned: bool,
+    pub nonfinite: bool,
 }
 
 impl Vote {
@@ -54,7 +54,7 @@ impl Vote {
         self.loss.correct += other.loss.correct;
         self.loss.examples += other.loss.examples;
         self.stop |= other.stop;
-        self.poisoned |= other.poisoned;
+        self.nonfinite |= other.nonfinite;
     }
 }
 
@@ -70,10 +70,10 @@ pub struct Traffic {
 /// How a step ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pushed {
-    /// Everybody's votes together. Where workers do not keep step: all votes that were counted
+    /// The votes of all workers together. Where workers do not run in lockstep: all votes that were counted
     /// since this worker's last push, its own included, so that the sums over a run are complete.
     pub vote: Vote,
-    /// Updates made so far; one more than before where workers keep step.
+    /// Updates made so far; one more than before where workers run in lockstep.
     pub version: Version,
     /// Updates that others made between this worker's pull and its own update.
     pub staleness: u64,
@@ -94,10 +94,9 @@ pub struct Snapshot {
     pub version: Version,
     /// The weights; nothing where they are the ones the worker holds.
     pub params: Option<Buffer>,
-    /// The optimiser's state.
     pub state: State,
-    /// Batches that were dealt but whose updates are not in the weights, ascending. A run that goes
-    /// on from here deals them first and then goes on with batch `version + outstanding.len()`.
+    /// Batches that were dealt but whose updates are not in the weights, ascending. A run that resumes
+    /// from here deals them first and then continues with batch `version + outstanding.len()`.
     pub outstanding: Vec<u64>,
 }
 
@@ -129,25 +128,25 @@ pub struct Tally {
 ///
 /// ```text
 /// while let Some(ticket) = deal(step) {    which examples; nothing is left: the run is over
-///     pull(touched, params)                weights of the step
+///     pull(params)                         weights of the step
 ///     … ready(range) …                     during the backward pass
 ///     push(vote, params, grad)             ends the step
 /// }
 /// leave()                                  finished, not lost
 /// ```
 ///
-/// Where workers keep step ([`Exchange::keeps_step`]), the collective calls (`push`, `sum`,
-/// `complete`, `snapshot`) are made by every worker in the same order; a worker that drops its exchange in
-/// between makes the others fail instead of wait for ever. Where they do not, `push` concerns the
-/// caller alone, `snapshot` and `tally` are made by worker 0 whenever it likes, and only `sum` is a
-/// meeting of all that are still there.
+/// Where workers run in lockstep ([`Exchange::in_lockstep`]), every worker makes the collective calls (`push`, `sum`,
+/// `complete`, `snapshot`) in the same order; a worker that drops its exchange in
+/// between makes the others fail instead of wait forever. Where they do not, `push` concerns the
+/// caller alone, worker 0 calls `snapshot` and `tally` at any time, and only `sum` is a
+/// collective call of all remaining workers.
 pub trait Exchange: Send {
     /// Which worker this is, and of how many.
     fn place(&self) -> (usize, usize);
 
     /// Whether all workers do every step together, so that they come to the same decisions by
     /// themselves.
-    fn keeps_step(&self) -> bool {
+    fn in_lockstep(&self) -> bool {
         true
     }
 
@@ -158,7 +157,7 @@ pub trait Exchange: Send {
     }
 
     /// What to work on next, after `step` updates; nothing when the run is over. May wait: for the
-    /// next step to begin, or for a batch that somebody may have to do again. After the run is over,
+    /// next step to begin, or for a batch that a worker may have to repeat. After the run is over,
     /// a last `pull` of everything brings the final weights where servers hold them.
     fn deal(&mut self, step: u64) -> Result<Option<Ticket>, StrategyError> {
         Ok(Some(Ticket { batch: step, share: self.place() }))
@@ -170,13 +169,8 @@ pub trait Exchange: Send {
         &[]
     }
 
-    /// Begins a step: brings `params` (at least those `touched`) up to date.
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        touched: &Touched,
-        params: &mut [f32],
-    ) -> Result<Version, StrategyError>;
+    /// Begins a step: brings `params` up to date.
+    fn pull(&mut self, step: StepInfo, params: &mut [f32]) -> Result<Version, StrategyError>;
 
     /// A range of the gradient is final and the model no longer reads these parameters in this step.
     /// Called in the middle of the backward pass, so it must not wait; failures surface in `push`.
@@ -189,13 +183,13 @@ pub trait Exchange: Send {
     }
 
     /// Brings the whole of `params` up to date where each worker has only its own part of some layers.
-    /// Wherever workers keep step, it is a collective call, before anybody uses all weights.
+    /// Where workers run in lockstep it is a collective call, made before any worker uses all weights.
     fn complete(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
         let _ = params;
         Ok(())
     }
 
-    /// Ends a step. Afterwards `params` are those of the next step, unless the vote is poisoned: then
+    /// Ends a step. Afterwards `params` are those of the next step, unless the vote is nonfinite: then
     /// they are untouched, so that one can look for the cause. `grad` may be exchanged for another
     /// buffer of the same length.
     fn push(
@@ -205,7 +199,7 @@ pub trait Exchange: Send {
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError>;
 
-    /// Adds up `values` over all workers; everybody gets the sums.
+    /// Sums `values` over all workers; every worker gets the sums.
     fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError>;
 
     /// Collects the state of one version; worker 0 receives it.
@@ -216,7 +210,7 @@ pub trait Exchange: Send {
         Ok(Tally::default())
     }
 
-    /// Forms the group anew after a member was lost, with those that are left: everybody ends up
+    /// Forms the group again from the remaining workers after a member was lost: each ends up
     /// with the weights of the last completed step, whose number is returned, and a new place.
     fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
         let _ = params;
@@ -225,18 +219,18 @@ pub trait Exchange: Send {
 
     /// Brings those that are behind up to the others, right after connecting: a worker that was started
     /// again, or that has no checkpoint to resume from. Where workers hold weights, all of them call it;
-    /// forming anew includes it. Returns the number of updates that everybody has.
+    /// forming the group again includes it. Returns the number of updates that all workers have.
     fn align(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
         let _ = params;
         Err(StrategyError::NoReform)
     }
 
-    /// Asks everybody to stop after the present step. Where workers keep step, a vote does that.
+    /// Asks all workers to stop after the current step. Where workers run in lockstep, a vote does that.
     fn stop(&mut self) -> Result<(), StrategyError> {
         Ok(())
     }
 
-    /// Says that this worker has finished, so that nobody takes it for lost.
+    /// Says that this worker has finished, so that it is not taken for lost.
     fn leave(&mut self) -> Result<(), StrategyError> {
         Ok(())
     }
@@ -245,9 +239,9 @@ pub trait Exchange: Send {
 /// Looks for a value that is not finite at the end of the first range of a step.
 ///
 /// That range belongs to the last layer, whose bias gradient sums the loss gradient over the batch:
-/// it is poisoned whenever the loss or any activation is. So a few thousand values tell, and no pass
+/// it is NaN or infinite whenever the loss or any activation is. So a few thousand values tell, and no pass
 /// over the whole gradient is needed.
-pub(crate) fn is_poisoned(grad: &[f32]) -> bool {
+pub(crate) fn is_nonfinite(grad: &[f32]) -> bool {
     const LOOK: usize = 1024;
     let tail = &grad[grad.len().saturating_sub(LOOK)..];
     // Adding `0 * x` leaves 0 for finite values and NaN otherwise, without a branch per value.
@@ -267,19 +261,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn poison_is_seen_wherever_it_lies() {
+    fn nan_and_infinity_are_seen_wherever_they_lie() {
         for length in [1, 15, 16, 17, 1000, 1024] {
             let clean = vec![1.5f32; length];
-            assert!(!is_poisoned(&clean), "{length}");
-            for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(!is_nonfinite(&clean), "{length}");
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 for at in [0, length / 2, length - 1] {
                     let mut grad = clean.clone();
-                    grad[at] = poison;
-                    assert!(is_poisoned(&grad), "{poison} at {at} of {length}");
+                    grad[at] = bad;
+                    assert!(is_nonfinite(&grad), "{bad} at {at} of {length}");
                 }
             }
         }
-        assert!(!is_poisoned(&[]));
-        assert!(!is_poisoned(&[f32::MAX, f32::MIN, f32::MIN_POSITIVE]));
+        assert!(!is_nonfinite(&[]));
+        assert!(!is_nonfinite(&[f32::MAX, f32::MIN, f32::MIN_POSITIVE]));
     }
 }

@@ -15,17 +15,19 @@
 mod barrier;
 mod bytes;
 mod client;
+mod dense;
 mod error;
 mod exchange;
 mod options;
+mod protocol;
 pub mod server;
 pub mod sparse;
 pub mod strategies;
 
+pub use dense::Server;
 pub use error::StrategyError;
 pub use exchange::{
     Exchange, Origin, Pushed, Snapshot, StepInfo, Tally, Ticket, Traffic, Version, Vote,
 };
 pub use options::{Combine, Options, SplitDense, Transfer};
-pub use server::Server;
 pub use strategies::{ALL, Connect, Entry, Setup, find};

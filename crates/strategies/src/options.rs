@@ -16,11 +16,11 @@ pub enum Combine {
     Sum,
 }
 
-/// Which weights and gradients travel.
+/// Which weights and gradients of a sparse model travel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transfer {
-    /// Only those a batch touches, where the model says which.
+    /// Only those a batch touches.
     #[default]
     Sparse,
     /// All of them, always.
@@ -49,8 +49,6 @@ pub struct Options {
     pub backup_workers: usize,
     /// No update is made from weights that are older than this many updates (ps-async).
     pub max_staleness: Option<u64>,
-    /// Which weights and gradients travel (ps-sync, ps-async).
-    pub transfer: Transfer,
     /// The longest wait for anybody. Peers that die are noticed long before; this is for those that
     /// live and do nothing, so it must be longer than any step or evaluation.
     pub patience: Duration,
@@ -62,7 +60,6 @@ impl Default for Options {
             combine: Combine::Mean,
             backup_workers: 0,
             max_staleness: None,
-            transfer: Transfer::Sparse,
             patience: Duration::from_secs(3600),
         }
     }

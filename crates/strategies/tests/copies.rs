@@ -5,8 +5,9 @@
 mod job;
 
 use job::{Job, PATIENCE, WEIGHTS, server, worker};
-use paceline_cluster::{Link, Seat, Wait, seat::SERVER_CHANNEL};
+use paceline_cluster::Seat;
 use paceline_strategies::{Snapshot, server::parts};
+use paceline_wire::{Channel, Link, Wait};
 use std::{thread::Scope, time::Duration};
 
 /// Kinds of messages, as they stand on the wire.
@@ -27,7 +28,10 @@ impl Slow {
     fn new(job: &Job) -> Self {
         let seat = job.table.seat(worker(1));
         let wait = Wait::within(PATIENCE, "testing");
-        Self { links: [0, 1].map(|at| seat.connect(server(at), SERVER_CHANNEL, &wait).unwrap()) }
+        Self {
+            links: [0, 1]
+                .map(|at| seat.connect(server(at), Channel::ParameterServer, &wait).unwrap()),
+        }
     }
 
     fn grant(&mut self, server: usize) -> Vec<u8> {

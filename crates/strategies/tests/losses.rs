@@ -11,11 +11,12 @@ use job::{
     server, worker,
 };
 use paceline_cluster::{
-    Head, Link, Seat, Wait,
-    seat::{SERVER_CHANNEL, Table, TableSeat},
+    Seat,
+    seat::{Table, TableSeat},
 };
-use paceline_models::{Touched, kernels::Buffer};
+use paceline_models::kernels::Buffer;
 use paceline_strategies::{Server, StepInfo, StrategyError};
+use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
@@ -62,7 +63,7 @@ fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec
 
 fn link_to(seat: &TableSeat, index: u32) -> Link {
     let wait = Wait::within(PATIENCE, "testing");
-    seat.connect(server(index), SERVER_CHANNEL, &wait).unwrap()
+    seat.connect(server(index), Channel::ParameterServer, &wait).unwrap()
 }
 
 fn check_all_served(job: &Job, outcomes: &[job::Outcome], what: &str) {
@@ -89,7 +90,7 @@ fn without_step_the_others_do_what_a_lost_worker_left() {
                     "asks" => {}
                     "pulls" => {
                         let info = StepInfo { step: ticket.batch, rate: 0.1, examples: BATCH };
-                        exchange.pull(info, &Touched::All, &mut params).unwrap();
+                        exchange.pull(info, &mut params).unwrap();
                     }
                     "pushes once" => {
                         let pushed = job.step(&mut *exchange, ticket, &mut params, &mut grad);
@@ -111,7 +112,7 @@ fn without_step_the_others_do_what_a_lost_worker_left() {
 }
 
 #[test]
-fn nonsense_ends_the_one_who_says_it_and_nobody_else() {
+fn a_malformed_message_ends_only_its_sender() {
     let messages: [(&str, u8, u64, Vec<u8>); 7] = [
         ("no such kind", 99, 0, vec![1, 2, 3]),
         ("a push without a head", PUSH, 0, vec![0; 10]),
@@ -120,13 +121,13 @@ fn nonsense_ends_the_one_who_says_it_and_nobody_else() {
             push[12] = 1;
             push
         }),
-        ("a sparse push that promises too much", PUSH, 0, {
+        ("a push in a form that does not exist", PUSH, 0, {
             let mut push = vec![0; 60];
             push[12] = 2;
             push[48..56].fill(0xff);
             push
         }),
-        ("indices that are none", 3, 7, vec![0xff; 20]),
+        ("a request that only older versions make", 3, 7, vec![0xff; 20]),
         ("numbers of odd length", SUM, 0, vec![0; 13]),
         ("a hold that is never released", HOLD, 0, vec![]),
     ];
@@ -136,7 +137,7 @@ fn nonsense_ends_the_one_who_says_it_and_nobody_else() {
             for index in 0..2 {
                 let mut link = link_to(&seat, index);
                 link.sender.send(kind, number, &[&payload]).unwrap();
-                // Gone without a word, once the server has had time to read it.
+                // Disconnects without a message, once the server has had time to read it.
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
@@ -165,13 +166,13 @@ fn a_worker_that_comes_back_is_given_work_again() {
 fn next_generation(seat: &TableSeat) {
     let begun = Instant::now();
     while !seat.alarm().swap(false, Ordering::AcqRel) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "nobody said so");
+        assert!(begun.elapsed() < Duration::from_secs(10), "no new generation was announced");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn in_step_a_lost_worker_is_named_to_everybody() {
+fn synchronous_workers_are_all_told_which_worker_was_lost() {
     for phase in ["before its first step", "while the others wait"] {
         let job = Job::new("ps-sync", 3, 2, 20);
         std::thread::scope(|scope| {
@@ -209,7 +210,7 @@ fn in_step_a_lost_worker_is_named_to_everybody() {
 }
 
 #[test]
-fn in_step_the_rest_goes_on_at_the_last_completed_step() {
+fn synchronous_workers_continue_at_the_last_completed_step() {
     for (servers, dies_at) in [(1, 0), (1, 6), (2, 6), (3, 1)] {
         let job = Job::new("ps-sync", 3, servers, 20);
         lose_one(
@@ -224,7 +225,7 @@ fn in_step_the_rest_goes_on_at_the_last_completed_step() {
 
 /// A worker dies when one server has its last gradient and makes the step, and the other has not.
 #[test]
-fn a_step_that_only_some_servers_made_is_taken_back() {
+fn a_step_that_only_some_servers_made_is_rolled_back() {
     for (cut_off, sparse) in [(0, false), (1, false), (1, true)] {
         let gate = Arc::new(Gate::default());
         let mut job = Job::new("ps-sync", 3, 2, 20);
@@ -300,7 +301,7 @@ fn persevere(
     let mut params = job.start.clone();
     let mut grad = Buffer::zeroed(params.len());
     let mut step = 0;
-    exchange.sum(&mut [0.0])?; // nobody dies before all are there
+    exchange.sum(&mut [0.0])?; // no worker dies before all are connected
     let die = |exchange| {
         drop(exchange);
         std::thread::sleep(Duration::from_millis(50));
@@ -327,7 +328,7 @@ fn persevere(
         }
     }
     let last = StepInfo { step, rate: 0.0, examples: BATCH };
-    exchange.pull(last, &Touched::All, &mut params)?;
+    exchange.pull(last, &mut params)?;
     exchange.leave()?;
     Ok(params)
 }

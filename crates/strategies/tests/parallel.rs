@@ -5,16 +5,14 @@
 mod job;
 
 use job::{PATIENCE, server, worker};
-use paceline_cluster::{
-    Head, Link, Seat, Wait,
-    seat::{SERVER_CHANNEL, Table},
-};
+use paceline_cluster::{Seat, seat::Table};
 use paceline_models::{
-    Layout, StepLoss, Touched,
+    Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Mask, Optimizer},
 };
 use paceline_strategies::{Setup, StepInfo, Vote, find, server::parts};
+use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
     thread::Scope,
@@ -76,7 +74,7 @@ fn puppets<'scope>(
             (table.seat(server(index)), ends[role].take(), starts[role].take());
         scope.spawn(move || {
             let wait = Wait::within(PATIENCE, "testing");
-            let link = seat.accept(worker(0), SERVER_CHANNEL, &wait).unwrap();
+            let link = seat.accept(worker(0), Channel::ParameterServer, &wait).unwrap();
             let mut puppet = Puppet { link, length: parts(WEIGHTS, 2)[index as usize].len() };
             let wait = || {
                 if let Some(before) = &before {
@@ -112,7 +110,7 @@ fn one_step(table: &std::sync::Arc<Table>) {
     let (mut params, mut grad) = (vec![1.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
     assert_eq!(exchange.deal(0).unwrap().unwrap().batch, 0);
     let info = StepInfo { step: 0, rate: 0.1, examples: 1 };
-    exchange.pull(info, &Touched::All, &mut params).unwrap();
+    exchange.pull(info, &mut params).unwrap();
     assert!(params.iter().all(|weight| *weight == 0.0), "all parts have come");
     exchange.ready(0..WEIGHTS, &mut params, &mut grad);
     let loss = StepLoss { examples: 1, ..StepLoss::default() };

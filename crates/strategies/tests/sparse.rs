@@ -4,7 +4,7 @@
 
 use paceline_batch::{Batch, Features};
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table as Job, TableSeat},
 };
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, loss, rules};
@@ -12,6 +12,7 @@ use paceline_strategies::{
     Combine, Transfer,
     sparse::{Beginning, Overseer, Push, Score, Scores, SparseClient, SparseOptions, SparseServer},
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     ops::Range,
     sync::{
@@ -65,7 +66,7 @@ struct Outcome {
     bytes: u64,
 }
 
-/// Raised at the end, however it ends: servers that nobody tells so would hide what went wrong.
+/// Raised at the end, even after a panic: servers that keep running would hide what went wrong.
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -146,7 +147,7 @@ fn work(
 ) -> u64 {
     let me = seat.me();
     let (mut client, welcome) = SparseClient::connect(seat, options, "ps").unwrap();
-    assert_eq!(welcome.mark, None, "nobody has read anything");
+    assert_eq!(welcome.mark, None, "no worker has read anything");
     let (mut now, mut then) = (Minibatch::default(), Minibatch::default());
     let (mut weights, mut logits) = (Vec::new(), Vec::new());
     for (at, batch) in batches.iter().enumerate() {
@@ -211,7 +212,7 @@ fn data(workers: usize) -> Vec<Vec<Batch>> {
 }
 
 #[test]
-fn in_step_equals_one_process_at_the_same_global_batch() {
+fn synchronous_equals_one_process_at_the_same_global_batch() {
     for rule in ["sgd", "adagrad", "ftrl"] {
         for (workers, servers) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
             let data = data(workers);
@@ -236,7 +237,7 @@ fn in_step_equals_one_process_at_the_same_global_batch() {
 #[test]
 fn dense_messages_change_nothing_but_their_size() {
     for synchronous in [true, false] {
-        // One worker out of step, so that the order of updates is the same in all runs.
+        // One worker if asynchronous, so that the order of updates is the same in all runs.
         let data = data(if synchronous { 3 } else { 1 });
         let [sparse, dense] = [Transfer::Sparse, Transfer::Dense]
             .map(|transfer| run(options("ftrl", synchronous, transfer), 2, &data, None));
@@ -249,7 +250,7 @@ fn dense_messages_change_nothing_but_their_size() {
     }
 }
 
-/// Loss on rows that nobody has seen.
+/// Loss on rows that no worker has seen.
 fn test_loss(options: SparseOptions, outcome: &Outcome) -> f64 {
     let model = SparseLogistic::new(BITS, options.rule, options.settings).unwrap();
     for (number, slot) in &outcome.slots {
@@ -262,7 +263,7 @@ fn test_loss(options: SparseOptions, outcome: &Outcome) -> f64 {
 }
 
 #[test]
-fn out_of_step_converges_to_what_one_worker_finds() {
+fn asynchronous_converges_to_what_one_worker_finds() {
     let many = |workers: usize| -> Vec<Vec<Batch>> {
         let batch = |worker, at| rows((1_000 * worker + at) as u64 + 7, 32);
         (0..workers).map(|w| (0..400 / workers).map(|at| batch(w, at)).collect()).collect()
@@ -280,7 +281,7 @@ fn out_of_step_converges_to_what_one_worker_finds() {
 }
 
 #[test]
-fn out_of_step_the_others_go_on_without_a_worker_that_died() {
+fn asynchronous_workers_continue_without_one_that_died() {
     let data = data(3);
     let options = options("adagrad", false, Transfer::Sparse);
     let outcome = run(options, 1, &data, Some(1));

@@ -1,20 +1,21 @@
-//! Copies of sparse weights while workers go on, and gradients that some servers have and others have not: every row
+//! Copies of sparse weights while workers continue, and gradients that only some servers have: every row
 //! is in the weights exactly once.
 //!
-//! Every gradient adds exactly 1 to each weight of its worker, whoever else takes part: a weight counts the
+//! Every gradient adds exactly 1 to each weight of its worker, whichever other workers take part: a weight counts the
 //! gradients of its worker.
 
 #![allow(clippy::unwrap_used)]
 
 use paceline_cluster::{
-    Head, Link, Role, Seat, TaskId, Wait,
-    seat::{SERVER_CHANNEL, Table as Job, TableSeat},
+    Seat,
+    seat::{Table as Job, TableSeat},
 };
 use paceline_models::sparse_logistic::{Settings, SparseLogistic};
 use paceline_strategies::{
     Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
 };
+use paceline_wire::{Channel, Head, Link, Role, TaskId, Wait};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -58,7 +59,7 @@ fn numbers(task: TaskId) -> Vec<u32> {
     (0..200).map(|at| 320 * at + task.index).collect()
 }
 
-/// In step the gradients of an update are divided by their examples: one, as long as the chief is there.
+/// Synchronous updates divide the gradients by their examples: one, as long as the chief is there.
 fn examples(task: TaskId) -> u64 {
     u64::from(task.index == 0)
 }
@@ -108,8 +109,8 @@ fn begin<'scope>(
     (chief, overseer)
 }
 
-/// Pushes gradients until turn `until`, or until it or somebody else wants to stop; `lost` is called when the
-/// generation was.
+/// Pushes gradients until turn `until`, or until it or another worker wants to stop; `lost` is called when the
+/// generation was lost.
 fn work(
     seat: &Arc<TableSeat>,
     options: SparseOptions,
@@ -202,7 +203,7 @@ fn a_copy_in_mid_run_has_every_row_up_to_the_bookmarks_and_none_beyond() {
         [(false, Transfer::Sparse), (true, Transfer::Sparse), (false, Transfer::Dense)]
     {
         let options = options(synchronous, transfer);
-        let what = format!("in step: {synchronous}, {transfer}");
+        let what = format!("synchronous: {synchronous}, {transfer}");
         let over = AtomicBool::new(false);
         let (enough, never) = (AtomicBool::new(false), AtomicBool::new(false));
         let job = Job::new(WORKERS, 3);
@@ -274,7 +275,8 @@ fn wait() -> Wait<'static> {
 /// A link to a server, which has said hello.
 fn link_to(seat: &TableSeat, server: u32) -> Link {
     let wait = wait();
-    let mut link = seat.connect(TaskId::new(Role::Ps, server), SERVER_CHANNEL, &wait).unwrap();
+    let mut link =
+        seat.connect(TaskId::new(Role::Ps, server), Channel::ParameterServer, &wait).unwrap();
     link.sender.send(HELLO, 0, &[]).unwrap();
     let mut welcome = Vec::new();
     link.receiver.receive_into(&wait, 64, &mut welcome).unwrap();
@@ -312,7 +314,7 @@ fn a_gradient_that_only_one_server_has_is_sent_again_and_used_once() {
         link.receiver.receive(&wait()).unwrap();
         drop(link); // died before it came to the second server
         assert!(copy(&mut overseer).is_none(), "no two servers are equally far");
-        // Whoever is there goes on all the same.
+        // The remaining workers continue all the same.
         let first = work(&chief, options, 9, &never, || panic!());
         let second = work(&seat, options, 8, &never, || panic!());
         let ends = [first, second].map(|mut client| scope.spawn(move || client.end().unwrap()));
@@ -345,7 +347,7 @@ fn a_gradient_whose_worker_does_not_return_keeps_no_copy_back() {
 }
 
 #[test]
-fn in_step_servers_are_level_again_after_a_loss_in_mid_update() {
+fn synchronous_servers_are_consistent_after_a_loss_in_mid_update() {
     let never = AtomicBool::new(false);
     // All parts whole: the last gradient of the worker that dies is made by hand.
     let options = options(true, Transfer::Dense);
@@ -374,7 +376,7 @@ fn in_step_servers_are_level_again_after_a_loss_in_mid_update() {
         job.lose(worker(2));
         let (updates, last) = ended.join().unwrap();
         assert_eq!((updates, last.beginning.version), (20, 20));
-        last.check(3, "what one server had was taken back");
+        last.check(3, "the update of only one server was rolled back");
         assert_eq!([0, 1, 2].map(|index| last.turn(worker(index))), [20, 20, 5]);
     });
 }
@@ -390,12 +392,12 @@ fn who_lives_and_gives_nothing_is_named_and_not_who_waits_for_it() {
             let (chief, mut overseer) = begin(scope, &job, 2, options, &over, None);
             let (seat, never) = (job.seat(worker(1)), &never);
             let client = work(&seat, options, 0, never, || panic!());
-            // In step the chief waits for the other; out of step it is done.
+            // A synchronous chief waits for the other worker; an asynchronous one is done.
             let chief = scope.spawn(move || work(&chief, options, 1, never, || panic!()).end());
             let long = Duration::from_millis(300);
             let begun = Instant::now();
             while overseer.idle(long).unwrap() != [worker(1)] {
-                assert!(begun.elapsed() < LONG, "nobody is named");
+                assert!(begun.elapsed() < LONG, "no task is named");
                 std::thread::sleep(Duration::from_millis(5));
             }
             assert_eq!(overseer.idle(long).unwrap(), [worker(1)], "the chief is not to blame");

@@ -29,7 +29,7 @@ fn workers_equal_one_device_at_the_same_global_batch() {
     }
 }
 
-/// Trains until `steps`; whoever is left forms anew when somebody is lost.
+/// Trains until `steps`; the remaining workers form the group again when one is lost.
 fn persevere(
     job: &Job,
     index: u32,
@@ -40,7 +40,7 @@ fn persevere(
     let mut params = job.start.clone();
     let mut grad = Buffer::zeroed(params.len());
     let mut step = 0;
-    exchange.sum(&mut [0.0])?; // nobody dies before all are there
+    exchange.sum(&mut [0.0])?; // no worker dies before all are connected
     while step < job.steps {
         if dies_at == Some(step) {
             drop(exchange);
@@ -51,7 +51,7 @@ fn persevere(
         match job.step(&mut *exchange, ticket, &mut params, &mut grad) {
             Ok(pushed) => step = pushed.version.0,
             Err(error) => {
-                // Whoever noticed first hangs up, so others may name it; the seat knows better.
+                // The worker that noticed first hangs up, so others may name it; the seat knows better.
                 assert!(error.lost().is_some(), "{error}");
                 // The session lowers the alarm when the next generation is ready.
                 let begun = Instant::now();

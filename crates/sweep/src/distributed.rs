@@ -1,12 +1,13 @@
-//! Cells that others run, as tasks of an engine.
+//! Cells that run as tasks of an engine such as Spark.
 //!
-//! A cell becomes a line of text that says everything. Whoever gets it runs it in a folder of their own beside the cell's, puts
-//! the row into it, and renames it to the cell's name: the first one wins, whole and once, and a later attempt finds the row and
-//! runs nothing. The sweep takes the rows over into its journal as they appear.
+//! A cell is handed out as [`paceline_store::handout`] describes. Its result is its folder with the row in it: an attempt
+//! runs in a folder of its own beside the cell's, and the first to rename it to the cell's name wins. The sweep takes the
+//! rows over into its journal as they appear.
 //!
 //! ```text
-//! SWEEP/cells/0123456789abcdef.4711-89ab…/   one attempt at a cell, while it runs
+//! SWEEP/cells/.paceline-tmp-4711-89ab…/      one attempt at a cell, while it runs
 //! SWEEP/cells/0123456789abcdef/row.json      what became of it
+//! SWEEP/.ticket                              there while others may run cells
 //! ```
 
 use crate::error::SweepError;
@@ -14,45 +15,41 @@ use crate::grid::Cell;
 use crate::journal::Row;
 use crate::recipe::Recipe;
 use crate::run::{Places, Runner};
-use paceline_runs::{Machine, write_atomically};
+use paceline_runs::Machine;
+use paceline_store::{
+    LocalStore,
+    durable::{self, AtomicFolder},
+    handout::{Attempt, Done, Handout, Published, Work},
+};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufRead, ErrorKind};
+use std::io::{BufRead, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The row in a cell's folder.
 const ROW: &str = "row.json";
+/// Cells that others run.
+const HANDOUT: Handout = Handout { ticket: ".ticket", sign: crate::journal::JOURNAL };
 
-/// What every worker is told.
+/// The header that every worker gets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Heading {
-    /// Program and version that handed it out: both sides must be the same.
-    program: String,
+struct WorkHeader {
     out: PathBuf,
     data: Option<PathBuf>,
-    /// Most seconds for a cell.
+    /// Time limit of a cell in seconds.
     timeout: Option<f64>,
     keep_all: bool,
     discard: Vec<String>,
 }
 
-/// A sweep whose cells others run.
+/// A sweep whose cells run elsewhere.
 #[derive(Debug)]
 pub struct Distributed {
-    heading: Heading,
+    heading: WorkHeader,
     places: Places,
-}
-
-/// What a worker did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CellsDone {
-    /// Cells it ran, those that failed included.
-    pub run: u64,
-    /// Cells that another attempt had run.
-    pub found: u64,
+    store: LocalStore,
 }
 
 impl Distributed {
@@ -74,31 +71,26 @@ impl Distributed {
             out: absolute(&places.out)?,
             data: places.data.as_deref().map(absolute).transpose()?,
         };
-        let heading = Heading {
-            program: program(),
+        let heading = WorkHeader {
             out: places.out.clone(),
             data: places.data.clone(),
             timeout: timeout.map(|limit| limit.as_secs_f64()),
             keep_all,
             discard: recipe.discard.clone(),
         };
-        Ok(Self { heading, places })
+        let store = LocalStore::new(&places.out);
+        Ok(Self { heading, places, store })
     }
 
-    /// A heading, then one line per cell. What earlier attempts left of these cells is removed.
+    /// A header, then one line per cell. Leftovers of earlier attempts at these cells are removed.
     ///
     /// # Errors
     /// A folder that cannot be removed.
     pub fn hand_out(&self, cells: &[&Cell]) -> Result<Vec<String>, SweepError> {
-        let mut lines = vec![text(&self.heading)];
-        for cell in cells {
-            remove(&self.places.cell(cell))?;
-            lines.push(text(cell));
-        }
-        Ok(lines)
+        HANDOUT.hand_out(&self.store, &self.heading, cells, |cell| remove(&self.places.cell(cell)))
     }
 
-    /// The row of a cell that somebody has run.
+    /// The row of a cell, if it was run.
     ///
     /// # Errors
     /// A row that is there and cannot be read.
@@ -106,11 +98,12 @@ impl Distributed {
         read_row(&self.places.cell(cell))
     }
 
-    /// Removes what attempts that were cut off left behind.
+    /// Shuts out all attempts and removes what those that were cut off left behind.
     ///
     /// # Errors
     /// A folder that cannot be listed or removed.
     pub fn sweep_up(&self) -> Result<(), SweepError> {
+        HANDOUT.close(&self.store)?;
         let cells = self.places.out.join("cells");
         let listed = match fs::read_dir(&cells) {
             Ok(listed) => listed,
@@ -126,26 +119,27 @@ impl Distributed {
     }
 }
 
+impl Drop for Distributed {
+    fn drop(&mut self) {
+        // Best effort: a ticket that stays is replaced by the next one.
+        let _ = HANDOUT.close(&self.store);
+    }
+}
+
 /// Runs the cells of a heading and lines of [`Distributed::hand_out`], except those that were run already.
 ///
 /// # Errors
-/// Text that is none of ours, a folder that this machine does not see, a raised `cancel`. What goes wrong inside a cell
+/// Text that is not work of this program, a folder that this machine does not see, a raised `cancel`. What goes wrong inside a cell
 /// is its row.
 pub fn run_cells(
     input: &mut dyn BufRead,
     program: &Path,
     cancel: &AtomicBool,
-) -> Result<CellsDone, SweepError> {
-    let mut lines = input.lines().enumerate().map(|(index, line)| (index + 1, line));
-    let bad = |line| move |source| SweepError::BadWork { line, source };
-    let first = lines.next().map_or_else(|| Ok(String::new()), |(_, line)| line);
-    let heading: Heading = parse(first).map_err(bad(1))?;
-    if heading.program != self::program() {
-        return Err(SweepError::Foreign { theirs: heading.program, ours: self::program() });
-    }
-    if !heading.out.join(crate::journal::JOURNAL).exists() {
-        return Err(SweepError::Unseen { path: heading.out });
-    }
+) -> Result<Done, SweepError> {
+    let work: Work<WorkHeader, Cell> = Work::read(input)?;
+    let heading = work.heading();
+    let store = LocalStore::new(&heading.out);
+    let attempt = HANDOUT.enter(&store, work.ticket())?;
     let places = Places { out: heading.out.clone(), data: heading.data.clone() };
     let timeout = heading.timeout.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
     let runner = Runner {
@@ -155,60 +149,32 @@ pub fn run_cells(
         keep_all: heading.keep_all,
         cancel,
     };
-    let mut done = CellsDone::default();
-    for (number, line) in lines {
-        let cell: Cell = parse(line).map_err(bad(number))?;
-        if run_once(&runner, &heading.discard, &cell)? {
-            done.run += 1;
-        } else {
-            done.found += 1;
-        }
-    }
-    Ok(done)
+    attempt.each(
+        work.items(),
+        |cell| Ok(read_row(&places.cell(cell))?.is_some()),
+        |cell| run_cell(&attempt, &runner, &heading.discard, cell).map(Some),
+    )
 }
 
-/// Runs a cell unless it was run; says whether it was this attempt that counts.
-fn run_once(runner: &Runner<'_>, discard: &[String], cell: &Cell) -> Result<bool, SweepError> {
-    let folder = runner.places.cell(cell);
-    if read_row(&folder)?.is_some() {
-        return Ok(false);
-    }
-    let token = RandomState::new().hash_one(std::process::id());
-    let name = format!("{}.{}-{token:016x}", cell.key, std::process::id());
-    let own = folder.with_file_name(name);
-    let finished = run_in(runner, discard, cell, &own).and_then(|()| {
-        match fs::rename(&own, &folder) {
-            Ok(()) => Ok(true),
-            // Another attempt was first; its row is as good as ours.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty
-                ) =>
-            {
-                Ok(false)
-            }
-            Err(source) => Err(SweepError::Write { path: folder.clone(), source }),
-        }
-    });
-    if !matches!(finished, Ok(true)) {
-        // The first error is the one to tell.
-        let _ = fs::remove_dir_all(&own);
-    }
-    finished
-}
-
-fn run_in(
+/// Runs a cell in a folder of this attempt's own; says whose counts.
+fn run_cell(
+    attempt: &Attempt<'_>,
     runner: &Runner<'_>,
     discard: &[String],
     cell: &Cell,
-    folder: &Path,
-) -> Result<(), SweepError> {
-    let row = runner.run_in(discard, cell, folder)?.ok_or(SweepError::Interrupted)?;
+) -> Result<Published, SweepError> {
+    let target = runner.places.cell(cell);
+    let write = |path: &Path| {
+        let path = path.to_owned();
+        move |source| SweepError::Write { path, source }
+    };
+    let folder = AtomicFolder::create(&target).map_err(write(&target))?;
+    let row = runner.run_in(discard, cell, folder.path())?.ok_or(SweepError::Interrupted)?;
     let row = Row { host: Some(Machine::detect().host), ..row };
-    let path = folder.join(ROW);
-    write_atomically(&path, text(&row).as_bytes())
-        .map_err(|error| SweepError::Write { path, source: io::Error::other(error) })
+    let path = folder.path().join(ROW);
+    let text = serde_json::to_vec(&row).expect("plain structs with string keys become JSON");
+    durable::write_file(&path, &text).map_err(write(&path))?;
+    Ok(attempt.publish_folder(folder)?)
 }
 
 fn read_row(folder: &Path) -> Result<Option<Row>, SweepError> {
@@ -222,24 +188,8 @@ fn read_row(folder: &Path) -> Result<Option<Row>, SweepError> {
 }
 
 fn remove(folder: &Path) -> Result<(), SweepError> {
-    match fs::remove_dir_all(folder) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            Err(SweepError::Write { path: folder.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn parse<T: for<'de> Deserialize<'de>>(line: io::Result<String>) -> io::Result<T> {
-    Ok(serde_json::from_str(&line?)?)
-}
-
-fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain structs with string keys become JSON")
-}
-
-fn program() -> String {
-    format!("paceline {}", env!("CARGO_PKG_VERSION"))
+    durable::remove_if_there(folder)
+        .map_err(|source| SweepError::Write { path: folder.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -289,7 +239,7 @@ mod tests {
         fs::read_to_string(setting.folder.path().join("calls")).unwrap_or_default().lines().count()
     }
 
-    fn work(lines: &[String], program: &Path) -> Result<CellsDone, SweepError> {
+    fn work(lines: &[String], program: &Path) -> Result<Done, SweepError> {
         run_cells(&mut lines.join("\n").as_bytes(), program, &AtomicBool::new(false))
     }
 
@@ -299,8 +249,8 @@ mod tests {
         let program = program(&setting, "echo '{\"seconds\": 2}'");
         let cells: Vec<&Cell> = setting.cells.iter().collect();
         let lines = setting.sweep.hand_out(&cells).unwrap();
-        assert_eq!(work(&lines, &program).unwrap(), CellsDone { run: 2, found: 0 });
-        assert_eq!(work(&lines, &program).unwrap(), CellsDone { run: 0, found: 2 });
+        assert_eq!(work(&lines, &program).unwrap(), Done { made: 2, found: 0 });
+        assert_eq!(work(&lines, &program).unwrap(), Done { made: 0, found: 2 });
         assert_eq!(calls(&setting), 2);
         for cell in cells {
             let row = setting.sweep.row(cell).unwrap().unwrap();
@@ -314,12 +264,12 @@ mod tests {
         let setting = setting();
         let program = program(&setting, "sleep 0.3; echo '{}'; exit 3");
         let lines = setting.sweep.hand_out(&[&setting.cells[0]]).unwrap();
-        let done: Vec<CellsDone> = thread::scope(|scope| {
+        let done: Vec<Done> = thread::scope(|scope| {
             let attempts: Vec<_> =
                 (0..3).map(|_| scope.spawn(|| work(&lines, &program).unwrap())).collect();
             attempts.into_iter().map(|attempt| attempt.join().unwrap()).collect()
         });
-        assert_eq!(done.iter().map(|done| done.run).sum::<u64>(), 1, "{done:?}");
+        assert_eq!(done.iter().map(|done| done.made).sum::<u64>(), 1, "{done:?}");
         let row = setting.sweep.row(&setting.cells[0]).unwrap().unwrap();
         assert_eq!(row.failure.unwrap().exit, Some(3), "a failure is a row like any other");
         let left = fs::read_dir(setting.folder.path().join("sweep/cells")).unwrap();
@@ -327,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_swept_up_and_strangers_are_refused() {
+    fn interrupted_attempts_are_removed_and_foreign_lines_are_refused() {
         let setting = setting();
         let program = program(&setting, "echo '{}'");
         let cells = setting.folder.path().join("sweep/cells");

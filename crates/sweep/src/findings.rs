@@ -4,20 +4,20 @@ use crate::grid::{Cell, Settings};
 use crate::journal::{Failure, Row};
 use crate::measure::{Measure, default_measures};
 use crate::recipe::{Axis, Published, Recipe};
-use paceline_analysis::repeats::{Repeats, repeats};
-use paceline_analysis::scaling::{Rates, Scaling, scaling};
-use paceline_analysis::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
+use paceline_stats::repeats::{Repeats, repeats};
+use paceline_stats::scaling::{Rates, Scaling, scaling};
+use paceline_stats::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
 use serde::Serialize;
 
 /// Axis and setting, in the order of the axes.
 type Setting = Vec<(String, String)>;
 
-/// All that can be said about a sweep.
+/// The findings of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Findings {
     /// Names of the axes.
     pub axes: Vec<String>,
-    /// What was read off the cells.
+    /// What was measured of the cells.
     pub measures: Vec<Measure>,
     /// One per setting, in the order of the grid.
     pub groups: Vec<Group>,
@@ -51,15 +51,12 @@ pub struct Group {
 /// A published series beside the measured one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Which series.
     pub title: String,
     /// Where it was published.
     pub source: String,
-    /// Unit of its figures.
     pub unit: String,
     /// The axis, or nothing for a series across measures.
     pub along: Option<String>,
-    /// The comparison.
     pub shape: Shape,
 }
 
@@ -68,7 +65,6 @@ pub struct Comparison {
 pub struct Growth {
     /// The settings of the other axes.
     pub settings: Vec<(String, String)>,
-    /// The finding.
     pub scaling: Scaling,
 }
 
@@ -93,7 +89,7 @@ impl Findings {
     }
 }
 
-/// Analyses what a sweep has measured so far.
+/// Analyses the results of a sweep so far.
 #[must_use]
 pub fn analyse(recipe: &Recipe, settings: &Settings, cells: &[Cell], rows: &[Row]) -> Findings {
     let axes = settings.axes(recipe);
@@ -195,7 +191,7 @@ fn note_published(groups: &mut [Group], measures: &[Measure], published: &Publis
     }
 }
 
-/// A published series beside the measured one; nothing where the grid left less than two of its settings.
+/// A published series beside the measured one; `None` if the grid has fewer than two of its settings.
 fn compare(
     axes: &[Axis],
     measures: &[Measure],

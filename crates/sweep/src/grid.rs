@@ -1,19 +1,21 @@
-//! From a recipe to the list of cells: the product of the axes, repeated, in an order drawn from a seed.
+//! From a recipe to the list of cells: the product of the axes, repeated, in a seeded random order.
 //!
-//! A cell is known by what its command line says, so that a resumed sweep finds what is done, and one with further settings or
-//! repeats runs only the cells that are new. Each repeat is shuffled by itself: first everything once, then everything again, so that a
-//! machine that warms up or slows down touches all settings alike.
+//! A cell is identified by its command line, so that a resumed sweep finds what is done, and one with more settings or repeats
+//! runs only the new cells. Each repeat is shuffled separately: everything once, then everything again, so that a machine that
+//! warms up or slows down affects all settings equally.
 
 use crate::error::SweepError;
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
+use paceline_stats::fnv::Fnv;
+use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Letters of a folder's name before its hash.
 const MOST_LETTERS: usize = 60;
-/// More cells than this are a slip of the keyboard.
+/// Most cells of a grid; more are taken for a typing error.
 const MOST_CELLS: usize = 100_000;
 /// Placeholders that are filled when a cell runs: they differ between machines, not between cells.
 pub(crate) const LATER: &[&str] = &["cell", "out", "data"];
@@ -31,7 +33,7 @@ pub struct Settings {
     pub vary: Vec<Axis>,
     /// Arguments for every cell, after all others.
     pub extra: Vec<String>,
-    /// Where the recipe's data set was found; nothing where it is drawn.
+    /// Where the recipe's data set was found; `None` if it is generated.
     pub found_data: Option<PathBuf>,
 }
 
@@ -51,7 +53,7 @@ impl Default for Settings {
 /// One command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What tells it from all others; also its folder's name.
+    /// Unique identifier; also its folder's name.
     pub key: String,
     /// Axis and setting, in the order of the axes.
     pub settings: Vec<(String, String)>,
@@ -107,7 +109,7 @@ impl Settings {
     /// Every cell, in the order in which they shall run.
     ///
     /// # Errors
-    /// A scale that makes no sense, a placeholder that nothing fills, or too many cells.
+    /// A scale out of range, an undefined placeholder, or too many cells.
     pub fn cells(&self, recipe: &Recipe) -> Result<Vec<Cell>, SweepError> {
         if !(self.scale > 0.0 && self.scale <= 1.0) {
             return Err(SweepError::Scale { found: self.scale });
@@ -130,14 +132,14 @@ impl Settings {
                     round.push(self.cell(recipe, &chosen, repeat)?);
                 }
             }
-            shuffle(&mut round, self.seed.wrapping_add(u64::from(repeat)));
+            Random::after(self.seed.wrapping_add(u64::from(repeat))).shuffle(&mut round);
             cells.append(&mut round);
         }
         Ok(cells)
     }
 
-    /// A name for the folder of a sweep: readable words, then eight digits that follow from everything that decides what is run.
-    /// The same sweep finds its folder again, and another one never takes it.
+    /// A name for the folder of a sweep: readable words, then eight digits of a hash of everything that decides what is run.
+    /// The same sweep finds its folder again, and different sweeps get different folders.
     #[must_use]
     pub fn folder_name(&self, recipe: &Recipe, cells: &[Cell], data: Option<&Path>) -> String {
         let after = |flag: &str| self.extra.iter().skip_while(move |word| *word != flag).nth(1);
@@ -273,27 +275,12 @@ fn key(arguments: &[String], repeat: u32) -> String {
 
 /// FNV-1a over texts, each ended by a zero byte.
 fn fnv<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = Fnv::default();
     for part in parts {
-        for byte in part.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.add(part.as_bytes());
+        hash.add(&[0]);
     }
-    hash
-}
-
-/// Fisher and Yates, drawn from a SplitMix stream.
-fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut state = seed;
-    for last in (1..items.len()).rev() {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        let other = ((u128::from(z) * (last as u128 + 1)) >> 64) as usize;
-        items.swap(last, other);
-    }
+    hash.value()
 }
 
 #[cfg(test)]

@@ -2,25 +2,22 @@
 
 use crate::error::SweepError;
 use crate::grid::Cell;
+use paceline_store::durable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Name of the journal in a sweep's folder.
 pub const JOURNAL: &str = "sweep.jsonl";
 
-/// What became of a cell.
+/// The result of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// The cell.
     pub cell: String,
     /// Axis and setting.
     pub settings: Vec<(String, String)>,
-    /// Which repeat.
     pub repeat: u32,
     /// The data set that `{data}` stood for; empty where none is known.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -33,7 +30,7 @@ pub struct Row {
     pub failure: Option<Failure>,
     /// The JSON it printed.
     pub output: Value,
-    /// What the machine did meanwhile, by column.
+    /// The machine's resources during the cell, by column.
     pub machine: BTreeMap<String, MeanPeak>,
     /// Host it ran on, where an engine chose it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,24 +52,21 @@ impl Row {
 pub struct Failure {
     /// Exit code; none where a signal ended it.
     pub exit: Option<i32>,
-    /// Its last words.
+    /// Its last error message.
     pub reason: String,
 }
 
 /// A column of the probes over a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeanPeak {
-    /// Mean of the readings.
     pub mean: f64,
-    /// Greatest reading.
     pub peak: f64,
 }
 
 /// The journal, held by one sweep at a time.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
-    file: File,
+    file: durable::Journal,
     rows: Vec<Row>,
 }
 
@@ -83,32 +77,14 @@ impl Journal {
     /// # Errors
     /// The file cannot be opened, or another sweep holds it.
     pub fn open(folder: &Path) -> Result<Journal, SweepError> {
-        let path = folder.join(JOURNAL);
-        let write = |source| SweepError::Write { path: path.clone(), source };
-        std::fs::create_dir_all(folder).map_err(write)?;
-        let mut file =
-            OpenOptions::new().create(true).append(true).read(true).open(&path).map_err(write)?;
-        match file.try_lock() {
-            // Some network file systems have no locks; then nothing keeps two sweeps apart but their owner.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-            Err(TryLockError::WouldBlock) => return Err(SweepError::Busy { path }),
-        }
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)
-            .map_err(|source| SweepError::Read { path: path.clone(), source })?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        if whole < text.len() {
-            file.set_len(whole as u64).map_err(write)?;
-            file.seek(SeekFrom::End(0)).map_err(write)?;
-        }
+        let (file, lines) = durable::Journal::open(&folder.join(JOURNAL))?;
         let mut rows: Vec<Row> = Vec::new();
-        let lines = text[..whole].split(|byte| *byte == b'\n');
-        for row in lines.filter_map(|line| serde_json::from_slice::<Row>(line).ok()) {
+        for row in lines.iter().filter_map(|(_, line)| serde_json::from_slice::<Row>(line).ok()) {
             // A cell that was run again counts by its last run.
             rows.retain(|known| known.cell != row.cell);
             rows.push(row);
         }
-        Ok(Journal { path, file, rows })
+        Ok(Journal { file, rows })
     }
 
     /// Whether all that is known belongs to a sweep of these cells, on this data set (empty where it has none).
@@ -116,7 +92,7 @@ impl Journal {
     /// # Errors
     /// A cell of another sweep, or of this one on other data: a page without it would replace the one that has it.
     pub fn check(&self, cells: &[Cell], data: &str) -> Result<(), SweepError> {
-        let folder = || self.path.parent().map(Path::to_owned).unwrap_or_default();
+        let folder = || self.file.path().parent().map(Path::to_owned).unwrap_or_default();
         let known: BTreeSet<&str> = cells.iter().map(|cell| cell.key.as_str()).collect();
         for row in &self.rows {
             if !known.contains(row.cell.as_str()) {
@@ -145,19 +121,9 @@ impl Journal {
     /// Puts a row on disk.
     ///
     /// # Errors
-    /// The disk is full, say; then the journal is as it was.
+    /// The disk is full, for example; the journal is then unchanged.
     pub fn add(&mut self, row: Row) -> Result<(), SweepError> {
-        let before = self.file.metadata().map_or(0, |meta| meta.len());
-        let result = serde_json::to_vec(&row).map_err(io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            self.file.write_all(&line)?;
-            self.file.sync_data()
-        });
-        if let Err(source) = result {
-            // Half a line would hide the next one. If this fails too, opening drops it.
-            let _ = self.file.set_len(before);
-            return Err(SweepError::Write { path: self.path.clone(), source });
-        }
+        self.file.append(&row)?;
         self.rows.retain(|known| known.cell != row.cell);
         self.rows.push(row);
         Ok(())
@@ -167,6 +133,8 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
+    use std::io::Write;
 
     fn row(cell: &str, seconds: f64) -> Row {
         Row { cell: cell.to_owned(), seconds, ..Row::default() }

@@ -1,8 +1,8 @@
 //! Grids of runs: what to vary, which cells are left, what they measured, how that compares with published figures.
 //!
-//! A sweep runs our own binary once per cell and repeat, in an order drawn from a seed, and writes each result to a journal
-//! before the next begins: whatever stops it, the same call goes on with the cells that are left. A cell that fails is a row
-//! like any other. The page at the end says where the measured shape agrees with the published one, with intervals, and no more.
+//! A sweep runs our own binary once per cell and repeat, in a seeded random order, and writes each result to a journal before
+//! the next cell starts: after an interruption, the same call continues with the remaining cells. A failed cell is a row like
+//! any other. The final page says, with intervals, where the measured shape agrees with the published one.
 //!
 //! ```
 //! use paceline_sweep::{Recipe, Settings};
@@ -35,7 +35,7 @@ pub mod recipes;
 mod run;
 mod template;
 
-pub use distributed::{CellsDone, Distributed, run_cells};
+pub use distributed::{Distributed, run_cells};
 pub use error::SweepError;
 pub use findings::{Comparison, Findings, Group, Growth, analyse};
 pub use grid::{Cell, Settings, parse_vary};

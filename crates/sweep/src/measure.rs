@@ -1,21 +1,19 @@
-//! What is read off a cell: a place in the JSON that its command printed, its duration, or what the machine did meanwhile.
+//! What is measured of a cell: a value in the JSON that its command printed, its duration, or a resource of the machine.
 
 use crate::journal::Row;
-use paceline_analysis::repeats::Scale;
+use paceline_stats::repeats::Scale;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
 
-/// A quantity read off every cell.
+/// A quantity measured of every cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     /// What tables call it.
     pub name: String,
-    /// Where it is found.
     pub from: Source,
-    /// Its unit.
     #[serde(default)]
     pub unit: String,
     /// Factor from what is found to the unit, such as 100 for percentages.
@@ -32,11 +30,11 @@ fn one() -> f64 {
 
 /// Where a quantity is found.
 ///
-/// Written as `/final/test_loss` (a place in the JSON; `*` stands for all elements of a list, which are added up),
+/// Written as `/final/test_loss` (a path in the JSON; `*` stands for all elements of a list, which are summed),
 /// `wall` (seconds from start to end of the process), or `machine:COLUMN:mean` / `machine:COLUMN:peak`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
-    /// A place in the JSON that the command printed.
+    /// A path in the JSON that the command printed.
     Output(Vec<String>),
     /// Seconds from start to end of the process.
     Wall,
@@ -88,14 +86,14 @@ impl<'de> Deserialize<'de> for Source {
         let text = String::deserialize(input)?;
         Source::parse(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "`{text}` is no place: use /place/in/the/json, wall, or machine:COLUMN:mean with a column of `paceline list`"
+                "`{text}` is not a valid source: use /path/in/the/json, wall, or machine:COLUMN:mean with a column of `paceline list`"
             ))
         })
     }
 }
 
 impl Measure {
-    /// On which scale repeats vary: bounded where it has bounds, by a percentage where it is an amount of something.
+    /// The scale on which repeats vary: bounded where it has bounds, logarithmic for amounts.
     #[must_use]
     pub fn scale(&self) -> Scale {
         match (self.between, self.unit.as_str()) {
@@ -137,7 +135,7 @@ fn find(value: &Value, path: &[String]) -> Option<f64> {
     }
 }
 
-/// What is worth knowing about a command that no recipe describes.
+/// The default measures of a command without a recipe.
 #[must_use]
 pub fn default_measures(command: &[String]) -> Vec<Measure> {
     let wall = Measure::new("duration", "wall", "s", 1.0);

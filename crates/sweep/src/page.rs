@@ -3,15 +3,15 @@
 use crate::findings::{Comparison, Findings, Group};
 use crate::grid::Settings;
 use crate::recipe::Recipe;
-use paceline_analysis::repeats::Repeats;
-use paceline_analysis::shape::{Agreement, Direction, Shape};
-use paceline_analysis::words::number;
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::csv::Csv;
 use paceline_report::page::{Card, Figure, Page, Tone, capitalised};
 use paceline_report::table::{Column, Table};
+use paceline_stats::repeats::Repeats;
+use paceline_stats::shape::{Agreement, Direction, Shape};
+use paceline_stats::words::number;
 
-/// Series that would not be told apart any more are left to the table.
+/// Most series in a chart; the table shows the others.
 const MOST_SERIES: usize = 6;
 /// Beyond this factor between smallest and largest, a logarithmic axis shows more.
 const WIDE: f64 = 4.0;
@@ -34,21 +34,21 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
     }
     let plain = measured(found);
     if !plain.is_empty() {
-        page.section("What was measured");
+        page.section("Measurements");
         page.figures(&plain);
     }
-    page.section("Every setting");
+    page.section("All settings");
     page.table(&table(found));
     if !found.comparisons.is_empty() {
         page.section("Step by step");
         page.table(&steps(found));
     }
     if !found.growth.is_empty() {
-        page.section("What more workers bring");
+        page.section("Scaling with workers");
         page.table(&growth(found));
     }
     if !found.failures.is_empty() {
-        page.section("What failed");
+        page.section("Failed cells");
         page.table(&failures(found));
     }
     page.section("How it was measured");
@@ -57,14 +57,14 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
     page.html()
 }
 
-/// The findings for a README or a mail.
+/// The findings as Markdown.
 #[must_use]
 pub fn markdown(recipe: &Recipe, settings: &Settings, found: &Findings) -> String {
     let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", recipe.title, recipe.about, verdict(found).0);
     points(found).iter().for_each(|point| out.push_str(&format!("- {point}\n")));
-    out.push_str(&format!("\n## Every setting\n\n{}", table(found).markdown()));
+    out.push_str(&format!("\n## All settings\n\n{}", table(found).markdown()));
     if !found.failures.is_empty() {
-        out.push_str(&format!("\n## What failed\n\n{}", failures(found).markdown()));
+        out.push_str(&format!("\n## Failed cells\n\n{}", failures(found).markdown()));
     }
     out.push_str("\n## How it was measured\n\n");
     method(recipe, settings, found).iter().for_each(|line| out.push_str(&format!("- {line}\n")));
@@ -176,12 +176,12 @@ fn verdict(found: &Findings) -> (String, Tone) {
     };
     let mut sentence = match (agree, differ, all) {
         (_, _, 0) => format!("{} settings measured", found.groups.len()),
-        (1, 0, 1) => "The published series is found again in shape".to_owned(),
+        (1, 0, 1) => "The shape of the published series is reproduced".to_owned(),
         (agree, 0, all) if agree == all => {
-            format!("All {all} published series are found again in shape")
+            format!("The shape of all {all} published series is reproduced")
         }
         (agree, differ, all) => format!(
-            "{agree} of {all} published series are found again in shape, {differ} differ, {} are not resolved",
+            "The shape of {agree} of {all} published series is reproduced, {differ} differ, {} are not resolved",
             all - agree - differ
         ),
     };
@@ -189,7 +189,7 @@ fn verdict(found: &Findings) -> (String, Tone) {
         sentence.push_str(&format!("; {} cells failed", found.failures.len()));
     }
     if missing > 0 {
-        sentence.push_str(&format!("; {missing} cells are still to be run"));
+        sentence.push_str(&format!("; {missing} cells have not run yet"));
     }
     (sentence, tone)
 }
@@ -230,8 +230,8 @@ fn extremes(found: &Findings, place: usize) -> Option<String> {
         |set: &Repeats| format!("{} {}", number(set.centre), measure.unit).trim_end().to_owned();
     let sure = match (low.spread.interval(), high.spread.interval()) {
         (Some(low), Some(high)) if low.high < high.low => "",
-        (Some(_), Some(_)) => "; their intervals overlap, so that may be chance",
-        _ => "; too few repeats to tell that from chance",
+        (Some(_), Some(_)) => "; their intervals overlap, so this may be chance",
+        _ => "; too few repeats to distinguish this from chance",
     };
     Some(format!(
         "{}: highest with {} ({}), lowest with {} ({}){sure}",
@@ -474,7 +474,7 @@ fn failures(found: &Findings) -> Table {
     table
 }
 
-/// Whether a scaled number is part of what was run, beyond the drawing of data.
+/// Whether a scaled number is part of what was run, not only of generating data.
 fn used(recipe: &Recipe, name: &str) -> bool {
     let run = format!("{:?} {:?} {:?}", recipe.arguments, recipe.flags, recipe.axis);
     format!("{run} {:?}", recipe.setup).contains(&format!("{{{name}}}"))
@@ -482,7 +482,7 @@ fn used(recipe: &Recipe, name: &str) -> bool {
 
 fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String> {
     let mut lines = vec![format!(
-        "Every cell is `paceline {}` as a process of its own; {} repeats of {} settings, each repeat in an order drawn from seed {}.",
+        "Every cell is `paceline {}` in its own process; {} repeats of {} settings, each repeat in a random order with seed {}.",
         recipe.command.join(" "),
         settings.repeats.unwrap_or(recipe.repeats),
         found.groups.len(),
@@ -497,7 +497,7 @@ fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String>
         let numbers: Vec<String> = recipe
             .scaled
             .iter()
-            // Numbers by which data would have been drawn mean nothing where it was found.
+            // Sizes of synthetic data mean nothing if real data was found.
             .filter(|(name, _)| settings.found_data.is_none() || used(recipe, name))
             .map(|(name, scaled)| {
                 format!("{name} {} instead of {}", scaled.at(settings.scale), scaled.at(1.0))
@@ -510,17 +510,15 @@ fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String>
     match (&settings.found_data, &recipe.data) {
         (Some(path), _) => lines.push(format!("Data: `{}`.", path.display())),
         (None, Some(_)) => {
-            lines.push(
-                "Data: drawn by the program itself, in place of the published set.".to_owned(),
-            );
+            lines.push("Data: synthetic, in place of the published set.".to_owned());
         }
         (None, None) => {}
     }
     lines.extend(recipe.caveats.iter().map(|caveat| capitalised(caveat)));
     if !found.comparisons.is_empty() {
         lines.push(
-            "Published figures were taken on other machines: only their shape is compared. A step counts where the 95 % interval of \
-             the difference leaves out zero; with many steps, one in twenty may do so by chance."
+            "Published figures were measured on other machines: only their shape is compared. A step counts if the 95 % interval of \
+             the difference excludes zero; of many steps, one in twenty may do so by chance."
                 .to_owned(),
         );
     }

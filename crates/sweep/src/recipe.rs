@@ -1,7 +1,7 @@
 //! Recipes: one TOML file per experiment, with the published figures inside.
 //!
-//! Unknown keys are errors: a typo must not become a default. Names are checked when the file is read, so that a recipe that parses
-//! also runs as far as its own text is concerned.
+//! Unknown keys are errors: a typo must not become a default. Names are checked when the file is read, so that errors in a recipe
+//! are found before the first cell runs.
 
 use crate::error::SweepError;
 use crate::measure::Measure;
@@ -54,7 +54,7 @@ pub struct Recipe {
     /// Settings to leave out of the grid.
     #[serde(default)]
     pub skip: Vec<BTreeMap<String, Value>>,
-    /// What is read off each cell.
+    /// What is measured of each cell.
     #[serde(default)]
     pub measure: Vec<Measure>,
     /// Published series to compare with.
@@ -89,13 +89,13 @@ impl Scaled {
     }
 }
 
-/// The data set of a recipe: the real one where it is, else one that the program draws itself.
+/// The data set of a recipe: the real one if it is found, otherwise a synthetic one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSet {
     /// Folder's name below the data folder, such as `mnist`.
     pub set: String,
-    /// Arguments of `paceline data synth` that draw something like it into `{data}`.
+    /// Arguments of `paceline data synth` that generate a substitute in `{data}`.
     pub synth: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct DataSet {
 pub struct Setup {
     /// The command of our own binary with its arguments.
     pub command: Vec<String>,
-    /// The file that it leaves when it is done; nothing is run where that exists.
+    /// The file that it creates; the command is skipped if that exists.
     pub makes: String,
 }
 
@@ -135,7 +135,6 @@ pub enum Choice {
 pub struct NamedChoice {
     /// What tables call it.
     pub name: String,
-    /// The flags.
     pub flags: BTreeMap<String, Value>,
 }
 
@@ -190,21 +189,20 @@ pub struct Published {
     /// Which measure, for a series along an axis.
     #[serde(default)]
     pub measure: Option<String>,
-    /// The settings of the other axes; what is left open is taken together.
+    /// The settings of the other axes; axes not named are pooled.
     #[serde(default, rename = "where")]
     pub fixed: BTreeMap<String, Value>,
-    /// The axis.
     #[serde(default)]
     pub along: Option<String>,
     /// The settings on that axis, in order.
     #[serde(default)]
     pub at: Vec<Value>,
-    /// Instead of an axis: the measures, for a series that goes from one measure to the next.
+    /// Instead of an axis: the measures that the series compares.
     #[serde(default)]
     pub across: Vec<String>,
     /// The figures.
     pub is: Vec<f64>,
-    /// Figures closer than this share of the larger one are read as equal [default: 0.02]; less where small steps are meant, as of accuracy.
+    /// Figures closer than this fraction of the larger one count as equal [default: 0.02]; smaller for accuracy and the like.
     #[serde(default)]
     pub flat: Option<f64>,
 }
@@ -227,7 +225,7 @@ impl Recipe {
     /// Reads a recipe file.
     ///
     /// # Errors
-    /// The file cannot be read, is no TOML, or names what it does not define.
+    /// The file cannot be read, is not TOML, or refers to something it does not define.
     pub fn read(path: &Path) -> Result<Recipe, SweepError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SweepError::Read { path: path.to_owned(), source })?;
@@ -249,7 +247,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// The same with another seed in every repeat: repeats of one seed would show the noise of the clock and nothing else.
+    /// The same with another seed in every repeat: repeats with one seed would only show timing noise.
     #[must_use]
     pub fn seeded(mut self) -> Recipe {
         self.flags.insert("seed".to_owned(), Value::Text("{repeat}".to_owned()));

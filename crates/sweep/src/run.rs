@@ -1,4 +1,4 @@
-//! Runs one cell: our own binary as a child, its JSON kept, its talk in a log, the machine watched meanwhile.
+//! Runs one cell: our own binary as a child process, its JSON kept, its stderr in a log, the machine's resources recorded.
 
 use crate::error::SweepError;
 use crate::grid::{Cell, Settings};
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A command's JSON beyond this is not kept: a journal is no place for it.
+/// Longest JSON of a command that the journal keeps.
 const MOST_OUTPUT: u64 = 16 << 20;
-/// Between two looks at a running cell.
+/// Between two polls of a running cell.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Between two readings of the machine.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// A cell that was asked to end gets this long before it is made to.
+/// Time a cell has to exit after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Folders of a sweep.
@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(20);
 pub struct Places {
     /// The sweep's own folder.
     pub out: PathBuf,
-    /// The data set, where the recipe wants one.
+    /// The data set, if the recipe needs one.
     pub data: Option<PathBuf>,
 }
 
@@ -40,7 +40,7 @@ impl Places {
         self.out.join("cells").join(&cell.key)
     }
 
-    /// The data set, as rows name it: its full path, `drawn` where it is one of the sweep's own, empty where there is none.
+    /// The data set, as rows name it: its full path, `drawn` if the sweep generated it, empty without one.
     #[must_use]
     pub fn data_name(&self) -> String {
         let Some(data) = &self.data else { return String::new() };
@@ -65,7 +65,7 @@ impl Places {
     /// The command line of a cell, as it is run.
     ///
     /// # Errors
-    /// A placeholder that nothing fills.
+    /// An undefined placeholder.
     pub fn arguments(&self, cell: &Cell) -> Result<Vec<String>, SweepError> {
         self.arguments_in(cell, &self.cell(cell))
     }
@@ -83,21 +83,20 @@ impl Places {
 pub struct Runner<'a> {
     /// The program: our own binary.
     pub program: PathBuf,
-    /// Where things are.
     pub places: &'a Places,
-    /// Most time for a cell.
+    /// Time limit of a cell.
     pub timeout: Option<Duration>,
-    /// Whether weights and the like are kept when a cell is done.
+    /// Whether large files such as weights are kept when a cell is done.
     pub keep_all: bool,
-    /// Raised to stop.
+    /// Set to stop.
     pub cancel: &'a AtomicBool,
 }
 
 impl Runner<'_> {
-    /// Runs what the recipe wants before its first cell, as far as it is not there.
+    /// Runs the setup commands whose results are missing.
     ///
     /// # Errors
-    /// A command failed, or somebody asked to stop.
+    /// A command failed, or the sweep was interrupted.
     pub fn set_up(
         &self,
         recipe: &Recipe,
@@ -116,7 +115,7 @@ impl Runner<'_> {
             steps.push((setup.command.clone(), PathBuf::from(fill(&setup.makes, &names, &[])?)));
         }
         for (command, makes) in steps {
-            // What lies in an object store is the user's own; the commands say what is wrong with it.
+            // Data in an object store is the user's; the commands report what is wrong with it.
             if makes.exists() || makes.to_string_lossy().contains("://") {
                 continue;
             }
@@ -138,10 +137,10 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Runs a cell; nothing when somebody asked to stop before it was done.
+    /// Runs a cell; `None` if interrupted before it was done.
     ///
     /// # Errors
-    /// The program cannot be started or a file not be written. What goes wrong inside is in the row.
+    /// The program cannot be started or a file cannot be written. Errors inside the cell are in the row.
     pub fn run(&self, recipe: &Recipe, cell: &Cell) -> Result<Option<Row>, SweepError> {
         self.run_in(&recipe.discard, cell, &self.places.cell(cell))
     }
@@ -155,7 +154,7 @@ impl Runner<'_> {
     ) -> Result<Option<Row>, SweepError> {
         let write = |source| SweepError::Write { path: folder.to_owned(), source };
         if folder.exists() {
-            // An earlier attempt was cut off; what it left is not a result.
+            // Left by an interrupted attempt, so not a result.
             fs::remove_dir_all(folder).map_err(write)?;
         }
         fs::create_dir_all(folder).map_err(write)?;
@@ -188,7 +187,7 @@ impl Runner<'_> {
         arguments: &[String],
         log: &Path,
         timeout: Option<Duration>,
-    ) -> Result<Ran, SweepError> {
+    ) -> Result<ProcessResult, SweepError> {
         let file = File::create(log)
             .map_err(|source| SweepError::Write { path: log.to_owned(), source })?;
         let begin = Instant::now();
@@ -230,24 +229,24 @@ impl Runner<'_> {
             .rows()
             .map(|(name, mean, peak)| (name.to_owned(), MeanPeak { mean, peak }))
             .collect();
-        Ok(Ran {
+        Ok(ProcessResult {
             status,
             seconds,
             output: serde_json::from_slice(&bytes).unwrap_or_default(),
             machine,
-            timed_out: end == End::TimedOut,
-            interrupted: end == End::Asked,
+            timed_out: end == ExitReason::TimedOut,
+            interrupted: end == ExitReason::Interrupted,
         })
     }
 
-    /// Waits for the end of a cell, and brings it about where it must end.
+    /// Waits for a cell, and ends it on a timeout or an interruption.
     fn wait(
         &self,
         child: &mut Child,
         begin: Instant,
         timeout: Option<Duration>,
-    ) -> std::io::Result<(ExitStatus, f64, End)> {
-        let mut end = End::Itself;
+    ) -> std::io::Result<(ExitStatus, f64, ExitReason)> {
+        let mut end = ExitReason::Exited;
         let mut asked: Option<Instant> = None;
         loop {
             if let Some(status) = child.try_wait()? {
@@ -257,7 +256,7 @@ impl Runner<'_> {
             let cancelled = self.cancel.load(Ordering::Relaxed);
             match asked {
                 None if late || cancelled => {
-                    end = if cancelled { End::Asked } else { End::TimedOut };
+                    end = if cancelled { ExitReason::Interrupted } else { ExitReason::TimedOut };
                     asked = Some(Instant::now());
                     // Ctrl-C has reached the child already, a SIGTERM to us alone has not; twice does no harm
                     // because a second one merely makes it end at once.
@@ -278,15 +277,15 @@ impl Runner<'_> {
     }
 }
 
-/// Has the kernel end the child when this thread is gone: a sweep that is killed must not leave a cell behind that goes on for hours
-/// and disturbs the next one. The cell's own tasks follow it likewise.
+/// Has the kernel kill the child when this thread ends: a killed sweep must not leave a cell behind that runs for hours and disturbs
+/// the next sweep. The cell's own tasks are tied to it in the same way.
 #[allow(unsafe_code)]
 fn end_with_us(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     let parent = rustix::process::getpid();
     let ask = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // It may have gone before the kernel was asked.
+        // The parent may have ended before this call.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
@@ -298,13 +297,13 @@ fn end_with_us(command: &mut Command) {
 
 /// Why a cell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Itself,
+enum ExitReason {
+    Exited,
     TimedOut,
-    Asked,
+    Interrupted,
 }
 
-struct Ran {
+struct ProcessResult {
     status: ExitStatus,
     seconds: f64,
     output: serde_json::Value,
@@ -313,14 +312,14 @@ struct Ran {
     interrupted: bool,
 }
 
-/// Why a command failed, in its own words.
-fn failure(ran: &Ran, log: &Path) -> Option<Failure> {
+/// Why a command failed, by its own error message.
+fn failure(ran: &ProcessResult, log: &Path) -> Option<Failure> {
     if ran.status.success() && !ran.timed_out {
         return None;
     }
     let said = ran.output.get("error").and_then(serde_json::Value::as_str).map(str::to_owned);
     let reason = if ran.timed_out {
-        format!("stopped after {:.0} s: the time for a cell was up", ran.seconds)
+        format!("stopped after {:.0} s: time limit of a cell reached", ran.seconds)
     } else {
         said.or_else(|| last_error(log)).unwrap_or_else(|| ran.status.to_string())
     };
@@ -336,7 +335,7 @@ fn last_error(log: &Path) -> Option<String> {
     error.or_else(|| lines().next_back()).map(str::to_owned)
 }
 
-/// Removes what is large and of no use once a cell is done.
+/// Removes large files that are not needed once a cell is done.
 fn tidy(folder: &Path, discard: &[String]) {
     for name in discard {
         // A recipe names things below its cell's folder, nothing else.

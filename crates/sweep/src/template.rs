@@ -55,8 +55,8 @@ mod tests {
         assert_eq!(filled("no braces, {open").unwrap(), "no braces, {open");
         let names = Names::from([("workers".to_owned(), "3".to_owned())]);
         assert_eq!(fill("{100*workers} {workers*workers}", &names, &[]).unwrap(), "300 9");
-        assert!(fill("{100*nobody}", &names, &[]).is_err());
+        assert!(fill("{100*missing}", &names, &[]).is_err());
         let error = filled("{epoch}").unwrap_err().to_string();
-        assert_eq!(error, "`{epoch}` wants `{epoch}`, which nothing fills");
+        assert_eq!(error, "`{epoch}` uses the placeholder `{epoch}`, which is not defined");
     }
 }

@@ -1,11 +1,11 @@
-//! A real browser for tests of pages: headless Chromium, with a profile of its own and no talk to the outside.
+//! A real browser for tests of pages: headless Chromium, with its own profile and without network access of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// No window, and no talk to the outside.
+/// No window, and no background network requests.
 pub(crate) const QUIETLY: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -62,7 +62,7 @@ pub fn picture(
 }
 
 fn run(chromium: &Path, profile: &Path, args: &[&str]) -> String {
-    // A profile that is still being left would hand the page to the browser that leaves.
+    // With a profile still in use, the page would open in the browser that is exiting.
     static STARTS: AtomicU32 = AtomicU32::new(0);
     let profile = profile.join(STARTS.fetch_add(1, Ordering::Relaxed).to_string());
     std::fs::create_dir_all(&profile).expect("the folder for profiles can be written");

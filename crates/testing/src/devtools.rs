@@ -1,4 +1,4 @@
-//! A tab of a real browser that a test clicks and types in, through Chromium's own debugging protocol.
+//! A browser tab that a test clicks and types in, through Chromium's DevTools protocol.
 //!
 //! The protocol runs over two pipes rather than a socket, so it needs no port and no library: messages are JSON, each
 //! ended by a zero byte.

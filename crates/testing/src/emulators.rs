@@ -1,7 +1,7 @@
 //! Object stores on this machine, for tests: what `cargo xtask test` installs, started on a free port.
 //!
-//! S3 is moto's server, Azure is Azurite, a web server that lists and writes is WsgiDAV. Each is said
-//! aloud where it is missing, as everything in this crate.
+//! S3 is moto's server, Azure is Azurite, a web server that lists and writes is WsgiDAV. A missing
+//! one is reported, like everything in this crate.
 
 use std::{
     fs,
@@ -28,7 +28,6 @@ pub const AZURE_KEY: &str =
 #[derive(Debug)]
 pub struct Emulator {
     child: Child,
-    /// Where it listens.
     pub address: SocketAddr,
     folder: PathBuf,
 }
@@ -128,7 +127,7 @@ impl Emulator {
         );
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).expect("sent");
         let mut answer = Vec::new();
-        // A connection that is cut after the answer is none of our business.
+        // A connection that is cut after the answer does not matter here.
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }

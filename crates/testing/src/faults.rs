@@ -1,4 +1,4 @@
-//! A proxy that does to requests what networks and services do: fail, stall, cut off, answer too late.
+//! A proxy that injects the faults of networks and services: errors, stalls, cut connections, late answers.
 //!
 //! One request a connection, forwarded byte for byte unless a rule says otherwise.
 
@@ -17,7 +17,7 @@ use crate::google;
 pub enum Fault {
     /// It is not forwarded; the answer is this status with this body.
     Status(u16, &'static str),
-    /// It is carried out, but the answer is a 500: whoever asked cannot know.
+    /// It is carried out, but the answer is a 500: the client cannot know.
     LostAnswer,
     /// It is carried out, and the connection ends without an answer.
     NoAnswer,
@@ -38,7 +38,6 @@ pub struct Rule {
     pub after: usize,
     /// How many are then met.
     pub times: usize,
-    /// What becomes of them.
     pub fault: Fault,
 }
 
@@ -51,7 +50,6 @@ struct State {
 /// A proxy in front of a service.
 #[derive(Debug)]
 pub struct FaultyProxy {
-    /// Where it listens.
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
@@ -102,8 +100,8 @@ impl FaultyProxy {
     }
 }
 
-/// Requests with a condition go one at a time, so that nothing changes between look and deed: services see
-/// to that themselves, emulators with threads do not.
+/// Conditional requests go one at a time, so that nothing changes between check and write: services guarantee
+/// that themselves, threaded emulators do not.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {

@@ -13,7 +13,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-/// Whoever signs nothing is nobody; the emulator looks no further than the name.
+/// An unsigned request would be anonymous; the emulator only looks at the name.
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
 
 /// What became of a request's head.

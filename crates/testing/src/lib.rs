@@ -1,7 +1,7 @@
 //! Real data and real tools for tests.
 //!
-//! A test that needs something which may be absent asks here. Absent things are said aloud, and with
-//! `CI=true` they are failures: a test that silently did nothing is worse than none.
+//! A test asks here for something that may be absent. What is absent is reported, and with `CI=true`
+//! it is a failure: a test that silently did nothing is worse than no test.
 
 pub mod browser;
 pub mod devtools;
@@ -20,7 +20,7 @@ pub fn workspace() -> PathBuf {
     manifest.ancestors().nth(2).expect("crates/testing lies two folders below the root").to_owned()
 }
 
-/// Every file below a folder with its bytes, to see that nothing was changed.
+/// Every file below a folder with its bytes, to check that nothing was changed.
 ///
 /// # Panics
 /// When something cannot be read.
@@ -78,11 +78,60 @@ pub(crate) fn interpreter(variable: &str, folder: &str, module: &str) -> Option<
     missing(&format!("`{}` cannot import {module}; run `cargo xtask test`", python.display()))
 }
 
+/// What is wrong with the lines of a file by a JSON Schema of `docs/`, one finding a line; `None` where no checker is
+/// installed.
+///
+/// # Panics
+/// When the checker fails; with `CI=true` also when there is none.
+#[must_use]
+pub fn schema_errors(schema: &str, lines: &Path) -> Option<String> {
+    const SCRIPT: &str = r#"
+import json, sys
+from jsonschema import Draft202012Validator
+checker = Draft202012Validator(json.load(open(sys.argv[1])))
+for number, line in enumerate(open(sys.argv[2]), 1):
+    for error in checker.iter_errors(json.loads(line)):
+        print(f"line {number}: {error.json_path}: {error.message}")
+"#;
+    let python = python("jsonschema")?;
+    let schema = workspace().join("docs").join(schema);
+    let output = Command::new(python).args(["-c", SCRIPT]).arg(schema).arg(lines).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A disk of a few kilobytes, to see what happens when it is full; unmounted even when the test fails.
+#[derive(Debug)]
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one of that size, such as `300k`, at a new folder, where this process may.
+    ///
+    /// # Panics
+    /// With `CI=true`, where it may not.
+    #[must_use]
+    pub fn mount(folder: &Path, size: &str) -> Option<Self> {
+        std::fs::create_dir(folder).expect("the folder can be made");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if mounted { Some(Self(folder.to_owned())) } else { missing("no right to mount a tmpfs") }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
 /// Says why a test does nothing.
 ///
 /// # Panics
 /// With `CI=true`.
-#[allow(clippy::print_stderr)] // this is the loud word itself
+#[allow(clippy::print_stderr)] // the report that something is missing
 pub fn missing<T>(what: &str) -> Option<T> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "needed in CI: {what}");
     eprintln!("skipped: {what}");

@@ -1,4 +1,4 @@
-//! Plain, gzip or zlib: recognising which, and undoing it.
+//! Detects plain, gzip or zlib files, and decompresses them.
 //!
 //! TensorFlow must be told how a file is compressed; here the first bytes say
 //! it. A plain record header is recognised by its checksum first, because any
@@ -136,7 +136,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// At the end of a stream: goes on to the next gzip member, if there is one.
+    /// At the end of a stream: continues with the next gzip member, if there is one.
     fn next_member(&mut self) -> Result<bool, Fault> {
         let ended = Self::Ended(self.compression());
         match std::mem::replace(self, ended) {

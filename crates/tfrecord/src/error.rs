@@ -1,7 +1,7 @@
-//! Everything that can be wrong with a record file, each with its place.
+//! Errors of record files, each with its position.
 //!
 //! A shard is one of thousands; an error that does not say which file, record
-//! and byte is of no use to the person who must repair it.
+//! and byte does not help the person who must repair it.
 
 use std::fmt;
 use std::io;
@@ -36,24 +36,13 @@ impl fmt::Display for Place {
 pub enum Error {
     /// The operating system refused to open or read the file.
     #[error("cannot read `{}`", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// The operating system refused to create or write the file.
     #[error("cannot write `{}`", .file.display())]
-    Write {
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Write { file: PathBuf, source: io::Error },
     /// The file ends inside a record's 12-byte header.
     #[error("{place}: file ends inside the record's header ({present} of 12 bytes)")]
     TruncatedHeader {
-        /// The record concerned.
         place: Place,
         /// Bytes of the header that are there.
         present: u64,
@@ -61,7 +50,6 @@ pub enum Error {
     /// The file ends inside a record's payload or the checksum after it.
     #[error("{place}: file ends inside the record ({present} of {wanted} bytes)")]
     TruncatedRecord {
-        /// The record concerned.
         place: Place,
         /// Bytes the whole record takes, header and checksums included.
         wanted: u64,
@@ -71,7 +59,6 @@ pub enum Error {
     /// The length does not match its checksum: one of the two was damaged.
     #[error("{place}: length checksum {found:#010x}, expected {wanted:#010x}")]
     LengthChecksum {
-        /// The record concerned.
         place: Place,
         /// The checksum stored in the file.
         found: u32,
@@ -81,15 +68,14 @@ pub enum Error {
     /// The payload does not match its checksum: one of the two was damaged.
     #[error("{place}: payload checksum {found:#010x}, expected {wanted:#010x}")]
     PayloadChecksum {
-        /// The record concerned.
         place: Place,
         /// The checksum stored in the file.
         found: u32,
         /// The checksum of the payload as read.
         wanted: u32,
     },
-    /// The first bytes are no record header at all, nor gzip or zlib.
-    #[error("{place}: not a TFRecord file (the first 12 bytes are no record header)")]
+    /// The first bytes are neither a record header nor gzip nor zlib.
+    #[error("{place}: not a TFRecord file (the first 12 bytes are not a record header)")]
     NotTfRecord {
         /// Record 0, byte 0.
         place: Place,
@@ -103,11 +89,9 @@ pub enum Error {
     /// The record is longer than the reader was told to accept.
     #[error("{place}: record of {length} bytes, more than the limit of {limit}")]
     Oversized {
-        /// The record concerned.
         place: Place,
         /// Payload length, in bytes, according to a header whose checksum is right.
         length: u64,
-        /// The limit in bytes.
         limit: u64,
     },
     /// The compressed stream is damaged or ends too early.
@@ -117,37 +101,20 @@ pub enum Error {
         place: Place,
         /// How the file is compressed.
         compression: Compression,
-        /// What the decompressor said.
         source: io::Error,
     },
     /// Random access was asked of a compressed file.
     #[error("`{}` is {compression}-compressed: its records can only be read in order", .file.display())]
-    NoRandomAccess {
-        /// The file.
-        file: PathBuf,
-        /// How it is compressed.
-        compression: Compression,
-    },
+    NoRandomAccess { file: PathBuf, compression: Compression },
     /// The index file is damaged or of an unknown version.
     #[error("index `{}` is damaged or of an unknown version", .file.display())]
-    DamagedIndex {
-        /// The index file.
-        file: PathBuf,
-    },
+    DamagedIndex { file: PathBuf },
     /// The index does not describe the file as it is now.
     #[error("index of `{}` is stale: it describes {indexed} bytes, the file has {actual}", .file.display())]
-    StaleIndex {
-        /// The record file.
-        file: PathBuf,
-        /// Bytes the index describes.
-        indexed: u64,
-        /// Bytes the file has.
-        actual: u64,
-    },
+    StaleIndex { file: PathBuf, indexed: u64, actual: u64 },
     /// The file changed under its index: same size, other records.
     #[error("{place}: record of {found} bytes, but the index says {indexed}")]
     IndexMismatch {
-        /// The record concerned.
         place: Place,
         /// Payload bytes according to the file.
         found: u64,
@@ -156,18 +123,11 @@ pub enum Error {
     },
     /// A record number beyond the last.
     #[error("`{}` has no record {record}: it holds {count}", .file.display())]
-    NoSuchRecord {
-        /// The record file.
-        file: PathBuf,
-        /// The record asked for.
-        record: u64,
-        /// How many there are.
-        count: u64,
-    },
-    /// A payload that is no valid `tf.train.Example`, found by the borrowed view.
+    NoSuchRecord { file: PathBuf, record: u64, count: u64 },
+    /// A payload that is not a valid `tf.train.Example`, found by the borrowed view.
     #[error("malformed example")]
     Malformed(#[from] Malformed),
-    /// A payload that is no valid message, found by the full decoder.
+    /// A payload that is not a valid message, found by the full decoder.
     #[error("malformed message")]
     Decode(#[from] prost::DecodeError),
 }

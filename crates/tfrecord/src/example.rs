@@ -13,7 +13,6 @@ use crate::error::Error;
 /// A list of byte strings.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BytesList {
-    /// The values.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub value: Vec<Vec<u8>>,
 }
@@ -21,7 +20,6 @@ pub struct BytesList {
 /// A list of 32-bit floats, written packed.
 #[derive(Clone, PartialEq, Message)]
 pub struct FloatList {
-    /// The values.
     #[prost(float, repeated, tag = "1")]
     pub value: Vec<f32>,
 }
@@ -29,7 +27,6 @@ pub struct FloatList {
 /// A list of 64-bit integers, written packed.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Int64List {
-    /// The values.
     #[prost(int64, repeated, tag = "1")]
     pub value: Vec<i64>,
 }
@@ -81,7 +78,6 @@ pub struct FeatureLists {
 /// One training example: features by name.
 #[derive(Clone, PartialEq, Message)]
 pub struct Example {
-    /// The features.
     #[prost(message, optional, tag = "1")]
     pub features: Option<Features>,
 }

@@ -1,4 +1,4 @@
-//! What must hold for any bytes whatever: the bodies of the fuzz targets.
+//! Properties that hold for any input: the bodies of the fuzz targets.
 //!
 //! They live here so that the property tests run them too, on every build and
 //! without a fuzzer. Each panics if the promise is broken.

@@ -1,4 +1,4 @@
-//! Where each record of a plain file begins, for reading at random.
+//! Where each record of an uncompressed file begins, for random access.
 //!
 //! Kept beside the shard as `NAME.tfrecord.index`. Offsets follow from the
 //! lengths, so only those are stored, as variable-length integers: two bytes
@@ -101,7 +101,7 @@ impl Index {
             Ok(index) => Ok(index),
             Err(Error::StaleIndex { .. } | Error::DamagedIndex { .. } | Error::Read { .. }) => {
                 let index = Self::build(records)?;
-                // A cache that cannot be kept is no reason to fail.
+                // Reading works without a stored cache.
                 let _ = index.save(records);
                 Ok(index)
             }

@@ -1,7 +1,7 @@
 //! Reads many shards on several threads.
 //!
-//! Each thread takes the next file nobody has taken, so files of different
-//! sizes keep all threads busy as long as there are more files than threads.
+//! Each thread takes the next file that is left, so files of different sizes
+//! keep all threads busy as long as there are more files than threads.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -14,9 +14,7 @@ use crate::reader::Reader;
 /// What was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Records.
     pub records: u64,
-    /// Bytes of all payloads.
     pub payload_bytes: u64,
     /// Bytes of all records with their frames, after decompression.
     pub record_bytes: u64,

@@ -56,7 +56,7 @@ impl IndexedFile {
         Ok(Self { bytes: Bytes::File(file), path, index })
     }
 
-    /// Records that are no file of this machine; `name` is what messages call them.
+    /// Records outside the local file system; `name` is what messages call them.
     pub fn elsewhere(
         name: impl Into<PathBuf>,
         index: Index,

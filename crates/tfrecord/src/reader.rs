@@ -307,10 +307,10 @@ impl<R: Read> Reader<R> {
     }
 
     /// Looks at the first block and puts a decompressor in front if need be.
-    fn recognise(&mut self, told: Option<Compression>) -> Result<(), Error> {
+    fn recognise(&mut self, given: Option<Compression>) -> Result<(), Error> {
         self.gather(HEADER_LEN)?;
         let first = &self.buffer[self.start..self.end];
-        let compression = told.unwrap_or_else(|| Compression::recognise(first));
+        let compression = given.unwrap_or_else(|| Compression::recognise(first));
         if compression == Compression::Plain {
             return Ok(());
         }

@@ -16,34 +16,19 @@ pub enum Malformed {
     Varint,
     /// A value is longer than the message that holds it.
     #[error("value of field {field} runs past the end of its message")]
-    PastEnd {
-        /// The field's number.
-        field: u32,
-    },
+    PastEnd { field: u32 },
     /// The field number is 0 or beyond 29 bits, or the wire type is unknown.
     #[error("field key {key:#x} is not valid")]
-    Key {
-        /// The key as read.
-        key: u64,
-    },
+    Key { key: u64 },
     /// A known field has a type it cannot have.
     #[error("field {field} has another type than the schema says")]
-    WireType {
-        /// The field's number.
-        field: u32,
-    },
+    WireType { field: u32 },
     /// A group is not closed, closed twice, or nested too deep.
     #[error("group of field {field} is not closed properly")]
-    Group {
-        /// The field's number.
-        field: u32,
-    },
-    /// A packed list of floats is no multiple of 4 bytes.
-    #[error("packed floats take {bytes} bytes, which is no multiple of 4")]
-    PackedFloats {
-        /// Bytes of the list.
-        bytes: usize,
-    },
+    Group { field: u32 },
+    /// The length of a packed list of floats is not a multiple of 4.
+    #[error("packed floats take {bytes} bytes, which is not a multiple of 4")]
+    PackedFloats { bytes: usize },
     /// A feature's name is not UTF-8.
     #[error("feature name is not UTF-8")]
     Name,

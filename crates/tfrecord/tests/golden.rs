@@ -155,7 +155,7 @@ fn sequence_example_keeps_its_steps() {
     let steps = &example.feature_lists.as_ref().unwrap().feature_list["tok"].feature;
     let values: Vec<&[i64]> = steps.iter().map(Feature::as_ints).collect();
     assert_eq!(values, [&[1][..], &[2, 3], &[]]);
-    // One name per map, so the order is no matter: the bytes must be TensorFlow's own.
+    // One name per map, so order does not matter: the bytes must be TensorFlow's own.
     assert_eq!(example.to_bytes(), records[0]);
 }
 

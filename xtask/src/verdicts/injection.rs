@@ -1,4 +1,4 @@
-//! Ways to hold a run up from outside: other programs on its cores, a task that is stopped again and again, a slow disk, a thin cable.
+//! Injected bottlenecks: other programs on the cores, a task that is stopped repeatedly, a slow disk, a slow link.
 //!
 //! Everything is undone when its value is dropped.
 
@@ -90,7 +90,7 @@ pub(super) struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// Limits reads from the disk below `data`, in bytes a second. Needs root, and a kernel that throttles.
+    /// Limits reads from the disk below `data`, in bytes per second. Needs root, and a kernel that throttles.
     pub(super) fn new(data: &Path, bytes_per_second: u64) -> anyhow::Result<SlowDisk> {
         let device = whole_disk(data)?;
         let name = format!("paceline-verdicts-{}", std::process::id());
@@ -110,13 +110,13 @@ impl SlowDisk {
         Ok(disk)
     }
 
-    /// Words that run a program within the limit.
+    /// Arguments that run a program within the limit.
     pub(super) fn within(&self) -> Vec<String> {
         let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.group.display());
         ["sh", "-c", &join, "sh"].map(str::to_owned).to_vec()
     }
 
-    /// Takes the data out of memory, so that it is read from the disk again.
+    /// Drops the data from the page cache.
     pub(super) fn forget(&self) -> anyhow::Result<()> {
         for entry in fs::read_dir(&self.data)? {
             let input = format!("if={}", entry?.path().display());
@@ -159,7 +159,7 @@ fn whole_disk(path: &Path) -> anyhow::Result<String> {
     Ok(format!("{major}:{minor}"))
 }
 
-/// Who used the cores, by the kernel's own counts: an account that does not come from the program under test.
+/// CPU use by the kernel's own counters, independent of the program under test.
 pub(super) struct Cores {
     at: Instant,
     /// Hundredths of a second that all cores were busy, and those of our own children that have ended.
@@ -190,7 +190,7 @@ impl Cores {
     }
 }
 
-/// Waits until the machine has little to do; not for ever.
+/// Waits until the machine is nearly idle, up to a limit.
 pub(super) fn wait_for_quiet() {
     for _ in 0..200 {
         let before = Cores::now();
@@ -201,13 +201,13 @@ pub(super) fn wait_for_quiet() {
     }
 }
 
-/// Two hosts on one cable: network namespaces, of which nothing leaves.
+/// Two hosts on one link: network namespaces without access to the outside.
 pub(super) struct Lab {
     names: [String; 2],
 }
 
 impl Lab {
-    /// Lays the cable; `rate` is what it lets through in either direction, such as `100mbit`. Needs root.
+    /// Creates the link; `rate` is its capacity in each direction, such as `100mbit`. Needs root.
     pub(super) fn new(rate: Option<&str>) -> anyhow::Result<Lab> {
         let lab = Lab { names: [0, 1].map(|host| format!("plv{}-{host}", std::process::id())) };
         let [a, b] = &lab.names;
@@ -232,7 +232,7 @@ impl Lab {
         format!("10.78.0.{}{more}", host + 1)
     }
 
-    /// Words that run a program on a host.
+    /// Arguments that run a program on a host.
     pub(super) fn on(&self, host: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.names[host]].map(str::to_owned).to_vec()
     }

@@ -1,10 +1,10 @@
-//! `cargo xtask verdicts`: are verdicts right? Real short runs with a bottleneck put in their way on purpose, counted.
+//! `cargo xtask verdicts`: are verdicts correct? Counted over short real runs with an injected bottleneck.
 //!
-//! Each kind is injected from outside, by the means a real machine would: other programs on the cores, examples that take long to
-//! make, a batch of one, a worker that is stopped three quarters of the time, a limited disk, a thin cable. The program knows nothing
-//! of it. Kinds with nothing in the way count false alarms.
+//! Each kind is injected from outside, as it would occur on a real machine: other programs on the cores, examples that are slow
+//! to generate, a batch of one, a worker that is stopped three quarters of the time, a limited disk, a slow link. The program does
+//! not know about it. Kinds without a bottleneck count false alarms.
 //!
-//! Wants a quiet machine: whatever else runs is a bottleneck too, and the verdict rightly says so. Results add up over calls
+//! Needs an otherwise idle machine: other load is a bottleneck too, and the verdict rightly says so. Results accumulate over calls
 //! (`target/verdicts/results.jsonl`), so that twenty runs need not be one long measurement.
 
 mod injection;
@@ -22,20 +22,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-/// Runs per kind unless told otherwise, and the share of them that must be judged right.
+/// Runs per kind by default, and the share of them that must be judged correctly.
 const RUNS: usize = 20;
 const RIGHT: f64 = 0.95;
-/// Cores that programs of somebody else may take during a run before it is done again.
+/// Cores that unrelated programs may take during a run before it is repeated.
 const FOREIGN: f64 = 0.25;
 
 /// Command and folder of a run on one host.
 const ALONE: &[&str] = &["train", "here"];
 
-/// A bottleneck and how it is put in the way.
+/// A bottleneck and how it is injected.
 struct Kind {
     name: &'static str,
     about: &'static str,
-    /// The verdict that is right, and the culprit, where one must be named.
+    /// The correct verdict, and the culprit, where one must be named.
     limit: &'static str,
     culprit: Option<&'static str>,
     /// Arguments of `paceline train` or `paceline node`; `{digits}` and `{shards}` are data.
@@ -47,20 +47,20 @@ struct Kind {
 enum Injection {
     /// Nothing: the setting itself is the bottleneck, or there is none.
     None,
-    /// As many burners as there are cores.
+    /// One busy loop per core.
     Burners,
     /// The second worker is stopped three quarters of the time.
     SlowWorker,
     /// Reads from the disk are limited to so many bytes a second.
     Disk(u64),
-    /// Two hosts; what their cable carries.
+    /// Two hosts; the rate of their link.
     Cable(Option<&'static str>),
 }
 
 const KINDS: &[Kind] = &[
     Kind {
         name: "healthy",
-        about: "LeNet at batch 128, nothing in the way",
+        about: "LeNet at batch 128, no bottleneck",
         limit: "compute",
         culprit: None,
         flags: "--model lenet --data {digits} --batch-size 128 --steps 600",
@@ -68,7 +68,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "healthy-hosts",
-        about: "the same at batch 1024 on two hosts, a cable of several Gbit/s between them",
+        about: "the same at batch 1024 on two hosts with a link of several Gbit/s",
         limit: "compute",
         culprit: None,
         flags: "--model lenet --data {digits} --batch-size 1024 --steps 60 --strategy multi-worker --threads 1",
@@ -76,7 +76,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "burner",
-        about: "LeNet at batch 128 while other programs burn every core",
+        about: "LeNet at batch 128 while other programs keep every core busy",
         limit: "taken-cores",
         culprit: Some("other programs"),
         flags: "--model lenet --data {digits} --batch-size 128 --steps 400",
@@ -84,7 +84,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "slow-input",
-        about: "examples that take longer to make than to learn",
+        about: "examples that take longer to generate than to train on",
         limit: "input",
         culprit: None,
         flags: "--model softmax --data generated:digits?examples=60000 --steps 6000",
@@ -92,7 +92,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "slow-disk",
-        about: "records on a disk that gives 1 MB/s (a control group's limit), not in memory yet",
+        about: "records on a disk limited to 1 MB/s (by a control group), with a cold page cache",
         limit: "input",
         culprit: Some("the disk"),
         flags: "--model softmax --data {shards} --batch-size 20 --steps 60",
@@ -126,7 +126,7 @@ const KINDS: &[Kind] = &[
 
 /// One run and how it was judged.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Judged {
+struct JudgedRun {
     kind: String,
     right: bool,
     limit: String,
@@ -134,23 +134,23 @@ struct Judged {
     seconds: f64,
 }
 
-/// What the words of the command line ask for.
-struct Asked<'a> {
+/// The parsed command line.
+struct Options<'a> {
     kinds: Vec<&'a Kind>,
     runs: usize,
     append: bool,
 }
 
-impl Asked<'_> {
-    fn parse(words: &[&str]) -> anyhow::Result<Asked<'static>> {
-        let mut asked = Asked { kinds: Vec::new(), runs: RUNS, append: false };
+impl Options<'_> {
+    fn parse(words: &[&str]) -> anyhow::Result<Options<'static>> {
+        let mut asked = Options { kinds: Vec::new(), runs: RUNS, append: false };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match *word {
                 "--append" => asked.append = true,
                 "--runs" => {
-                    let number = words.next().context("--runs wants a number")?;
-                    asked.runs = number.parse().context("--runs wants a number")?;
+                    let number = words.next().context("--runs needs a number")?;
+                    asked.runs = number.parse().context("--runs needs a number")?;
                 }
                 name => match KINDS.iter().find(|kind| kind.name == name) {
                     Some(kind) => asked.kinds.push(kind),
@@ -170,12 +170,16 @@ impl Asked<'_> {
 
 /// Runs the kinds named, or all, and writes the table of all results there are.
 pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
-    let asked = Asked::parse(words)?;
+    let asked = Options::parse(words)?;
     let program = match std::env::var_os("PACELINE_PROGRAM") {
         Some(program) => PathBuf::from(program),
         None => root.join("target/release/paceline"),
     };
-    ensure!(program.is_file(), "`{}` is not there: cargo build --release", program.display());
+    ensure!(
+        program.is_file(),
+        "`{}` does not exist: run `cargo build --release`",
+        program.display()
+    );
     let place = Place::prepare(&program, &root.join("target/verdicts"))?;
     let results = place.folder.join("results.jsonl");
     let mut all = read(&results)?;
@@ -186,7 +190,7 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     }
     let mut file = fs::OpenOptions::new().create(true).append(true).open(&results)?;
     for kind in &asked.kinds {
-        let hindrance = Hindrance::new(kind, &place)?;
+        let hindrance = ActiveInjection::new(kind, &place)?;
         for _ in 0..asked.runs {
             let seed = all.iter().filter(|judged| judged.kind == kind.name).count();
             let judged = loop {
@@ -194,16 +198,19 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
                 let before = injection::Cores::now();
                 let judged = place.once(kind, &hindrance, seed)?;
                 let foreign = before.foreign();
-                // Somebody else's work is a bottleneck too, but not the one that was put there.
+                // Unrelated load is a bottleneck too, but not the injected one.
                 if kind.injection == Injection::Burners || foreign <= FOREIGN {
                     break judged;
                 }
-                println!("  {} #{seed}: again, others took {foreign:.2} cores", kind.name);
+                println!(
+                    "  {} #{seed}: repeated, other programs took {foreign:.2} cores",
+                    kind.name
+                );
             };
             if !judged.right {
                 println!("  {} #{seed}: {}", kind.name, judged.words);
             }
-            // At once: a call that is cut short keeps what it has found.
+            // At once: an interrupted call keeps its results.
             writeln!(file, "{}", serde_json::to_string(&judged)?)?;
             all.push(judged);
         }
@@ -223,28 +230,28 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<Judged>> {
+fn read(path: &Path) -> anyhow::Result<Vec<JudgedRun>> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    // A call that was killed may have left half a line.
+    // A killed call may have left a partial line.
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-fn tally(kind: &Kind, all: &[Judged]) -> (usize, usize) {
-    let of: Vec<&Judged> = all.iter().filter(|judged| judged.kind == kind.name).collect();
+fn tally(kind: &Kind, all: &[JudgedRun]) -> (usize, usize) {
+    let of: Vec<&JudgedRun> = all.iter().filter(|judged| judged.kind == kind.name).collect();
     (of.iter().filter(|judged| judged.right).count(), of.len())
 }
 
-fn line(kind: &Kind, all: &[Judged]) -> String {
+fn line(kind: &Kind, all: &[JudgedRun]) -> String {
     let (right, runs) = tally(kind, all);
     format!("{:13} {right} of {runs} right ({}; wanted {})", kind.name, kind.about, kind.limit)
 }
 
-/// All kinds that were ever run, with what the wrong ones were taken for.
-fn table(all: &[Judged]) -> anyhow::Result<String> {
+/// All kinds that were ever run, with the wrong verdicts.
+fn table(all: &[JudgedRun]) -> anyhow::Result<String> {
     let mut text = String::from(
-        "Real short runs with a bottleneck put in their way from outside, written by `cargo xtask verdicts`: how many were \
-         judged right by the program, which knows nothing of it.\n\n\
-         | kind | what was in the way | right verdict | judged so | otherwise | median run |\n| --- | --- | --- | --- | --- | --- |\n",
+        "Short real runs with a bottleneck injected from outside, written by `cargo xtask verdicts`: how many of them the \
+         program, which does not know about it, judged correctly.\n\n\
+         | kind | injected bottleneck | expected verdict | correct | other verdicts | median run |\n| --- | --- | --- | --- | --- | --- |\n",
     );
     for kind in KINDS {
         let (right, runs) = tally(kind, all);
@@ -275,27 +282,27 @@ fn table(all: &[Judged]) -> anyhow::Result<String> {
         )?;
     }
     text.push_str(
-        "\n- A verdict counts as right only if it names the right limit and, where the table names one, the right culprit. The two healthy kinds \
-         count false alarms.\n- One machine of two cores; a pair of network namespaces stands for two hosts, a control group's limit for a slow \
-         disk. Runs during which programs of somebody else took more than a quarter of a core were done again, whatever their verdict.\n",
+        "\n- A verdict is correct only if it names the right limit and, where the table names one, the right culprit. The two healthy kinds \
+         count false alarms.\n- One machine with two cores; a pair of network namespaces stands for two hosts, a control group's limit for a slow \
+         disk. Runs during which unrelated programs took more than a quarter of a core were repeated, whatever their verdict.\n",
     );
     Ok(text)
 }
 
-/// What holds the runs of one kind up for as long as they last.
-struct Hindrance {
+/// The bottleneck of the runs of one kind, for as long as they last.
+struct ActiveInjection {
     disk: Option<SlowDisk>,
     lab: Option<Lab>,
 }
 
-impl Hindrance {
-    fn new(kind: &Kind, place: &Place) -> anyhow::Result<Hindrance> {
+impl ActiveInjection {
+    fn new(kind: &Kind, place: &Place) -> anyhow::Result<ActiveInjection> {
         Ok(match kind.injection {
             Injection::Disk(rate) => {
-                Hindrance { disk: Some(SlowDisk::new(&place.shards, rate)?), lab: None }
+                ActiveInjection { disk: Some(SlowDisk::new(&place.shards, rate)?), lab: None }
             }
-            Injection::Cable(rate) => Hindrance { disk: None, lab: Some(Lab::new(rate)?) },
-            _ => Hindrance { disk: None, lab: None },
+            Injection::Cable(rate) => ActiveInjection { disk: None, lab: Some(Lab::new(rate)?) },
+            _ => ActiveInjection { disk: None, lab: None },
         })
     }
 }
@@ -343,7 +350,7 @@ impl Place {
         Ok(())
     }
 
-    /// A command of the program within what holds it up.
+    /// A command of the program inside its bottleneck.
     fn command(&self, around: &[String], task: &[&str], kind: &Kind, seed: usize) -> Command {
         let program = self.program.display().to_string();
         let mut words = around.iter().chain([&program]);
@@ -363,7 +370,12 @@ impl Place {
     }
 
     /// One run with its bottleneck, and how it was judged.
-    fn once(&self, kind: &Kind, hindrance: &Hindrance, seed: usize) -> anyhow::Result<Judged> {
+    fn once(
+        &self,
+        kind: &Kind,
+        hindrance: &ActiveInjection,
+        seed: usize,
+    ) -> anyhow::Result<JudgedRun> {
         let begun = Instant::now();
         let output = match (&hindrance.disk, &hindrance.lab) {
             (Some(disk), _) => {
@@ -396,7 +408,7 @@ impl Place {
             Some(name) => culprit.starts_with(name),
             None => culprit.is_empty(),
         };
-        Ok(Judged {
+        Ok(JudgedRun {
             kind: kind.name.to_owned(),
             right: limit == kind.limit && named,
             limit,
@@ -405,7 +417,7 @@ impl Place {
         })
     }
 
-    /// A worker on either host; what the chief said.
+    /// A worker on each host; returns the chief's output.
     fn on_two_hosts(&self, lab: &Lab, kind: &Kind, seed: usize) -> anyhow::Result<Output> {
         let cluster = |host: usize| {
             let [a, b] = [0, 1].map(|host| lab.address(host, ":7000"));

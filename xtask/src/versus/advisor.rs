@@ -1,4 +1,4 @@
-//! `versus advisor`: replays of recorded cloud runs, our figures beside the published ones.
+//! `versus advisor`: replays of recorded cloud runs, compared with published figures.
 
 use super::benchmarks;
 use super::paceline::{Paceline, shared_data};
@@ -99,11 +99,11 @@ fn keep(root: &Path, part: &str, report: &Value) -> anyhow::Result<()> {
     }
     writeln!(
         body,
-        "- Arrow on time after 10 runs: 94 % here, 96 % published. What its paper leaves open moves that between 92 and 96 % in 20 to 50 searches (values or their logarithms, the order of processor kinds, 50 or 101 trees, leaves of 2 to 20 rows, 2 or 3 first runs): the same six or so of 107 jobs are missed in most of them, and the share is 96 % after 12 runs. A share's standard error is 2 %."
+        "- Arrow on time after 10 runs: 94 % here, 96 % published. Choices that its paper leaves open change this between 92 and 96 % in 20 to 50 searches (values or their logarithms, the order of processor types, 50 or 101 trees, leaves of 2 to 20 rows, 2 or 3 initial runs): most of them miss the same six or so of 107 jobs, and the share is 96 % after 12 runs. The standard error of a share is 2 %."
     )?;
     writeln!(
         body,
-        "- Arrow and CherryPick are our implementations from the papers; eight application names make wide intervals, `advise evaluate --json` has them. A share of 107 jobs has a standard error of 2 % where it is 95 %, of 5 % where it is 60 %."
+        "- Arrow and CherryPick are our implementations of the papers; with only eight applications the intervals are wide, see `advise evaluate --json`. A share of 107 jobs has a standard error of 2 % at 95 % and of 5 % at 60 %."
     )?;
     if let Some(speed) = read("speed")? {
         suggestions(&mut body, &speed)?;
@@ -123,7 +123,7 @@ fn suggestions(body: &mut String, speed: &Value) -> anyhow::Result<()> {
     }
     writeln!(
         body,
-        "- A suggestion with 69 candidates and 30 observations takes {:.0} ms at most ({}; asked: 200 ms).",
+        "- A suggestion with 69 candidates and 30 observations takes {:.0} ms at most ({}; target: 200 ms).",
         slowest.1, slowest.0
     )?;
     Ok(())
@@ -132,7 +132,7 @@ fn suggestions(body: &mut String, speed: &Value) -> anyhow::Result<()> {
 fn acceptance(body: &mut String, report: &Value) -> anyhow::Result<()> {
     writeln!(
         body,
-        "Recorded runs of `oxhead/scout` replayed, leave-one-application-out, failures charged.\n"
+        "Replay of the recorded runs of `oxhead/scout`, leave-one-application-out, with the cost of failed runs included.\n"
     )?;
     writeln!(body, "| known figure | published | here |\n| --- | --- | --- |")?;
     for check in list(report, "acceptance")? {
@@ -151,7 +151,7 @@ fn regrets(body: &mut String, report: &Value) -> anyhow::Result<()> {
     let head: Vec<String> = POINTS.iter().map(|runs| format!("n={runs}")).collect();
     writeln!(
         body,
-        "\nMulti-node: 18 jobs on 69 clusters, {SEEDS} searches each; mean cost of the best completed run over the optimum after n runs. \"failing\": recommendations that do not complete. \"stop\": runs at the method's own stop and the regret there.\n"
+        "\nMulti-node: 18 jobs on 69 clusters, {SEEDS} searches each; mean cost of the best completed run over the optimum after n runs. \"failing\": recommendations that do not complete. \"stop\": number of runs at which the method stops by itself, and the regret there.\n"
     )?;
     writeln!(body, "| method | {} | to 1.1 | failing | stop |", head.join(" | "))?;
     writeln!(body, "| --- |{}", " --- |".repeat(POINTS.len() + 3))?;
@@ -184,7 +184,7 @@ fn regrets(body: &mut String, report: &Value) -> anyhow::Result<()> {
 fn single(body: &mut String, reports: [Option<&Value>; 2]) -> anyhow::Result<()> {
     writeln!(
         body,
-        "\nSingle-node: 107 jobs on 18 machine types, medians of the repeats, {SEEDS} searches each. Share of jobs whose optimal machine at least half of the searches had run after n runs, which is how a study counts that shows the median of its repetitions; in brackets the share of all searches.\n"
+        "\nSingle-node: 107 jobs on 18 machine types, medians of the repeats, {SEEDS} searches each. Share of jobs for which at least half of the searches had run the optimal machine after n runs (as in studies that report the median of their repetitions); in brackets the share of all searches.\n"
     )?;
     writeln!(
         body,
@@ -244,14 +244,14 @@ fn batch(body: &mut String, cost: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How far off are predictions for machines that were not run.
+/// Error of predictions for machines that were not run.
 fn fingerprints(body: &mut String, cost: &Value) -> anyhow::Result<()> {
     let rows = list(cost, "methods")?;
     let paris = rows.iter().find(|row| row["method"] == "paris");
     if let Some(error) = paris.and_then(|row| row["prediction_error"].as_f64()) {
         writeln!(
             body,
-            "- PARIS, two reference machines: predictions for the other sixteen are {:.0} % off (root of the mean square; up to 50 % is quoted by Arrow's authors).",
+            "- PARIS, two reference machines: predictions for the other sixteen are {:.0} % off (root mean square; Arrow's authors quote up to 50 %).",
             100.0 * error
         )?;
     }
@@ -264,7 +264,7 @@ fn blind(body: &mut String, nested: &Value) -> anyhow::Result<()> {
         |name: &str| format!("{:.3} / {:.3}", number(&found[name][0]), number(&found[name][1]));
     writeln!(
         body,
-        "- The multi-node figures were seen while our own method was designed. Chosen again blindly, its constants on one half of the applications and the figures from the other ({} tunings, {} ways of halving, after 6 / 15 runs): {}; constants in use, same jobs: {}; best by looking: {}; worst: {}. Chosen on the single-node set, which shares neither clusters nor sizes with these jobs: {}{}.",
+        "- The multi-node figures were known while our own method was designed. With its constants tuned on one half of the applications and evaluated on the other ({} tunings, {} splits, after 6 / 15 runs): {}; with the constants in use, on the same jobs: {}; best in hindsight: {}; worst: {}. Tuned on the single-node set, which shares neither clusters nor sizes with these jobs: {}{}.",
         found["tunings"],
         found["splits"],
         pair("chosen"),

@@ -8,12 +8,12 @@ use std::path::Path;
 
 const OPENING: &str = "# Benchmarks
 
-Paceline beside the tools it is compared with, written by `cargo xtask versus`.
+Paceline compared with other tools, written by `cargo xtask versus`.
 
-How to read it: every round measures each side once, in rotating order, on the same machine; the ratio is ours over the
-peer's *within a round*, given as the median of the rounds with the least and the greatest. Rates are medians. Peers run at
-the settings that served them best in trials (`xtask/peers`), their start-up and warm-up outside the clock. The machine is
-small, shared and noisy: ratios hold here, and say nothing about other machines.
+How to read the tables: every round measures each side once, in rotating order, on the same machine. The ratio is ours over
+the peer's *within a round*, given as the median of the rounds with minimum and maximum. Rates are medians. Peers run with
+the settings that worked best for them in trials (`xtask/peers`); their start-up and warm-up are not timed. The machine is
+small, shared and noisy: the ratios are valid for this machine only.
 ";
 
 /// Replaces the section of `area`.
@@ -49,7 +49,7 @@ fn replace(root: &Path, area: &str, body: &str) -> anyhow::Result<()> {
 
 fn section(area: &str, caveats: &[&str], outcomes: &[Outcome]) -> anyhow::Result<String> {
     let mut text = format!("## {area}\n\n{}\n\n", machine());
-    writeln!(text, "| work | side | rate | ours / theirs (least–greatest) |")?;
+    writeln!(text, "| work | side | rate | ours / theirs (min–max) |")?;
     writeln!(text, "| --- | --- | --- | --- |")?;
     for outcome in outcomes {
         for (index, (name, rates)) in outcome.sides.iter().enumerate() {

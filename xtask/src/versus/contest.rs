@@ -91,12 +91,10 @@ impl Drop for Peer {
     }
 }
 
-/// What came out of a comparison.
+/// The result of a comparison.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What was done.
     pub work: String,
-    /// Unit of the rates.
     pub unit: &'static str,
     /// Name and rates of each side, our own first.
     pub sides: Vec<(String, Vec<f64>)>,
@@ -106,7 +104,7 @@ pub struct Outcome {
 /// after their last product, on cores that the next side is to have for itself.
 const SETTLE: Duration = Duration::from_millis(700);
 
-/// Measures all sides `rounds` times, rotating who goes first. The first side is ours.
+/// Measures all sides `rounds` times, rotating which goes first. The first side is ours.
 pub fn run(
     work: &str,
     unit: &'static str,
@@ -116,7 +114,7 @@ pub fn run(
     run_when(work, unit, rounds, sides, None)
 }
 
-/// The same; where a [`Quiet`] is given, only with the machine to ourselves.
+/// The same; if a [`Quiet`] is given, only while the machine is otherwise idle.
 pub fn run_when(
     work: &str,
     unit: &'static str,
@@ -143,7 +141,7 @@ pub fn run_when(
     Ok(Outcome { work: work.to_owned(), unit, sides })
 }
 
-/// The middle of some figures.
+/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

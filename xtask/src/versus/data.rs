@@ -17,10 +17,10 @@ const THREADS: &str = "2";
 const TAKE: u64 = 9_600;
 
 const CAVEATS: &[&str] = &[
-    "Prepare: centre crop, 192 px, antialiased bilinear, JPEG quality 90, standard chroma subsampling, two shards; warm page cache. Ours is timed as a whole process (start, listing, manifest and fsync included), the peers without their start-up.",
-    "`antialias off` filters less than we do: it is there as a mark, not as like for like.",
-    "tf.data's clock stops at the last element: with autotune on, tearing an iterator down can stall for seconds.",
-    "Raw reading verifies both checksums of every record. The limit is a plain read of the same files on two threads into a 1 MiB buffer, nothing else done.",
+    "Prepare: centre crop, 192 px, antialiased bilinear, JPEG quality 90, standard chroma subsampling, two shards; warm page cache. Ours is timed as a whole process (including start-up, listing, manifest and fsync), the peers without their start-up.",
+    "`antialias off` filters less than we do: it is a reference point, not a like-for-like comparison.",
+    "tf.data is timed up to the last element: with autotune on, destroying an iterator can stall for seconds.",
+    "Raw reading verifies both checksums of every record. The limit is a plain read of the same files on two threads into a 1 MiB buffer.",
     "Quality on both sides: see the PSNR figures in the tests of `crates/photo`.",
 ];
 
@@ -77,7 +77,7 @@ impl Setting {
         })
     }
 
-    /// TensorFlow reads what we write, before any speed is spoken of.
+    /// Checks that TensorFlow reads what we write, before anything is timed.
     fn check_records(&self) -> anyhow::Result<()> {
         let samples = self.work.join("samples");
         fs::create_dir_all(&samples)?;

@@ -1,13 +1,13 @@
-//! `versus cluster/efficiency`: what a second process brings, told apart from what a neighbour on the machine takes.
+//! `versus cluster/efficiency`: the speed-up by a second process, separated from the effect of other guests on the machine.
 //!
-//! Processes in step go at the pace of the slower core, one process sits on the faster: a neighbour that takes turns on the cores
-//! makes any mean of such a ratio smaller than it is on a machine of one's own. So this looks at single steps. The fastest ones
-//! are those that nobody disturbed; two runs that know nothing of each other tell what two cores are worth at the same time.
+//! Synchronous processes run at the speed of the slower core, a single process runs on the faster one: a guest that alternates
+//! between the cores makes any mean of such a ratio smaller than on a dedicated machine. So this looks at single steps. The
+//! fastest ones were undisturbed; two independent runs show what two cores can do at the same time.
 
 use super::benchmarks;
 use super::contest::median;
 use super::paceline::Paceline;
-use super::standing::{SKIP, Standing, now};
+use super::paused_run::{PausedRun, SKIP, now};
 use super::training::{self, TWO, WORKS, Work};
 use anyhow::ensure;
 use std::fmt::Write;
@@ -16,60 +16,60 @@ use std::thread::sleep;
 use std::time::Duration;
 
 const CAVEATS: &str = "
-- One thread per process, the same global batch on one process and on two; `--on-loss stop`. Seconds of single steps as the run reports them (LeNet: of some dozens of steps at a time).
-- All runs are warm, stopped and continued by signals, one side after the other; a turn takes 1 s (LeNet) or 5 s (AlexNet). Only steps that lie within a turn count.
-- Efficiency is half of one process's time for a step over that of two processes, in brackets the least and the greatest of six stretches of the whole. \"two runs\" are two runs of one process at the same time: in step with nobody, they lose only what two cores take from each other, and what the neighbours of this machine take from them.
-- The fastest tenth of each side's steps are those that were not disturbed; the median has the neighbours in it, who hurt two processes in step twice: each waits for the other's disturbances.
+- One thread per process, the same global batch on one process and on two; `--on-loss stop`. Times of single steps as the run reports them (LeNet: of some dozens of steps at a time).
+- All runs are warm, and paused and continued by signals, one side after the other; a turn takes 1 s (LeNet) or 5 s (AlexNet). Only steps within a turn count.
+- Efficiency is half of the step time of one process divided by that of two processes, in brackets the minimum and maximum of six segments. \"two runs\" are two independent runs of one process at the same time: without synchronisation they lose only what the two cores take from each other and what other guests on this machine take.
+- The fastest tenth of each side's steps are undisturbed; the median includes other guests on the machine, which affect two synchronous processes twice, since each waits for the other.
 ";
 
-/// Stretches of the whole, each with its own quantiles.
-const STRETCHES: usize = 6;
-/// Turns of each side in a stretch, a turn being longer for the larger model.
+/// Segments of the measurement, each with its own quantiles.
+const SEGMENTS: usize = 6;
+/// Turns of each side in a segment; a turn is longer for the larger model.
 const TURNS: [usize; 2] = [12, 7];
-/// How long a run goes on after its last turn: reports are written twice a second.
+/// How long a run continues after its last turn: reports are written twice a second.
 const WRITING: Duration = Duration::from_millis(1200);
 /// Shares of the steps that are at most as slow as what is told.
 const SHARES: [(f64, &str); 3] =
     [(0.1, "fastest tenth"), (0.25, "fastest quarter"), (0.5, "median")];
 
-/// Runs that go on and stand still together, and when they had their turns.
+/// Runs that are continued and paused together, and when they had their turns.
 struct Side {
-    runs: Vec<Standing>,
+    runs: Vec<PausedRun>,
     turns: Vec<(f64, f64)>,
 }
 
 impl Side {
     fn go(&mut self) {
         let from = now() + SKIP;
-        self.runs.iter().for_each(Standing::resume);
+        self.runs.iter().for_each(PausedRun::resume);
         sleep(self.runs[0].turn());
         let to = now();
-        self.runs.iter().for_each(Standing::halt);
+        self.runs.iter().for_each(PausedRun::halt);
         self.turns.push((from, to));
     }
 
-    /// Milliseconds of the steps in each stretch, ascending.
+    /// Milliseconds of the steps in each segment, ascending.
     fn steps(&mut self) -> anyhow::Result<Vec<Vec<f64>>> {
-        self.runs.iter().for_each(Standing::resume);
+        self.runs.iter().for_each(PausedRun::resume);
         sleep(WRITING);
-        self.runs.iter().for_each(Standing::halt);
-        let mut stretches = vec![Vec::new(); STRETCHES];
-        let each = self.turns.len() / STRETCHES;
+        self.runs.iter().for_each(PausedRun::halt);
+        let mut segments = vec![Vec::new(); SEGMENTS];
+        let each = self.turns.len() / SEGMENTS;
         for run in &mut self.runs {
             for report in run.reports()? {
                 let within = |(from, to): &(f64, f64)| {
                     report.time - report.seconds >= *from && report.time <= *to
                 };
                 if let Some(turn) = self.turns.iter().position(within) {
-                    stretches[turn / each].push(1e3 * report.seconds / report.steps as f64);
+                    segments[turn / each].push(1e3 * report.seconds / report.steps as f64);
                 }
             }
         }
-        for steps in &mut stretches {
-            ensure!(steps.len() >= 5, "a stretch of {each} turns has {} steps only", steps.len());
+        for steps in &mut segments {
+            ensure!(steps.len() >= 5, "a segment of {each} turns has only {} steps", steps.len());
             steps.sort_by(f64::total_cmp);
         }
-        Ok(stretches)
+        Ok(segments)
     }
 }
 
@@ -96,12 +96,12 @@ fn measure(root: &Path, work: &Work, turns: usize, program: &Paceline) -> anyhow
     ] {
         sides.push(Side { runs, turns: Vec::new() });
     }
-    for turn in 0..turns * STRETCHES {
+    for turn in 0..turns * SEGMENTS {
         let count = sides.len();
         for at in 0..count {
             sides[(turn + at) % count].go();
         }
-        eprintln!("{}: turn {} of {}", work.model, turn + 1, turns * STRETCHES);
+        eprintln!("{}: turn {} of {}", work.model, turn + 1, turns * SEGMENTS);
     }
     let steps: Vec<Vec<Vec<f64>>> =
         sides.iter_mut().map(Side::steps).collect::<anyhow::Result<_>>()?;
@@ -129,7 +129,7 @@ fn quantile(ascending: &[f64], share: f64) -> f64 {
     ascending[(ascending.len() as f64 * share) as usize]
 }
 
-/// Time of one over that of another, stretch by stretch.
+/// Time of one over that of another, per segment.
 fn efficiency(one: &[f64], other: &[f64], times: f64) -> String {
     let mut all: Vec<f64> = one.iter().zip(other).map(|(one, other)| one / other / times).collect();
     all.sort_by(f64::total_cmp);

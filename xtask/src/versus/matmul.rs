@@ -13,8 +13,8 @@ const THREADS: &str = "2";
 const ROUNDS: usize = 5;
 
 const CAVEATS: &[&str] = &[
-    "C = A B, row-major f32, result overwritten, operands in memory; one product is about three seconds. `paceline matmul` computes its blocks by the same call.",
-    "The limit is what two threads reach with chains of fused multiply-adds that touch no memory, the middle of the short rounds of a third of a second.",
+    "C = A B, row-major f32, result overwritten, operands in memory; one product takes about three seconds. `paceline matmul` computes its blocks with the same call.",
+    "The limit is what two threads reach with chains of fused multiply-adds without memory access, the median of rounds of a third of a second.",
 ];
 
 /// Runs the comparison and writes its section.
@@ -27,7 +27,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
                 "build",
                 "--release",
                 "-p",
-                "paceline-models",
+                "paceline-kernels",
                 "--example",
                 "gemm_speed",
             ]))?;

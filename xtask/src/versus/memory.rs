@@ -1,4 +1,4 @@
-//! `versus models/memory`: the most memory that a training step needs, beside PyTorch.
+//! `versus models/memory`: peak memory of a training step, against PyTorch.
 
 use super::contest::median;
 use super::paceline::Paceline;
@@ -39,7 +39,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         "--quiet",
         "--out",
     ];
-    let mut body = String::from("| work | side | most memory |\n| --- | --- | --- |\n");
+    let mut body = String::from("| work | side | peak memory |\n| --- | --- | --- |\n");
     for side in ["run", "torch", "torch --channels-last"] {
         let (mut name, mut figures) = (String::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -61,6 +61,6 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         body += &format!("| {work} | {name} | {:.0} MB |\n", median(&figures));
     }
     let _ = std::fs::remove_dir_all(&out);
-    body += "\n- The greatest resident set of the whole process, 2 threads, plain SGD, dropout off; ours reads its images, ends with a checkpoint and writes a run folder.\n";
+    body += "\n- Peak resident set of the whole process, 2 threads, plain SGD, dropout off; ours also reads its images, saves a checkpoint and writes a run folder.\n";
     benchmarks::write_body(root, "models/memory", &body)
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask versus`: Paceline and its peers on the same work, in turns, on the same machine.
 //!
-//! A machine drifts by a quarter within minutes, so figures of different runs cannot be compared.
-//! Here every round measures each side once, in rotating order, and what is reported is the ratio
-//! of the rounds with its spread. Peers run at the settings that serve them best (`xtask/peers`).
+//! A machine drifts by a quarter within minutes, so figures of different runs cannot be compared. Here every
+//! round measures each side once, in rotating order, and the ratio of the rounds is reported with its spread.
+//! Peers run with the settings that work best for them (`xtask/peers`).
 
 mod advisor;
 pub mod benchmarks;
@@ -17,6 +17,7 @@ mod mnist;
 mod models;
 mod namespaces;
 mod paceline;
+mod paused_run;
 mod photos;
 mod predictions;
 mod probes;
@@ -24,7 +25,6 @@ mod quiet;
 mod shaped;
 mod spark;
 mod sparse;
-mod standing;
 mod training;
 
 use crate::environment::Environment;

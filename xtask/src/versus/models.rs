@@ -11,7 +11,7 @@ const THREADS: &str = "2";
 
 const CAVEATS: &[&str] = &[
     "A step is forward, cross entropy, backward and plain SGD on one batch that stays in memory; dropout off on every side. Ours reads pixels as bytes, the peers as floats.",
-    "softmax runs on one thread on our side: a second one brings nothing at 30 microseconds a step.",
+    "Our softmax runs on one thread: a second one does not help at 30 microseconds per step.",
 ];
 
 /// One row of the table.

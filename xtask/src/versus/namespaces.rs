@@ -1,7 +1,7 @@
-//! Hosts that are no hosts: network namespaces of this machine on cables of a chosen speed.
+//! Simulated hosts: network namespaces of this machine with links of a chosen speed.
 //!
-//! Needs root. All traffic stays within the namespaces made here. Every cable ends in a hub, and its rate
-//! holds in both directions, so a server that many workers talk to is as slow as its own cable.
+//! Needs root. All traffic stays within the namespaces created here. Every link ends in a hub and limits both
+//! directions, so a server with many workers is limited by its own link.
 
 use anyhow::bail;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub struct Lab {
     program: PathBuf,
 }
 
-/// Whether namespaces can be made here at all.
+/// Whether namespaces can be created here.
 pub fn available() -> bool {
     let name = format!("plx{}", std::process::id());
     let made = ip(&["netns", "add", &name]);
@@ -118,8 +118,8 @@ impl Lab {
     }
 }
 
-/// Lets an end of a cable send at a rate and no faster. Packets of at most three frames and a bucket that
-/// holds two of them: a larger bucket would let every message begin for nothing.
+/// Limits the rate of one end of a cable. Packets of at most three frames and a bucket that
+/// holds two of them: with a larger bucket the start of every message would be free.
 fn shape(host: &str, end: &str, megabits: u32) -> bool {
     let rate = format!("{megabits}mbit");
     ip(&["-n", host, "link", "set", end, "gso_max_size", "4500", "gso_max_segs", "3"])

@@ -1,9 +1,9 @@
-//! `versus predictions`: what the simulator and the oracle say, beside what real processes then do.
+//! `versus predictions`: predictions of the simulator and the oracle compared with real runs.
 //!
 //! Every prediction is made before the run it is compared with, from a smaller run or from none. Tasks
-//! share this machine's cores, so the model of shared cores is tested with the rest; the parts `links` put
-//! every task into a network namespace with a cable of a known speed. Parts keep their rows under `target/`, and the
-//! table is written from all that are there.
+//! share this machine's cores, so the model of shared cores is tested too; the parts `links` put every task into
+//! a network namespace with a link of a known speed. Parts keep their rows under `target/`, and the table is
+//! written from all of them.
 
 use super::benchmarks;
 use super::namespaces::{self, Lab};
@@ -69,7 +69,7 @@ const WORKS: &[Work] = &[
 /// Real runs of every case; their mean counts.
 const REPEATS: usize = 2;
 
-/// A prediction and what came of it, in examples per second.
+/// A prediction and its measurement, in examples per second.
 #[derive(Serialize, Deserialize)]
 struct Row {
     what: String,
@@ -182,9 +182,9 @@ impl Bench {
             all.push((part, serde_json::from_str(&text)?));
         }
         let mut body = String::new();
-        let intro = "Tasks are processes of one thread each on this machine, more of them than it has cores in many cases; or network namespaces on cables shaped with `tc`. Simulator: `paceline simulate` from a run of fewer workers (in brackets), made just before. Real runs: mean of two, on cables one, without evaluations. A machine that others slow down between a prediction and its run shows as an error here: lenet-512 gave 11 and 19 % beside busy neighbours, 4 % without.";
+        let intro = "Tasks are single-threaded processes on this machine, in many cases more than it has cores; or network namespaces on links shaped with `tc`. Simulator: `paceline simulate` from a run with fewer workers (in brackets) made just before. Real runs: mean of two, on shaped links one, without evaluations. If other guests slow the machine down between a prediction and its run, that appears as an error here: lenet-512 gave 11 and 19 % with busy neighbours, 4 % without.";
         table(&mut body, intro, all.iter().map(|(part, rows)| (*part, &*rows.simulator)))?;
-        let intro = "\nOracle: `paceline advise parallel` from layer times, shared cores and sums measured here and, on cables, what `paceline check` found; no run at all. Data parallelism beside real multi-worker runs.";
+        let intro = "\nOracle: `paceline advise parallel` from layer times, shared cores and all-reduce times measured here and, on shaped links, from `paceline check`; without any run. Data parallelism compared with real multi-worker runs.";
         table(&mut body, intro, all.iter().map(|(part, rows)| (*part, &*rows.oracle)))?;
         benchmarks::write_body(root, "predictions", &body)
     }
@@ -195,7 +195,7 @@ impl Bench {
         let words = ["--model", model, "--batch-size", batch, "--steps", steps, "--threads", "1"];
         let mut flags: Vec<String> = words.map(str::to_owned).to_vec();
         flags.extend(["--data".to_owned(), data.to_string_lossy().into_owned()]);
-        // Evaluations stop the chief but not those that keep no step with it.
+        // Evaluations pause the chief, but not asynchronous workers.
         flags.extend(["--eval-every", "1000000000", "--no-tensorboard"].map(str::to_owned));
         flags.extend(["--out".to_owned(), self.out.to_string_lossy().into_owned()]);
         Ok(flags)
@@ -250,11 +250,14 @@ impl Bench {
         Ok(self.out.join(name).to_string_lossy().into_owned())
     }
 
-    /// What the simulator says of one number of workers.
+    /// The simulator's prediction for one number of workers.
     fn simulate(&self, run: &str, workers: usize, words: &[&str]) -> anyhow::Result<f64> {
         let count = workers.to_string();
-        let mut args = vec!["simulate", run, "--workers", &count, "--ps", "1", "--threads", "1"];
+        let mut args = vec!["simulate", run, "--workers", &count, "--threads", "1"];
         args.extend(["--steps", "2000"]);
+        if words.iter().any(|word| word.starts_with("ps-")) {
+            args.extend(["--ps", "1"]);
+        }
         args.extend(words);
         let found = self.paceline.json(&args)?;
         let outcomes = found["outcomes"].as_array().context("no outcomes")?;
@@ -284,7 +287,7 @@ impl Bench {
         Ok(rows)
     }
 
-    /// What the oracle says of an epoch by data parallelism, as a rate.
+    /// The oracle's prediction of an epoch with data parallelism, as a rate.
     fn project(&self, workers: usize, words: &[&str]) -> anyhow::Result<f64> {
         let count = workers.to_string();
         let mut args = vec!["advise", "parallel", "--examples", "60000", "--threads", "1"];
@@ -349,8 +352,8 @@ impl Bench {
                 let lab = lab(workers + servers)?;
                 let report = lab.run(workers, &["check"])?;
                 std::fs::write(&check, serde_json::to_string(&report)?)?;
-                // Namespaces have this machine's two cores among them. In step all workers want them at the
-                // same time; out of step they are on the cable most of the time, each at another.
+                // The namespaces share this machine's two cores. Synchronous workers need them at the same time;
+                // asynchronous ones wait for the network most of the time, each at a different moment.
                 let crowded = workers > 2 && strategy != "ps-async";
                 let cores = if crowded { "0.5" } else { "1" };
                 let words = ["--strategy", strategy, "--batch-size", "128", "--check", &check];
@@ -376,7 +379,7 @@ impl Bench {
     }
 }
 
-/// Examples a second in steps: the forecasts know nothing of evaluations and checkpoints.
+/// Examples per second of step time: the forecasts exclude evaluations and checkpoints.
 fn rate(summary: &Value) -> anyhow::Result<f64> {
     let examples = summary["examples"].as_f64().context("the summary has no examples")?;
     let seconds = summary["step_seconds"].as_f64().context("the summary has no time of steps")?;

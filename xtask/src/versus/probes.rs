@@ -1,4 +1,4 @@
-//! What watching costs: processor time of `paceline monitor` itself, by the kernel's account of the whole process.
+//! The cost of monitoring: CPU time of `paceline monitor` itself, as the kernel counts it for the whole process.
 
 use super::{benchmarks, paceline::Paceline};
 use anyhow::Context;
@@ -14,7 +14,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     let folder = root.join("target/versus");
     std::fs::create_dir_all(&folder)?;
     let mut text = String::from(
-        "| readings | of one core | of that, reading and writing | columns |\n| --- | --- | --- | --- |\n",
+        "| interval | CPU, % of one core | of that, reading and writing | columns |\n| --- | --- | --- | --- |\n",
     );
     for (every, name) in [("1", "every second"), ("0.05", "every 50 ms")] {
         let csv = folder.join("probes.csv");
@@ -34,7 +34,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
             100.0 * own / SECONDS
         )?;
     }
-    text.push_str("\n- The whole process over a minute, start and summary included, writing every column to a file.\n");
+    text.push_str("\n- The whole process over one minute, including start-up and summary, writing every column to a file.\n");
     benchmarks::write_body(root, "probes", &text)
 }
 
@@ -48,7 +48,7 @@ fn children() -> anyhow::Result<f64> {
         .split_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect();
-    // The state is no number; of what follows, times of awaited children are 12th and 13th, in hundredths.
+    // The state is not a number; of the fields after it, the times of reaped children are the 12th and 13th, in hundredths.
     Ok((fields.get(12).context("the kernel says")? + fields.get(13).context("the kernel says")?)
         / 100.0)
 }

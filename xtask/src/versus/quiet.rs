@@ -1,9 +1,9 @@
-//! Is the machine our own just now?
+//! Is the machine idle right now?
 //!
-//! On a shared machine another guest may take a third of a core for seconds. Work in step then goes at the pace of
-//! the slower core, while one process alone sits on the faster one: a ratio of the two says nothing about either.
-//! So a short computation on all cores tells before and after a measurement whether they go at full speed, and what was
-//! measured in between is measured again if they did not.
+//! On a shared machine another guest may take a third of a core for seconds. Synchronous processes then run at the speed
+//! of the slower core, while a single process runs on the faster one: their ratio is meaningless. So a short computation
+//! on all cores checks before and after a measurement that they run at full speed, and the measurement is repeated if
+//! they did not.
 
 use super::contest::median;
 use anyhow::Context;
@@ -12,12 +12,12 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a look takes.
+/// Duration of a check.
 const LOOK: Duration = Duration::from_millis(30);
-/// Looks of which the middle one counts.
+/// Checks of which the median counts.
 const LOOKS: usize = 5;
-/// Share of the best rate seen that counts as full speed. The best is a moment of more than the machine can go on for; beside another
-/// guest a core has some 0.7 of it.
+/// Share of the best rate seen that counts as full speed. The best is a short peak that cannot be sustained; with another active
+/// guest a core reaches about 0.7 of it.
 const FULL: f64 = 0.88;
 /// How long to wait for a quiet moment before each try, and how often to try.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -35,7 +35,7 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Looks for a second to learn what full speed is.
+    /// Checks for a second to learn what full speed is.
     pub fn new() -> Self {
         let mut quiet = Self { cores: allowed(), best: 0.0, repeated: 0, disturbed: 0 };
         for _ in 0..30 {
@@ -68,22 +68,22 @@ impl Quiet {
         median(&looks) >= FULL
     }
 
-    /// Measures when the machine is quiet, again if it was not so to the end.
+    /// Measures when the machine is idle, and repeats the measurement if it did not stay so.
     pub fn measure(
         &mut self,
         mut measure: impl FnMut() -> anyhow::Result<f64>,
     ) -> anyhow::Result<f64> {
         let mut last = None;
         for _ in 0..TRIES {
-            let begun = Instant::now();
-            while !self.is_quiet() && begun.elapsed() < PATIENCE {
+            let started = Instant::now();
+            while !self.is_quiet() && started.elapsed() < PATIENCE {
                 thread::sleep(Duration::from_millis(200));
             }
             let value = measure()?;
             if self.is_quiet() {
                 return Ok(value);
             }
-            eprintln!("  ({value:.4} does not count: another program was at work)");
+            eprintln!("  ({value:.4} does not count: another program was running)");
             self.repeated += 1;
             last = Some(value);
         }
@@ -103,7 +103,7 @@ fn allowed() -> Vec<usize> {
     }
 }
 
-/// Keeps this thread on one core: two that had just begun would share one for a moment.
+/// Keeps this thread on one core: two that had just started would share one for a moment.
 #[allow(unsafe_code)]
 fn stay_on(core: usize) {
     // SAFETY: an empty set of cores is all zeros, the core is within it, and the set lives as long as the call. Where it fails,
@@ -117,10 +117,10 @@ fn stay_on(core: usize) {
 
 /// Products per second of one thread, in registers.
 fn rate() -> f64 {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut values = [0.5f32; 64];
     let mut rounds = 0u32;
-    while begun.elapsed() < LOOK {
+    while started.elapsed() < LOOK {
         for _ in 0..2000 {
             for value in &mut values {
                 *value = *value * 0.999 + 1e-3;
@@ -129,5 +129,5 @@ fn rate() -> f64 {
         black_box(&mut values);
         rounds += 1;
     }
-    f64::from(rounds) / begun.elapsed().as_secs_f64()
+    f64::from(rounds) / started.elapsed().as_secs_f64()
 }

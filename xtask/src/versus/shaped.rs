@@ -1,5 +1,5 @@
 //! `versus shaped`: 33 million sparse weights over a link of 1.8 Gbit/s, as report 4 had it: everything sent
-//! at every iteration, only what is touched, in step and out of step.
+//! at every iteration, or only the weights that a batch touches; synchronous and asynchronous.
 //!
 //! Two network namespaces stand for two machines: one with the server and worker 0, one with worker 1. Needs
 //! root and `ip`. Where the kernel has no `netem`, a small process carries the packets and delays them.
@@ -33,9 +33,9 @@ const ROUNDS: usize = 3;
 
 /// What is compared: name, strategy, transfer, updates.
 const MODES: &[(&str, &str, &str, &str)] = &[
-    ("dense, in step", "ps-sync", "dense", "10"),
-    ("sparse, in step", "ps-sync", "sparse", "400"),
-    ("sparse, out of step", "ps-async", "sparse", "1600"),
+    ("dense, synchronous", "ps-sync", "dense", "10"),
+    ("sparse, synchronous", "ps-sync", "sparse", "400"),
+    ("sparse, asynchronous", "ps-async", "sparse", "1600"),
 ];
 
 /// Two hosts on one shaped cable.
@@ -227,15 +227,15 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 
 fn section(all: &[Figures], relayed: bool) -> anyhow::Result<String> {
     let mut text = format!(
-        "Sparse logistic regression, 2^25 weights, batches of {BATCH} rows a worker; server and worker 0 on one host, worker 1 on \
-         another, {RATE} and {DELAY} (each way) between them.\n\n"
+        "Sparse logistic regression, 2^25 weights, batches of {BATCH} rows per worker; server and worker 0 on one host, worker 1 on \
+         another, with a link of {RATE} and {DELAY} (each way).\n\n"
     );
     writeln!(
         text,
-        "| mode | beside the server, s/iteration | elsewhere, s/iteration | updates/s | MB/iteration | published, s/iteration |"
+        "| mode | worker on the server's host, s/iteration | worker on the other host, s/iteration | updates/s | MB/iteration | published, s/iteration |"
     )?;
     writeln!(text, "| --- | --- | --- | --- | --- | --- |")?;
-    let published = ["7–8", "3–4", "1–1.5 beside, 3–3.5 elsewhere"];
+    let published = ["7–8", "3–4", "1–1.5 on the server's host, 3–3.5 on the other"];
     for ((mode, figures), published) in MODES.iter().zip(all).zip(published) {
         let [near, far] = figures.seconds.each_ref().map(|seconds| median(seconds));
         writeln!(
@@ -252,12 +252,12 @@ fn section(all: &[Figures], relayed: bool) -> anyhow::Result<String> {
     }
     writeln!(
         text,
-        "- Medians of {ROUNDS} runs; iterations of a worker, waiting included. The published batches were larger and the machines older: the order is what is compared."
+        "- Medians of {ROUNDS} runs; iterations of one worker, including waiting. The published batches were larger and the machines older: only the order of the modes is comparable."
     )?;
     if relayed {
         writeln!(
             text,
-            "- This kernel has no `netem`: packets go through threads that send them at that rate and with that delay (`xtask/src/versus/cable.rs`), on the same two cores."
+            "- This kernel has no `netem`: threads on the same two cores forward packets at that rate and with that delay (`xtask/src/versus/cable.rs`)."
         )?;
     }
     Ok(text)

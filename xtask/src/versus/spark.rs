@@ -20,8 +20,8 @@ const TASKS: &str = "8";
 
 const CAVEATS: &[&str] = &[
     "Both sides: `local-cluster[2,1,1024]`, two executors with one core each, 8 tasks, 192 px, JPEG quality 90, warm page cache; photos read and shards written by the tasks.",
-    "Ours is `paceline prepare --engine spark` as a user calls it, a new Spark every time; the clock runs from the beginning of the first task to the end of the last, fsync of every shard included. The peer keeps one warm session with its Python workers and Pillow loaded, and writes without fsync.",
-    "6,000 photos a side: the same photos under 30 and 12 names, since a few hundred would be over before a fresh JVM has compiled what runs them.",
+    "Ours is `paceline prepare --engine spark` as a user calls it, with a new Spark every time, timed from the start of the first task to the end of the last, including an fsync of every shard. The peer keeps one warm session with its Python workers and Pillow loaded, and writes without fsync.",
+    "6,000 photos per side: the same photos copied 30 and 12 times, because a few hundred would be done before a fresh JVM has compiled its code.",
 ];
 
 struct Setting {
@@ -52,7 +52,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     ];
     let startups = startups.borrow();
     let startup = format!(
-        "Start-up of the engine, not in the figures above: {:.1} s (median of {} runs, from `spark-submit` to the first task).",
+        "Start-up of the engine, not included above: {:.1} s (median of {} runs, from `spark-submit` to the first task).",
         median(&startups),
         startups.len()
     );

@@ -1,5 +1,5 @@
 //! `versus sparse`: one pass over a click log against Vowpal Wabbit, learning alone against scikit-learn,
-//! parameter servers against TensorFlow. A speed without its loss says nothing, so the names say it.
+//! parameter servers against TensorFlow. A speed is meaningless without its loss, so the names include it.
 //!
 //! Each part has a section of its own, so that one can be measured again without the others.
 
@@ -18,22 +18,22 @@ const ROUNDS: usize = 5;
 const ROWS: &str = "500000";
 
 /// About the rows, in every part.
-const ROWS_ARE: &str = "500,000 rows of `paceline data synth clicks --seed 1`: 13 integers, 26 categories, 2^25 weights. Nobody can get below the log loss of the hidden truth, about 0.415; always predicting the mean costs about 0.515. Losses are progressive: every row is predicted before it is learned.";
+const ROWS_ARE: &str = "500,000 rows of `paceline data synth clicks --seed 1`: 13 integers, 26 categories, 2^25 weights. The log loss of the true model, about 0.415, is a lower bound; always predicting the mean gives about 0.515. Losses are progressive: every row is predicted before it is trained on.";
 
 const TEXT: &[&str] = &[
     ROWS_ARE,
-    "Read, parse, hash and learn, warm page cache. Both sides read the same rows, each in its own format, integers as the category of their number of binary digits. No side writes its model inside the clock.",
-    "Vowpal Wabbit runs in process, its start-up outside the clock; more than one thread it has only for reading ahead.",
+    "Read, parse, hash and learn, warm page cache. Both sides read the same rows, each in its own format, integers as the category of their number of binary digits. Writing the model is not timed.",
+    "Vowpal Wabbit runs in process, without its start-up; it uses further threads only for reading ahead.",
 ];
 
 const LEARNING: &[&str] = &[
     ROWS_ARE,
-    "Rows hashed beforehand, in memory. scikit-learn's loss predicts blocks of 20,000 rows before learning them, which costs it a little.",
+    "Rows are hashed beforehand, in memory. scikit-learn's loss comes from predicting blocks of 20,000 rows before training on them, which makes it slightly worse.",
 ];
 
 const SERVERS: &[&str] = &[
     ROWS_ARE,
-    "Processes of this machine, weights as f32, asynchronous unless said otherwise (synchronous: 512 rows over both workers). Paceline reads prepared records from files inside the clock, eight passes (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and goes over them again and again. The ratio in the row of ps-sync is between our own two strategies.",
+    "Processes on this machine, f32 weights, asynchronous unless noted (synchronous: 512 rows over both workers). Paceline reads prepared records from files, which is timed, in eight epochs (its loss is over all of them); TensorFlow has 102,400 of the same rows in memory and iterates over them repeatedly. The ratio in the ps-sync row is between our own two strategies.",
 ];
 
 struct Setting {
@@ -101,7 +101,7 @@ impl Setting {
             }
             None => {
                 build(&["-p", "paceline"])?;
-                build(&["-p", "paceline-stream", "--examples"])?;
+                build(&["-p", "paceline-training", "--examples"])?;
                 root.join("target/release")
             }
         };
@@ -150,7 +150,7 @@ impl Setting {
         };
         let python = TENSORFLOW.ensure(&self.root)?;
         let script = self.root.join("xtask/peers/sparse_ps_tf.py");
-        // Its server listens on every interface: it gets a network of its own.
+        // Its server listens on every interface: it gets its own network namespace.
         let alone = "ip link set lo up && exec \"$0\" \"$@\"";
         let mut tensorflow = Command::new("unshare");
         tensorflow.args(["--net", "sh", "-c", alone]).arg(python).arg(script).arg(&self.clicks);

@@ -1,29 +1,29 @@
-//! `versus cluster/training`: what a second process brings, against PyTorch's DistributedDataParallel.
+//! `versus cluster/training`: the speed-up by a second process, against PyTorch's DistributedDataParallel.
 
 use super::contest::{self, Outcome, Side};
 use super::paceline::{self, Paceline};
+use super::paused_run::PausedRun;
 use super::quiet::Quiet;
-use super::standing::Standing;
 use super::{TORCH, benchmarks};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 const CAVEATS: &[&str] = &[
-    "Images per second of the step loop, one thread per process; the same global batch on one process and on two. Half the ratio of two processes to one is the efficiency.",
-    "All sides are warm and wait while another is measured: the peer for its next turn, our runs stopped and continued by signals. A turn of ours takes 1 s (LeNet) or 5 s (AlexNet), one of the peer's 60 or 4 steps. Between two turns of a round lie a few seconds, so that a neighbour on the machine meets all sides alike.",
-    "\"half the batch\" is one process with the batch that each of the two has. Smaller batches are slower: AlexNet passes over its 58.6 million dense weights several times a step whatever the batch.",
-    "Ours with `--on-loss stop` (as DDP, which ends when a process is lost): AlexNet's dense layers are then shared out, each process computes half of their outputs for the whole batch, and only activations and the convolutions' gradients are exchanged. With `--split-dense off` each has a copy of everything, as in DDP.",
-    "Our side reads its images (MNIST from its files, 224-pixel images generated and kept); DDP trains on one random batch that stays in memory.",
+    "Images per second of the step loop, one thread per process; the same global batch on one process and on two. The efficiency is half the ratio of two processes to one.",
+    "All sides are warm and wait while another is measured: the peer for its next turn, our runs paused and continued by signals. A turn is 1 s (LeNet) or 5 s (AlexNet) for ours, 60 or 4 steps for the peer. The turns of a round are a few seconds apart, so that other load on the machine affects all sides equally.",
+    "\"half the batch\" is one process with the batch that each of the two has. Smaller batches are slower: AlexNet reads its 58.6 million dense weights several times per step, whatever the batch size.",
+    "Ours runs with `--on-loss stop` (like DDP, which ends when a process is lost): AlexNet's dense layers are then split, each process computes half of their outputs for the whole batch, and only activations and the convolutions' gradients are exchanged. With `--split-dense off` each process has a full copy, as in DDP.",
+    "Ours reads its images (MNIST from files, 224-pixel images generated and cached); DDP trains on one random batch that stays in memory.",
 ];
 
 /// One row of the table.
 pub struct Work {
     pub model: &'static str,
     pub batch: u32,
-    /// Steps planned, more than all turns take; a run reports the oftener the fewer there are.
+    /// Steps planned, more than all turns take; a run with fewer steps reports more often.
     steps: &'static str,
-    /// Steps before the first turn: all of the few generated images are kept by then.
+    /// Steps before the first turn: all generated images are cached by then.
     warm: u64,
     /// Seconds of a turn of ours, steps of one of the peer's.
     turn: (f64, &'static str),
@@ -48,7 +48,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         .map(|work| compare(root, work, &program, &torch, &mut quiet))
         .collect::<anyhow::Result<Vec<Outcome>>>()?;
     let gate = format!(
-        "Every measurement, ours and the peer's, with both cores at full speed before and after it, as a short computation in registers shows: {} were made again because another program was at work, {} kept in spite of it.",
+        "Before and after every measurement of either side, a short computation in registers checks that both cores run at full speed: {} were repeated because another program was running, {} were kept nevertheless.",
         quiet.repeated, quiet.disturbed
     );
     let caveats: Vec<&str> = CAVEATS.iter().copied().chain([gate.as_str()]).collect();
@@ -80,7 +80,7 @@ fn compare(
     contest::run_when(&name, "images/s", work.rounds, sides, Some(quiet))
 }
 
-/// A run of ours, warm and standing still.
+/// A run of ours, warm and paused.
 pub fn start(
     root: &Path,
     work: &Work,
@@ -88,7 +88,7 @@ pub fn start(
     name: &str,
     batch: &str,
     more: &[&str],
-) -> anyhow::Result<Standing> {
+) -> anyhow::Result<PausedRun> {
     let data = if work.model == "lenet" {
         paceline::shared_data(root).join("mnist").to_string_lossy().into_owned()
     } else {
@@ -106,5 +106,5 @@ pub fn start(
     }
     let folder = root.join("target/versus/runs").join(name.replace([' ', ','], "-"));
     let turn = Duration::from_secs_f64(work.turn.0);
-    Standing::start(program, &args, &folder, work.warm, turn)
+    PausedRun::start(program, &args, &folder, work.warm, turn)
 }

@@ -3,8 +3,8 @@
 use super::acceptance::medians;
 use super::scout::RecordedSet;
 use crate::methods::Batch;
-use crate::random::Random;
 use crate::search::{Objective, Problem};
+use paceline_stats::random::Random;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;

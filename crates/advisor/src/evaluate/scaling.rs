@@ -2,8 +2,8 @@
 
 use super::acceptance::medians;
 use super::scout::RecordedSet;
-use crate::methods::sizes_to_run;
-use crate::scaling::{Scaling, ScalingRun};
+use paceline_forecast::scaling::design::sizes_to_run;
+use paceline_forecast::scaling::{Scaling, ScalingRun};
 use serde::Serialize;
 
 /// How well scaling curves predicted.

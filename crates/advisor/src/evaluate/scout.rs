@@ -7,7 +7,7 @@
 use crate::catalogue::{Catalogue, Machine};
 use crate::error::AdvisorError;
 use crate::measurements::{Measurement, Measurements, Outcome};
-use crate::table::Table;
+use paceline_forecast::table::Table;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl RecordedSet {
         let elapsed = table.column("elapsed_s")?;
         let mut raw = Vec::new();
         let mut counts: HashMap<String, Vec<u32>> = HashMap::new();
-        while let Some(row) = table.next()? {
+        while let Some(row) = table.next_row()? {
             let whole = |value: f64| value >= 1.0 && value.fract() == 0.0;
             let count = row.number(nodes, "n_nodes", "a whole number", whole)? as u32;
             let name = row.text(machine).to_owned();
@@ -177,7 +177,7 @@ fn read_prices(folder: &Path, prices: Prices) -> Result<HashMap<String, f64>, Ad
             let mut table = Table::open(&folder.join("aws_prices.csv"))?;
             let machine = table.column("vm_type")?;
             let price = table.column("usd_per_hour")?;
-            while let Some(row) = table.next()? {
+            while let Some(row) = table.next_row()? {
                 let usd = row.number(price, "usd_per_hour", "a price above zero", |v| v > 0.0)?;
                 found.insert(row.text(machine).to_owned(), usd);
             }
@@ -206,7 +206,7 @@ fn read_metrics(path: &Path) -> Result<HashMap<String, Vec<f64>>, AdvisorError> 
         columns.push(table.column(name)?);
     }
     let mut found = HashMap::new();
-    while let Some(row) = table.next()? {
+    while let Some(row) = table.next_row()? {
         let values: Option<Vec<f64>> =
             columns.iter().map(|&column| row.text(column).parse().ok()).collect();
         if let Some(values) = values {

@@ -1,7 +1,7 @@
 //! The figures of an evaluation.
 
 use super::replay::JobTraces;
-use super::statistics::{cliffs_delta, group_bootstrap, holm, wilcoxon};
+use paceline_stats::paired::{cliffs_delta, group_bootstrap, holm, wilcoxon};
 use serde::Serialize;
 
 /// Numbers of runs after which the regret is reported.
@@ -23,7 +23,6 @@ pub struct Spread {
 /// How one method did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// The method.
     pub method: String,
     /// Jobs.
     pub jobs: usize,

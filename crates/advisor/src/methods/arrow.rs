@@ -7,14 +7,15 @@
 
 use super::Entry;
 use crate::forest::{Forest, Growth, Kind, Rows};
-use crate::random::Random;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "arrow",
     about: "extra-trees over pairs of runs and their CPU, memory and disk metrics, no history",
     needs_history: false,
+    uses_history: false,
     build: |problem, _| Ok(Box::new(Arrow::new(problem))),
 };
 

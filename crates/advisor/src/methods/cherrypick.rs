@@ -7,15 +7,16 @@
 
 use super::Entry;
 use crate::gp::{Beliefs, Kernels, Mixture, ScalePrior};
-use crate::normal;
-use crate::random::{EvenPoints, Random};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use paceline_stats::normal;
+use paceline_stats::random::{EvenPoints, Random};
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "cherrypick",
     about: "Bayesian optimisation: Gaussian process and expected improvement, no history",
     needs_history: false,
+    uses_history: false,
     build: |problem, seed| Ok(Box::new(CherryPick::new(problem, seed))),
 };
 

@@ -8,6 +8,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "exhaustive",
     about: "tries every configuration, cheapest per hour first",
     needs_history: false,
+    uses_history: false,
     build: |_, _| Ok(Box::new(Exhaustive)),
 };
 

@@ -6,14 +6,15 @@
 
 use super::Entry;
 use super::cherrypick::nearest;
-use crate::random::Random;
 use crate::search::{Advisor, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "lhs",
     about: "spreads runs evenly over every feature (Latin hypercube); a baseline",
     needs_history: false,
+    uses_history: false,
     build: |problem, _| Ok(Box::new(Hypercube::new(problem))),
 };
 

@@ -8,14 +8,15 @@
 use super::Entry;
 use crate::error::AdvisorError;
 use crate::history::History;
-use crate::random::Random;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "micky",
     about: "a bandit over a batch of jobs: one configuration that is good for all",
     needs_history: true,
+    uses_history: true,
     build: |problem, _| Ok(Box::new(Micky::new(problem)?)),
 };
 

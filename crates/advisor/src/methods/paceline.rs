@@ -11,15 +11,16 @@ use super::cherrypick::in_time;
 use crate::completion::Completion;
 use crate::history::History;
 use crate::measurements::Outcome;
-use crate::normal;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 use crate::transfer::{Expectation, TUNING, Transfer, Tuning};
+use paceline_stats::normal;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "paceline",
     about: "learns from past jobs which configurations go together, and which fail; our own",
     needs_history: false,
+    uses_history: true,
     build: |problem, seed| Ok(Box::new(Paceline::new(problem, seed, TUNING))),
 };
 

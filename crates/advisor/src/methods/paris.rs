@@ -16,6 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "paris",
     about: "two reference runs as a fingerprint, random forests of past jobs for all others",
     needs_history: true,
+    uses_history: true,
     build: |problem, seed| Ok(Box::new(Paris::new(problem, seed)?)),
 };
 

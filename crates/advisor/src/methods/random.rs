@@ -1,14 +1,15 @@
 //! Random order: what every method must beat.
 
 use super::Entry;
-use crate::random::Random;
 use crate::search::{Advisor, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "random",
     about: "tries configurations in random order; the baseline",
     needs_history: false,
+    uses_history: false,
     build: |_, _| Ok(Box::new(RandomOrder)),
 };
 

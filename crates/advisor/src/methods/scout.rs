@@ -8,14 +8,15 @@ use super::Entry;
 use crate::error::AdvisorError;
 use crate::forest::{Forest, Growth, Kind, Rows};
 use crate::history::History;
-use crate::random::Random;
 use crate::search::{Advisor, Problem, Proposal, Search};
+use paceline_stats::random::Random;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "scout",
     about: "walks from run to run to what past jobs say is most probably better",
     needs_history: true,
+    uses_history: true,
     build: |problem, seed| Ok(Box::new(Scout::new(problem, seed)?)),
 };
 
@@ -71,7 +72,7 @@ impl Scout {
     }
 }
 
-/// Mean metrics per configuration; configurations nobody has metrics of get the mean of all.
+/// Mean metrics per configuration; configurations without metrics get the mean of all.
 fn usual_metrics(history: &History, count: usize) -> Vec<Vec<f64>> {
     let average = |rows: Vec<&Vec<f64>>| -> Vec<f64> {
         let width = rows.first().map_or(0, |row| row.len());

@@ -2,22 +2,21 @@
 //!
 //! Run it on every host at once, described as `paceline node` would be: what one host can see by
 //! itself is checked first, then the tasks meet as they would for a run and measure clocks, round
-//! trips and bandwidth between every pair. Whoever does not come is named.
+//! trips and bandwidth between every pair. A task that does not come is named.
 
-use super::{
-    check_network::{Report, measure},
-    node_place::{ClusterArgs, Extra, Place, at, described, key, resolve},
-};
 use crate::{
-    failure::{Exit, Failure},
+    cluster_args::ClusterArgs,
+    failure::{Exit, Failure, job::of_placement},
     terminal::{Table, Terminal},
     units::{Span, span},
 };
 use paceline_cluster::{
-    Cluster, LinkError, Members, Refusal, TaskId, endpoint,
+    Cluster, Members,
     session::{Notice, OnLoss, Row, Rules, Session, SessionError, Settings, Watcher, chief_of},
 };
+use paceline_jobs::{ExtraTasks, NetworkReport, TaskPlacement, measure_network, resolve};
 use paceline_runs::Machine;
+use paceline_wire::{LinkError, Refusal, Role, TaskId, endpoint};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
@@ -104,10 +103,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     args.cluster.warn(terminal);
     let mut findings = Vec::new();
-    let mut network = Report::default();
+    let mut network = NetworkReport::default();
     let mut tasks = Vec::new();
-    if let Some(place) = alone(args, &mut findings) {
-        meet(args, &place, cancel, &mut findings, &mut tasks, &mut network);
+    if let Some(placement) = alone(args, &mut findings) {
+        meet(args, &placement, cancel, &mut findings, &mut tasks, &mut network);
     }
     let ok = findings.iter().all(|finding| finding.ok);
     show(terminal, &findings, &tasks, &network)?;
@@ -118,8 +117,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 }
 
 /// What this host can see by itself; the place to meet the others from, where there is one.
-fn alone(args: &Args, findings: &mut Vec<Finding>) -> Option<Place> {
-    let cluster = match described(&args.cluster) {
+fn alone(args: &Args, findings: &mut Vec<Finding>) -> Option<TaskPlacement> {
+    let options = args.cluster.options(ExtraTasks { servers: args.ps, evaluator: args.evaluator });
+    let cluster = match options.describe().map_err(of_placement) {
         Ok(cluster) => cluster,
         Err(error) => {
             let usual = "correct the description; `paceline node --help` lists the conventions";
@@ -134,7 +134,7 @@ fn alone(args: &Args, findings: &mut Vec<Finding>) -> Option<Place> {
         format!("{}: this process is {}, one of {count} tasks", cluster.origin, cluster.own),
     );
     let resolved = names(&cluster, findings);
-    let key = match key(&args.cluster) {
+    let key = match options.load_key().map_err(of_placement) {
         Ok(key) => {
             good(findings, "key", format!("fingerprint {}", key.fingerprint()));
             Some(key)
@@ -148,9 +148,16 @@ fn alone(args: &Args, findings: &mut Vec<Finding>) -> Option<Place> {
     };
     // Without the place where all meet there is nothing to try.
     let key = key.filter(|_| resolved)?;
-    let extra = Extra { servers: args.ps, evaluator: args.evaluator };
-    match at(&args.cluster, cluster, extra, || Ok(key)) {
-        Ok(place) => Some(place),
+    match options.place_in(cluster, || Ok(key)).map_err(of_placement) {
+        Ok(placement) => {
+            let servers = placement.tasks.keys().filter(|task| task.role == Role::Ps).count();
+            if args.ps > 0 && args.ps != servers {
+                let found = format!("--ps is {}, but {} has {servers}", args.ps, placement.origin);
+                findings.push(wrong("tasks", found, "leave --ps out: the cluster decides"));
+                return None;
+            }
+            Some(placement)
+        }
         Err(error) => {
             findings.push(failed("tasks", &error, "correct the description of the cluster"));
             None
@@ -231,23 +238,28 @@ struct Seen {
     clock_offset_ms: Option<f64>,
 }
 
+/// Connections of tasks that do not fit become findings.
+fn strangers(heard: &Arc<Heard>) -> endpoint::Notify {
+    let heard = Arc::clone(heard);
+    Arc::new(move |notice| {
+        // A connection that does not come as a task is not a finding: the chief itself looks which tasks listen.
+        if let Some(refusal) = &notice.refusal {
+            heard.refuse(apart(format!("from {}: {refusal}", notice.from.ip()), refusal));
+        }
+    })
+}
+
+/// Meets the other tasks as for a run, and measures the way to them.
 fn meet(
     args: &Args,
-    place: &Place,
+    placement: &TaskPlacement,
     cancel: Arc<std::sync::atomic::AtomicBool>,
     findings: &mut Vec<Finding>,
     tasks: &mut Vec<Seen>,
-    network: &mut Report,
+    network: &mut NetworkReport,
 ) {
     let heard = Arc::new(Heard::default());
-    let others = Arc::clone(&heard);
-    let strangers: endpoint::Notify = Arc::new(move |notice| {
-        // Whoever does not come as a task is no finding: the chief itself looks who listens.
-        if let Some(refusal) = &notice.refusal {
-            others.refuse(apart(format!("from {}: {refusal}", notice.from.ip()), refusal));
-        }
-    });
-    let endpoint = match place.listen(strangers) {
+    let endpoint = match placement.listen(strangers(&heard)).map_err(of_placement) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             findings.push(wrong(
@@ -260,9 +272,9 @@ fn meet(
     };
     good(findings, "port", format!("listening on {}", endpoint.address()));
     let settings = Settings {
-        me: place.own,
-        tasks: place.tasks.clone(),
-        chief_address: place.chief_address.clone(),
+        me: placement.own,
+        tasks: placement.tasks.clone(),
+        chief_address: placement.chief_address.clone(),
         run: "check".to_owned(),
         plan: serde_json::json!({ "check": true }),
         rules: Rules {
@@ -276,7 +288,7 @@ fn meet(
     };
     let watcher = Arc::clone(&heard) as Arc<dyn Watcher>;
     let outcome = Session::start(Arc::new(endpoint), &settings, watcher)
-        .and_then(|session| measure(&session));
+        .and_then(|session| measure_network(&session));
     let rows = heard.rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
     findings.append(&mut heard.refused.lock().unwrap_or_else(PoisonError::into_inner));
     tasks.extend(rows.iter().map(|row| Seen {
@@ -287,7 +299,11 @@ fn meet(
     }));
     match outcome {
         Ok(measured) => {
-            good(findings, "tasks", format!("all {} are there, same version", place.tasks.len()));
+            good(
+                findings,
+                "tasks",
+                format!("all {} are there, same version", placement.tasks.len()),
+            );
             clocks(&rows, findings);
             *network = measured;
         }
@@ -335,7 +351,7 @@ fn show(
     terminal: &Terminal,
     findings: &[Finding],
     tasks: &[Seen],
-    network: &Report,
+    network: &NetworkReport,
 ) -> anyhow::Result<()> {
     let mut table = Table::new(["check", "", "found"]);
     for finding in findings {

@@ -1,18 +1,21 @@
-//! `paceline export`: a run's weights as one safetensors file.
+//! `paceline export`: a run's weights as one safetensors file, or what happened in it as a trace.
 
-use super::{staging::Staging, train_flags::find_run, train_rules::Choice};
+use super::{runs::NAME_RULES, staging::Staging, train_flags::find_run, train_rules::Choice};
 use crate::{
     failure::{Exit, FailureExt, usage},
+    idle_flags::Typed,
     terminal::Terminal,
 };
-use paceline_runs::RunFolder;
-use paceline_trainer::{Which, export};
+use paceline_runs::{RunFolder, RunView, trace, write_atomically};
+use paceline_training::{Which, export};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// The run, by folder or name
     run: String,
     /// File to write
@@ -23,6 +26,9 @@ pub struct Args {
     /// The latest weights instead of the best
     #[arg(long, conflicts_with = "step")]
     latest: bool,
+    /// A Chrome trace (for Perfetto or chrome://tracing) of tasks, phases, resources and events instead of weights
+    #[arg(long, conflicts_with_all = ["step", "latest"])]
+    trace: bool,
     /// Folder of run folders
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
@@ -30,10 +36,14 @@ pub struct Args {
 
 /// Writes the file.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.typed.check(std::slice::from_ref(&args.run), NAME_RULES)?;
     let mut staging = Staging::default();
     let (out, name) = staging.run(&args.runs, &args.run, &|_| true)?;
     let file = staging.output_file(&args.file)?;
     let outcome = find_run(&out, &name).and_then(|run| {
+        if args.trace {
+            return write_trace(&run, &file, terminal);
+        }
         if Choice::of_run(&run).is_ok_and(|choice| choice.is_sparse()) {
             return Err(usage(
                 format!(
@@ -46,6 +56,20 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         write(args, &run, &file, terminal)
     });
     staging.settle(outcome, terminal)
+}
+
+/// Writes a trace.
+fn write_trace(run: &RunFolder, file: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let trace = trace::export(&RunView::read(run.path())?);
+    let events = trace["traceEvents"].as_array().map_or(0, Vec::len);
+    write_atomically(file, &serde_json::to_vec(&trace)?)?;
+    terminal.data(format!(
+        "`{}`: {events} events of run `{}`; open it at ui.perfetto.dev or in chrome://tracing",
+        file.display(),
+        run.name()
+    ))?;
+    terminal.json(&json!({ "file": file, "run": run.name(), "events": events }))?;
+    Ok(Exit::Done)
 }
 
 /// Writes a file of this machine.

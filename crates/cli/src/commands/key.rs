@@ -4,7 +4,7 @@ use crate::{
     failure::{Exit, FailureExt},
     terminal::Terminal,
 };
-use paceline_cluster::{ClusterKey, KeyError};
+use paceline_wire::{ClusterKey, KeyError};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Action::New { file } => {
             let key = ClusterKey::generate()?;
             dress(key.save(file), file)?;
-            terminal.note("copy it to every host of the cluster, by a way that nobody else reads");
+            terminal.note(
+                "copy it to every host of the cluster, over a channel that no one else can read",
+            );
             (file, key)
         }
         Action::Check { file } => (file, dress(ClusterKey::load(file), file)?),
@@ -58,7 +60,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 fn dress<T>(result: Result<T, KeyError>, file: &Path) -> anyhow::Result<T> {
     let hint = match &result {
         Err(KeyError::Exposed { .. }) => {
-            format!("if nobody has read it yet: chmod 600 {}", file.display())
+            format!("if no one else has read it yet: chmod 600 {}", file.display())
         }
         Err(KeyError::DamagedFile { .. }) => {
             String::from("copy it again from a host where `paceline key check` is content")

@@ -1,37 +1,29 @@
 //! `paceline train --model sparse-logistic`: learning from a stream of rows.
 //!
-//! The flags that only streams have, and the way from the command line to `paceline-stream`.
+//! The flags that only streams have, and the way from the command line to `paceline-training`.
+
+pub(super) use crate::failure::rows::explain;
+pub(super) use crate::terminal::metrics_words as words;
 
 use super::{
     learn_tasks,
-    node_load::conclude,
-    prepare_rows::share_of_rows,
-    run_hints,
+    prepare_rows::{self, share_of_rows},
     staging::local_path,
     train,
     train_flags::Flags,
-    train_show::{describe_legs, record_resources, status, time},
+    train_show::{describe_legs, status, time},
 };
 use crate::{
-    failure::{Exit, FailureExt, usage},
-    terminal::{Progress, Table, Terminal, Unit},
+    failure::{Exit, job, usage},
+    terminal::{Table, Terminal},
 };
-use anyhow::Context;
-use paceline_data::{
-    DataError,
-    rows::{Hashing, Integers},
-};
+use paceline_data::rows::{Hashing, Integers, expand};
+use paceline_jobs::recorded_report;
 use paceline_models::sparse_logistic;
-use paceline_probes::Sampler;
 use paceline_runs::{RunFolder, Status};
-use paceline_strategies::Combine;
-use paceline_stream::{
-    Control, DataSpec, Metrics, Observer, Plan, Report, Spec, Start, StreamError, Window, learn,
-};
-use std::{
-    path::{Path, PathBuf},
-    sync::{Mutex, atomic::Ordering},
-};
+use paceline_training::Start;
+use paceline_training::rows::{DataSpec, Plan, Report, Spec, Window};
+use std::path::{Path, PathBuf};
 
 /// Flags of `paceline train` for rows of sparse features.
 #[derive(Debug, Clone, clap::Args)]
@@ -44,7 +36,7 @@ pub struct StreamArgs {
     pub(super) test: Option<String>,
     /// Format of the rows: clicks, vw or libsvm [default: recognised]
     #[arg(long, help_heading = HEADING)]
-    format: Option<String>,
+    pub(super) format: Option<String>,
     /// Hash features into 2^BITS weights [default: 25]
     #[arg(long, help_heading = HEADING)]
     bits: Option<u32>,
@@ -56,7 +48,7 @@ pub struct StreamArgs {
     l1: Option<f32>,
     /// Learn when so many rows wait (5000), or at the end of every span (10s, 500ms, 2m) [default: at once]
     #[arg(long, value_name = "ROWS|TIME", help_heading = HEADING)]
-    window: Option<String>,
+    pub(super) window: Option<String>,
     /// Learn on one thread at a time: the same weights on every run, to the bit
     #[arg(long, help_heading = HEADING)]
     deterministic: bool,
@@ -101,10 +93,7 @@ fn fresh(args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         spec.suit_features().map_err(explain)?;
     }
     let start = Start::New { out: args.out.clone() };
-    if spec.tasks.is_some() {
-        return learn_tasks::exec(args, spec, &start, terminal);
-    }
-    run(&spec, &start, terminal)
+    run(args, spec, &start, terminal)
 }
 
 /// What was asked for, without the tasks.
@@ -122,6 +111,9 @@ pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
         integers: stream.integers.map_or(spec.hashing.integers, Integers::from),
         labelled: true,
     };
+    if stream.integers.is_some() {
+        have_integers(&spec.data, stream.format.as_deref())?;
+    }
     let asked = (stream.bits.is_some() || stream.integers.is_some()).then_some(spec.hashing);
     spec.adopt_prepared().map_err(explain)?;
     if let Some(asked) = asked.filter(|asked| *asked != spec.hashing) {
@@ -147,14 +139,23 @@ pub(super) fn specification(args: &Flags) -> anyhow::Result<Spec> {
     Ok(spec)
 }
 
-/// Goes on with a run of ours; only its end and its records may change.
+/// Refuses `--integers` where the first lines of the data are recognised as rows without integers. What stands in no file
+/// yet cannot be looked at.
+fn have_integers(data: &DataSpec, format: Option<&str>) -> anyhow::Result<()> {
+    let first = match data {
+        _ if format.is_some() => None,
+        DataSpec::Follow(path) => Some(path.clone()),
+        DataSpec::Read(list) if list == "-" => None,
+        DataSpec::Read(list) => expand(list).ok().and_then(|files| files.into_iter().next()),
+    };
+    prepare_rows::check_integers(first.as_deref(), format)
+}
+
+/// Resumes an existing run; only its end and its records may change.
 fn resume(folder: RunFolder, args: &Flags, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let spec = resumed(&folder, args)?;
     let start = Start::Resume { run: folder };
-    if spec.tasks.is_some() {
-        return learn_tasks::exec(args, spec, &start, terminal);
-    }
-    run(&spec, &start, terminal)
+    run(args, spec, &start, terminal)
 }
 
 /// What was asked for when a run began, with what may change since.
@@ -224,28 +225,15 @@ fn no_window(text: &str) -> anyhow::Error {
     )
 }
 
-fn run(spec: &Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let cancel = terminal.interrupt()?;
-    let watcher = Watcher::new(terminal, true);
-    let result = learn(spec, start, &Control { cancel: &cancel, observer: &watcher });
-    let moved = watcher.moved();
-    drop(watcher);
-    if let (Err(StreamError::Finished { .. }), Start::Resume { run }) = (&result, start) {
-        return show_finished(run, terminal);
-    }
-    let mut report = result.map_err(explain)?;
-    let folder = match (moved, start) {
-        (Some(folder), _) => folder,
-        (None, Start::New { out }) => out.join(&report.summary.run),
-        (None, Start::Resume { run }) => run.path().to_path_buf(),
-    };
-    conclude(&folder, &mut report.summary, terminal);
-    show(&report, &folder, cancel.load(Ordering::Relaxed), terminal)
+/// Learns in this process, or with a process for each task.
+fn run(args: &Flags, spec: Spec, start: &Start, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let sizes = spec.tasks.as_ref().map(|tasks| (tasks.workers, tasks.servers));
+    train::carry_out(args, spec.into(), start, sizes, terminal)?.show(terminal)
 }
 
 /// A run that has nothing left to do: says so, and shows its result as it was recorded.
 pub(super) fn show_finished(run: &RunFolder, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let report = recorded(run)?;
+    let report = recorded_report(run).map_err(|error| job::explain(error, None, terminal))?;
     let folder = terminal.place(run.path());
     train::note_finished(&folder, terminal);
     terminal.data(describe(&report, &folder.display().to_string()))?;
@@ -253,14 +241,7 @@ pub(super) fn show_finished(run: &RunFolder, terminal: &Terminal) -> anyhow::Res
     Ok(Exit::Done)
 }
 
-/// The report that a run has left in its folder.
-pub(super) fn recorded(run: &RunFolder) -> anyhow::Result<Report> {
-    let path = run.path().join("summary.json");
-    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))
-}
-
-/// The result, and how to go on where somebody stopped it.
+/// Prints the result, and how to resume a run that the user stopped.
 pub(super) fn show(
     report: &Report,
     folder: &Path,
@@ -272,123 +253,12 @@ pub(super) fn show(
     terminal.json(report)?;
     if report.summary.status == Status::Cancelled && asked {
         terminal.note(format!(
-            "stopped after {} rows; go on with `paceline train --resume {}`",
+            "stopped after {} rows; continue with `paceline train --resume {}`",
             report.summary.examples,
             folder.display()
         ));
     }
     Ok(Exit::Done)
-}
-
-/// Shows a run on the terminal while it goes on.
-pub(super) struct Watcher<'a> {
-    terminal: &'a Terminal,
-    bar: Mutex<Option<Progress>>,
-    sampler: Mutex<Option<Sampler>>,
-    /// Whether this process is the one that learns.
-    records: bool,
-    /// Where the run folder was moved to, if it was.
-    moved: Mutex<Option<PathBuf>>,
-}
-
-impl<'a> Watcher<'a> {
-    pub(super) fn new(terminal: &'a Terminal, records: bool) -> Self {
-        let (bar, sampler, moved) = Default::default();
-        Self { terminal, bar, sampler, records, moved }
-    }
-
-    /// Where the run folder is, if it was moved.
-    fn moved(&self) -> Option<PathBuf> {
-        self.moved.lock().ok().and_then(|moved| moved.clone())
-    }
-}
-
-impl Observer for Watcher<'_> {
-    fn started(&self, plan: &Plan, run: &RunFolder, rows: u64) {
-        let spec = &plan.spec;
-        let going_on =
-            if rows > 0 { format!(", going on after {rows} rows") } else { String::new() };
-        let window = match spec.window {
-            Window::None => String::new(),
-            Window::Rows(rows) => format!(", learning when {rows} rows wait"),
-            Window::Seconds(span) => format!(", learning every {span} s"),
-        };
-        let tasks = spec.tasks.as_ref().map_or_else(String::new, |tasks| {
-            format!(
-                ", {}: {} workers, {} servers, {} transfer",
-                tasks.strategy, tasks.workers, tasks.servers, tasks.transfer
-            )
-        });
-        let beta = spec.beta.map_or_else(String::new, |beta| format!(" and beta {beta}"));
-        let combined = match (spec.batch_size, spec.combine) {
-            (1, _) => "",
-            (_, Combine::Sum) => " (gradients summed)",
-            (_, Combine::Mean) => " (gradients averaged)",
-        };
-        self.terminal.note(format!(
-            "{} on `{}`{tasks}: 2^{} weights{going_on}\n\
-             {} at learning rate {}{beta}, {} row{} per update{combined}{window}; {} thread{}{}",
-            spec.model,
-            spec.data,
-            spec.hashing.bits,
-            spec.optimizer,
-            spec.learning_rate,
-            spec.batch_size,
-            if spec.batch_size == 1 { "" } else { "s" },
-            plan.threads,
-            if plan.threads == 1 { "" } else { "s" },
-            if spec.deterministic { ", deterministic" } else { "" },
-        ));
-        self.terminal.note(format!("records in `{}`", self.terminal.place(run.path()).display()));
-        if let Ok(mut slot) = self.bar.lock() {
-            *slot = Some(self.terminal.progress("learning", plan.bytes, Unit::Bytes));
-        }
-        if !self.records {
-            return;
-        }
-        match (record_resources(&run.resources_path("worker/0"), |_| ()), self.sampler.lock()) {
-            (Ok(sampler), Ok(mut slot)) => *slot = Some(sampler),
-            (Err(error), _) => {
-                self.terminal.warn(format!("no resources are recorded: {error:#}"));
-            }
-            (Ok(_), Err(_)) => {}
-        }
-    }
-
-    fn progressed(&self, recent: &Metrics, _: u64, done: u64, rows_per_second: f64) {
-        if self.terminal.watched()
-            && let Ok(slot) = self.bar.lock()
-            && let Some(bar) = slot.as_ref()
-        {
-            bar.set(done);
-            bar.message(format!("· loss {:.4}, {rows_per_second:.0} rows/s", recent.loss));
-        }
-    }
-
-    fn evaluated(&self, metrics: &Metrics, rows: u64) {
-        self.terminal.note(format!("after {rows} rows: held-out {}", words(metrics)));
-    }
-
-    fn moved(&self, run: &RunFolder) {
-        if let Ok(mut moved) = self.moved.lock() {
-            *moved = Some(run.path().to_path_buf());
-        }
-    }
-
-    fn warned(&self, text: &str) {
-        self.terminal.warn(text);
-    }
-}
-
-/// Metrics in a line.
-pub fn words(metrics: &Metrics) -> String {
-    format!(
-        "log loss {:.4}, accuracy {:.2} %, AUC {:.4}, normalised entropy {:.4}",
-        metrics.loss,
-        100.0 * metrics.accuracy,
-        metrics.auc,
-        metrics.normalised_entropy
-    )
 }
 
 fn describe(report: &Report, folder: &str) -> String {
@@ -408,7 +278,10 @@ fn describe(report: &Report, folder: &str) -> String {
         ),
     );
     describe_legs(summary, "rows", &mut row);
-    row("progressive", words(&report.progressive));
+    // Of rows that a process learned from before it was killed, nothing may be known.
+    if report.progressive.rows > 0 {
+        row("progressive", words(&report.progressive));
+    }
     if let Some(held_out) = &report.held_out {
         row("held out", words(held_out));
     }
@@ -442,58 +315,6 @@ fn delay(report: &Report) -> String {
         "{:.3} s from arrival to learning on average, {:.3} s at most{behind}",
         report.delay[0], report.delay[1]
     )
-}
-
-/// Adds what the user could do about an error.
-pub fn explain(error: StreamError) -> anyhow::Error {
-    explain_in(error, None)
-}
-
-/// The same for an error of a run whose folder is known.
-pub(super) fn explain_in(error: StreamError, run: Option<&RunFolder>) -> anyhow::Error {
-    let hint = match &error {
-        StreamError::Data(DataError::TooManyRejected { .. }) => {
-            "name the format with --format, or allow more with --max-rejects 10%"
-        }
-        StreamError::Data(DataError::NoRows { .. }) => "name the format with --format",
-        StreamError::OtherData { .. } => {
-            "give --data the files that the run began on, or start a new run without --resume"
-        }
-        StreamError::NotFinite { .. } => "try a lower learning rate, such as a tenth of it",
-        StreamError::OtherModel { .. } => {
-            "rows of sparse features are scored by runs of `paceline train --model sparse-logistic`"
-        }
-        StreamError::Diverged { .. } => {
-            "try a lower learning rate, such as a tenth of it, or leave --lr and --optimizer out"
-        }
-        StreamError::NoCheckpoint { .. } => {
-            "name a run folder of `paceline train --model sparse-logistic`"
-        }
-        StreamError::Data(DataError::NoFilesFor { .. }) => {
-            "cut the data into more files, or use fewer --workers"
-        }
-        StreamError::Session(failed) => {
-            let (hint, exit) = run_hints::of_session(failed, run);
-            return dress(error, &hint, exit.unwrap_or(Exit::Failed));
-        }
-        StreamError::Runs(runs) => match run_hints::of_records(runs) {
-            Some((hint, exit)) => return dress(error, &hint, exit.unwrap_or(Exit::Failed)),
-            None => return error.into(),
-        },
-        _ if error.is_peer() => {
-            return dress(error, &run_hints::start_again(run), Exit::Retry);
-        }
-        _ => return error.into(),
-    };
-    dress(error, hint, Exit::Failed)
-}
-
-fn dress(error: StreamError, hint: &str, exit: Exit) -> anyhow::Error {
-    let dressed: anyhow::Result<()> = Err(error).hint(hint);
-    match if exit == Exit::Failed { dressed } else { dressed.exit(exit) } {
-        Err(error) => error,
-        Ok(()) => unreachable!("an error stays an error when it is dressed"),
-    }
 }
 
 #[cfg(test)]

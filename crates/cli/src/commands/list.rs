@@ -1,9 +1,10 @@
 //! `paceline list`: everything there is to choose from, straight from the registries.
 
-use crate::failure::Exit;
+use super::models::{self, ProfileArgs};
+use crate::failure::{Exit, usage};
 use crate::terminal::{Table, Terminal};
 use paceline_models::{
-    registry::{self, Defaults},
+    registry::{self, Defaults, Named},
     sparse_logistic,
 };
 use paceline_sweep::{Recipe, recipes};
@@ -14,6 +15,8 @@ use serde_json::{Map, Value, json};
 pub struct Args {
     /// One kind only
     kind: Option<Kind>,
+    #[command(flatten)]
+    profile: ProfileArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -81,7 +84,7 @@ impl Kind {
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
                 .collect(),
-            Kind::Datasets => paceline_data::fetch::datasets::ALL
+            Kind::Datasets => paceline_prepare::fetch::datasets::ALL
                 .iter()
                 .map(|entry| pair(entry.name, entry.about))
                 .collect(),
@@ -106,56 +109,78 @@ impl Kind {
     }
 }
 
-/// Optimiser and learning rate that a model has without being asked for others.
-fn defaults_of(model: &str) -> Option<Defaults> {
-    if model == sparse_logistic::NAME {
-        return Some(sparse_logistic::DEFAULTS);
+/// What a model has beside its name.
+struct ModelFacts {
+    defaults: Defaults,
+    parameters: u64,
+    schema: Value,
+}
+
+impl ModelFacts {
+    fn of(model: &str) -> anyhow::Result<Self> {
+        let defaults = match registry::named(model)? {
+            Named::Dense(entry) => entry.defaults,
+            Named::Sparse => sparse_logistic::DEFAULTS,
+        };
+        let (parameters, schema) = models::shape(model)?;
+        Ok(Self { defaults, parameters, schema })
     }
-    registry::find(model).ok().map(|entry| entry.defaults)
 }
 
 /// Lists.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    match (&args.profile.profile, args.kind) {
+        (Some(model), Some(Kind::Models)) => {
+            return models::profile(model, &args.profile, terminal);
+        }
+        (Some(model), _) => {
+            return Err(usage(
+                "`--profile` has no effect on a list",
+                format!("leave it out, or use `paceline list models --profile {model}`"),
+            ));
+        }
+        (None, _) => {}
+    }
     let kinds: Vec<Kind> = args.kind.map_or_else(|| Kind::ALL.to_vec(), |kind| vec![kind]);
     let mut document = Map::new();
-    let mut text = String::new();
+    let mut tables = Vec::new();
     for kind in kinds {
-        let entries = kind.entries();
-        let of_models = kind == Kind::Models;
-        let defaults = |name: &str| defaults_of(name).filter(|_| of_models);
-        let mut table = if of_models {
-            Table::new([kind.name(), "trains with", ""])
-        } else {
-            Table::new([kind.name(), ""])
-        };
-        for (name, about) in &entries {
-            match defaults(name) {
-                Some(Defaults { optimizer, rate }) => {
-                    table.row([
-                        format!("  {name}"),
-                        format!("{optimizer} at {rate}"),
-                        about.clone(),
-                    ]);
-                }
-                None => table.row([format!("  {name}"), about.clone()]),
-            }
-        }
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&table.to_string());
-        let entries: Vec<Value> = entries
-            .into_iter()
-            .map(|(name, about)| match defaults(&name) {
-                Some(Defaults { optimizer, rate }) => json!({
-                    "name": name, "about": about, "optimizer": optimizer, "learning_rate": rate,
-                }),
-                None => json!({ "name": name, "about": about }),
-            })
-            .collect();
+        let (table, entries) =
+            if kind == Kind::Models { of_models(kind)? } else { of_others(kind) };
+        tables.push(table.to_string());
         document.insert(kind.name().to_owned(), Value::Array(entries));
     }
-    terminal.data(text)?;
+    terminal.data(tables.join("\n"))?;
     terminal.json(&document)?;
     Ok(Exit::Done)
+}
+
+fn of_models(kind: Kind) -> anyhow::Result<(Table, Vec<Value>)> {
+    let mut table = Table::new([kind.name(), "parameters", "trains with", ""]);
+    let mut rows = Vec::new();
+    for (name, about) in kind.entries() {
+        let ModelFacts { defaults: Defaults { optimizer, rate }, parameters, schema } =
+            ModelFacts::of(&name)?;
+        table.row([
+            format!("  {name}"),
+            parameters.to_string(),
+            format!("{optimizer} at {rate}"),
+            about.clone(),
+        ]);
+        rows.push(json!({
+            "name": name, "about": about, "optimizer": optimizer, "learning_rate": rate,
+            "parameters": parameters, "schema": schema,
+        }));
+    }
+    Ok((table, rows))
+}
+
+fn of_others(kind: Kind) -> (Table, Vec<Value>) {
+    let mut table = Table::new([kind.name(), ""]);
+    let mut rows = Vec::new();
+    for (name, about) in kind.entries() {
+        table.row([format!("  {name}"), about.clone()]);
+        rows.push(json!({ "name": name, "about": about }));
+    }
+    (table, rows)
 }

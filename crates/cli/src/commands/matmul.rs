@@ -3,7 +3,7 @@
 use super::staging::local_path;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
-use crate::units::{Span, span};
+use crate::units::{self, Span, span};
 use anyhow::Context as _;
 use paceline_matmul::{Input, MatmulError, Order, Outcome, Plan, Settings, Work, obey, run};
 use paceline_models::kernels::Isa;
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_parser = local_path())]
     a: Option<PathBuf>,
     /// The right matrix [default: the left one again]
-    #[arg(long, value_name = "FILE", requires = "a", value_parser = local_path())]
+    #[arg(long, value_name = "FILE", requires = "a", conflicts_with = "size", value_parser = local_path())]
     b: Option<PathBuf>,
     /// Multiply the generated matrix by itself
     #[arg(long, conflicts_with = "a")]
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "ROWS")]
     block: Option<usize>,
     /// Memory for all workers together
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = units::whole_bytes)]
     memory: u64,
     /// Processes that share the block pairs [default: one for each core this process may use]
     #[arg(long, value_name = "N")]
@@ -127,7 +127,7 @@ fn launch(_: &Order) -> io::Result<Child> {
 
 /// One worker: its order comes in, a line for each job goes out.
 fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    // Ctrl-C reaches all processes of a terminal; whoever started this one says when to stop.
+    // Ctrl-C reaches all processes of a terminal; the parent process says when to stop.
     let stop = terminal.interrupt()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("no order came")?;
@@ -142,7 +142,7 @@ fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Waits for the end of the input and ends this process: whoever started it is gone.
+/// Exits at the end of standard input, because then the parent process is gone.
 #[allow(clippy::disallowed_methods)] // from a thread there is no other way, and nothing is lost
 fn orphaned() {
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -222,7 +222,7 @@ fn advise(error: MatmulError, args: &Args) -> anyhow::Error {
             ("write it with `numpy.save(path, matrix.astype('<f4'))`".to_owned(), Exit::Failed)
         }
         MatmulError::Worker { .. } => {
-            ("the same call goes on with the blocks that are left".to_owned(), Exit::Retry)
+            ("the same command continues with the blocks that are left".to_owned(), Exit::Retry)
         }
         MatmulError::Wrong { .. } => (
             "run it again: the state holds what was right; if it stays, suspect memory or CPU, or compare with PACELINE_ISA=portable".to_owned(),
@@ -329,44 +329,4 @@ fn document(settings: &Settings, outcome: &Outcome) -> Value {
         "verified": checked(settings, plan.work),
         "output": settings.output,
     })
-}
-
-/// `2GiB`, `512 MiB`, `4GB`, or plain bytes.
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits =
-        text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "kb" => 1_000,
-        "m" | "mib" => 1 << 20,
-        "mb" => 1_000_000,
-        "g" | "gib" => 1 << 30,
-        "gb" => 1_000_000_000,
-        "t" | "tib" => 1 << 40,
-        "tb" => 1_000_000_000_000,
-        other => return Err(format!("`{other}` is no unit; try 512MiB or 2GiB")),
-    };
-    let number: f64 = number.parse().map_err(|_| "no number; try 512MiB or 2GiB".to_owned())?;
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let bytes = (number * factor as f64) as u64;
-    if bytes == 0 { Err("no memory at all; try 2GiB".to_owned()) } else { Ok(bytes) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_bytes;
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        assert_eq!(parse_bytes("2GiB"), Ok(2 << 30));
-        assert_eq!(parse_bytes("1.5 MiB"), Ok(3 << 19));
-        assert_eq!(parse_bytes("4GB"), Ok(4_000_000_000));
-        assert_eq!(parse_bytes("4096"), Ok(4096));
-        for wrong in ["", "GiB", "2 apples", "-1", "0", "1.2.3G"] {
-            assert!(parse_bytes(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -2,10 +2,10 @@
 
 mod advise;
 mod check;
-mod check_network;
 mod completions;
 mod data;
 mod export;
+mod import;
 mod key;
 mod learn;
 mod learn_tasks;
@@ -15,16 +15,11 @@ mod matmul;
 mod models;
 mod monitor;
 mod node;
-mod node_links;
-mod node_load;
-mod node_part;
-mod node_place;
 mod predict;
 mod prepare;
 mod prepare_rows;
 mod quickstart;
 mod report;
-mod run_hints;
 mod runs;
 mod serve;
 mod simulate;
@@ -34,9 +29,6 @@ mod sweep;
 mod task;
 mod train;
 mod train_flags;
-mod train_local;
-mod train_local_silence;
-mod train_report;
 mod train_rules;
 mod train_show;
 mod train_spark;
@@ -63,11 +55,11 @@ pub enum Command {
     Predict(predict::Args),
     /// List runs, or compare those named
     Runs(runs::Args),
-    /// Write a run's weights as one safetensors file
+    /// Write a run's weights as one safetensors file, or what happened in it as a trace
     Export(export::Args),
-    /// List the models, or time one layer by layer
-    Models(models::Args),
-    /// List models, strategies, sources, probes, advisors and recipes
+    /// Turn traces of PyTorch's profiler into a run
+    Import(import::Args),
+    /// List models, strategies, sources, probes, advisors and recipes; or time a model layer by layer
     List(list::Args),
     /// Trace or product of matrices too large for memory, block by block
     Matmul(Box<matmul::Args>),
@@ -107,7 +99,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Predict(args) => predict::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
-        Command::Models(args) => models::exec(args, terminal),
+        Command::Import(args) => import::exec(args, terminal),
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),
         Command::Key(args) => key::exec(args, terminal),

@@ -1,29 +1,27 @@
-//! `paceline models`: what can be trained, and where a training step's time goes.
+//! `paceline list models --profile`: where a training step's time goes; and how large each model is.
 
-use super::{
-    advise::stepping::{Stepper, Subject},
-    train_show::explain,
-};
+use super::train_show::explain;
 use crate::{
     failure::{Exit, FailureExt, usage},
     terminal::{Table, Terminal},
 };
 use paceline_data::rows::Hashing;
+use paceline_forecast::measure::stepping::{Stepper, Subject};
 use paceline_models::{
     ModelOptions,
     kernels::{Compute, peak::peak_flops},
     profile::LayerTime,
     registry, sparse_logistic,
 };
-use paceline_trainer::memory::{self, MemoryPlan};
+use paceline_training::memory::{self, MemoryPlan};
 use serde_json::{Value, json};
 
-/// Arguments of `paceline models`.
+/// Flags of `paceline list models --profile`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Time a training step of this model, layer by layer, against the peak of this machine
+pub struct ProfileArgs {
+    /// With `models`: time a training step of this model, layer by layer, against the peak of this machine
     #[arg(long, value_name = "MODEL")]
-    profile: Option<String>,
+    pub(super) profile: Option<String>,
     /// Examples in the profiled batch
     #[arg(long, default_value_t = 32, requires = "profile")]
     batch_size: usize,
@@ -41,42 +39,20 @@ pub struct Args {
     threads: Option<usize>,
 }
 
-/// Lists the models, or profiles one.
-pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    match &args.profile {
-        Some(name) => profile(name, args, terminal),
-        None => listing(terminal),
-    }
-}
-
-fn listing(terminal: &Terminal) -> anyhow::Result<Exit> {
-    let mut table = Table::new(["model", "parameters", "about"]);
-    let mut models = Vec::new();
-    for entry in registry::ALL {
-        let subject = Subject { model: entry.name.to_owned(), size: None, classes: None };
-        let schema = subject.schema().0;
-        // The number for the images and classes a model is known for.
-        let parameters = (entry.build)(&schema, &ModelOptions::default())?.layout().len();
-        table.row([entry.name.to_string(), parameters.to_string(), entry.about.to_string()]);
-        models.push(json!({
-            "name": entry.name,
-            "about": entry.about,
-            "parameters": parameters,
-            "schema": schema.features,
-        }));
-    }
+/// How many parameters a model has, and what it reads, for the images and classes that it is known for.
+pub(super) fn shape(name: &str) -> anyhow::Result<(u64, Value)> {
     // Learns from streams of rows and not from batches of a set, so it is in no registry of models.
-    let parameters = (1_u64 << Hashing::default().bits) + 1;
-    let (name, about) = (sparse_logistic::NAME, sparse_logistic::ABOUT);
-    table.row([name.to_string(), parameters.to_string(), about.to_string()]);
-    models
-        .push(json!({ "name": name, "about": about, "parameters": parameters, "schema": "rows" }));
-    terminal.data(table)?;
-    terminal.json(&models)?;
-    Ok(Exit::Done)
+    if name == sparse_logistic::NAME {
+        return Ok(((1_u64 << Hashing::default().bits) + 1, json!("rows")));
+    }
+    let subject = Subject { model: name.to_owned(), size: None, classes: None };
+    let schema = subject.schema().0;
+    let model = (registry::find(name)?.build)(&schema, &ModelOptions::default())?;
+    Ok((model.layout().len() as u64, serde_json::to_value(schema.features)?))
 }
 
-fn profile(name: &str, args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
+/// Times one model.
+pub(super) fn profile(name: &str, args: &ProfileArgs, terminal: &Terminal) -> anyhow::Result<Exit> {
     if args.batch_size == 0 || args.steps == 0 {
         return Err(usage("nothing to time", "give at least one example and one step"));
     }

@@ -15,7 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Arguments of `paceline monitor`.
@@ -44,6 +44,9 @@ pub struct Args {
     command: Vec<String>,
 }
 
+/// Time between two looks whether the command has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Records until the command, the duration or the user ends it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let every = args.every.duration();
@@ -70,30 +73,21 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         terminal.data(live_header())?;
     }
     let begin = Instant::now();
-    let mut status = None;
-    loop {
-        match readings.recv_timeout(Duration::from_millis(20)) {
-            Ok(reading) => {
-                summary.add(&reading);
-                outputs.write(&reading)?;
-                match &panel {
-                    Some(panel) => panel.show(&reading),
-                    None if live => terminal.data(live_row(&reading))?,
-                    None => {}
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-        if let Some(child) = &mut child {
-            status = child.try_wait().context("cannot wait for the command")?;
-        }
-        let over = duration.is_some_and(|limit| begin.elapsed() >= limit);
+    let over = || {
+        let late = duration.is_some_and(|limit| begin.elapsed() >= limit);
         // A command got the signal too (same terminal); its own end is what we wait for.
-        if status.is_some() || (child.is_none() && interrupt.load(Ordering::Relaxed)) || over {
-            break;
+        late || args.command.is_empty() && interrupt.load(Ordering::Relaxed)
+    };
+    let mut status = follow(&readings, &mut child, &over, &mut |reading| {
+        summary.add(reading);
+        outputs.write(reading)?;
+        match &panel {
+            Some(panel) => panel.show(reading),
+            None if live => terminal.data(live_row(reading))?,
+            None => {}
         }
-    }
+        Ok(())
+    })?;
     let cost = sampler.stop();
     drop(panel);
     for reading in readings.try_iter() {
@@ -107,6 +101,29 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     report(terminal, &summary, begin.elapsed(), cost, status)?;
     Ok(status.map_or(Exit::Done, exit_of))
+}
+
+/// Shows readings to `each` until the command has ended or it is `over`; says how the command ended, if it did.
+fn follow(
+    readings: &Receiver<Reading>,
+    child: &mut Option<Child>,
+    over: &dyn Fn() -> bool,
+    each: &mut dyn FnMut(&Reading) -> anyhow::Result<()>,
+) -> anyhow::Result<Option<ExitStatus>> {
+    loop {
+        match readings.recv_timeout(LOOK_EVERY) {
+            Ok(reading) => each(&reading)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        }
+        let status = match child {
+            Some(child) => child.try_wait().context("cannot wait for the command")?,
+            None => None,
+        };
+        if status.is_some() || over() {
+            return Ok(status);
+        }
+    }
 }
 
 fn start(command: &[String]) -> anyhow::Result<Option<Child>> {

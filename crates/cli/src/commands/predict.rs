@@ -10,11 +10,10 @@ use crate::{
 };
 use anyhow::Context;
 use paceline_data::rows::{Hashing, Input, expand};
-use paceline_data::store;
-use paceline_stream::{load_model, predict, resolve};
+use paceline_data::store::{self, durable::AtomicFile};
+use paceline_training::rows::{load_model, predict, resolve};
 use std::{
-    fs::{self, File},
-    io::{BufWriter, Write},
+    io::{BufWriter, IntoInnerError},
     path::{Path, PathBuf},
 };
 
@@ -72,20 +71,14 @@ fn score(
     terminal.note(format!("weights of `{}`, after {} rows", shown.display(), checkpoint.rows));
     let predicted = match out {
         Some(target) => {
-            let name = target.file_name().unwrap_or_default().to_string_lossy();
-            let temporary = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
             let cannot = || format!("cannot write `{}`", target.display());
-            let mut out = BufWriter::new(File::create(&temporary).with_context(cannot)?);
-            let result = predict(&model, input, format, hashing, &mut out, &cancel);
-            let result = result.map_err(explain).and_then(|predicted| {
-                out.flush().and_then(|()| fs::rename(&temporary, target)).with_context(cannot)?;
-                Ok(predicted)
-            });
-            if result.is_err() {
-                // The file appears whole or not at all.
-                let _ = fs::remove_file(&temporary);
-            }
-            result?
+            // The file appears whole or not at all.
+            let mut out = BufWriter::new(AtomicFile::create(target).with_context(cannot)?);
+            let predicted =
+                predict(&model, input, format, hashing, &mut out, &cancel).map_err(explain)?;
+            let out = out.into_inner().map_err(IntoInnerError::into_error);
+            out.and_then(AtomicFile::commit).with_context(cannot)?;
+            predicted
         }
         None => {
             let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());

@@ -4,13 +4,14 @@ mod spark;
 
 use crate::engine::{Engine, EngineArgs};
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::Typed;
 use crate::terminal::{Table, Terminal, Unit};
-use paceline_data::prepare::{
+use paceline_data::rejects::Reject;
+use paceline_data::store;
+use paceline_prepare::photos::{
     Encoding, Event, Fit, Options, PrepareError, Progress, RejectLimit, SplitShare, Summary,
     prepare,
 };
-use paceline_data::rejects::Reject;
-use paceline_data::store;
 use std::path::PathBuf;
 
 /// Arguments of `paceline prepare`.
@@ -21,6 +22,8 @@ use std::path::PathBuf;
                   Example: paceline prepare flowers shards --size 192 --shards 16 --split validation=0.1"
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Folder or URL (s3:, gs:, az:, https:) with one folder of photos (JPEG, PNG) per class; or a click log, libsvm or Vowpal Wabbit text
     pub(super) src: PathBuf,
     /// Folder for the shards, here or in an object store
@@ -41,7 +44,7 @@ pub struct Args {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=99_999))]
     pub(super) shards: u32,
     /// Put a share of the photos apart, such as validation=0.1; may be given several times. Splits that folders name (SRC/train/CLASS, SRC/test/CLASS) stay, and the share is of the training photos
-    #[arg(long = "split", value_parser = parse_split, value_name = "NAME=SHARE")]
+    #[arg(long = "split", id = "split", value_parser = parse_split, value_name = "NAME=SHARE")]
     splits: Vec<SplitShare>,
     /// Decides which photo goes to which shard, and where
     #[arg(long, default_value_t = 0)]
@@ -93,7 +96,9 @@ enum EncodeArg {
 /// Prepares.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let spark = args.engine.spark()?;
-    if super::prepare_rows::are_rows(args) {
+    let rows = super::prepare_rows::are_rows(args);
+    args.typed.check(&rows, super::prepare_rows::PHOTO_RULES)?;
+    if rows {
         if spark.is_some() {
             return Err(usage("rows are prepared by one process", "leave out --engine spark"));
         }
@@ -129,7 +134,10 @@ impl Args {
             (EncodeArg::Png, None) => Encoding::Png,
             (EncodeArg::Raw, None) => Encoding::Raw,
             (_, Some(_)) => {
-                return Err(usage("--quality has no meaning without loss", "use --encode jpeg"));
+                return Err(usage(
+                    "`--quality` has no effect on pixels stored without loss",
+                    "leave it out, or use `--encode jpeg`",
+                ));
             }
         };
         Ok(Options {

@@ -2,15 +2,13 @@
 
 use super::{learn::IntegersArg, prepare::Args, staging::Staging};
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::Rule;
 use crate::terminal::{Terminal, Unit};
-use paceline_data::DataError;
-use paceline_data::prepare::RejectLimit;
-use paceline_data::rows::{
-    Hashing, Input, expand,
-    prepare::{Options, claim, prepare},
-};
+use paceline_data::rejects::RejectLimit;
+use paceline_data::rows::{Hashing, Input, expand, formats};
 use paceline_data::store;
-use std::path::Path;
+use paceline_prepare::rows::{Options, RowsError, claim, prepare};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Flags for rows.
@@ -38,6 +36,27 @@ pub fn share_of_rows(limit: RejectLimit) -> anyhow::Result<f64> {
         )),
     }
 }
+
+/// Refuses `--integers` for rows that have none: the format says so or, where it is not given, the first lines of the first file.
+pub fn check_integers(first: Option<&Path>, format: Option<&str>) -> anyhow::Result<()> {
+    let clicks = formats::clicks::ENTRY.name;
+    let recognised = || first.and_then(formats::format_of).map(|format| format.name);
+    match format.or_else(recognised) {
+        Some(other) if other != clicks => Err(usage(
+            format!("`--integers` has no effect on rows in format `{other}`"),
+            format!("leave it out: only click logs (`--format {clicks}`) have integers"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Flags for photos.
+pub const PHOTO_RULES: &[Rule<bool>] = &[Rule {
+    flags: &["size", "fit", "encode", "quality", "split", "seed", "threads", "retry-failed"],
+    is_met: |rows| !rows,
+    otherwise: "on rows of sparse features",
+    instead: "give a folder of photos",
+}];
 
 /// Whether the source is rows: a file or a list of files, or a flag says so. Photos are folders.
 pub fn are_rows(args: &Args) -> bool {
@@ -69,12 +88,16 @@ fn exec_to(args: &Args, dst: &Path, terminal: &mut Terminal) -> anyhow::Result<E
     if !Hashing::BITS.contains(&hashing.bits) {
         return Err(usage(format!("--bits {} is out of range", hashing.bits), "use 1 to 31"));
     }
+    let files = expand(&args.src.to_string_lossy())?;
+    if args.rows.integers.is_some() {
+        check_integers(files.first().map(PathBuf::as_path), args.rows.format.as_deref())?;
+    }
     let max_rejects = args.max_rejects.map_or(Ok(0.01), share_of_rows)?;
     claim(&args.dst, args.fresh).or_else(|error| match &error {
-        DataError::AlreadyPrepared { .. } => {
+        RowsError::AlreadyPrepared { .. } => {
             Err(usage(error.to_string(), "begin again with --fresh, or use another folder"))
         }
-        DataError::Occupied { .. } => Err(error).hint("choose an empty target"),
+        RowsError::Occupied { .. } => Err(error).hint("choose an empty target"),
         _ => Err(error.into()),
     })?;
     let options = Options {
@@ -84,7 +107,6 @@ fn exec_to(args: &Args, dst: &Path, terminal: &mut Terminal) -> anyhow::Result<E
         max_rejects,
     };
     let cancel = terminal.interrupt()?;
-    let files = expand(&args.src.to_string_lossy())?;
     let bar = terminal.progress("preparing", None, Unit::Items("rows"));
     let start = Instant::now();
     let made = prepare(&Input::Files(files), dst, &options, &cancel, &|rows, _| {

@@ -91,84 +91,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let interrupt = terminal.interrupt()?;
     let belongings = Belongings::start_over(&args.out, MADE)?;
     let mut tour = Tour { out: &args.out, terminal, interrupt: &interrupt, belongings };
-    let at = |name: &str| args.out.join(name).display().to_string();
-
-    tour.say("1. Data: digits in MNIST's layout, photos of five kinds of flowers, a log of clicks");
-    tour.step(&["data", "synth", "digits", &at("digits")])?;
-    tour.step(&["data", "synth", "photos", &at("photos"), "--per-class", "60"])?;
-    tour.step(&["data", "synth", "clicks", &at("clicks.tsv"), "--rows", "200000"])?;
-
-    tour.say(
-        "2. Photos to TFRecord shards: decoded, cropped, resized, encoded again, on all cores",
-    );
-    let prepared = tour.step(&[
-        "prepare",
-        &at("photos"),
-        &at("shards"),
-        "--size",
-        "96",
-        "--shards",
-        "4",
-        "--split",
-        "validation=0.2",
-    ])?;
-    if let Some(rate) = prepared["photos_per_second"].as_f64() {
-        tour.found(format!("{rate:.0} photos a second"));
-    }
-
-    tour.say("3. How fast can they be read: files against records");
-    let speed = tour.step(&[
-        "speedtest",
-        "--images",
-        &at("photos"),
-        "--records",
-        &at("shards"),
-        "--batch-size",
-        "4,8,16,32",
-        "--batches",
-        "2,4",
-        "--repeats",
-        "3",
-        "--size",
-        "96",
-        "--out",
-        &at("speedtest"),
-    ])?;
-    if let (Some(files), Some(records)) =
-        (mean_rate(&speed, "image_files"), mean_rate(&speed, "records"))
-    {
-        tour.found(format!("{files:.0} photos a second from files, {records:.0} from records"));
-    }
-
-    tour.say("4. Train: three models, every strategy, the same order of examples");
-    let mut summaries = Vec::new();
-    for run in runs() {
-        let (data, runs) = (at(run.data), at("runs"));
-        let mut words =
-            vec!["train", "--model", run.model, "--data", &data, "--strategy", run.strategy];
-        words.extend(run.flags);
-        words.extend(["--out", &runs]);
-        let summary = tour.step(&words)?;
-        tour.found(in_short(&summary));
-        summaries.push(summary);
-    }
-
-    tour.say("5. A million weights and a stream of rows: clicks, learned as they come");
-    let (clicks, stream) = (at("clicks.tsv"), at("stream"));
-    let words = ["train", "--model", "sparse-logistic", "--data", &clicks, "--bits", "20"];
-    let sparse = tour.step(&[&words[..], &["--epochs", "1", "--out", &stream]].concat())?;
-    if let Some(rate) = sparse["examples_per_second"].as_f64() {
-        tour.found(format!("{rate:.0} rows a second; {}", verdict(&sparse)));
-    }
-
-    tour.say("6. A sweep: which batch size? Every setting twice, in random order");
-    let sweep = at("sweep");
-    let words = ["sweep", "--vary", "batch-size=16,64,256", "--repeats", "2", "--out", &sweep];
-    let digits = at("digits");
-    let cell = ["train", "--model", "lenet", "--data", &digits, "--epochs", "1", "--lr", "0.02"];
-    let cell = [&cell[..], &["--optimizer", "momentum"]].concat();
-    tour.step_behind(&words, &cell)?;
-    tour.found(format!("its page: {sweep}/sweep.html"));
+    tour.make_data()?;
+    let prepared = tour.prepare()?;
+    let speed = tour.speed_test()?;
+    let summaries = tour.train()?;
+    tour.learn_and_sweep()?;
 
     tour.say("7. The report");
     let findings = findings(&speed, &summaries);
@@ -199,6 +126,111 @@ struct Tour<'a> {
 }
 
 impl Tour<'_> {
+    /// The name of something that the tour makes, as words of a command.
+    fn at(&self, name: &str) -> String {
+        self.out.join(name).display().to_string()
+    }
+
+    /// Digits, photos and clicks.
+    fn make_data(&mut self) -> anyhow::Result<()> {
+        self.say(
+            "1. Data: digits in MNIST's layout, photos of five kinds of flowers, a log of clicks",
+        );
+        self.step(&["data", "synth", "digits", &self.at("digits")])?;
+        self.step(&["data", "synth", "photos", &self.at("photos"), "--per-class", "60"])?;
+        self.step(&["data", "synth", "clicks", &self.at("clicks.tsv"), "--rows", "200000"])?;
+        Ok(())
+    }
+
+    /// Photos to shards.
+    fn prepare(&mut self) -> anyhow::Result<Value> {
+        self.say(
+            "2. Photos to TFRecord shards: decoded, cropped, resized, encoded again, on all cores",
+        );
+        let prepared = self.step(&[
+            "prepare",
+            &self.at("photos"),
+            &self.at("shards"),
+            "--size",
+            "96",
+            "--shards",
+            "4",
+            "--split",
+            "validation=0.2",
+        ])?;
+        if let Some(rate) = prepared["photos_per_second"].as_f64() {
+            self.found(format!("{rate:.0} photos a second"));
+        }
+        Ok(prepared)
+    }
+
+    /// Files against records.
+    fn speed_test(&mut self) -> anyhow::Result<Value> {
+        self.say("3. How fast can they be read: files against records");
+        let speed = self.step(&[
+            "speedtest",
+            "--images",
+            &self.at("photos"),
+            "--records",
+            &self.at("shards"),
+            "--batch-size",
+            "4,8,16,32",
+            "--batches",
+            "2,4",
+            "--repeats",
+            "3",
+            "--size",
+            "96",
+            "--out",
+            &self.at("speedtest"),
+        ])?;
+        if let (Some(files), Some(records)) =
+            (mean_rate(&speed, "image_files"), mean_rate(&speed, "records"))
+        {
+            self.found(format!("{files:.0} photos a second from files, {records:.0} from records"));
+        }
+        Ok(speed)
+    }
+
+    /// Every strategy.
+    fn train(&mut self) -> anyhow::Result<Vec<Value>> {
+        self.say("4. Train: three models, every strategy, the same order of examples");
+        let mut summaries = Vec::new();
+        for run in runs() {
+            let (data, runs) = (self.at(run.data), self.at("runs"));
+            let mut words =
+                vec!["train", "--model", run.model, "--data", &data, "--strategy", run.strategy];
+            words.extend(run.flags);
+            words.extend(["--out", &runs]);
+            let summary = self.step(&words)?;
+            self.found(in_short(&summary));
+            summaries.push(summary);
+        }
+        Ok(summaries)
+    }
+
+    /// A stream of rows, and a sweep.
+    fn learn_and_sweep(&mut self) -> anyhow::Result<()> {
+        self.say("5. A million weights and a stream of rows: clicks, learned as they come");
+        let (clicks, stream) = (self.at("clicks.tsv"), self.at("stream"));
+        let words = ["train", "--model", "sparse-logistic", "--data", &clicks, "--bits", "20"];
+        let sparse = self.step(&[&words[..], &["--epochs", "1", "--out", &stream]].concat())?;
+        if let Some(rate) = sparse["examples_per_second"].as_f64() {
+            self.found(format!("{rate:.0} rows a second; {}", verdict(&sparse)));
+        }
+
+        self.say("6. A sweep: which batch size? Every setting twice, in random order");
+        let sweep = self.at("sweep");
+        let words = ["sweep", "--vary", "batch-size=16,64,256", "--repeats", "2", "--out", &sweep];
+        let digits = self.at("digits");
+        let cell =
+            ["train", "--model", "lenet", "--data", &digits, "--epochs", "1", "--lr", "0.02"];
+        let cell = [&cell[..], &["--optimizer", "momentum"]].concat();
+        self.step_behind(&words, &cell)?;
+        self.found(format!("its page: {sweep}/sweep.html"));
+        Ok(())
+    }
+
     fn say(&self, text: &str) {
         self.terminal.note(format!("\n{text}"));
     }

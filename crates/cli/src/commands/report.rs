@@ -70,7 +70,7 @@ impl Format {
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     let folders = args.runs.iter().map(|run| staging.input(run, &without_weights));
-    let runs = read(&folders.collect::<anyhow::Result<Vec<_>>>()?)?;
+    let runs = read(&folders.collect::<Result<Vec<_>, _>>()?)?;
     let text = match args.format {
         Format::Html => html(&runs),
         Format::Markdown => training::markdown(&runs),
@@ -128,7 +128,7 @@ pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
     if runs.is_empty() {
         let names: Vec<String> = folders.iter().map(|path| path.display().to_string()).collect();
         return Err(anyhow::anyhow!("no run in {}", names.join(", ")))
-            .hint("a run folder holds plan.json; `paceline train` makes one under runs/");
+            .hint("a run folder holds plan.json or events-*.jsonl; `paceline train` makes one under runs/");
     }
     Ok(runs)
 }

@@ -6,21 +6,40 @@ use super::{
 };
 use crate::{
     failure::Exit,
+    idle_flags::{Rule, Typed},
     terminal::{Table, Terminal},
 };
+use paceline_data::store;
 use paceline_report::training::{Growth, scaling_of};
-use paceline_runs::{RunFolder, RunState, RunView, Summary, format_utc, list};
+use paceline_runs::{RecordedPlan, RunFolder, RunState, RunView, Summary, format_utc, list};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline runs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Runs to compare, by folder or name; the first is the baseline. Without any, all are listed
+    #[arg(id = "named", value_name = "RUNS")]
     runs: Vec<String>,
     /// Folder of run folders
-    #[arg(long = "runs", value_name = "DIR", default_value = "runs")]
+    #[arg(long = "runs", id = "runs", value_name = "DIR", default_value = "runs")]
     folder: PathBuf,
+}
+
+/// For runs as they were typed: `--runs` says where names are looked up.
+pub(super) const NAME_RULES: &[Rule<[String]>] = &[Rule {
+    flags: &["runs"],
+    is_met: |named| named.iter().any(|name| !is_folder(name)),
+    otherwise: "on runs that are given by their folders",
+    instead: "give their names",
+}];
+
+/// Whether a run was named by where it lies, rather than by its name in a folder of runs.
+fn is_folder(name: &str) -> bool {
+    let path = Path::new(name);
+    path.exists() || store::is_remote(path)
 }
 
 /// Lists or compares.
@@ -37,6 +56,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Done);
     }
+    args.typed.check(&args.runs[..], NAME_RULES)?;
     let mut found = Vec::new();
     for name in &args.runs {
         let (out, name) = staging.run(&args.folder, name, &without_weights)?;
@@ -58,7 +78,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 /// A run as far as its files tell.
 struct Row {
     name: String,
-    plan: Value,
+    plan: RecordedPlan,
     state: RunState,
     /// Everything about it; absent where its summary was enough, or its files cannot be read.
     view: Option<RunView>,
@@ -66,12 +86,13 @@ struct Row {
 
 impl Row {
     fn read(run: &RunFolder) -> Self {
+        let view = RunView::read(run.path()).ok();
+        let plan = view.as_ref().map(|view| view.plan.clone());
         Self {
             name: run.name(),
-            // A plan of another version may lack fields; what is there is shown.
-            plan: run.plan().unwrap_or(Value::Null),
+            plan: plan.unwrap_or_else(|| RecordedPlan::read(run, &[])),
             state: run.state(),
-            view: RunView::read(run.path()).ok(),
+            view,
         }
     }
 
@@ -80,7 +101,7 @@ impl Row {
         match run.state() {
             RunState::Ended(summary) if summary.diagnosis.is_some() => Self {
                 name: run.name(),
-                plan: run.plan().unwrap_or(Value::Null),
+                plan: RecordedPlan::read(run, &[]),
                 state: RunState::Ended(summary),
                 view: None,
             },
@@ -105,11 +126,7 @@ impl Row {
     }
 
     fn asked(&self, name: &str) -> String {
-        match self.plan.get("spec").and_then(|spec| spec.get(name)) {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Null) | None => "–".to_string(),
-            Some(other) => other.to_string(),
-        }
+        self.plan.setting(name).unwrap_or_else(|| "–".to_owned())
     }
 
     fn json(&self) -> Value {
@@ -121,7 +138,7 @@ impl Row {
             "run": self.name,
             "status": self.status(),
             "reason": reason,
-            "plan": self.plan,
+            "plan": self.plan.whole,
             "summary": self.summary(),
             "verdict": self.verdict(),
             "diagnosis": self.summary().and_then(|summary| summary.diagnosis.as_ref()),

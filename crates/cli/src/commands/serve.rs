@@ -20,7 +20,7 @@ pub(super) const ADDRESS: &str = "127.0.0.1:6060";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  paceline serve\n  paceline serve sweeps --listen 127.0.0.1:0\n  paceline serve --listen 0.0.0.0:6060\n\n\
-                  On loopback whoever uses this machine may look. Anywhere else a token is needed, which is part of the address printed.\n\
+                  On loopback every user of this machine may look. Anywhere else a token is needed, which is part of the address printed.\n\
                   The traffic is not encrypted: across an untrusted network, use `ssh -L 6060:localhost:6060 HOST` instead."
 )]
 pub struct Args {

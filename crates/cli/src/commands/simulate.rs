@@ -1,24 +1,23 @@
 //! `paceline simulate`: what a bigger cluster would do with a job that was measured on a smaller one.
 
-mod measured;
-
 use super::{
-    advise::{links, local_sums, stepping},
+    advise::links,
     staging::{Staging, local_path, without_weights},
 };
-use crate::failure::{Exit, usage};
+use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::show_seconds;
 use anyhow::Context;
-use measured::Measured;
-use paceline_advisor::oracle::Link;
-use paceline_advisor::simulate::{
+use paceline_data::order::{Batches, LastBatch};
+use paceline_forecast::measure::{Measured, local_sums, stepping};
+use paceline_forecast::oracle::Link;
+use paceline_forecast::simulate::{
     Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
     strategies::{self, Entry},
 };
-use paceline_data::order::{Batches, LastBatch};
 use paceline_report::chart::{Axis, Chart, Series};
-use paceline_runs::write_atomically;
+use paceline_runs::{RunFolder, write_atomically};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +28,8 @@ use std::time::Duration;
     after_help = "Examples:\n  paceline simulate runs/lenet --workers 64 --network 10Gbit --latency 50us --strategy multi-worker\n  paceline simulate runs/softmax --workers 1000 --ps 4 --strategy ps-async --chart knee.svg\n  paceline simulate runs/softmax --workers 4 --strategy ps-async --one-machine"
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// A run folder: its step times, message sizes and slow workers are the ground of the simulation
     run: PathBuf,
     /// Workers, the most to consider; smaller numbers are shown, too
@@ -50,7 +51,7 @@ pub struct Args {
     #[arg(long, default_value_t = 200)]
     steps: u64,
     /// All tasks on one machine such as the one measured
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["network", "latency", "check"])]
     one_machine: bool,
     /// Tasks on each host
     #[arg(long, default_value_t = 1, conflicts_with = "one_machine")]
@@ -79,6 +80,21 @@ const SPAN: Duration = Duration::from_millis(150);
 /// Seconds to wake a sleeping thread, where it is not measured.
 const WAKE: f64 = 30e-6;
 
+const RULES: &[Rule<&Entry>] = &[
+    Rule {
+        flags: &["ps"],
+        is_met: |strategy| strategy.servers,
+        otherwise: "with a strategy without servers",
+        instead: "use `--strategy ps-sync` or `--strategy ps-async`",
+    },
+    Rule {
+        flags: &["backup-workers"],
+        is_met: |strategy| strategy.servers && strategy.shares_batch,
+        otherwise: "where no update waits for all workers",
+        instead: "use `--strategy ps-sync`",
+    },
+];
+
 fn names() -> clap::builder::PossibleValuesParser {
     let values = strategies::ALL
         .iter()
@@ -100,12 +116,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Some(counts.len() as u64),
         Unit::Items("numbers of workers"),
     );
-    let mut measured = Measured::read(&run, !args.no_measure)?;
+    let folder = RunFolder::open(&run).hint("`paceline runs` lists run folders")?;
+    let mut measured = Measured::read(&folder, !args.no_measure)?;
     let strategy = match (&args.strategy, strategies::find(&measured.strategy)) {
         (Some(name), _) => strategies::find(name)?,
         (None, Ok(own)) => own,
         (None, Err(_)) => strategies::find("multi-worker")?,
     };
+    args.typed.check(&strategy, RULES)?;
     let measured_local = if strategy.servers || args.no_measure {
         measured.local
     } else {
@@ -211,9 +229,7 @@ fn plan(args: &Args, strategy: &Entry, workers: usize, batch: u64) -> anyhow::Re
         shares,
         steps,
         threads: args.threads.map(|threads| threads as f64),
-        collective: Collective::BySize {
-            tree_up_to: paceline_cluster::collective::TREE_BYTES as f64,
-        },
+        collective: Collective::BySize { tree_up_to: paceline_wire::collective::TREE_BYTES as f64 },
         seed: args.seed,
     })
 }

@@ -1,24 +1,25 @@
 //! `paceline speedtest`: how fast image files and records can be read, and what that depends on.
 //!
-//! Measuring is `paceline_data::speedtest`, the statistics are `paceline_analysis`, the page is `paceline_report`; here they
+//! Measuring is `paceline_prepare::speedtest`, the statistics are `paceline_stats`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
 use super::prepare::{parse_limit, warn_of_rejects};
 use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::{self, Engine, EngineArgs, MEASURING};
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
-use paceline_analysis::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
-use paceline_analysis::words::number;
 use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
 use paceline_data::rejects::RejectLimit;
-use paceline_data::speedtest::{
+use paceline_prepare::speedtest::{
     self, ColdMethod, Distributed, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings,
     SpeedTestError, Target,
 };
 use paceline_report::csv::Csv;
 use paceline_report::experiment::{self as page, Context};
+use paceline_stats::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
+use paceline_stats::words::number;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,6 +34,8 @@ Example:
 The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching
 on all threads. Opening the data is reported separately. The same call continues an interrupted test.")]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Folder or URL of photos in class folders
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -76,9 +79,25 @@ pub struct Args {
     engine: EngineArgs,
 }
 
+const RULES: &[Rule<Args>] = &[
+    Rule {
+        flags: &["max-rejects"],
+        is_met: |args| args.images.is_some(),
+        otherwise: "on records, which hold photos that were found good",
+        instead: "measure photos with `--images DIR`",
+    },
+    Rule {
+        flags: &["cache"],
+        is_met: |args| args.repeats > 1,
+        otherwise: "on the first of all repetitions",
+        instead: "use `--repeats 2` or more",
+    },
+];
+
 /// Measures, analyses, writes the results.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let settings = settings(args)?;
+    args.typed.check(args, RULES)?;
     let engine = args.engine.spark()?;
     if engine.is_some() {
         if args.max_rejects.is_some() {
@@ -304,23 +323,18 @@ fn observation(sample: &Sample) -> Observation {
     }
 }
 
-/// What the page says around the findings.
-fn context(settings: &Settings, outcome: &Outcome) -> Context {
-    let cells = settings.batch_sizes.len() * settings.batches.len();
-    let conditions = match (settings.cold, settings.cache) {
-        (true, true) => "cold page cache, decoded images kept",
-        (true, false) => "cold page cache",
-        (false, true) => "warm page cache, decoded images kept",
-        (false, false) => "warm page cache",
-    };
-    let list =
-        |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let hosts: BTreeSet<&str> = outcome.samples.iter().filter_map(|s| s.host.as_deref()).collect();
+/// Hosts that measured, where tasks of an engine did.
+fn hosts(outcome: &Outcome) -> BTreeSet<&str> {
+    outcome.samples.iter().filter_map(|sample| sample.host.as_deref()).collect()
+}
+
+/// How it was measured, in sentences.
+fn method(settings: &Settings, outcome: &Outcome) -> Vec<String> {
     let mut method = vec![
         "The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching on all \
          threads. Opening the data and starting threads are not timed."
             .to_owned(),
-        if hosts.is_empty() {
+        if hosts(outcome).is_empty() {
             "Every repetition measures all settings once, sources mixed, in a random order of its own. A warm-up before the \
              first measurement is dropped."
                 .to_owned()
@@ -341,6 +355,22 @@ fn context(settings: &Settings, outcome: &Outcome) -> Context {
             "Decoded images stay in memory from the first repetition of a setting on.".to_owned(),
         );
     }
+    method
+}
+
+/// What the page says around the findings.
+fn context(settings: &Settings, outcome: &Outcome) -> Context {
+    let cells = settings.batch_sizes.len() * settings.batches.len();
+    let conditions = match (settings.cold, settings.cache) {
+        (true, true) => "cold page cache, decoded images kept",
+        (true, false) => "cold page cache",
+        (false, true) => "warm page cache, decoded images kept",
+        (false, false) => "warm page cache",
+    };
+    let list =
+        |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let hosts = hosts(outcome);
+    let mut method = method(settings, outcome);
     let mut rows = vec![
         ("batch sizes".to_owned(), list(&settings.batch_sizes)),
         ("batches".to_owned(), list(&settings.batches)),

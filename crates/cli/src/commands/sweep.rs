@@ -7,6 +7,7 @@ mod spark;
 use super::staging::{Staging, refuse_for_tasks};
 use crate::engine::EngineArgs;
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::{Span, span};
 use anyhow::Context;
@@ -39,6 +40,8 @@ recipe's page puts the published figures beside the measured ones.
 With --engine spark every cell is a task. Tasks on one host disturb each other's measurements: --spark-conf spark.task.cpus=N gives
 each one N cores to itself.")]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// A recipe: a file, or the name of one that comes with the program
     recipe: Option<String>,
     /// A flag and the values to try; may be given several times
@@ -78,11 +81,44 @@ pub struct Args {
     command: Vec<String>,
 }
 
+/// What the cells of a sweep are filled in with.
+struct Uses {
+    scale: bool,
+    data: bool,
+}
+
+impl Uses {
+    fn of(recipe: &Recipe, cells: &[Cell]) -> Self {
+        let asks = |cell: &Cell| cell.arguments.iter().any(|word| word.contains("{data}"));
+        Self {
+            scale: !recipe.scaled.is_empty(),
+            data: recipe.data.is_some() || cells.iter().any(asks),
+        }
+    }
+}
+
+const RULES: &[Rule<Uses>] = &[
+    Rule {
+        flags: &["scale"],
+        is_met: |uses| uses.scale,
+        otherwise: "on a command without a published size",
+        instead: "name a recipe: `paceline list recipes` lists them",
+    },
+    Rule {
+        flags: &["data"],
+        is_met: |uses| uses.data,
+        otherwise: "on a command that does not ask for it",
+        instead: "give the data to the command itself, or put `{data}` there",
+    },
+];
+
 /// Runs the cells that are left, and says what all of them tell.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let (recipe, mut settings) = args.resolve()?;
     args.check_names(&recipe)?;
     let cells = settings.cells(&recipe).map_err(explain)?;
+    args.typed.check(&Uses::of(&recipe, &cells), RULES)?;
+    let spark = args.engine.spark()?;
     let out = args.out.clone().unwrap_or_else(|| {
         let data = args.found_data(&recipe);
         Path::new("sweeps").join(settings.folder_name(&recipe, &cells, data.as_deref()))
@@ -91,7 +127,6 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         let places = Places { data: args.data_set(&recipe, &out), out };
         return dry_run(&recipe, &places, &cells, terminal);
     }
-    let spark = args.engine.spark()?;
     if spark.is_some() {
         refuse_for_tasks(&out)?;
     }
@@ -123,11 +158,7 @@ fn sweep(
     let cancel = terminal.interrupt()?;
     let mut journal = Journal::open(&places.out).map_err(explain)?;
     journal.check(cells, &places.data_name()).map_err(explain)?;
-    let of_recipe = recipe.timeout.map(Duration::try_from_secs_f64).transpose();
-    let of_recipe = of_recipe.with_context(|| {
-        format!("recipe `{}`: the timeout must be a positive number of seconds", recipe.name)
-    })?;
-    let timeout = args.timeout.map(Span::duration).or(of_recipe);
+    let timeout = timeout(args, recipe)?;
     let runner = Runner {
         program: std::env::current_exe().context("cannot find the program itself")?,
         places,
@@ -163,25 +194,39 @@ fn sweep(
         "findings": found,
         "files": files,
     }))?;
+    Ok(conclude(&found, interrupted, terminal))
+}
+
+/// How long a cell may take: as asked for, else as the recipe says.
+fn timeout(args: &Args, recipe: &Recipe) -> anyhow::Result<Option<Duration>> {
+    let of_recipe = recipe.timeout.map(Duration::try_from_secs_f64).transpose();
+    let of_recipe = of_recipe.with_context(|| {
+        format!("recipe `{}`: the timeout must be a positive number of seconds", recipe.name)
+    })?;
+    Ok(args.timeout.map(Span::duration).or(of_recipe))
+}
+
+/// Says what is left to do, and how to exit.
+fn conclude(found: &Findings, interrupted: bool, terminal: &Terminal) -> Exit {
     if interrupted {
         terminal.note(format!(
             "{} of {} cells are done; the same call goes on",
             found.done, found.cells
         ));
-        return Ok(terminal.signalled().unwrap_or(Exit::Interrupted));
+        return terminal.signalled().unwrap_or(Exit::Interrupted);
     }
     if found.failures.is_empty() {
-        return Ok(Exit::Done);
+        return Exit::Done;
     }
     terminal.warn(format!(
         "{} of {} cells failed; --retry-failed runs them again",
         found.failures.len(),
         found.cells
     ));
-    Ok(Exit::Failed)
+    Exit::Failed
 }
 
-/// Runs what is left; says whether somebody stopped it.
+/// Runs the remaining cells; returns whether the user stopped the sweep.
 fn run_cells(
     args: &Args,
     recipe: &Recipe,
@@ -440,7 +485,7 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
         SweepError::Unseen { .. } => {
             Some("the sweep's folder must lie where every executor sees it under the same path")
         }
-        SweepError::Unfinished { .. } => Some("the same call goes on with them"),
+        SweepError::Unfinished { .. } => Some("the same command continues with them"),
         _ => None,
     };
     let exit = match &error {

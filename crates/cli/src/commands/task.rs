@@ -1,4 +1,4 @@
-//! `paceline task`: a part of somebody else's command, handed out by an engine.
+//! `paceline task`: a part of another command, handed out by an engine.
 //!
 //! Engines such as Spark start it on their executors with the work on standard input. It answers with one JSON
 //! document, like every command with `--json`.
@@ -6,9 +6,9 @@
 use crate::failure::Exit;
 use crate::terminal::Terminal;
 use anyhow::Context;
-use paceline_data::prepare::{self, Slice};
-use paceline_data::speedtest::{self, PageCache};
 use paceline_data::store;
+use paceline_prepare::photos::{self, Slice};
+use paceline_prepare::speedtest::{self, PageCache};
 use std::io;
 
 /// Arguments of `paceline task`.
@@ -41,7 +41,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             let slice = Slice::read(&mut io::stdin().lock()).or_else(super::prepare::dress)?;
             let (src, dst) = (store::open(slice.src())?, store::open(slice.dst())?);
             let threads = threads.map(|threads| threads as usize);
-            let worked = prepare::work(&*src, &*dst, &slice, threads, &cancel);
+            let worked = photos::work(&*src, &*dst, &slice, threads, &cancel);
             terminal.json(&worked.or_else(super::prepare::dress)?)?;
         }
         Kind::Speedtest => {

@@ -1,26 +1,33 @@
 //! `paceline train`: one run, from the command line to the summary.
 //!
-//! Strategies of one process train right here; the others get a process for each task, started and
-//! watched by `train_local`.
+//! Strategies of one process train right here; the others get a process for each task on this machine, or tasks of
+//! Spark.
 
 use super::{
-    node_load::conclude,
+    learn,
     serve::Beside,
     staging::{Staging, without_weights},
     train_flags::{Checked, Flags},
-    train_local,
-    train_show::{Watcher, describe, explain},
+    train_rules::Choice,
+    train_show::describe,
     train_spark,
 };
 use crate::{
     engine::EngineArgs,
-    failure::{Exit, usage},
-    terminal::Terminal,
+    failure::{Exit, job, usage},
+    terminal::{JobTerminal, Terminal},
 };
 use paceline_cluster::launch::spark::Spark;
+use paceline_jobs::{Job, JobError, JobOutcome, JobResult, Work, run_in_process};
 use paceline_runs::{RunFolder, Status, Summary};
-use paceline_trainer::{Control, Parts, RunSpec, Start, TrainError, train};
-use std::{path::Path, sync::atomic::Ordering};
+use paceline_training::Start;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Arguments of `paceline train`.
 #[derive(Debug, clap::Args)]
@@ -78,74 +85,95 @@ fn run(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     let Checked { choice, resumed } = flags.check()?;
-    if spark.is_some() && choice.is_sparse() {
+    check_engine(&choice, spark.is_some())?;
+    let _page =
+        args.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
+    if choice.is_sparse() {
+        return learn::exec(flags, resumed, terminal);
+    }
+    let (mut spec, start) = match resumed {
+        Some(run) => flags.resumed(run)?,
+        None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
+    };
+    if !choice.strategy.in_process && matches!(start, Start::New { .. }) {
+        spec.workers = flags.workers.unwrap_or(2);
+        spec.servers = flags.ps.unwrap_or(usize::from(choice.strategy.needs_servers));
+    }
+    if let Some(spark) = spark {
+        return train_spark::exec(flags, &args.engine, &spark, spec, &start, staging, terminal);
+    }
+    let sizes = (!choice.strategy.in_process).then_some((spec.workers, spec.servers));
+    carry_out(flags, spec.into(), &start, sizes, terminal)?.show(terminal)
+}
+
+/// What Spark cannot do is said before anything is looked at.
+fn check_engine(choice: &Choice, spark: bool) -> anyhow::Result<()> {
+    if spark && choice.is_sparse() {
         return Err(usage(
             format!("model `{}` is not trained by tasks of Spark", choice.model.name()),
             "leave out --engine spark; --workers and --ps start processes of this machine",
         ));
     }
-    let _page =
-        args.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
-    if choice.is_sparse() {
-        return super::learn::exec(flags, resumed, terminal);
-    }
-    let is_new = resumed.is_none();
-    let (mut spec, start) = match resumed {
-        Some(run) => flags.resumed(run)?,
-        None => (flags.fresh()?, Start::New { out: flags.out.clone() }),
-    };
-    let strategy = choice.strategy;
-    if !strategy.in_process {
-        if is_new {
-            spec.workers = flags.workers.unwrap_or(2);
-            spec.servers = flags.ps.unwrap_or(usize::from(strategy.needs_servers));
-        }
-        if let Some(spark) = spark {
-            return train_spark::exec(
-                flags,
-                &args.engine,
-                &spark,
-                &spec,
-                &start,
-                staging,
-                terminal,
-            );
-        }
-        return train_local::exec(flags, spec, &start, staging, terminal);
-    }
-    if spark.is_some() {
+    if spark && choice.strategy.in_process {
         return Err(usage(
-            format!("strategy {} trains in one process", spec.strategy),
+            format!("strategy {} trains in one process", choice.strategy.name),
             "Spark runs strategies of several tasks: multi-worker, ps-sync or ps-async",
         ));
     }
-    let cancel = terminal.interrupt()?;
-    let parts = open(&spec, terminal)?;
-    let watcher = Watcher::new(terminal, Some("worker/0".to_owned()));
-    let control = Control { cancel: &cancel, observer: &watcher };
-    let result = train(&spec, &parts, &start, &control);
-    watcher.done();
-    if let (Err(TrainError::Finished { .. }), Start::Resume { run }) = (&result, &start) {
-        return show_finished(run, terminal);
-    }
-    let mut summary = result.map_err(explain)?;
-    let folder = match (watcher.moved(), &start) {
-        (Some(folder), _) => folder,
-        (None, Start::New { out }) => out.join(&summary.run),
-        (None, Start::In { run } | Start::Resume { run }) => run.path().to_path_buf(),
-    };
-    conclude(&folder, &mut summary, terminal);
-    show(&summary, &staging.there(&folder), cancel.load(Ordering::Relaxed), terminal)?;
-    Ok(Exit::Done)
+    Ok(())
 }
 
-/// Finds model and data, and says what was assumed about them.
-pub(super) fn open(spec: &RunSpec, terminal: &Terminal) -> anyhow::Result<Parts> {
-    let parts = Parts::open(spec).map_err(explain)?;
-    for remark in parts.train.remarks() {
-        terminal.note(format!("{}: {remark}", spec.data));
+/// A job of this machine that has ended well, or had nothing left to do.
+pub(super) struct Ended {
+    outcome: Result<JobOutcome, (JobError, RunFolder)>,
+    /// Whether the user asked it to stop.
+    asked: bool,
+}
+
+/// Trains in this process, or with a process for each of so many workers and servers.
+pub(super) fn carry_out(
+    flags: &Flags,
+    work: Work,
+    start: &Start,
+    sizes: Option<(usize, usize)>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Ended> {
+    let cancel: Arc<AtomicBool> = terminal.interrupt()?;
+    let shown = Arc::new(JobTerminal::of_local_job(terminal));
+    let outcome = match sizes {
+        Some((workers, servers)) => Job::local(workers)
+            .servers(servers)
+            .start(start.clone())
+            .join_timeout(flags.join_timeout.duration())
+            .cancel(Arc::clone(&cancel))
+            .observer(Arc::clone(&shown) as _)
+            .run(work),
+        None => run_in_process(&work, start, &cancel, &*shown),
+    };
+    shown.done();
+    let outcome = match (outcome, start) {
+        (Ok(outcome), _) => Ok(outcome),
+        (Err(error), Start::Resume { run }) if error.is_finished() => Err((error, run.clone())),
+        (Err(error), _) => return Err(job::explain(error, None, terminal)),
+    };
+    Ok(Ended { outcome, asked: cancel.load(Ordering::Relaxed) })
+}
+
+impl Ended {
+    /// Shows the result.
+    pub(super) fn show(self, terminal: &Terminal) -> anyhow::Result<Exit> {
+        match self.outcome {
+            Ok(JobOutcome { run, result: JobResult::Examples(summary) }) => {
+                show(&summary, &terminal.place(run.path()), self.asked, terminal)?;
+                Ok(Exit::Done)
+            }
+            Ok(JobOutcome { run, result: JobResult::Rows(report) }) => {
+                learn::show(&report, run.path(), self.asked, terminal)
+            }
+            Err((JobError::Rows(_), run)) => learn::show_finished(&run, terminal),
+            Err((_, run)) => show_finished(&run, terminal),
+        }
     }
-    Ok(parts)
 }
 
 /// A run that has nothing left to do: says so, and shows its result as it was recorded.
@@ -166,7 +194,7 @@ pub(super) fn note_finished(folder: &Path, terminal: &Terminal) {
     ));
 }
 
-/// The result, and how to go on where somebody stopped it.
+/// The result, and how to continue where the user stopped it.
 pub(super) fn show(
     summary: &Summary,
     folder: &Path,
@@ -177,7 +205,7 @@ pub(super) fn show(
     terminal.json(summary)?;
     if summary.status == Status::Cancelled && asked {
         terminal.note(format!(
-            "stopped at step {}; go on with `paceline train --resume {}`",
+            "stopped at step {}; continue with `paceline train --resume {}`",
             summary.global_steps,
             folder.display()
         ));

@@ -1,11 +1,12 @@
 //! What `train` and `node` are told: flags, and the specification they make.
 
 use super::{
-    train_rules::{self, Choice, Typed},
+    train_rules::{self, Choice},
     train_show::explain,
 };
 use crate::{
     failure::FailureExt,
+    idle_flags::Typed,
     units::{Span, span},
 };
 use anyhow::Context;
@@ -14,7 +15,7 @@ use paceline_data::rejects::RejectLimit;
 use paceline_models::{names::spelling, pretrained::expects_imagenet_input, registry};
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, SplitDense, Transfer};
-use paceline_trainer::{RunPlan, RunSpec, Start, Stop};
+use paceline_training::{RunPlan, RunSpec, Start, Stop};
 use std::path::{Path, PathBuf};
 
 /// How pixels are scaled.
@@ -156,7 +157,7 @@ pub(super) struct Flags {
     /// Folder of run folders, here or in an object store
     #[arg(long, default_value = "runs", help_heading = "Records")]
     pub(super) out: PathBuf,
-    /// Go on with a run from its latest checkpoint: its folder or name, or the latest run
+    /// Resume a run from its latest checkpoint: its folder or name, or the latest run
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "", help_heading = "Records")]
     pub(super) resume: Option<String>,
 

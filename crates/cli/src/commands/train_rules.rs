@@ -4,8 +4,11 @@
 //! compared with another because of a flag that was never read. Help texts say the same in words; this table decides.
 
 use super::train_flags::Flags;
-use crate::failure::{FailureExt, usage};
-use clap::{ArgMatches, parser::ValueSource};
+use crate::{
+    failure::{FailureExt, usage},
+    idle_flags::Typed,
+};
+use paceline_data::rows::formats::clicks;
 use paceline_models::{
     optimizer,
     registry::{self, Named},
@@ -14,42 +17,9 @@ use paceline_models::{
 use paceline_runs::RunFolder;
 use paceline_strategies::{self as strategies, Entry as Strategy};
 use serde_json::Value;
-use std::collections::BTreeSet;
 
-/// The flags that were typed, by their long names.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Typed(BTreeSet<String>);
-
-impl Typed {
-    pub(super) fn has(&self, flag: &str) -> bool {
-        self.0.contains(flag)
-    }
-}
-
-/// Adds no flag of its own: it only notes which of the others are there. It must be flattened in front of them,
-/// because reading a flag takes it out of the matches.
-impl clap::Args for Typed {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        command
-    }
-}
-
-impl clap::FromArgMatches for Typed {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let typed =
-            |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
-        Ok(Self(matches.ids().filter(typed).map(|id| id.as_str().replace('_', "-")).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
+/// The format whose rows have integers.
+const CLICKS: &str = clicks::ENTRY.name;
 
 /// What a run is, as far as the meaning of flags depends on it.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +33,10 @@ pub(super) struct Choice {
     held_out: bool,
     /// Whether a schedule changes the learning rate.
     scheduled: bool,
+    /// Whether rows of files, which are all there, would be waited for by time.
+    timed_files: bool,
+    /// Whether the rows were said to be in a format other than that of click logs.
+    other_format: bool,
     /// Whether it is a run that goes on: what it is cannot change.
     resumed: bool,
 }
@@ -80,7 +54,15 @@ impl Choice {
             Named::Dense(entry) => entry.defaults.complete(asked, flags.lr).0,
             Named::Sparse => asked.unwrap_or(sparse_logistic::DEFAULTS.optimizer).to_owned(),
         };
-        Self::of(model, strategy, Some(&own), held_out, scheduled)
+        let stream = &flags.stream;
+        // A number alone is one of rows.
+        let is_timed = stream.window.as_ref().is_some_and(|window| window.parse::<u64>().is_err());
+        let choice = Self::of(model, strategy, Some(&own), held_out, scheduled)?;
+        Ok(Self {
+            timed_files: is_timed && stream.follow.is_none() && flags.data.as_deref() != Some("-"),
+            other_format: stream.format.as_deref().is_some_and(|format| format != CLICKS),
+            ..choice
+        })
     }
 
     /// What a run is that goes on.
@@ -123,6 +105,8 @@ impl Choice {
             optimizer_settings,
             held_out,
             scheduled,
+            timed_files: false,
+            other_format: false,
             resumed: false,
         };
         if !choice.can_use(strategy) {
@@ -172,6 +156,10 @@ enum Needs {
     HeldOut,
     /// A learning rate that changes.
     Schedule,
+    /// Rows that come as a stream, where they are waited for by time.
+    Live,
+    /// Rows of a click log.
+    Clicks,
 }
 
 /// Whether a run that goes on may have another value.
@@ -186,7 +174,8 @@ struct Rule(&'static str, OnResume, &'static [Needs]);
 /// Every flag that `train` and `node` share.
 const TABLE: &[Rule] = {
     use Needs::{
-        Dense, DenseStrategy, HeldOut, Model, Optimizer, Schedule, Sparse, SparseStrategy, Strategy,
+        Clicks, Dense, DenseStrategy, HeldOut, Live, Model, Optimizer, Schedule, Sparse,
+        SparseStrategy, Strategy,
     };
     use OnResume::{Changes, Stays};
     &[
@@ -235,9 +224,9 @@ const TABLE: &[Rule] = {
         Rule("test", Stays, &[Sparse]),
         Rule("format", Stays, &[Sparse]),
         Rule("bits", Stays, &[Sparse]),
-        Rule("integers", Stays, &[Sparse]),
+        Rule("integers", Stays, &[Sparse, Clicks]),
         Rule("l1", Stays, &[Sparse, Optimizer]),
-        Rule("window", Stays, &[Sparse, Strategy(is_alone)]),
+        Rule("window", Stays, &[Sparse, Strategy(is_alone), Live]),
         Rule("deterministic", Stays, &[Sparse, Strategy(is_alone)]),
     ]
 };
@@ -329,6 +318,21 @@ impl Choice {
                 format!("with strategy `{}`", self.strategy.name),
                 format!("leave it out, or use {}", self.strategies(&has)),
             ),
+            Needs::HeldOut | Needs::Schedule | Needs::Live | Needs::Clicks => {
+                self.lacks_of_settings(need)
+            }
+        };
+        let instead = if self.resumed {
+            "leave it out: a resumed run stays what it is".to_owned()
+        } else {
+            instead
+        };
+        (!is_met).then_some((with, instead))
+    }
+
+    /// The same for needs that other flags fulfil: whether they do, and what to say if not.
+    fn lacks_of_settings(&self, need: Needs) -> (bool, String, String) {
+        match need {
             Needs::HeldOut => (
                 self.held_out,
                 "without held-out rows".to_owned(),
@@ -340,13 +344,19 @@ impl Choice {
                 "leave it out, or add a schedule that lowers the rate, such as `--schedule step:10:0.1`"
                     .to_owned(),
             ),
-        };
-        let instead = if self.resumed {
-            "leave it out: a resumed run stays what it is".to_owned()
-        } else {
-            instead
-        };
-        (!is_met).then_some((with, instead))
+            Needs::Live => (
+                !self.timed_files,
+                "as a time on files, whose rows are all there".to_owned(),
+                "leave it out, give a number of rows, or learn from a stream with `--follow FILE` or `--data -`"
+                    .to_owned(),
+            ),
+            Needs::Clicks => (
+                !self.other_format,
+                "on a format other than clicks".to_owned(),
+                format!("leave it out, or use `--format {CLICKS}`"),
+            ),
+            _ => (true, String::new(), String::new()),
+        }
     }
 
     /// The optimisers of this kind of model that have a setting, as they are typed.

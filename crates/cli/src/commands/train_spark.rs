@@ -3,22 +3,19 @@
 //! The command line goes on to the tasks as it is, without what is meant for Spark; paths become absolute, because tasks
 //! start in folders of their own.
 
-use super::{staging::Staging, train, train_flags::Flags, train_local::tasks};
+use super::{staging::Staging, train, train_flags::Flags};
 use crate::arguments;
 use crate::engine::{self, EngineArgs};
-use crate::failure::{Exit, usage};
-use crate::terminal::Terminal;
+use crate::failure::{Exit, job, usage};
+use crate::terminal::{JobTerminal, Terminal};
 use anyhow::Context;
 use clap::{Id, parser::ValueSource};
-use paceline_cluster::ClusterKey;
-use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
-use paceline_data::store;
-use paceline_runs::Summary;
-use paceline_trainer::{RunSpec, Start};
+use paceline_cluster::launch::spark::Spark;
+use paceline_jobs::SparkJob;
+use paceline_training::{RunSpec, Start};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
-/// Flags that are not passed on because they are said anew below, or are meant for this process.
+/// Flags that are not passed on because the job says them itself, or because they are meant for this process.
 const OWN: [&str; 6] = ["data", "out", "init", "threads", "resume", "evaluator"];
 
 /// Trains by tasks of Spark.
@@ -26,7 +23,7 @@ pub(super) fn exec(
     flags: &Flags,
     engine: &EngineArgs,
     spark: &Spark,
-    spec: &RunSpec,
+    spec: RunSpec,
     start: &Start,
     staging: &Staging,
     terminal: &mut Terminal,
@@ -38,55 +35,30 @@ pub(super) fn exec(
         ));
     }
     let cancel = terminal.interrupt()?;
-    // What is wrong with the settings is said here, before anything is started.
-    let parts = train::open(spec, terminal)?;
-    paceline_trainer::check(spec, &parts).map_err(super::train_show::explain)?;
-    drop(parts);
-    let tasks = tasks(spec.workers, spec.servers, spec.evaluator);
-    let mut arguments: Vec<String> = ["--json", "--quiet", "node"].map(str::to_owned).to_vec();
-    arguments.extend(passed_on(arguments::typed(std::env::args_os()).0)?);
-    let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
-    say("--data", absolute(&spec.data)?);
-    let out = everywhere(&staging.there(&flags.out))?;
-    say("--out", out.display().to_string());
-    say("--threads", spec.threads.unwrap_or_else(|| engine.task_cores()).to_string());
-    if let Some(init) = &flags.init {
-        say("--init", everywhere(init)?.display().to_string());
-    }
-    if let Start::Resume { run } = start {
-        say("--resume", everywhere(&staging.there(run.path()))?.display().to_string());
-    }
-    let key = ClusterKey::generate()?;
-    let work = Work {
-        name: format!("paceline train {}", spec.model),
-        arguments,
-        settings: &[],
-        kind: WorkKind::Cluster { tasks: tasks.clone(), key },
+    let resume = match start {
+        Start::Resume { run } => Some(staging.there(run.path())),
+        _ => None,
     };
-    let outcome = engine::run(spark, &work, &cancel, terminal, &mut || {})?;
-    for (name, task) in tasks.iter().zip(&outcome.tasks) {
+    let job = SparkJob {
+        spec,
+        out: staging.there(&flags.out),
+        resume,
+        threads: engine.task_cores(),
+        flags: passed_on(arguments::typed(std::env::args_os()).0)?,
+    };
+    let work = job
+        .prepare(&JobTerminal::of_local_job(terminal))
+        .map_err(|error| job::explain(error, None, terminal))?;
+    let mut idle = || {};
+    let outcome = job
+        .run(spark, &work, &cancel, &mut engine::teller(spark, &work, terminal, &mut idle))
+        .map_err(|error| job::explain(error, None, terminal))?;
+    for (name, task) in outcome.tasks.iter().zip(&outcome.spark.tasks) {
         terminal.note(format!("{name} ran on {}, executor {}", task.host, task.executor));
     }
-    engine::tell_outcome(&outcome, terminal);
-    let chief = outcome.tasks.first().context("Spark reported no task")?;
-    let summary: Summary = serde_json::from_value(chief.result.clone())
-        .context("the first worker's answer is no summary")?;
-    train::show(&summary, &out.join(&summary.run), false, terminal)?;
+    engine::tell_outcome(&outcome.spark, terminal);
+    train::show(&outcome.summary, outcome.run.path(), false, terminal)?;
     Ok(Exit::Done)
-}
-
-/// A folder or file as every machine of the cluster sees it.
-fn everywhere(path: &Path) -> anyhow::Result<PathBuf> {
-    Ok(if store::is_remote(path) { path.to_owned() } else { std::path::absolute(path)? })
-}
-
-/// A path as every machine of the cluster sees it; other names of data stay as they are.
-fn absolute(data: &str) -> anyhow::Result<String> {
-    if Path::new(data).exists() {
-        Ok(std::path::absolute(data)?.display().to_string())
-    } else {
-        Ok(data.to_owned())
-    }
 }
 
 /// What was typed behind `train`, as far as `node` knows the flag too.

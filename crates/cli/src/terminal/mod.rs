@@ -3,9 +3,12 @@
 //! stdout carries data, stderr carries talk. With `--json`, stdout holds exactly one JSON document,
 //! for success and failure alike. Bars are drawn on stderr, and only when a person is watching.
 
+mod job;
+mod members;
 mod progress;
 mod table;
 
+pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Unit};
 pub use table::Table;
 
@@ -39,7 +42,8 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
-/// The one way to speak to whoever started us.
+/// The one way to speak to the user or program that started us. A clone speaks to the same streams.
+#[derive(Clone)]
 pub struct Terminal {
     json: bool,
     quiet: bool,
@@ -50,6 +54,7 @@ pub struct Terminal {
     places: Vec<(PathBuf, PathBuf)>,
 }
 
+#[derive(Clone)]
 struct Interrupt {
     flag: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
@@ -112,7 +117,7 @@ impl Terminal {
         self.stderr(&format!("{YELLOW}{BOLD}warning{RESET}{BOLD}:{RESET} {text}"));
     }
 
-    /// A bar with rate and time left; draws nothing unless somebody watches.
+    /// A bar with rate and time left; draws nothing with `--quiet`, or when stderr is not a terminal.
     pub fn progress(&self, what: impl Into<String>, total: Option<u64>, unit: Unit) -> Progress {
         Progress::start(&self.bars, what.into(), total, unit)
     }
@@ -209,7 +214,7 @@ impl Terminal {
             let mut out = AutoStream::new(io::stderr(), choice);
             writeln!(out, "{text}")
         };
-        // Nobody is left to tell when stderr itself is closed.
+        // When stderr itself is closed, there is nowhere left to report it.
         let _ = self.bars.suspend(write);
     }
 }

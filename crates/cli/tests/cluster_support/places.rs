@@ -9,7 +9,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Ports that nobody else is given: below those that the kernel hands out by itself, a hundred for each process of tests.
+/// Ports for this test process alone: a hundred each, below the range of ports the kernel assigns by itself.
 pub fn ports(count: usize) -> Vec<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 100) as u16 * 100;
@@ -22,7 +22,7 @@ pub fn ports(count: usize) -> Vec<u16> {
 /// A new cluster key in a folder.
 pub fn key(folder: &TempDir, name: &str) -> String {
     let path: PathBuf = folder.path().join(name);
-    paceline_cluster::ClusterKey::generate().unwrap().save(&path).unwrap();
+    paceline_wire::ClusterKey::generate().unwrap().save(&path).unwrap();
     path.display().to_string()
 }
 
@@ -35,7 +35,7 @@ pub fn workers(ports: &[u16], role: &str, index: usize) -> String {
     )
 }
 
-/// Whether somebody listens there.
+/// Whether a process listens on this port.
 pub fn listens(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

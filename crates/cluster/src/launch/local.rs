@@ -6,9 +6,9 @@
 //!
 //! Children die with their parent in two ways: the kernel kills them when the thread that started
 //! them ends (so start them from one that lasts), and a child that reads the end of its input knows
-//! that nobody is left.
+//! that its parent is gone.
 
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
@@ -37,7 +37,6 @@ pub enum LaunchError {
     Start {
         /// Which task.
         task: TaskId,
-        /// The program.
         program: PathBuf,
         /// What the system says.
         source: io::Error,
@@ -63,7 +62,6 @@ pub enum Happened {
         task: TaskId,
         /// Its process, counted from 0 for each task.
         process: u32,
-        /// The line.
         line: String,
     },
     /// It ended.
@@ -189,7 +187,7 @@ impl Processes {
     }
 
     /// Whether a task's process is on its way out already. One with much memory takes seconds for that, in which
-    /// its connections are closed and nobody has been told of its end.
+    /// its connections are closed and its end has not been reported.
     #[must_use]
     pub fn is_ending(&self, task: TaskId) -> bool {
         self.process(task).is_some_and(|process| {
@@ -217,7 +215,7 @@ impl Drop for Processes {
     fn drop(&mut self) {
         self.kill_all();
         for running in self.running.values() {
-            // What was killed ends at once; what somebody else has waited for needs no waiting.
+            // A killed process ends at once; one that has already been waited for returns at once.
             let _ = running.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
         }
     }
@@ -256,7 +254,7 @@ fn follow(
                 let _ = tell.send(Happened::Ended { task, process, status });
                 return;
             }
-            // Somebody else has waited for it: how it ended is not known.
+            // It was waited for elsewhere: its exit status is not known.
             Err(_) => {
                 let status = ExitStatus::from_raw(0);
                 let _ = tell.send(Happened::Ended { task, process, status });
@@ -309,7 +307,7 @@ pub fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(libc::SIGKILL)) => {
-            "was killed (signal 9: somebody's doing, or the machine was out of memory)".to_owned()
+            "was killed (signal 9: by a user, or because the machine was out of memory)".to_owned()
         }
         (None, Some(signal)) => format!("was ended by signal {signal}"),
         (None, None) => "ended".to_owned(),
@@ -319,7 +317,7 @@ pub fn ending(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     fn worker(index: u32) -> TaskId {
         TaskId::new(Role::Worker, index)

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::{ClusterKey, TaskId};
+use paceline_wire::{ClusterKey, TaskId};
 
 /// What Spark runs.
 const DRIVER: &str = include_str!("spark/driver.py");
@@ -125,7 +125,6 @@ pub enum SparkError {
     /// The cluster gave us nothing.
     #[error("{master} gave no executor within {} s", .waited.as_secs())]
     NoExecutors {
-        /// The master.
         master: String,
         /// How long was waited.
         waited: Duration,
@@ -144,7 +143,7 @@ pub enum SparkError {
         /// Their cores.
         cores: u32,
     },
-    /// `spark-submit` ended without a word of the driver.
+    /// `spark-submit` exited without a message from the driver.
     #[error("`{}` ended ({status}) before the work was done: {message}", .path.display())]
     Ended {
         /// What was called.

@@ -11,8 +11,8 @@ use super::{
     shared::Shared,
     starved::{Starved, Telling},
 };
-use crate::frame::stood_still;
-use crate::{Closer, Link, LinkError, Sender, TaskId, Wait};
+use paceline_wire::stood_still;
+use paceline_wire::{Closer, Link, LinkError, Sender, TaskId, Wait};
 use std::{
     collections::BTreeMap,
     io,
@@ -137,7 +137,7 @@ impl Chief {
                 }
             } else if !complete {
                 complete = true;
-                self.watcher.table(&self.roster.rows(now)); // everybody is there: the last one
+                self.watcher.table(&self.roster.rows(now)); // all tasks have joined: the last table
             }
             self.carry_out(&mut orders, &mut connections);
             for notice in self.roster.take_notices() {
@@ -265,7 +265,7 @@ impl Chief {
         }
     }
 
-    /// Not everybody came: says who is missing, here and to those that did come.
+    /// Some tasks did not join: reports which ones, here and to those that did.
     fn give_up(&mut self, now: Instant, orders: &mut Vec<Order>) {
         let missing: Vec<Loss> = self
             .roster

@@ -1,7 +1,7 @@
 //! Control messages over a link.
 
 use super::message::{CONTROL, LONGEST};
-use crate::{LinkError, Receiver, Sender, TaskId, Wait};
+use paceline_wire::{LinkError, Receiver, Sender, TaskId, Wait};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Sends one message.

@@ -1,14 +1,14 @@
 //! Why a task could not take part in a run, or had to leave it.
 
 use super::message::Loss;
-use crate::{LinkError, TaskId};
+use paceline_wire::{LinkError, TaskId};
 use std::{fmt, io};
 
 /// Why a task could not take part in a run, or had to leave it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// Not everybody came in time.
+    /// Some tasks did not join in time.
     #[error("the run did not start within {seconds} s: {}", list(.missing))]
     NotStarted {
         /// How long was waited.
@@ -19,7 +19,6 @@ pub enum SessionError {
     /// The chief could not be reached in time.
     #[error("{chief} at {address} could not be joined within {seconds} s: {reason}")]
     NoChief {
-        /// The chief.
         chief: TaskId,
         /// Where it should be.
         address: String,
@@ -31,7 +30,6 @@ pub enum SessionError {
     /// The chief did not let this task in.
     #[error("{chief} at {address} refused {me}: {reason}")]
     Refused {
-        /// The chief.
         chief: TaskId,
         /// Where it is.
         address: String,
@@ -41,9 +39,8 @@ pub enum SessionError {
         reason: String,
     },
     /// The chief does not answer any more.
-    #[error("lost {chief} at {address}: {reason}; without the chief nobody goes on")]
+    #[error("lost {chief} at {address}: {reason}; no task can continue without the chief")]
     ChiefLost {
-        /// The chief.
         chief: TaskId,
         /// Where it was.
         address: String,
@@ -69,7 +66,7 @@ pub enum SessionError {
         /// Why.
         reason: String,
     },
-    /// Somebody asked this task to stop.
+    /// This task was asked to stop.
     #[error("{me} was asked to stop while {phase}")]
     Cancelled {
         /// This task.

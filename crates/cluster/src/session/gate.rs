@@ -1,9 +1,9 @@
 //! The way in and out of a task: what a session needs of the network.
 //!
-//! The real one is [`Endpoint`](crate::Endpoint). Another joins tasks of one process, so that
+//! The real one is [`Endpoint`](paceline_wire::Endpoint). Another joins tasks of one process, so that
 //! everything above can be tested without a socket.
 
-use crate::{Endpoint, Link, LinkError, Purpose, TaskId, Wait, pair};
+use paceline_wire::{Endpoint, Link, LinkError, Purpose, TaskId, Wait, pair};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
@@ -125,7 +125,7 @@ impl Gate for Line {
                 return Ok(found);
             }
             if wait.cancelled() || wait.left().is_zero() {
-                return Err(LinkError::Nobody {
+                return Err(LinkError::NoConnection {
                     address: self.address(),
                     phase: wait.phase.to_owned(),
                     waited: begun.elapsed(),

@@ -12,7 +12,7 @@ use super::{
     shared::Shared,
     starved::Telling,
 };
-use crate::{Link, LinkError, Purpose, Receiver, Refusal, Sender, TaskId, Wait};
+use paceline_wire::{Link, LinkError, Purpose, Receiver, Refusal, Sender, TaskId, Wait};
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},

@@ -5,7 +5,7 @@
 //! message of an unknown kind is an error, since both ends are the same version of one program (the
 //! handshake has seen to that).
 
-use crate::TaskId;
+use paceline_wire::TaskId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,11 +79,11 @@ pub(super) enum ToMember {
     Ping { number: u32 },
     /// Still there, and still in this generation.
     Beat { step: u64 },
-    /// Who takes part now. The first one means that everybody is there.
+    /// Who takes part now. The first one means that all tasks have joined.
     View(View),
     /// The run ends now.
     Stop { cause: Stop },
-    /// Everybody is done: leave.
+    /// All tasks are done: leave.
     Release,
 }
 
@@ -93,10 +93,10 @@ pub(super) enum ToMember {
 pub struct View {
     /// Which one, from 1.
     pub generation: u32,
-    /// Whether everybody this generation needs is there; if not, it is being waited for.
+    /// Whether all tasks that this generation needs have joined; if not, it waits for them.
     pub complete: bool,
-    /// The generation in which a server last came back without what it had held. Whoever comes from
-    /// an earlier one goes back to the last checkpoint.
+    /// The generation in which a server last came back without its state. A task from an
+    /// earlier one goes back to the last checkpoint.
     pub restored: u32,
     /// The tasks of this generation, in order; those lost since it began included.
     pub circle: Vec<TaskId>,
@@ -115,7 +115,7 @@ pub struct Member {
     pub task: TaskId,
     /// Where it takes data connections.
     pub address: String,
-    /// Which process of that task, counted by the chief; another number means it started anew.
+    /// Which process of that task, counted by the chief; another number means that it was restarted.
     pub process: u32,
 }
 
@@ -159,7 +159,7 @@ pub enum Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     #[test]
     fn messages_read_back() {

@@ -1,14 +1,14 @@
-//! Who is there, and what happens when somebody is not any more.
+//! Which tasks take part in a run, and what happens when one is lost.
 //!
 //! Every task opens a control link to the chief (`chief/0`, else `worker/0`), which holds the list of
-//! tasks. A run starts when everybody is there, or fails by a deadline with the names of those that
-//! are not. From then on heartbeats flow both ways once a second; a task whose connection breaks is
-//! lost after a short grace, a silent one after eight seconds, and everybody learns its name. What
+//! tasks. A run starts when all tasks have joined, or fails at a deadline with the names of those that
+//! have not. From then on heartbeats flow both ways once a second; a task whose connection breaks is
+//! lost after a short grace, a silent one after eight seconds, and all tasks learn its name. What
 //! follows is decided by [`Rules`]: the others form a new *generation* without it, wait until it is
-//! back, or stop. At the end everybody waits for everybody, so that a finished task is never taken
+//! back, or stop. At the end all tasks wait for each other, so that a finished task is never taken
 //! for a failed one.
 //!
-//! Nobody trains alone: whoever loses the chief ends, and only the chief begins a generation.
+//! No task trains alone: one that loses the chief ends, and only the chief begins a generation.
 
 mod chief;
 mod clock;
@@ -34,10 +34,10 @@ pub use notice::{Notice, Row, RowState, Unwatched, Watcher};
 pub use starved::Starved;
 pub use straggler::Straggler;
 
-use crate::{Closer, Link, LinkError, Purpose, Role, TaskId, Wait};
 use chief::{Chief, Heard};
 use member::{Membership, Speaker};
 use message::{Hello, ToChief};
+use paceline_wire::{Channel, Closer, Link, LinkError, Purpose, Role, TaskId, Wait};
 use roster::Roster;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -63,7 +63,7 @@ pub enum OnLoss {
     Continue,
     /// The others wait until it is back.
     Restart,
-    /// Everybody stops.
+    /// All tasks stop.
     Stop,
 }
 
@@ -93,7 +93,7 @@ pub struct Rules {
     /// Whether servers and evaluators finish by themselves too; otherwise they are done when all
     /// workers are.
     pub all_finish: bool,
-    /// How long everybody is waited for, at the start and after a loss.
+    /// How long to wait for all tasks, at the start and after a loss.
     pub join_timeout: Duration,
 }
 
@@ -123,7 +123,7 @@ impl Settings {
     }
 }
 
-/// The task at which everybody joins: `chief/0` where there is one, else `worker/0`.
+/// The task that all others join: `chief/0` where there is one, else `worker/0`.
 #[must_use]
 pub fn chief_of(tasks: impl IntoIterator<Item = TaskId>) -> TaskId {
     let chief = TaskId::new(Role::Chief, 0);
@@ -150,15 +150,15 @@ pub struct Session {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a task does until everybody is there, in words for [`SessionError::Cancelled`].
+/// What a task does until all have joined, in words for [`SessionError::Cancelled`].
 pub const JOINING: &str = "joining the run";
 
 /// How long a task stays in the exit barrier after the last sign of life of those it waits for. The last
-/// evaluation or save may take hours; whoever is silent is lost long before this.
+/// evaluation or save may take hours; a silent task is lost long before this.
 const EXIT_BARRIER: Duration = Duration::from_secs(600);
 
 impl Session {
-    /// Takes part: returns when everybody is there.
+    /// Joins the run: returns when all tasks have.
     ///
     /// # Errors
     /// [`SessionError::NotStarted`] and [`SessionError::NoChief`] name who is missing after the
@@ -256,7 +256,7 @@ impl Session {
         self.shared.me
     }
 
-    /// The task at which everybody joined.
+    /// The task that all others joined.
     #[must_use]
     pub fn chief(&self) -> TaskId {
         self.chief
@@ -288,7 +288,7 @@ impl Session {
         }
     }
 
-    /// Whether everybody is done.
+    /// Whether all tasks are done.
     #[must_use]
     pub fn released(&self) -> bool {
         self.shared.lock().released
@@ -300,7 +300,7 @@ impl Session {
     }
 
     /// Since when this task has been waiting for its own data; nothing when it has them. Call it before and after every
-    /// read: if that takes very long, the chief says who holds everybody up.
+    /// read: if that takes very long, the chief says which task all others wait for.
     pub fn reading(&self, since: Option<Instant>) {
         self.shared.reading.note(since);
     }
@@ -308,7 +308,7 @@ impl Session {
     /// The exchange with another task failed: waits for the generation that follows.
     ///
     /// `suspect` is the task that could not be reached, if one is known. When the chief knows nothing
-    /// of any trouble, it lets everybody connect anew; a second failure is taken as a loss.
+    /// of any trouble, it lets all tasks connect again; a second failure is taken as a loss.
     pub fn regroup(&self, suspect: Option<TaskId>, reason: &str) -> Result<View, SessionError> {
         let known = {
             let state = self.shared.lock();
@@ -346,7 +346,7 @@ impl Session {
     }
 
     /// Goes over to the latest generation if it is complete, without waiting: for tasks that need not meet
-    /// the others when they form anew.
+    /// the others when they regroup.
     pub fn follow(&self) {
         self.shared.change(|state| self.shared.adopt(state));
     }
@@ -366,13 +366,13 @@ impl Session {
         }
     }
 
-    /// This task has done its part: waits until everybody has. The chief gets everybody's reports.
+    /// This task has done its part: waits until all have. The chief gets the reports of all tasks.
     pub fn finish(&self, report: Value) -> Result<Vec<(TaskId, Value)>, SessionError> {
         self.say(ToChief::Finished { report });
         self.wait_for_release()
     }
 
-    /// Waits until everybody is done, without having a part of its own: servers do.
+    /// Waits until all tasks are done, without a part of its own; used by servers.
     pub fn wait_for_release(&self) -> Result<Vec<(TaskId, Value)>, SessionError> {
         let mut deadline = Instant::now() + self.exit_barrier;
         loop {
@@ -407,7 +407,12 @@ impl Session {
     }
 
     /// Connects to a task of the present generation. Ends early if that task is lost.
-    pub fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    pub fn connect(
+        &self,
+        to: TaskId,
+        channel: Channel,
+        wait: &Wait<'_>,
+    ) -> Result<Link, LinkError> {
         let place = (to, channel, true);
         let lost = Arc::new(AtomicBool::new(false));
         let raise = Arc::clone(&lost);
@@ -430,16 +435,21 @@ impl Session {
         Ok(link)
     }
 
-    /// Takes note of a data connection that is now in use: it ends with the task at its other end, and nobody waits on it
-    /// when there is no more use for it.
-    fn keep(&self, state: &mut shared::State, place: (TaskId, u8, bool), link: &mut Link) {
+    /// Remembers a data connection that is now in use: it is closed when the task at its other end is lost, and waits
+    /// on it end when the generation (for evaluators, the run) is over.
+    fn keep(&self, state: &mut shared::State, place: (TaskId, Channel, bool), link: &mut Link) {
         state.open.insert(place, link.closer.clone());
         let lasting = evaluates(self.me()) || evaluates(place.0);
         link.heed(if lasting { &self.shared.over } else { &self.shared.interrupted });
     }
 
     /// Waits for a task of the present generation to connect.
-    pub fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    pub fn accept(
+        &self,
+        from: TaskId,
+        channel: Channel,
+        wait: &Wait<'_>,
+    ) -> Result<Link, LinkError> {
         let begun = Instant::now();
         let address = |state: &shared::State| {
             let member = state.adopted.members.iter().find(|member| member.task == from);
@@ -472,9 +482,9 @@ impl Session {
         }
     }
 
-    /// Any connection of the present generation on that channel that nobody has taken yet.
+    /// Any connection of the present generation on that channel that has not been taken yet.
     #[must_use]
-    pub fn try_accept(&self, channel: u8) -> Option<Link> {
+    pub fn try_accept(&self, channel: Channel) -> Option<Link> {
         self.shared.change(|state| {
             let generation = state.adopted.generation;
             let key = state
@@ -517,12 +527,12 @@ impl Drop for Session {
     }
 }
 
-/// Whether a task is an evaluator. Evaluators belong to no generation: they go on when the others form anew.
+/// Whether a task is an evaluator. Evaluators belong to no generation: they continue when the others regroup.
 fn evaluates(task: TaskId) -> bool {
     task.role == Role::Evaluator
 }
 
-/// Takes connections: control links for the chief, data links for whoever asks for them.
+/// Accepts connections: control links for the chief, data links for the threads that ask for them.
 fn doorkeeper(gate: &dyn Gate, shared: &Arc<Shared>, chief: Option<&mpsc::Sender<Heard>>) {
     let numbers = AtomicU64::new(1);
     while !shared.closing.load(Ordering::Relaxed) {

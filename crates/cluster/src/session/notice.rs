@@ -1,7 +1,7 @@
-//! What a session tells whoever watches: a live table at the start, and whatever changes later.
+//! What a session tells its observer: a live table at the start, and later every change.
 
 use super::{clock::Offset, message::Loss, starved::Starved, straggler::Straggler};
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::time::Duration;
 
 /// Something changed.
@@ -36,7 +36,7 @@ pub enum Notice {
     Straggler(Straggler),
     /// A worker makes no step because its own data do not come.
     Starved(Starved),
-    /// Everybody is done.
+    /// All tasks are done.
     Released,
 }
 
@@ -87,7 +87,7 @@ pub struct Row {
 
 /// Told what happens in a session. Called from the session's own threads; must not block for long.
 pub trait Watcher: Send + Sync {
-    /// The table of tasks, a few times a second until everybody is there.
+    /// The table of tasks, a few times a second until all have joined.
     fn table(&self, _rows: &[Row]) {}
     /// Something changed.
     fn noticed(&self, _notice: &Notice) {}
@@ -95,7 +95,7 @@ pub trait Watcher: Send + Sync {
     fn told(&self, _by: TaskId, _value: &serde_json::Value) {}
 }
 
-/// Nobody watches.
+/// An observer that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unwatched;
 

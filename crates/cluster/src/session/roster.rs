@@ -13,7 +13,7 @@ use super::{
     notice::{Notice, Row, RowState},
     straggler::Watch,
 };
-use crate::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -49,7 +49,7 @@ pub(super) enum Admission {
     Resumed,
     /// Not let in.
     Refused(String),
-    /// Another process still has its place; it may be that nobody has noticed yet that it died.
+    /// Another process still has its place; it may have died without the chief having noticed yet.
     Taken(String),
 }
 
@@ -203,8 +203,8 @@ impl Roster {
             return Admission::Resumed;
         }
         if matches!(entry.presence, Presence::Broken(..)) {
-            // The task was started again before anybody noticed that it had died. There is nobody
-            // to tell on its old connection.
+            // The task was restarted before the chief noticed that it had died. No process is left
+            // at the other end of its old connection.
             let mut to_others = Vec::new();
             self.lose(hello.task, "its process was replaced", now, &mut to_others);
             let to_old = |order: &Order| match order {
@@ -222,7 +222,7 @@ impl Roster {
         if self.running {
             match hello.task.role {
                 Role::Ps => {
-                    // What it held is gone; nobody may go on with a mixture.
+                    // Its state is lost; no task may continue with a mixture.
                     self.begin_generation();
                     self.restored = self.generation;
                 }
@@ -238,7 +238,7 @@ impl Roster {
         Admission::Joined
     }
 
-    /// Everybody is there for the first time: the run begins.
+    /// All tasks have joined for the first time: the run begins.
     fn begin_if_complete(&mut self) -> bool {
         let begins = !self.running && self.complete();
         if begins {
@@ -317,7 +317,7 @@ impl Roster {
             return;
         }
         if self.begin_if_complete() {
-            self.show(orders); // nobody else is expected, so nobody's coming begins it
+            self.show(orders); // no other task is expected, so none that joins would begin it
         }
         let lost: Vec<(TaskId, String)> = self
             .entries
@@ -435,7 +435,7 @@ impl Roster {
         self.show(orders);
     }
 
-    /// Ends the run for everybody.
+    /// Ends the run for all tasks.
     pub(super) fn stop(&mut self, cause: Stop, orders: &mut Vec<Order>) {
         if self.stopped.is_some() || self.released {
             return;
@@ -445,8 +445,8 @@ impl Roster {
         orders.extend(self.present().map(|task| Order::To(task, stop.clone())));
     }
 
-    /// Whoever is left, or waited for, works together from now on. Workers that have finished do not
-    /// take part in forming anew: they have nothing more to say.
+    /// The tasks that are left, or waited for, work together from now on. Workers that have finished do
+    /// not regroup: they have nothing more to contribute.
     fn begin_generation(&mut self) {
         self.generation += 1;
         let out = |task: &TaskId, entry: &Entry| match entry.presence {
@@ -522,12 +522,12 @@ impl Roster {
         }
     }
 
-    /// Whether everybody has been there once.
+    /// Whether all tasks have joined once.
     pub(super) fn is_running(&self) -> bool {
         self.running
     }
 
-    /// How long everybody is waited for.
+    /// How long to wait for all tasks.
     pub(super) fn join_timeout(&self) -> Duration {
         self.rules.join_timeout
     }

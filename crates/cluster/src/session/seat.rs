@@ -1,7 +1,8 @@
 //! A session as strategies see it.
 
 use super::Session;
-use crate::{Link, LinkError, Role, Seat, TaskId, Wait};
+use crate::Seat;
+use paceline_wire::{Channel, Link, LinkError, Role, TaskId, Wait};
 use std::{fmt, sync::atomic::AtomicBool};
 
 impl fmt::Debug for Session {
@@ -33,11 +34,11 @@ impl Seat for Session {
         self.view().generation
     }
 
-    fn connect(&self, to: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    fn connect(&self, to: TaskId, channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError> {
         self.connect(to, channel, wait)
     }
 
-    fn accept(&self, from: TaskId, channel: u8, wait: &Wait<'_>) -> Result<Link, LinkError> {
+    fn accept(&self, from: TaskId, channel: Channel, wait: &Wait<'_>) -> Result<Link, LinkError> {
         self.accept(from, channel, wait)
     }
 

@@ -5,7 +5,7 @@ use super::{
     message::{Beat, Stop, ToMember, View},
     starved::Reading,
 };
-use crate::{Closer, Link, TaskId};
+use paceline_wire::{Channel, Closer, Link, TaskId};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -19,8 +19,8 @@ use std::{
 const STEPS_PER_BEAT: u64 = 8;
 /// Least time between two of them.
 const EARLY_BEAT: Duration = Duration::from_millis(100);
-/// How much longer or shorter steps must have become for early heartbeats where all workers go in step: each one takes a
-/// moment from a worker that computes, and all wait for it. A slow worker changes everybody's pace.
+/// How much longer or shorter steps must have become for early heartbeats where workers are synchronous: each heartbeat
+/// takes a moment from a worker that computes, and all wait for it. A slow worker changes the pace of all.
 const CHANGE: f64 = 1.5;
 /// For so many steps after a change, and at the start, heartbeats are early.
 const WATCHFUL: u64 = 64;
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) me: TaskId,
     state: Mutex<State>,
     changed: Condvar,
-    /// Raised when the present generation is over: whoever waits for data should stop.
+    /// Raised when the present generation is over: threads that wait for data should stop.
     pub(super) interrupted: Arc<AtomicBool>,
     /// Raised when the run is over for this task.
     pub(super) over: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ impl Sent {
     /// Looks every few steps how long they take.
     fn watch(&mut self, now: &Beat) {
         if now.steps < self.looked.0 {
-            (self.looked, self.pace) = ((0, 0.0), None); // begun anew
+            (self.looked, self.pace) = ((0, 0.0), None); // restarted
         }
         let (steps, seconds) = self.looked;
         if now.steps < steps + STEPS_PER_BEAT {
@@ -84,17 +84,17 @@ pub(super) struct State {
     pub(super) latest: View,
     pub(super) ended: Option<SessionError>,
     pub(super) released: bool,
-    /// Everybody's reports, for the chief.
+    /// The reports of all tasks, for the chief.
     pub(super) reports: Vec<(TaskId, serde_json::Value)>,
-    /// Data connections that nobody has asked for yet.
-    pub(super) mailbox: BTreeMap<(TaskId, u32, u8), Link>,
+    /// Data connections that no thread has asked for yet.
+    pub(super) mailbox: BTreeMap<(TaskId, u32, Channel), Link>,
     /// Ends the data connections in use, by task, channel and whether this task dialled.
-    pub(super) open: BTreeMap<(TaskId, u8, bool), Closer>,
+    pub(super) open: BTreeMap<(TaskId, Channel, bool), Closer>,
 }
 
 impl State {
-    /// Ends the connections to tasks that are lost. A host that is cut off cannot do so itself, and whoever waits for it would
-    /// go on waiting.
+    /// Ends the connections to tasks that are lost. A host that is cut off cannot do so itself, and threads
+    /// would wait for it forever.
     fn hang_up(&mut self, view: &View) {
         let lost = |task: TaskId| view.lost.iter().any(|loss| loss.task == task);
         self.mailbox.retain(|(task, ..), _| !lost(*task));
@@ -125,7 +125,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes something and tells whoever waits.
+    /// Changes the state and wakes the threads that wait.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.lock());
         self.changed.notify_all();
@@ -228,14 +228,14 @@ impl Shared {
     }
 
     /// What the training says about itself, after every step: cheap, no system call unless a
-    /// heartbeat is due early. `in_step` says that all workers wait for each other in every step.
-    pub(super) fn progress(&self, now: Beat, in_step: bool) {
+    /// heartbeat is due early. `in_lockstep` says that all workers wait for each other in every step.
+    pub(super) fn progress(&self, now: Beat, in_lockstep: bool) {
         let mut beat = self.beat.lock().unwrap_or_else(PoisonError::into_inner);
         beat.now = now;
         beat.watch(&now);
-        // Where nobody waits for others, a slow worker is known by each of its few steps.
+        // Where workers are asynchronous, a slow worker is known by each of its few steps.
         let (wanted, apart) =
-            if in_step { (now.steps <= beat.watchful, STEPS_PER_BEAT) } else { (true, 1) };
+            if in_lockstep { (now.steps <= beat.watchful, STEPS_PER_BEAT) } else { (true, 1) };
         if wanted
             && now.steps >= beat.steps + apart
             && !beat.due
@@ -279,7 +279,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     /// Makes steps of that many milliseconds; whether an early heartbeat was asked for in one of them.
     fn step(
@@ -287,13 +287,13 @@ mod tests {
         beat: &mut Beat,
         steps: u64,
         milliseconds: f64,
-        in_step: bool,
+        in_lockstep: bool,
     ) -> bool {
         let mut early = false;
         for _ in 0..steps {
             beat.steps += 1;
             beat.step_seconds += 1e-3 * milliseconds;
-            shared.progress(*beat, in_step);
+            shared.progress(*beat, in_lockstep);
             early |= std::mem::take(&mut shared.beat.lock().unwrap().due);
         }
         shared.beat.lock().unwrap().steps = beat.steps; // as if one had been sent
@@ -307,7 +307,7 @@ mod tests {
         assert!(step(&shared, &mut beat, STEPS_PER_BEAT, 2.0, true), "at the start");
         step(&shared, &mut beat, WATCHFUL, 2.0, true);
         assert!(!step(&shared, &mut beat, 1000, 2.0, true), "at a steady pace");
-        assert!(step(&shared, &mut beat, 1, 2.0, false), "where nobody waits for others");
+        assert!(step(&shared, &mut beat, 1, 2.0, false), "where workers are asynchronous");
         assert!(step(&shared, &mut beat, STEPS_PER_BEAT, 20.0, true), "when steps become slower");
         assert!(step(&shared, &mut beat, STEPS_PER_BEAT, 20.0, true), "and a while after");
     }

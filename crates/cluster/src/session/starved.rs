@@ -1,8 +1,9 @@
-//! A worker whose data do not come: it lives, answers, and makes no step, so nobody else can tell why they all wait.
+//! A worker whose data do not arrive: it answers but makes no step, so no other task can tell why all of them wait.
 //!
-//! Only reading is watched. Evaluations, checkpoints and long steps are work, and who waits for others is not to blame.
+//! Only reading is watched. Evaluations, checkpoints and long steps are work, and a worker that waits for others
+//! is not the cause.
 
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::{
     fmt,
     sync::atomic::{AtomicI64, Ordering},

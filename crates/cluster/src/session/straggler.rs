@@ -14,7 +14,7 @@
 //! heartbeat of before would say that it hardly waited.
 
 use super::message::Beat;
-use crate::TaskId;
+use paceline_wire::TaskId;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Steps a judgement is based on, at least, and seconds that the accused was busy in them: one step in
@@ -75,7 +75,7 @@ impl Window {
 
     fn advance(&mut self, beat: Beat) {
         if beat.steps < self.to.steps {
-            *self = Self::at(beat); // the task began anew
+            *self = Self::at(beat); // the task was restarted
         }
         self.to = beat;
         if self.history.len() == HISTORY {
@@ -178,13 +178,13 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use paceline_wire::Role;
 
     fn worker(index: u32) -> TaskId {
         TaskId::new(Role::Worker, index)
     }
 
-    /// In lockstep, everybody's step takes as long as the slowest.
+    /// In lockstep, every worker's step takes as long as the slowest.
     fn beat(steps: u64, busy: f64, slowest: f64) -> Beat {
         let n = steps as f64;
         Beat {
@@ -257,10 +257,10 @@ mod tests {
         assert!(found.wait_share > 0.5, "{found:?}");
     }
 
-    /// Nobody waits for anybody: while the slow one makes a step, the others make ten each, and one has not
-    /// come to its first.
+    /// Workers are asynchronous: while the slow one makes a step, the others make ten each, and one has not
+    /// finished its first.
     #[test]
-    fn a_worker_that_nobody_waits_for_is_named_by_its_own_steps() {
+    fn an_asynchronous_straggler_is_named_by_its_own_steps() {
         let mut watch = Watch::default();
         watch.note(worker(3), beat(1, 0.01, 0.01));
         let mut named_at = None;

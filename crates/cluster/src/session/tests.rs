@@ -38,7 +38,7 @@ fn task<T: Send + 'static>(
 }
 
 #[test]
-fn everybody_meets_talks_and_leaves_together() {
+fn all_tasks_join_talk_and_leave_together() {
     let board = Switchboard::default();
     let handles: Vec<_> = (0..3)
         .map(|index| {
@@ -48,11 +48,11 @@ fn everybody_meets_talks_and_leaves_together() {
                 assert_eq!(session.view().run, "a run");
                 let wait = Wait::within(Duration::from_secs(5), "testing");
                 if index == 1 {
-                    let mut link = session.connect(worker(2), 7, &wait).unwrap();
+                    let mut link = session.connect(worker(2), Channel::Lineage, &wait).unwrap();
                     link.sender.send(9, 1, &[b"hello"]).unwrap();
                     link.receiver.receive(&wait).unwrap();
                 } else if index == 2 {
-                    let mut link = session.accept(worker(1), 7, &wait).unwrap();
+                    let mut link = session.accept(worker(1), Channel::Lineage, &wait).unwrap();
                     let mut buffer = Vec::new();
                     link.receiver.receive_into(&wait, 100, &mut buffer).unwrap();
                     assert_eq!(buffer, b"hello");
@@ -63,7 +63,7 @@ fn everybody_meets_talks_and_leaves_together() {
         })
         .collect();
     let reports: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
-    assert_eq!(reports[0].len(), 3, "the chief has everybody's report");
+    assert_eq!(reports[0].len(), 3, "the chief has the reports of all tasks");
     assert_eq!(reports[0][2], (worker(2), json!({"by": 2})));
     assert!(reports[1].is_empty());
 }
@@ -103,11 +103,11 @@ fn a_lost_task_is_named_to_all_and_the_rest_form_again() {
             task(&board, settings(worker(index), 3, OnLoss::Continue, 10), move |session| {
                 let session = session.unwrap();
                 if index == 2 {
-                    return Vec::new(); // gone without a word
+                    return Vec::new(); // gone without a message
                 }
                 let wait =
                     Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
-                let error = session.accept(worker(2), 1, &wait).unwrap_err();
+                let error = session.accept(worker(2), Channel::ParameterServer, &wait).unwrap_err();
                 let view = session.regroup(Some(worker(2)), &error.to_string()).unwrap();
                 assert_eq!(view.members.len(), 2);
                 assert!(!session.interrupted().load(Ordering::Relaxed));
@@ -132,7 +132,7 @@ fn when_the_chief_dies_the_others_end_with_its_name() {
     let other = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), |session| {
         let session = session.unwrap();
         let wait = Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
-        let _ = session.accept(worker(0), 1, &wait);
+        let _ = session.accept(worker(0), Channel::ParameterServer, &wait);
         session.regroup(Some(worker(0)), "gone").unwrap_err()
     });
     chief.join().unwrap();
@@ -228,7 +228,7 @@ fn a_slow_worker_is_named_within_twenty_steps() {
         Notice::Straggler(straggler) => Some(straggler.clone()),
         _ => None,
     });
-    let slow = slow.expect("nobody was named");
+    let slow = slow.expect("no task was named");
     assert_eq!(slow.task, worker(1));
     assert!((0.8..=1.0).contains(&slow.wait_share), "{slow}");
 }
@@ -252,7 +252,7 @@ fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> Li
     let lost = task(&board, of(2), |session| {
         // Its host is cut off: the session is heard no more, but its connections are not closed.
         let wait = Wait::within(Duration::from_secs(20), "testing");
-        session.unwrap().connect(worker(1), 1, &wait).unwrap()
+        session.unwrap().connect(worker(1), Channel::ParameterServer, &wait).unwrap()
     });
     let held = lost.join().unwrap();
     let error = other.join().unwrap();
@@ -262,21 +262,21 @@ fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> Li
 }
 
 #[test]
-fn nobody_waits_for_a_lost_task_whose_connections_stay_open() {
+fn no_task_waits_for_a_lost_one_whose_connections_stay_open() {
     let wait = || Wait::within(Duration::from_secs(20), "testing");
     let error = held_by_the_lost(move |session| {
-        let mut link = session.accept(worker(2), 1, &wait()).unwrap();
+        let mut link = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         link.receiver.receive(&wait()).unwrap_err()
     });
     assert!(error.is_lost(), "receiving: {error}");
     let error = held_by_the_lost(move |session| {
-        let mut link = session.accept(worker(2), 1, &wait()).unwrap();
+        let mut link = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         link.sender.send(1, 0, &[&vec![0; 4 << 20]]).unwrap_err()
     });
     assert!(error.is_lost(), "sending: {error}");
 }
 
-/// A line that nobody answers for data.
+/// A line on which data connections are not answered.
 struct Unanswered(Line);
 
 impl Gate for Unanswered {
@@ -318,7 +318,7 @@ fn connecting_to_a_task_ends_when_it_is_lost() {
     let chief = settings(worker(0), 2, OnLoss::Continue, 10);
     let session = Session::start(gate, &chief, Arc::new(Unwatched)).unwrap();
     let wait = Wait::within(Duration::from_secs(20), "handing weights over");
-    let error = session.connect(worker(1), 1, &wait).unwrap_err();
+    let error = session.connect(worker(1), Channel::ParameterServer, &wait).unwrap_err();
     assert!(error.is_lost(), "{error}");
     assert_eq!(error.task(), Some(worker(1)));
     lost.join().unwrap();
@@ -336,12 +336,12 @@ fn a_message_under_way_is_given_up_when_the_generation_is_over() {
     let chief = task(&board, of(0), move |session| leave(&session.unwrap()));
     let deaf = task(&board, of(1), move |session| {
         let session = session.unwrap();
-        let _unread = session.accept(worker(2), 1, &wait()).unwrap();
+        let _unread = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         leave(&session);
     });
     let sender = task(&board, of(2), move |session| {
         let session = session.unwrap();
-        let mut link = session.connect(worker(1), 1, &wait()).unwrap();
+        let mut link = session.connect(worker(1), Channel::ParameterServer, &wait()).unwrap();
         let error = link.sender.send(1, 0, &[&vec![0; 4 << 20]]).unwrap_err();
         leave(&session);
         error
@@ -353,7 +353,7 @@ fn a_message_under_way_is_given_up_when_the_generation_is_over() {
     chief.join().unwrap();
 }
 
-/// The first weights may come after a loss: the others have formed anew, and the evaluator takes no part in that.
+/// The first weights may come after a loss: the others have regrouped, and the evaluator takes no part in that.
 #[test]
 fn an_evaluator_is_reached_in_every_generation() {
     let board = Switchboard::default();
@@ -366,13 +366,13 @@ fn an_evaluator_is_reached_in_every_generation() {
     let wait = || Wait::within(Duration::from_secs(20), "testing");
     let scores = task(&board, of(evaluator), move |session| {
         let session = session.unwrap();
-        let mut link = session.accept(worker(0), 8, &wait()).unwrap();
+        let mut link = session.accept(worker(0), Channel::Evaluator, &wait()).unwrap();
         link.receiver.receive(&wait()).unwrap().number
     });
     let chief = task(&board, of(worker(0)), move |session| {
         let session = session.unwrap();
         assert_eq!(session.regroup(None, "the other is gone").unwrap().generation, 2);
-        let mut link = session.connect(evaluator, 8, &wait()).unwrap();
+        let mut link = session.connect(evaluator, Channel::Evaluator, &wait()).unwrap();
         link.sender.send(1, 17, &[]).unwrap();
         session.finish(Value::Null).unwrap();
     });
@@ -405,7 +405,7 @@ fn a_worker_whose_data_do_not_come_is_named() {
         starved.collect::<Vec<_>>()
     };
     while named().is_empty() {
-        assert!(since.elapsed() < Duration::from_secs(120), "nobody was named");
+        assert!(since.elapsed() < Duration::from_secs(120), "no task was named");
         thread::sleep(Duration::from_millis(10));
     }
     drop(told);

@@ -1,7 +1,7 @@
 //! `CLUSTER_SPEC`: Vertex AI's description, JSON with numbered worker pools.
 
 use super::{Cluster, Entry, Environment, SpecError, listed};
-use crate::task::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Cluster, SpecError, listed};
-use crate::task::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ mod slurm;
 mod tf_config;
 mod torchrun;
 
-use crate::task::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -78,8 +78,8 @@ impl Cluster {
         }
     }
 
-    /// Which of the ranks this process is. Of listed tasks only workers have an order that everybody shares: whether servers come
-    /// before or after them is a matter of taste.
+    /// Which of the ranks this process is. Of listed tasks only workers have an agreed order: whether servers
+    /// come before or after them is not defined.
     fn rank(&self) -> Option<u32> {
         let Members::Listed(addresses) = &self.members else { return Some(self.own.index) };
         let works = |task: &TaskId| matches!(task.role, Role::Chief | Role::Worker);
@@ -90,7 +90,7 @@ impl Cluster {
         u32::try_from(rank).ok()
     }
 
-    /// Which task this process is, in the words of whoever said so.
+    /// Which task this process is, in the words of the convention.
     fn own_words(&self) -> String {
         match self.members {
             Members::Listed(_) => self.own.to_string(),
@@ -119,7 +119,6 @@ pub enum SpecError {
     Missing {
         /// The convention.
         origin: &'static str,
-        /// The variable.
         variable: &'static str,
         /// Which other variable asks for it.
         because: &'static str,
@@ -136,8 +135,8 @@ pub enum SpecError {
         /// What it should hold.
         wanted: &'static str,
     },
-    /// A role nobody knows.
-    #[error("{origin}: `{role}` is no role: expected chief, master, worker, ps or evaluator")]
+    /// An unknown role.
+    #[error("{origin}: `{role}` is not a role: expected chief, master, worker, ps or evaluator")]
     Role {
         /// The convention.
         origin: &'static str,

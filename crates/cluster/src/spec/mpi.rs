@@ -8,7 +8,7 @@ use super::{Cluster, Entry, Environment, SpecError, number, ranked};
 
 const NAME: &str = "MPI";
 
-/// Ports for jobs on one machine: the range the kernel hands out to nobody by default.
+/// Ports for jobs on one machine: below the range from which the kernel assigns ports by default.
 const LOCAL_PORTS: std::ops::Range<u32> = 20_000..30_000;
 
 /// Registry entry.

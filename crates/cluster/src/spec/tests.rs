@@ -17,7 +17,7 @@ const TF_CONFIG: &str = r#"{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1
     "task": {"type": "worker", "index": 1}, "rpc_layer": "grpc"}"#;
 
 #[test]
-fn nothing_set_is_no_cluster() {
+fn nothing_set_means_no_cluster() {
     assert_eq!(read(&[]).unwrap(), None);
     assert_eq!(read(&[("TF_CONFIG", "{}"), ("RANK", "0")]).unwrap(), None);
 }
@@ -53,7 +53,7 @@ fn mistakes_in_tf_config_are_named() {
         error(&TF_CONFIG.replace("c:1", "b:1"))
             .contains("worker/0 and worker/1 have the same address")
     );
-    assert!(error(&TF_CONFIG.replace("\"ps\"", "\"pss\"")).contains("`pss` is no role"));
+    assert!(error(&TF_CONFIG.replace("\"ps\"", "\"pss\"")).contains("`pss` is not a role"));
     for bad in ["a", "a:", "a:0", "a:70000", ":1", "::1:5"] {
         let text = error(&TF_CONFIG.replace("\"a:2\"", &format!("\"{bad}\"")));
         assert!(text.contains("ps/0") && text.contains("host:port"), "{bad}: {text}");
@@ -251,7 +251,7 @@ fn what_is_only_around_a_job_does_not_contradict_it() {
     assert!(read(&nested).unwrap_err().to_string().contains("4 tasks and 2 tasks"));
     nested.push(("GROUP_WORLD_SIZE", "2"));
     assert_eq!(read(&nested).unwrap().unwrap().origin, "torchrun");
-    // MPI does not say where the first rank is, and nobody has to ask it.
+    // MPI does not say where the first rank is, and it need not be asked.
     let mpi = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")];
     let spread = [("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("TF_CONFIG", TF_CONFIG)];
     assert!(read(&mpi).is_err());

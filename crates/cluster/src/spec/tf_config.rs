@@ -1,7 +1,7 @@
 //! `TF_CONFIG`: TensorFlow's own description, JSON with every address.
 
 use super::{Cluster, Entry, Environment, SpecError, listed};
-use crate::task::{Role, TaskId};
+use paceline_wire::{Role, TaskId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-// Shows runs and renews them while they change. Everything from outside enters as text; the only markup taken over comes
-// from the report module, which escapes what it is given.
+// Shows runs and updates them while they change. Everything from outside is inserted as text; the only markup comes from the
+// report module, which escapes its input.
 "use strict";
 
-const POLL = 400; // milliseconds between two looks while something runs
+const POLL = 400; // milliseconds between two polls while something runs
 const IDLE = 2000; // and while nothing does
 const view = document.getElementById("view");
 const where = document.getElementById("where");
@@ -118,7 +118,7 @@ function listPage() {
     if (answer) {
       runs = answer.runs;
       list();
-      if (!runs.length) body.replaceChildren(element("tr", {}, element("td", { colspan: 11, class: "soft", text: "No runs yet: `paceline train` makes one." })));
+      if (!runs.length) body.replaceChildren(element("tr", {}, element("td", { colspan: 11, class: "soft", text: "No runs yet: `paceline train` creates one." })));
     }
     return runs.some((run) => run.state === "running" || run.state === "forming") ? POLL : IDLE;
   };
@@ -188,7 +188,7 @@ let look = async () => IDLE;
 async function renew() {
   clearTimeout(timer);
   const mine = turn;
-  const begun = performance.now();
+  const started = performance.now();
   let wait = IDLE;
   try {
     wait = await look(mine);
@@ -196,12 +196,12 @@ async function renew() {
     pulse.textContent = wait === POLL ? "live" : "";
   } catch (error) {
     pulse.className = "lost";
-    pulse.textContent = error instanceof TypeError ? "the server does not answer" : error.message;
+    pulse.textContent = error instanceof TypeError ? "the server does not respond" : error.message;
   }
   // A slow answer must not become a busy server.
   if (mine === turn) {
     clearTimeout(timer);
-    timer = setTimeout(renew, Math.max(wait, 2 * (performance.now() - begun)));
+    timer = setTimeout(renew, Math.max(wait, 2 * (performance.now() - started)));
   }
 }
 

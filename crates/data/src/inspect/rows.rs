@@ -10,8 +10,7 @@ use crate::{
     DataError,
     fingerprint::FileMark,
     rows::{
-        Block, Format, Hashing, Input, Lines, Next, Parser, Position, detect, expand,
-        prepare::Prepared,
+        Block, Format, Hashing, Input, Lines, Next, Parser, Position, Prepared, detect, expand,
     },
 };
 
@@ -27,7 +26,6 @@ pub struct RowsInfo {
     pub kind: &'static str,
     /// Formats of the files.
     pub formats: Vec<&'static str>,
-    /// Files.
     pub files: usize,
     /// Their bytes, as they are stored.
     pub stored_bytes: u64,
@@ -102,7 +100,7 @@ pub fn rows(path: &Path, progress: Progress<'_>) -> Result<RowsInfo, DataError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synth::{ClicksOptions, write_clicks};
+    use paceline_prepare::synth::{ClicksOptions, write_clicks};
 
     #[test]
     fn a_click_log_is_described_with_what_is_wrong_in_it() {

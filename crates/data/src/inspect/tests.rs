@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     manifest::{Manifest, Settings, Shard, SourceSummary, Split as ManifestSplit},
     store::LocalStore,
-    synth::{DigitsOptions, PhotosOptions, write_digits, write_photos},
 };
+use paceline_prepare::synth::{DigitsOptions, PhotosOptions, write_digits, write_photos};
 
 fn quiet() -> impl Fn(u64, u64) + Sync {
     |_, _| {}

@@ -82,7 +82,7 @@ impl Problem {
 /// many examples have been read, of how many.
 ///
 /// # Errors
-/// Only for a path that is no data set; whatever is wrong with one is in the result.
+/// Only for a path that is not a data set; problems within a data set are part of the result.
 pub fn verify(
     path: &Path,
     options: &OpenOptions,
@@ -203,7 +203,7 @@ fn verify_records(
         Ok(source) => read_all(&source, progress, result),
         // All shards empty or unreadable: the latter are listed already.
         Err(DataError::NoExamples { .. }) => {}
-        // Somebody else's records are not damaged.
+        // Records of another program are foreign, not damaged.
         Err(error @ DataError::ForeignRecords { .. }) => return Err(error),
         Err(error) => result.problems.push(Problem::new(result.path.clone(), &error)),
     }

@@ -28,7 +28,7 @@ pub(super) struct Job {
     labels: Vec<AtomicU32>,
     slots: Slots,
     failures: Mutex<Vec<(usize, DataError)>>,
-    /// Set when nobody wants the batch any more.
+    /// Set when the batch is no longer wanted.
     abandoned: AtomicBool,
 }
 

@@ -49,7 +49,7 @@ impl Slots {
         }
     }
 
-    /// Takes up to `most` slots that nobody has; `None` when all are handed out.
+    /// Takes up to `most` free slots; `None` when all are handed out.
     pub(super) fn claim(&self, most: usize) -> Option<Claim<'_>> {
         let most = most.clamp(1, self.count.max(1));
         // Relaxed: the number alone decides who writes where; the bytes are published by `finished`.
@@ -117,7 +117,7 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // Release: the bytes written become visible to whoever sees this count.
+        // Release: the bytes written become visible to the thread that sees this count.
         self.slots.finished.fetch_add(self.range.len(), Ordering::Release);
     }
 }

@@ -6,6 +6,7 @@
 //! run resumes mid-epoch without replaying anything, and a billion examples cost no more memory
 //! than ten. The quality is checked by the tests below against what a fair shuffle would show.
 
+use paceline_stats::random::{STEP, scramble};
 use std::ops::Range;
 
 /// Enough that every statistic in the tests is that of a fair shuffle.
@@ -135,7 +136,7 @@ fn subtract(a: u64, b: u64, modulus: u64) -> u64 {
 /// The round function: a number below `limit` (at most 2^32) by multiplication instead of division.
 #[inline]
 fn scaled(value: u64, key: u64, limit: u64) -> u64 {
-    let mut hash = (value ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut hash = (value ^ key).wrapping_mul(STEP);
     hash ^= hash >> 32;
     hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((hash >> 32) * limit) >> 32
@@ -143,11 +144,8 @@ fn scaled(value: u64, key: u64, limit: u64) -> u64 {
 
 /// Two numbers into one well-mixed number; also what derives keys from seeds everywhere in this crate.
 #[must_use]
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
-    let mut hash = a ^ b.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+pub fn mix(a: u64, b: u64) -> u64 {
+    scramble(a ^ b.wrapping_add(1).wrapping_mul(STEP))
 }
 
 #[cfg(test)]

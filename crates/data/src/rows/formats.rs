@@ -89,7 +89,7 @@ pub(super) fn by_name(path: &Path) -> Option<&'static Format> {
     ALL.iter().copied().find(|format| format.extension == Some(ending))
 }
 
-/// Why a line is no row.
+/// Why a line is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -102,7 +102,7 @@ pub enum Refusal {
     },
     /// The label is not one of a yes-or-no question.
     Label,
-    /// An integer that is none.
+    /// A field that should be an integer and is not.
     Integer {
         /// Field number, from 1.
         field: u32,
@@ -119,7 +119,7 @@ pub enum Refusal {
     },
     /// An importance weight other than 1.
     Importance,
-    /// A record that is no row.
+    /// A record that does not hold a row.
     Record,
     /// Not a single `|`.
     NoBar,
@@ -135,8 +135,8 @@ impl fmt::Display for Refusal {
         match self {
             Self::Fields { found, wanted } => write!(f, "{found} fields instead of {wanted}"),
             Self::Label => f.write_str("the label is not one of 0, 1 and -1"),
-            Self::Integer { field } => write!(f, "field {field} is no integer"),
-            Self::Category { field } => write!(f, "field {field} is no hexadecimal category"),
+            Self::Integer { field } => write!(f, "field {field} is not an integer"),
+            Self::Category { field } => write!(f, "field {field} is not a hexadecimal category"),
             Self::Feature { feature } => write!(f, "feature {feature} cannot be read"),
             Self::Importance => f.write_str("importance weights other than 1 are not supported"),
             Self::Record => f.write_str("not a record of indices, values and label"),
@@ -146,7 +146,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A line that is no row.
+/// A malformed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// Where it starts in the text.
@@ -167,7 +167,7 @@ pub struct Parser {
     pub(super) delimiters: Delimiters,
     /// The rows of the last block.
     pub batch: Batch,
-    /// The lines of the last block that are none.
+    /// The malformed lines of the last block.
     pub refused: Vec<Refused>,
 }
 

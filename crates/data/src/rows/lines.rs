@@ -26,7 +26,7 @@ use crate::{
 /// Bytes of a block: large enough that handing it to another thread costs nothing, small enough for
 /// text, delimiters and rows to stay in a core's cache.
 const BLOCK: usize = 256 << 10;
-/// A longer line is no row: one of this size would have a hundred thousand features.
+/// A longer line is malformed: a row of this size would have a hundred thousand features.
 pub(super) const LONGEST_LINE: usize = 4 << 20;
 /// What some programs put in front of text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -216,7 +216,7 @@ impl Lines {
         Ok(!block.text.is_empty())
     }
 
-    /// Reads until there is a whole line (a full block, where nobody waits for it) or no more.
+    /// Reads a whole line at least (a full block if the input is not live), or up to the end.
     fn fill(&mut self, text: &mut Vec<u8>) -> Result<Got, DataError> {
         let mut searched = text.len();
         loop {
@@ -351,6 +351,10 @@ fn open_file(path: &Path, offset: u64) -> io::Result<Box<dyn Read + Send>> {
     let mut file = File::open(path)?;
     let mut magic = BufReader::with_capacity(64 << 10, file.try_clone()?);
     let packed = magic.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    if !file.metadata()?.is_file() {
+        // A pipe does not give again what was looked at.
+        return if packed { skip(Members::new(magic), offset) } else { skip(magic, offset) };
+    }
     io::Seek::rewind(&mut file)?;
     if packed {
         return skip(Members::new(BufReader::with_capacity(64 << 10, file)), offset);
@@ -386,6 +390,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::{fs, io::Write, path::PathBuf};
+
+    /// Its first bytes were looked at, and could not be read again: "Illegal seek".
+    #[test]
+    fn a_pipe_is_read_as_a_file_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let text = b"1\ta\n0\tb\n".to_vec();
+        let (there, written) = (path.clone(), text.clone());
+        let writer = std::thread::spawn(move || fs::write(there, written).unwrap());
+        let mut lines = Lines::new(Input::Files(vec![path]), Position::default());
+        assert_eq!(drain(&mut lines).0, text);
+        writer.join().unwrap();
+    }
 
     fn drain(lines: &mut Lines) -> (Vec<u8>, Vec<Position>, Vec<u64>) {
         let (mut text, mut ends, mut long) = (Vec::new(), Vec::new(), Vec::new());

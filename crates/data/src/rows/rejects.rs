@@ -1,4 +1,4 @@
-//! Lines that are no rows: counted, sampled in a file, and the end of the run past a budget.
+//! Malformed lines: counted, sampled in a file, and an error when they exceed a budget.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ const SAMPLES: u64 = 1000;
 /// Bytes kept of each.
 const SAMPLE_BYTES: usize = 2000;
 
-/// Counts and keeps what is no row.
+/// Counts malformed lines and keeps a sample of them.
 #[derive(Debug)]
 pub struct Rejects {
     /// Lines rejected so far.
@@ -25,7 +25,7 @@ pub struct Rejects {
     pub rows: u64,
     path: PathBuf,
     file: Option<BufWriter<File>>,
-    /// The largest share of lines that may be no rows.
+    /// The largest share of lines that may be malformed.
     budget: f64,
     first: Option<String>,
 }

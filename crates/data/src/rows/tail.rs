@@ -1,4 +1,4 @@
-//! A log that grows, and that somebody else renames, replaces or empties meanwhile.
+//! A log that grows, and that another process may rename, replace or truncate in the meantime.
 
 use std::{
     fs::{self, File},
@@ -166,7 +166,7 @@ mod tests {
         append(&folder.path().join("x.log.1"), "late\n");
         append(&path, "four\n");
         assert_eq!(now(&mut lines).0, "three\nlate\nfour\n");
-        fs::write(&path, "5\n").unwrap(); // emptied in place and begun anew, shorter than before
+        fs::write(&path, "5\n").unwrap(); // truncated and rewritten, shorter than before
         assert_eq!(now(&mut lines).0, "5\n");
         assert_eq!(lines.behind(), Some(0));
         append(&path, "half");

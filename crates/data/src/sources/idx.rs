@@ -351,7 +351,7 @@ impl Shape<'_> {
     /// Reads header and contents, which cannot be more than `most` bytes.
     fn read(&self, mut reader: impl Read, most: u64) -> Result<(Vec<u32>, Contents), DataError> {
         let (sizes, _, promised) = self.header(&mut reader, most)?;
-        // A promise is no reason to take more memory than this before there is anything to put there.
+        // The header may be wrong: no more memory than this is allocated before the data arrive.
         let mut bytes = Vec::with_capacity(promised.min(MOST_ON_TRUST));
         // One byte more than promised tells a file that is too long from one that is right.
         reader

@@ -252,7 +252,7 @@ fn held_out(key: &str, share: f64) -> bool {
 }
 
 /// Whether there are photos in class folders, rather than somewhere deeper.
-pub(crate) fn has_classes(store: &dyn Store) -> bool {
+pub fn has_classes(store: &dyn Store) -> bool {
     let depth = |root| if catalogue::split_folders(&root).is_some() { 2 } else { 1 };
     store.list("").is_ok_and(|root| has_photo(store, "", depth(root)).unwrap_or(false))
 }

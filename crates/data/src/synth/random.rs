@@ -1,47 +1,48 @@
 //! A small random generator: one stream per (seed, example), cheap to start.
 
 use crate::order::mix;
+use paceline_stats::random::STEP;
 
 /// A stream of pseudo-random numbers (SplitMix64).
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
     /// The stream of one example of one seed.
-    pub(crate) fn new(seed: u64, example: u64) -> Self {
+    pub fn new(seed: u64, example: u64) -> Self {
         Self { state: mix(seed, example) }
     }
 
     /// 64 uniform bits.
     #[inline]
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(STEP);
         mix(self.state, 0)
     }
 
     /// Uniform in `0..1`.
     #[inline]
-    pub(crate) fn unit(&mut self) -> f32 {
+    pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1_u32 << 24) as f32
     }
 
     /// Uniform between two values.
     #[inline]
-    pub(crate) fn between(&mut self, low: f32, high: f32) -> f32 {
+    pub fn between(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * self.unit()
     }
 
     /// Uniform below `limit`.
     #[inline]
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         ((self.bits() >> 32) * limit) >> 32
     }
 
     /// About normal: mean 0, standard deviation 1, never beyond 3.5 (a sum of four uniforms).
     #[inline]
-    pub(crate) fn normal(&mut self) -> f32 {
+    pub fn normal(&mut self) -> f32 {
         let bits = self.bits();
         let sum = (0..4).map(|quarter| ((bits >> (16 * quarter)) & 0xffff) as f32).sum::<f32>();
         (sum / 65_536.0 - 2.0) * 1.732_050_8

@@ -108,7 +108,7 @@ fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, Mode
         dropout,
         lrn: options.lrn,
         head_only: options.head_only,
-        scaling: Scaling::of(ENTRY.name, image, options)?,
+        scaling: input::scaling(ENTRY.name, image, options)?,
         compute: Compute::new(options.threads)?,
         memory: Memory::default(),
         whole: Whole::default(),
@@ -174,7 +174,7 @@ impl Model for AlexNet {
         if self.head_only {
             self.backward_head(params, examples, grad, ready);
         } else {
-            // Whoever looks for the cause of a loss that is not finite wants to see all of it.
+            // To find the cause of a loss that is not finite, the whole gradient is needed.
             let stays = context.keeps_gradient || !loss.loss_sum.is_finite();
             self.backward(params, examples, grad, stays, ready);
         }

@@ -3,7 +3,7 @@
 use super::{AlexNet, LAYERS};
 use crate::{
     input::Pixels,
-    kernels::{Finish, dense::Place},
+    kernels::{Finish, dense::Place, dropout::Draw},
     model::{Ready, StepContext},
     profile::Pass,
 };
@@ -14,6 +14,14 @@ use std::ops::Range;
 pub(super) struct Dropout<'a> {
     pub(super) rate: f32,
     pub(super) context: &'a StepContext,
+}
+
+impl Dropout<'_> {
+    /// Where the units of a layer are drawn.
+    pub(super) fn draw(&self, layer: u64) -> Draw {
+        let StepContext { seed, step, first_example, .. } = *self.context;
+        Draw { seed, step, layer, first_example }
+    }
 }
 
 impl AlexNet {
@@ -109,7 +117,7 @@ impl AlexNet {
             if let Some(dropout) = dropout.filter(|_| layer < 2) {
                 let values = &mut input[..batch * shape.inputs];
                 let number = layer as u64;
-                compute.dropout(dropout.rate, dropout.context, number, shape.inputs, values);
+                compute.dropout(dropout.rate, dropout.draw(number), shape.inputs, values);
             }
             let number = layer + 5;
             profile.time(LAYERS[number], Pass::Forward, shape.flops(), || {

@@ -8,7 +8,7 @@
 use super::{AlexNet, LAYERS, passes::Dropout};
 use crate::{
     input::{self, Pixels},
-    kernels::{Buffer, DenseShape, Finish, dense::Place, loss},
+    kernels::{Buffer, DenseShape, Finish, dense::Place, dropout::Draw, loss},
     model::{ModelError, StepContext, StepLoss},
     profile::Pass,
     split::{Split, SplitLayer, Together},
@@ -132,7 +132,7 @@ impl AlexNet {
         let mine = &mut whole.inputs[0][before * width..(before + examples[rank]) * width];
         mine.copy_from_slice(&memory.flat[..mine.len()]);
         if let Some(dropout) = dropout {
-            compute.dropout(dropout.rate, dropout.context, 0, width, mine);
+            compute.dropout(dropout.rate, dropout.draw(0), width, mine);
         }
         whole.lengths.clear();
         whole.lengths.extend(examples.iter().map(|examples| examples * width));
@@ -151,9 +151,9 @@ impl AlexNet {
             };
             // All examples are here, so every worker drops the same units of all of them.
             if let Some(dropout) = dropout.filter(|_| number == 1) {
-                let context = StepContext { first_example: 0, ..*dropout.context };
+                let draw = Draw { first_example: 0, ..dropout.draw(1) };
                 let values = &mut input[..all * inputs];
-                compute.dropout(dropout.rate, &context, 1, inputs, values);
+                compute.dropout(dropout.rate, draw, inputs, values);
             }
             let weights = &params[layer.weights + rows.start * inputs..];
             let finish = Finish {

@@ -19,10 +19,12 @@ use crate::{
 
 /// Mean of the activations over one image's pixels.
 struct Pool {
+    /// `area * channels` floats.
     raw: *const f32,
     affine: Affine,
     area: usize,
     channels: usize,
+    /// `channels` floats, which this task alone uses.
     out: *mut f32,
 }
 
@@ -30,6 +32,7 @@ impl Kernel for Pool {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: lanes are cut to the channels left of each pixel.
         unsafe {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
@@ -50,13 +53,17 @@ impl Kernel for Pool {
 /// Spreads the gradient of one image's means over its pixels, masked by relu6, and sums it for the
 /// last batch norm.
 struct Spread {
+    /// `area * channels` floats.
     raw: *const f32,
     affine: Affine,
+    /// `channels` floats each.
     mean: *const f32,
     area: usize,
     channels: usize,
     gradient: *const f32,
+    /// As long as `raw`; this and all below is used by this task or thread alone.
     out: *mut f32,
+    /// `2 * channels` sums.
     sums: *mut f64,
     /// `2 * padded(channels)` floats.
     near: *mut f32,
@@ -66,14 +73,17 @@ impl Kernel for Spread {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: lanes are cut to the channels left of each pixel; `near` is padded to whole vectors.
         unsafe {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
                 let left = self.channels - c;
-                let part = |base: *const f32| load_some::<S>(base.add(c), left);
-                let (scale, shift, mean) =
-                    (part(self.affine.scale), part(self.affine.shift), part(self.mean));
-                let gradient = S::mul(part(self.gradient), share);
+                let (scale, shift, mean) = (
+                    load_some::<S>(self.affine.scale.add(c), left),
+                    load_some::<S>(self.affine.shift.add(c), left),
+                    load_some::<S>(self.mean.add(c), left),
+                );
+                let gradient = S::mul(load_some::<S>(self.gradient.add(c), left), share);
                 let (mut sum, mut product) = (S::zero(), S::zero());
                 for pixel in 0..self.area {
                     let at = pixel * self.channels + c;
@@ -133,6 +143,7 @@ impl Passes<'_> {
     /// # Safety
     /// `len` floats are planned there; no kernel runs and no other slice of them exists.
     unsafe fn piece<'a>(&self, offset: usize, len: usize) -> &'a mut [f32] {
+        // SAFETY: as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.memory.at(offset), len) }
     }
 

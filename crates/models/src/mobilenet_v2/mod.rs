@@ -92,7 +92,7 @@ pub fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, 
         return Err(wrong("dropout", dropout.to_string(), "at least 0 and below 1"));
     }
     let compute = Compute::new(options.threads)?;
-    let scaling = Scaling::of(NAME, image, options)?;
+    let scaling = input::scaling(NAME, image, options)?;
     let model = MobileNetV2::new(Shape::new(image, classes, options.width), dropout, compute);
     Ok(Box::new(MobileNetV2 { head_only: options.head_only, scaling, ..model }))
 }

@@ -53,14 +53,12 @@ impl Memory {
 
     /// The float at a planned position.
     pub(super) fn at(&self, offset: usize) -> *mut f32 {
-        // SAFETY: planned positions lie within the buffer.
-        unsafe { self.floats.get().add(offset) }
+        self.floats.get().wrapping_add(offset)
     }
 
     /// The sums of task `task` when each has `stride`.
     pub(super) fn sums(&self, task: usize, stride: usize) -> *mut f64 {
-        // SAFETY: the plan has room for the sums of every task.
-        unsafe { self.sums.get().add(task * stride) }
+        self.sums.get().wrapping_add(task * stride)
     }
 }
 
@@ -254,7 +252,7 @@ impl Passes<'_> {
             mean: &params[layer.mean.clone()],
             variance: &params[layer.variance.clone()],
         };
-        // SAFETY: no kernel runs now, and nobody else holds these arrays.
+        // SAFETY: no kernel runs now, and nothing else holds these arrays.
         let mut norm = unsafe { self.norm(index).slices() };
         match changes {
             Some((grad, weight)) => {
@@ -269,8 +267,11 @@ impl Passes<'_> {
     }
 
     /// The sums that `parts` tasks or images have left.
+    ///
+    /// # Safety
+    /// So many were written, two for each channel, and no kernel runs that writes others.
     unsafe fn partial_sums(&self, parts: usize, channels: usize) -> &[f64] {
-        // SAFETY: the plan has room for them; no kernel runs when this is called.
+        // SAFETY: as the caller promises; the plan has room for those of all tasks and images.
         unsafe { std::slice::from_raw_parts(self.memory.sums(0, 0), parts * 2 * channels) }
     }
 
@@ -343,7 +344,7 @@ impl Passes<'_> {
         let layer = &self.shape.layers[index];
         {
             let (gamma, beta) = grad[layer.gamma.start..layer.beta.end].split_at_mut(layer.outputs);
-            // SAFETY: no kernel runs now, and nobody else holds arrays or sums.
+            // SAFETY: no kernel runs now, and nothing else holds arrays or sums.
             unsafe {
                 let sums = self.partial_sums(parts, layer.outputs);
                 let gammas = &params[layer.gamma.clone()];

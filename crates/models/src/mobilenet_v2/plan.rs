@@ -98,7 +98,8 @@ impl Plan {
         }
         let features = shape.features();
         plan.room_for(features, shape.classes, &mut packed, &mut scratch, &mut sums);
-        plan.pooled = plan.take(capacity * features);
+        // Where a row is not whole vectors, some floats beyond the last are read while threads write what follows.
+        plan.pooled = plan.take(capacity * features + padded(1));
         plan.pooled_grad = plan.take(capacity * features);
         plan.logits = plan.take(capacity * shape.classes);
         plan.wide = wide.map(|floats| plan.take(floats));
@@ -156,17 +157,15 @@ impl Norm {
         Self { start, channels }
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn array(&self, number: usize) -> *mut f32 {
         debug_assert!(number < Self::ARRAYS);
-        // SAFETY: the plan gives each layer room for all arrays.
-        unsafe { self.start.add(number * padded(self.channels)) }
+        self.start.wrapping_add(number * padded(self.channels))
     }
 
     /// All arrays as slices.
     ///
     /// # Safety
-    /// The buffer is alive and nobody else uses these arrays meanwhile.
+    /// The buffer is alive and nothing else uses these arrays meanwhile.
     #[allow(unsafe_code)]
     pub(super) unsafe fn slices<'a>(&self) -> Coefficients<'a> {
         // SAFETY: arrays do not overlap; the caller promises the rest.

@@ -65,6 +65,10 @@ pub(super) enum Source {
 impl Source {
     /// Prepares `count` rows from `row` on; `width` floats each. Rows up to `height` are readable
     /// and zero. Answers where they lie and their stride.
+    ///
+    /// # Safety
+    /// The CPU has `S`; the source has these rows (and room for them, where they are carried, which this task
+    /// alone uses); `scratch` has `height` rows of `padded(width)` floats for this thread alone.
     #[inline(always)]
     unsafe fn prepare<S: Simd>(
         &self,
@@ -74,6 +78,8 @@ impl Source {
         width: usize,
         scratch: *mut f32,
     ) -> (*const f32, usize) {
+        // SAFETY: rows `row..row + count` of the source, `height` rows of scratch; a patch is three rows of three
+        // pixels of a padded image, whose corner is at most two pixels before the last.
         unsafe {
             let stride = padded(width);
             match *self {
@@ -132,8 +138,13 @@ impl Source {
     }
 }
 
+/// Copies `width` floats.
+///
+/// # Safety
+/// The CPU has `S`; so many can be read and written, do not overlap, and no other thread uses those written.
 #[inline(always)]
 unsafe fn copy_row<S: Simd>(from: *const f32, width: usize, to: *mut f32) {
+    // SAFETY: lanes are cut to the floats left.
     unsafe {
         for c in (0..width).step_by(S::LANES) {
             store_some::<S>(to.add(c), load_some::<S>(from.add(c), width - c), width - c);
@@ -145,6 +156,8 @@ unsafe fn copy_row<S: Simd>(from: *const f32, width: usize, to: *mut f32) {
 ///
 /// Values are summed as differences from a pivot, some value of the channel: where the mean is
 /// large against the deviation, squares would cancel to noise.
+///
+/// What its unsafe functions need is that both pointers have as much memory as they say, for this task alone.
 #[derive(Clone, Copy)]
 pub(super) struct Sums {
     /// `3 * padded(channels)` floats of scratch: both sums, and the pivots.
@@ -156,8 +169,13 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// Sets all sums and pivots to zero.
+    ///
+    /// # Safety
+    /// As [`Sums`] says.
     #[inline(always)]
     unsafe fn clear(&self) {
+        // SAFETY: `2 * channels` sums, and three padded rows.
         unsafe {
             for c in 0..2 * self.channels {
                 *self.far.add(c) = 0.0;
@@ -169,8 +187,12 @@ impl Sums {
     }
 
     /// Takes the values of one row as pivots and forgets what was summed.
+    ///
+    /// # Safety
+    /// As [`Sums`] says; the row has a value for each channel.
     #[inline(always)]
     unsafe fn pivot(&self, row: *const f32) {
+        // SAFETY: two padded rows, then `channels` of the third.
         unsafe {
             for c in 0..2 * padded(self.channels) {
                 *self.near.add(c) = 0.0;
@@ -182,8 +204,12 @@ impl Sums {
     }
 
     /// Adds the sums of `rows` rows to the sums in f64, as if there were no pivots.
+    ///
+    /// # Safety
+    /// As [`Sums`] says.
     #[inline(always)]
     unsafe fn flush(&self, rows: usize) {
+        // SAFETY: `channels` of each of three padded rows, and of both sums.
         unsafe {
             let (near, stride) = (self.near, padded(self.channels));
             let rows = rows as f64;
@@ -202,7 +228,9 @@ impl Sums {
 
 /// Writes the raw output and sums it and its square.
 struct Store {
+    /// Rows of all columns, of which this task alone uses its own.
     out: *mut f32,
+    /// See [`Sums::near`].
     near: *mut f32,
 }
 
@@ -216,6 +244,7 @@ impl Finish for Store {
         column: usize,
         columns: usize,
     ) {
+        // SAFETY: rows before `row + rows` and columns before `columns` of the output; sums are padded to whole vectors.
         unsafe {
             for v in 0..V {
                 let column = column + v * S::LANES;
@@ -261,6 +290,8 @@ impl Kernel for Forward {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: the task's rows are there in source and output, weights are packed for all of them, and
+        // a strip of scratch has `TILE_ROWS`, at most `MAX_STRIP`, rows.
         unsafe {
             self.sums.clear();
             clear_scratch(self.scratch, MAX_STRIP * padded(self.weights.depth));
@@ -289,8 +320,13 @@ impl Kernel for Forward {
     }
 }
 
+/// Sets `len` floats to zero.
+///
+/// # Safety
+/// So many can be written, and no other thread uses them.
 #[inline(always)]
 unsafe fn clear_scratch(scratch: *mut f32, len: usize) {
+    // SAFETY: within `len`.
     unsafe {
         for at in 0..len {
             *scratch.add(at) = 0.0;
@@ -301,7 +337,7 @@ unsafe fn clear_scratch(scratch: *mut f32, len: usize) {
 /// What becomes of the input's gradient.
 #[derive(Clone, Copy)]
 pub(super) enum Behind {
-    /// Nobody wants it: the input is the image.
+    /// Not needed: the input is the image.
     Nothing,
     /// Written as it is.
     Plain {
@@ -334,7 +370,9 @@ pub(super) enum Behind {
 
 /// Writes the masked gradient and sums it, alone and times the centred raw output.
 struct Below {
+    /// Pointers to all rows and channels, of which this task alone uses its rows of `out`.
     behind: Behind,
+    /// See [`Sums::near`].
     near: *mut f32,
 }
 
@@ -348,11 +386,11 @@ impl Finish for Below {
         column: usize,
         columns: usize,
     ) {
+        // SAFETY: as in `Store`; what lies behind has the same rows and columns.
         unsafe {
             for v in 0..V {
                 let column = column + v * S::LANES;
                 let left = columns - column;
-                let part = |base: *const f32| load_some::<S>(base.add(column), left);
                 let (first, second) =
                     (self.near.add(column), self.near.add(padded(columns) + column));
                 let (mut sum, mut product) = (S::load(first), S::load(second));
@@ -364,8 +402,11 @@ impl Finish for Below {
                         }
                     }
                     Behind::Relu6 { raw, affine, mean, out } => {
-                        let (scale, shift, mean) =
-                            (part(affine.scale), part(affine.shift), part(mean));
+                        let (scale, shift, mean) = (
+                            load_some::<S>(affine.scale.add(column), left),
+                            load_some::<S>(affine.shift.add(column), left),
+                            load_some::<S>(mean.add(column), left),
+                        );
                         for (r, tile) in tile.iter().enumerate() {
                             if r < rows {
                                 let at = (row + r) * columns + column;
@@ -379,7 +420,7 @@ impl Finish for Below {
                         }
                     }
                     Behind::Linear { raw, mean, residual, out } => {
-                        let mean = part(mean);
+                        let mean = load_some::<S>(mean.add(column), left);
                         for (r, tile) in tile.iter().enumerate() {
                             if r < rows {
                                 let at = (row + r) * columns + column;
@@ -454,6 +495,9 @@ impl Kernel for Backward {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: the task's rows are there in source, gradient and what lies behind; `scratch_len` has a block of rows
+        // of both operands, and a strip more for the rows of a tile beyond the last; sums of the weights are padded as
+        // `accumulate` needs. A source that lies ready is followed by a vector that can be read, see `Plan::new`.
         unsafe {
             let (inputs, outputs) = (self.weights.columns, self.weights.depth);
             self.sums.clear();

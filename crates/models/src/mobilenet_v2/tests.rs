@@ -1,7 +1,7 @@
 //! The whole network: shapes, gradients, statistics.
 
 use super::*;
-use crate::kernels::{Isa, noise};
+use crate::{kernels::Isa, random::fill_uniform};
 use paceline_batch::{FeatureKind, Features, ImageShape, LabelKind};
 
 fn schema(side: usize, channels: usize, classes: usize) -> Schema {
@@ -19,7 +19,9 @@ fn model(isa: Isa, threads: usize, width: f32, dropout: f32) -> MobileNetV2 {
 
 fn batch(examples: usize) -> Batch {
     let width = 41 * 46 * 3;
-    let values = noise(3, examples * width).iter().map(|value| value * 0.5 + 0.5).collect();
+    let mut values = vec![0.0; examples * width];
+    fill_uniform(3, 0, 0.5, &mut values);
+    values.iter_mut().for_each(|value| *value += 0.5);
     Batch {
         features: Features::Dense { values, width },
         labels: (0..examples as u32).map(|i| i % 3).collect(),

@@ -63,9 +63,11 @@ pub(super) struct Packed {
 /// Multiplies one strip with the whole packed matrix.
 ///
 /// # Safety
-/// Pointers as described by [`Strip`] and [`Packed`]; the CPU has `S`.
+/// The CPU has `S`; the pointers are as [`Strip`] and [`Packed`] say, and what `finish` needs holds for the strip's rows
+/// and all columns.
 #[inline(always)]
 pub(super) unsafe fn multiply<S: Simd, F: Finish>(strip: Strip, packed: Packed, finish: &F) {
+    // SAFETY: passed on.
     unsafe {
         match S::TILE_ROWS {
             14 => multiply_rows::<S, F, 14>(strip, packed, finish),
@@ -75,12 +77,17 @@ pub(super) unsafe fn multiply<S: Simd, F: Finish>(strip: Strip, packed: Packed, 
     }
 }
 
+/// [`multiply`] for strips of `R` rows.
+///
+/// # Safety
+/// As there; `R` is `S::TILE_ROWS`.
 #[inline(always)]
 unsafe fn multiply_rows<S: Simd, F: Finish, const R: usize>(
     strip: Strip,
     packed: Packed,
     finish: &F,
 ) {
+    // SAFETY: panels follow each other, two vectors wide while more than one is left.
     unsafe {
         let mut panel = packed.start;
         let mut column = 0;
@@ -95,6 +102,10 @@ unsafe fn multiply_rows<S: Simd, F: Finish, const R: usize>(
     }
 }
 
+/// `R` rows by `V` vectors of columns from `column` on.
+///
+/// # Safety
+/// As [`multiply`]; `panel` has `depth` times `V` vectors.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: Finish, const R: usize, const V: usize>(
     strip: Strip,
@@ -104,6 +115,7 @@ unsafe fn tile<S: Simd, F: Finish, const R: usize, const V: usize>(
     columns: usize,
     finish: &F,
 ) {
+    // SAFETY: `depth` floats of `R` rows of the strip, as many steps of the panel.
     unsafe {
         let mut sums = [[S::zero(); V]; R];
         for k in 0..depth {
@@ -126,7 +138,8 @@ unsafe fn tile<S: Simd, F: Finish, const R: usize, const V: usize>(
 /// from `from[k * by_row + j * by_column]`; columns beyond the last are zero.
 ///
 /// # Safety
-/// `from` is valid for the whole matrix, `to` for [`packed_len`] floats.
+/// The CPU has `S`; `from` points to the whole matrix, `to` to [`packed_len`] floats, of which no other thread uses this
+/// panel's; `number` is below [`panels`].
 #[inline(always)]
 pub(super) unsafe fn pack_panel<S: Simd>(
     from: *const f32,
@@ -135,6 +148,8 @@ pub(super) unsafe fn pack_panel<S: Simd>(
     number: usize,
     to: *mut f32,
 ) {
+    // SAFETY: whole blocks are transposed only where columns and steps have one; rows are cut to the columns left,
+    // and the panel is filled with zeros beyond them.
     unsafe {
         let first = number * 2 * S::LANES;
         let to = to.add(first * depth);
@@ -204,9 +219,11 @@ pub(super) const NARROW_STEP: usize = 8;
 /// must be finite, and lands in the padding of `to`, whose stride is `padded(wide.width)`.
 ///
 /// # Safety
-/// Both operands are readable so far for `rows` rows, `to` is writable; the CPU has `S`.
+/// The CPU has `S`; both operands can be read so far for `rows` rows; `to` has the narrow width, rounded up to 8, of rows of
+/// that stride, which this thread alone uses.
 #[inline(always)]
 pub(super) unsafe fn accumulate<S: Simd>(narrow: Rows, wide: Rows, rows: usize, to: *mut f32) {
+    // SAFETY: passed on; columns advance by as many vectors as were done, up to the width rounded up to vectors.
     unsafe {
         let stride = padded(wide.width);
         let mut column = 0;
@@ -232,6 +249,10 @@ pub(super) unsafe fn accumulate<S: Simd>(narrow: Rows, wide: Rows, rows: usize, 
     }
 }
 
+/// `V` vectors of columns of [`accumulate`].
+///
+/// # Safety
+/// As there; `R` divides 8, and so many columns are there from `wide.start` and `to` on.
 #[inline(always)]
 unsafe fn columns<S: Simd, const R: usize, const V: usize>(
     narrow: Rows,
@@ -240,6 +261,7 @@ unsafe fn columns<S: Simd, const R: usize, const V: usize>(
     to: *mut f32,
     stride: usize,
 ) {
+    // SAFETY: `R` floats of the narrow and `V` vectors of the wide operand for each row, `R` rows of `to` at a time.
     unsafe {
         for first in (0..narrow.width.next_multiple_of(NARROW_STEP)).step_by(R) {
             let mut sums = [[S::zero(); V]; R];

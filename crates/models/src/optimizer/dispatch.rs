@@ -8,10 +8,14 @@ macro_rules! for_each_isa {
         fn $name($($arg: $kind),*) {
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// The CPU has AVX-512 F and VL.
                 #[target_feature(enable = "avx512f,avx512vl")]
                 fn avx512($($arg: $kind),*) {
                     $body($($arg),*);
                 }
+                /// # Safety
+                /// The CPU has AVX2.
                 #[target_feature(enable = "avx2")]
                 fn avx2($($arg: $kind),*) {
                     $body($($arg),*);

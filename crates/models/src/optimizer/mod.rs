@@ -12,7 +12,6 @@ mod mask;
 mod momentum;
 mod nesterov;
 mod sgd;
-mod sparse;
 
 use crate::{
     kernels::Buffer,

@@ -126,7 +126,7 @@ fn mismatches_name_both_sides_and_change_nothing() {
     }
     let text = message(&to_bytes(&other, &written).unwrap());
     assert!(text.contains("[3, 16, 3, 3]") && text.contains("[16, 3, 3, 3]"), "{text}");
-    assert!(message(b"garbage").contains("no safetensors file"));
+    assert!(message(b"garbage").contains("not a safetensors file"));
     assert!(load(MODEL, layout, Path::new("/nonexistent"), &mut params).is_err());
     let error = freeze_all_but_head("softmax", layout).unwrap_err().to_string();
     assert!(error.contains("softmax") && error.contains("alexnet"), "{error}");

@@ -3,7 +3,7 @@
 /// Blocks of each stage.
 const STAGES: [usize; 7] = [1, 2, 3, 4, 3, 3, 1];
 
-/// timm's name for one of torchvision's; `None` for a name that is no tensor of the model.
+/// timm's name for one of torchvision's; `None` if the model has no tensor of that name.
 pub(super) fn name(torchvision: &str) -> Option<String> {
     if let Some(rest) = torchvision.strip_prefix("classifier.1.") {
         return Some(format!("classifier.{rest}"));

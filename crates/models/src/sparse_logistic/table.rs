@@ -80,7 +80,7 @@ impl Table {
     fn slot(&self, index: usize) -> &AtomicU64 {
         let index = if index > self.bias() { index & (self.bias() - 1) } else { index };
         // SAFETY: the index is at most the bias, and the memory holds one slot more than that, aligned
-        // to a cache line, initialised, and touched by nobody but these atomics.
+        // to a cache line, initialised, and accessed only through these atomics.
         unsafe { &*self.slots.as_ptr().add(index) }
     }
 

@@ -1,6 +1,6 @@
-//! The picture data as a stream of bits.
+//! The entropy-coded data as a bit stream.
 //!
-//! Stuffed zero bytes are taken out and restart markers noted in a first pass at memory speed, so
+//! Stuffed zero bytes are removed and restart markers recorded in a first pass at memory speed, so
 //! that the hot loop loads eight bytes at a time without looking for `FF`.
 
 use crate::{Defect, PhotoError};
@@ -20,7 +20,7 @@ pub(crate) struct ScanData {
 const SLACK: usize = 16;
 
 impl ScanData {
-    /// Takes the data from `file[start..]` up to the next marker that is no restart; returns where
+    /// Takes the data from `file[start..]` up to the next marker other than a restart; returns where
     /// that marker (or the end of the file) is.
     pub(crate) fn load(&mut self, file: &[u8], start: usize) -> usize {
         self.bytes.clear();

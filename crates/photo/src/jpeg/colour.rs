@@ -44,7 +44,7 @@ pub(super) fn line(simd: Simd, model: Model, colour: Colour, lines: [&[u8]; 4], 
 /// RGB of a pixel of four inks.
 fn inks(model: Model, [a, b, c, black]: [u8; 4]) -> [u8; 3] {
     let (light, black) = match model {
-        // Adobe stores what is left of the light, 255 being no ink.
+        // Adobe stores inks inverted: 255 means none.
         Model::Cmyk { inverted: true } => ([a, b, c], black),
         Model::Ycck => (ycc(a, b, c).map(|value| 255 - value), black),
         _ => ([a, b, c].map(|ink| 255 - ink), 255 - black),

@@ -1,4 +1,4 @@
-//! Brightness and colour differences to RGB, sixteen pixels at a time.
+//! Luma and chroma to RGB, sixteen pixels at a time.
 //!
 //! Products by `mulhi` on doubled values, then halved with rounding, equal the portable 16-bit fixed
 //! point exactly: `((2 * c * f >> 16) + 1) >> 1 = (c * f + 2^15) >> 16`.
@@ -15,7 +15,8 @@ pub(super) fn ycc_line(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) -> usize 
     count
 }
 
-/// SAFETY: `count` is a multiple of 16; the inputs hold `count` bytes, `out` three times as many.
+/// # Safety
+/// The CPU has AVX2; `count` is a multiple of 16; the inputs hold `count` bytes, `out` three times as many.
 #[target_feature(enable = "avx2")]
 unsafe fn groups(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8], count: usize) {
     let middle = _mm256_set1_epi16(128);

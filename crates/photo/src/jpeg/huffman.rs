@@ -1,4 +1,4 @@
-//! Huffman tables made for speed: one lookup gives run, value and length of most coefficients.
+//! Fast Huffman tables: one lookup gives run, value and length of most coefficients.
 
 use crate::Defect;
 
@@ -9,9 +9,9 @@ pub(crate) const LOOK: u32 = 11;
 /// Which coefficients a table is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The differences of the blocks' means.
+    /// DC: the difference from the previous block's mean.
     Dc,
-    /// Runs of zeros and the value after them.
+    /// AC: runs of zeros and the value after them.
     Ac,
 }
 
@@ -114,7 +114,7 @@ impl Table {
         self.lookup[(bits >> (64 - LOOK)) as usize]
     }
 
-    /// Symbol and length of a code longer than `LOOK`, or `None` if the bits are no code.
+    /// Symbol and length of a code longer than `LOOK`, or `None` if the bits are not a code.
     #[cold]
     #[inline(never)]
     pub(crate) fn long_code(&self, bits: u64) -> Option<(u8, u32)> {

@@ -77,7 +77,7 @@ fn full(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], stride: usize) {
     }
 }
 
-/// The one sample of a block that has only a mean.
+/// The one sample of a block that has only a DC coefficient.
 fn flat(block: &[i16; 64], quant: &[i16; 64]) -> u8 {
     let mean = i32::from(block[0].wrapping_mul(quant[0]));
     let middle = (mean << EXTRA).clamp(i32::from(i16::MIN), i32::from(i16::MAX));

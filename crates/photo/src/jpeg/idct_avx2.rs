@@ -23,7 +23,8 @@ pub(super) fn two(
     unsafe { transform(first, second, quant, both, out, stride) }
 }
 
-/// SAFETY: `out` must hold seven strides and 16 (`both`) or 8 bytes more.
+/// # Safety
+/// The CPU has AVX2; `out` must hold seven strides and 16 (`both`) or 8 bytes more.
 #[target_feature(enable = "avx2")]
 unsafe fn transform(
     first: &[i16; 64],
@@ -72,6 +73,9 @@ unsafe fn transform(
 }
 
 /// Both multipliers in every 32-bit lane.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn constant((x, y): (i16, i16)) -> __m256i {
@@ -79,6 +83,9 @@ fn constant((x, y): (i16, i16)) -> __m256i {
 }
 
 /// The products of pairs `a * x + b * y`, in two registers of 32-bit lanes.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::jpeg) fn pair(
@@ -90,18 +97,24 @@ pub(in crate::jpeg) fn pair(
     (_mm256_madd_epi16(low, factors), _mm256_madd_epi16(high, factors))
 }
 
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::jpeg) fn interleave(a: __m256i, b: __m256i) -> (__m256i, __m256i) {
     (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b))
 }
 
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::jpeg) fn add(a: (__m256i, __m256i), b: (__m256i, __m256i)) -> (__m256i, __m256i) {
     (_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1))
 }
 
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn subtract(a: (__m256i, __m256i), b: (__m256i, __m256i)) -> (__m256i, __m256i) {
@@ -109,6 +122,9 @@ fn subtract(a: (__m256i, __m256i), b: (__m256i, __m256i)) -> (__m256i, __m256i) 
 }
 
 /// Sixteen-bit lanes as 32-bit lanes times 2^13.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn scaled(a: __m256i) -> (__m256i, __m256i) {
@@ -117,6 +133,8 @@ fn scaled(a: __m256i) -> (__m256i, __m256i) {
     (_mm256_srai_epi32::<3>(low), _mm256_srai_epi32::<3>(high))
 }
 
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
@@ -128,6 +146,9 @@ fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
 }
 
 /// One pass down the columns.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pass<const SHIFT: i32>(rows: &mut [__m256i; 8]) {
@@ -155,6 +176,9 @@ fn pass<const SHIFT: i32>(rows: &mut [__m256i; 8]) {
 }
 
 /// Transposes both blocks.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::jpeg) fn transpose(rows: &mut [__m256i; 8]) {

@@ -238,7 +238,7 @@ impl JpegDecoder {
 
     /// Refuses files too short for the blocks they promise, before anything is allocated.
     pub(crate) fn check_length(bytes: &[u8], opened: &Opened) -> Result<(), PhotoError> {
-        // Every block takes at least one bit, that of its mean.
+        // Every block takes at least one bit, for its DC coefficient.
         let bits = (bytes.len() - opened.at) as u64 * 8;
         if bits < opened.frame.blocks() {
             return Err(PhotoError::Truncated { offset: bytes.len() });

@@ -79,7 +79,7 @@ pub(super) fn scan(
                     for column in 0..h {
                         let at = area.start + (y * v + row) * area.across + x * h + column;
                         let block = &mut blocks[at];
-                        let kind = Kind { scan, index: part.index };
+                        let kind = ScanParameters { scan, index: part.index };
                         let done = if !frame.progressive {
                             let (dc, ac) = (
                                 segments.dc(part.dc).map_err(damaged)?,
@@ -115,13 +115,13 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// What a block's decoding needs to know of its scan.
-struct Kind<'a> {
+/// The scan's parameters that decoding a block needs.
+struct ScanParameters<'a> {
     scan: &'a Scan,
     index: usize,
 }
 
-/// What passes from block to block.
+/// State carried from block to block.
 struct State {
     /// Blocks left without coefficients in this band.
     run: u32,
@@ -143,13 +143,13 @@ impl State {
         bits: &mut Bits<'_>,
         dc: &Table,
         ac: &Table,
-        kind: &Kind<'_>,
+        kind: &ScanParameters<'_>,
         block: &mut [i16; 64],
     ) -> Result<(), Defect> {
         self.mean(bits, Some(dc), kind, block)?;
         let band = Scan { first: 1, ..*kind.scan };
         // An end-of-band code with a run means nothing here; each block ends by itself.
-        let result = self.first(bits, ac, &Kind { scan: &band, ..*kind }, block);
+        let result = self.first(bits, ac, &ScanParameters { scan: &band, ..*kind }, block);
         self.run = 0;
         result
     }
@@ -158,7 +158,7 @@ impl State {
         &mut self,
         bits: &mut Bits<'_>,
         table: Option<&Table>,
-        kind: &Kind<'_>,
+        kind: &ScanParameters<'_>,
         block: &mut [i16; 64],
     ) -> Result<(), Defect> {
         bits.refill();
@@ -177,7 +177,7 @@ impl State {
         &mut self,
         bits: &mut Bits<'_>,
         table: &Table,
-        kind: &Kind<'_>,
+        kind: &ScanParameters<'_>,
         block: &mut [i16; 64],
     ) -> Result<(), Defect> {
         if self.run > 0 {
@@ -210,7 +210,7 @@ impl State {
         &mut self,
         bits: &mut Bits<'_>,
         table: &Table,
-        kind: &Kind<'_>,
+        kind: &ScanParameters<'_>,
         block: &mut [i16; 64],
     ) -> Result<(), Defect> {
         let step = 1i16 << kind.scan.low;

@@ -1,7 +1,7 @@
 //! From rows of coefficients to rows of pixels.
 //!
 //! Works unit row by unit row: each component keeps three rows of units in a ring, enough for the
-//! smooth enlargement of colour to look one sample up and down. Memory does not grow with the
+//! chroma filter to look one sample up and down. Memory does not grow with the
 //! photo's height, and everything stays in the second-level cache. Blocks outside the wanted part
 //! are not transformed.
 
@@ -41,7 +41,7 @@ pub(super) struct BlockRows<'a> {
 /// Rows of units that a component keeps.
 const KEPT: usize = 3;
 
-/// One component on its way to pixels.
+/// One component while it is rendered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Layer {
     quant: usize,
@@ -111,18 +111,18 @@ impl Renderer {
         self.view = Some(view);
         self.model = Some(model);
         self.colour = colour;
-        // Brightness is a component of its own, except where colours or inks are stored.
+        // Luma is a component of its own, except where RGB or inks are stored.
         let grey = colour == Colour::Grey && matches!(model, Model::Grey | Model::Ycc);
         self.count = if grey { 1 } else { frame.count };
         let (units_across, units_down) = frame.units();
         self.unit_rows = frame.v_max * view.side;
         self.units_down = units_down;
-        // Two pixels more on each side, for the neighbours that smooth enlargement looks at.
+        // Two pixels more on each side, for the chroma filter's neighbours.
         let unit_columns = frame.h_max * view.side;
         let first_unit = view.columns.0.saturating_sub(2) / unit_columns;
         let end_unit = (view.columns.1 + 2).div_ceil(unit_columns).min(units_across);
         for (index, component) in frame.components().iter().take(self.count).enumerate() {
-            // Colour stored at half the size needs no enlargement when the photo is halved anyway.
+            // Chroma stored at half the size needs no upsampling when the photo is halved anyway.
             let (fx, fy) = (frame.h_max / component.h, frame.v_max / component.v);
             let even =
                 fx == fy && fx * component.h == frame.h_max && fy * component.v == frame.v_max;

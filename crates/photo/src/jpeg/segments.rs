@@ -130,11 +130,11 @@ pub(crate) enum Model {
     Grey,
     Ycc,
     Rgb,
-    /// Four inks; `inverted` as Adobe stores them (255 is no ink).
+    /// Four inks; `inverted` as Adobe stores them (255 means none).
     Cmyk {
         inverted: bool,
     },
-    /// Inks stored as luminance and colour differences, and black; inverted.
+    /// Inks stored as luma and chroma, and black; inverted.
     Ycck,
 }
 
@@ -166,7 +166,7 @@ impl Segments {
     /// Reads segments from `at` until picture data or the end.
     pub(crate) fn read(&mut self, file: &[u8], mut at: usize) -> Result<Stop, PhotoError> {
         loop {
-            // Bytes that are no marker are skipped, as every decoder does; so are fill bytes.
+            // Bytes other than a marker are skipped, as in every decoder; so are fill bytes.
             while file.get(at).is_some_and(|&byte| byte != 0xff) {
                 at += 1;
             }

@@ -21,7 +21,7 @@ pub(super) struct Part<'a> {
     pub(super) index: usize,
 }
 
-/// Where in the scan's data the decoding stands.
+/// The decoding position in the scan's data.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     data: &'a ScanData,
@@ -123,7 +123,7 @@ fn one_block(
     result
 }
 
-/// The difference of a block's mean to its predecessor's; needs 31 bits.
+/// The DC difference from the previous block; needs 31 bits.
 #[inline(always)]
 pub(super) fn difference(bits: &mut Bits<'_>, table: &Table) -> Result<i32, Defect> {
     let entry = table.look(bits.bits);
@@ -141,7 +141,7 @@ pub(super) fn difference(bits: &mut Bits<'_>, table: &Table) -> Result<i32, Defe
     Ok(extend(bits.take(size), size))
 }
 
-/// The other 63 coefficients.
+/// The 63 AC coefficients.
 #[inline(always)]
 fn rest(bits: &mut Bits<'_>, table: &Table, block: &mut [i16; 64]) -> Result<u8, Defect> {
     let mut k = 1usize;

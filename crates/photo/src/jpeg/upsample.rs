@@ -1,7 +1,7 @@
-//! Colour stored at a lower resolution, enlarged to that of the brightness.
+//! Chroma upsampling to the resolution of luma.
 //!
-//! Factors of two are enlarged smoothly (each sample weighs 3/4, its neighbour 1/4), with the
-//! rounding of libjpeg; other factors by repetition.
+//! Factors of two use a triangle filter (each sample weighs 3/4, its neighbour 1/4), with libjpeg's
+//! rounding; other factors repeat samples.
 
 use crate::simd::{Simd, for_each_simd};
 

@@ -43,7 +43,8 @@ pub(super) fn mix(rows: &[&[u8]], weights: &[i16], out: &mut [u8]) -> usize {
     count
 }
 
-/// SAFETY: `count` is a multiple of 32; every row and `out` hold as many bytes.
+/// # Safety
+/// The CPU has AVX2; `count` is a multiple of 32; every row and `out` hold as many bytes.
 #[target_feature(enable = "avx2")]
 unsafe fn mix_groups(rows: &[&[u8]], weights: &[i16], out: &mut [u8], count: usize) {
     let zero = _mm256_setzero_si256();
@@ -105,7 +106,8 @@ pub(super) fn shrink(
     unsafe { shrink_pixels(line, firsts, first, weights, groups, out) }
 }
 
-/// SAFETY: `firsts` has a place for each pixel of `out` and `weights` `groups` for each; the groups of
+/// # Safety
+/// The CPU has AVX2; `firsts` has a place for each pixel of `out` and `weights` `groups` for each; the groups of
 /// the last place, and four bytes more, lie inside `line`.
 #[target_feature(enable = "avx2")]
 unsafe fn shrink_pixels(

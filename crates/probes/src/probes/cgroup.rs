@@ -1,4 +1,4 @@
-//! What the container's own limits cost: time throttled by the CPU quota, memory charged.
+//! The container's limits: time throttled by the CPU quota, memory charged.
 
 use crate::counter::{growth, value_of};
 use crate::kernel_file::KernelFile;
@@ -11,7 +11,7 @@ pub(crate) const ENTRY: Entry = Entry {
     columns: &[
         Column {
             name: "cgroup_throttled_percent",
-            about: "time in which the CPU quota held tasks back",
+            about: "time in which the CPU quota throttled tasks",
         },
         Column { name: "cgroup_memory_bytes", about: "memory charged to the cgroup" },
     ],
@@ -39,7 +39,7 @@ impl Probe for Cgroup {
             self.cpu.read(&mut self.text).then(|| value_of(&self.text, "throttled_usec")).flatten();
         if let (Some(old), Some(new)) = (self.old, throttled) {
             let micros = elapsed.as_micros().max(1) as f64;
-            // Several cores may be held back at once; more than all of the time says no more.
+            // Several cores may be throttled at once; the share is capped at the whole time.
             values[0] = growth(old, new).map(|grown| (100.0 * grown as f64 / micros).min(100.0));
         }
         self.old = throttled;

@@ -1,4 +1,4 @@
-//! CPU time by mode and by core, and how many tasks want to run.
+//! CPU time by mode and by core, and the length of the run queue.
 
 use crate::counter::{growth, value_of, word};
 use crate::kernel_file::KernelFile;
@@ -11,7 +11,7 @@ pub(crate) const ENTRY: Entry = Entry {
     columns: &[
         Column { name: "cpu_user_percent", about: "user and nice time, share of all cores" },
         Column { name: "cpu_system_percent", about: "kernel and interrupt time" },
-        Column { name: "cpu_iowait_percent", about: "idle while a disk was awaited" },
+        Column { name: "cpu_iowait_percent", about: "idle while waiting for a disk" },
         Column { name: "cpu_steal_percent", about: "taken by the hypervisor" },
         Column { name: "cpu_idle_percent", about: "idle time" },
         Column { name: "cpu_busiest_core_percent", about: "busy share of the busiest core" },
@@ -84,7 +84,7 @@ fn parse_line(line: &str) -> Option<(String, Times)> {
 fn shares(old: &Times, new: &Times) -> Option<[f64; 5]> {
     let mut grown = [0.0; 8];
     for (index, slot) in grown.iter_mut().enumerate() {
-        // The kernel's iowait may run backwards a little; that is no growth.
+        // The kernel's iowait may decrease a little; that counts as zero growth.
         *slot = new[index].saturating_sub(old[index]) as f64;
     }
     let total: f64 = grown.iter().sum();

@@ -1,4 +1,4 @@
-//! Memory of the machine, and the limit that really holds (a container's is below the host's).
+//! Memory of the machine, and the effective limit (a container's is below the host's).
 
 use crate::counter::value_of;
 use crate::kernel_file::KernelFile;
@@ -9,10 +9,10 @@ use std::time::Duration;
 pub(crate) const ENTRY: Entry = Entry {
     name: "memory",
     columns: &[
-        Column { name: "memory_used_bytes", about: "total less available" },
-        Column { name: "memory_free_bytes", about: "not used for anything" },
+        Column { name: "memory_used_bytes", about: "total minus available" },
+        Column { name: "memory_free_bytes", about: "unused memory" },
         Column { name: "memory_cached_bytes", about: "page cache and buffers" },
-        Column { name: "memory_available_bytes", about: "what a program could still get" },
+        Column { name: "memory_available_bytes", about: "memory available to programs" },
         Column { name: "memory_limit_bytes", about: "cgroup limit, else the machine's memory" },
         Column { name: "swap_used_bytes", about: "swap in use" },
     ],

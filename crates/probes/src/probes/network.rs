@@ -1,4 +1,4 @@
-//! Bytes, packets and errors per interface; loopback apart, because local jobs talk through it.
+//! Bytes, packets and errors per interface; loopback separately, because local jobs communicate through it.
 
 use crate::counter::{growth, word};
 use crate::kernel_file::KernelFile;
@@ -16,7 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Column { name: "network_errors_per_second", about: "errors and drops, both ways" },
         Column {
             name: "loopback_bytes_per_second",
-            about: "what processes of this machine sent each other",
+            about: "sent between processes of this machine",
         },
     ],
     open: |roots, _| {

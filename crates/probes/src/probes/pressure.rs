@@ -1,4 +1,4 @@
-//! Pressure stall information: the share of time that somebody waited for CPU, memory or disk.
+//! Pressure stall information (PSI): the share of time in which some task waited for CPU, memory or disk.
 
 use crate::counter::growth;
 use crate::kernel_file::KernelFile;

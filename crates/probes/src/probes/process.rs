@@ -1,4 +1,4 @@
-//! One process and what it uses itself.
+//! Resource use of one process.
 
 use crate::counter::{growth, value_of, word};
 use crate::kernel_file::KernelFile;
@@ -11,10 +11,10 @@ pub(crate) const ENTRY: Entry = Entry {
     columns: &[
         Column {
             name: "process_cpu_percent",
-            about: "of one core, all threads and awaited children: 200 is two cores",
+            about: "CPU time of all threads and reaped children, in percent of one core: 200 is two cores",
         },
         Column { name: "process_rss_bytes", about: "resident memory" },
-        Column { name: "process_peak_rss_bytes", about: "most resident memory so far" },
+        Column { name: "process_peak_rss_bytes", about: "peak resident memory" },
         Column { name: "process_threads", about: "threads" },
         Column { name: "process_minor_faults_per_second", about: "page faults served from memory" },
         Column { name: "process_major_faults_per_second", about: "page faults served from disk" },
@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Column {
             name: "process_waiting_percent",
-            about: "of one core, time its threads were ready to run and had none: 200 is two cores missing",
+            about: "time its threads were ready to run but had no core, in percent of one core: 200 is two cores missing",
         },
         Column {
             name: STOPPED,
@@ -50,11 +50,11 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
-/// The column of time in which the process was stopped. A process that watches itself cannot look while it is stopped; the
-/// sampler sees it by its own lateness.
+/// The column of time in which the process was stopped. A process cannot observe itself while it is stopped; the sampler
+/// infers it from its own lateness.
 pub(crate) const STOPPED: &str = "process_stopped_percent";
 
-/// Threads whose files stay open; those of more are opened each time, because descriptors are few.
+/// Threads whose files stay open; the files of further threads are opened each time, because descriptors are scarce.
 const KEPT: usize = 100;
 
 /// CPU ticks, minor faults, major faults, bytes read, bytes written.
@@ -119,7 +119,7 @@ impl Process {
             let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // One that is new has waited only since it began.
+            // A new thread has waited only since it started.
             let mut known = self.threads.remove(&thread).unwrap_or_else(|| Thread {
                 times: KernelFile::new(entry.path().join("schedstat")),
                 waited: 0,

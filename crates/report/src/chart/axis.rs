@@ -17,11 +17,9 @@ pub enum Scale {
 /// One axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What it measures.
     pub label: String,
     /// In which unit; written in brackets after the label.
     pub unit: Option<String>,
-    /// How values become places.
     pub scale: Scale,
     /// Whether 0 must be seen, so that lengths may be compared.
     pub from_zero: bool,

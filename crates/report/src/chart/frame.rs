@@ -101,7 +101,7 @@ impl Frame {
             at(self.bottom + TEXT * 2.0 + 10.0),
             Escaped(&caption)
         ));
-        // The vertical axis is named above it, level, so that nobody has to tilt their head.
+        // The vertical axis is named above it, level, so that no one has to tilt their head.
         let above = at(self.top - TEXT * 0.85);
         out.push_str(&format!(
             "<text class=\"name\" x=\"0\" y=\"{above}\">{}</text></g>",
@@ -138,7 +138,7 @@ fn places(series: &Series) -> Vec<f64> {
     }
 }
 
-/// Width of a text in drawing units: an estimate that errs on the wide side, as nobody can measure fonts here.
+/// Width of a text in drawing units: an estimate that errs on the wide side, because fonts cannot be measured here.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars()
         .map(|c| match c {

@@ -1,4 +1,4 @@
-//! Names of series, written where the eye already is.
+//! Names of series, written next to their data.
 
 use super::frame::{Frame, TEXT, shortened, text_width};
 use super::marks::marker;

@@ -32,15 +32,13 @@ use frame::Frame;
 pub struct Chart {
     /// What it shows; read out by screen readers, drawn only by [`Chart::standalone`].
     pub title: String,
-    /// What it says, in a sentence, for those who do not see it.
+    /// What it shows, in a sentence, for screen readers.
     pub description: String,
-    /// The horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
     pub y: Axis,
     /// What is drawn, later ones over earlier ones (bands always below).
     pub series: Vec<Series>,
-    /// Vertical marks at places of the horizontal axis, with a word where it is not empty.
+    /// Vertical marks at positions of the horizontal axis, each with a label, which may be empty.
     pub marks: Vec<(f64, String)>,
     /// Width and height in units of the drawing; text is 13 units high. The page scales the whole.
     pub size: (f64, f64),
@@ -82,7 +80,6 @@ pub enum SeriesKind {
 pub struct Span {
     /// Place; on an axis of categories the index of the category.
     pub x: f64,
-    /// The value.
     pub y: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -182,7 +179,7 @@ impl Chart {
         self
     }
 
-    /// Adds a vertical mark; without a word it is a quiet one.
+    /// Adds a vertical mark; one with an empty label is drawn thinner.
     #[must_use]
     pub fn mark(mut self, x: f64, word: impl Into<String>) -> Chart {
         self.marks.push((x, word.into()));

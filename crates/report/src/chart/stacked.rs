@@ -1,4 +1,4 @@
-//! Bars that lie: each a whole, cut into its parts. Long names and many rows stay readable, where upright bars side by side would not.
+//! Horizontal stacked bars. Long names and many rows stay readable, which they would not in vertical bars.
 
 use super::at;
 use super::frame::{shortened, text_width};
@@ -43,7 +43,7 @@ impl Stacked {
         let mut x = 0.0;
         for (place, part) in self.parts.iter().enumerate() {
             if !self.rows.iter().any(|(_, shares)| shares.get(place).is_some_and(|s| *s >= 0.005)) {
-                continue; // a part that nobody has needs no key
+                continue; // a part that occurs in no row needs no key
             }
             let colour = place % theme::COLOURS;
             out.push_str(&format!(

@@ -1,7 +1,7 @@
 //! Pages of experiments: headline, table and figures agree.
 
 use super::*;
-use paceline_analysis::experiment::{Observation, analyse};
+use paceline_stats::experiment::{Observation, analyse};
 
 /// Records and files over two settings, three repeats each; `slope` bends records by batch size.
 fn experiment(ratios: [f64; 2]) -> Experiment {

@@ -1,4 +1,4 @@
-//! TensorFlow's messages around events, by field number; fields nobody here reads are left out and
+//! TensorFlow's messages around events, by field number; fields that are not read here are left out and
 //! skipped by the decoder.
 
 use prost::{Message, Oneof};

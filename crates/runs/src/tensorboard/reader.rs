@@ -15,7 +15,6 @@ pub struct Entry {
     pub step: i64,
     /// Tag; empty for versions and graphs.
     pub tag: String,
-    /// The value.
     pub value: EntryValue,
 }
 

@@ -28,7 +28,7 @@ fn is_text(key: &str) -> bool {
 }
 
 /// How many of the `size` bytes of a file make whole lines or records, where it grows by them. The
-/// `last` time, when nobody goes on writing, prose counts to its end.
+/// `last` time, when writing has ended, plain text counts to its end.
 pub(super) fn length(file: &File, key: &str, size: u64, last: bool) -> io::Result<u64> {
     let found = if key.contains(RECORDS) {
         records(file, size)
@@ -38,7 +38,7 @@ pub(super) fn length(file: &File, key: &str, size: u64, last: bool) -> io::Resul
         Ok(size)
     };
     match found {
-        // Shorter than it was a moment ago: begun anew.
+        // Shorter than a moment ago: it was truncated and restarted.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         found => found,
     }

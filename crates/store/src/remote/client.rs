@@ -33,7 +33,7 @@ const CHUNK: usize = 256 << 10;
 const LONGEST_COMPLAINT: u64 = 64 << 10;
 /// Connections kept open to one host; each piece of each object in flight uses one.
 const CONNECTIONS: usize = 64;
-/// The addresses that tell rented machines and containers who they are; elsewhere nobody answers there.
+/// The metadata addresses that give cloud machines and containers their credentials; elsewhere none answers.
 const METADATA: [&str; 4] =
     ["169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "metadata.google.internal"];
 /// Variables that put other addresses in their place.
@@ -124,7 +124,7 @@ impl HttpService for Client {
         };
         let answer = answer.map_err(|error| {
             match kind(&error) {
-                // Asked again, nobody would answer there either.
+                // A repeated request would not be answered either.
                 HttpErrorKind::Connect | HttpErrorKind::Timeout if metadata => {
                     HttpError::new(HttpErrorKind::Unknown, NoCredentials)
                 }
@@ -141,7 +141,7 @@ impl HttpService for Client {
     }
 }
 
-/// Nobody told who we are.
+/// There are no credentials.
 #[derive(Debug, thiserror::Error)]
 #[error("no credentials were found, and this machine has no service that gives it any")]
 pub(crate) struct NoCredentials;
@@ -167,7 +167,7 @@ fn kind(error: &ureq::Error) -> HttpErrorKind {
             | io::ErrorKind::AddrNotAvailable => HttpErrorKind::Connect,
             _ => HttpErrorKind::Interrupted,
         },
-        // An answer that is none: cut off in its head, or garbled.
+        // A malformed answer: cut off in its head, or garbled.
         ureq::Error::Protocol(_) => HttpErrorKind::Interrupted,
         _ => HttpErrorKind::Unknown,
     }

@@ -1,8 +1,8 @@
 //! A lock in an object store: an object that its holder renews.
 //!
-//! Nobody tells a store that a process died, so a lock is a lease. Its holder writes it anew every few
-//! seconds, on the condition that nobody else has; a lease that was not renewed for much longer belongs
-//! to the dead and may be taken over, on the condition that it is still the one that was looked at.
+//! A store does not learn that a process died, so a lock is a lease. Its holder rewrites it every few
+//! seconds, on the condition that no other process has; a lease that was not renewed for much longer
+//! has expired and may be taken over, on the condition that it has not changed since it was read.
 
 use std::{
     fs,
@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::{RemoteStore, wait};
 use crate::{Lock, Result, Store, StoreError, fresh_token};
 
-/// A lease that was not renewed for so many times belongs to nobody any more: a minute, usually, so that
-/// neither a slow renewal nor clocks that differ by half of it take it from a living holder.
+/// A lease that missed so many renewals has expired: usually a minute, so that neither a slow renewal
+/// nor clocks that differ by half of it take it from a living holder.
 const MISSED: u32 = 4;
 /// Longest lease taken for one. Bytes.
 const LONGEST: u64 = 4096;
@@ -89,7 +89,7 @@ pub(super) fn take(store: &RemoteStore, key: &str) -> Result<Box<dyn Lock>> {
         let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
         match replace(store, key, &words, seen) {
             Ok(_) => break,
-            // Somebody was faster; look again.
+            // Another process was faster; look again.
             Err(Error::Precondition { .. } | Error::NotFound { .. }) => {}
             Err(error) => return Err(store.failed("lock", key, &error)),
         }
@@ -130,8 +130,8 @@ fn renew(store: &RemoteStore, key: &str, words: &[u8]) -> bool {
         Err(_) => return true,
     }
     if !store.service.conditional {
-        // A server without conditions leaves a moment in which a lease that was just lost is taken
-        // back; it was not renewed for a minute then, which takes a machine that stood still.
+        // Without conditional writes, a holder that has just lost its lease may overwrite the new
+        // one; that can only happen on a machine that was suspended for a minute.
         let _ = store.write(key, words);
         return true;
     }
@@ -158,7 +158,7 @@ impl Drop for Lease {
         if let Some(thread) = self.renewing.take() {
             let _ = thread.join();
         }
-        // Only our own: after a long pause somebody else may hold it.
+        // Only our own: after a long pause another process may hold it.
         if self.store.read(&self.key, LONGEST).is_ok_and(|found| found == self.words) {
             let _ = self.store.remove(&self.key);
         }

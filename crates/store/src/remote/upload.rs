@@ -5,7 +5,7 @@
 //! the service on that condition, because parts cannot be completed on one everywhere.
 //!
 //! A lost answer leaves open whether a write happened. What is under the key afterwards decides: the very
-//! bytes that were to be written are a success, whoever put them there.
+//! bytes that were to be written are a success, no matter which process put them there.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,9 @@ use object_store::{
 };
 
 use super::{RemoteStore, wait};
-use crate::{IfExists, Result, Store, StoreError, Upload, fresh_token, join_key, local::TEMPORARY};
+use crate::{
+    IfExists, Result, Store, StoreError, Upload, durable::TEMPORARY, fresh_token, join_key,
+};
 
 /// Bytes of a part; services want at least 5 MiB, all but the last of one size, and at most 10,000.
 const PART: usize = 8 << 20;
@@ -97,8 +99,8 @@ impl RemoteUpload {
             if self.if_exists == IfExists::Replace {
                 return Err(self.failed(&error));
             }
-            // Nobody else repeats a conditional request whose answer never came, because it cannot be
-            // known what became of it. After a look it is.
+            // The client library does not repeat a conditional request without an answer, because its outcome
+            // is unknown. Reading the object tells.
             match self.judge(&error, Compare::Bytes(&bytes)) {
                 Err(problem) if attempt < ATTEMPTS && is_open(&problem) => attempt += 1,
                 judged => return judged,
@@ -189,7 +191,7 @@ impl RemoteUpload {
             Error::AlreadyExists { .. } | Error::Precondition { .. } => {
                 match self.store.size(&self.key)? {
                     Some(_) => Err(StoreError::Exists { location: location() }),
-                    // Two who wrote at one moment may both be refused; then nobody was first yet.
+                    // Two simultaneous writers may both be refused; then neither has written yet.
                     None => {
                         let words = super::words(error);
                         Err(super::said("write", location(), io::ErrorKind::TimedOut, words))

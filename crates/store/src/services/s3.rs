@@ -10,7 +10,7 @@ use object_store::{
 use super::{Service, configured, retry};
 use crate::{
     Settings,
-    aws_profile::{self, Nobody, ProfileCredentials},
+    aws_profile::{self, Anonymous, ProfileCredentials},
     remote::Connector,
 };
 
@@ -49,7 +49,7 @@ fn open(_: &str, bucket: &str, settings: &Settings) -> object_store::Result<Arc<
         if profile.gives_credentials() && (named || !has_role) {
             builder = builder.with_credentials(Arc::new(ProfileCredentials::new(settings)));
         } else if !has_role && disabled.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-            builder = builder.with_credentials(Arc::new(Nobody));
+            builder = builder.with_credentials(Arc::new(Anonymous));
         }
     }
     if !set(&builder, AmazonS3ConfigKey::Region)

@@ -4,9 +4,10 @@
 use super::{Client, Remote};
 use crate::{
     StrategyError, bytes,
-    server::message::{self, GrantHead},
+    dense::message::{self, GrantHead},
+    protocol::explain_send,
 };
-use paceline_cluster::{Head, LinkError, Wait};
+use paceline_wire::{Head, LinkError, Wait};
 use std::{
     ops::Range,
     sync::atomic::Ordering,
@@ -30,15 +31,12 @@ pub(super) enum Coming {
     Head,
     /// So many bytes of the weights are here, which belong into the parameters.
     Weights(usize),
-    /// The same of some weights.
-    Values(usize),
 }
 
 /// A message on its way to one server.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     number: u64,
-    /// The fixed part, and numbers of weights.
     fixed: Vec<u8>,
     pub(super) body: Body,
     /// How many bytes have left.
@@ -52,8 +50,6 @@ pub(super) enum Body {
     Nothing,
     /// The server's part of the gradient.
     Part,
-    /// Its values of some weights.
-    Values,
 }
 
 impl Outgoing {
@@ -70,10 +66,15 @@ impl Remote {
         StrategyError::explain(error, &*self.seat, self.version)
     }
 
+    /// What a message means that could not be sent.
+    pub(super) fn explain_send(&mut self, error: LinkError) -> StrategyError {
+        explain_send(error, &mut self.link, message::REFUSED, &*self.seat, self.version)
+    }
+
     /// Hands over as much of the message as the link takes; says how much, and whether all is on its way.
     fn hand_over(&mut self, grad: &[f32]) -> Result<(usize, bool), LinkError> {
         let Outgoing { fixed, body, sent, .. } = &mut self.outgoing;
-        let body = body_of(*body, &self.part, &self.values, grad);
+        let body = body_of(*body, &self.part, grad);
         let left = if *sent < fixed.len() { &fixed[*sent..] } else { &body[*sent - fixed.len()..] };
         let sender = &mut self.link.sender;
         if left.is_empty() && sender.flushed() {
@@ -85,11 +86,10 @@ impl Remote {
     }
 }
 
-fn body_of<'b>(body: Body, part: &Range<usize>, values: &'b [f32], grad: &'b [f32]) -> &'b [u8] {
+fn body_of<'b>(body: Body, part: &Range<usize>, grad: &'b [f32]) -> &'b [u8] {
     match body {
         Body::Nothing => &[],
         Body::Part => bytes::of(&grad[part.clone()]),
-        Body::Values => bytes::of(values),
     }
 }
 
@@ -103,7 +103,7 @@ impl Client {
     ) -> Result<(), StrategyError> {
         for remote in &mut self.remotes[servers.clone()] {
             let Outgoing { number, fixed, body, .. } = &remote.outgoing;
-            let body = body_of(*body, &remote.part, &remote.values, grad);
+            let body = body_of(*body, &remote.part, grad);
             let sender = &mut remote.link.sender;
             let begun = if servers.len() == 1 {
                 sender.send(kind, *number, &[fixed, body])
@@ -111,7 +111,7 @@ impl Client {
                 let length = (fixed.len() + body.len()) as u64;
                 sender.start(Head { kind, number: *number, length })
             };
-            begun.map_err(|error| remote.explain(error))?;
+            begun.map_err(|error| remote.explain_send(error))?;
         }
         if servers.len() == 1 {
             return Ok(());
@@ -122,7 +122,7 @@ impl Client {
             for server in servers.clone() {
                 let remote = &mut self.remotes[server];
                 let handed = remote.hand_over(grad);
-                let (count, whole) = handed.map_err(|error| remote.explain(error))?;
+                let (count, whole) = handed.map_err(|error| remote.explain_send(error))?;
                 moved |= count > 0;
                 late = if whole { late } else { Some(server) };
             }
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// An error if a server has had its time, or nobody can go on.
+    /// An error if a server has exceeded `limit`, or the alarm is raised.
     fn patient(
         &self,
         server: usize,
@@ -197,7 +197,7 @@ impl Client {
                 std::thread::sleep(NAP);
                 continue;
             }
-            // Nobody has begun: whoever is first in the list wakes this thread, the others are looked at soon.
+            // No server has begun: the first in the list wakes this thread, the others are polled soon.
             let moment = Wait::within(glance, phase);
             let receiver = &mut self.remotes[server].link.receiver;
             let received = receiver.receive(&moment);
@@ -215,7 +215,7 @@ impl Client {
     }
 
     fn is_reading(&self, server: usize) -> bool {
-        matches!(self.remotes[server].coming, Coming::Weights(_) | Coming::Values(_))
+        matches!(self.remotes[server].coming, Coming::Weights(_))
     }
 
     /// Takes what is here of a server's answer; says whether anything was.
@@ -238,18 +238,13 @@ impl Client {
                 return Ok(true);
             }
             Coming::Weights(here) => (&mut params[remote.part.clone()], here),
-            Coming::Values(here) => (&mut remote.values[..], here),
         };
         let into = bytes::of_mut(into);
         let count = remote.link.receiver.take(&mut into[here..]);
         let count =
             count.map_err(|error| StrategyError::explain(error, &*self.seat, self.step.step))?;
         let (here, whole) = (here + count, here + count == into.len());
-        remote.coming = match remote.coming {
-            _ if whole => Coming::Nothing,
-            Coming::Weights(_) => Coming::Weights(here),
-            _ => Coming::Values(here),
-        };
+        remote.coming = if whole { Coming::Nothing } else { Coming::Weights(here) };
         Ok(count > 0)
     }
 
@@ -260,16 +255,6 @@ impl Client {
         head: Head,
         params: &mut [f32],
     ) -> Result<(), StrategyError> {
-        if head.kind == message::VALUES {
-            let remote = &mut self.remotes[server];
-            if head.length != 4 * remote.values.len() as u64 {
-                return Err(self.odd(server, head));
-            }
-            remote.version = head.number;
-            remote.coming =
-                if remote.values.is_empty() { Coming::Nothing } else { Coming::Values(0) };
-            return Ok(());
-        }
         let (grant, rest) = self.grant(server, head)?;
         self.remotes[server].coming = Coming::Nothing;
         self.remotes[server].grant = grant;
@@ -311,7 +296,6 @@ impl Client {
         let remote = &mut self.remotes[server];
         let into = match std::mem::replace(&mut remote.coming, Coming::Nothing) {
             Coming::Weights(_) => &mut params[remote.part.clone()],
-            Coming::Values(_) => &mut remote.values[..],
             Coming::Nothing | Coming::Head => return Ok(()),
         };
         Ok(remote.link.receiver.read(bytes::of_mut(into))?)

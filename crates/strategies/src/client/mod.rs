@@ -7,17 +7,19 @@ mod snapshot;
 mod windows;
 
 use crate::{
-    Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Transfer, Version, Vote,
-    exchange::is_poisoned,
-    server::{
-        indices, is_led,
+    Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Version, Vote,
+    dense::{
+        is_led,
         message::{self, GrantHead},
-        parts,
     },
+    exchange::is_nonfinite,
+    protocol::{nanoseconds, payload, refusal, unexpected},
+    server::parts,
 };
 use flow::{Coming, Outgoing};
-use paceline_cluster::{Head, Link, LinkError, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
-use paceline_models::{Touched, optimizer::Optimizer};
+use paceline_cluster::Seat;
+use paceline_models::optimizer::Optimizer;
+use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -42,8 +44,6 @@ struct Remote {
     grant: GrantHead,
     /// The message to it.
     outgoing: Outgoing,
-    /// Some weights that it sends, or their gradient that it is sent.
-    values: Vec<f32>,
     /// How far its answer is.
     coming: Coming,
 }
@@ -51,7 +51,7 @@ struct Remote {
 impl Remote {
     fn send(&mut self, kind: u8, number: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
         let sent = self.link.sender.send(kind, number, payload);
-        sent.map_err(|error| StrategyError::explain(error, &*self.seat, self.version))
+        sent.map_err(|error| self.explain_send(error))
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Client {
     led: bool,
     step: StepInfo,
     begun: bool,
-    poisoned: bool,
+    nonfinite: bool,
     /// Whether the weights at hand are the latest this worker was given.
     fresh: bool,
     /// Weights older than this are of no use.
@@ -80,8 +80,6 @@ pub(crate) struct Client {
     placed: usize,
     /// What went through windows.
     through_windows: Traffic,
-    /// What the present step touches, where it is not everything.
-    touched: Option<Vec<u32>>,
     /// Batches dealt to this worker and not begun.
     pub(crate) dealt: VecDeque<u64>,
     /// Nothing is left to do.
@@ -111,13 +109,12 @@ impl Client {
             led: false,
             step: StepInfo::NONE,
             begun: false,
-            poisoned: false,
+            nonfinite: false,
             fresh: false,
             least: 0,
             mapped: false,
             placed: 0,
             through_windows: Traffic::default(),
-            touched: None,
             dealt: VecDeque::new(),
             over: false,
             window: Vote::default(),
@@ -147,7 +144,7 @@ impl Client {
         self.remotes.clear();
         let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
         for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
-            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
+            let link = self.seat.connect(*server, Channel::ParameterServer, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
             let seat = Arc::clone(&self.seat);
             self.remotes.push(Remote {
@@ -158,7 +155,6 @@ impl Client {
                 windows: None,
                 grant: GrantHead::default(),
                 outgoing: Outgoing::default(),
-                values: Vec::new(),
                 coming: Coming::Nothing,
             });
         }
@@ -194,7 +190,7 @@ impl Client {
     }
 
     fn take_tickets(&mut self, grant: &GrantHead) {
-        if grant.vote.stop || grant.vote.poisoned {
+        if grant.vote.stop || grant.vote.nonfinite {
             self.dealt.clear(); // the server has taken them back
         }
         self.dealt.extend(&grant.tickets[..usize::from(grant.count)]);
@@ -210,27 +206,16 @@ impl Client {
     pub(crate) fn pull(
         &mut self,
         step: StepInfo,
-        touched: &Touched,
         params: &mut [f32],
     ) -> Result<Version, StrategyError> {
         let begun = Instant::now();
         self.step = step;
         self.begun = false;
-        self.poisoned = false;
+        self.nonfinite = false;
         self.placed = 0;
-        match touched {
-            Touched::Sparse(indices) if self.options.transfer == Transfer::Sparse => {
-                self.pull_some(indices, params)?;
-                self.touched = Some(indices.clone());
-                self.fresh = false;
-            }
-            _ => {
-                self.touched = None;
-                self.map()?;
-                if !self.fresh {
-                    self.fetch(params)?;
-                }
-            }
+        self.map()?;
+        if !self.fresh {
+            self.fetch(params)?;
         }
         self.exchange += nanoseconds(begun);
         Ok(Version(self.remotes[0].version))
@@ -273,38 +258,14 @@ impl Client {
         Ok(())
     }
 
-    fn pull_some(&mut self, indices: &[u32], params: &mut [f32]) -> Result<(), StrategyError> {
-        // In step, the others may be a moment behind the first.
-        let least = if self.synchronous { self.least } else { 0 };
-        for servers in self.rounds() {
-            for remote in &mut self.remotes[servers.clone()] {
-                let inside = within(indices, &remote.part);
-                let fixed = remote.outgoing.begin(inside.len() as u64);
-                fixed.extend(least.to_le_bytes());
-                indices::encode(inside, first_of(&remote.part), fixed);
-                remote.values.resize(inside.len(), 0.0);
-            }
-            self.send_to(servers.clone(), message::PULL, &[])?;
-            self.collect(servers.clone(), message::VALUES, "waiting for some weights", params)?;
-            for remote in &self.remotes[servers] {
-                for (index, value) in within(indices, &remote.part).iter().zip(&remote.values) {
-                    params[*index as usize] = *value;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// A range of the gradient is final: it goes into the windows while it is in the cache.
     pub(crate) fn ready(&mut self, range: Range<usize>, grad: &[f32]) {
         if !self.begun {
             self.begun = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
-        if self.touched.is_none() {
-            self.place(&range, grad);
-            self.placed += range.len();
-        }
+        self.place(&range, grad);
+        self.placed += range.len();
     }
 
     /// Adds up numbers over all workers, at the first server.
@@ -313,7 +274,7 @@ impl Client {
         self.remotes[0].send(message::SUM, 0, &[&sent])?;
         let head = self.receive(0, message::SUMS, "adding up with the other workers")?;
         if head.length != sent.len() as u64 {
-            return Err(self.odd(0, head));
+            return Err(self.protocol_error(0, head));
         }
         let mut sums = sent;
         self.remotes[0].link.receiver.read(&mut sums)?;
@@ -328,7 +289,7 @@ impl Client {
         self.remotes[0].send(message::TALLY, 0, &[])?;
         let head = self.receive(0, message::COUNTS, "waiting for its counts")?;
         let counts = self.small(0, head)?;
-        Tally::read(&counts).map_err(|_| self.odd(0, head))
+        Tally::read(&counts).map_err(|_| self.protocol_error(0, head))
     }
 
     pub(crate) fn stop(&mut self) -> Result<(), StrategyError> {
@@ -353,7 +314,7 @@ impl Client {
         let mut versions = Vec::with_capacity(self.remotes.len());
         for server in 0..self.remotes.len() {
             self.remotes[server].send(message::ASK, 0, &[])?;
-            let head = self.receive(server, message::GRANT, "forming the group anew")?;
+            let head = self.receive(server, message::GRANT, "forming the group again")?;
             let (grant, rest) = self.grant(server, head)?;
             self.nothing_more(server, rest)?;
             if server == 0 && !self.synchronous {
@@ -362,8 +323,8 @@ impl Client {
             versions.push(grant.version);
         }
         if self.synchronous {
-            // One server may have finished a step that another has not: that is taken back. Everybody says
-            // so, since its own weights must come after it.
+            // One server may have finished a step that another has not: that step is rolled back. Every worker
+            // requests it, since it must receive the weights from after the rollback.
             let common = versions.into_iter().min().unwrap_or(0);
             for remote in &mut self.remotes {
                 remote.send(message::SETTLE, common, &[])?;
@@ -391,19 +352,11 @@ impl Client {
     /// Checks that an answer is what it should be.
     fn expected(&mut self, server: usize, head: Head, kind: u8) -> Result<Head, StrategyError> {
         if head.kind == message::REFUSED {
-            let name = self.small(server, head)?;
-            let named: Option<TaskId> =
-                std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
-            // A worker that hung up because somebody else is gone is not the cause: the seat knows.
-            let lost = self.seat.lost();
-            let task = named
-                .filter(|task| lost.is_empty() || lost.contains(task))
-                .or_else(|| lost.last().copied())
-                .or(named);
-            return Err(StrategyError::PeerLost { task, step: self.step.step });
+            let receiver = &mut *self.remotes[server].link.receiver;
+            return Err(refusal(receiver, head, &*self.seat, self.step.step)?);
         }
         if head.kind != kind {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         }
         Ok(head)
     }
@@ -412,12 +365,12 @@ impl Client {
     fn grant(&mut self, server: usize, head: Head) -> Result<(GrantHead, u64), StrategyError> {
         let mut fixed = [0; GrantHead::BYTES];
         let Some(rest) = head.length.checked_sub(GrantHead::BYTES as u64) else {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         };
         self.remotes[server].link.receiver.read(&mut fixed)?;
-        let grant = GrantHead::read(&fixed).map_err(|_| self.odd(server, head))?;
+        let grant = GrantHead::read(&fixed).map_err(|_| self.protocol_error(server, head))?;
         let Some(rest) = rest.checked_sub(8 * u64::from(grant.taken)) else {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         };
         if grant.taken > 0 {
             self.taken.resize(8 * usize::from(grant.taken), 0);
@@ -431,45 +384,15 @@ impl Client {
             return Ok(());
         }
         let head = Head { kind: message::GRANT, number: 0, length: rest };
-        Err(self.odd(server, head))
+        Err(self.protocol_error(server, head))
     }
 
     /// A payload that is small by its nature.
     fn small(&mut self, server: usize, head: Head) -> Result<Vec<u8>, StrategyError> {
-        let receiver = &mut self.remotes[server].link.receiver;
-        if head.length > message::MOST_SET {
-            return Err(receiver.too_long(head.length, message::MOST_SET).into());
-        }
-        let mut payload = vec![0; usize::try_from(head.length).expect("checked above")];
-        receiver.read(&mut payload)?;
-        Ok(payload)
+        Ok(payload(&mut *self.remotes[server].link.receiver, head, message::MOST_SET)?)
     }
 
-    fn odd(&self, server: usize, head: Head) -> StrategyError {
-        let Link { peer, address, .. } = &self.remotes[server].link;
-        let (task, address): (TaskId, _) = (*peer, address.clone());
-        LinkError::Protocol {
-            task,
-            address,
-            found: format!("a message of kind {} and {} bytes", head.kind, head.length),
-            expected: "an answer that fits its weights".to_owned(),
-        }
-        .into()
+    fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
+        unexpected(&self.remotes[server].link, head).into()
     }
-}
-
-/// Those of ascending `indices` that lie in `part`.
-fn within<'i>(indices: &'i [u32], part: &Range<usize>) -> &'i [u32] {
-    let from = indices.partition_point(|index| (*index as usize) < part.start);
-    let to = indices.partition_point(|index| (*index as usize) < part.end);
-    &indices[from..to]
-}
-
-/// The number of the first weight of a part.
-fn first_of(part: &Range<usize>) -> u32 {
-    u32::try_from(part.start).unwrap_or(u32::MAX)
-}
-
-fn nanoseconds(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,12 +1,10 @@
 //! A worker's gradient on its way to all servers, and their answers.
 
-use super::{Client, first_of, flow::Body, nanoseconds, within};
+use super::{Client, flow::Body};
 use crate::{
     Pushed, StrategyError, Traffic, Version, Vote,
-    server::{
-        indices,
-        message::{self, Form, GrantHead, PushHead},
-    },
+    dense::message::{self, Form, GrantHead, PushHead},
+    protocol::nanoseconds,
 };
 use std::time::Instant;
 
@@ -20,10 +18,9 @@ impl Client {
         grad: &[f32],
     ) -> Result<Pushed, StrategyError> {
         let begun = Instant::now();
-        vote.poisoned |= self.poisoned;
-        let touched = self.touched.take();
-        let wants_weights = touched.is_none() && !vote.poisoned;
-        self.send_gradient(number, vote, touched.as_deref(), wants_weights, grad)?;
+        vote.nonfinite |= self.nonfinite;
+        let wants_weights = !vote.nonfinite;
+        self.send_gradient(number, vote, wants_weights, grad)?;
         if self.led {
             self.follow_first(number, wants_weights, params)?;
         } else {
@@ -67,12 +64,11 @@ impl Client {
         &mut self,
         number: u64,
         vote: Vote,
-        touched: Option<&[u32]>,
         wants_weights: bool,
         grad: &[f32],
     ) -> Result<(), StrategyError> {
-        let none = vote.poisoned || vote.loss.examples == 0;
-        if !none && touched.is_none() && self.placed != grad.len() {
+        let none = vote.nonfinite || vote.loss.examples == 0;
+        if !none && self.placed != grad.len() {
             // A model that does not say what is final.
             self.place(&(0..grad.len()), grad);
         }
@@ -90,25 +86,11 @@ impl Client {
             let fixed = remote.outgoing.begin(number);
             fixed.resize(PushHead::BYTES, 0);
             let mut body = Body::Nothing;
-            match touched {
-                _ if none => {}
-                None if remote.windows.is_some() => {
-                    head.form = Form::Mapped;
-                    self.through_windows.sent += 4 * remote.part.len() as u64;
-                }
-                None => (head.form, body) = (Form::Dense, Body::Part),
-                Some(indices) => {
-                    let inside = within(indices, &remote.part);
-                    indices::encode(inside, first_of(&remote.part), fixed);
-                    body = Body::Values;
-                    remote.values.clear();
-                    remote.values.extend(inside.iter().map(|index| grad[*index as usize]));
-                    let bytes = fixed.len() - PushHead::BYTES;
-                    head.form = Form::Sparse {
-                        count: u32::try_from(inside.len()).expect("indices are u32"),
-                        bytes: u32::try_from(bytes).expect("5 bytes at most each"),
-                    };
-                }
+            if !none && remote.windows.is_some() {
+                head.form = Form::Mapped;
+                self.through_windows.sent += 4 * remote.part.len() as u64;
+            } else if !none {
+                (head.form, body) = (Form::Dense, Body::Part);
             }
             fixed[..PushHead::BYTES].copy_from_slice(&head.write());
             remote.outgoing.body = body;

@@ -3,7 +3,7 @@
 use super::Client;
 use crate::{
     Snapshot, StrategyError, Version, bytes,
-    server::{message, tickets::Progress},
+    dense::{message, tickets::Progress},
 };
 use paceline_models::{kernels::Buffer, optimizer::State};
 
@@ -20,7 +20,8 @@ impl Client {
         for server in 1..self.remotes.len() {
             let head = self.receive(server, message::HELD, "asking it to hold")?;
             let progress = self.small(server, head)?;
-            let progress = Progress::read(&progress).map_err(|_| self.odd(server, head))?;
+            let progress =
+                Progress::read(&progress).map_err(|_| self.protocol_error(server, head))?;
             wanted.add(&progress);
         }
         let mut params = Buffer::zeroed(self.length);
@@ -49,13 +50,13 @@ impl Client {
         let floats = 4 * (part.len() * (1 + slots)) as u64;
         let mut sizes = [0; 16];
         if head.length < floats + 16 || head.length > floats + 2 * message::MOST_SET {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         }
         let receiver = &mut self.remotes[server].link.receiver;
         receiver.read(&mut sizes)?;
         let (first, second) = (bytes::u64_at(&sizes, 0), bytes::u64_at(&sizes, 8));
         if first.checked_add(second) != Some(head.length - floats - 16) {
-            return Err(self.odd(server, head));
+            return Err(self.protocol_error(server, head));
         }
         let mut lists = vec![0; usize::try_from(first + second).expect("checked above")];
         receiver.read(&mut lists)?;
@@ -67,7 +68,7 @@ impl Client {
             lists.split_at(usize::try_from(first).expect("checked above"));
         match (message::read_numbers(outstanding), Progress::read(progress)) {
             (Ok(outstanding), Ok(progress)) => Ok((head.number, outstanding, progress)),
-            _ => Err(self.odd(server, head)),
+            _ => Err(self.protocol_error(server, head)),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! of in messages.
 
 use super::{Client, Remote};
-use crate::{StrategyError, server::message};
-use paceline_cluster::Window;
+use crate::{StrategyError, dense::message};
+use paceline_wire::Window;
 use std::ops::Range;
 
 /// Where a gradient and weights lie instead of in messages.
@@ -32,11 +32,11 @@ impl Client {
             let offers = self.small(server, head)?;
             let first = usize::try_from(head.number).unwrap_or(usize::MAX);
             let Some((first, second)) = offers.split_at_checked(first) else {
-                return Err(self.odd(server, head));
+                return Err(self.protocol_error(server, head));
             };
             let remote = &mut self.remotes[server];
             let length = remote.part.len();
-            // Whoever cannot goes without: weights then travel in messages.
+            // If the memory cannot be mapped, weights travel in messages.
             if let (Ok(gradient), Ok(weights)) =
                 (Window::open(first, length), Window::open(second, length))
             {

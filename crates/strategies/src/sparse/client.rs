@@ -1,15 +1,16 @@
 //! A worker's links to all servers of sparse weights.
 
 use super::{
-    SparseOptions,
+    SparseOptions, indices,
     message::{self, Bookmark, Form, StepHead, ValuesHead},
-    slots,
 };
 use crate::{
     StrategyError, Traffic, Transfer, bytes,
-    server::{indices, parts},
+    protocol::{explain_send, nanoseconds, payload, refusal, unexpected},
+    server::parts,
 };
-use paceline_cluster::{Head, Link, Seat, TaskId, Wait, seat::SERVER_CHANNEL};
+use paceline_cluster::Seat;
+use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     ops::Range,
     sync::Arc,
@@ -41,7 +42,7 @@ pub struct Answer {
     pub examples: u64,
     /// Updates by others between the last pull and this push.
     pub staleness: u64,
-    /// Everybody shall stop.
+    /// All workers shall stop.
     pub stop: bool,
     /// Nanoseconds spent moving gradients and weights.
     pub exchange: u64,
@@ -70,7 +71,9 @@ struct Remote {
 impl Remote {
     fn send(&mut self, kind: u8, version: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
         let sent = self.link.sender.send(kind, version, payload);
-        sent.map_err(|error| StrategyError::explain(error, &*self.seat, version))
+        sent.map_err(|error| {
+            explain_send(error, &mut self.link, message::REFUSED, &*self.seat, version)
+        })
     }
 }
 
@@ -136,7 +139,7 @@ impl SparseClient {
         let servers = self.seat.servers();
         let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
         for (server, part) in servers.iter().zip(parts(self.options.length(), servers.len())) {
-            let link = self.seat.connect(*server, SERVER_CHANNEL, &wait);
+            let link = self.seat.connect(*server, Channel::ParameterServer, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
             let mut remote = Remote { link, seat: Arc::clone(&self.seat), part };
             remote.send(message::HELLO, 0, &[])?;
@@ -145,12 +148,14 @@ impl SparseClient {
         let (mut welcome, mut least) = (Welcome::default(), 0);
         for server in 0..self.remotes.len() {
             let head = self.receive(server, message::WELCOME, "waiting for the first weights")?;
-            let body = slots::payload(&mut *self.remotes[server].link.receiver, head, 64)?;
+            let body = payload(&mut *self.remotes[server].link.receiver, head, 64)?;
             let parts = body.split_first().and_then(|(known, rest)| {
                 let (turn, mark) = rest.split_first_chunk::<8>()?;
                 Some((*known == 1, u64::from_le_bytes(*turn), mark.try_into().ok()?))
             });
-            let Some((known, turn, mark)) = parts else { return Err(self.odd(server, head)) };
+            let Some((known, turn, mark)) = parts else {
+                return Err(self.protocol_error(server, head));
+            };
             if server == 0 {
                 welcome.version = head.number;
             }
@@ -191,7 +196,7 @@ impl SparseClient {
                 (None, _) => inside.len(),
             };
             if head.length != (ValuesHead::BYTES + 4 * floats) as u64 {
-                return Err(self.odd(server, head));
+                return Err(self.protocol_error(server, head));
             }
             let mut fixed = [0; ValuesHead::BYTES];
             let receiver = &mut self.remotes[server].link.receiver;
@@ -216,7 +221,7 @@ impl SparseClient {
         }
         self.version = answer.version;
         self.turn += u64::from(push.is_some());
-        let all = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let all = nanoseconds(begun);
         answer.exchange = all.saturating_sub(answer.wait);
         Ok(answer)
     }
@@ -271,7 +276,7 @@ impl SparseClient {
         Ok(sparse_bytes as u64)
     }
 
-    /// This worker's files have ended: waits until everybody's have. Returns the updates of the run.
+    /// This worker's files have ended: waits until those of all workers have. Returns the updates of the run.
     ///
     /// # Errors
     /// Names the task that is missing.
@@ -306,20 +311,13 @@ impl SparseClient {
         let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, step))?;
         if head.kind == message::REFUSED {
             let receiver = &mut *self.remotes[server].link.receiver;
-            let name = slots::payload(receiver, head, 256)?;
-            let named: Option<TaskId> =
-                std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
-            let lost = self.seat.lost();
-            let task = lost.last().copied().or(named);
-            return Err(StrategyError::PeerLost { task, step });
+            return Err(refusal(receiver, head, &*self.seat, step)?);
         }
-        if head.kind == kind { Ok(head) } else { Err(self.odd(server, head)) }
+        if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
     }
 
-    fn odd(&self, server: usize, head: Head) -> StrategyError {
-        let link = &self.remotes[server].link;
-        let found = format!("a message of kind {} and {} bytes", head.kind, head.length);
-        slots::odd(&(link.peer, link.address.clone()), found).into()
+    fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
+        unexpected(&self.remotes[server].link, head).into()
     }
 }
 

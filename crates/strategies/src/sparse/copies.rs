@@ -3,24 +3,27 @@
 //! The chief has every server hold back further updates and say how far it is, then tells all how far the
 //! furthest is. Each server makes the updates that it lacks, and its copy begins: that moment is the
 //! same version on all of them. From then on updates go on, and one that changes a slot the copy has
-//! not come to keeps what was there. So nobody waits for the copy, and no server holds a second table.
+//! not come to keeps what was there. So no worker waits for the copy, and no server holds a second table.
 
 use super::{
-    desk::odd,
     message,
-    server::{Core, Inbox, Interrupted, Presence, SparseServer},
+    server::{Inbox, SparseTable},
     slots,
     standing::Standing,
 };
-use paceline_cluster::{Head, Link, LinkError, TaskId};
+use crate::{
+    protocol::{payload, protocol_error},
+    server::{Core, ParameterServer, Presence},
+};
+use paceline_wire::{Head, Link, LinkError, TaskId};
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// How long a server holds back updates for those that others have and it has not.
-const CATCH_UP: Duration = Duration::from_secs(2);
+pub(super) const CATCH_UP: Duration = Duration::from_secs(2);
 /// Slots copied at a time: updates wait for some microseconds at most.
 const STRETCH: usize = 1 << 14;
 
@@ -34,7 +37,7 @@ pub(super) struct Before {
 
 /// A copy that is being made: the slots that were ever touched, ascending.
 struct Copying<'a> {
-    server: &'a SparseServer,
+    table: &'a SparseTable,
     stretch: Vec<[f32; 2]>,
     /// Where the stretch begins, and what of it was given out.
     first: usize,
@@ -63,8 +66,8 @@ impl Iterator for Copying<'_> {
 impl Copying<'_> {
     /// Copies the next stretch; says whether there was one.
     fn advance(&mut self) -> bool {
-        let (part, table) = (&self.server.part, self.server.model.table());
-        let mut before = self.server.before();
+        let (part, table) = (&self.table.part, self.table.model.table());
+        let mut before = self.table.before();
         let Some(before) = before.as_mut().filter(|before| before.next < part.len()) else {
             return false;
         };
@@ -83,11 +86,11 @@ impl Copying<'_> {
 
 impl Drop for Copying<'_> {
     fn drop(&mut self) {
-        *self.server.before() = None;
+        *self.table.before() = None;
     }
 }
 
-impl SparseServer {
+impl SparseTable {
     fn before(&self) -> MutexGuard<'_, Option<Before>> {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,86 +130,55 @@ impl SparseServer {
         }
     }
 
-    /// Makes no update from here on, and says how far it is.
-    pub(super) fn hold(&self) -> Result<Standing, Interrupted> {
-        let mut core = self.locked();
-        core.hold = Some(core.standing.clone());
-        // Those that have begun are finished.
-        let core = self.wait_while(core, |core| core.applying > 0)?;
-        Ok(core.standing.clone())
-    }
-
-    /// Updates go on.
-    pub(super) fn release(&self, inboxes: &[Mutex<Inbox>]) {
-        let mut core = self.locked();
-        core.hold = None;
-        self.settle(&mut core, &self.seat.workers(), inboxes);
-        drop(core);
-        self.wake();
-    }
-
-    /// Makes the updates up to `target`, then sends a copy while the others go on; or says that it is to be
-    /// tried again, if a gradient does not come whose worker may still send it.
-    pub(super) fn cut(
-        &self,
-        link: &mut Link,
-        head: Head,
-        inboxes: &[Mutex<Inbox>],
-    ) -> Result<(), LinkError> {
-        let body = slots::payload(&mut *link.receiver, head, slots::LONGEST_HEAD)?;
-        let Some(target) = Standing::read(&body) else {
-            return Err(odd(link, "a standing that is none".to_owned()));
-        };
-        let (lineage, standing, copy) = {
-            let Some(core) = self.level(&target, inboxes) else {
-                self.release(inboxes);
-                return link.sender.send(message::LATER, 0, &[]);
-            };
-            *self.before() = Some(Before::default());
-            let copy = Copying { server: self, stretch: Vec::new(), first: 0, given: 0 };
-            (core.lineage, core.standing.clone(), copy)
-        };
-        self.release(inboxes);
-        slots::send(link, lineage, &standing, copy)
-    }
-
-    /// Waits until it is as far as `target`.
-    fn level(&self, target: &Standing, inboxes: &[Mutex<Inbox>]) -> Option<MutexGuard<'_, Core>> {
-        let workers = self.seat.workers();
-        let mut core = self.locked();
-        core.hold = Some(target.clone());
-        self.settle(&mut core, &workers, inboxes);
-        self.wake();
-        let until = Instant::now() + CATCH_UP;
-        let core = self.wait_while(core, |core| {
-            let lacks = core.standing.lacks(target).next().is_some();
-            core.applying > 0 || (lacks && Instant::now() < until)
-        });
-        let mut core = core.ok()?;
-        // In step, others' gradients of the same update may be here: they are sent again.
-        let together = core.given.contains(&true);
+    /// Goes as far as `target` without the gradients that never came; false where one of them may still come.
+    pub(super) fn go_without(&self, core: &mut Core<Self>, target: &Standing) -> bool {
+        // Synchronous, others' gradients of the same update may be here: they are sent again.
+        let together = core.ledger.given.contains(&true);
         let returns = |task: TaskId| {
-            let rank = workers.iter().position(|worker| *worker == task);
+            let rank = core.tasks.iter().position(|worker| *worker == task);
             rank.is_some_and(|rank| match core.presence[rank] {
                 Presence::Expected | Presence::Here => true,
                 Presence::Gone(since) => together || since.elapsed() < self.options.returning,
                 Presence::Left => false,
             })
         };
-        if core.standing.lacks(target).any(returns) {
-            return None;
+        let standing = &core.ledger.standing;
+        if standing.lacks(target).any(returns) {
+            return false;
         }
-        if core.standing.lacks(target).next().is_some() {
-            core.last = None; // what it notes is not the last any more
+        // A worker that died in the middle of sending takes the rest along: this part goes without it.
+        let missed = |task| target.turn(task) - standing.turn(task);
+        let missed: u64 = standing.lacks(target).map(missed).sum();
+        if missed > 0 {
+            core.undo = None; // what it notes is not the last any more
         }
-        // Whoever died in the middle of sending takes the rest along: this part goes without it.
+        let standing = &mut core.ledger.standing;
         if !self.options.synchronous {
-            let missed = |task| target.turn(task) - core.standing.turn(task);
-            let missed: u64 = core.standing.lacks(target).map(missed).sum();
-            core.standing.version += missed;
+            standing.version += missed;
         }
-        core.standing.join(target);
-        Some(core)
+        standing.join(target);
+        true
+    }
+}
+
+impl ParameterServer<SparseTable> {
+    /// Makes the updates up to `target`, then sends a copy while the others go on; or says that it is to be
+    /// tried again, if a gradient does not come whose worker may still send it.
+    pub(super) fn cut(&self, link: &mut Link, head: Head) -> Result<(), LinkError> {
+        let body = payload(&mut *link.receiver, head, slots::LONGEST_HEAD)?;
+        let Some(target) = Standing::read(&body) else {
+            return Err(protocol_error(link, "a damaged standing"));
+        };
+        let Ok(Some(core)) = self.catch_up(&target) else {
+            self.release();
+            return link.sender.send(message::LATER, 0, &[]);
+        };
+        *self.table.before() = Some(Before::default());
+        let copy = Copying { table: &self.table, stretch: Vec::new(), first: 0, given: 0 };
+        let (lineage, standing) = (core.ledger.lineage, core.ledger.standing.clone());
+        drop(core);
+        self.release();
+        slots::send(link, lineage, &standing, copy)
     }
 }
 

@@ -10,9 +10,9 @@ pub(super) const WELCOME: u8 = 33;
 pub(super) const STEP: u8 = 34;
 /// A [`ValuesHead`], then the weights asked for.
 pub(super) const VALUES: u8 = 35;
-/// "My files have ended", from a worker; answered when everybody's have.
+/// "My files have ended", from a worker; answered when those of all workers have.
 pub(super) const END: u8 = 36;
-/// Everybody's files have ended.
+/// The files of all workers have ended.
 pub(super) const ENDED: u8 = 37;
 /// The conversation cannot go on; the payload names the task that is missing, where one is.
 pub(super) const REFUSED: u8 = 38;
@@ -21,7 +21,7 @@ pub(super) const REFUSED: u8 = 38;
 pub(super) const ASK: u8 = 48;
 /// The lineage, 0 for none; then the updates in them, and how few the server can go back to.
 pub(super) const HOLDS: u8 = 49;
-/// "Keep them"; in step with so many updates.
+/// "Keep them"; in synchronous training, those of this number of updates.
 pub(super) const KEEP: u8 = 50;
 /// The head of a copy: a standing; [`SLOTS`] follow, then [`LAST`].
 pub(super) const BEGIN: u8 = 51;
@@ -97,7 +97,7 @@ pub(super) struct StepHead {
     /// How many numbers of weights follow, in how many bytes.
     pub(super) count: u32,
     pub(super) bytes: u32,
-    /// Everybody shall stop.
+    /// All workers shall stop.
     pub(super) stop: bool,
     /// Which gradient of the worker it is, counted from 1.
     pub(super) turn: u64,
@@ -144,7 +144,7 @@ pub(super) struct ValuesHead {
     pub(super) examples: u64,
     /// Updates by others between the worker's pull and its own update.
     pub(super) staleness: u64,
-    /// Everybody shall stop.
+    /// All workers shall stop.
     pub(super) stop: bool,
 }
 

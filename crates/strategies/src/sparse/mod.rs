@@ -14,8 +14,8 @@
 //! The numbers of the weights go over the wire once: the gradient that follows is in their order. They are
 //! ascending distances in few bytes; the servers' parts are ranges, so each gets a stretch of the list.
 //!
-//! **Without keeping step** (`ps-async`) a gradient is an update at once, on a table that all threads of
-//! the server share without locks. **In step** (`ps-sync`) the gradients of all workers are kept, added up
+//! **Asynchronous** (`ps-async`) a gradient is an update at once, on a table that all threads of
+//! the server share without locks. **Synchronous** (`ps-sync`) the gradients of all workers are kept, added up
 //! in the order of the ranks, and make one update; a worker whose files have ended is waited for no more.
 //!
 //! Gradients travel as sums over examples, so that one worker equals many, whatever their shares. The server applies
@@ -28,10 +28,12 @@
 
 mod client;
 mod copies;
-mod desk;
+mod indices;
 mod message;
 mod overseer;
+mod oversight;
 mod server;
+mod session;
 mod slots;
 mod standing;
 
@@ -51,7 +53,6 @@ pub struct SparseOptions {
     pub bits: u32,
     /// The name of the rule of updates.
     pub rule: &'static str,
-    /// Its settings.
     pub settings: Settings,
     /// Whether all workers make every update together.
     pub synchronous: bool,
@@ -59,9 +60,9 @@ pub struct SparseOptions {
     pub combine: Combine,
     /// Which weights travel.
     pub transfer: Transfer,
-    /// How long a lost worker's return is waited for at the end; zero where nobody starts it again.
+    /// How long the end of the run waits for a lost worker to return; zero if lost workers are not restarted.
     pub returning: Duration,
-    /// The longest wait for anybody that lives and does nothing.
+    /// The longest wait for a task that is alive but makes no progress.
     pub patience: Duration,
 }
 

@@ -4,13 +4,17 @@
 use super::{
     Scores, SparseOptions,
     message::{self, Bookmark},
-    server::OVERSEER_CHANNEL,
     slots,
     standing::Standing,
 };
-use crate::{StrategyError, bytes, server::parts};
-use paceline_cluster::{Head, Link, Seat, TaskId, Wait};
+use crate::{
+    StrategyError, bytes,
+    protocol::{payload, unexpected},
+    server::parts,
+};
+use paceline_cluster::Seat;
 use paceline_models::sparse_logistic::Table;
+use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{ops::Range, sync::Arc, time::Duration};
 
 /// How long a server may take to be there, or to score a file of held-out rows.
@@ -47,15 +51,15 @@ impl Overseer {
         let wait = Wait::within(PATIENCE, "connecting to the servers").unless(seat.alarm());
         let mut links = Vec::with_capacity(servers.len());
         for (server, part) in servers.iter().zip(parts(options.length(), servers.len())) {
-            let link = seat.connect(*server, OVERSEER_CHANNEL, &wait);
+            let link = seat.connect(*server, Channel::Oversight, &wait);
             let link = link.map_err(|error| StrategyError::explain(error, &*seat, 0))?;
             links.push((link, part));
         }
         Ok(Self { seat, links, synchronous: options.synchronous })
     }
 
-    /// Whether all servers hold weights of `lineage`; if so, they are told to keep them. In step all of the
-    /// same version: an update that only some have made, because a worker died between them, is taken back.
+    /// Whether all servers hold weights of `lineage`; if so, they are told to keep them. In synchronous training all
+    /// keep the same version: an update that only some have made, because a worker died in between, is rolled back.
     ///
     /// # Errors
     /// A server does not answer.
@@ -65,8 +69,10 @@ impl Overseer {
         for server in 0..self.links.len() {
             self.links[server].0.sender.send(message::ASK, 0, &[])?;
             let head = self.receive(server, message::HOLDS, "asking what it holds")?;
-            let body = slots::payload(&mut *self.links[server].0.receiver, head, 16)?;
-            let Ok(body) = <[u8; 16]>::try_from(body) else { return Err(self.odd(server, head)) };
+            let body = payload(&mut *self.links[server].0.receiver, head, 16)?;
+            let Ok(body) = <[u8; 16]>::try_from(body) else {
+                return Err(self.protocol_error(server, head));
+            };
             versions.push((bytes::u64_at(&body, 0), bytes::u64_at(&body, 8)));
             same &= head.number == u64::from(lineage);
         }
@@ -130,8 +136,10 @@ impl Overseer {
         for server in 0..self.links.len() {
             let head = self.receive(server, message::HELD, "asking how far it is")?;
             let receiver = &mut *self.links[server].0.receiver;
-            let body = slots::payload(receiver, head, slots::LONGEST_HEAD)?;
-            let Some(standing) = Standing::read(&body) else { return Err(self.odd(server, head)) };
+            let body = payload(receiver, head, slots::LONGEST_HEAD)?;
+            let Some(standing) = Standing::read(&body) else {
+                return Err(self.protocol_error(server, head));
+            };
             furthest.join(&standing);
         }
         let target = furthest.write();
@@ -151,7 +159,7 @@ impl Overseer {
                     whole = false;
                     continue;
                 }
-                _ => return Err(self.odd(server, head)),
+                _ => return Err(self.protocol_error(server, head)),
             }
             let start = part.start;
             let standing = slots::receive(link, head, part.len(), &wait, |number, slot| {
@@ -172,7 +180,7 @@ impl Overseer {
         let millis = u64::try_from(long.as_millis()).unwrap_or(u64::MAX);
         link.sender.send(message::IDLE, millis, &[])?;
         let head = self.receive(0, message::IDLERS, "asking who does nothing")?;
-        let names = slots::payload(&mut *self.links[0].0.receiver, head, slots::LONGEST_HEAD)?;
+        let names = payload(&mut *self.links[0].0.receiver, head, slots::LONGEST_HEAD)?;
         let names = String::from_utf8_lossy(&names);
         Ok(names.lines().filter_map(|name| name.parse().ok()).collect())
     }
@@ -192,7 +200,7 @@ impl Overseer {
             let head = self.receive(server, message::SCORES, "waiting for scores")?;
             let body = head.length.checked_sub(8).filter(|body| body % 5 == 0);
             let Some(rows) = body.map(|body| body / 5).filter(|rows| *rows <= MOST_ROWS) else {
-                return Err(self.odd(server, head));
+                return Err(self.protocol_error(server, head));
             };
             let rows = usize::try_from(rows).expect("checked above");
             let receiver = &mut self.links[server].0.receiver;
@@ -213,7 +221,7 @@ impl Overseer {
                     }
                 }
                 Some(_) if failed => {}
-                Some(_) => return Err(self.odd(server, head)),
+                Some(_) => return Err(self.protocol_error(server, head)),
             }
         }
         Ok(whole.filter(|_| !failed))
@@ -228,12 +236,10 @@ impl Overseer {
         let wait = Wait::within(PATIENCE, phase).unless(self.seat.alarm());
         let head = self.links[server].0.receiver.receive(&wait);
         let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
-        if head.kind == kind { Ok(head) } else { Err(self.odd(server, head)) }
+        if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
     }
 
-    fn odd(&self, server: usize, head: Head) -> StrategyError {
-        let (link, _) = &self.links[server];
-        let found = format!("a message of kind {} and {} bytes", head.kind, head.length);
-        slots::odd(&(link.peer, link.address.clone()), found).into()
+    fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
+        unexpected(&self.links[server].0, head).into()
     }
 }

@@ -2,28 +2,25 @@
 
 use super::{
     SparseOptions,
-    copies::Before,
-    desk,
-    message::Bookmark,
+    copies::{Before, CATCH_UP},
+    message::{self, Bookmark},
+    oversight,
+    session::Buffers,
     slots,
     standing::{Learned, Standing},
 };
-use crate::{StrategyError, server::parts};
-use paceline_cluster::{Seat, TaskId};
+use crate::{
+    StrategyError,
+    server::{Core, Failure, Next, ParameterServer, Presence, Table, WorkerSession, parts},
+};
+use paceline_cluster::Seat;
 use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_wire::{Head, Link, TaskId};
 use std::{
     ops::Range,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, RwLockWriteGuard, atomic::AtomicBool},
     time::{Duration, Instant},
 };
-
-/// The channel between the chief and a server, beside the workers'.
-pub(super) const OVERSEER_CHANNEL: u8 = 2;
-/// How often a server looks whether it is still needed.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A server's share of the logits of held-out rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,21 +43,9 @@ pub trait Score: Sync {
     ) -> Option<Scores>;
 }
 
-/// Where a worker is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// On its way.
-    Expected,
-    Here,
-    /// Lost at that moment; may come back where workers do not keep step.
-    Gone(Instant),
-    /// Its files have ended.
-    Left,
-}
-
 /// A worker's gradient of the present step.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     pub(super) indices: Vec<u32>,
     pub(super) grads: Vec<f32>,
     /// All of the part, where everything travels.
@@ -71,49 +56,29 @@ pub(super) struct Inbox {
     pub(super) mark: Bookmark,
 }
 
-/// What the threads of a server share beside the weights.
-#[derive(Debug)]
-pub(super) struct Core {
+/// What a server counts beside the weights, behind its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
     /// Of the weights held; 0 for none.
     pub(super) lineage: u32,
-    /// The chief has said in this generation that these weights are the ones.
-    pub(super) supplied: bool,
     pub(super) standing: Standing,
-    /// Where a copy is wanted: no updates but those up to here.
-    pub(super) hold: Option<Standing>,
     /// Updates that have begun and not ended.
     pub(super) applying: usize,
-    pub(super) presence: Vec<Presence>,
     /// Whose gradients of the present step are there.
     pub(super) given: Vec<bool>,
     /// When each was answered last.
     pub(super) answered: Vec<Instant>,
-    pub(super) lost: Option<TaskId>,
-    pub(super) stop: bool,
-    /// In step with other servers: how to take the last update back.
-    pub(super) last: Option<Undo>,
 }
 
-/// What the last update changed. Whoever dies between two servers has its gradient in the update of one and
-/// not of the other: that one takes it back, and all make it again with those who are left.
+/// What the last update changed, in lockstep with other servers.
 #[derive(Debug, Default)]
-pub(super) struct Undo {
-    standing: Standing,
+pub(crate) struct Undo {
+    pub(super) standing: Standing,
     /// Positions and what was there.
     slots: Vec<(u32, [f32; 2])>,
 }
 
-impl Core {
-    /// Whether a gradient has to wait for a copy.
-    pub(super) fn is_held(&self, task: TaskId, turn: u64) -> bool {
-        self.hold.as_ref().is_some_and(|most| most.turn(task) < turn)
-    }
-
-    /// The least updates that the weights can be had with.
-    pub(super) fn earliest(&self) -> u64 {
-        self.last.as_ref().map_or(self.standing.version, |last| last.standing.version)
-    }
-
+impl Ledger {
     /// Counts an update by one or several gradients.
     pub(super) fn count(&mut self, gradients: &[(TaskId, &Inbox)]) {
         self.standing.version += 1;
@@ -125,10 +90,31 @@ impl Core {
     }
 }
 
-/// A task that holds a part of the sparse weights.
+impl Core<SparseTable> {
+    /// Whether a gradient has to wait for a copy.
+    pub(super) fn is_held(&self, task: TaskId, turn: u64) -> bool {
+        let beyond = |most: &Standing| most.turn(task) < turn;
+        self.hold.as_ref().is_some_and(|hold| hold.target.as_ref().is_none_or(beyond))
+    }
+
+    /// The least updates that the weights can be had with.
+    pub(super) fn earliest(&self) -> u64 {
+        self.undo.as_ref().map_or(&self.ledger.standing, |undo| &undo.standing).version
+    }
+
+    /// Workers that live, as far as is known, and have given no gradient for `long`.
+    pub(super) fn idle(&self, long: Duration) -> Vec<TaskId> {
+        let Ledger { given, answered, .. } = &self.ledger;
+        let owes = |rank: &usize| {
+            self.presence[*rank].is_there() && !given[*rank] && answered[*rank].elapsed() >= long
+        };
+        (0..self.presence.len()).filter(owes).map(|rank| self.tasks[rank]).collect()
+    }
+}
+
+/// A part of the sparse weights.
 #[derive(Debug)]
-pub struct SparseServer {
-    pub(super) seat: Arc<dyn Seat>,
+pub(crate) struct SparseTable {
     pub(super) options: SparseOptions,
     pub(super) part: Range<usize>,
     /// No other server has a part.
@@ -137,21 +123,19 @@ pub struct SparseServer {
     pub(super) model: SparseLogistic,
     /// While a copy is made.
     pub(super) before: Mutex<Option<Before>>,
-    core: Mutex<Core>,
-    changed: Condvar,
-    /// Everybody goes home.
-    pub(super) closing: AtomicBool,
 }
 
-/// Why a thread stopped waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Interrupted;
+/// A task that holds a part of the sparse weights.
+#[derive(Debug)]
+pub struct SparseServer {
+    inner: ParameterServer<SparseTable>,
+}
 
 impl SparseServer {
     /// The server of this seat.
     ///
     /// # Errors
-    /// A seat that is no server's; settings out of range.
+    /// A seat that does not belong to a server; settings out of range.
     pub fn new(seat: Arc<dyn Seat>, options: SparseOptions) -> Result<Self, StrategyError> {
         let servers = seat.servers();
         let index = servers.iter().position(|server| *server == seat.me());
@@ -163,30 +147,9 @@ impl SparseServer {
             found: error.to_string(),
             wanted: "in range".to_owned(),
         })?;
-        let core = Core {
-            lineage: 0,
-            supplied: false,
-            standing: Standing::default(),
-            hold: None,
-            applying: 0,
-            presence: Vec::new(),
-            given: Vec::new(),
-            answered: Vec::new(),
-            lost: None,
-            stop: false,
-            last: None,
-        };
-        Ok(Self {
-            seat,
-            options,
-            part,
-            alone: servers.len() == 1,
-            model,
-            before: Mutex::default(),
-            core: Mutex::new(core),
-            changed: Condvar::new(),
-            closing: AtomicBool::new(false),
-        })
+        let alone = servers.len() == 1;
+        let table = SparseTable { options, part, alone, model, before: Mutex::default() };
+        Ok(Self { inner: ParameterServer::new(seat, table, Ledger::default()) })
     }
 
     /// Serves the workers of the seat's present generation until the run is `over`. The weights stay, so
@@ -199,112 +162,33 @@ impl SparseServer {
         over: &dyn Fn() -> bool,
         scorer: Option<&dyn Score>,
     ) -> Result<(), StrategyError> {
-        let workers = self.seat.workers();
-        self.closing.store(false, Ordering::Release);
-        {
-            let mut core = self.locked();
-            core.presence = vec![Presence::Expected; workers.len()];
-            core.given = vec![false; workers.len()];
-            core.answered = vec![Instant::now(); workers.len()];
-            (core.supplied, core.lost, core.stop) = (false, None, false);
-            core.hold = None;
-        }
-        let inboxes: Vec<Mutex<Inbox>> = workers.iter().map(|_| Mutex::default()).collect();
-        let finished = std::thread::scope(|scope| {
-            for (rank, task) in workers.iter().enumerate() {
-                let desk = desk::Desk::new(self, rank, *task, &inboxes);
-                let thread = std::thread::Builder::new().name(format!("serve-{task}"));
-                // Without a thread nobody listens to the worker: its own deadline says so.
-                let _ = thread.spawn_scoped(scope, || desk.run());
+        let server = &self.inner;
+        let workers = server.seat.workers();
+        let chief = workers.first().copied();
+        let oversee = || {
+            if let Some(chief) = chief {
+                oversight::serve_chief(server, chief, scorer);
             }
-            if let Some(chief) = workers.first().copied() {
-                let thread = std::thread::Builder::new().name("serve-chief".to_owned());
-                let inboxes = &inboxes;
-                let oversee = move || desk::oversee(self, chief, scorer, inboxes);
-                let _ = thread.spawn_scoped(scope, oversee);
-            }
-            loop {
-                std::thread::sleep(LOOK);
-                let finished = over();
-                if finished || self.seat.alarm().load(Ordering::Acquire) {
-                    self.closing.store(true, Ordering::Release);
-                    self.changed.notify_all();
-                    return finished;
-                }
-            }
-        });
-        if finished {
+        };
+        if server.serve(workers, over, Some(("serve-chief", &oversee))) {
             return Ok(());
         }
-        let core = self.locked();
-        let missing = core.lost.or_else(|| self.seat.lost().last().copied());
-        Err(StrategyError::PeerLost { task: missing, step: core.standing.version })
+        let step = server.locked().ledger.standing.version;
+        Err(StrategyError::PeerLost { task: server.missing(), step })
     }
+}
 
-    pub(super) fn locked(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn wake(&self) {
-        self.changed.notify_all();
-    }
-
-    /// Waits while `reason` holds.
-    pub(super) fn wait_while<'a>(
-        &'a self,
-        mut core: MutexGuard<'a, Core>,
-        reason: impl Fn(&Core) -> bool,
-    ) -> Result<MutexGuard<'a, Core>, Interrupted> {
-        while reason(&core) {
-            if self.closing.load(Ordering::Acquire) {
-                return Err(Interrupted);
-            }
-            let woken = self.changed.wait_timeout(core, Duration::from_millis(50));
-            core = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Ok(core)
-    }
-
-    /// Workers that live, as far as anybody knows, and have given no gradient for `long`.
-    pub(super) fn idle(&self, long: Duration) -> Vec<TaskId> {
-        let core = self.locked();
-        let owes = |rank: &usize| {
-            let here = matches!(core.presence[*rank], Presence::Expected | Presence::Here);
-            here && !core.given[*rank] && core.answered[*rank].elapsed() >= long
-        };
-        let workers = self.seat.workers();
-        // The seat may be a generation ahead.
-        (0..core.presence.len())
-            .filter(owes)
-            .filter_map(|rank| workers.get(rank).copied())
-            .collect()
-    }
-
+impl ParameterServer<SparseTable> {
     /// Takes over weights that have come from the chief.
     pub(super) fn begin(&self, lineage: u32, standing: Standing) {
         let mut core = self.locked();
-        core.standing = standing;
-        (core.lineage, core.supplied, core.last) = (lineage, true, None);
-        drop(core);
-        self.wake();
+        (core.ledger.standing, core.ledger.lineage) = (standing, lineage);
+        (core.settled, core.undo) = (true, None);
+        self.unlock(core);
     }
+}
 
-    /// Keeps the weights it holds; in step as they were after `updates`, which the server said it can.
-    pub(super) fn keep_after(&self, updates: u64) {
-        let mut core = self.locked();
-        let goes_back = !core.supplied && updates < core.standing.version;
-        if let Some(last) = core.last.take_if(|_| goes_back) {
-            let (table, first) = (self.model.table(), self.part.start);
-            for (position, slot) in last.slots {
-                table.set(first + position as usize, slot);
-            }
-            core.standing = last.standing;
-        }
-        core.supplied = true;
-        drop(core);
-        self.wake();
-    }
-
+impl SparseTable {
     /// Forgets all weights.
     pub(super) fn clear(&self) {
         let table = self.model.table();
@@ -315,51 +199,128 @@ impl SparseServer {
         }
     }
 
-    /// In step: makes the update if everybody that is left has given a gradient.
-    pub(super) fn settle(&self, core: &mut Core, workers: &[TaskId], inboxes: &[Mutex<Inbox>]) {
+    /// Synchronous: makes the update if all workers that are left have given a gradient.
+    pub(super) fn update_together(&self, core: &mut Core<Self>) {
+        let given = &core.ledger.given;
         let missing = core
             .presence
             .iter()
-            .zip(&core.given)
+            .zip(given)
             .any(|(presence, given)| *presence != Presence::Left && !given);
-        let mut given = workers.iter().zip(&core.given).filter(|(_, given)| **given);
+        let mut givers = core.tasks.iter().zip(given).filter(|(_, given)| **given);
         // A copy waits for what another server has; the rest waits for the copy.
-        let held = |task: TaskId| core.is_held(task, core.standing.turn(task) + 1);
-        if missing || given.all(|(task, _)| held(*task)) {
+        let held = |task: TaskId| core.is_held(task, core.ledger.standing.turn(task) + 1);
+        if missing || givers.all(|(task, _)| held(*task)) {
             return;
         }
-        let mut all: Vec<MutexGuard<'_, Inbox>> = Vec::with_capacity(inboxes.len());
-        for inbox in
-            inboxes.iter().zip(&core.given).filter_map(|(inbox, given)| given.then_some(inbox))
-        {
-            all.push(inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        let inboxes = Arc::clone(&core.inboxes);
+        let mut all: Vec<RwLockWriteGuard<'_, Inbox>> = Vec::with_capacity(inboxes.len());
+        for (inbox, given) in inboxes.iter().zip(given) {
+            if *given {
+                all.push(inbox.write().unwrap_or_else(PoisonError::into_inner));
+            }
         }
-        let tasks =
-            workers.iter().zip(&core.given).filter_map(|(task, given)| given.then_some(*task));
+        let tasks = core.tasks.iter().zip(given).filter_map(|(task, given)| given.then_some(*task));
         let gradients: Vec<(TaskId, &Inbox)> =
             tasks.zip(all.iter().map(|inbox| &**inbox)).collect();
-        let before = (!self.alone).then(|| core.standing.clone());
-        core.count(&gradients);
+        let before = (!self.alone).then(|| core.ledger.standing.clone());
+        core.ledger.count(&gradients);
         let examples: u64 = all.iter().map(|inbox| inbox.examples).sum();
         if all.iter().any(|inbox| inbox.is_dense) {
             add_dense(&mut all);
         } else {
             add_sparse(&mut all);
         }
-        core.last = before.map(|standing| {
-            let mut last = core.last.take().unwrap_or_default();
-            last.standing = standing;
-            self.note_slots(&all[0], &mut last.slots);
-            last
+        core.undo = before.map(|standing| {
+            let mut undo = core.undo.take().unwrap_or_default();
+            undo.standing = standing;
+            self.note_slots(&all[0], &mut undo.slots);
+            undo
         });
         self.apply(&all[0], self.options.scale(examples));
-        core.given.fill(false);
-        self.wake();
+        core.ledger.given.fill(false);
+    }
+}
+
+impl Table for SparseTable {
+    type Ledger = Ledger;
+    type Inbox = Inbox;
+    type Buffers = Buffers;
+    type Progress = Standing;
+    type Undo = Undo;
+
+    const REFUSED: u8 = message::REFUSED;
+    /// A worker that is lost may come back, and the others wait for it: the session decides how long.
+    const LOSS_ENDS_WAITS: bool = false;
+
+    fn patience(&self) -> Duration {
+        self.options.patience
+    }
+
+    /// A worker whose files have ended waits for all others, however long theirs are.
+    fn longest_wait(&self) -> Option<Duration> {
+        None
+    }
+
+    fn begin(&self, core: &mut Core<Self>) {
+        let workers = core.tasks.len();
+        core.ledger.given = vec![false; workers];
+        core.ledger.answered = vec![Instant::now(); workers];
+        core.stop = false;
+    }
+
+    fn presence_changed(&self, core: &mut Core<Self>, rank: usize) {
+        if let Presence::Gone(_) = core.presence[rank] {
+            core.lost = Some(core.tasks[rank]);
+        }
+    }
+
+    fn connected(_session: &mut WorkerSession<'_, Self>, _link: &mut Link) {}
+
+    fn answer(
+        session: &mut WorkerSession<'_, Self>,
+        link: &mut Link,
+        head: Head,
+    ) -> Result<Next, Failure> {
+        session.answer_to(link, head)
+    }
+
+    fn version(ledger: &Ledger) -> u64 {
+        ledger.standing.version
+    }
+
+    fn roll_back(&self, ledger: &mut Ledger, undo: Undo) {
+        let (table, first) = (self.model.table(), self.part.start);
+        for (position, slot) in undo.slots {
+            table.set(first + position as usize, slot);
+        }
+        ledger.standing = undo.standing;
+    }
+
+    fn progress(&self, ledger: &Ledger) -> Standing {
+        ledger.standing.clone()
+    }
+
+    fn is_updating(ledger: &Ledger) -> bool {
+        ledger.applying > 0
+    }
+
+    fn resume(&self, core: &mut Core<Self>, _target: Option<&Standing>) {
+        self.update_together(core);
+    }
+
+    fn lags(&self, core: &Core<Self>, target: &Standing, since: Instant) -> bool {
+        let lacks = core.ledger.standing.lacks(target).next().is_some();
+        core.ledger.applying > 0 || (lacks && since.elapsed() < CATCH_UP)
+    }
+
+    fn go_without(&self, core: &mut Core<Self>, target: &Standing) -> bool {
+        self.go_without(core, target)
     }
 }
 
 /// Adds all gradients up into the first, in the order of the ranks.
-fn add_dense(all: &mut [MutexGuard<'_, Inbox>]) {
+fn add_dense(all: &mut [RwLockWriteGuard<'_, Inbox>]) {
     let Some((first, others)) = all.split_first_mut() else { return };
     for other in others {
         for (sum, grad) in first.dense.iter_mut().zip(&other.dense) {
@@ -369,7 +330,7 @@ fn add_dense(all: &mut [MutexGuard<'_, Inbox>]) {
 }
 
 /// As [`add_dense`], for lists of ascending numbers.
-fn add_sparse(all: &mut [MutexGuard<'_, Inbox>]) {
+fn add_sparse(all: &mut [RwLockWriteGuard<'_, Inbox>]) {
     let Some((first, others)) = all.split_first_mut() else { return };
     let (mut indices, mut grads) = (Vec::new(), Vec::new());
     for other in others {
@@ -403,11 +364,12 @@ fn add_sparse(all: &mut [MutexGuard<'_, Inbox>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::RwLock;
 
     #[test]
     fn gradients_add_up_where_they_meet() {
         let inbox = |indices: &[u32], grads: &[f32]| {
-            Mutex::new(Inbox {
+            RwLock::new(Inbox {
                 indices: indices.to_vec(),
                 grads: grads.to_vec(),
                 ..Inbox::default()
@@ -419,7 +381,7 @@ mod tests {
             inbox(&[], &[]),
             inbox(&[9, 10], &[1.0, 1.0]),
         ];
-        let mut held: Vec<_> = all.iter().map(|inbox| inbox.lock().unwrap()).collect();
+        let mut held: Vec<_> = all.iter().map(|inbox| inbox.write().unwrap()).collect();
         add_sparse(&mut held);
         assert_eq!(held[0].indices, [0, 1, 5, 9, 10]);
         assert_eq!(held[0].grads, [4.0, 1.0, 2.5, 4.0, 1.0]);

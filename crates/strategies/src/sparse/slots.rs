@@ -1,11 +1,15 @@
 //! A server's weights and their state as messages: only the slots that were ever touched, some at a time,
 //! so that neither side holds a second copy.
 
+use super::indices;
 use super::message::{BEGIN, LAST, SLOTS};
 use super::standing::Standing;
-use crate::{bytes, server::indices};
-use paceline_cluster::{Head, Link, LinkError, Receiver, TaskId, Wait};
+use crate::{
+    bytes,
+    protocol::{payload, protocol_error_of},
+};
 use paceline_models::sparse_logistic::Table;
+use paceline_wire::{Head, Link, LinkError, Wait};
 use std::ops::Range;
 
 /// Slots of one message: about a megabyte.
@@ -79,19 +83,19 @@ pub(super) fn receive(
     wait: &Wait<'_>,
     mut take: impl FnMut(u32, [f32; 2]),
 ) -> Result<Standing, LinkError> {
-    let from = (link.peer, link.address.clone());
-    let odd = |found: String| odd(&from, found);
+    let (task, address) = (link.peer, link.address.clone());
+    let damaged = |found: String| protocol_error_of(task, &address, found);
     let receiver = &mut *link.receiver;
     let head = payload(receiver, begin, LONGEST_HEAD)?;
     let standing = Standing::read(&head);
-    let standing = standing.ok_or_else(|| odd("a damaged head of a copy".to_owned()))?;
+    let standing = standing.ok_or_else(|| damaged("a damaged head of a copy".to_owned()))?;
     let (mut body, mut numbers) = (Vec::new(), Vec::new());
     loop {
         let head = receiver.receive_into(wait, LONGEST_SLOTS, &mut body)?;
         match head.kind {
             LAST => return Ok(standing),
             SLOTS => {}
-            other => return Err(odd(format!("a message of kind {other}"))),
+            other => return Err(damaged(format!("a message of kind {other}"))),
         }
         let whole = body.split_first_chunk::<8>().and_then(|(sizes, rest)| {
             let count = bytes::u32_at(sizes, 0) as usize;
@@ -99,34 +103,10 @@ pub(super) fn receive(
             indices::decode(encoded, count, length, &mut numbers).ok()?;
             (floats.len() == 8 * count).then_some(floats)
         });
-        let floats = whole.ok_or_else(|| odd("damaged slots".to_owned()))?;
+        let floats = whole.ok_or_else(|| damaged("damaged slots".to_owned()))?;
         for (number, slot) in numbers.iter().zip(floats.as_chunks::<8>().0) {
             let half = |at: usize| f32::from_bits(bytes::u32_at(slot, at));
             take(*number, [half(0), half(4)]);
         }
-    }
-}
-
-/// The payload of a message that has come, which must not be longer than `most`.
-pub(super) fn payload(
-    receiver: &mut dyn Receiver,
-    head: Head,
-    most: u64,
-) -> Result<Vec<u8>, LinkError> {
-    if head.length > most {
-        return Err(receiver.too_long(head.length, most));
-    }
-    let mut payload = vec![0; usize::try_from(head.length).expect("checked above")];
-    receiver.read(&mut payload)?;
-    Ok(payload)
-}
-
-/// The error for a message that does not fit.
-pub(super) fn odd((task, address): &(TaskId, String), found: String) -> LinkError {
-    LinkError::Protocol {
-        task: *task,
-        address: address.clone(),
-        found,
-        expected: "a message that fits these weights".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use super::{
     overseer::Beginning,
 };
 use crate::bytes;
-use paceline_cluster::TaskId;
+use paceline_wire::TaskId;
 use std::collections::BTreeMap;
 
 /// How far a worker's gradients have come.
@@ -23,7 +23,7 @@ pub(super) struct Learned {
 
 /// How far a server is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     /// Updates in the weights.
     pub(super) version: u64,
     /// Rows in them.
@@ -91,7 +91,7 @@ impl Standing {
 }
 
 impl From<&Beginning> for Standing {
-    /// Turns are counted anew from here.
+    /// Turns are counted from zero again.
     fn from(beginning: &Beginning) -> Self {
         let marks = beginning.marks.iter();
         Self {
@@ -115,7 +115,7 @@ impl From<Standing> for Beginning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::Role;
+    use paceline_wire::Role;
 
     fn standing(version: u64, turns: &[u64]) -> Standing {
         let learned = |(index, turn): (usize, &u64)| {

@@ -2,7 +2,7 @@
 //!
 //! Each replica works on its share of the global batch with its own copy of the weights. At the end
 //! of a step the gradients are added in shared memory: replica `r` adds up and updates the `r`-th part of
-//! the weights (and holds that part of the optimiser's state), then everybody copies the other
+//! the weights (and holds that part of the optimiser's state), then every replica copies the other
 //! parts. Gradients are added in the order of the replicas, so that the same seed gives the same
 //! bits on every run, and all copies stay equal.
 //!
@@ -12,10 +12,9 @@ use super::{Entry, Setup};
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote,
     barrier::{Barrier, Broken},
-    exchange::is_poisoned,
+    exchange::is_nonfinite,
 };
 use paceline_models::{
-    Touched,
     kernels::Buffer,
     optimizer::{Optimizer, State},
 };
@@ -70,7 +69,7 @@ struct Replica {
     step: StepInfo,
     version: Version,
     begun: bool,
-    poisoned: bool,
+    nonfinite: bool,
     block: Vec<f32>,
 }
 
@@ -122,7 +121,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 step: StepInfo::NONE,
                 version: Version(setup.origin.version),
                 begun: false,
-                poisoned: false,
+                nonfinite: false,
                 block: vec![0.0; BLOCK],
             }) as Box<dyn Exchange>
         })
@@ -205,15 +204,10 @@ impl Exchange for Replica {
         (self.rank, self.group.members.len())
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        _touched: &Touched,
-        _params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
+    fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.begun = false;
-        self.poisoned = false;
+        self.nonfinite = false;
         Ok(Version(step.step))
     }
 
@@ -221,7 +215,7 @@ impl Exchange for Replica {
         // All cores compute until the end of the backward pass, so there is nothing to overlap with.
         if !self.begun {
             self.begun = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
     }
 
@@ -234,7 +228,7 @@ impl Exchange for Replica {
         let begun = Instant::now();
         let group = Arc::clone(&self.group);
         let own = &group.members[self.rank];
-        vote.poisoned |= self.poisoned;
+        vote.nonfinite |= self.nonfinite;
         *locked(&own.vote) = vote;
         let swap = |grad: &mut Buffer| {
             let mut shown = own.gradient.write().unwrap_or_else(PoisonError::into_inner);
@@ -248,13 +242,13 @@ impl Exchange for Replica {
         for member in &group.members {
             together.add(&locked(&member.vote));
         }
-        if !together.poisoned {
+        if !together.nonfinite {
             self.reduce_and_update(params);
         }
         let updated = Instant::now();
         self.meet()?;
         let met_again = Instant::now();
-        if !together.poisoned {
+        if !together.nonfinite {
             self.copy_others(params);
         }
         swap(grad);
@@ -280,7 +274,7 @@ impl Exchange for Replica {
                 *sum += value;
             }
         }
-        // Nobody may write the next values before everybody has read these.
+        // No replica may write the next values before all have read these.
         self.meet()
     }
 
@@ -359,11 +353,7 @@ mod tests {
                         let mut grad = Buffer::zeroed(5_000);
                         for step in 0..steps {
                             exchange
-                                .pull(
-                                    StepInfo { step, rate: 0.05, examples: 12 },
-                                    &Touched::All,
-                                    &mut params,
-                                )
+                                .pull(StepInfo { step, rate: 0.05, examples: 12 }, &mut params)
                                 .unwrap();
                             grad.fill(0.0);
                             for example in (rank * 12 / of)..((rank + 1) * 12 / of) {
@@ -418,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_gradient_leaves_all_weights_alone() {
+    fn a_nonfinite_gradient_leaves_all_weights_alone() {
         let layout = layout();
         let optimizer = optimizer(&layout);
         let setup = Setup::alone(2, &layout, &optimizer);
@@ -430,10 +420,10 @@ mod tests {
                     let mut grad = Buffer::zeroed(5_000);
                     grad.fill(if rank == 1 { f32::NAN } else { 1.0 });
                     let step = StepInfo { rate: 0.1, ..StepInfo::NONE };
-                    exchange.pull(step, &Touched::All, &mut params).unwrap();
+                    exchange.pull(step, &mut params).unwrap();
                     exchange.ready(0..5_000, &mut params, &mut grad);
                     let pushed = exchange.push(Vote::default(), &mut params, &mut grad).unwrap();
-                    assert!(pushed.vote.poisoned);
+                    assert!(pushed.vote.nonfinite);
                     assert_eq!(params, [1.0; 5_000]);
                     assert_eq!(grad[0].is_nan(), rank == 1, "the own gradient comes back");
                 });
@@ -455,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_reach_everybody() {
+    fn sums_reach_all_replicas() {
         let layout = layout();
         let optimizer = optimizer(&layout);
         let setup = Setup::alone(3, &layout, &optimizer);

@@ -58,7 +58,6 @@ pub struct Setup<'a> {
     pub replicas: usize,
     /// Names and places of the parameters.
     pub layout: &'a Layout,
-    /// The update rule.
     pub optimizer: &'a Optimizer,
     /// Its state, where a run goes on from a checkpoint.
     pub state: Option<&'a State>,

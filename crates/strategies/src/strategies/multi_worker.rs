@@ -1,33 +1,34 @@
 //! A copy of the model in every process, gradients added up by all-reduce.
 //!
-//! Each worker works on its share of the global batch. Ranges of the gradient go on their way as the
-//! backward pass completes them; when all sums are there, everybody makes the same update from the
+//! Each worker works on its share of the global batch. Ranges of the gradient are sent as the
+//! backward pass completes them; when all sums have arrived, every worker makes the same update from the
 //! same bits, so the copies stay equal without being sent. Votes ride along with the sums.
 //!
 //! Weights move only after the last sum has arrived. A worker that is lost in the middle of a step
-//! therefore leaves everybody with the weights of this step or of the next, never in between, and
-//! [`Exchange::reform`] brings those behind up to the others.
+//! therefore leaves every other worker with the weights of this step or of the next, never in between, and
+//! [`Exchange::reform`] brings those behind up to date.
 //!
 //! Where the workers share out layers ([`paceline_models::split`]), each updates the parameters it owns in the
-//! middle of the backward pass, as one device does, and they are no part of what is added up. Others learn them
-//! only when all are needed ([`Exchange::complete`]). A lost worker takes its own along, so such a group
-//! cannot be formed anew.
+//! middle of the backward pass, as one device does, and they are not part of the all-reduce. Other workers get them
+//! only when all are needed ([`Exchange::complete`]). The parameters of a lost worker are lost with it, so such a
+//! group cannot be formed again.
 //!
 //! Running statistics are averaged over the workers: each sees only its own share of the batch.
 
 use super::{Entry, Setup};
 use crate::{
     Exchange, Options, Pushed, Snapshot, StepInfo, StrategyError, Traffic, Version, Vote,
-    exchange::is_poisoned,
+    exchange::is_nonfinite,
 };
-use paceline_cluster::{LinkError, Seat, Wait, collective::Group, seat::WORKERS_CHANNEL};
+use paceline_cluster::Seat;
 use paceline_models::{
-    StepLoss, Touched,
+    StepLoss,
     kernels::Buffer,
     optimizer::{Optimizer, State},
     split::{Interrupted, Peers, Split},
     threads::Pool,
 };
+use paceline_wire::{Channel, LinkError, Wait, collective::Group};
 use std::{
     ops::Range,
     sync::Arc,
@@ -64,9 +65,9 @@ struct Worker {
     averaged: Vec<Range<usize>>,
     step: StepInfo,
     version: Version,
-    /// The ranges of the gradient in the order in which the model completes them, once everybody
-    /// knows it: then they go on their way one by one. Before, and where the gradient is small,
-    /// it goes in one piece at the end.
+    /// The ranges of the gradient in the order in which the model completes them, once all workers
+    /// know it: then they are sent one by one. Before that, and if the gradient is small,
+    /// it is sent in one piece at the end.
     order: Option<Vec<Range<usize>>>,
     /// Ranges completed in this step that are to be added up.
     seen: Vec<Range<usize>>,
@@ -75,7 +76,7 @@ struct Worker {
     open: Option<Vec<Buffer>>,
     /// Whether a range of this step was looked at, and what it was like.
     looked: bool,
-    poisoned: bool,
+    nonfinite: bool,
     /// Parameters from here on belong to shared-out layers; those before are copies.
     copied: usize,
     shared_out: Option<SharedOut>,
@@ -88,7 +89,7 @@ struct Worker {
 /// Layers that the workers share out.
 struct SharedOut {
     split: Split,
-    /// The version of which this worker has everybody's parameters.
+    /// The version of which this worker has the parameters of all workers.
     complete: Version,
     /// Time spent with the others in the middle of the present step.
     spent: Duration,
@@ -114,7 +115,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         seen: Vec::new(),
         open: None,
         looked: false,
-        poisoned: false,
+        nonfinite: false,
         copied: setup.split.as_ref().map_or(setup.layout.len(), Split::start),
         shared_out: setup.split.clone().map(|split| SharedOut {
             split,
@@ -136,8 +137,8 @@ fn join(seat: &dyn Seat) -> Result<Group, StrategyError> {
     let rank = workers.iter().position(|worker| *worker == me);
     let rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
     let wait = Wait::within(CONNECT, "connecting to the other workers").unless(seat.alarm());
-    let connect = |worker| seat.connect(worker, WORKERS_CHANNEL, &wait);
-    let accept = |worker| seat.accept(worker, WORKERS_CHANNEL, &wait);
+    let connect = |worker| seat.connect(worker, Channel::AllReduce, &wait);
+    let accept = |worker| seat.accept(worker, Channel::AllReduce, &wait);
     Group::among(rank, &workers, connect, accept)
         .map_err(|error| StrategyError::explain(error, seat, 0))
 }
@@ -148,7 +149,7 @@ impl Worker {
     }
 
     /// Adds up the gradient and `numbers` over all workers and makes the update, unless the gradient
-    /// is poisoned. Weights move only when nothing can fail any more.
+    /// is NaN or infinite. Weights move only when nothing can fail any more.
     fn reduce_and_update(
         &mut self,
         numbers: &mut [f64],
@@ -168,7 +169,7 @@ impl Worker {
                 unreachable!("places come in twos, and the gradient has one of them")
             };
             group.sum_open(&grad[..copied], numbers, &wait, |range, sums, numbers| {
-                if numbers[POISONED] == 0.0 {
+                if numbers[NONFINITE] == 0.0 {
                     update.apply(range.clone(), &mut params[range], sums, state, block);
                 } else {
                     other[range].copy_from_slice(sums); // for those who look for the cause
@@ -181,7 +182,7 @@ impl Worker {
         let (params, grad) = (&mut params[..copied], &mut grad[..copied]);
         let Some(order) = &self.order else {
             group.all_reduce_with(grad, numbers, &wait)?;
-            if numbers[POISONED] == 0.0 {
+            if numbers[NONFINITE] == 0.0 {
                 update.apply(0..copied, params, grad, state, block);
             }
             return Ok(());
@@ -194,17 +195,17 @@ impl Worker {
         }
         if group.shares_memory() {
             // All sums are there before the first is handed out. A value that is not finite in one
-            // worker's gradient is one in the sum, so everybody sees it in the first range.
-            // With shared-out layers everybody has seen the gradient of all examples' losses already.
-            let mut poisoned = self.shared_out.as_ref().map(|_| self.poisoned);
+            // worker's gradient is one in the sum, so all workers see it in the first range.
+            // With shared-out layers all workers have seen the gradient of all examples' losses already.
+            let mut nonfinite = self.shared_out.as_ref().map(|_| self.nonfinite);
             return group.finish(numbers, &wait, |range, sums| {
-                if !*poisoned.get_or_insert_with(|| is_poisoned(sums)) {
+                if !*nonfinite.get_or_insert_with(|| is_nonfinite(sums)) {
                     update.apply(range.clone(), &mut params[range], sums, state, block);
                 }
             });
         }
         group.finish(numbers, &wait, |range, sums| grad[range].copy_from_slice(sums))?;
-        if numbers[POISONED] == 0.0 {
+        if numbers[NONFINITE] == 0.0 {
             update.apply(0..copied, params, grad, state, block);
         }
         Ok(())
@@ -259,7 +260,7 @@ impl Worker {
         })
     }
 
-    /// Brings everybody's part of a buffer that is laid out like the parameters to all workers.
+    /// Gathers each worker's part of a buffer that is laid out like the parameters, for all workers.
     fn gather_parts(
         group: &mut Group,
         split: &Split,
@@ -331,7 +332,7 @@ impl Update<'_> {
 
 /// Numbers that ride along: the vote, whether the order of ranges is known, and how long each worker
 /// was busy.
-const POISONED: usize = 4;
+const NONFINITE: usize = 4;
 const KNOWS: usize = 5;
 const FIXED: usize = 6;
 /// Workers whose times ride along; with more, waiting counts as exchange.
@@ -340,14 +341,14 @@ const MOST_TIMED: usize = 10;
 fn written(vote: &Vote) -> [f64; FIXED] {
     let flag = |set: bool| f64::from(u8::from(set));
     let StepLoss { loss_sum, correct, examples } = vote.loss;
-    [loss_sum, correct as f64, examples as f64, flag(vote.stop), flag(vote.poisoned), 0.0]
+    [loss_sum, correct as f64, examples as f64, flag(vote.stop), flag(vote.nonfinite), 0.0]
 }
 
 fn read(sums: &[f64]) -> Vote {
     Vote {
         loss: StepLoss { loss_sum: sums[0], correct: sums[1] as u64, examples: sums[2] as u64 },
         stop: sums[3] > 0.0,
-        poisoned: sums[POISONED] > 0.0,
+        nonfinite: sums[NONFINITE] > 0.0,
     }
 }
 
@@ -356,25 +357,20 @@ impl Exchange for Worker {
         (self.group.rank(), self.group.size())
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        _touched: &Touched,
-        _params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
+    fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.seen.clear();
-        (self.looked, self.poisoned) = (false, false);
+        (self.looked, self.nonfinite) = (false, false);
         Ok(self.version)
     }
 
     fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
         if !self.looked {
             self.looked = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
         if range.start >= self.copied {
-            if !self.poisoned {
+            if !self.nonfinite {
                 let StepInfo { step, rate, .. } = self.step;
                 let Self { optimizer, state, pool, .. } = self;
                 optimizer.update_on(pool, range, params, grad, state, rate, step);
@@ -401,7 +397,7 @@ impl Exchange for Worker {
                 return Err(self.failed(error));
             }
         }
-        vote.poisoned |= self.poisoned;
+        vote.nonfinite |= self.nonfinite;
         let (rank, size) = self.place();
         let timed = if size <= MOST_TIMED { size } else { 0 };
         let mut numbers = [0.0; FIXED + MOST_TIMED];
@@ -471,7 +467,7 @@ impl Exchange for Worker {
                 buffers.try_for_each(|buffer| Self::gather_parts(group, split, buffer, &wait));
             done.map_err(|error| self.failed(error))?;
         }
-        // Everybody has everything; only one needs to write it.
+        // Every worker has everything; only one needs to write it.
         Ok((self.group.rank() == 0).then(|| Snapshot {
             version: self.version,
             params: None,

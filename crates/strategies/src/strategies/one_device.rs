@@ -5,10 +5,9 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_poisoned,
+    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_nonfinite,
 };
 use paceline_models::{
-    Touched,
     kernels::Buffer,
     optimizer::{Optimizer, State},
     threads::Pool,
@@ -42,7 +41,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         step: StepInfo::NONE,
         version: Version(setup.origin.version),
         begun: false,
-        poisoned: false,
+        nonfinite: false,
     })])
 }
 
@@ -54,7 +53,7 @@ struct OneDevice {
     version: Version,
     /// Whether a range of this step has been seen.
     begun: bool,
-    poisoned: bool,
+    nonfinite: bool,
 }
 
 impl Exchange for OneDevice {
@@ -66,24 +65,19 @@ impl Exchange for OneDevice {
         false
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        _touched: &Touched,
-        _params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
+    fn pull(&mut self, step: StepInfo, _params: &mut [f32]) -> Result<Version, StrategyError> {
         self.step = step;
         self.begun = false;
-        self.poisoned = false;
+        self.nonfinite = false;
         Ok(Version(step.step))
     }
 
     fn ready(&mut self, range: Range<usize>, params: &mut [f32], grad: &mut [f32]) {
         if !self.begun {
             self.begun = true;
-            self.poisoned = is_poisoned(grad);
+            self.nonfinite = is_nonfinite(grad);
         }
-        if !self.poisoned {
+        if !self.nonfinite {
             let StepInfo { step, rate, .. } = self.step;
             let Self { optimizer, state, pool, .. } = self;
             optimizer.update_on(pool, range, params, grad, state, rate, step);
@@ -96,7 +90,7 @@ impl Exchange for OneDevice {
         _params: &mut [f32],
         _grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
-        vote.poisoned |= self.poisoned;
+        vote.nonfinite |= self.nonfinite;
         self.version = Version(self.step.step + 1);
         Ok(Pushed { vote, version: self.version, ..Pushed::default() })
     }

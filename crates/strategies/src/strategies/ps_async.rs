@@ -11,7 +11,7 @@ use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StrategyError, Tally, Ticket, Version, Vote,
     client::Client,
 };
-use paceline_models::{Touched, kernels::Buffer};
+use paceline_models::kernels::Buffer;
 use std::ops::Range;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -43,7 +43,7 @@ impl Exchange for Free {
         (self.client.rank, self.client.workers)
     }
 
-    fn keeps_step(&self) -> bool {
+    fn in_lockstep(&self) -> bool {
         false
     }
 
@@ -62,13 +62,8 @@ impl Exchange for Free {
         &self.upcoming
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        touched: &Touched,
-        params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
-        self.client.pull(step, touched, params)
+    fn pull(&mut self, step: StepInfo, params: &mut [f32]) -> Result<Version, StrategyError> {
+        self.client.pull(step, params)
     }
 
     fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {

@@ -2,15 +2,15 @@
 //!
 //! Every worker computes the gradient of its share of the global batch and pushes it; the answer comes
 //! when the step is over and is the token for the next one. With backup workers a step takes the
-//! first gradients that come and throws the late ones away, and a worker that came late goes on with
-//! the step of the others: then workers do not keep step. See [`crate::server`].
+//! first gradients that arrive and discards the late ones, and a worker that was late continues with
+//! the current step of the others: then workers do not run in lockstep. See [`crate::server`].
 
 use super::{Entry, Setup};
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StrategyError, Tally, Ticket, Version, Vote,
     client::Client,
 };
-use paceline_models::{Touched, kernels::Buffer};
+use paceline_models::kernels::Buffer;
 use std::ops::Range;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -49,7 +49,7 @@ impl Exchange for InStep {
         (self.client.rank, self.client.workers)
     }
 
-    fn keeps_step(&self) -> bool {
+    fn in_lockstep(&self) -> bool {
         !self.backup
     }
 
@@ -63,13 +63,8 @@ impl Exchange for InStep {
         Ok(self.version.map(|batch| Ticket { batch, share: self.place() }))
     }
 
-    fn pull(
-        &mut self,
-        step: StepInfo,
-        touched: &Touched,
-        params: &mut [f32],
-    ) -> Result<Version, StrategyError> {
-        self.client.pull(step, touched, params)
+    fn pull(&mut self, step: StepInfo, params: &mut [f32]) -> Result<Version, StrategyError> {
+        self.client.pull(step, params)
     }
 
     fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {

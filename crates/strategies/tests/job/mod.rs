@@ -8,11 +8,11 @@
 pub mod gate;
 
 use paceline_cluster::{
-    Role, Seat, TaskId,
+    Seat,
     seat::{Table, TableSeat},
 };
 use paceline_models::{
-    Layout, StepLoss, Touched,
+    Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Mask, Optimizer, State},
 };
@@ -20,6 +20,7 @@ use paceline_strategies::{
     Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StrategyError, Tally, Ticket,
     Vote, find,
 };
+use paceline_wire::{Role, TaskId};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -72,7 +73,7 @@ pub struct Job {
     /// Touches a tenth of the weights per batch.
     pub sparse: bool,
     pub table: Arc<Table>,
-    /// Batches that made an update, by whoever.
+    /// Batches that made an update, each with its worker.
     pub served: Arc<Mutex<Vec<(u64, usize)>>>,
     /// What each server counted, once it has ended.
     pub tallies: Arc<Mutex<Vec<Tally>>>,
@@ -146,12 +147,13 @@ impl Job {
         })
     }
 
-    pub fn touched(&self, batch: u64) -> Touched {
+    /// The weights that a batch has a gradient of.
+    fn touched(&self, batch: u64) -> Vec<usize> {
         if !self.sparse {
-            return Touched::All;
+            return (0..WEIGHTS).collect();
         }
-        let trained = (0..1_000u32).chain(1_100..WEIGHTS as u32);
-        Touched::Sparse(trained.filter(|i| (u64::from(*i) + batch).is_multiple_of(10)).collect())
+        let trained = (0..1_000).chain(1_100..WEIGHTS);
+        trained.filter(|weight| (*weight as u64 + batch).is_multiple_of(10)).collect()
     }
 
     /// The gradient of a share; only what is touched where the job is sparse.
@@ -159,10 +161,7 @@ impl Job {
         let (rank, of) = (ticket.share.0 as u64, ticket.share.1 as u64);
         let examples = rank * BATCH / of..(rank + 1) * BATCH / of;
         grad.fill(0.0);
-        let touched = match self.touched(ticket.batch) {
-            Touched::All => (0..WEIGHTS).collect::<Vec<_>>(),
-            Touched::Sparse(indices) => indices.iter().map(|index| *index as usize).collect(),
-        };
+        let touched = self.touched(ticket.batch);
         for place in examples.clone() {
             let example = (ticket.batch * BATCH + place) % EXAMPLES;
             for &weight in &touched {
@@ -186,7 +185,7 @@ impl Job {
         grad: &mut Buffer,
     ) -> Result<paceline_strategies::Pushed, StrategyError> {
         let info = StepInfo { step: ticket.batch, rate: RATE / 4.0, examples: BATCH };
-        exchange.pull(info, &self.touched(ticket.batch), params)?;
+        exchange.pull(info, params)?;
         let loss = self.gradient(ticket, params, grad);
         exchange.ready(0..WEIGHTS, params, grad);
         exchange.push(Vote { loss, ..Vote::default() }, params, grad)
@@ -202,7 +201,7 @@ impl Job {
         let mut grad = Buffer::zeroed(WEIGHTS);
         let mut step = self.origin.version;
         let (mut examples, mut counted, mut most_stale) = (0, 0, 0);
-        while step < self.steps || !exchange.keeps_step() {
+        while step < self.steps || !exchange.in_lockstep() {
             let Some(ticket) = exchange.deal(step)? else { break };
             each(ticket.batch);
             let pushed = self.step(&mut *exchange, ticket, &mut params, &mut grad)?;
@@ -216,7 +215,7 @@ impl Job {
             step = pushed.version.0;
         }
         let last = StepInfo { step, rate: 0.0, examples: BATCH };
-        exchange.pull(last, &Touched::All, &mut params)?;
+        exchange.pull(last, &mut params)?;
         exchange.sum(&mut [1.0])?;
         let snapshot = exchange.snapshot()?;
         let tally = exchange.tally()?;

@@ -1,4 +1,4 @@
-//! Sums over two processes of this machine, against Open MPI and PyTorch's Gloo.
+//! All-reduce between two processes of this machine, against Open MPI and PyTorch's Gloo.
 
 use crate::environment;
 use crate::versus::contest::{self, Outcome, Side};
@@ -11,19 +11,19 @@ use std::process::{Command, Stdio};
 const ROUNDS: usize = 5;
 
 const CAVEATS: &[&str] = &[
-    "Two processes on two cores, float32, in place, everything warm; the rate of the slower process, the best of five stretches on every side. Open MPI 4.1 polls all the time and so is started anew for each measurement; ours and Gloo stay up and sleep between turns.",
+    "Two processes on two cores, float32, in place, warm; the rate of the slower process, the best of five repetitions on every side. Open MPI 4.1 polls continuously and is therefore restarted for each measurement; ours and Gloo stay up and sleep between turns.",
 ];
 
 const SHARED: &[&str] = &[
-    "\"shared buffers\": numbers in memory that the group gave out, as the strategies use it; \"ordinary memory\": numbers anywhere, copied through slots that both processes map.",
-    "Numbers stay as the sum before left them, and so each process finds its share of shared buffers in its own caches. In the rows \"written before every sum\" both sides write all numbers each time, inside the clock, as a training step does; then what is summed has to cross between the cores.",
+    "\"shared buffers\": data in memory allocated by the group, as the strategies use it; \"ordinary memory\": data anywhere, copied through slots that both processes map.",
+    "The buffers keep the previous sum, so each process finds its share of shared buffers in its own caches. In the rows \"written before every sum\" both sides write all values each time, which is timed, as in a training step; the data then has to cross between the cores.",
 ];
 
 const TCP: &[&str] = &[
-    "The last side of each row is our own encrypted link: its ratio is what encryption costs. Loopback TCP costs little more than memory copies; against a real network encryption weighs less.",
+    "The last side of each row is our own encrypted link: its ratio is the cost of encryption. Loopback TCP costs little more than memory copies; on a real network encryption matters less.",
 ];
 
-/// Sizes of the buffers: name, numbers, operations of one stretch.
+/// Sizes of the buffers: name, numbers, operations of one repetition.
 const SIZES: &[(&str, &str, &str)] = &[
     ("4 KB", "1024", "2000"),
     ("1 MB", "262144", "64"),
@@ -81,7 +81,7 @@ pub fn tcp(root: &Path) -> anyhow::Result<()> {
 }
 
 fn build(root: &Path) -> anyhow::Result<()> {
-    let words = ["build", "--release", "-p", "paceline-cluster", "--example", "allreduce_speed"];
+    let words = ["build", "--release", "-p", "paceline-wire", "--example", "allreduce_speed"];
     environment::run(Command::new(env!("CARGO")).current_dir(root).args(words))
 }
 
@@ -118,7 +118,7 @@ impl Mpi {
         Ok(Self { program })
     }
 
-    /// A side that starts two processes joined by that byte transfer layer of Open MPI; `more` are further words for them.
+    /// A side that starts two processes with that byte transfer layer of Open MPI; `more` are further arguments.
     fn side(
         &self,
         transfer: &'static str,

@@ -1,4 +1,4 @@
-//! `versus cluster`: work that several processes do together, one file per group of rows.
+//! `versus cluster`: work of several processes, one file per group of rows.
 //!
 //! Each group runs by itself (`versus cluster/servers`) in two or three minutes and replaces only its own section.
 

@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 const ROUNDS: usize = 5;
 
 const CAVEATS: &[&str] = &[
-    "Two ranks started by `mpirun` on two cores, float32, in place, the best of five stretches inside each measurement, on both sides. One build with the feature `mpi`; `PACELINE_MPI=off` leaves what a build without it does.",
-    "With `MPI_Allreduce` the ranks first meet over our links (deadline, errors that name a task), and MPI lives on a thread of its own with memory of its own, so that a rank that dies inside does not take the others along; sums of up to 16 KB ride along with the meeting and never see MPI.",
-    "MPI's worth is in networks that are not here (InfiniBand, Omni-Path). On one machine and on TCP our own links are there without it.",
+    "Two ranks started by `mpirun` on two cores, float32, in place, the best of five repetitions within each measurement, on both sides. One build with the feature `mpi`; with `PACELINE_MPI=off` it behaves like a build without it.",
+    "With `MPI_Allreduce` the ranks first synchronise over our links (deadline, errors that name a task), and MPI runs on its own thread with its own memory, so that a rank that dies inside a call does not hang the others; sums of up to 16 KB are sent with that synchronisation and never reach MPI.",
+    "MPI pays off on networks that were not available here (InfiniBand, Omni-Path). On one machine and on TCP our own links do not need it.",
 ];
 
-/// Sizes of the buffers: name, numbers, operations of one stretch.
+/// Sizes of the buffers: name, numbers, operations of one repetition.
 const SIZES: &[(&str, &str, &str)] = &[
     ("4 KB", "1024", "500"),
     ("64 KB", "16384", "200"),
@@ -24,7 +24,7 @@ const SIZES: &[(&str, &str, &str)] = &[
     ("64 MB", "16777216", "2"),
 ];
 
-/// Carriers: ours, Open MPI's name for the same, and words.
+/// Transports: our name, Open MPI's, and a description.
 const CARRIERS: &[(&str, &str, &str)] =
     &[("shared", "vader", "one machine's memory"), ("tcp", "tcp", "loopback TCP")];
 
@@ -80,7 +80,7 @@ fn side(
         let measured: Measured = serde_json::from_str(text.trim())
             .with_context(|| format!("mpirun printed no measurement: {text}"))?;
         if measured.mpi != by_mpi {
-            bail!("{name}: not what was to be measured");
+            bail!("{name}: another transport was measured");
         }
         Ok(measured.value)
     })

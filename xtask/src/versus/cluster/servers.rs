@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// TensorFlow needs some 20 s to start, so that few rounds have to do.
+/// Few rounds, because TensorFlow needs about 20 s to start.
 const ROUNDS: usize = 5;
 const STARTS: usize = 2;
 
 const CAVEATS: &[&str] = &[
-    "Softmax on MNIST, batch 100, asynchronous, 2 workers + 1 server, all on this machine. Ours: a whole `paceline train` each time, the rate over its own training time, order of the data, votes, staleness and logs included. TensorFlow: ParameterServerStrategy with a coordinator, hand-written SGD, batches made beforehand, processes kept up between turns, in a network namespace of its own.",
-    "\"first step\": from starting the command to the end of the first step, as a rate (one over the seconds). TensorFlow's imports are included, as its user waits for them too.",
+    "Softmax on MNIST, batch 100, asynchronous, 2 workers + 1 server, all on this machine. Ours: a complete `paceline train` each time, the rate over its training time, including data order, step reports, staleness and logs. TensorFlow: ParameterServerStrategy with a coordinator, hand-written SGD, batches made beforehand, processes kept running between turns, in a separate network namespace.",
+    "\"first step\": from starting the command to the end of the first step, as a rate (1 / seconds). TensorFlow's imports are included, because its users wait for them too.",
 ];
 
 /// Runs the comparisons and writes their section.
@@ -54,9 +54,9 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     let sides = vec![
         Side::own("Paceline", move || own.first_step()),
         Side::own("TensorFlow 2.21 ParameterServerStrategy", move || {
-            let begun = std::time::Instant::now();
+            let started = std::time::Instant::now();
             environment::run(first.stdout(Stdio::null()).stderr(Stdio::null()))?;
-            Ok(1.0 / begun.elapsed().as_secs_f64())
+            Ok(1.0 / started.elapsed().as_secs_f64())
         }),
     ];
     let work = "from start to first step, the same job";
@@ -99,7 +99,7 @@ impl Job {
 
     /// One over the seconds until the first step of any worker was written down.
     fn first_step(&self) -> anyhow::Result<f64> {
-        let begun = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        let started = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         self.run("500")?; // few enough that every step is an event of its own
         let mut first = f64::INFINITY;
         for run in std::fs::read_dir(&self.runs)? {
@@ -119,6 +119,6 @@ impl Job {
         if !first.is_finite() {
             bail!("no step in {}", self.runs.display());
         }
-        Ok(1.0 / (first - begun))
+        Ok(1.0 / (first - started))
     }
 }

@@ -11,7 +11,7 @@ const FLOATS: &str = "33000000";
 const ROUNDS: usize = 7;
 
 const CAVEATS: &[&str] = &[
-    "One worker and one server, two processes: the gradient of 33 million weights to the server, the update there, the new weights back. The copy moves as many bytes, 132 MB each way, between two warm buffers of one process on one thread, and updates nothing.",
+    "One worker and one server, two processes: the gradient of 33 million weights to the server, the update there, the new weights back. The copy moves the same number of bytes, 132 MB each way, between two warm buffers of one process on one thread, without an update.",
 ];
 
 /// Runs the comparison and writes its section.

@@ -2,7 +2,7 @@
 //!
 //! Its Matérn 5/2 kernel is a product over dimensions and it scales inputs to unit deviation, so the lengths
 //! written are those in the inputs' own units. From this folder:
-//! `cargo run --release > ../gp_egobox.json` (about 120 crates, which is why it is no development dependency).
+//! `cargo run --release > ../gp_egobox.json` (about 120 crates, which is why it is not a development dependency).
 
 use egobox_gp::correlation_models::Matern52Corr;
 use egobox_gp::mean_models::ConstantMean;

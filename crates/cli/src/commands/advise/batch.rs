@@ -1,19 +1,17 @@
 //! `paceline advise batch`: which batch size, at which rate.
 
-use super::{
-    super::staging::{Staging, without_weights},
-    stepping::Stepper,
-};
+use super::super::staging::{Staging, without_weights};
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::{self, show_bytes, show_seconds};
-use paceline_advisor::AdvisorError;
-use paceline_advisor::batch_size::{
-    BatchAdvice, GradientNorms, Limits, NoiseScale, StepCurve, StepTiming, advise_batch,
-};
 use paceline_batch::Batch;
 use paceline_data::loader::{Loader, LoaderOptions};
 use paceline_data::{OpenOptions, Source, Split, open_split};
+use paceline_forecast::ForecastError;
+use paceline_forecast::batch_size::{
+    BatchAdvice, GradientNorms, Limits, NoiseScale, StepCurve, StepTiming, advise_batch,
+};
+use paceline_forecast::measure::stepping::Stepper;
 use paceline_models::optimizer::{self, Optimizer, Settings};
 use paceline_models::{ModelOptions, StepContext, kernels::Buffer, registry};
 use paceline_runs::{Event, RunFolder};
@@ -130,13 +128,13 @@ fn fit(timings: &[StepTiming], args: &Args) -> anyhow::Result<StepCurve> {
         Err(error) => error,
     };
     let hint = match (&error, &args.runs) {
-        (AdvisorError::StepsDisagree { .. }, Some(_)) => {
+        (ForecastError::StepsDisagree { .. }, Some(_)) => {
             "give --runs a folder of runs that differ in batch size only (same threads, same machine, nothing else running), or leave --runs out to measure now"
         }
-        (AdvisorError::NoLine { .. }, Some(_)) => {
+        (ForecastError::NoLine { .. }, Some(_)) => {
             "train at four or more batch sizes with the same threads on an otherwise idle machine, or leave --runs out to measure now"
         }
-        (AdvisorError::NoLine { .. } | AdvisorError::StepsDisagree { .. }, None) => {
+        (ForecastError::NoLine { .. } | ForecastError::StepsDisagree { .. }, None) => {
             "measure again when nothing else runs here; if the same size stays off, judge --sizes on one side of it"
         }
         _ => "runs of two or more batch sizes are needed",

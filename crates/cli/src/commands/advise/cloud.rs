@@ -150,7 +150,7 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
     let group = format!("-{}", child.id());
     for (signal, patience) in [("-TERM", Duration::from_secs(3)), ("-KILL", Duration::from_secs(3))]
     {
-        // `kill` fails when nobody is left, which is what is wanted.
+        // `kill` fails when no process of the group is left, which is the goal.
         let _ = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
         let begin = Instant::now();
         while begin.elapsed() < patience {

@@ -1,9 +1,10 @@
 //! `paceline advise evaluate`: how good is the advice.
 
 use super::super::staging::local_path;
-use super::question::Goal;
 use crate::failure::{Exit, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
+use paceline_advisor::Objective;
 use paceline_advisor::evaluate::{
     Check, Half, JobTraces, Prices, RecordedSet, Settings, Summary, acceptance, compare,
     evaluate_batch, evaluate_nested, evaluate_scaling, replay,
@@ -19,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
     after_help = "Example:\n  paceline advise evaluate --set scout --data ../shared/data/scout --methods paceline,cherrypick,random"
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Which recorded set
     #[arg(long, value_enum, default_value_t = Set::Scout)]
     set: Set,
@@ -35,7 +38,7 @@ pub struct Args {
     #[arg(long, default_value_t = 50)]
     seeds: u64,
     /// Runs per search
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nested")]
     steps: Option<usize>,
     /// A run shows the median of all repeats, as in the published studies, instead of one repeat
     #[arg(long)]
@@ -44,8 +47,8 @@ pub struct Args {
     #[arg(long, value_name = "JOBS")]
     past_jobs: Option<usize>,
     /// What is to be small
-    #[arg(long, value_enum, default_value_t = Goal::Cost)]
-    objective: Goal,
+    #[arg(long, value_enum, default_value_t = Recorded::Cost)]
+    objective: Recorded,
     /// Instead: choose our own method's constants on one half of the applications and report on the other,
     /// for so many ways of halving them
     #[arg(long, value_name = "SPLITS", conflicts_with = "methods")]
@@ -66,6 +69,36 @@ enum Nodes {
     Single,
 }
 
+/// What recorded jobs are judged by: they had no deadlines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Recorded {
+    /// Dollars per run
+    Cost,
+    /// Seconds per run
+    Time,
+}
+
+/// What is replayed.
+struct Replayed {
+    nodes: Nodes,
+    uses_history: bool,
+}
+
+const RULES: &[Rule<Replayed>] = &[
+    Rule {
+        flags: &["medians"],
+        is_met: |replayed| replayed.nodes == Nodes::Single,
+        otherwise: "on clusters, which ran every workload once",
+        instead: "replay single machines with `--nodes single`",
+    },
+    Rule {
+        flags: &["past-jobs"],
+        is_met: |replayed| replayed.uses_history,
+        otherwise: "with methods that learn nothing from other jobs",
+        instead: "use `--methods paceline`, `scout`, `paris` or `micky`",
+    },
+];
+
 /// Checks the published figures first, then replays.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let folder = match (&args.data, std::env::var_os("PACELINE_DATA")) {
@@ -78,8 +111,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             ));
         }
     };
-    let objective = args.objective.objective(None)?;
+    let objective = match args.objective {
+        Recorded::Cost => Objective::Cost,
+        Recorded::Time => Objective::Time,
+    };
     let entries = entries(&args.methods)?;
+    let uses_history = entries.iter().any(|entry| entry.uses_history);
+    args.typed.check(&Replayed { nodes: args.nodes, uses_history }, RULES)?;
     let checks = acceptance(&folder)?;
     let mut table = Table::new(["published figure", "published", "here"]);
     for check in &checks {
@@ -278,7 +316,7 @@ fn extras(
     terminal: &Terminal,
     set: &RecordedSet,
     single: bool,
-    objective: paceline_advisor::Objective,
+    objective: Objective,
     seeds: u64,
 ) -> anyhow::Result<Value> {
     if single {

@@ -1,11 +1,11 @@
 //! What messages cost: from flags, from a report of `paceline check`, or measured here.
 
 use super::super::staging::local_path;
-use super::stepping;
 use crate::failure::{FailureExt, usage};
 use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
-use paceline_advisor::oracle::Link;
+use paceline_forecast::measure::{LOCAL_LATENCY, stepping};
+use paceline_forecast::oracle::Link;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,6 @@ pub(crate) struct LinkArgs {
 
 /// A guess where nothing is said: an ordinary network of a cloud.
 const NETWORK: Link = Link { latency: 50e-6, bandwidth: 1.25e9 };
-/// Waking another process and being woken, about.
-pub(crate) const LOCAL_LATENCY: f64 = 10e-6;
 
 /// Links between hosts and inside one, and where the former come from.
 pub(crate) struct Links {
@@ -124,7 +122,7 @@ fn read(path: &Path) -> anyhow::Result<(Link, Option<Link>)> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     let report: Value = serde_json::from_str(&text)
-        .with_context(|| format!("`{}` is no JSON", path.display()))
+        .with_context(|| format!("`{}` is not JSON", path.display()))
         .hint("write it with `paceline check --json`")?;
     let pairs = report["pairs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut link: Option<Link> = None;

@@ -6,12 +6,11 @@ mod batch;
 mod cloud;
 mod evaluate;
 pub(super) mod links;
-pub(super) mod local_sums;
 mod own_runs;
 mod parallel;
 mod question;
 mod scale;
-pub(super) mod stepping;
+mod subject;
 mod tell;
 
 use crate::failure::Exit;

@@ -2,8 +2,8 @@
 
 use crate::failure::FailureExt;
 use anyhow::bail;
-use paceline_advisor::scaling::ScalingRun;
 use paceline_advisor::{Catalogue, Measurement, Measurements, Outcome};
+use paceline_forecast::scaling::ScalingRun;
 use paceline_runs::{RunFolder, RunState, Status};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -2,16 +2,19 @@
 
 use super::super::staging::local_path;
 use super::links;
-use super::local_sums;
-use super::stepping::{self, Stepper, Subject};
+use super::subject::SubjectArgs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_bytes, show_seconds};
 use anyhow::Context;
-use paceline_advisor::oracle::{Answer, Job, Link, Machines, Network, Projection, parallel, rank};
-use paceline_cluster::{Role, TaskId, spec};
+use paceline_cluster::spec;
+use paceline_forecast::measure::local_sums;
+use paceline_forecast::measure::stepping::{self, Stepper};
+use paceline_forecast::oracle::{Answer, Job, Link, Machines, Network, Projection, parallel, rank};
+use paceline_models::names::spelling;
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
+use paceline_wire::{Role, TaskId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +27,7 @@ use std::time::Duration;
 )]
 pub struct Args {
     #[command(flatten)]
-    subject: Subject,
+    subject: SubjectArgs,
     /// Examples of one update, over all workers
     #[arg(long, default_value_t = 256)]
     batch_size: usize,
@@ -49,16 +52,16 @@ pub struct Args {
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     overlap: f64,
     /// Threads of each worker [default: its host's cores, divided among the workers there]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "layers")]
     threads: Option<usize>,
     /// Examples of a measured step
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, conflicts_with = "layers")]
     measure_batch: usize,
     /// Layer times measured before, instead of measuring now
-    #[arg(long, value_name = "FILE", value_parser = local_path())]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "classes"], value_parser = local_path())]
     layers: Option<PathBuf>,
     /// Keep the layer times in a file
-    #[arg(long, value_name = "FILE", value_parser = local_path())]
+    #[arg(long, value_name = "FILE", conflicts_with = "layers", value_parser = local_path())]
     save_layers: Option<PathBuf>,
     /// Draw seconds over workers into an SVG file
     #[arg(long, value_name = "FILE", value_parser = local_path())]
@@ -92,7 +95,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let most = args.workers.unwrap_or(places).max(1);
     let fullest = tasks_per_host.iter().copied().max().unwrap_or(1).min(most);
     let measured = match &args.layers {
-        Some(path) => read(path)?,
+        Some(path) => read(path, &args.subject.model)?,
         None => measure(args, fullest, terminal)?,
     };
     if let Some(path) = &args.save_layers {
@@ -191,12 +194,20 @@ fn counts(most: usize) -> Vec<usize> {
     counts
 }
 
-fn read(path: &Path) -> anyhow::Result<Measured> {
+fn read(path: &Path, model: &str) -> anyhow::Result<Measured> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
-    serde_json::from_str(&text)
+    let measured: Measured = serde_json::from_str(&text)
         .with_context(|| format!("`{}` holds no layer times", path.display()))
-        .hint("write them with `--save-layers FILE`")
+        .hint("write them with `--save-layers FILE`")?;
+    let name = &measured.network.name;
+    if *name != spelling(model) {
+        return Err(usage(
+            format!("`{}` holds layer times of `{name}`, not of `{model}`", path.display()),
+            format!("give `--model {name}`, or leave `--layers` out to measure now"),
+        ));
+    }
+    Ok(measured)
 }
 
 /// Times layers with the threads one worker alone on a host has, then common steps of several workers
@@ -209,20 +220,21 @@ fn measure(args: &Args, fullest: usize, terminal: &Terminal) -> anyhow::Result<M
         args.subject.model,
         threads(1)
     ));
-    let network = stepping::network(&args.subject, args.measure_batch, threads(1), SPAN)
-        .hint("`paceline models` lists the models; small ones take --size 28")?;
+    let network = stepping::network(&args.subject.subject(), args.measure_batch, threads(1), SPAN)
+        .hint("`paceline list models` lists the models; small ones take --size 28")?;
     let mut sharing = vec![(1, 1.0)];
     let mut local = None;
     // Beyond twice the cores nothing new is learned: the time grows with the number of tasks.
     for tasks in 2..=fullest.min(2 * cores).min(MOST_AT_ONCE) {
         let examples = (args.measure_batch / tasks).max(1);
         let own = threads(tasks);
-        let common = stepping::sharing(&args.subject, examples, tasks, own, SPAN)?;
+        let common = stepping::sharing(&args.subject.subject(), examples, tasks, own, SPAN)?;
         // The layers were timed with the threads of one worker alone.
         let alone = if own == threads(1) {
             1.0
         } else {
-            let time = |threads| Stepper::new(&args.subject, examples, threads)?.time(SPAN);
+            let time =
+                |threads| Stepper::new(&args.subject.subject(), examples, threads)?.time(SPAN);
             time(own)?.whole / time(threads(1))?.whole
         };
         sharing.push((tasks, (common * alone).max(1.0)));

@@ -3,6 +3,7 @@
 use super::super::staging::local_path;
 use super::own_runs;
 use crate::failure::{FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::units;
 use paceline_advisor::methods::{self, Entry};
 use paceline_advisor::{Advisor, Catalogue, Measurements, Objective, Problem, Search, State};
@@ -12,6 +13,8 @@ use std::sync::Arc;
 /// Flags that ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct Question {
+    #[command(flatten)]
+    typed: Typed,
     /// What can be rented: CSV (machine,count,cores,memory_gib,usd_per_hour) or TOML ([[machine]])
     #[arg(long, value_name = "FILE", value_parser = local_path())]
     pub(super) catalog: PathBuf,
@@ -41,6 +44,13 @@ pub(super) enum Goal {
     /// Dollars per run among those that finish in time
     CostUnderDeadline,
 }
+
+const RULES: &[Rule<&Entry>] = &[Rule {
+    flags: &["history"],
+    is_met: |method| method.uses_history,
+    otherwise: "with a method that learns nothing from other jobs",
+    instead: "use `--method paceline`, `scout`, `paris` or `micky`",
+}];
 
 /// A question with everything read and checked.
 pub(super) struct Prepared {
@@ -101,10 +111,14 @@ impl Question {
                     )
                 };
                 if asked.is_some_and(|asked| asked != known.objective) {
-                    return Err(differs("objective"));
+                    let typed = if self.objective.is_some() { "objective" } else { "deadline" };
+                    return Err(differs(typed));
                 }
                 if self.method.as_ref().is_some_and(|method| *method != known.method) {
                     return Err(differs("method"));
+                }
+                if self.typed.has("seed") && self.seed != known.seed {
+                    return Err(differs("seed"));
                 }
                 if let Some(path) = state {
                     known
@@ -126,6 +140,7 @@ impl Question {
             objective: state.objective,
         };
         let entry: &Entry = methods::find(&state.method)?;
+        self.typed.check(&entry, RULES)?;
         let advisor = (entry.build)(&problem, state.seed)
             .hint("give runs of other jobs with `--history FILE`, or take another `--method`")?;
         Ok(Prepared { problem, state, advisor })

@@ -5,10 +5,11 @@ use super::{
     own_runs,
 };
 use crate::failure::{Exit, FailureExt, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_seconds};
-use paceline_advisor::methods::scaling_design;
-use paceline_advisor::scaling::{ScalingChoice, ScalingFit, ScalingRun};
+use paceline_forecast::scaling::design::design;
+use paceline_forecast::scaling::{ScalingChoice, ScalingFit, ScalingRun};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -18,6 +19,8 @@ use std::path::PathBuf;
     after_help = "Examples:\n  paceline advise scale --plan --up-to 16\n  paceline advise scale runs.csv --up-to 64 --usd-per-hour 0.2 --deadline 10min"
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Measured runs: CSV with `machines`, `seconds` and, for runs on part of the input, `fraction`; or our
     /// own run folders, or folders of them
     #[arg(required_unless_present = "plan")]
@@ -32,15 +35,23 @@ pub struct Args {
     #[arg(long, default_value_t = 10.0)]
     budget: f64,
     /// Price of one machine
-    #[arg(long, value_name = "DOLLARS")]
+    #[arg(long, value_name = "DOLLARS", conflicts_with = "plan")]
     usd_per_hour: Option<f64>,
     /// Longest run allowed, such as 90s, 10min or 2h
-    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME")]
+    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME", conflicts_with = "plan")]
     deadline: Option<f64>,
 }
 
+const RULES: &[Rule<Args>] = &[Rule {
+    flags: &["budget"],
+    is_met: |args| args.plan,
+    otherwise: "on a prediction",
+    instead: "plan the runs with `--plan`",
+}];
+
 /// Plans runs, or fits the curve and reads the answer from it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.typed.check(args, RULES)?;
     if args.up_to == 0 || args.up_to > 1_000_000 {
         return Err(usage("--up-to is out of range", "use a number of machines from 1 to 1000000"));
     }
@@ -49,7 +60,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let mut staging = Staging::default();
     let paths = args.runs.iter().map(|run| staging.input(run, &without_weights));
-    let paths = paths.collect::<anyhow::Result<Vec<_>>>()?;
+    let paths = paths.collect::<Result<Vec<_>, _>>()?;
     let runs = match paths.as_slice() {
         [path] if !own_runs::are_runs(path) => ScalingRun::read(path)?,
         folders => {
@@ -81,7 +92,7 @@ fn plan(args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
             sizes(args.up_to).into_iter().map(move |m| (f64::from(part) / 20.0, f64::from(m)))
         })
         .collect();
-    let mut chosen = scaling_design(&candidates, args.budget);
+    let mut chosen = design(&candidates, args.budget);
     chosen.sort_by(|&a, &b| candidates[a].1.total_cmp(&candidates[b].1));
     let mut table = Table::new(["machines", "share of the input"]);
     for &at in &chosen {

@@ -76,7 +76,7 @@ fn metrics(texts: &[String]) -> anyhow::Result<BTreeMap<String, f64>> {
         .iter()
         .map(|text| {
             read(text).ok_or_else(|| {
-                usage(format!("--metric {text} is no metric"), "use NAME=NUMBER, as in cpu=93.5")
+                usage(format!("--metric {text} is not a metric"), "use NAME=NUMBER, as in cpu=93.5")
             })
         })
         .collect()

@@ -2,10 +2,11 @@
 
 use super::super::staging::Staging;
 use crate::failure::{Exit, FailureExt};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Terminal, Unit};
 use crate::units::{Span, span};
 use clap::builder::PossibleValuesParser;
-use paceline_data::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
+use paceline_prepare::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
 use std::path::PathBuf;
 
 /// Arguments of `paceline data fetch`.
@@ -15,6 +16,8 @@ use std::path::PathBuf;
                   Interrupted, run the same command again: it goes on where it was."
 )]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// The data set
     #[arg(value_parser = known_names())]
     name: String,
@@ -39,8 +42,16 @@ fn known_names() -> PossibleValuesParser {
         .into()
 }
 
+const RULES: &[Rule<Args>] = &[Rule {
+    flags: &["stall", "attempts"],
+    is_met: |args| args.from.as_ref().is_none_or(|from| from.starts_with("http")),
+    otherwise: "on files of this machine",
+    instead: "give `--from` an address",
+}];
+
 /// Fetches.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.typed.check(args, RULES)?;
     let mut staging = Staging::default();
     let out = args.out.as_deref().map(|out| staging.output(out)).transpose()?;
     let outcome = fetch_to(args, out, &staging, terminal);

@@ -22,6 +22,7 @@ pub struct Args {
 
 /// Describes a data set.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.opening.check(&args.path)?;
     let bar = terminal.progress("counting", None, Unit::Items("examples"));
     let tell = |done, total| {
         bar.set_total(total);

@@ -6,8 +6,10 @@ mod synth;
 mod verify;
 
 use crate::failure::{Exit, usage};
+use crate::idle_flags::{Rule, Typed};
 use crate::terminal::Terminal;
-use paceline_data::OpenOptions;
+use paceline_data::{DataError, OpenOptions, sources};
+use std::path::Path;
 
 /// Arguments of `paceline data`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +33,9 @@ enum Action {
 /// How a data set is to be opened.
 #[derive(Debug, clap::Args)]
 struct Opening {
+    // The first, so that it sees all flags.
+    #[command(flatten)]
+    typed: Typed,
     /// Size photos are resized to, such as 192 or 224x160
     #[arg(long, value_name = "N|WxH")]
     size: Option<String>,
@@ -39,7 +44,39 @@ struct Opening {
     classes: Option<usize>,
 }
 
+/// By the kind of data set; rows of sparse features are none.
+const RULES: &[Rule<Option<&str>>] = &[
+    Rule {
+        flags: &["size"],
+        is_met: |kind| matches!(kind, Some("photos" | "records")),
+        otherwise: "on examples that are not resized",
+        instead: "name a folder of photos or records",
+    },
+    Rule {
+        flags: &["classes"],
+        is_met: |kind| matches!(kind, Some("idx" | "records")),
+        otherwise: "on a data set that names its classes",
+        instead: "name a folder of IDX files or records",
+    },
+    Rule {
+        flags: &["max-rejects"],
+        is_met: |kind| matches!(kind, None | Some("photos")),
+        otherwise: "on a data set in which nothing is rejected",
+        instead: "name a folder of photos, or rows",
+    },
+];
+
 impl Opening {
+    /// Refuses flags that this data set has no use for.
+    fn check(&self, path: &Path) -> anyhow::Result<()> {
+        match sources::detect(path) {
+            Ok(entry) => self.typed.check(&Some(entry.name), RULES),
+            Err(DataError::Rows { .. }) => self.typed.check(&None, RULES),
+            // What is wrong with the path is told by what opens it.
+            Err(_) => Ok(()),
+        }
+    }
+
     fn options(&self) -> anyhow::Result<OpenOptions> {
         let size = self.size.as_deref().map(parse_size).transpose()?;
         Ok(OpenOptions { classes: self.classes, size, ..OpenOptions::default() })
@@ -54,7 +91,7 @@ fn parse_size(text: &str) -> anyhow::Result<(u32, u32)> {
         (width > 0 && height > 0).then_some((width, height))
     };
     read().ok_or_else(|| {
-        usage(format!("--size {text} is no size"), "use a number such as 192, or 224x160")
+        usage(format!("--size {text} is not a size"), "use a number such as 192, or 224x160")
     })
 }
 

@@ -3,7 +3,7 @@
 use super::super::staging::{Staging, local_path};
 use crate::failure::{Exit, usage};
 use crate::terminal::{Terminal, Unit};
-use paceline_data::synth::{
+use paceline_prepare::synth::{
     ClicksOptions, DigitsOptions, PhotosOptions, write_clicks, write_digits, write_photos,
 };
 use serde_json::json;

@@ -17,6 +17,7 @@ pub struct Args {
 
 /// Checks a data set; exits with 1 when something is wrong with it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    args.opening.check(&args.path)?;
     let bar = terminal.progress("verifying", None, Unit::Items("examples"));
     let found = inspect::verify(&args.path, &args.opening.options()?, &|done, total| {
         bar.set_total(total);

@@ -5,8 +5,8 @@ use crate::engine;
 use crate::failure::Exit;
 use crate::terminal::{Terminal, Unit};
 use paceline_cluster::launch::spark::{Outcome, Spark, Work, WorkKind};
-use paceline_data::prepare::{Begun, Event, Job, Options, PrepareError, Summary};
 use paceline_data::store;
+use paceline_prepare::photos::{Begun, Event, Job, Options, PrepareError, Summary};
 use serde::Serialize;
 
 /// The document of `--json`: the usual summary, and how the engine did.
@@ -35,15 +35,12 @@ pub(super) fn exec(
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     let (src, dst) = (store::open(&args.src)?, store::open(&args.dst)?);
-    let begun = {
-        let mut warn = |event: Event<'_>| {
-            if let Event::Warning(warning) = event {
-                terminal.warn(warning);
-            }
-        };
-        Job::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)?
+    let mut warn = |event: Event<'_>| {
+        if let Event::Warning(warning) = event {
+            terminal.warn(warning);
+        }
     };
-    let mut job = match begun {
+    let mut job = match Job::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)? {
         Begun::Finished(summary) => {
             report(args, &summary, terminal)?;
             terminal.json(&summary)?;
@@ -63,7 +60,7 @@ pub(super) fn exec(
     };
     let bar = terminal.progress("preparing", None, Unit::Items("photos"));
     let outcome = engine::run(spark, &work, &cancel, terminal, &mut || {
-        // A look that fails is no failure of the work; the next one may succeed.
+        // Failing to read the progress does not fail the job; the next attempt may succeed.
         if let Ok(progress) = job.progress() {
             bar.set_total(progress.total);
             bar.set(progress.photos);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time between two looks for finished cells; one looks at every open cell.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Lets Spark run what is left; says whether somebody stopped it.
+/// Runs the remaining cells on Spark; returns whether the user stopped the sweep.
 pub(super) fn run_cells(
     args: &Args,
     spark: &Spark,
@@ -36,23 +36,15 @@ pub(super) fn run_cells(
     if open.is_empty() {
         return Ok(false);
     }
-    let mut lines = sweep.hand_out(&open).map_err(explain)?.into_iter();
-    let heading = lines.next().unwrap_or_default();
-    let slices: Vec<String> = lines.collect();
-    let spark = spark.with_partitions(slices.len());
-    let work = Work {
-        name: format!("paceline sweep {}", recipe.name),
-        arguments: ["--json", "--quiet", "task", "sweep"].map(str::to_owned).to_vec(),
-        settings: MEASURING,
-        kind: WorkKind::Slices { heading, slices },
-    };
+    let work = work(&sweep, recipe, &open)?;
+    let spark = spark.with_partitions(open.len());
     let bar = terminal.progress("sweep", Some(cells.len() as u64), Unit::Items("cells"));
     let mut left = open.clone();
     let mut last = Instant::now();
     let outcome = engine::run(&spark, &work, &cancel, terminal, &mut || {
         if last.elapsed() >= LOOK_EVERY {
             last = Instant::now();
-            // A look that fails is no failure of the work: the last one below counts.
+            // A failed check does not fail the job: only the last one, below, counts.
             if let Ok(rest) = take_over(&sweep, &left, journal, terminal) {
                 left = rest;
             }
@@ -77,6 +69,18 @@ pub(super) fn run_cells(
         }
         None => Ok(false),
     }
+}
+
+/// What Spark is asked to do: a slice for each cell.
+fn work(sweep: &Distributed, recipe: &Recipe, open: &[&Cell]) -> anyhow::Result<Work> {
+    let mut lines = sweep.hand_out(open).map_err(explain)?.into_iter();
+    let heading = lines.next().unwrap_or_default();
+    Ok(Work {
+        name: format!("paceline sweep {}", recipe.name),
+        arguments: ["--json", "--quiet", "task", "sweep"].map(str::to_owned).to_vec(),
+        settings: MEASURING,
+        kind: WorkKind::Slices { heading, slices: lines.collect() },
+    })
 }
 
 /// Puts finished cells into the journal; returns those that are not.

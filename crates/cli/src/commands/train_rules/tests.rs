@@ -2,7 +2,7 @@
 
 use super::{super::learn, *};
 use clap::{Args as _, FromArgMatches as _};
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 /// A value for each flag that is not its default; nothing for switches.
 const VALUES: &[(&str, &str)] = &[
@@ -275,14 +275,33 @@ fn no_accepted_flag_is_dropped_on_the_way() {
     }
 }
 
+/// `--window 5s` on files and `--integers` on libsvm text used to be accepted silently, without any effect.
+#[test]
+fn a_span_of_time_on_files_and_integers_of_other_formats_are_refused() {
+    let words = |text: &str| -> Vec<String> {
+        let all = format!("--model sparse-logistic {text}");
+        all.split(' ').map(str::to_owned).collect()
+    };
+    for (refused, instead) in [
+        ("--data rows.tsv --window 5s", "--data rows.tsv --window 50"),
+        ("--data rows.tsv --window 5m", "--follow log.tsv --window 5m"),
+        ("--data rows.tsv --window 500ms", "--data - --window 500ms"),
+        ("--data r --integers bins --format vw", "--data r --integers bins --format clicks"),
+        ("--data r --integers values --format libsvm", "--data r --integers values"),
+    ] {
+        let error = outcome(&words(refused)).unwrap_err();
+        assert!(error.contains("has no effect "), "{error}");
+        outcome(&words(instead)).unwrap();
+    }
+}
+
 #[test]
 fn a_resumed_run_refuses_what_it_keeps_for_life() {
     for rule in TABLE.iter().filter(|rule| rule.1 == OnResume::Stays) {
-        let typed = Typed([rule.0.to_owned()].into());
-        let error = check_resumed(&typed).unwrap_err().to_string();
+        let error = check_resumed(&Typed::only(rule.0)).unwrap_err().to_string();
         assert!(error.contains(&format!("`--{}`", rule.0)), "{error}");
     }
     for rule in TABLE.iter().filter(|rule| rule.1 == OnResume::Changes) {
-        check_resumed(&Typed([rule.0.to_owned()].into())).unwrap();
+        check_resumed(&Typed::only(rule.0)).unwrap();
     }
 }

@@ -2,8 +2,8 @@
 
 Written out and given to spark-submit by `paceline --engine spark`; standard library and pyspark only, Spark 3.5 and 4.
 
-The one argument names a file of JSON lines: what to run, then one slice of work per line. Whoever started us reads
-events from our standard output, one line each, behind MARK; whatever else Spark prints there is not for them. A task that
+The one argument names a file of JSON lines: what to run, then one slice of work per line. Our parent process reads
+events from our standard output, one line each, behind MARK, and ignores whatever else Spark prints there. A task that
 fails raises its own words behind MARK, so that they can be found again in the middle of a Java stack trace.
 """
 import ctypes
@@ -48,7 +48,7 @@ def failed(host, error, hint=None, exit=1):
 
 def run(command, text, host, environment=None, listener=None):
     """Runs our binary on `text` and returns its document; it dies with us, for Spark kills attempts it no longer wants.
-    A listening socket goes over to it: nobody else can take the port in between."""
+    It inherits a listening socket, so that no other process can take the port in between."""
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def die_with_parent():

@@ -1,7 +1,8 @@
 //! Who is let in, and who is told why not.
 
 use super::{Entry, OnLoss, Presence, Roster, SILENCE};
-use crate::{Role, TaskId, session::message::Hello};
+use crate::session::message::Hello;
+use paceline_wire::{Role, TaskId};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ impl Roster {
         if entry.is_none() && !self.has_room_for(hello.task) {
             let known: Vec<String> = self.entries.keys().map(ToString::to_string).collect();
             return Some(format!(
-                "{} is no task of this run, which has {}",
+                "{} is not a task of this run, which has {}",
                 hello.task,
                 known.join(", ")
             ));
@@ -56,8 +57,8 @@ impl Roster {
         None
     }
 
-    /// Whether a task that is not listed may take part all the same. TensorFlow's descriptions leave the evaluator out; nobody needs
-    /// it, so it may come at any time.
+    /// Whether a task that is not listed may take part all the same. `TF_CONFIG` leaves the evaluator out;
+    /// no task depends on it, so it may join at any time.
     fn has_room_for(&self, task: TaskId) -> bool {
         let scores = |task: &TaskId| task.role == Role::Evaluator;
         scores(&task) && !self.entries.keys().any(scores)

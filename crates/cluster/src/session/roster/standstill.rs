@@ -1,4 +1,4 @@
-//! When the chief itself has stood still: nobody is lost for what it could not hear.
+//! When the chief itself was suspended: no task counts as lost for heartbeats that the chief could not hear.
 
 use super::{Presence, Roster};
 use std::time::Duration;

@@ -22,7 +22,7 @@ fn hello(task: TaskId, incarnation: u64) -> Hello {
     }
 }
 
-/// A run in which everybody is there.
+/// A run that all tasks have joined.
 fn play(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play {
     let mut play = expecting(workers, servers, on_loss, regroup);
     let tasks: Vec<TaskId> = play.roster.entries.keys().copied().collect();
@@ -53,7 +53,7 @@ impl Play {
         self.roster.hello(&hello(task, incarnation), None, self.now, &mut self.orders)
     }
 
-    /// Lets time pass; everybody but `silent` is heard.
+    /// Lets time pass; all tasks but `silent` are heard.
     fn pass(&mut self, seconds: f64, silent: &[TaskId]) {
         let end = self.now + Duration::from_secs_f64(seconds);
         while self.now < end {
@@ -133,7 +133,7 @@ fn time_in_which_the_chief_stood_still_counts_for_nothing() {
 }
 
 #[test]
-fn a_broken_connection_that_comes_back_is_no_loss() {
+fn a_broken_connection_that_comes_back_is_not_a_loss() {
     let mut play = play(2, 0, OnLoss::Stop, true);
     play.roster.broken(worker(1), 1, "reset", play.now);
     play.pass(0.5, &[]);
@@ -183,7 +183,7 @@ fn workers_of_servers_are_not_disturbed_by_the_loss_of_another() {
 }
 
 #[test]
-fn a_server_that_comes_back_takes_everybody_to_the_checkpoint() {
+fn a_server_that_comes_back_takes_all_tasks_to_the_checkpoint() {
     let server = TaskId::new(Role::Ps, 0);
     let mut play = play(2, 2, OnLoss::Continue, false);
     play.roster.broken(server, 1, "killed", play.now);
@@ -245,12 +245,12 @@ fn different_settings_are_refused_and_both_named() {
     let row = play.roster.rows(play.now).into_iter().find(|row| row.task == worker(1)).unwrap();
     assert!(row.error.unwrap().contains("batch_size"));
     assert!(
-        matches!(play.hello(worker(9), 1), Admission::Refused(reason) if reason.contains("worker/9 is no task"))
+        matches!(play.hello(worker(9), 1), Admission::Refused(reason) if reason.contains("worker/9 is not a task"))
     );
 }
 
 #[test]
-fn who_has_finished_does_not_take_part_in_forming_anew() {
+fn a_finished_worker_does_not_regroup() {
     let mut play = play(3, 0, OnLoss::Continue, true);
     play.roster.finished(worker(0), json!({}), play.now);
     play.roster.broken(worker(2), 1, "killed", play.now);
@@ -260,7 +260,7 @@ fn who_has_finished_does_not_take_part_in_forming_anew() {
 }
 
 #[test]
-fn a_task_alone_waits_for_nobody() {
+fn a_task_alone_does_not_wait() {
     let mut alone = play(1, 0, OnLoss::Stop, true);
     assert!(!alone.roster.is_running());
     alone.pass(0.1, &[]);
@@ -287,16 +287,16 @@ fn a_task_that_is_replaced_before_its_death_is_noticed_was_away_since_its_last_w
 }
 
 #[test]
-fn an_evaluator_that_nobody_listed_is_let_in_at_any_time_and_never_waited_for() {
+fn an_unlisted_evaluator_is_let_in_at_any_time_and_never_waited_for() {
     let (scorer, second) = (TaskId::new(Role::Evaluator, 0), TaskId::new(Role::Evaluator, 1));
     let members = |play: &Play| play.roster.view().members.len();
     let mut late = play(2, 0, OnLoss::Stop, true);
     assert_eq!(late.hello(scorer, 1), Admission::Joined);
-    assert_eq!((members(&late), late.roster.view().generation), (3, 1), "nobody is disturbed");
+    assert_eq!((members(&late), late.roster.view().generation), (3, 1), "no task is disturbed");
     let joined = |notice: &Notice| matches!(notice, Notice::Joined { task, away: None, .. } if *task == scorer);
     assert!(late.roster.take_notices().iter().any(joined), "it was not there before");
     assert!(
-        matches!(late.hello(second, 1), Admission::Refused(reason) if reason.contains("is no task"))
+        matches!(late.hello(second, 1), Admission::Refused(reason) if reason.contains("is not a task"))
     );
     late.roster.broken(scorer, 1, "killed", late.now);
     late.pass(2.0, &[]);
@@ -312,7 +312,7 @@ fn an_evaluator_that_nobody_listed_is_let_in_at_any_time_and_never_waited_for() 
     assert_eq!(early.hello(worker(1), 1), Admission::Joined);
     assert!(early.roster.is_running());
 
-    // Where everybody must have done something together, nobody comes later.
+    // Where all tasks must have done something together, none may join later.
     let mut check = play(2, 0, OnLoss::Stop, true);
     check.roster.rules.all_finish = true;
     assert!(

@@ -193,7 +193,7 @@ fn signed_logarithm(value: i64) -> f32 {
 }
 
 /// Writes a row as this format has it, without its line end.
-pub(crate) fn write_row(
+pub fn write_row(
     out: &mut Vec<u8>,
     label: bool,
     integers: &[Option<i64>; INTEGERS],
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_fields_are_no_features_and_fields_are_part_of_the_hash() {
+    fn missing_fields_give_no_features_and_fields_are_part_of_the_hash() {
         let text = [
             row("1", &["1", "1"], &["68fd1e64", "68fd1e64"]),
             row("0", &[], &[]),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_rows_are_refused_with_place_and_reason() {
+    fn malformed_lines_are_refused_with_place_and_reason() {
         let good = row("1", &["5"], &["68fd1e64"]);
         let bad = [
             (row("2", &[], &[]), Refusal::Label),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_rows_are_refused() {
+    fn malformed_lines_are_refused() {
         for (line, why) in [
             ("3 1:1", Refusal::Label),
             ("1 2", Refusal::Feature { feature: 1 }),

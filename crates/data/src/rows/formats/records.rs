@@ -21,7 +21,7 @@ const LABEL: &str = "label";
 const VALUES: &str = "values";
 
 /// Encodes one row.
-pub(crate) fn encode(label: u32, indices: &[u32], values: &[f32]) -> Vec<u8> {
+pub fn encode(label: u32, indices: &[u32], values: &[f32]) -> Vec<u8> {
     let mut example = Example::new()
         .with(INDICES, Feature::ints(indices.iter().map(|&index| i64::from(index))))
         .with(LABEL, Feature::ints([i64::from(label)]));

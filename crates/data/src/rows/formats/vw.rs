@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_rows_are_refused() {
+    fn malformed_lines_are_refused() {
         for (line, why) in [
             ("1 a b", Refusal::NoBar),
             ("|a b", Refusal::Label),

@@ -1,4 +1,4 @@
-//! Class folders, splits and photos that are none.
+//! Class folders, splits and files that are not photos.
 
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
 

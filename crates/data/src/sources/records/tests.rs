@@ -86,7 +86,7 @@ fn damage_is_named_by_file_record_and_offset() {
 }
 
 #[test]
-fn records_that_are_no_images_say_what_is_missing() {
+fn records_without_images_say_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.tfrecord");
     let open = |examples: &[Vec<u8>], options: &OpenOptions| {

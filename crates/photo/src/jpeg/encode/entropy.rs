@@ -88,7 +88,7 @@ fn flush(word: u64, out: &mut Vec<u8>) {
 }
 
 for_each_simd! {
-    /// Appends one block; returns its mean, for the next block's difference.
+    /// Appends one block; returns its DC coefficient, for the next block's difference.
     pub(super) fn block = block_body(
         coefficients: &[i16; 64],
         previous: i16,
@@ -114,7 +114,7 @@ fn block_body(
     for (place, &from) in order.iter_mut().zip(&ZIGZAG[..64]) {
         *place = coefficients[usize::from(from) & 63];
     }
-    // One bit per coefficient that is not zero, the mean left out.
+    // One bit per AC coefficient that is not zero.
     let mut left = 0u64;
     for (group, values) in order.as_chunks::<16>().0.iter().enumerate() {
         let mut bits = 0u64;

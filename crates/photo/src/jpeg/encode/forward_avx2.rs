@@ -14,7 +14,8 @@ pub(super) fn two(first: &[u8], second: &[u8], stride: usize, divisors: &Divisor
     unsafe { transform(first, second, stride, divisors, out) }
 }
 
-/// SAFETY: both inputs hold seven strides and eight bytes.
+/// # Safety
+/// The CPU has AVX2; both inputs hold seven strides and eight bytes.
 #[target_feature(enable = "avx2")]
 unsafe fn transform(
     first: &[u8],
@@ -60,6 +61,8 @@ unsafe fn transform(
     }
 }
 
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
@@ -71,6 +74,9 @@ fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
 }
 
 /// One pass over the registers.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pass<const FIRST: bool, const SHIFT: i32>(rows: &mut [__m256i; 8]) {

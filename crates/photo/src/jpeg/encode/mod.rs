@@ -1,4 +1,4 @@
-//! JPEG files: baseline, the standard's tables, colour at half resolution.
+//! JPEG files: baseline, the standard's tables, chroma at half resolution (4:2:0).
 //!
 //! Coefficients and tables are those of libjpeg at the same quality, so files are as large and as good
 //! as those of most programs.
@@ -19,10 +19,10 @@ use forward::Divisors;
 
 /// Tables for one quality.
 #[derive(Debug)]
-struct Prepared {
+struct QualityTables {
     quality: u8,
     quant: [[u8; 64]; 2],
-    /// For brightness and for colour.
+    /// For luma and for chroma.
     divisors: [Divisors; 2],
 }
 
@@ -30,16 +30,16 @@ struct Prepared {
 #[derive(Debug)]
 pub(crate) struct JpegEncoder {
     simd: Simd,
-    prepared: Option<Prepared>,
-    /// DC and AC codes, for brightness and for colour.
+    prepared: Option<QualityTables>,
+    /// DC and AC codes, for luma and for chroma.
     codes: [[CodeTable; 2]; 2],
-    /// Sixteen lines of brightness; two of each colour; eight of each colour, halved.
+    /// Sixteen lines of luma; two of each chroma plane; eight of each chroma plane, halved.
     luma: Vec<u8>,
     colour: [Vec<u8>; 2],
     halved: [Vec<u8>; 2],
 }
 
-/// What passes from block to block.
+/// State carried from block to block.
 struct Stream<'a> {
     simd: Simd,
     codes: &'a [[CodeTable; 2]; 2],
@@ -80,7 +80,7 @@ impl JpegEncoder {
         if self.prepared.as_ref().is_none_or(|prepared| prepared.quality != quality) {
             let quant = tables::quantisation(quality);
             let divisors = quant.each_ref().map(Divisors::new);
-            self.prepared = Some(Prepared { quality, quant, divisors });
+            self.prepared = Some(QualityTables { quality, quant, divisors });
         }
         let Some(prepared) = &self.prepared else { return };
         let components = if pixels.colour() == Colour::Grey { 1 } else { 3 };
@@ -142,7 +142,7 @@ fn grey(
     }
 }
 
-/// Sixteen lines at a time: four blocks of brightness, then one of each colour.
+/// Sixteen lines at a time: four blocks of luma, then one of each chroma plane.
 fn rgb(
     (mut lines, width, height): Lines<'_>,
     divisors: &[Divisors; 2],

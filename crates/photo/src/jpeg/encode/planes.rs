@@ -1,4 +1,4 @@
-//! From RGB to brightness and halved colour, in libjpeg's arithmetic.
+//! From RGB to luma and subsampled chroma, in libjpeg's arithmetic.
 
 use crate::simd::{Simd, for_each_simd};
 
@@ -20,9 +20,9 @@ pub(super) fn ycc_line(simd: Simd, rgb: &[u8], y: &mut [u8], cb: &mut [u8], cr: 
     }
 }
 
-/// Brightness and colour differences of a pixel: 16-bit fixed point, each rounded as libjpeg does.
+/// Luma and chroma of a pixel: 16-bit fixed point, each rounded as libjpeg does.
 fn ycc([red, green, blue]: [u8; 3]) -> (u8, u8, u8) {
-    /// Colour differences are centred on 128; their rounding stays below a half, lest 255.5 appear.
+    /// Chroma is centred on 128; its rounding stays below a half, so that 255.5 cannot appear.
     const CENTRE: i32 = (128 << 16) + 32767;
     let (red, green, blue) = (i32::from(red), i32::from(green), i32::from(blue));
     (
@@ -33,7 +33,7 @@ fn ycc([red, green, blue]: [u8; 3]) -> (u8, u8, u8) {
 }
 
 for_each_simd! {
-    /// Averages two lines of colour to one of half the length.
+    /// Averages two lines of chroma to one of half the length.
     pub(super) fn halve = halve_body(upper: &[u8], lower: &[u8], out: &mut [u8])
 }
 

@@ -1,4 +1,4 @@
-//! RGB to brightness and colour differences, sixteen pixels at a time.
+//! RGB to luma and chroma, sixteen pixels at a time.
 
 #![allow(unsafe_code, reason = "loads and stores of whole registers, each argued below")]
 
@@ -13,13 +13,17 @@ pub(super) fn ycc_line(rgb: &[u8], y: &mut [u8], cb: &mut [u8], cr: &mut [u8]) -
 }
 
 /// Two multipliers in every 32-bit lane.
+///
+/// # Safety
+/// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn factors(x: i16, y: i16) -> __m256i {
     _mm256_set1_epi32(i32::from(y) << 16 | i32::from(x as u16))
 }
 
-/// SAFETY: `count` is a multiple of 16; `rgb` holds three times as many bytes, the others as many.
+/// # Safety
+/// The CPU has AVX2; `count` is a multiple of 16; `rgb` holds three times as many bytes, the others as many.
 #[target_feature(enable = "avx2")]
 unsafe fn groups(rgb: &[u8], y: &mut [u8], cb: &mut [u8], cr: &mut [u8], count: usize) {
     // Which bytes of each third of 48 belong to a colour, and where they go; 128 and up clears.

@@ -20,7 +20,7 @@ pub(super) struct Codes {
     pub(super) symbols: &'static [u8],
 }
 
-/// DC and AC tables for brightness, then for colour.
+/// DC and AC tables for luma, then for chroma.
 pub(super) const CODES: [[Codes; 2]; 2] = [
     [
         Codes {
@@ -70,7 +70,7 @@ pub(super) const CODES: [[Codes; 2]; 2] = [
     ],
 ];
 
-/// Quantisation for brightness and colour at a quality of 1 to 100, on libjpeg's scale, in natural
+/// Quantisation for luma and chroma at a quality of 1 to 100, on libjpeg's scale, in natural
 /// order; values of 1 to 255.
 pub(super) fn quantisation(quality: u8) -> [[u8; 64]; 2] {
     let quality = u32::from(quality.clamp(1, 100));
@@ -80,7 +80,7 @@ pub(super) fn quantisation(quality: u8) -> [[u8; 64]; 2] {
     })
 }
 
-/// Appends everything that stands before the picture data.
+/// Appends everything that comes before the entropy-coded data.
 pub(super) fn write_head(
     out: &mut Vec<u8>,
     width: u16,

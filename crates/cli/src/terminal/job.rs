@@ -1,0 +1,319 @@
+//! A job on the terminal: what its notices mean in words, and bars while it goes on.
+
+use super::{
+    Progress, Terminal, Unit,
+    members::{MemberTable, waiting_for},
+};
+use paceline_jobs::{JobNotice, JobObserver, MissingTask};
+use paceline_runs::Evaluation;
+use paceline_strategies::{Combine, find};
+use paceline_training::RunPlan;
+use paceline_training::rows::{Metrics, Plan, Window};
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+/// Shows a job while it goes on. It speaks through a terminal of its own, because notices come from many threads.
+pub struct JobTerminal {
+    terminal: Terminal,
+    audience: Audience,
+    /// Of the run.
+    bar: Mutex<Option<Progress>>,
+    /// Shown while tasks are missing.
+    waiting: Mutex<Option<Progress>>,
+}
+
+/// For whom the words are.
+enum Audience {
+    /// The user who started all tasks.
+    Local,
+    /// The user who started this task, or its log.
+    Cluster(MemberTable),
+    /// The log of a task; the process that started it tells the user.
+    Log,
+}
+
+impl JobTerminal {
+    /// Shows a job whose tasks this process has started.
+    pub fn of_local_job(terminal: &Terminal) -> Self {
+        Self::new(terminal, Audience::Local)
+    }
+
+    /// Shows the part of one task of a cluster.
+    pub fn of_cluster_task(terminal: &Terminal) -> Self {
+        Self::new(terminal, Audience::Cluster(MemberTable::default()))
+    }
+
+    /// Leaves in the log of a task what its launcher is not told.
+    pub fn of_launched_task(terminal: &Terminal) -> Self {
+        Self::new(terminal, Audience::Log)
+    }
+
+    fn new(terminal: &Terminal, audience: Audience) -> Self {
+        let (bar, waiting) = Default::default();
+        Self { terminal: terminal.clone(), audience, bar, waiting }
+    }
+
+    /// Takes the bars away.
+    pub fn done(&self) {
+        set(&self.bar, None);
+        set(&self.waiting, None);
+    }
+
+    fn log(&self, notice: &JobNotice) {
+        match notice {
+            JobNotice::DataRemark { data, remark } => {
+                self.terminal.note(format!("{data}: {remark}"));
+            }
+            JobNotice::Stranger { text } => self.terminal.warn(text),
+            _ => {}
+        }
+    }
+
+    /// What happens to tasks.
+    fn members(&self, notice: &JobNotice) {
+        match (&self.audience, notice) {
+            (Audience::Cluster(table), JobNotice::Waiting { missing, joined }) => {
+                table.show(missing, *joined);
+            }
+            (_, JobNotice::Waiting { missing, joined }) => self.wait(missing, *joined),
+            (Audience::Cluster(table), JobNotice::Joined { .. }) => table.say(&words(notice)),
+            (_, JobNotice::Joined { .. }) => {} // local tasks that join are not news
+            (Audience::Cluster(table), _) => table.warn(&words(notice)),
+            _ => self.terminal.warn(words(notice)),
+        }
+    }
+
+    fn wait(&self, missing: &[MissingTask], joined: usize) {
+        if missing.is_empty() || !self.terminal.watched() {
+            return set(&self.waiting, None);
+        }
+        let mut slot = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let total = (missing.len() + joined) as u64;
+        let bar = slot.get_or_insert_with(|| {
+            self.terminal.progress("tasks", Some(total), Unit::Items("joined"))
+        });
+        bar.set(joined as u64);
+        let lines: Vec<String> = missing.iter().map(waiting_for).collect();
+        bar.message(format!("· {}", lines.join("; ")));
+    }
+
+    fn started(&self, header: String, run: &Path, bar: Progress) {
+        set(&self.waiting, None);
+        self.terminal.note(header);
+        self.terminal.note(format!("records in `{}`", self.terminal.place(run).display()));
+        set(&self.bar, Some(bar));
+    }
+
+    fn progressed(&self, done: u64, message: impl FnOnce() -> String) {
+        let slot = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bar) = slot.as_ref().filter(|_| self.terminal.watched()) {
+            bar.set(done);
+            bar.message(message());
+        }
+    }
+
+    fn warned(&self, task: Option<impl std::fmt::Display>, text: &str) {
+        match task {
+            Some(task) => self.terminal.warn(format!("{task}: {text}")),
+            None => self.terminal.warn(text),
+        }
+    }
+}
+
+fn set(slot: &Mutex<Option<Progress>>, bar: Option<Progress>) {
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+}
+
+impl JobObserver for JobTerminal {
+    fn notice(&self, notice: JobNotice) {
+        if let Audience::Log = self.audience {
+            return self.log(&notice);
+        }
+        match &notice {
+            JobNotice::Started { plan, run, first_step } => {
+                let (steps, terminal) = (plan.planned_steps, &self.terminal);
+                let bar = terminal.progress("training", steps, Unit::Items("steps"));
+                bar.set(*first_step);
+                self.started(header(plan, *first_step), run, bar);
+            }
+            JobNotice::RowsStarted { plan, run, rows } => {
+                let bar = self.terminal.progress("learning", plan.bytes, Unit::Bytes);
+                self.started(rows_header(plan, *rows), run, bar);
+            }
+            JobNotice::Progressed(progress) => self.progressed(progress.step, || {
+                let (loss, accuracy) = (progress.loss, 100.0 * progress.accuracy);
+                let rate = progress.examples_per_second;
+                format!("· loss {loss:.4}, accuracy {accuracy:.1} %, {rate:.0} examples/s")
+            }),
+            JobNotice::RowsProgressed { recent, done, speed, .. } => {
+                self.progressed(*done, || format!("· loss {:.4}, {speed:.0} rows/s", recent.loss));
+            }
+            JobNotice::Evaluated(evaluation) => self.terminal.note(score(evaluation)),
+            JobNotice::RowsEvaluated { metrics, rows } => {
+                let held_out = metrics_words(metrics);
+                self.terminal.note(format!("after {rows} rows: held-out {held_out}"));
+            }
+            JobNotice::DataRemark { data, remark } => {
+                self.terminal.note(format!("{data}: {remark}"));
+            }
+            JobNotice::SummedByMpi => {
+                self.terminal.note("gradients were added up by MPI_Allreduce");
+            }
+            JobNotice::Warned { task, text } => self.warned(*task, text),
+            JobNotice::ChiefUnreachable { task, error } => self.warned(Some(task), error),
+            JobNotice::Restarting { task, what } => {
+                self.terminal.warn(format!("{task} {what}; starting it again"));
+            }
+            JobNotice::GivenUp { task, what, starts } => self.terminal.warn(format!(
+                "{task} {what}; it was started {starts} times and is not started again"
+            )),
+            JobNotice::Moved { .. } => {}
+            _ => self.members(&notice),
+        }
+    }
+}
+
+/// What happened to a task, in words.
+fn words(notice: &JobNotice) -> String {
+    match notice {
+        JobNotice::Joined { task, address, host, clock, returned } => {
+            let clock = clock.map_or_else(String::new, |offset| {
+                format!(
+                    ", clock {:+.1} ms, round trip {:.2} ms",
+                    1e3 * offset.seconds,
+                    1e3 * offset.round_trip
+                )
+            });
+            let word = if *returned { "is back" } else { "joined" };
+            format!("{task} {word} at {address} on {host}{clock}")
+        }
+        JobNotice::Refused { task, reason } => format!("refused {task}: {reason}"),
+        JobNotice::Lost { task, address, reason } => {
+            format!("lost {task} at {address}: {reason}")
+        }
+        JobNotice::Slow { text } | JobNotice::Stranger { text } => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn score(evaluation: &Evaluation) -> String {
+    format!(
+        "epoch {:.2}, step {}: test loss {:.4}, accuracy {:.2} %{}",
+        evaluation.epochs,
+        evaluation.step,
+        evaluation.loss,
+        100.0 * evaluation.accuracy,
+        if evaluation.best { " (best so far)" } else { "" }
+    )
+}
+
+/// What will happen, with every number that people get wrong about batches and rates.
+fn header(plan: &RunPlan, first_step: u64) -> String {
+    let spec = &plan.spec;
+    let (sharers, word) =
+        if plan.workers > 1 { (plan.workers, "workers") } else { (plan.replicas, "replicas") };
+    let asynchronous = find(&plan.strategy).is_ok_and(|strategy| !strategy.synchronous);
+    let per_replica = match sharers {
+        1 => String::new(),
+        _ if asynchronous => format!(", each by one of {sharers} workers"),
+        _ => format!(" = {sharers} {word} x {} examples", spec.batch_size.div_ceil(sharers as u64)),
+    };
+    let gradients = plan.workers.saturating_sub(spec.backup_workers).max(1);
+    let combined = match spec.combine {
+        Combine::Mean => "gradients averaged over the global batch".to_owned(),
+        Combine::Sum => format!(
+            "gradients of {gradients} workers summed: effective learning rate {}",
+            spec.combine.effective_rate(plan.learning_rate, gradients)
+        ),
+    };
+    let tasks = match (plan.workers, plan.servers) {
+        (1, 0) => format!("{} x {} threads", plan.replicas, plan.threads),
+        (workers, servers) => {
+            let held = if servers > 0 { format!(", {servers} servers") } else { String::new() };
+            let scored = if spec.evaluator { ", 1 evaluator" } else { "" };
+            format!("{workers} workers x {} threads{held}{scored}", plan.threads)
+        }
+    };
+    let ends = plan.planned_steps.map_or_else(
+        || format!("until the test loss is {}", spec.stop.until_loss.unwrap_or_default()),
+        |steps| format!("{steps} steps"),
+    );
+    let from =
+        if first_step > 0 { format!(", going on at step {first_step}") } else { String::new() };
+    let split = match plan.split_parameters {
+        0 => String::new(),
+        count => format!(
+            "; dense layers ({count} weights) shared out: each worker has a part of their outputs for the whole batch"
+        ),
+    };
+    let pixels = if spec.imagenet_input {
+        "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)"
+    } else {
+        ""
+    };
+    format!(
+        "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
+         global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}{split}, seed {}{pixels}",
+        spec.model,
+        spec.data,
+        plan.strategy,
+        plan.parameters,
+        plan.train_examples,
+        plan.test_examples,
+        spec.batch_size,
+        spec.optimizer,
+        plan.learning_rate,
+        spec.schedule,
+        spec.seed,
+    )
+}
+
+/// The same for rows.
+fn rows_header(plan: &Plan, rows: u64) -> String {
+    let spec = &plan.spec;
+    let going_on = if rows > 0 { format!(", going on after {rows} rows") } else { String::new() };
+    let window = match spec.window {
+        Window::None => String::new(),
+        Window::Rows(rows) => format!(", learning when {rows} rows wait"),
+        Window::Seconds(span) => format!(", learning every {span} s"),
+    };
+    let tasks = spec.tasks.as_ref().map_or_else(String::new, |tasks| {
+        format!(
+            ", {}: {} workers, {} servers, {} transfer",
+            tasks.strategy, tasks.workers, tasks.servers, tasks.transfer
+        )
+    });
+    let beta = spec.beta.map_or_else(String::new, |beta| format!(" and beta {beta}"));
+    let combined = match (spec.batch_size, spec.combine) {
+        (1, _) => "",
+        (_, Combine::Sum) => " (gradients summed)",
+        (_, Combine::Mean) => " (gradients averaged)",
+    };
+    format!(
+        "{} on `{}`{tasks}: 2^{} weights{going_on}\n\
+         {} at learning rate {}{beta}, {} row{} per update{combined}{window}; {} thread{}{}",
+        spec.model,
+        spec.data,
+        spec.hashing.bits,
+        spec.optimizer,
+        spec.learning_rate,
+        spec.batch_size,
+        if spec.batch_size == 1 { "" } else { "s" },
+        plan.threads,
+        if plan.threads == 1 { "" } else { "s" },
+        if spec.deterministic { ", deterministic" } else { "" },
+    )
+}
+
+/// Metrics in a line.
+pub fn metrics_words(metrics: &Metrics) -> String {
+    format!(
+        "log loss {:.4}, accuracy {:.2} %, AUC {:.4}, normalised entropy {:.4}",
+        metrics.loss,
+        100.0 * metrics.accuracy,
+        metrics.auc,
+        metrics.normalised_entropy
+    )
+}

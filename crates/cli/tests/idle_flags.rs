@@ -1,0 +1,273 @@
+//! No flag is taken and ignored: every flag of every command but `train` and `node`, which have a table of their own, either
+//! always changes something or is refused where it would not, through the real binary.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+/// Flags that have an effect in every call, by command.
+const ALWAYS: &[(&str, &str)] = &[
+    ("quickstart", "out"),
+    ("data synth digits", "train test seed gzip threads"),
+    ("data synth photos", "per-class least-side most-side seed odd bad threads"),
+    ("data synth clicks", "rows seed vw threads"),
+    ("data fetch", "from"),
+    // `--format` and `--bits` say that the source is rows.
+    ("prepare", "shards max-rejects format bits engine"),
+    // Another number of servers than the cluster lists is a finding of the check.
+    ("check", "key listen insecure no-shared-memory ps evaluator join-timeout"),
+    ("predict", "format unlabelled out"),
+    ("export", "trace"),
+    ("import", "out"),
+    ("matmul", "block memory workers threads no-verify state fresh save-every"),
+    ("monitor", "every duration csv dstat jsonl"),
+    ("report", "format out"),
+    ("serve", "listen token"),
+    (
+        "speedtest",
+        "images records batch-size batches repeats cold seed threads size out fresh engine",
+    ),
+    ("sweep", "vary repeats seed out timeout retry-failed keep-all dry-run engine"),
+    ("advise cloud", "catalog objective method exec state max-runs timeout"),
+    ("advise ask", "catalog objective method state"),
+    ("advise tell", "catalog objective method state machine count seconds metric"),
+    ("advise scale", "up-to"),
+    ("advise batch", "model data runs sizes batch-size lr warm-up gradients memory seed"),
+    (
+        "advise parallel",
+        "model batch-size examples workers memory local-network local-latency overlap chart",
+    ),
+    ("advise evaluate", "set data nodes seeds objective"),
+    (
+        "simulate",
+        "workers strategy batch-size steps cores threads local-network local-latency no-measure seed chart",
+    ),
+    ("man", "out"),
+];
+
+/// Flags that are refused: the command, the rest of a call in which they have no effect, the flags with values, and a part of
+/// what is said.
+const REFUSED: &[(&str, &str, &[&str], &str)] = &[
+    ("data fetch", "mnist there --from here", &["--stall 5s", "--attempts 2"], "of this machine"),
+    ("data info", "generated:digits", &["--size 32"], "not resized"),
+    ("data info", "photos", &["--classes 3"], "names its classes"),
+    ("data info", "clicks.tsv", &["--size 32", "--classes 3"], "has no effect"),
+    ("data info", "generated:digits", &["--max-rejects 1%"], "nothing is rejected"),
+    ("data verify", "generated:digits", &["--size 32"], "not resized"),
+    ("data verify", "photos", &["--classes 3"], "names its classes"),
+    (
+        "prepare",
+        "clicks.tsv shards",
+        &[
+            "--size 32",
+            "--fit pad",
+            "--encode png",
+            "--quality 50",
+            "--split validation=0.1",
+            "--seed 3",
+            "--threads 2",
+            "--retry-failed",
+        ],
+        "has no effect on rows of sparse features",
+    ),
+    ("prepare", "photos shards --encode png", &["--quality 50"], "without loss"),
+    ("prepare", "photos shards --retry-failed", &["--fresh"], "cannot be used with"),
+    ("prepare", "clicks.tsv shards --format vw", &["--integers bins"], "in format `vw`"),
+    ("prepare", "rows.svm shards", &["--integers bins"], "in format `libsvm`"),
+    ("prepare", "photos shards", SPARK, "with engine `local`"),
+    ("speedtest", "--images photos", SPARK, "with engine `local`"),
+    ("speedtest", "--records shards", &["--max-rejects 1%"], "on records"),
+    ("speedtest", "--images photos --repeats 1", &["--cache"], "repetitions"),
+    ("sweep", "softmax-batch --dry-run", SPARK, "with engine `local`"),
+    ("sweep", "--vary lr=1,2 BEHIND", &["--scale 0.5"], "without a published size"),
+    ("sweep", "--vary lr=1,2 BEHIND", &["--data photos"], "does not ask for it"),
+    ("check", "", &["--cluster c.toml"], "--task"),
+    ("check", "", &["--task worker/0"], "--cluster"),
+    ("runs", "runs/dense", &["--runs elsewhere"], "given by their folders"),
+    ("export", "runs/dense file", &["--runs elsewhere"], "given by their folders"),
+    ("export", "dense file --step 2", &["--latest"], "cannot be used with"),
+    ("export", "dense file --latest", &["--step 2"], "cannot be used with"),
+    ("list", "strategies", &["--profile lenet"], "has no effect on a list"),
+    ("list", "", &["--profile lenet"], "list models --profile"),
+    (
+        "list",
+        "models",
+        &["--batch-size 8", "--size 28", "--classes 3", "--steps 1", "--threads 1"],
+        "--profile",
+    ),
+    ("matmul", "--a m.npy", &["--size 9", "--same", "--seed 2"], "cannot be used with"),
+    ("matmul", "--size 9", &["--b m.npy"], "cannot be used with"),
+    ("matmul", "--size 9", &["--a m.npy"], "cannot be used with"),
+    ("matmul", "--size 9 --identity", &["--product", "--out p.npy"], "cannot be used with"),
+    ("matmul", "--size 9 --product", &["--identity"], "cannot be used with"),
+    ("advise cloud", CLOUD, &["--deadline 5s"], "begun with another deadline"),
+    ("advise cloud", CLOUD, &["--seed 7"], "begun with another seed"),
+    ("advise cloud", CLOUD, &["--history h.csv"], "learns nothing from other jobs"),
+    ("advise ask", ASK, &["--deadline 5s"], "begun with another deadline"),
+    ("advise ask", ASK, &["--seed 7"], "begun with another seed"),
+    ("advise ask", ASK, &["--history h.csv"], "learns nothing from other jobs"),
+    ("advise tell", TELL, &["--deadline 5s"], "begun with another deadline"),
+    ("advise tell", TELL, &["--seed 7"], "begun with another seed"),
+    ("advise tell", TELL, &["--history h.csv"], "learns nothing from other jobs"),
+    ("advise tell", FAILED, &["--timed-out"], "cannot be used with"),
+    ("advise tell", TIMED_OUT, &["--failed"], "cannot be used with"),
+    ("advise scale", "h.csv", &["--budget 5"], "on a prediction"),
+    ("advise scale", "h.csv", &["--plan"], "cannot be used with"),
+    ("advise scale", "--plan", &["--usd-per-hour 1", "--deadline 5s"], "cannot be used with"),
+    (
+        "advise parallel",
+        "--model lenet --layers l.json",
+        &["--size 28", "--classes 3", "--threads 1", "--measure-batch 4", "--save-layers m.json"],
+        "cannot be used with",
+    ),
+    ("advise parallel", "--model lenet --size 28", &["--layers l.json"], "cannot be used with"),
+    ("advise parallel", "--model lenet --cluster c.toml", &["--per-host 2"], "cannot be used"),
+    ("advise parallel", "--model lenet --per-host 2", &["--cluster c.toml"], "cannot be used"),
+    (
+        "advise parallel",
+        "--model lenet --check check.json",
+        &["--network 1Gbit", "--latency 5us"],
+        "cannot be used with",
+    ),
+    ("advise parallel", "--model lenet --latency 5us", &["--check check.json"], "cannot be used"),
+    ("advise evaluate", "--data nowhere", &["--medians"], "ran every workload once"),
+    ("advise evaluate", "--data d --methods random", &["--past-jobs 3"], "from other jobs"),
+    (
+        "advise evaluate",
+        "--data d --nested 2",
+        &["--steps 3", "--methods random"],
+        "cannot be used",
+    ),
+    ("advise evaluate", "--data d --steps 3", &["--nested 2"], "cannot be used"),
+    ("simulate", "runs/dense --no-measure", &["--ps 1"], "without servers"),
+    (
+        "simulate",
+        "runs/dense --no-measure --strategy ps-async",
+        &["--backup-workers 1"],
+        "waits for all workers",
+    ),
+    (
+        "simulate",
+        "runs/dense --one-machine",
+        &["--network 1Gbit", "--latency 5us", "--check check.json", "--per-host 2"],
+        "cannot be used with",
+    ),
+    ("simulate", "runs/dense --per-host 2", &["--one-machine"], "cannot be used with"),
+];
+
+const SPARK: &[&str] = &[
+    "--spark-master local",
+    "--spark-conf spark.a=b",
+    "--spark-submit s",
+    "--spark-binary b",
+    "--spark-wait 5s",
+    "--partitions 3",
+];
+const CLOUD: &str = "--state s.json --catalog c.csv --max-runs 0 --exec {machine}{count}";
+const ASK: &str = "--state s.json --catalog c.csv";
+const TELL: &str = "--state s.json --catalog c.csv --machine m --count 1 --seconds 5";
+const FAILED: &str = "--state s.json --catalog c.csv --machine m --count 1 --failed";
+const TIMED_OUT: &str =
+    "--state s.json --catalog c.csv --machine m --count 1 --seconds 5 --timed-out";
+
+fn paceline(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_paceline"))
+        .current_dir(folder)
+        .args(words)
+        .env("NO_COLOR", "1")
+        .env_remove("PACELINE_DATA")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// What the calls name.
+fn prepare(folder: &Path) {
+    let works = |words: &str| {
+        let output = paceline(folder, &words.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    works("data synth clicks clicks.tsv --rows 200");
+    works("data synth photos photos --per-class 2");
+    works(
+        "train --model softmax --data generated:digits?examples=100 --steps 2 --no-tensorboard --out new",
+    );
+    let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
+    fs::create_dir(folder.join("runs")).unwrap();
+    fs::rename(made, folder.join("runs/dense")).unwrap();
+    fs::write(folder.join("rows.svm"), "1 1:1 2:0.5\n0 3:1\n".repeat(20)).unwrap();
+    let catalog = "machine,count,cores,memory_gib,usd_per_hour\nm,1,2,4,0.1\nm,2,2,4,0.1\n";
+    fs::write(folder.join("c.csv"), catalog).unwrap();
+    let history = "workload,machine,count,seconds,completed\nw,m,1,5,true\nw,m,2,4,true\n";
+    fs::write(folder.join("h.csv"), history).unwrap();
+    works("advise ask --state s.json --catalog c.csv --method random --seed 5");
+}
+
+#[test]
+fn a_flag_without_effect_is_refused_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path());
+    for (command, rest, flags, needle) in REFUSED {
+        for flag in *flags {
+            let behind = "-- train --model softmax --data d --steps 1";
+            let (front, back) = match rest.strip_suffix("BEHIND") {
+                Some(front) => (front, behind),
+                None => (*rest, ""),
+            };
+            let words = format!("{command} {front} {flag} {back}");
+            let words: Vec<&str> = words.split_whitespace().collect();
+            let output = paceline(folder.path(), &words);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+            let name = flag.split(' ').next().unwrap();
+            assert!(said.contains(name) && said.contains(needle), "{words:?}: {said}");
+        }
+    }
+}
+
+/// Every command without subcommands, with its flags; global and hidden flags are left out.
+fn commands(command: &clap::Command, name: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
+    let mut is_group = false;
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        is_group = true;
+        commands(inner, format!("{name} {}", inner.get_name()).trim_start(), found);
+    }
+    if is_group {
+        return;
+    }
+    let flags = command.get_arguments().filter(|flag| !flag.is_global_set() && !flag.is_hide_set());
+    let names =
+        flags.filter_map(clap::Arg::get_long).filter(|name| !["help", "version"].contains(name));
+    found.insert(name.to_owned(), names.map(str::to_owned).collect());
+}
+
+/// A new flag is thought about: it goes into one of the two lists.
+#[test]
+fn every_flag_is_known_to_have_an_effect_or_to_be_refused() {
+    let mut program = paceline_cli::command();
+    program.build();
+    let mut known = BTreeMap::new();
+    commands(&program, "", &mut known);
+    // With a table of their own, or for engines.
+    known.retain(|name, _| !["train", "node"].contains(&&**name) && !name.starts_with("task"));
+    let mut listed: BTreeMap<String, BTreeSet<String>> =
+        known.keys().map(|name| (name.clone(), BTreeSet::new())).collect();
+    for (command, flags) in ALWAYS {
+        listed.get_mut(*command).unwrap().extend(flags.split(' ').map(str::to_owned));
+    }
+    for (command, _, flags, _) in REFUSED {
+        let names = flags.iter().filter_map(|flag| flag.split(' ').next()?.strip_prefix("--"));
+        let refused: Vec<&str> = names.collect();
+        let always = ALWAYS.iter().filter(|(name, _)| name == command);
+        for (_, always) in always {
+            assert!(!always.split(' ').any(|flag| refused.contains(&flag)), "{command}: both");
+        }
+        listed.get_mut(*command).unwrap().extend(refused.into_iter().map(str::to_owned));
+    }
+    assert_eq!(listed, known);
+}

@@ -1,0 +1,90 @@
+//! `paceline export --trace` and `paceline import` as real processes.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn paceline(here: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).current_dir(here).output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Every slice lies inside the run, slices of one row do not overlap, and phases add up to what the summary says.
+#[test]
+fn a_trace_of_a_run_has_its_tasks_phases_resources_and_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let data = "generated:digits?examples=2000";
+    let train = ["train", "--model", "softmax", "--data", data, "--strategy", "multi-worker"];
+    let rest = ["--workers", "2", "--epochs", "3", "--no-tensorboard", "--json"];
+    let output = paceline(here, &[&train[..], &rest].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = summary["run"].as_str().unwrap();
+    let output = paceline(here, &["export", "--trace", run, "trace.json"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let trace: Value =
+        serde_json::from_slice(&std::fs::read(here.join("trace.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
+    let names: Vec<&str> =
+        of("M").iter().map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"worker/0") && names.contains(&"worker/1"), "{names:?}");
+    assert!(of("C").iter().any(|event| event["name"] == "training loss"));
+    assert!(of("i").iter().any(|event| event["name"] == "run ended: done"), "{names:?}");
+    let mut rows: std::collections::BTreeMap<String, Vec<(f64, f64)>> = Default::default();
+    for slice in of("X") {
+        let (from, long) = (slice["ts"].as_f64().unwrap(), slice["dur"].as_f64().unwrap());
+        assert!(from >= 0.0 && long >= 0.0, "{slice}");
+        let row = format!("{}/{}", slice["pid"], slice["tid"]);
+        rows.entry(row).or_default().push((from, from + long));
+    }
+    for (row, spans) in &mut rows {
+        spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for pair in spans.windows(2) {
+            // Times of events are to a microsecond.
+            assert!(pair[1].0 >= pair[0].1 - 1000.0, "{row}: {pair:?}");
+        }
+    }
+    assert!(rows.len() >= 2, "{rows:?}");
+}
+
+#[test]
+fn weights_and_a_trace_are_not_asked_for_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let output =
+        paceline(folder.path(), &["export", "--trace", "--latest", "some-run", "trace.json"]);
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+}
+
+#[test]
+fn a_profile_becomes_a_run_and_says_how_few_steps_it_rests_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mut events = Vec::new();
+    for step in 0..5 {
+        let at = 1000.0 * f64::from(step);
+        let slice = |name: String, ts: f64, dur: f64| json!({ "ph": "X", "name": name, "ts": ts, "dur": dur });
+        events.push(slice(format!("ProfilerStep#{step}"), at, 1000.0));
+        events.push(slice("enumerate(DataLoader)#_MultiProcess.__next__".to_owned(), at, 600.0));
+    }
+    std::fs::write(here.join("rank0.json"), json!({ "traceEvents": events }).to_string()).unwrap();
+    let output = paceline(here, &["import", "rank0.json", "--out", "runs/profiled"]);
+    let text = told(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("5 steps of 1 rank") && text.contains("input-bound"), "{text}");
+    assert!(text.contains("a verdict on 5 steps is a guess"), "{text}");
+    assert!(told(&paceline(here, &["runs"])).contains("profiled"));
+    let again = paceline(here, &["import", "rank0.json", "--out", "runs/profiled"]);
+    assert_eq!(again.status.code(), Some(1), "{}", told(&again));
+    assert!(told(&again).contains("not empty"), "{}", told(&again));
+    std::fs::write(here.join("notes.txt"), "no trace").unwrap();
+    let wrong = paceline(here, &["import", "notes.txt", "--out", "runs/other"]);
+    assert!(told(&wrong).contains("`notes.txt` is not a Chrome trace"), "{}", told(&wrong));
+    assert!(!here.join("runs/other").exists());
+}

@@ -1,0 +1,157 @@
+//! What can be wrong with a question or with the measurements behind it.
+
+use crate::table::TableError;
+use paceline_models::ModelError;
+use paceline_models::optimizer::OptimizerError;
+use paceline_runs::RunsError;
+use paceline_wire::{KeyError, LinkError};
+use std::path::PathBuf;
+
+/// Why no forecast can be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForecastError {
+    /// A table cannot be read, or a cell of it makes no sense.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The model cannot be built or stepped.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The optimiser cannot be built.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// The run folder cannot be read.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
+    /// Tasks that measure cannot talk to each other.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// No key for the tasks that measure.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A run that has made no step tells nothing of others.
+    #[error("`{}` holds no step: nothing to simulate from", .path.display())]
+    NoSteps {
+        /// The run folder.
+        path: PathBuf,
+    },
+    /// The model has no layers that could be shared out.
+    #[error("model `{model}` is not a chain of layers: only its data can be distributed")]
+    NotAChain { model: String },
+    /// Made-up examples are pixels.
+    #[error("only models of images can be timed on made-up examples")]
+    ImagesOnly,
+    /// A thread that measured ended with a panic.
+    #[error("a measuring thread panicked")]
+    ThreadPanicked,
+    /// A measured time that is zero, negative or not finite.
+    #[error("a run of {seconds} s cannot be; a time must be above zero and finite")]
+    ImpossibleTime {
+        /// What was told.
+        seconds: f64,
+    },
+    /// No strategy of that name can be simulated.
+    #[error("there is no simulation of strategy `{name}`; there are {known}")]
+    UnknownStrategy {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Too few points to fit a scaling curve.
+    #[error("a scaling curve needs runs on at least {needed} different sizes, there are {found}")]
+    TooFewRuns {
+        /// What is needed.
+        needed: usize,
+        /// What is there.
+        found: usize,
+    },
+    /// One batch size tells nothing of others.
+    #[error("a line needs steps of at least two batch sizes, there is {found}")]
+    TooFewBatchSizes {
+        /// What is there.
+        found: usize,
+    },
+    /// Step times do not lie on a line, so nothing can be read from one.
+    #[error(
+        "no line fits the step times: they lie {percent:.0} % off; a step of batch {batch} takes {:.3} ms, the line says {:.3} ms",
+        1e3 * .measured, 1e3 * .line
+    )]
+    NoLine {
+        /// Root mean square of the relative distances, in per cent.
+        percent: f64,
+        /// The batch size that lies farthest off.
+        batch: f64,
+        /// Its step in seconds.
+        measured: f64,
+        /// The line's.
+        line: f64,
+    },
+    /// Steps of one batch size take very different times.
+    #[error(
+        "no line fits the step times: they lie {percent:.0} % off, because steps of batch {batch} differ: {:.3} to {:.3} ms",
+        1e3 * .least, 1e3 * .most
+    )]
+    StepsDisagree {
+        /// Root mean square of the relative distances, in per cent.
+        percent: f64,
+        /// The batch size.
+        batch: f64,
+        /// Its fastest step in seconds.
+        least: f64,
+        /// Its slowest.
+        most: f64,
+    },
+    /// Too few gradients to tell noise from signal.
+    #[error(
+        "a noise scale needs at least two pairs of gradients at two batch sizes, there are {found}"
+    )]
+    TooFewGradients {
+        /// Pairs there are.
+        found: usize,
+    },
+    /// The true gradient is lost in its noise.
+    #[error(
+        "the gradient cannot be told from its noise: {batches} batches of {batch} examples are too few"
+    )]
+    NoSignal {
+        /// Large batches looked at.
+        batches: usize,
+        /// Examples of each.
+        batch: f64,
+    },
+    /// A network without layers cannot be projected.
+    #[error("network `{network}` has no layers")]
+    NoLayers { network: String },
+    /// A layer's time is negative or not finite.
+    #[error("layer `{layer}`: its {what} time is {seconds} s; it must be zero or above and finite")]
+    LayerTime {
+        layer: String,
+        /// Which time.
+        what: &'static str,
+        /// What was given.
+        seconds: f64,
+    },
+    /// A quantity that cannot be.
+    #[error("{what} is {found}; it must be {wanted}")]
+    OutOfRange {
+        /// Which quantity.
+        what: &'static str,
+        /// What was given.
+        found: f64,
+        /// What it may be.
+        wanted: &'static str,
+    },
+}
+
+impl ForecastError {
+    /// Whether what was asked for is wrong, not what was measured.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Model(error) => error.is_usage(),
+            Self::Optimizer(_) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! A run folder as the ground of a simulation.
+
+use super::LOCAL_LATENCY;
+use super::stepping::{self, Stepper};
+use crate::error::ForecastError;
+use crate::oracle::Link;
+use crate::simulate::{
+    Bucket, Cluster, Collective, Plan, Workload, simulate,
+    strategies::{self, Entry},
+};
+use paceline_batch::{Batch, FeatureKind, Features, Schema};
+use paceline_runs::{Event, RunFolder, Step};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a plan tells; everything else in it is of no interest here.
+#[derive(Deserialize)]
+struct PlanFile {
+    schema: Schema,
+    strategy: String,
+    parameters: u64,
+    #[serde(default = "one")]
+    replicas: usize,
+    #[serde(default = "one")]
+    threads: usize,
+    #[serde(default)]
+    servers: usize,
+    #[serde(default)]
+    split_parameters: u64,
+    spec: SpecFile,
+}
+
+#[derive(Deserialize)]
+struct SpecFile {
+    model: String,
+    batch_size: u64,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// What was read and measured.
+pub struct Measured {
+    /// The run's strategy.
+    pub strategy: String,
+    /// The job as it was measured.
+    pub workload: Workload,
+    /// The run's workers.
+    pub workers: usize,
+    /// The run's servers.
+    pub servers: usize,
+    /// Weights of layers that the run's workers shared out.
+    split: u64,
+    /// Cores of the machine it ran on.
+    pub cores: f64,
+    /// Examples of one update.
+    pub batch: u64,
+    /// Examples per second over all workers.
+    pub examples_per_second: f64,
+    /// What a message costs inside a machine, as far as can be told beforehand.
+    pub local: Link,
+    /// Seconds of a worker's update that were exchange, without waiting for others.
+    exchange: f64,
+    /// Most steps that one event covers.
+    covered: u64,
+    events: usize,
+    measured_here: bool,
+}
+
+/// How long the model is timed here, for what a run does not say.
+const SPAN: Duration = Duration::from_millis(300);
+/// Examples of the largest step that is timed here, but for one of twice as many.
+const LARGEST: usize = 256;
+/// The least and the most by which messages may be cheaper or dearer than first thought.
+const FACTORS: (f64, f64) = (1e-3, 1e4);
+/// The least and the most that waking a thread may take, in seconds.
+const WAKES: (f64, f64) = (1e-7, 1e-2);
+/// Workers that are timed at once at most: each needs memory for a model.
+const MOST_AT_ONCE: usize = 4;
+
+impl Measured {
+    /// Reads what a run says; with `measure`, its model is timed here for what it does not.
+    pub fn read(folder: &RunFolder, measure: bool) -> Result<Self, ForecastError> {
+        let plan: PlanFile = folder.plan()?;
+        let summary = folder.summary()?;
+        let cores = folder.machine().map_or(1, |machine| machine.cores.max(1)) as f64;
+        let (records, _) = folder.events()?;
+        let mut tasks: BTreeMap<&str, Vec<Step>> = BTreeMap::new();
+        for record in &records {
+            if let Some(Event::Step(step)) = &record.event
+                && step.steps > 0
+                && step.examples > 0
+            {
+                tasks.entry(&record.task).or_default().push(*step);
+            }
+        }
+        if tasks.is_empty() {
+            return Err(ForecastError::NoSteps { path: folder.path().to_path_buf() });
+        }
+        let servers = plan.servers;
+        let workers = match &summary {
+            Some(summary) if !summary.workers.is_empty() => summary.workers.len(),
+            _ => tasks.len().max(plan.replicas),
+        };
+        // The chief's events stand for all replicas of its process.
+        let mut samples = Vec::new();
+        let mut means = Vec::new();
+        let mut covered = 1;
+        let mut examples = 0.0;
+        // Synchronous workers each count all updates.
+        let in_lockstep = strategies::find(&plan.strategy).is_ok_and(|entry| entry.shares_batch);
+        let each = if in_lockstep { tasks.len() as f64 } else { 1.0 };
+        let mut rate = 0.0;
+        let (mut input, mut phases) = (0.0, f64::MIN_POSITIVE);
+        let (mut exchange, mut made) = (0.0, f64::MIN_POSITIVE);
+        for steps in tasks.values_mut() {
+            // The first steps warm caches, pools and connections up.
+            if steps.len() >= 10 {
+                steps.drain(..steps.len() / 10);
+            }
+            let own: Vec<(f64, f64)> = steps
+                .iter()
+                .map(|step| {
+                    (
+                        (step.phases.input + step.phases.compute) / step.steps as f64,
+                        step.steps as f64,
+                    )
+                })
+                .filter(|(seconds, _)| *seconds > 0.0)
+                .collect();
+            let count: f64 = own.iter().map(|(_, steps)| steps).sum();
+            let mean = own.iter().map(|(seconds, steps)| seconds * steps).sum::<f64>() / count;
+            samples.extend(own.iter().map(|(seconds, _)| *seconds));
+            means.push(mean);
+            covered = covered.max(steps.iter().map(|step| step.steps).max().unwrap_or(1));
+            input += steps.iter().map(|step| step.phases.input).sum::<f64>();
+            phases += steps.iter().map(|step| step.phases.input + step.phases.compute).sum::<f64>();
+            let [done, updates, seconds] = steps.iter().fold([0.0; 3], |[e, n, s], step| {
+                [e + step.examples as f64, n + step.steps as f64, s + step.seconds]
+            });
+            exchange += steps.iter().map(|step| step.phases.exchange).sum::<f64>();
+            made += updates;
+            examples += done / updates;
+            rate += updates / seconds / each;
+        }
+        let tasks_seen = means.len() as f64;
+        let average = means.iter().sum::<f64>() / tasks_seen;
+        let floats = plan.parameters as f64 * 4.0;
+        let copying = stepping::copy_rate(floats as usize);
+        let batch =
+            summary.as_ref().map_or(plan.spec.batch_size, |summary| summary.global_batch.max(1));
+        let mut workload = Workload {
+            steps: samples,
+            examples: examples / tasks_seen,
+            input: input / phases,
+            sizes: Vec::new(),
+            threads: plan.threads.max(1) as f64,
+            parallel: 1.0,
+            neighbours: workers as f64,
+            contended: 1.0,
+            cold: 1.0,
+            factors: means.iter().map(|mean| mean / average).collect(),
+            gradient_bytes: floats,
+            weight_bytes: floats,
+            // An update reads weights and gradients and writes weights where a copy reads and writes.
+            apply: 1.5 * floats / copying,
+            buckets: Vec::new(),
+        };
+        if let Some(summary) = &summary {
+            sparse_messages(&mut workload, summary);
+            let [done, steps] = summary.workers.iter().fold([0.0; 2], |[e, n], worker| {
+                [e + worker.examples as f64, n + worker.iterations as f64]
+            });
+            if done > 0.0 && steps > 0.0 {
+                workload.examples = done / steps;
+            }
+        }
+        let events = workload.steps.len();
+        let measured_here = measure && learn(&mut workload, &plan);
+        Ok(Self {
+            strategy: plan.strategy.clone(),
+            workers,
+            servers,
+            split: plan.split_parameters,
+            cores,
+            batch,
+            examples_per_second: rate * batch as f64,
+            local: Link { latency: LOCAL_LATENCY, bandwidth: copying },
+            exchange: exchange / made,
+            covered,
+            events,
+            measured_here,
+            workload,
+        })
+    }
+
+    /// Makes the simulation of the measured run itself come out right, where the run had an exchange:
+    /// what messages and updates cost on its machine follows from that. Answers the factor on what was
+    /// first thought.
+    pub fn calibrate(&mut self, cluster: &mut Cluster) -> Result<Option<f64>, ForecastError> {
+        let Ok(entry) = strategies::find(&self.strategy) else { return Ok(None) };
+        if self.workers + self.servers < 2 || self.examples_per_second <= 0.0 {
+            return Ok(None);
+        }
+        let share = if entry.shares_batch {
+            self.batch as f64 / self.workers as f64
+        } else {
+            self.batch as f64
+        };
+        let plan = Plan {
+            steps: 1000.max(50 * self.workers as u64),
+            threads: Some(self.workload.threads),
+            collective: Collective::BySize {
+                tree_up_to: paceline_wire::collective::TREE_BYTES as f64,
+            },
+            ..Plan::even(self.workers, self.servers.max(1), share)
+        };
+        let mut measured = self.workload.clone();
+        let with = |measured: &Workload, factor: f64| {
+            let mut local = cluster.local;
+            (local.latency, local.bandwidth) = (local.latency * factor, local.bandwidth / factor);
+            let workload = Workload { apply: measured.apply * factor, ..measured.clone() };
+            let own = Cluster { cores: self.cores, per_host: usize::MAX, local, ..cluster.clone() };
+            (workload, own)
+        };
+        let rate = |factor: f64| -> Result<f64, ForecastError> {
+            let (workload, own) = with(&measured, factor);
+            Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
+        };
+        // Where workers wait for each other at servers, two figures tell two causes apart: messages cost what the
+        // exchange took, and waking those that slept the rest.
+        if entry.servers && entry.shares_batch && self.workers > 1 && self.exchange > 0.0 {
+            let (workload, own) = with(&measured, 1.0);
+            let first = simulate(entry.name, &workload, &own, &plan)?;
+            let thought = first.shares.exchange / first.updates_per_second;
+            let factor =
+                (self.exchange / thought.max(f64::MIN_POSITIVE)).clamp(FACTORS.0, FACTORS.1);
+            let (workload, own) = with(&measured, factor);
+            let rate = |wake: f64| -> Result<f64, ForecastError> {
+                let own = Cluster { wake, ..own.clone() };
+                Ok(simulate(entry.name, &workload, &own, &plan)?.examples_per_second)
+            };
+            let too_fast = |wake: f64| Ok(rate(wake)? > self.examples_per_second);
+            if too_fast(WAKES.0)? && rate(WAKES.1)? < self.examples_per_second {
+                (cluster.local, cluster.wake) = (own.local, between(WAKES, 1.01, too_fast)?);
+                self.workload = workload;
+                return Ok(Some(factor));
+            }
+        }
+        let fastest = rate(FACTORS.0)?;
+        let factor = if fastest < self.examples_per_second {
+            // Faster than free messages allow: the steps were measured while cores were shared.
+            let factor = fastest / self.examples_per_second;
+            measured.steps.iter_mut().for_each(|seconds| *seconds *= factor);
+            FACTORS.0
+        } else {
+            between(FACTORS, 1.001, |factor| Ok(rate(factor)? > self.examples_per_second))?
+        };
+        let (workload, own) = with(&measured, factor);
+        (self.workload, cluster.local) = (workload, own.local);
+        Ok(Some(factor))
+    }
+
+    /// Where the simulation leaves what was measured.
+    pub fn doubts(
+        &self,
+        entry: &Entry,
+        cluster: &Cluster,
+        workers: usize,
+        batch: u64,
+    ) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if self.split > 0 {
+            doubts.push(format!(
+                "the run's workers shared out dense layers of {} weights, which is not simulated: its step times are taken for those of workers with a copy of everything, which are slower and exchange more",
+                self.split
+            ));
+        }
+        if workers > 4 * self.workers {
+            doubts.push(format!(
+                "{workers} workers from a run of {}: who is slow, and how slow, is guessed from so few",
+                self.workers
+            ));
+        }
+        if self.events < 30 {
+            doubts.push(format!(
+                "only {} measurements of step times: rare slow steps are not among them",
+                self.events
+            ));
+        }
+        if self.covered > 1 {
+            doubts.push(format!(
+                "an event of the run covers up to {} steps: single steps spread wider than their means",
+                self.covered
+            ));
+        }
+        let share = if entry.shares_batch { batch as f64 / workers as f64 } else { batch as f64 };
+        if !(0.5..=2.0).contains(&(share / self.workload.examples)) {
+            let how = if self.measured_here {
+                "scaled by timings of the model here"
+            } else {
+                "scaled in proportion"
+            };
+            doubts.push(format!(
+                "{share:.1} examples a worker and step, measured were {:.1}: {how}",
+                self.workload.examples
+            ));
+        }
+        if (self.workers + self.servers) as f64 > self.cores && self.workers > 1 {
+            doubts.push(format!(
+                "the run had {} tasks on {} cores: its step times contain waiting for a core",
+                self.workers + self.servers,
+                self.cores
+            ));
+        }
+        if cluster.cores != self.cores {
+            doubts.push(format!(
+                "hosts of {} cores, measured was one of {}",
+                cluster.cores, self.cores
+            ));
+        }
+        if entry.name != self.strategy && entry.servers {
+            doubts.push("the time of an update is estimated from the memory's speed".to_owned());
+        }
+        doubts
+    }
+}
+
+/// Bytes per step where only a part of the weights travels.
+fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
+    let iterations: u64 = summary.workers.iter().map(|worker| worker.iterations).sum();
+    let sent = summary.traffic.sent_bytes as f64 / iterations.max(1) as f64;
+    let received = summary.traffic.received_bytes as f64 / iterations.max(1) as f64;
+    if summary.strategy.starts_with("ps") && sent > 0.0 && sent < 0.5 * workload.gradient_bytes {
+        workload.apply *= sent / workload.gradient_bytes;
+        (workload.gradient_bytes, workload.weight_bytes) = (sent, received);
+    }
+}
+
+/// The number between two at which `below` ceases to hold, to that ratio.
+fn between(
+    (mut low, mut high): (f64, f64),
+    ratio: f64,
+    below: impl Fn(f64) -> Result<bool, ForecastError>,
+) -> Result<f64, ForecastError> {
+    while high / low > ratio {
+        let middle = (low * high).sqrt();
+        if below(middle)? {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(high)
+}
+
+/// Times the run's model here for what no run says: what steps of other sizes take, what threads bring, what
+/// busy neighbours and cold caches cost, in which order gradients become final. Only ratios are used, so another
+/// machine will do.
+fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
+    let stepper = |examples: usize, threads: usize| -> Result<Stepper, ForecastError> {
+        let FeatureKind::Image(image) = plan.schema.features else {
+            return Err(ForecastError::ImagesOnly);
+        };
+        let classes = plan.schema.labels.classes().max(1);
+        let batch = Batch {
+            features: Features::Pixels {
+                values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
+                width: image.len(),
+            },
+            labels: (0..examples).map(|at| (at % classes) as u32).collect(),
+        };
+        Stepper::with(&plan.spec.model, &plan.schema, batch, threads)
+    };
+    let mut timed = || -> Result<(), ForecastError> {
+        let large = (workload.examples as usize).clamp(2, LARGEST);
+        let threads = plan.threads.max(1);
+        let many = stepper(large, threads)?.time(SPAN)?;
+        for size in [large / 4, large / 2, large, 2 * large] {
+            let known = workload.sizes.last().map_or(0.0, |timed| timed.0);
+            // A larger one is not worth waiting for.
+            if size as f64 > known && (size <= large || many.whole < SPAN.as_secs_f64()) {
+                let seconds = stepper(size, threads)?.time(SPAN)?.whole;
+                workload.sizes.push((size as f64, seconds));
+            }
+        }
+        let cores = paceline_batch::cores().count;
+        if cores > 1 {
+            let one = stepper(large, 1)?.time(SPAN)?.whole;
+            let all = stepper(large, cores)?.time(SPAN)?.whole;
+            // one/all = 1 / ((1−f) + f/cores)
+            let gain = (one / all).max(1.0);
+            workload.parallel = ((1.0 - 1.0 / gain) / (1.0 - 1.0 / cores as f64)).clamp(0.0, 1.0);
+            let mut several = (0..cores.min(MOST_AT_ONCE))
+                .map(|_| stepper(large, 1))
+                .collect::<Result<Vec<_>, ForecastError>>()?;
+            workload.contended = stepping::contention(&mut several, SPAN)?;
+        }
+        workload.cold =
+            stepping::cold(&mut [stepper(large, threads)?, stepper(large, threads)?], SPAN)?;
+        workload.buckets = buckets(&many.ready, many.whole - many.update);
+        Ok(())
+    };
+    timed().is_ok()
+}
+
+/// Ranges as they become final, gathered into messages as the production exchange does.
+fn buckets(ready: &[(usize, f64)], passes: f64) -> Vec<Bucket> {
+    let all: usize = ready.iter().map(|(numbers, _)| numbers).sum();
+    let mut buckets = Vec::new();
+    let mut open = 0;
+    for (place, &(numbers, at)) in ready.iter().enumerate() {
+        open += numbers;
+        let last = place + 1 == ready.len();
+        if open >= paceline_wire::collective::BUCKET_NUMBERS || last {
+            let share = open as f64 / all.max(1) as f64;
+            let at = if last { 1.0 } else { (at / passes).clamp(0.0, 1.0) };
+            buckets.push(Bucket { at, share });
+            open = 0;
+        }
+    }
+    buckets
+}

@@ -1,0 +1,129 @@
+//! What a simulation found.
+
+use serde::Serialize;
+
+/// Where one task's time went, in seconds of the whole simulation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct TaskTime {
+    /// Computing.
+    pub compute: f64,
+    /// Moving its own messages.
+    pub exchange: f64,
+    /// Waiting for others: slower workers, or a server that is busy with them.
+    pub wait: f64,
+}
+
+/// Updates that others made between a worker's pull and its push.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Staleness {
+    /// On average.
+    pub mean: f64,
+    /// Half of the updates are at most so stale.
+    pub median: u64,
+    /// 99 in 100 are.
+    pub p99: u64,
+    /// All are.
+    pub max: u64,
+}
+
+impl Staleness {
+    pub(super) fn of(counts: &[u64]) -> Option<Self> {
+        let total: u64 = counts.iter().sum();
+        if total == 0 {
+            return None;
+        }
+        let sum: f64 = counts.iter().enumerate().map(|(at, &n)| at as f64 * n as f64).sum();
+        let quantile = |share: f64| {
+            let mut seen = 0;
+            let found = counts.iter().position(|&n| {
+                seen += n;
+                seen as f64 >= share * total as f64
+            });
+            found.unwrap_or(0) as u64
+        };
+        let max = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as u64;
+        Some(Self { mean: sum / total as f64, median: quantile(0.5), p99: quantile(0.99), max })
+    }
+}
+
+/// The result of one simulation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Strategy's name.
+    pub strategy: &'static str,
+    /// Workers.
+    pub workers: usize,
+    /// Servers.
+    pub servers: usize,
+    /// Examples per second over all workers.
+    pub examples_per_second: f64,
+    /// Updates per second.
+    pub updates_per_second: f64,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Each worker's time.
+    #[serde(skip)]
+    pub tasks: Vec<TaskTime>,
+    /// Shares of all workers' time together.
+    pub shares: TaskTime,
+    /// Number of the worker that waited least: all others wait for it.
+    pub slowest: usize,
+    /// Staleness of the updates; none where they are never stale.
+    pub staleness: Option<Staleness>,
+    /// Gradients that came too late and were dropped.
+    pub dropped: u64,
+    /// Busiest part of the busiest server: name, and share of the time it was busy.
+    pub server: Option<(&'static str, f64)>,
+    /// Events it took.
+    pub events: u64,
+}
+
+impl Outcome {
+    pub(super) fn new(
+        strategy: &'static str,
+        servers: usize,
+        seconds: f64,
+        updates: f64,
+        examples: f64,
+        tasks: Vec<TaskTime>,
+    ) -> Self {
+        let sum = tasks.iter().fold(TaskTime::default(), |sum, task| TaskTime {
+            compute: sum.compute + task.compute,
+            exchange: sum.exchange + task.exchange,
+            wait: sum.wait + task.wait,
+        });
+        let whole = (sum.compute + sum.exchange + sum.wait).max(f64::MIN_POSITIVE);
+        let slowest =
+            (0..tasks.len()).min_by(|&a, &b| tasks[a].wait.total_cmp(&tasks[b].wait)).unwrap_or(0);
+        Self {
+            strategy,
+            workers: tasks.len(),
+            servers,
+            examples_per_second: examples / seconds,
+            updates_per_second: updates / seconds,
+            seconds,
+            tasks,
+            shares: TaskTime {
+                compute: sum.compute / whole,
+                exchange: sum.exchange / whole,
+                wait: sum.wait / whole,
+            },
+            slowest,
+            staleness: None,
+            dropped: 0,
+            server: None,
+            events: 0,
+        }
+    }
+}
+
+/// The fewest workers that reach nine tenths of the best throughput of a range: beyond them more
+/// workers bring little.
+#[must_use]
+pub fn knee(outcomes: &[Outcome]) -> Option<&Outcome> {
+    let most = outcomes.iter().map(|outcome| outcome.examples_per_second).fold(0.0, f64::max);
+    outcomes
+        .iter()
+        .filter(|outcome| outcome.examples_per_second >= 0.9 * most)
+        .min_by_key(|outcome| outcome.workers)
+}

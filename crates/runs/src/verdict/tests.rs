@@ -1,0 +1,303 @@
+//! The rules on evidence as it was recorded, and at their edges.
+
+use super::*;
+
+fn run() -> Evidence {
+    Evidence {
+        steps: 1000,
+        seconds: 10.0,
+        input: 0.05,
+        compute: 0.9,
+        exchange: 0.03,
+        wait: 0.02,
+        threads: 2,
+        busy_cores: Some(1.9),
+        examples: Examples::Any,
+    }
+}
+
+/// One machine of two cores, both busy with the run.
+fn node() -> NodeLoad {
+    NodeLoad {
+        host: "here".to_owned(),
+        cores: Some(2.0),
+        busy: Some(1.95),
+        own: Some(1.9),
+        ..NodeLoad::default()
+    }
+}
+
+fn on(node: NodeLoad) -> Surroundings {
+    Surroundings { nodes: vec![node], ..Surroundings::default() }
+}
+
+fn quiet() -> Surroundings {
+    on(node())
+}
+
+fn worker(number: u32, milliseconds: f64) -> WorkerLoad {
+    WorkerLoad { task: format!("worker/{number}"), own_seconds_per_step: milliseconds / 1e3 }
+}
+
+#[test]
+fn the_phase_that_holds_the_steps_up_is_named() {
+    assert_eq!(judge(&run()).limit, Limit::Compute);
+    let input = judge(&Evidence { input: 0.5, compute: 0.45, ..run() });
+    assert_eq!((input.limit, input.saving), (Limit::Input, 0.5));
+    assert!(input.words.contains("50 %"), "{}", input.words);
+    let exchange = Evidence { exchange: 0.4, wait: 0.3, compute: 0.3, input: 0.0, ..run() };
+    assert_eq!(judge(&exchange).limit, Limit::Exchange);
+    let wait = Evidence { exchange: 0.1, wait: 0.3, compute: 0.6, input: 0.0, ..run() };
+    assert_eq!(judge(&wait).limit, Limit::Synchronisation);
+}
+
+#[test]
+fn idle_threads_and_tiny_steps_are_not_called_healthy() {
+    assert_eq!(judge(&Evidence { busy_cores: Some(1.0), ..run() }).limit, Limit::IdleCores);
+    assert_eq!(judge(&Evidence { busy_cores: None, ..run() }).limit, Limit::Compute);
+    assert_eq!(judge(&Evidence { steps: 1_000_000, ..run() }).limit, Limit::SmallSteps);
+}
+
+#[test]
+fn the_hand_over_of_a_tiny_batch_is_not_slow_input() {
+    let waits = Evidence { input: 0.3, compute: 0.7, exchange: 0.0, wait: 0.0, ..run() };
+    // 4 µs a step, 1.2 of them for the next batch: what a batch of one costs.
+    assert_eq!(judge(&Evidence { steps: 2_500_000, ..waits }).limit, Limit::SmallSteps);
+    // 80 µs a step, 24 of them for the next batch: the input is slow.
+    assert_eq!(judge(&Evidence { steps: 125_000, ..waits }).limit, Limit::Input);
+}
+
+#[test]
+fn thin_evidence_is_said_to_be_thin() {
+    let verdict = judge(&Evidence { steps: 5, ..run() });
+    assert!(verdict.thin && verdict.words.contains("thin evidence: 5 steps"));
+    assert_eq!(judge(&Evidence::default()).limit, Limit::Unknown);
+}
+
+#[test]
+fn other_programs_are_blamed_only_when_no_core_is_left() {
+    let burned = Evidence { busy_cores: Some(1.0), ..run() };
+    let full = NodeLoad { busy: Some(2.0), own: Some(1.0), ..node() };
+    let verdict = judge_within(&burned, &on(full.clone()));
+    assert_eq!((verdict.limit, verdict.saving), (Limit::TakenCores, 0.5));
+    assert!(verdict.words.contains("1.0 of 2 cores"), "{}", verdict.words);
+    // Half of the machine was free: whatever the others did, they were not in the way.
+    let four = on(NodeLoad { cores: Some(4.0), ..full.clone() });
+    assert_eq!(judge_within(&burned, &four).limit, Limit::IdleCores);
+    // A run that waits for a disk hardly asks for a core: none was taken from it.
+    let idler = NodeLoad { own: Some(0.1), waiting: Some(0.01), ..full.clone() };
+    assert_ne!(judge_within(&burned, &on(idler)).limit, Limit::TakenCores);
+    let eager = NodeLoad { waiting: Some(0.5), ..full.clone() };
+    let verdict = judge_within(&burned, &on(eager));
+    assert_eq!(verdict.limit, Limit::TakenCores);
+    assert!((verdict.saving - 1.0 / 3.0).abs() < 1e-9, "{}", verdict.saving);
+    // Workers that are ready and get no core make each other wait in the exchange; the cores are what is missing.
+    let starved = Evidence { compute: 0.1, exchange: 0.9, input: 0.0, wait: 0.0, ..run() };
+    let around = on(NodeLoad { own: Some(0.1), waiting: Some(2.8), ..full.clone() });
+    assert_eq!(judge_within(&starved, &around).limit, Limit::TakenCores);
+    // A run that waits for its peers does not want the cores that others use.
+    let waiting =
+        Evidence { compute: 0.2, wait: 0.75, input: 0.05, busy_cores: Some(0.4), ..run() };
+    let verdict = judge_within(&waiting, &on(NodeLoad { own: Some(0.4), ..full.clone() }));
+    assert_eq!(verdict.limit, Limit::Synchronisation);
+    let throttled = on(NodeLoad { throttled: Some(0.4), ..node() });
+    let verdict = judge_within(&run(), &throttled);
+    assert_eq!(verdict.culprit.as_deref(), Some("the cgroup's quota"));
+    // Of several machines the one is named where the cores are missing.
+    let there = NodeLoad { host: "there".to_owned(), ..full };
+    let two = Surroundings { nodes: vec![node(), there], ..Surroundings::default() };
+    let verdict = judge_within(&burned, &two);
+    assert_eq!(verdict.culprit.as_deref(), Some("other programs on there"));
+    assert!(verdict.words.contains("1.0 of 2 cores"), "{}", verdict.words);
+}
+
+#[test]
+fn a_busy_disk_is_named_behind_slow_input_if_the_run_reads_from_it() {
+    let input = Evidence {
+        input: 0.7,
+        compute: 0.3,
+        exchange: 0.0,
+        wait: 0.0,
+        busy_cores: Some(0.5),
+        ..run()
+    };
+    let lazy = NodeLoad { busy: Some(0.6), own: Some(0.5), ..node() };
+    let culprit = |node: NodeLoad| judge_within(&input, &on(node)).culprit;
+    let busy = NodeLoad { disk_busy: Some(0.95), read: Some(1e6), ..lazy.clone() };
+    assert_eq!(judge_within(&input, &on(busy.clone())).limit, Limit::Input);
+    assert_eq!(culprit(busy.clone()).as_deref(), Some("the disk"));
+    // A limit above the disk holds requests back before the disk sees them; those who wait are counted.
+    let limited = NodeLoad { disk_busy: Some(0.02), disk_pressure: Some(0.9), ..busy.clone() };
+    assert_eq!(culprit(limited).as_deref(), Some("the disk"));
+    assert_eq!(culprit(NodeLoad { disk_busy: Some(0.1), ..lazy.clone() }), None);
+    assert_eq!(culprit(NodeLoad { read: Some(0.0), ..busy }), None, "others use the disk");
+}
+
+#[test]
+fn advice_on_input_fits_what_is_read() {
+    let input = Evidence { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0, ..run() };
+    let words = |examples| judge(&Evidence { examples, ..input }).words;
+    assert!(words(Examples::Images).contains("smaller images"));
+    assert!(
+        words(Examples::Rows).contains("rows prepared") && !words(Examples::Rows).contains("image")
+    );
+    assert!(!words(Examples::Any).contains("image"));
+}
+
+#[test]
+fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
+    let waiting = Evidence { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45, ..run() };
+    let slow = Surroundings {
+        workers: vec![worker(0, 10.0), worker(1, 10.5), worker(2, 40.0)],
+        ..quiet()
+    };
+    let verdict = judge_within(&waiting, &slow);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Straggler, Some("worker/2")));
+    assert!(verdict.saving > 0.5 && verdict.saving < 0.75, "{}", verdict.saving);
+    let equal = Surroundings { workers: (0..4).map(|n| worker(n, 10.0)).collect(), ..quiet() };
+    assert_eq!(judge_within(&waiting, &equal).limit, Limit::Synchronisation);
+    let two = Surroundings { workers: vec![worker(0, 30.0), worker(1, 10.0)], ..quiet() };
+    assert_eq!(judge_within(&waiting, &two).culprit.as_deref(), Some("worker/0"));
+    // A task that is stopped now and then is often stopped while it exchanges; the other one waits a quarter of the time all the same.
+    let halting = Evidence { input: 0.0, compute: 0.27, exchange: 0.6, wait: 0.125, ..run() };
+    assert_eq!(judge_within(&halting, &two).culprit.as_deref(), Some("worker/0"));
+}
+
+#[test]
+fn a_full_link_a_full_server_and_neither_are_told_apart() {
+    let moving = Evidence { input: 0.0, compute: 0.4, exchange: 0.6, wait: 0.0, ..run() };
+    let link = |capacity| Link {
+        task: "ps/0".to_owned(),
+        bytes_per_second: 126e6,
+        while_used: 210e6,
+        capacity,
+    };
+    let full = Surroundings { links: vec![link(Some(225e6))], ..quiet() };
+    let verdict = judge_within(&moving, &full);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Network, Some("ps/0")));
+    assert!(verdict.words.contains("210 MB/s, 93 % of the link"), "{}", verdict.words);
+    assert!(
+        verdict.words.contains("removing the exchange would save at most"),
+        "{}",
+        verdict.words
+    );
+    let server = |busy_cores| ServerLoad { task: "ps/0".to_owned(), busy_cores, threads: 1 };
+    let busy =
+        Surroundings { links: vec![link(Some(1e10))], servers: vec![server(0.95)], ..quiet() };
+    assert_eq!(judge_within(&moving, &busy).limit, Limit::Server);
+    // All machines are idle and the capacity is unknown: bytes are in flight.
+    let bored = || on(NodeLoad { busy: Some(0.4), own: Some(0.3), ..node() });
+    let idle = Surroundings { links: vec![link(None)], servers: vec![server(0.1)], ..bored() };
+    let moving_slowly = Evidence { busy_cores: Some(0.3), ..moving };
+    let verdict = judge_within(&moving_slowly, &idle);
+    assert_eq!(verdict.limit, Limit::Network);
+    assert!(verdict.words.contains("capacity is not known"), "{}", verdict.words);
+    // It is known and hardly used: not the bandwidth.
+    let wide = Surroundings { links: vec![link(Some(1e10))], ..bored() };
+    assert_eq!(judge_within(&moving_slowly, &wide).limit, Limit::Exchange);
+    let neither = Surroundings { links: vec![link(None)], servers: vec![server(0.1)], ..quiet() };
+    assert_eq!(judge_within(&moving, &neither).limit, Limit::Exchange);
+}
+
+/// Steal was recorded and read by no rule; it counted as other programs of the machine.
+#[test]
+fn cores_that_the_hypervisor_takes_are_not_blamed_on_programs_here() {
+    let stolen = NodeLoad { busy: Some(1.2), own: Some(1.2), stolen: Some(0.8), ..node() };
+    let verdict = judge_within(&run(), &on(stolen.clone()));
+    assert_eq!(
+        (verdict.limit, verdict.culprit.as_deref()),
+        (Limit::TakenCores, Some("the hypervisor"))
+    );
+    assert!((verdict.saving - 0.4).abs() < 1e-9, "{}", verdict.saving);
+    assert!(verdict.words.contains("gave 0.8 cores to other machines"), "{}", verdict.words);
+    assert!(verdict.evidence.iter().any(|line| line == "the hypervisor took 0.8 cores"));
+    let little = NodeLoad { stolen: Some(0.1), ..stolen };
+    assert_ne!(judge_within(&run(), &on(little)).limit, Limit::TakenCores);
+}
+
+/// A run that was stopped for half of its time was called "compute-bound on few cores".
+#[test]
+fn a_run_that_was_stopped_from_outside_is_said_to_have_been() {
+    let stop = |task: &str, share| Stop { task: task.to_owned(), share };
+    let halted = Evidence { busy_cores: Some(0.9), ..run() };
+    let around = Surroundings { stops: vec![stop("worker/0", 0.5)], ..quiet() };
+    let verdict = judge_within(&halted, &around);
+    assert_eq!((verdict.limit, verdict.saving), (Limit::Stopped, 0.5));
+    assert!(
+        verdict.words.contains("the process was stopped 50 % of the time"),
+        "{}",
+        verdict.words
+    );
+    let blink = Surroundings { stops: vec![stop("worker/0", 0.02)], ..quiet() };
+    assert_eq!(judge_within(&halted, &blink).limit, Limit::IdleCores);
+    // One of two is stopped and the other waits for it: the one is the cause, and why is said.
+    let waiting = Evidence { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45, ..run() };
+    let around = Surroundings {
+        workers: vec![worker(0, 10.0), worker(1, 40.0)],
+        stops: vec![stop("worker/1", 0.7)],
+        ..quiet()
+    };
+    let verdict = judge_within(&waiting, &around);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Straggler, Some("worker/1")));
+    assert!(verdict.words.contains("was stopped 70 % of the time"), "{}", verdict.words);
+    // One is stopped and no task waits for it.
+    let around = Surroundings { workers: vec![worker(0, 10.0), worker(1, 10.0)], ..around };
+    let verdict = judge_within(&run(), &around);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Stopped, Some("worker/1")));
+}
+
+/// Eight threads on two cores were called "compute-bound on few cores", with advice to use more of them.
+#[test]
+fn more_threads_than_cores_are_named() {
+    let eight = Evidence { threads: 8, ..run() };
+    let crowd = NodeLoad { threads: 8.0, waiting: Some(5.5), allowed: Some(2.0), ..node() };
+    let verdict = judge_within(&eight, &on(crowd.clone()));
+    assert_eq!(verdict.limit, Limit::TooManyThreads);
+    assert!(
+        verdict.words.contains("8 threads share 2 cores, and 5.5 of them"),
+        "{}",
+        verdict.words
+    );
+    assert!(verdict.evidence.iter().any(|line| line.starts_with("CPU wait")));
+    // A process that may use one of the two cores.
+    let pinned = NodeLoad {
+        threads: 2.0,
+        allowed: Some(1.0),
+        waiting: Some(0.9),
+        own: Some(1.0),
+        busy: Some(1.0),
+        ..node()
+    };
+    assert_eq!(judge_within(&run(), &on(pinned)).limit, Limit::TooManyThreads);
+    // Other programs take the cores: they come first.
+    let taken = NodeLoad { busy: Some(2.0), own: Some(1.0), ..crowd.clone() };
+    assert_eq!(judge_within(&eight, &on(taken)).limit, Limit::TakenCores);
+    let patient = NodeLoad { waiting: Some(0.2), ..crowd };
+    assert_ne!(judge_within(&eight, &on(patient)).limit, Limit::TooManyThreads);
+}
+
+/// "Nothing else stands in the way" was said beside a program that used up the memory's bandwidth.
+#[test]
+fn beside_another_busy_program_the_verdict_is_weaker() {
+    let beside = NodeLoad { cores: Some(4.0), busy: Some(2.9), waiting: Some(0.0), ..node() };
+    let verdict = judge_within(&run(), &on(beside));
+    assert_eq!(verdict.limit, Limit::Compute);
+    assert!(verdict.words.contains("other programs kept 1.0 cores busy"), "{}", verdict.words);
+    assert!(!verdict.words.contains("stands in the way"), "{}", verdict.words);
+    let alone = judge_within(&run(), &quiet());
+    assert!(alone.words.contains("nothing else that was measured"), "{}", alone.words);
+}
+
+#[test]
+fn waiting_for_memory_is_not_called_compute() {
+    let around = on(NodeLoad { memory_pressure: Some(0.3), ..node() });
+    assert_eq!(judge_within(&run(), &around).limit, Limit::Memory);
+}
+
+#[test]
+fn a_verdict_says_what_it_rests_on() {
+    let around = Surroundings { workers: vec![worker(0, 1.0), worker(1, 1.0)], ..quiet() };
+    let verdict = judge_within(&run(), &around);
+    assert!(verdict.evidence.len() >= 4, "{:?}", verdict.evidence);
+    assert!(verdict.evidence[0].starts_with("1000 steps in 10"), "{:?}", verdict.evidence);
+}

@@ -1,0 +1,97 @@
+//! What the chief asks of a server of sparse weights: which weights it holds, others to begin with, copies, scores.
+
+use super::{
+    message,
+    server::{Score, SparseTable},
+    slots,
+};
+use crate::{bytes, protocol::protocol_error, server::ParameterServer};
+use paceline_wire::{Channel, Link, LinkError, TaskId, Wait};
+use std::{sync::atomic::Ordering, time::Duration};
+
+/// How long a connection is waited for before the thread looks around.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// Serves the chief until the server closes.
+pub(super) fn serve_chief(
+    server: &ParameterServer<SparseTable>,
+    chief: TaskId,
+    scorer: Option<&dyn Score>,
+) {
+    while !server.closing.load(Ordering::Acquire) {
+        let wait = Wait::within(MOMENT, "waiting for the chief").unless(&server.closing);
+        let Ok(mut link) = server.seat.accept(chief, Channel::Oversight, &wait) else {
+            std::thread::sleep(Duration::from_millis(5)); // an error may come at once
+            continue;
+        };
+        // A chief that is gone is for the session to notice.
+        while answer(server, &mut link, scorer).is_ok() {}
+        server.release();
+    }
+}
+
+fn answer(
+    server: &ParameterServer<SparseTable>,
+    link: &mut Link,
+    scorer: Option<&dyn Score>,
+) -> Result<(), LinkError> {
+    let wait = Wait::within(server.table.options.patience, "waiting for the chief's next request");
+    let wait = wait.unless(&server.closing);
+    let head = link.receiver.receive(&wait)?;
+    match head.kind {
+        message::ASK => {
+            let (lineage, versions) = {
+                let core = server.locked();
+                (
+                    core.ledger.lineage,
+                    [core.ledger.standing.version, core.earliest()].map(u64::to_le_bytes),
+                )
+            };
+            link.sender.send(message::HOLDS, lineage.into(), &[&versions[0], &versions[1]])
+        }
+        message::KEEP => {
+            server.settle(head.number);
+            Ok(())
+        }
+        message::BEGIN => {
+            let lineage = u32::try_from(head.number).unwrap_or(u32::MAX);
+            server.table.clear();
+            let (table, first) = (server.table.model.table(), server.table.part.start);
+            let standing =
+                slots::receive(link, head, server.table.part.len(), &wait, |at, slot| {
+                    table.set(first + at as usize, slot);
+                })?;
+            server.begin(lineage, standing);
+            Ok(())
+        }
+        message::HOLD => {
+            // Who is interrupted closes: so does the link.
+            let Ok(standing) = server.hold(None) else { return Ok(()) };
+            link.sender.send(message::HELD, 0, &[&standing.write()])
+        }
+        message::CUT => server.cut(link, head),
+        message::RELEASE => {
+            server.release();
+            Ok(())
+        }
+        message::IDLE => {
+            let idle = server.locked().idle(Duration::from_millis(head.number));
+            let names: Vec<String> = idle.iter().map(ToString::to_string).collect();
+            link.sender.send(message::IDLERS, 0, &[names.join("\n").as_bytes()])
+        }
+        message::SCORE => {
+            let (version, examples) = {
+                let core = server.locked();
+                (core.ledger.standing.version, core.ledger.standing.examples)
+            };
+            let scores = scorer
+                .and_then(|scorer| {
+                    scorer.score(&server.table.model, server.table.part.clone(), &server.closing)
+                })
+                .unwrap_or_default();
+            let body = [&examples.to_le_bytes()[..], bytes::of(&scores.logits), &scores.labels];
+            link.sender.send(message::SCORES, version, &body)
+        }
+        other => Err(protocol_error(link, format!("a message of kind {other}"))),
+    }
+}

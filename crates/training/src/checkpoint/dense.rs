@@ -1,0 +1,231 @@
+//! What a checkpoint of a dense model holds: all weights, the optimiser's state, where the run stood.
+
+use super::{
+    manifest::{Evaluated, FORMAT, Manifest, Meta},
+    policy::Kept,
+    store::{MANIFEST, Refused, Store, damaged, read_manifest, read_part},
+    tensors::{self, Group, Unfit},
+};
+use crate::TrainError;
+use paceline_models::{
+    Layout,
+    optimizer::{Optimizer, State},
+};
+use safetensors::SafeTensors;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufWriter},
+    path::Path,
+};
+
+const WEIGHTS: &str = "weights.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// Everything a checkpoint holds.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// Where it stands and what it belongs to.
+    pub meta: Meta,
+    /// The weights.
+    pub params: Vec<f32>,
+    /// The optimiser's state.
+    pub state: State,
+}
+
+impl Store {
+    /// Writes and commits a checkpoint; returns its size in bytes. On failure nothing is left behind
+    /// and the older ones are untouched.
+    pub fn save(
+        &self,
+        meta: &Meta,
+        layout: &Layout,
+        optimizer: &Optimizer,
+        params: &[f32],
+        state: &State,
+    ) -> Result<u64, TrainError> {
+        self.commit(meta.step, |draft| {
+            let mut files = BTreeMap::new();
+            let weights = [Group { prefix: "", values: params }];
+            let sum = draft.part(WEIGHTS, |out| tensors::write(out, layout, &weights, false))?;
+            files.insert(WEIGHTS.to_string(), sum);
+            let slots = optimizer.entry().slots;
+            if !slots.is_empty() {
+                let prefixes: Vec<String> = slots.iter().map(|slot| format!("{slot}/")).collect();
+                let groups: Vec<Group<'_>> = prefixes
+                    .iter()
+                    .zip(state.buffers())
+                    .map(|(prefix, values)| Group { prefix, values })
+                    .collect();
+                let sum =
+                    draft.part(OPTIMIZER, |out| tensors::write(out, layout, &groups, false))?;
+                files.insert(OPTIMIZER.to_string(), sum);
+            }
+            draft.manifest(&Manifest {
+                format: FORMAT,
+                program: env!("CARGO_PKG_VERSION").to_string(),
+                meta: meta.clone(),
+                files,
+            })
+        })
+    }
+
+    /// What the policy wants to know about those whose manifest can be read.
+    pub fn kept(&self) -> Result<Vec<Kept>, TrainError> {
+        Ok(self
+            .steps()?
+            .into_iter()
+            .filter_map(|step| {
+                let manifest = self.manifest(step).ok()?;
+                let loss = manifest.meta.evaluation.map(|score| score.loss);
+                Some(Kept { step, loss })
+            })
+            .collect())
+    }
+
+    /// The step of the checkpoint with the lowest test loss.
+    pub fn best(&self) -> Result<Option<u64>, TrainError> {
+        Ok(self
+            .kept()?
+            .into_iter()
+            .filter_map(|kept| Some((kept.loss?, kept.step)))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+            .map(|(_, step)| step))
+    }
+
+    /// Whether the checkpoint of that step is on disk with all its files, as far as their sizes tell.
+    #[must_use]
+    pub fn is_whole(&self, step: u64) -> bool {
+        self.manifest(step).is_ok_and(|manifest| {
+            manifest.files.iter().all(|(name, sum)| self.has_part(step, name, sum))
+        })
+    }
+
+    /// Adds a test score that came after the checkpoint was written.
+    pub fn rate(&self, step: u64, score: Evaluated) -> Result<(), TrainError> {
+        let mut manifest = self.manifest(step)?;
+        manifest.meta.evaluation = Some(score);
+        self.replace_manifest(step, &manifest)
+    }
+
+    /// The latest checkpoint whose every byte is as written, and those that were passed over.
+    pub fn latest(
+        &self,
+        layout: &Layout,
+        optimizer: &Optimizer,
+    ) -> Result<(Option<Checkpoint>, Vec<Refused>), TrainError> {
+        self.latest_by(|step| self.load(step, layout, optimizer))
+    }
+
+    /// Reads one checkpoint, every checksum verified.
+    pub fn load(
+        &self,
+        step: u64,
+        layout: &Layout,
+        optimizer: &Optimizer,
+    ) -> Result<Checkpoint, TrainError> {
+        let manifest = self.manifest(step)?;
+        if manifest.meta.optimizer != optimizer.entry().name {
+            return Err(TrainError::CheckpointOptimizer {
+                path: self.path(step),
+                found: manifest.meta.optimizer,
+                wanted: optimizer.entry().name.to_string(),
+            });
+        }
+        let mut params = vec![0.0; layout.len()];
+        self.fill(step, &manifest, WEIGHTS, layout, &mut [("".to_string(), &mut params)])?;
+        let mut state = optimizer.state();
+        let slots = optimizer.entry().slots;
+        if !slots.is_empty() {
+            let mut groups: Vec<(String, &mut [f32])> = slots
+                .iter()
+                .zip(state.buffers_mut())
+                .map(|(slot, buffer)| (format!("{slot}/"), &mut **buffer))
+                .collect();
+            self.fill(step, &manifest, OPTIMIZER, layout, &mut groups)?;
+        }
+        Ok(Checkpoint { meta: manifest.meta, params, state })
+    }
+
+    /// Reads the weights alone: what `export` and evaluation need.
+    pub fn load_weights(&self, step: u64, layout: &Layout) -> Result<(Meta, Vec<f32>), TrainError> {
+        let manifest = self.manifest(step)?;
+        let mut params = vec![0.0; layout.len()];
+        self.fill(step, &manifest, WEIGHTS, layout, &mut [("".to_string(), &mut params)])?;
+        Ok((manifest.meta, params))
+    }
+
+    /// Reads a checkpoint's manifest.
+    pub fn manifest(&self, step: u64) -> Result<Manifest, TrainError> {
+        let folder = self.path(step);
+        let manifest: Manifest = read_manifest(&folder)?;
+        let damaged = |reason: String| Err(damaged(&folder, format!("{MANIFEST}: {reason}")));
+        if manifest.format != FORMAT {
+            return damaged(format!("format {}, this program reads {FORMAT}", manifest.format));
+        }
+        if manifest.meta.step != step {
+            return damaged(format!("it says step {}", manifest.meta.step));
+        }
+        Ok(manifest)
+    }
+
+    fn fill(
+        &self,
+        step: u64,
+        manifest: &Manifest,
+        name: &str,
+        layout: &Layout,
+        groups: &mut [(String, &mut [f32])],
+    ) -> Result<(), TrainError> {
+        let folder = self.path(step);
+        let damaged = |reason: String| damaged(&folder, format!("{name}: {reason}"));
+        let wanted = manifest
+            .files
+            .get(name)
+            .ok_or_else(|| damaged("not named in the manifest".to_string()))?;
+        let bytes = read_part(&folder, name, wanted)?;
+        let path = folder.join(name);
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+        for (prefix, values) in groups {
+            tensors::read(&file, layout, prefix, values).map_err(|unfit| match unfit {
+                Unfit::Missing(tensor) => TrainError::CheckpointTensor {
+                    path: path.clone(),
+                    model: manifest.meta.model.clone(),
+                    tensor,
+                    found: "nothing".to_string(),
+                    wanted: "it".to_string(),
+                },
+                Unfit::Shape { name, found, wanted } => TrainError::CheckpointTensor {
+                    path: path.clone(),
+                    model: manifest.meta.model.clone(),
+                    tensor: name,
+                    found,
+                    wanted,
+                },
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes weights alone as one safetensors file, which appears whole or not at all; the file says how
+/// the pixels they were trained on were scaled.
+pub(crate) fn write_weights(
+    path: &Path,
+    layout: &Layout,
+    params: &[f32],
+    imagenet_input: bool,
+) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = File::create(&temporary).and_then(|file| {
+        let mut out = BufWriter::with_capacity(256 << 10, file);
+        let groups = [Group { prefix: "", values: params }];
+        tensors::write(&mut out, layout, &groups, imagenet_input)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    });
+    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
+        // Best effort: the first failure is the one to report.
+        let _ = fs::remove_file(&temporary);
+    })
+}

@@ -1,0 +1,239 @@
+//! Carries out what the checkpoint policy decides, and survives a disk that fails.
+
+use crate::{
+    Observer, RunPlan, TrainError,
+    checkpoint::{Action, Checkpoint, Evaluated, Meta, Policy, Store, write_weights},
+    error::{cause, with_cause},
+    plan::Prepared,
+};
+use paceline_models::{
+    Layout,
+    optimizer::{Optimizer, State},
+};
+use paceline_runs::{
+    self as runs, CheckpointAction, Event, FinalWeights, FolderWatch, Recorder, RunFolder,
+};
+use std::time::Instant;
+
+/// The chief's checkpoints.
+pub(crate) struct Keeper<'a> {
+    pub(crate) store: Store,
+    plan: &'a RunPlan,
+    folder: FolderWatch,
+    pub(crate) policy: Policy,
+    pub(crate) layout: &'a Layout,
+    pub(crate) optimizer: &'a Optimizer,
+    pub(crate) recorder: &'a Recorder,
+    pub(crate) observer: &'a dyn Observer,
+    /// The best state so far, where it is not on disk yet.
+    remembered: Option<Checkpoint>,
+    /// The state of the last save, where that failed, and why.
+    unsaved: Option<(Checkpoint, String)>,
+    /// States that the evaluator scores at the moment: one, or two at the very end.
+    awaited: Vec<Checkpoint>,
+    saved_at: Instant,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(
+        run: &RunFolder,
+        policy: Policy,
+        prepared: &'a Prepared,
+        recorder: &'a Recorder,
+        observer: &'a dyn Observer,
+    ) -> Result<Self, TrainError> {
+        Ok(Self {
+            store: Store::new(&run.checkpoints_path()),
+            plan: &prepared.plan,
+            folder: FolderWatch::start(run)?,
+            policy,
+            layout: &prepared.layout,
+            optimizer: &prepared.optimizer,
+            recorder,
+            observer,
+            remembered: None,
+            unsaved: None,
+            awaited: Vec::new(),
+            saved_at: Instant::now(),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Whether the run folder is gone: then training ends at once, instead of after hours for nothing.
+    pub(crate) fn is_folder_gone(&mut self) -> bool {
+        let news = self.folder.glance();
+        self.follow(news);
+        self.folder.removed().is_some()
+    }
+
+    /// Tells what became of the run folder, and saves to where it is now.
+    fn follow(&mut self, news: Option<String>) {
+        let Some(news) = news else { return };
+        self.warn(news);
+        if self.folder.removed().is_none() {
+            self.store = Store::new(&self.folder.run().checkpoints_path());
+            self.observer.moved(self.folder.run());
+        }
+    }
+
+    /// Whether enough time has passed for a save at the next boundary.
+    pub(crate) fn is_due(&self) -> bool {
+        self.saved_at.elapsed().as_secs_f64() >= self.policy.seconds
+    }
+
+    /// Holds a state in memory until the next save.
+    pub(crate) fn remember(&mut self, meta: Meta, params: &[f32], state: State) {
+        self.remembered = Some(Checkpoint { meta, params: params.to_vec(), state });
+    }
+
+    /// Holds a state whose score is still to come: it may turn out to be the best.
+    pub(crate) fn hand_over(&mut self, meta: Meta, params: &[f32], state: State) {
+        self.awaited.push(Checkpoint { meta, params: params.to_vec(), state });
+    }
+
+    /// The score of an earlier step has come; `improved` if there was never a better one.
+    pub(crate) fn scored(&mut self, step: u64, score: Evaluated, improved: bool) {
+        let place = self.awaited.iter().position(|awaited| awaited.meta.step == step);
+        let held = place.map(|place| self.awaited.drain(..=place).next_back()).unwrap_or_default();
+        if self.store.contains(step) {
+            if let Err(error) = self.store.rate(step, score) {
+                self.warn(with_cause(&error));
+            }
+        } else if let Some(mut held) = held.filter(|_| improved) {
+            held.meta.evaluation = Some(score);
+            self.remembered = Some(held);
+        }
+    }
+
+    /// Writes the best state if it is not on disk yet: nothing will be saved any more.
+    pub(crate) fn flush(&mut self) {
+        self.awaited.clear();
+        if let Some(best) = self.remembered.take() {
+            self.save_one(&best.meta, &best.params, &best.state);
+            self.prune();
+        }
+    }
+
+    /// Writes the state (and the best one, if it waits), then removes what need not be kept. A failure
+    /// is a warning: the run continues with the checkpoints it has.
+    pub(crate) fn save(&mut self, meta: &Meta, params: &[f32], state: &State) {
+        let news = self.folder.look();
+        self.follow(news);
+        self.unsaved = None;
+        if let Some(best) = self.remembered.take().filter(|best| best.meta.step != meta.step) {
+            self.save_one(&best.meta, &best.params, &best.state);
+        }
+        if let Some(reason) = self.save_one(meta, params, state) {
+            let held =
+                Checkpoint { meta: meta.clone(), params: params.to_vec(), state: state.clone() };
+            self.unsaved = Some((held, reason));
+        }
+        self.saved_at = Instant::now();
+        self.prune();
+    }
+
+    /// Whether the state of a step is on disk, in a run folder that is still there.
+    pub(crate) fn has(&mut self, step: u64) -> bool {
+        let news = self.folder.look();
+        self.follow(news);
+        self.folder.removed().is_none() && self.store.is_whole(step)
+    }
+
+    /// Writes the last state again or, where that fails, somewhere else; the error says where. `state` is
+    /// what belongs to `params`, where it is known.
+    pub(crate) fn secure(
+        &mut self,
+        meta: &Meta,
+        params: &[f32],
+        state: Option<&State>,
+    ) -> Result<(), TrainError> {
+        let held = self.unsaved.take().filter(|(held, _)| held.meta.step == meta.step);
+        let (params, state) = match &held {
+            Some((held, _)) => (&held.params[..], Some(&held.state)),
+            None => (params, state),
+        };
+        let mut reason = held.as_ref().map(|(_, reason)| reason.clone());
+        let removed = self.folder.removed().map(str::to_owned);
+        if let (None, Some(state)) = (&removed, state) {
+            match self.store.save(meta, self.layout, self.optimizer, params, state) {
+                Ok(_) => return Ok(()),
+                Err(error) => reason = Some(cause(&error)),
+            }
+        }
+        let lost = FinalWeights {
+            run: self.folder.run().clone(),
+            step: meta.step,
+            path: self.store.path(meta.step),
+            reason: removed.or(reason).unwrap_or_else(|| "they are gone".to_owned()),
+        };
+        let error = lost.rescue(|folder| {
+            folder.write_plan(self.plan).map_err(|error| cause(&error))?;
+            match state {
+                Some(state) => Store::new(&folder.checkpoints_path())
+                    .save(meta, self.layout, self.optimizer, params, state)
+                    .map(drop)
+                    .map_err(|error| cause(&error)),
+                None => {
+                    let file = folder.path().join("weights.safetensors");
+                    let imagenet = self.plan.spec.imagenet_input;
+                    write_weights(&file, self.layout, params, imagenet)
+                        .map_err(|error| error.to_string())
+                }
+            }
+        });
+        Err(error.into())
+    }
+
+    /// Writes one state; says why, where it could not.
+    fn save_one(&mut self, meta: &Meta, params: &[f32], state: &State) -> Option<String> {
+        let begun = Instant::now();
+        let result = self.store.save(meta, self.layout, self.optimizer, params, state);
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut why = None;
+        let (action, bytes, reason) = match result {
+            Ok(bytes) => (CheckpointAction::Saved, bytes, None),
+            Err(error) => {
+                why = Some(cause(&error));
+                (CheckpointAction::Failed, 0, Some(with_cause(&error)))
+            }
+        };
+        if let Some(reason) = &reason {
+            if self.folder.removed().is_none() {
+                self.warn(format!("{reason}; the older checkpoints stay"));
+            }
+        } else {
+            self.observer.saved(meta.step);
+        }
+        self.recorder.record(Event::Checkpoint(runs::Checkpoint {
+            action,
+            step: meta.step,
+            seconds,
+            bytes,
+            reason,
+        }));
+        why
+    }
+
+    fn prune(&mut self) {
+        let actions = self.store.kept().map(|present| self.policy.prune(&present));
+        for action in actions.unwrap_or_default() {
+            let Action::Delete(step) = action else { continue };
+            match self.store.delete(step) {
+                Ok(()) => self.recorder.record(Event::Checkpoint(runs::Checkpoint {
+                    action: CheckpointAction::Deleted,
+                    step,
+                    seconds: 0.0,
+                    bytes: 0,
+                    reason: None,
+                })),
+                Err(error) => self.warn(with_cause(&error)),
+            }
+        }
+    }
+
+    pub(crate) fn warn(&mut self, text: String) {
+        self.observer.warned(&text);
+        self.warnings.push(text);
+    }
+}

@@ -1,0 +1,97 @@
+//! The model and the data a run is made of, found by name.
+
+use crate::{RunSpec, TrainError, plan::model_options};
+use paceline_batch::Schema;
+use paceline_data::{
+    DataError, Fingerprint, OpenOptions, Source, Split,
+    lenient::{Instead, Lenient, log_of},
+    open_split,
+    rejects::RejectLog,
+};
+use paceline_models::{Layout, model::Build, registry};
+use std::sync::Arc;
+
+/// A split that is not trained on, and its examples.
+pub type HeldOut = (Split, Arc<dyn Source>);
+
+/// What a run is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// Builds the model.
+    pub build: Build,
+    /// Training examples.
+    pub train: Arc<dyn Source>,
+    /// Held-out examples and which split they are, where there are any.
+    pub test: Option<HeldOut>,
+    /// What tells the data from others; absent where they were not opened by name.
+    pub fingerprint: Option<Fingerprint>,
+    /// Photos that are left out, as they are found.
+    pub rejects: Arc<RejectLog>,
+}
+
+impl Parts {
+    /// Finds model and data by the names in the specification.
+    pub fn open(spec: &RunSpec) -> Result<Self, TrainError> {
+        let build = registry::find(&spec.model)?.build;
+        let options = OpenOptions::default();
+        // Decompression takes most of a short run's start, so both splits at once.
+        let (train, test) = std::thread::scope(|scope| {
+            let test = scope.spawn(|| open_test(&spec.data, &options));
+            (open_split(&spec.data, Split::Train, &options), test.join())
+        });
+        let test = match test {
+            Ok(test) => test?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let train = train?;
+        let held_out = test.as_ref().map(|(_, source)| &**source);
+        let fingerprint = Some(Fingerprint::of(&*train, held_out)?);
+        if spec.max_rejects.is_some() && !train.may_reject() {
+            return Err(TrainError::Setting {
+                setting: "the limit of rejects",
+                found: "given".to_owned(),
+                wanted: "left out for data other than photos in class folders".to_owned(),
+            });
+        }
+        let both: Vec<&dyn Source> = std::iter::once(&*train).chain(held_out).collect();
+        let rejects = log_of(&both, spec.max_rejects)?;
+        // The next photo replaces a bad one in a training batch: the order then depends only on the data and the seed,
+        // and tasks that read different shares agree on it without communicating. A score counts each photo once.
+        let train = Lenient::around(train, &rejects, Instead::Next);
+        let test = test
+            .map(|(split, source)| (split, Lenient::around(source, &rejects, Instead::Nothing)));
+        Ok(Self { build, train, test, fingerprint, rejects })
+    }
+}
+
+impl Parts {
+    /// What all tasks of a run must have in common: settings, and the data.
+    #[must_use]
+    pub fn shared(&self, spec: &RunSpec) -> serde_json::Value {
+        let mut shared = spec.shared();
+        if let (Some(shared), Some(data)) = (shared.as_object_mut(), &self.fingerprint) {
+            let data = serde_json::to_value(data).expect("a fingerprint is plain data");
+            shared.insert("data".to_owned(), data);
+        }
+        shared
+    }
+
+    /// Names and shapes of the parameters of a run's model.
+    pub(crate) fn layout(spec: &RunSpec, schema: &Schema) -> Result<Layout, TrainError> {
+        let build = registry::find(&spec.model)?.build;
+        Ok(build(schema, &model_options(spec, 1))?.layout().clone())
+    }
+}
+
+/// The split that decisions are made on: validation where there is one, so that the test split keeps
+/// the last word; else test.
+fn open_test(data: &str, options: &OpenOptions) -> Result<Option<HeldOut>, DataError> {
+    for split in [Split::Validation, Split::Test] {
+        match open_split(data, split, options) {
+            Ok(source) => return Ok(Some((split, source))),
+            Err(DataError::NoSplit { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,413 @@
+//! A run after every check, with all that was decided filled in.
+//!
+//! Stored in the run folder before the first step, so that a run can be understood, compared and
+//! resumed without the command line that started it.
+
+use crate::{
+    Parts, RunSpec, TrainError,
+    memory::{self, MemoryPlan},
+    pace::Pace,
+};
+use paceline_batch::{FeatureKind, Schema};
+use paceline_cluster::session::OnLoss;
+use paceline_data::{
+    Fingerprint, Split,
+    order::{Batches, LastBatch},
+};
+use paceline_models::{
+    Layout, Model, ModelOptions,
+    optimizer::{self, Mask, Optimizer},
+    schedule::{GrowBatch, Schedule},
+    split::Split as LayerSplit,
+};
+use paceline_strategies::{self as strategies, SplitDense};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// A run after every check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunPlan {
+    /// What was asked for.
+    pub spec: RunSpec,
+    /// Version of the program that made the plan.
+    pub version: String,
+    /// Strategy's name.
+    pub strategy: String,
+    /// What an example looks like.
+    pub schema: Schema,
+    /// Training examples.
+    pub train_examples: u64,
+    /// Held-out examples; 0 where there are none.
+    pub test_examples: u64,
+    /// The split they come from.
+    pub test_split: Option<Split>,
+    /// Trained and untrained weights.
+    pub parameters: u64,
+    /// Weights the optimiser updates.
+    pub trained_parameters: u64,
+    /// Tasks that train; 1 where all replicas are in one process.
+    #[serde(default = "one")]
+    pub workers: usize,
+    /// Tasks that hold the weights.
+    #[serde(default)]
+    pub servers: usize,
+    /// Replicas in this process.
+    pub replicas: usize,
+    /// Threads of each replica.
+    pub threads: usize,
+    /// Weights of the dense layers that the workers share out; 0 where each has a copy of everything.
+    #[serde(default)]
+    pub split_parameters: u64,
+    /// Learning rate that the schedule starts from.
+    pub learning_rate: f32,
+    /// Steps in one epoch of the first batch size.
+    pub steps_per_epoch: u64,
+    /// Steps of the whole run, where the stop rule fixes them.
+    pub planned_steps: Option<u64>,
+    /// Steps between evaluations; 0 for none.
+    pub eval_every: u64,
+    /// What tells the data from others; absent in runs of 0.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Fingerprint>,
+    /// Hash of everything that decides the numbers.
+    pub hash: String,
+}
+
+/// What only this process needs of a plan.
+pub(crate) struct Prepared {
+    pub(crate) plan: RunPlan,
+    pub(crate) pace: Pace,
+    pub(crate) layout: Layout,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) strategy: &'static strategies::Entry,
+    pub(crate) options: ModelOptions,
+    /// Layers that the workers share out.
+    pub(crate) split: Option<LayerSplit>,
+}
+
+impl Prepared {
+    /// Whether a run that stands at this step has made all steps that it was to make.
+    pub(crate) fn is_met_at(&self, step: u64) -> bool {
+        step > 0 && self.pace.total_steps.is_some_and(|total| step >= total)
+    }
+}
+
+/// Dense layers are shared out from this many weights on, unless asked otherwise: 16 MiB, which a step passes
+/// over several times and no core's own cache holds. Below it, meetings in mid-step cost more than they save.
+const WORTH_SPLITTING: usize = 4 << 20;
+
+/// Checks a specification against model, data and strategy.
+pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainError> {
+    check_stop(spec)?;
+    let examples = check_data(spec, parts)?;
+    let strategy = strategies::find(&spec.strategy)?;
+    check_tasks(spec, strategy)?;
+    let (replicas, threads) = threads(spec, strategy)?;
+    let shares = if strategy.in_process { replicas } else { spec.workers };
+    if strategy.synchronous && spec.batch_size < shares as u64 {
+        return Err(TrainError::BatchTooSmall { batch: spec.batch_size, replicas: shares });
+    }
+    let options = model_options(spec, threads);
+    let model = (parts.build)(parts.train.schema(), &options)?;
+    let layout = model.layout().clone();
+    let split = split(spec, strategy, &*model)?;
+    let optimizer = optimizer(spec, &layout)?;
+    // A worker of several processes has its share of the batch, or a whole one where each makes its own updates.
+    let own = if strategy.synchronous && !strategy.in_process {
+        spec.batch_size.div_ceil(shares as u64)
+    } else {
+        spec.batch_size
+    };
+    MemoryPlan::new(&*model, replicas, optimizer.entry().slots.len(), own)
+        .check(spec.batch_size, memory::limit())?;
+    let pace = pace(spec, examples, optimizer.settings().rate)?;
+    let steps_per_epoch = pace.batches.per_epoch(spec.batch_size);
+    let eval_every = match (&parts.test, spec.eval_every, spec.stop.until_loss) {
+        (None, ..) => 0,
+        (_, Some(steps), _) => steps,
+        (_, None, Some(_)) => (steps_per_epoch / 10).max(1),
+        (_, None, None) => steps_per_epoch,
+    };
+    let mut plan = RunPlan {
+        spec: spec.clone(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        strategy: strategy.name.to_string(),
+        schema: parts.train.schema().clone(),
+        train_examples: examples,
+        test_examples: parts.test.as_ref().map_or(0, |(_, source)| source.len()),
+        test_split: parts.test.as_ref().map(|(split, _)| *split),
+        parameters: layout.len() as u64,
+        trained_parameters: layout
+            .entries()
+            .iter()
+            .filter(|entry| entry.trained)
+            .map(|entry| entry.len() as u64)
+            .sum(),
+        workers: spec.workers,
+        servers: spec.servers,
+        replicas,
+        threads,
+        split_parameters: split.as_ref().map_or(0, |split| split.parameters() as u64),
+        learning_rate: pace.rate,
+        steps_per_epoch,
+        planned_steps: pace.total_steps,
+        eval_every,
+        data: parts.fingerprint.clone(),
+        hash: String::new(),
+    };
+    plan.hash = plan.numbers_hash();
+    Ok(Prepared { plan, pace, layout, optimizer, strategy, options, split })
+}
+
+/// What a specification says about the model itself.
+pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
+    ModelOptions {
+        threads,
+        width: spec.width,
+        dropout: spec.dropout,
+        lrn: spec.lrn,
+        head_only: spec.freeze,
+        imagenet_input: spec.imagenet_input,
+    }
+}
+
+impl RunPlan {
+    /// Hash of what decides the numbers: two runs of the same hash, threads, split and stop rule give
+    /// the same weights. When to stop, to look and to save do not matter, nor where the data lie.
+    fn numbers_hash(&self) -> String {
+        let mut spec = self.spec.clone();
+        spec.stop = crate::Stop::default();
+        spec.data = String::new();
+        (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
+        (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
+        (spec.evaluator, spec.on_loss, spec.max_rejects) = (false, OnLoss::Continue, None);
+        spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
+        let text = serde_json::to_string(&(
+            spec,
+            &self.schema,
+            self.train_examples,
+            self.replicas,
+            self.learning_rate,
+        ))
+        .expect("a plan holds nothing that JSON cannot say");
+        Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The layers that workers share out, where that was asked for, or can be and pays. All tasks decide alike: it
+/// hangs on settings that they share.
+fn split(
+    spec: &RunSpec,
+    strategy: &'static strategies::Entry,
+    model: &dyn Model,
+) -> Result<Option<LayerSplit>, TrainError> {
+    let split = model.split();
+    let hindrance = match &split {
+        _ if !strategy.shares_layers => {
+            Some(format!("with strategy `{}`, whose workers share out nothing", strategy.name))
+        }
+        _ if spec.workers < 2 => Some("with one worker".to_owned()),
+        _ if spec.on_loss != OnLoss::Stop => Some(format!(
+            "with `--on-loss {}`: a lost worker would take its part of the weights along",
+            spec.on_loss.name()
+        )),
+        None => Some("with a model, or trained layers, that cannot be shared out".to_owned()),
+        Some(split) if split.most_workers() < spec.workers => Some(format!(
+            "with {} workers: the smallest layer has {} outputs",
+            spec.workers,
+            split.most_workers()
+        )),
+        Some(_) => None,
+    };
+    match (spec.split_dense, hindrance) {
+        (SplitDense::On, Some(hindrance)) => Err(TrainError::Setting {
+            setting: "the split of dense layers",
+            found: "`on`".to_owned(),
+            wanted: format!("`auto` or `off` {hindrance}"),
+        }),
+        (SplitDense::Off, _) | (_, Some(_)) => Ok(None),
+        (SplitDense::On, None) => Ok(split),
+        (SplitDense::Auto, None) => Ok(split.filter(|split| split.parameters() >= WORTH_SPLITTING)),
+    }
+}
+
+fn check_stop(spec: &RunSpec) -> Result<(), TrainError> {
+    let stop = &spec.stop;
+    if stop.epochs.is_none() && stop.steps.is_none() && stop.until_loss.is_none() {
+        return Err(TrainError::NoStop);
+    }
+    spec.common().check()
+}
+
+/// Checks what concerns the data; returns the number of training examples.
+fn check_data(spec: &RunSpec, parts: &Parts) -> Result<u64, TrainError> {
+    let data = || spec.data.clone();
+    let schema = parts.train.schema();
+    let classes = schema.labels.classes();
+    if classes < 2 {
+        return Err(TrainError::TooFewClasses { model: spec.model.clone(), data: data(), classes });
+    }
+    if let Some((split, test)) = &parts.test {
+        let other = test.schema();
+        let mismatch = |found: String, wanted: String| TrainError::SplitMismatch {
+            data: data(),
+            split: split.name(),
+            found,
+            wanted,
+        };
+        if other.features != schema.features {
+            return Err(mismatch(features(other), features(schema)));
+        }
+        if other.labels != schema.labels {
+            let name = |count: usize| format!("{count} classes");
+            return Err(mismatch(name(other.labels.classes()), name(classes)));
+        }
+    } else if spec.stop.until_loss.is_some() {
+        return Err(TrainError::NoTestData { what: "stopping at a loss", data: data() });
+    } else if spec.eval_every.is_some() {
+        return Err(TrainError::NoTestData { what: "evaluation", data: data() });
+    }
+    let examples = parts.train.len();
+    if spec.batch_size > examples {
+        return Err(TrainError::BatchTooLarge { batch: spec.batch_size, data: data(), examples });
+    }
+    Ok(examples)
+}
+
+/// What examples look like, in words.
+pub(crate) fn features(schema: &Schema) -> String {
+    match schema.features {
+        FeatureKind::Image(shape) => format!("images of {shape}"),
+        FeatureKind::Sparse { width } => format!("{width} sparse features"),
+    }
+}
+
+/// Checks the numbers of tasks.
+fn check_tasks(spec: &RunSpec, strategy: &'static strategies::Entry) -> Result<(), TrainError> {
+    let wrong = |setting, found: usize, wanted: String| {
+        Err(TrainError::Setting { setting, found: found.to_string(), wanted })
+    };
+    let name = strategy.name;
+    if strategy.in_process && spec.workers != 1 {
+        let wanted = format!("1 with strategy `{name}`, whose replicas share one process");
+        return wrong("the number of workers", spec.workers, wanted);
+    }
+    if spec.workers == 0 {
+        return wrong("the number of workers", 0, "positive".to_owned());
+    }
+    if strategy.needs_servers && spec.servers == 0 {
+        return wrong(
+            "the number of parameter servers",
+            0,
+            format!("positive with strategy `{name}`"),
+        );
+    }
+    if !strategy.needs_servers && spec.servers != 0 {
+        let wanted = format!("0 with strategy `{name}`, which has none");
+        return wrong("the number of parameter servers", spec.servers, wanted);
+    }
+    if spec.backup_workers >= spec.workers {
+        let wanted = format!("less than the {} workers", spec.workers);
+        return wrong("the number of backup workers", spec.backup_workers, wanted);
+    }
+    Ok(())
+}
+
+/// Replicas, and threads of each.
+fn threads(
+    spec: &RunSpec,
+    strategy: &'static strategies::Entry,
+) -> Result<(usize, usize), TrainError> {
+    let threads = spec.common().threads();
+    // A task of several has one replica; its host's cores are shared out by the process that starts it.
+    let most_replicas = if strategy.in_process { strategy.most_replicas } else { Some(1) };
+    let replicas = spec.replicas.unwrap_or_else(|| {
+        // One replica per core, unless that would leave some without an example.
+        let most = usize::try_from(spec.batch_size).unwrap_or(usize::MAX);
+        most_replicas.unwrap_or(threads).min(most)
+    });
+    if replicas == 0 || most_replicas.is_some_and(|most| replicas > most) {
+        let wanted = match most_replicas {
+            Some(1) => format!("1 with strategy `{}`", strategy.name),
+            Some(most) => format!("between 1 and {most} with strategy `{}`", strategy.name),
+            None => "positive".to_string(),
+        };
+        return Err(TrainError::Setting {
+            setting: "the number of replicas",
+            found: replicas.to_string(),
+            wanted,
+        });
+    }
+    Ok((replicas, (threads / replicas).max(1)))
+}
+
+fn optimizer(spec: &RunSpec, layout: &Layout) -> Result<Optimizer, TrainError> {
+    let entry = optimizer::find(&spec.optimizer)?;
+    let mut settings = entry.defaults;
+    settings.rate = spec.learning_rate.unwrap_or(settings.rate);
+    settings.momentum = spec.momentum.unwrap_or(settings.momentum);
+    settings.weight_decay = spec.weight_decay.unwrap_or(settings.weight_decay);
+    let mask = if spec.freeze {
+        let head = head_of(layout);
+        Mask::freezing(layout, |name| layer_of(name) != head)
+    } else {
+        Mask::of(layout)
+    };
+    Ok(Optimizer::with_mask(entry, settings, mask)?)
+}
+
+const fn one() -> usize {
+    1
+}
+
+/// The last layer: what stays trainable when the rest is frozen.
+fn head_of(layout: &Layout) -> String {
+    layout
+        .entries()
+        .iter()
+        .rev()
+        .find(|entry| entry.trained)
+        .map(|entry| layer_of(&entry.name).to_string())
+        .unwrap_or_default()
+}
+
+/// Everything but the last part of a tensor's name.
+pub(crate) fn layer_of(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(layer, _)| layer)
+}
+
+fn pace(spec: &RunSpec, examples: u64, rate: f32) -> Result<Pace, TrainError> {
+    let schedule: Schedule = spec.schedule.parse()?;
+    let batches = Batches::new(examples, LastBatch::Keep)?;
+    batches.check(spec.batch_size)?;
+    let mut pace = Pace {
+        batches,
+        examples,
+        batch: spec.batch_size,
+        rate,
+        schedule,
+        phases: Vec::new(),
+        total_steps: None,
+    };
+    if spec.grow_batch {
+        let Some(epochs) = spec.stop.epochs else {
+            return Err(TrainError::GrowthWithoutEpochs);
+        };
+        pace.phases =
+            GrowBatch::up_to_a_tenth(examples).phases(&pace.schedule, spec.batch_size, epochs)?;
+    }
+    pace.total_steps = match (spec.stop.steps, spec.stop.epochs) {
+        (Some(steps), Some(epochs)) => Some(steps.min(pace.steps_for(epochs))),
+        (Some(steps), None) => Some(steps),
+        (None, Some(epochs)) => Some(pace.steps_for(epochs)),
+        (None, None) => None,
+    };
+    if pace.schedule.needs_end() && pace.total_steps.is_none() {
+        return Err(TrainError::Setting {
+            setting: "the schedule",
+            found: format!("`{}`, which ends with the run,", pace.schedule),
+            wanted: "one that does not, unless epochs or steps say when the run ends".to_string(),
+        });
+    }
+    Ok(pace)
+}

@@ -1,0 +1,326 @@
+//! What was asked for.
+
+use crate::{TrainError, checkpoint::Policy};
+use paceline_cluster::session::OnLoss;
+use paceline_data::rejects::RejectLimit;
+use paceline_strategies::{Combine, Options, SplitDense, Transfer};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A run as asked for. Unknown keys are errors: a typo must not become a default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    /// Model's name.
+    pub model: String,
+    /// A data set: a path, or `generated:…`.
+    pub data: String,
+    /// Strategy's name.
+    #[serde(default = "one_device")]
+    pub strategy: String,
+    /// Examples of one update, over all replicas.
+    #[serde(default = "batch_size")]
+    pub batch_size: u64,
+    /// When to stop.
+    #[serde(default)]
+    pub stop: Stop,
+    /// Learning rate; the optimiser's own default where absent.
+    #[serde(default)]
+    pub learning_rate: Option<f32>,
+    /// Optimiser's name.
+    #[serde(default = "sgd")]
+    pub optimizer: String,
+    /// Momentum, for the optimisers that have it.
+    #[serde(default)]
+    pub momentum: Option<f32>,
+    /// L2 penalty.
+    #[serde(default)]
+    pub weight_decay: Option<f32>,
+    /// Learning-rate schedule, such as `warmup:5+cosine`.
+    #[serde(default = "constant")]
+    pub schedule: String,
+    /// Grow the batch where the schedule would lower the rate.
+    #[serde(default)]
+    pub grow_batch: bool,
+    /// Seed of everything random.
+    #[serde(default)]
+    pub seed: u64,
+    /// Threads of all replicas together; the cores this process may use where absent.
+    #[serde(default)]
+    pub threads: Option<usize>,
+    /// Replicas in this process; 1 for one device, else one per thread where absent.
+    #[serde(default)]
+    pub replicas: Option<usize>,
+    /// Tasks that train, for strategies of several processes.
+    #[serde(default = "one")]
+    pub workers: usize,
+    /// Tasks that hold the weights, for strategies that need them.
+    #[serde(default)]
+    pub servers: usize,
+    /// Whether a task of its own scores the model; the chief does otherwise.
+    #[serde(default)]
+    pub evaluator: bool,
+    /// How the gradients of one update become one (ps-sync).
+    #[serde(default)]
+    pub combine: Combine,
+    /// Workers whose gradients an update does not wait for (ps-sync).
+    #[serde(default)]
+    pub backup_workers: usize,
+    /// No update is made from weights older than this many updates (ps-async).
+    #[serde(default)]
+    pub max_staleness: Option<u64>,
+    /// Which weights and gradients travel to and from servers.
+    #[serde(default)]
+    pub transfer: Transfer,
+    /// What happens when a worker is lost.
+    #[serde(default)]
+    pub on_loss: OnLoss,
+    /// Whether workers share out large dense layers (multi-worker).
+    #[serde(default, skip_serializing_if = "SplitDense::is_auto")]
+    pub split_dense: SplitDense,
+    /// Steps between evaluations; once per epoch where absent.
+    #[serde(default)]
+    pub eval_every: Option<u64>,
+    /// Steps between checkpoints; by time where absent.
+    #[serde(default)]
+    pub checkpoint_every: Option<u64>,
+    /// How many of the latest checkpoints to keep, besides the best.
+    #[serde(default = "keep")]
+    pub keep: usize,
+    /// Weights to start from, a safetensors file.
+    #[serde(default)]
+    pub init: Option<PathBuf>,
+    /// Train the last layer only.
+    #[serde(default)]
+    pub freeze: bool,
+    /// Width multiplier of MobileNet-v2.
+    #[serde(default = "width")]
+    pub width: f32,
+    /// Dropout rate, for the models that have it; their own default where absent.
+    #[serde(default)]
+    pub dropout: Option<f32>,
+    /// Local response normalisation in AlexNet.
+    #[serde(default)]
+    pub lrn: bool,
+    /// Scale pixels as weights trained on ImageNet expect them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub imagenet_input: bool,
+    /// Write TensorBoard files.
+    #[serde(default = "yes")]
+    pub tensorboard: bool,
+    /// How many photos may be left out because they cannot be used; no limit where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rejects: Option<RejectLimit>,
+}
+
+/// When to stop; whatever is met first. At least one must be given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// After so many passes over the training data.
+    #[serde(default)]
+    pub epochs: Option<f64>,
+    /// After so many updates.
+    #[serde(default)]
+    pub steps: Option<u64>,
+    /// When the loss on the test set falls to this, in nats.
+    #[serde(default)]
+    pub until_loss: Option<f64>,
+}
+
+impl RunSpec {
+    /// A run of `model` on `data`, everything else as it is by default.
+    #[must_use]
+    pub fn new(model: &str, data: &str) -> Self {
+        Self {
+            model: model.to_string(),
+            data: data.to_string(),
+            strategy: one_device(),
+            batch_size: batch_size(),
+            stop: Stop::default(),
+            learning_rate: None,
+            optimizer: sgd(),
+            momentum: None,
+            weight_decay: None,
+            schedule: constant(),
+            grow_batch: false,
+            seed: 0,
+            threads: None,
+            replicas: None,
+            workers: 1,
+            servers: 0,
+            evaluator: false,
+            combine: Combine::Mean,
+            backup_workers: 0,
+            max_staleness: None,
+            transfer: Transfer::Sparse,
+            on_loss: OnLoss::Continue,
+            split_dense: SplitDense::Auto,
+            eval_every: None,
+            checkpoint_every: None,
+            keep: keep(),
+            init: None,
+            freeze: false,
+            width: width(),
+            dropout: None,
+            lrn: false,
+            imagenet_input: false,
+            tensorboard: true,
+            max_rejects: None,
+        }
+    }
+}
+
+/// What a run is trained on: decides what its intervals count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Examples of a set of known size, dealt in batches; intervals count steps.
+    Examples,
+    /// Rows of a stream; intervals count rows.
+    Rows,
+}
+
+/// What every run is asked, whatever it is trained on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Common {
+    pub(crate) kind: Kind,
+    pub(crate) batch_size: u64,
+    pub(crate) stop: Stop,
+    pub(crate) eval_every: Option<u64>,
+    pub(crate) checkpoints: Policy,
+    pub(crate) threads: Option<usize>,
+}
+
+impl Common {
+    /// Refuses what makes no sense.
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        let wrong = |setting, found: String| {
+            Err(TrainError::Setting { setting, found, wanted: "positive".to_owned() })
+        };
+        let by_steps = self.kind == Kind::Examples;
+        let Stop { epochs, steps, until_loss } = self.stop;
+        if let Some(epochs) = epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
+            return wrong("the number of epochs", epochs.to_string());
+        }
+        if steps == Some(0) {
+            return wrong("the number of steps", "0".to_owned());
+        }
+        if let Some(loss) = until_loss.filter(|loss| !(loss.is_finite() && *loss > 0.0)) {
+            return wrong("the loss to reach", loss.to_string());
+        }
+        let evaluations = if by_steps {
+            "the number of steps between evaluations"
+        } else {
+            "the number of rows between evaluations"
+        };
+        let checkpoints = if by_steps {
+            "the number of steps between checkpoints"
+        } else {
+            "the number of rows between checkpoints"
+        };
+        for (setting, is_zero) in [
+            ("the batch size", self.batch_size == 0),
+            (evaluations, self.eval_every == Some(0)),
+            (checkpoints, self.checkpoints.every == Some(0)),
+            ("the number of threads", self.threads == Some(0)),
+        ] {
+            if is_zero {
+                return wrong(setting, "0".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads of this process: those asked for, else one for each core it may use.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| paceline_batch::cores().count)
+    }
+}
+
+impl RunSpec {
+    /// What it has in common with runs on rows.
+    pub(crate) fn common(&self) -> Common {
+        Common {
+            kind: Kind::Examples,
+            batch_size: self.batch_size,
+            stop: self.stop,
+            eval_every: self.eval_every,
+            checkpoints: Policy::new(self.checkpoint_every, self.keep),
+            threads: self.threads,
+        }
+    }
+
+    /// What the strategy is told.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            combine: self.combine,
+            backup_workers: self.backup_workers,
+            max_staleness: self.max_staleness,
+            ..Options::default()
+        }
+    }
+
+    /// The settings that all tasks of a run must share. Where the data lie and how many threads there
+    /// are is each host's own affair.
+    #[must_use]
+    pub fn shared(&self) -> serde_json::Value {
+        let own = Self { data: String::new(), threads: None, init: None, ..self.clone() };
+        serde_json::to_value(own).expect("a specification holds nothing that JSON cannot say")
+    }
+}
+
+/// Left out where it is off, so that older runs keep their hash.
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+fn one_device() -> String {
+    "one-device".to_string()
+}
+
+fn sgd() -> String {
+    "sgd".to_string()
+}
+
+fn constant() -> String {
+    "constant".to_string()
+}
+
+const fn batch_size() -> u64 {
+    64
+}
+
+const fn one() -> usize {
+    1
+}
+
+const fn keep() -> usize {
+    2
+}
+
+const fn width() -> f32 {
+    1.0
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typo_is_an_error_and_defaults_are_the_same_everywhere() {
+        let spec: RunSpec = serde_json::from_str(r#"{"model":"m","data":"d"}"#).unwrap();
+        assert_eq!(spec, RunSpec::new("m", "d"));
+        let typo = serde_json::from_str::<RunSpec>(r#"{"model":"m","data":"d","batchsize":7}"#);
+        assert!(typo.unwrap_err().to_string().contains("batchsize"));
+        let typo =
+            serde_json::from_str::<RunSpec>(r#"{"model":"m","data":"d","stop":{"epoch":7}}"#);
+        assert!(typo.is_err());
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<RunSpec>(&text).unwrap(), spec);
+    }
+}

@@ -87,7 +87,7 @@ fn history_errors_name_the_row() {
     holds(&error("w,small,2,5,true\nw,small,2,6,true\n"), &["line 3", "contradicts line 2"]);
     holds(&error("w,small,2,5,true\nw,small,2,5,false\n"), &["line 3", "contradicts line 2"]);
     holds(&error(""), &["holds no measurement"]);
-    holds(&error("w,small,2,5\n"), &["no table"]);
+    holds(&error("w,small,2,5\n"), &["not a table"]);
     let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":5},
                    {"workload":"w","machine":"huge","count":2,"seconds":5}]"#;
     holds(&folder.history_error("h.json", json), &["entry 2", "`huge`"]);

@@ -271,7 +271,10 @@ fn repeats_differ_in_their_seed_unless_it_is_given() {
     // A model that draws nothing has no seed, nor has a command without one.
     let sparse = "train --model sparse-logistic --data d";
     assert_eq!(dry(&["--vary", "lr=0.1"], sparse), [None].into());
-    assert_eq!(dry(&["--vary", "batch-size=8,16"], "models --profile lenet"), [None].into());
+    // `models` is the former name of `list models`.
+    for command in ["list models --profile lenet", "models --profile lenet"] {
+        assert_eq!(dry(&["--vary", "batch-size=8,16"], command), [None].into());
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod spark;
 
 use super::staging::{Staging, refuse_for_tasks};
+use crate::arguments;
 use crate::engine::EngineArgs;
 use crate::failure::{Exit, FailureExt, usage};
 use crate::idle_flags::{Rule, Typed};
@@ -21,6 +22,7 @@ use paceline_sweep::{
 };
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -282,14 +284,14 @@ impl Args {
             .collect::<Result<Vec<_>, _>>()
             .map_err(explain)?;
         let (recipe, extra) = match &self.recipe {
-            Some(name) => (find(name)?, self.command.clone()),
+            Some(name) => (find(name)?, self.swept()),
             None if vary.is_empty() || self.command.is_empty() => {
                 return Err(usage(
                     "nothing to sweep",
                     "name a recipe (`paceline list recipes`), or give --vary FLAG=A,B and a command behind `--`",
                 ));
             }
-            None => (self.of_command(), self.command[1..].to_vec()),
+            None => (self.of_command(), self.swept()[1..].to_vec()),
         };
         let settings = Settings {
             scale: self.scale,
@@ -343,9 +345,17 @@ impl Args {
         Ok(())
     }
 
-    /// A recipe for the command that was typed.
+    /// The command that was typed, in the names of this version.
+    fn swept(&self) -> Vec<String> {
+        let words = std::iter::once("paceline").chain(self.command.iter().map(String::as_str));
+        let (words, _) = arguments::typed(words.map(OsString::from));
+        words[1..].iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    /// A recipe for it.
     fn of_command(&self) -> Recipe {
-        let (name, rest) = (&self.command[0], &self.command[1..]);
+        let command = self.swept();
+        let (name, rest) = (&command[0], &command[1..]);
         let recipe = Recipe::of_command(name, &rest.join(" "));
         if takes_seed(name, rest, &self.vary) { recipe.seeded() } else { recipe }
     }

@@ -251,13 +251,15 @@ fn a_run_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been() {
     }
 }
 
-/// Steps must take longer than the turns in which the worker is held up, so that it is slow in each of them.
+/// A step must take longer than the moments in which the worker may run, so that each of its steps is ten times as long
+/// as the others', however busy the machine is.
 #[test]
 fn a_worker_ten_times_slower_is_named_within_twenty_of_its_steps() {
     for strategy in ["multi-worker", "ps-sync", "ps-async"] {
         let flags =
-            ["--workers", "2", "--steps", ENDLESS, "--batch-size", "128", "--model", "lenet"];
-        let base = ["--data", DIGITS, "--strategy", strategy];
+            ["--workers", "2", "--steps", ENDLESS, "--batch-size", "1024", "--model", "lenet"];
+        let data = "generated:digits?examples=6000";
+        let base = ["--data", data, "--strategy", strategy];
         let mut run = train_in(tempfile::tempdir().unwrap(), &[&base[..], &flags].concat());
         run.wait_for_step(20);
         let (slow, folder) = (run.process("worker/1"), run.folder());

@@ -15,7 +15,6 @@ import pathlib
 import re
 import secrets
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -116,8 +115,8 @@ class Run:
         self._log = open(self.path / f"events-worker-{rank}.jsonl", "a", encoding="utf-8")
         # Readers tell a running task from a dead one by this lock.
         fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._lock = threading.Lock()
-        self._started = self._written = self._mark = time.perf_counter()
+        # When this run, the steps that are not written yet, and the last of them began or ended.
+        self._started = self._mark = self._last = time.perf_counter()
         self._step = 0
         self._closed = False
         self._clear()
@@ -160,8 +159,8 @@ class Run:
         self._loss: Any = None
         self._rate: float | None = None
 
-    def _write(self, kind: str, data: dict[str, Any]) -> None:
-        line = {"v": 1, "time": time.time(), "task": self.task, "kind": kind, "data": data}
+    def _write(self, kind: str, data: dict[str, Any], ago: float = 0.0) -> None:
+        line = {"v": 1, "time": time.time() - ago, "task": self.task, "kind": kind, "data": data}
         self._log.write(json.dumps(line, allow_nan=False) + "\n")
         self._log.flush()
 
@@ -217,13 +216,15 @@ class Run:
         self._steps += 1
         self._examples += self._examples_per_step if examples is None else examples
         self._loss, self._rate = loss, learning_rate
-        if now - self._written >= _PERIOD:
-            self._flush(now)
+        self._last = now
+        if now - self._mark >= _PERIOD:
+            self._flush()
 
-    def _flush(self, now: float) -> None:
+    def _flush(self) -> None:
+        """Writes the steps that were made, up to the end of the last of them."""
         if self._steps == 0:
             return
-        seconds = now - self._mark
+        seconds = self._last - self._mark
         phases = self._phases
         phases["compute"] = max(0.0, seconds - sum(phases.values()))
         data: dict[str, Any] = {
@@ -236,8 +237,8 @@ class Run:
         }
         if self._rate is not None:
             data["learning_rate"] = float(self._rate)
-        self._write("step", data)
-        self._mark = self._written = now
+        self._write("step", data, ago=time.perf_counter() - self._last)
+        self._mark = self._last
         self._clear()
 
     @_harmless
@@ -245,7 +246,7 @@ class Run:
         self, loss: Any = None, accuracy: float | None = None, *, examples: int = 0, seconds: float = 0.0
     ) -> None:
         """The model was scored on held-out examples. The time since the last step is not counted as training."""
-        now = time.perf_counter()
+        self._flush()
         self._write(
             "evaluation",
             {
@@ -256,8 +257,7 @@ class Run:
                 "accuracy": _number(accuracy),
             },
         )
-        if self._steps == 0:
-            self._mark = now
+        self._mark = self._last = time.perf_counter()
 
     @_harmless
     def close(self, status: str = "done", reason: str | None = None) -> None:
@@ -265,12 +265,12 @@ class Run:
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        now = time.perf_counter()
-        self._flush(now)
+        seconds = time.perf_counter() - self._started
+        self._flush()
         self._sampler.stop()
         self._write(
             "run_ended",
-            {"status": status, "step": self._step, "seconds": now - self._started, "reason": reason},
+            {"status": status, "step": self._step, "seconds": seconds, "reason": reason},
         )
         self._log.close()
 

@@ -88,6 +88,32 @@ assert 'examples/s' in run._repr_html_()
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("input-bound"), "{output:?}");
 }
 
+/// Scoring and saving between and after steps once counted as compute.
+#[test]
+fn time_of_evaluations_and_of_the_end_is_not_compute() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = SLOW_INPUT.replace(
+        "run.step(1 / (number + 1))",
+        "run.step(1 / (number + 1))
+        if number % 20 == 19:
+            time.sleep(1.0)
+            run.evaluation(0.5, 0.9, examples=10, seconds=1.0)",
+    );
+    let text = text + "    time.sleep(1.0)\n";
+    let Some(mut command) = script(folder.path(), &text) else { return };
+    let output = command.output().unwrap();
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    let found = runs(folder.path());
+    let summary = &found[0]["summary"];
+    assert_eq!(
+        (&summary["global_steps"], &summary["final"]["test_loss"]),
+        (&60.into(), &0.5.into())
+    );
+    // Four seconds of sleeping lie outside the steps, however long these take here.
+    let outside = summary["seconds"].as_f64().unwrap() - summary["step_seconds"].as_f64().unwrap();
+    assert!(outside >= 3.9, "{outside} s: {summary}");
+}
+
 #[test]
 fn an_exception_in_the_loop_is_the_reason_of_a_failed_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -333,6 +333,23 @@ fn a_run_whose_folder_is_removed_ends_at_once_with_exit_1_and_saves_its_weights_
     }
 }
 
+/// `timeout -s INT` signals its child and then the child's group: one request, not "at once".
+#[test]
+fn two_signals_at_the_same_moment_are_one_request_to_stop() {
+    for kind in KINDS {
+        let what = kind.name;
+        let (_folder, run, path) = endless(kind);
+        let twice = format!("kill -INT {0}; kill -INT {0}", run.child.id());
+        assert!(Command::new("sh").args(["-c", &twice]).status().unwrap().success());
+        let ended = run.end();
+        assert_eq!(ended.code(), 130, "{what}: {}", ended.talk);
+        assert!(has_checkpoint(&path), "{what}: {}", ended.talk);
+        let summary = fs::read(path.join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        assert_eq!(summary["status"], "cancelled", "{what}: {summary}");
+    }
+}
+
 #[test]
 fn a_run_folder_that_is_renamed_is_followed() {
     for kind in KINDS {

@@ -3,7 +3,7 @@
 //! Every launcher describes a cluster in its own words: `TF_CONFIG`, `CLUSTER_SPEC`, torchrun's
 //! variables, Open MPI's, Slurm's, or our own file. All of them become one [`Cluster`]: which task
 //! this process is, which tasks there are, and either the address of each or the one place where
-//! they meet and tell each other. A [`session`] watches over them while they run, [`Seat`] is what a strategy
+//! they meet and tell each other. A [`session`] watches over them while they run, [`JobMembership`] is what a strategy
 //! sees of it, [`launch`] starts tasks. How they talk is the business of `paceline-wire`.
 //!
 //! ```
@@ -18,9 +18,9 @@
 //! ```
 
 pub mod launch;
-pub mod seat;
+pub mod membership;
 pub mod session;
 pub mod spec;
 
-pub use seat::Seat;
+pub use membership::JobMembership;
 pub use spec::{Cluster, Members, SpecError};

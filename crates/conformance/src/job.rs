@@ -2,8 +2,8 @@
 
 use crate::{Examples, Transport, batches};
 use paceline_cluster::{
-    Seat,
-    seat::{Table, TableSeat},
+    JobMembership,
+    membership::{Table, TableMembership},
 };
 use paceline_models::{
     Layout, Model, Score, StepContext, StepLoss,
@@ -13,7 +13,8 @@ use paceline_models::{
     split::{Split, Together},
 };
 use paceline_strategies::{
-    self as strategies, Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, Tally, Vote,
+    self as strategies, Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StepReport,
+    Tally,
 };
 use paceline_wire::{Role, TaskId};
 use std::{
@@ -227,11 +228,11 @@ impl Job {
     fn setup<'a>(
         &'a self,
         optimizer: &'a Optimizer,
-        seat: Option<Arc<TableSeat>>,
+        membership: Option<Arc<TableMembership>>,
         replicas: usize,
     ) -> Setup<'a> {
         let mut setup = Setup::alone(replicas, &self.layout, optimizer);
-        setup.seat = seat.map(|seat| seat as Arc<dyn Seat>);
+        setup.membership = membership.map(|membership| membership as Arc<dyn JobMembership>);
         setup.steps = Some(self.steps);
         setup.split = self.split.clone();
         setup.options = Options { patience: Duration::from_secs(120), ..Options::default() };
@@ -246,10 +247,10 @@ impl Job {
     fn connect(
         &self,
         optimizer: &Optimizer,
-        seat: Option<Arc<TableSeat>>,
+        membership: Option<Arc<TableMembership>>,
         replicas: usize,
     ) -> Vec<Box<dyn Exchange>> {
-        (self.strategy.connect)(&self.setup(optimizer, seat, replicas)).unwrap()
+        (self.strategy.connect)(&self.setup(optimizer, membership, replicas)).unwrap()
     }
 
     fn work_together(&self, exchanges: Vec<Box<dyn Exchange>>) -> Vec<Worked> {
@@ -272,8 +273,8 @@ impl Job {
         std::thread::scope(|scope| {
             let servers: Vec<_> = (0..count(self.servers))
                 .map(|index| {
-                    let seat = table.seat(TaskId::new(Role::Ps, index));
-                    let setup = self.setup(optimizer, Some(seat), 1);
+                    let membership = table.membership(TaskId::new(Role::Ps, index));
+                    let setup = self.setup(optimizer, Some(membership), 1);
                     let server =
                         Server::new(&setup, self.strategy.synchronous, &self.start).unwrap();
                     scope.spawn(move || server.serve().unwrap())
@@ -281,9 +282,10 @@ impl Job {
                 .collect();
             let workers: Vec<_> = (0..count(self.workers))
                 .map(|index| {
-                    let (seat, end) = (table.seat(TaskId::new(Role::Worker, index)), &end);
+                    let (membership, end) =
+                        (table.membership(TaskId::new(Role::Worker, index)), &end);
                     scope.spawn(move || {
-                        let mut exchanges = self.connect(optimizer, Some(seat), 1);
+                        let mut exchanges = self.connect(optimizer, Some(membership), 1);
                         self.work(exchanges.swap_remove(0), end)
                     })
                 })
@@ -316,11 +318,11 @@ impl Job {
             for (sum, grad) in worked.pushed.iter_mut().zip(grad.iter()) {
                 *sum += f64::from(*grad);
             }
-            let vote = Vote { loss, ..Vote::default() };
-            let pushed = exchange.push(vote, &mut params, &mut grad).unwrap();
-            assert!(!pushed.vote.nonfinite && !pushed.dropped);
+            let step_report = StepReport { loss, ..StepReport::default() };
+            let pushed = exchange.push(step_report, &mut params, &mut grad).unwrap();
+            assert!(!pushed.step_report.nonfinite && !pushed.dropped);
             worked.examples += loss.examples;
-            worked.told += pushed.vote.loss.examples;
+            worked.told += pushed.step_report.loss.examples;
             worked.batches.push(ticket.batch);
             step = pushed.version.0;
         }

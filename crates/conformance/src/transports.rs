@@ -1,6 +1,6 @@
 //! Every kind of link that may join two tasks.
 
-use paceline_cluster::seat::Carrier;
+use paceline_cluster::membership::Carrier;
 use paceline_wire::{
     Channel, ClusterKey, Endpoint, Identity, Link, Purpose, Security, TaskId, Wait,
 };

@@ -5,8 +5,8 @@
 
 use paceline_batch::{Batch, Features};
 use paceline_cluster::{
-    Seat,
-    seat::{Table as Seats, TableSeat},
+    JobMembership,
+    membership::{Table as Seats, TableMembership},
 };
 use paceline_conformance::{TRANSPORTS, Transport};
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, loss, rules};
@@ -146,28 +146,29 @@ impl Job {
 
     fn run(&self) -> Outcome {
         let options = self.options();
-        let seats = Seats::over(self.transport.carrier(), self.workers, self.servers);
+        let memberships = Seats::over(self.transport.carrier(), self.workers, self.servers);
         let over = Over(AtomicBool::new(false));
         std::thread::scope(|scope| {
             for index in 0..self.servers {
-                let (seat, over) = (seats.seat(TaskId::new(Role::Ps, index)), &over.0);
+                let (membership, over) =
+                    (memberships.membership(TaskId::new(Role::Ps, index)), &over.0);
                 scope.spawn(move || {
-                    let server = SparseServer::new(seat, options).unwrap();
+                    let server = SparseServer::new(membership, options).unwrap();
                     server.serve(&|| over.load(Ordering::Acquire), None).unwrap();
                 });
             }
-            let chief = seats.seat(TaskId::new(Role::Worker, 0));
+            let chief = memberships.membership(TaskId::new(Role::Worker, 0));
             let mut overseer = Overseer::connect(chief.clone(), &options).unwrap();
             let beginning = self.from.as_ref().map(|from| from.beginning.clone());
             let table = self.from.as_ref().map(|from| from.model.table());
             overseer.give(1, &beginning.unwrap_or_default(), table).unwrap();
             let workers: Vec<_> = (0..self.workers)
                 .map(|index| {
-                    let seat = match index {
+                    let membership = match index {
                         0 => chief.clone(),
-                        _ => seats.seat(TaskId::new(Role::Worker, index)),
+                        _ => memberships.membership(TaskId::new(Role::Worker, index)),
                     };
-                    scope.spawn(move || self.worker(seat))
+                    scope.spawn(move || self.worker(membership))
                 })
                 .collect();
             let worked: Vec<Worked> =
@@ -186,9 +187,10 @@ impl Job {
         })
     }
 
-    fn worker(&self, seat: Arc<TableSeat>) -> Worked {
-        let work = self.work(seat.me().index);
-        let (mut client, welcome) = SparseClient::connect(seat, self.options(), "ps").unwrap();
+    fn worker(&self, membership: Arc<TableMembership>) -> Worked {
+        let work = self.work(membership.me().index);
+        let (mut client, welcome) =
+            SparseClient::connect(membership, self.options(), "ps").unwrap();
         let first = welcome.mark.map_or(0, |mark| mark[0] as usize);
         let mut worked = Worked::default();
         let (mut now, mut then) = (Minibatch::default(), Minibatch::default());

@@ -1,7 +1,7 @@
 //! What each task's machine does, told to the chief while training goes on, so that the verdict on a run knows every host.
 
 use crate::{JobNotice, JobObserver, MissingTask, error::with_causes, link_capacity::Capacity};
-use paceline_cluster::session::{Loss, Notice, Row, RowState, Session, Watcher};
+use paceline_cluster::session::{Loss, Notice, Row, RowState, Session, SessionObserver};
 use paceline_probes::{
     Layout, Reading, Roots, Sampler, SamplerError, Summary as Means, Target, Writer,
 };
@@ -26,14 +26,14 @@ pub(crate) type Loads = Arc<Mutex<BTreeMap<TaskId, TaskLoad>>>;
 
 /// Observes the session of a task: keeps what tasks tell of their machines, and the table of those that are missing
 /// in the run's folder; everything else becomes a notice.
-pub(crate) struct SessionObserver {
+pub(crate) struct LoadObserver {
     pub(crate) observer: Arc<dyn JobObserver>,
     pub(crate) loads: Loads,
     /// The run's folder and what is planned, at the chief.
     pub(crate) start_table: Option<(RunFolder, StartTable)>,
 }
 
-impl SessionObserver {
+impl LoadObserver {
     fn write_start_table(&self, rows: &[Row]) {
         let Some((run, plan)) = &self.start_table else { return };
         let tasks = rows.iter().map(|row| StartRow {
@@ -57,7 +57,7 @@ impl SessionObserver {
     }
 }
 
-impl Watcher for SessionObserver {
+impl SessionObserver for LoadObserver {
     fn table(&self, rows: &[Row]) {
         self.observer.notice(waiting(rows));
         self.write_start_table(rows);

@@ -3,11 +3,11 @@
 
 use crate::{
     JobError, JobObserver, JobResult, link_capacity,
-    machine_load::{Loads, SessionObserver, record_and_tell},
+    machine_load::{LoadObserver, Loads, record_and_tell},
     notice::LoopNotices,
     work::{OpenedWork, Work},
 };
-use paceline_cluster::session::{Rules, Session, Settings, Watcher, chief_of};
+use paceline_cluster::session::{Rules, Session, SessionObserver, Settings, chief_of};
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable};
 use paceline_training::{Inbox, Start};
 use paceline_wire::{Endpoint, TaskId};
@@ -71,7 +71,7 @@ impl TaskRunner<'_> {
         let inbox = Inbox::new(Box::new(self.session_observer(&folder, &loads)?));
         let address = endpoint.public_address();
         let started = self.settings(&folder).and_then(|settings| {
-            let observer: Arc<dyn Watcher> = inbox.clone();
+            let observer: Arc<dyn SessionObserver> = inbox.clone();
             Ok(Session::start(Arc::new(endpoint), &settings, observer)?)
         });
         let session = match started {
@@ -129,11 +129,7 @@ impl TaskRunner<'_> {
         Ok(folder)
     }
 
-    fn session_observer(
-        &self,
-        folder: &Folder,
-        loads: &Loads,
-    ) -> Result<SessionObserver, JobError> {
+    fn session_observer(&self, folder: &Folder, loads: &Loads) -> Result<LoadObserver, JobError> {
         let start_table = match &folder.known {
             Some(run) if self.is_chief() => {
                 let (model, strategy) = (self.work.model(), self.work.strategy()?.name);
@@ -147,7 +143,7 @@ impl TaskRunner<'_> {
             _ => None,
         };
         let observer = Arc::clone(&self.observer);
-        Ok(SessionObserver { observer, loads: Arc::clone(loads), start_table })
+        Ok(LoadObserver { observer, loads: Arc::clone(loads), start_table })
     }
 
     fn settings(&self, folder: &Folder) -> Result<Settings, JobError> {

@@ -7,13 +7,13 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a measurement
 
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::{
     Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Optimizer},
 };
-use paceline_strategies::{Exchange, Server, Setup, StepInfo, Vote, find};
+use paceline_strategies::{Exchange, Server, Setup, StepInfo, StepReport, find};
 use paceline_wire::{
     Channel, ClusterKey, Endpoint, Identity, Link, LinkError, Purpose, Role, Security, TaskId, Wait,
 };
@@ -56,7 +56,7 @@ impl Duo {
     }
 }
 
-impl Seat for Duo {
+impl JobMembership for Duo {
     fn me(&self) -> TaskId {
         self.door.identity().me
     }
@@ -95,10 +95,13 @@ fn model(floats: usize) -> (Layout, Optimizer) {
 fn serve(floats: usize) {
     let mut key = String::new();
     std::io::stdin().read_line(&mut key).unwrap();
-    let seat = Duo::new(SERVER, key.trim().parse().unwrap(), None);
-    println!("{}", seat.door.address());
+    let membership = Duo::new(SERVER, key.trim().parse().unwrap(), None);
+    println!("{}", membership.door.address());
     let (layout, optimizer) = model(floats);
-    let setup = Setup { seat: Some(seat as Arc<dyn Seat>), ..Setup::alone(1, &layout, &optimizer) };
+    let setup = Setup {
+        membership: Some(membership as Arc<dyn JobMembership>),
+        ..Setup::alone(1, &layout, &optimizer)
+    };
     let server = Server::new(&setup, false, &vec![0.5; floats]).unwrap();
     server.serve().unwrap();
 }
@@ -122,7 +125,7 @@ impl Worker {
         self.exchange.ready(0..self.grad.len(), &mut self.params, &mut self.grad);
         // The answer brings the next weights: a push and a pull in one.
         self.exchange
-            .push(Vote { loss, ..Vote::default() }, &mut self.params, &mut self.grad)
+            .push(StepReport { loss, ..StepReport::default() }, &mut self.params, &mut self.grad)
             .unwrap();
         let seconds = begun.elapsed().as_secs_f64();
         let moved = before - self.params[7];
@@ -143,9 +146,12 @@ fn exchange(floats: usize) {
     let mut address = String::new();
     let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
     said.read_line(&mut address).unwrap();
-    let seat = Duo::new(WORKER, key, Some(address.trim().to_owned()));
+    let membership = Duo::new(WORKER, key, Some(address.trim().to_owned()));
     let (layout, optimizer) = model(floats);
-    let setup = Setup { seat: Some(seat as Arc<dyn Seat>), ..Setup::alone(1, &layout, &optimizer) };
+    let setup = Setup {
+        membership: Some(membership as Arc<dyn JobMembership>),
+        ..Setup::alone(1, &layout, &optimizer)
+    };
     let connect = find("ps-async").unwrap().connect;
     let exchange = connect(&setup).unwrap().swap_remove(0);
     let (params, grad) = (Buffer::zeroed(floats), Buffer::zeroed(floats));

@@ -1,6 +1,6 @@
 //! Why an exchange could not be set up or went wrong.
 
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::names::UnknownName;
 use paceline_wire::{LinkError, TaskId};
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub enum StrategyError {
         step: u64,
     },
     /// The strategy needs other tasks, and this process is alone.
-    #[error("this strategy needs several processes: there is no seat in a job")]
+    #[error("this strategy needs several processes: this task is not a member of a job")]
     NoSeat,
     /// A task that is not a server was asked to serve.
     #[error("{task} is not a server of this job")]
@@ -82,12 +82,13 @@ impl StrategyError {
     }
 
     /// What a failed conversation means. The task that notices a loss first closes its links, so that no other task
-    /// waits; the task that a link names may therefore be alive. Once the alarm is raised the seat knows which task is
+    /// waits; the task that a link names may therefore be alive. Once the alarm is raised the membership knows which task is
     /// lost; before that, the losses it knows are from earlier generations, and the link is believed.
-    pub(crate) fn explain(error: LinkError, seat: &dyn Seat, step: u64) -> Self {
+    pub(crate) fn explain(error: LinkError, membership: &dyn JobMembership, step: u64) -> Self {
         let stopped = matches!(error, LinkError::Cancelled { .. } | LinkError::Stopped { .. });
-        let lost = seat.lost().last().copied();
-        let alarmed = error.is_lost() && lost.is_some() && seat.alarm().load(Ordering::Acquire);
+        let lost = membership.lost().last().copied();
+        let alarmed =
+            error.is_lost() && lost.is_some() && membership.alarm().load(Ordering::Acquire);
         if stopped || alarmed { Self::PeerLost { task: lost, step } } else { error.into() }
     }
 
@@ -105,7 +106,7 @@ impl StrategyError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::seat::Table;
+    use paceline_cluster::membership::Table;
     use paceline_wire::Role;
 
     #[test]
@@ -117,14 +118,14 @@ mod tests {
             TaskId::new(Role::Ps, 1),
         ];
         let table = Table::new(2, 2);
-        let seat = table.seat(worker);
+        let membership = table.membership(worker);
         let hung_up = || LinkError::Lost {
             task: well,
             address: "here".to_owned(),
             phase: "testing".to_owned(),
             cause: std::io::ErrorKind::BrokenPipe.into(),
         };
-        let named = || StrategyError::explain(hung_up(), &*seat, 7).lost();
+        let named = || StrategyError::explain(hung_up(), &*membership, 7).lost();
         assert_eq!(named(), Some(well), "no other task is known to be lost");
         table.miss(gone);
         assert_eq!(named(), Some(well), "the others went on without that one");

@@ -38,7 +38,7 @@ pub struct Ticket {
 
 /// What a worker contributes to a step besides its gradient; sums and "or"s over all workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Vote {
+pub struct StepReport {
     /// Loss over the worker's share of the global batch.
     pub loss: StepLoss,
     /// This worker was asked to stop.
@@ -47,7 +47,7 @@ pub struct Vote {
     pub nonfinite: bool,
 }
 
-impl Vote {
+impl StepReport {
     /// Adds another worker's.
     pub fn add(&mut self, other: &Self) {
         self.loss.loss_sum += other.loss.loss_sum;
@@ -70,9 +70,9 @@ pub struct Traffic {
 /// How a step ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pushed {
-    /// The votes of all workers together. Where workers do not run in lockstep: all votes that were counted
+    /// The step reports of all workers together. Where workers do not run in lockstep: all step reports that were counted
     /// since this worker's last push, its own included, so that the sums over a run are complete.
-    pub vote: Vote,
+    pub step_report: StepReport,
     /// Updates made so far; one more than before where workers run in lockstep.
     pub version: Version,
     /// Updates that others made between this worker's pull and its own update.
@@ -130,7 +130,7 @@ pub struct Tally {
 /// while let Some(ticket) = deal(step) {    which examples; nothing is left: the run is over
 ///     pull(params)                         weights of the step
 ///     … ready(range) …                     during the backward pass
-///     push(vote, params, grad)             ends the step
+///     push(step_report, params, grad)             ends the step
 /// }
 /// leave()                                  finished, not lost
 /// ```
@@ -189,12 +189,12 @@ pub trait Exchange: Send {
         Ok(())
     }
 
-    /// Ends a step. Afterwards `params` are those of the next step, unless the vote is nonfinite: then
+    /// Ends a step. Afterwards `params` are those of the next step, unless the step report is nonfinite: then
     /// they are untouched, so that one can look for the cause. `grad` may be exchanged for another
     /// buffer of the same length.
     fn push(
         &mut self,
-        vote: Vote,
+        step_report: StepReport,
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError>;
@@ -225,7 +225,7 @@ pub trait Exchange: Send {
         Err(StrategyError::NoReform)
     }
 
-    /// Asks all workers to stop after the current step. Where workers run in lockstep, a vote does that.
+    /// Asks all workers to stop after the current step. Where workers run in lockstep, a step report does that.
     fn stop(&mut self) -> Result<(), StrategyError> {
         Ok(())
     }

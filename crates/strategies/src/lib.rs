@@ -27,7 +27,7 @@ pub mod strategies;
 pub use dense::Server;
 pub use error::StrategyError;
 pub use exchange::{
-    Exchange, Origin, Pushed, Snapshot, StepInfo, Tally, Ticket, Traffic, Version, Vote,
+    Exchange, Origin, Pushed, Snapshot, StepInfo, StepReport, Tally, Ticket, Traffic, Version,
 };
 pub use options::{Combine, Options, SplitDense, Transfer};
 pub use strategies::{ALL, Connect, Entry, Setup, find};

@@ -1,7 +1,7 @@
 //! What both ends of every conversation about weights need: payloads of bounded length, and words for a message that does not fit.
 
 use crate::StrategyError;
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_wire::{Head, Link, LinkError, Receiver, TaskId, Wait};
 use std::time::{Duration, Instant};
 
@@ -46,16 +46,16 @@ pub(crate) fn payload(
 
 /// Reads a refusal, which names the task that was lost, and says whose loss ends the conversation at this step.
 ///
-/// The task that hung up first may have done so because another one is gone: what the seat knows counts more.
+/// The task that hung up first may have done so because another one is gone: what the membership knows counts more.
 pub(crate) fn refusal(
     receiver: &mut dyn Receiver,
     head: Head,
-    seat: &dyn Seat,
+    membership: &dyn JobMembership,
     step: u64,
 ) -> Result<StrategyError, LinkError> {
     let name = payload(receiver, head, LONGEST_NAME)?;
     let named: Option<TaskId> = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
-    let lost = seat.lost();
+    let lost = membership.lost();
     let task = named
         .filter(|task| lost.is_empty() || lost.contains(task))
         .or_else(|| lost.last().copied())
@@ -69,7 +69,7 @@ pub(crate) fn explain_send(
     error: LinkError,
     link: &mut Link,
     refused: u8,
-    seat: &dyn Seat,
+    membership: &dyn JobMembership,
     step: u64,
 ) -> StrategyError {
     if error.is_lost() {
@@ -77,12 +77,12 @@ pub(crate) fn explain_send(
         let last = receiver.receive(&Wait::within(LAST_MESSAGE, "reading its last message"));
         if let Ok(head) = last
             && head.kind == refused
-            && let Ok(lost) = refusal(receiver, head, seat, step)
+            && let Ok(lost) = refusal(receiver, head, membership, step)
         {
             return lost;
         }
     }
-    StrategyError::explain(error, seat, step)
+    StrategyError::explain(error, membership, step)
 }
 
 /// Nanoseconds since then.

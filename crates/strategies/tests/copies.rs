@@ -5,7 +5,7 @@
 mod job;
 
 use job::{Job, PATIENCE, WEIGHTS, server, worker};
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_strategies::{Snapshot, server::parts};
 use paceline_wire::{Channel, Link, Wait};
 use std::{thread::Scope, time::Duration};
@@ -26,11 +26,11 @@ struct Slow {
 
 impl Slow {
     fn new(job: &Job) -> Self {
-        let seat = job.table.seat(worker(1));
+        let membership = job.table.membership(worker(1));
         let wait = Wait::within(PATIENCE, "testing");
         Self {
             links: [0, 1]
-                .map(|at| seat.connect(server(at), Channel::ParameterServer, &wait).unwrap()),
+                .map(|at| membership.connect(server(at), Channel::ParameterServer, &wait).unwrap()),
         }
     }
 
@@ -86,7 +86,7 @@ fn job() -> Job {
 }
 
 fn snapshot(job: &Job) -> Snapshot {
-    let mut exchange = job.exchange(Some(job.table.seat(worker(0)))).unwrap();
+    let mut exchange = job.exchange(Some(job.table.membership(worker(0)))).unwrap();
     let snapshot = exchange.snapshot().unwrap().unwrap();
     exchange.leave().unwrap();
     snapshot
@@ -159,7 +159,7 @@ fn the_end_does_not_wait_for_the_part_of_a_push_whose_worker_died() {
         assert!(slow.push(0));
         drop(slow);
         job.table.miss(worker(1));
-        let exchange = job.exchange(Some(job.table.seat(worker(0)))).unwrap();
+        let exchange = job.exchange(Some(job.table.membership(worker(0)))).unwrap();
         job.work(exchange, |_| ()).unwrap()
     });
     assert_eq!(outcome.step, 6);

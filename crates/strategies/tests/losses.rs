@@ -11,8 +11,8 @@ use job::{
     server, worker,
 };
 use paceline_cluster::{
-    Seat,
-    seat::{Table, TableSeat},
+    JobMembership,
+    membership::{Table, TableMembership},
 };
 use paceline_models::kernels::Buffer;
 use paceline_strategies::{Server, StepInfo, StrategyError};
@@ -29,7 +29,10 @@ const SUM: u8 = 5;
 const HOLD: u8 = 6;
 
 /// Runs a job in which worker 1 is `other`; returns what worker 0 and the others got.
-fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec<job::Outcome> {
+fn with_intruder(
+    job: &Job,
+    intruder: impl FnOnce(Arc<TableMembership>) + Send,
+) -> Vec<job::Outcome> {
     std::thread::scope(|scope| {
         let servers: Vec<_> = (0..job.servers)
             .map(|index| {
@@ -40,17 +43,17 @@ fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec
         let honest: Vec<_> = (0..job.workers)
             .filter(|index| *index != 1)
             .map(|index| {
-                let seat = job.table.seat(worker(index));
+                let membership = job.table.membership(worker(index));
                 scope.spawn(move || {
-                    let exchange = job.exchange(Some(seat)).unwrap();
+                    let exchange = job.exchange(Some(membership)).unwrap();
                     // A little slow, so that the other one has its say.
                     job.work(exchange, |_| std::thread::sleep(Duration::from_micros(300))).unwrap()
                 })
             })
             .collect();
-        let seat = job.table.seat(worker(1));
+        let membership = job.table.membership(worker(1));
         scope.spawn(move || {
-            intruder(seat);
+            intruder(membership);
             job.table.miss(worker(1));
         });
         let outcomes = honest.into_iter().map(|worker| worker.join().unwrap()).collect();
@@ -61,9 +64,9 @@ fn with_intruder(job: &Job, intruder: impl FnOnce(Arc<TableSeat>) + Send) -> Vec
     })
 }
 
-fn link_to(seat: &TableSeat, index: u32) -> Link {
+fn link_to(membership: &TableMembership, index: u32) -> Link {
     let wait = Wait::within(PATIENCE, "testing");
-    seat.connect(server(index), Channel::ParameterServer, &wait).unwrap()
+    membership.connect(server(index), Channel::ParameterServer, &wait).unwrap()
 }
 
 fn check_all_served(job: &Job, outcomes: &[job::Outcome], what: &str) {
@@ -78,11 +81,11 @@ fn without_step_the_others_do_what_a_lost_worker_left() {
     for phase in ["never comes", "asks", "pulls", "pushes once", "in the middle of a push"] {
         for servers in [1, 2] {
             let job = Job::new("ps-async", 3, servers, 60);
-            let outcomes = with_intruder(&job, |seat| {
+            let outcomes = with_intruder(&job, |membership| {
                 if phase == "never comes" {
                     return;
                 }
-                let mut exchange = job.exchange(Some(Arc::clone(&seat))).unwrap();
+                let mut exchange = job.exchange(Some(Arc::clone(&membership))).unwrap();
                 let Some(ticket) = exchange.deal(0).unwrap() else { return };
                 let mut params = vec![0.0; WEIGHTS];
                 let mut grad = Buffer::zeroed(WEIGHTS);
@@ -98,7 +101,7 @@ fn without_step_the_others_do_what_a_lost_worker_left() {
                     }
                     _ => {
                         drop(exchange);
-                        let mut link = link_to(&seat, 0);
+                        let mut link = link_to(&membership, 0);
                         let length = 56 + 4 * WEIGHTS as u64;
                         let head = Head { kind: PUSH, number: ticket.batch, length };
                         link.sender.start(head).unwrap();
@@ -133,9 +136,9 @@ fn a_malformed_message_ends_only_its_sender() {
     ];
     for (what, kind, number, payload) in messages {
         let job = Job::new("ps-async", 3, 2, 30);
-        let outcomes = with_intruder(&job, |seat| {
+        let outcomes = with_intruder(&job, |membership| {
             for index in 0..2 {
-                let mut link = link_to(&seat, index);
+                let mut link = link_to(&membership, index);
                 link.sender.send(kind, number, &[&payload]).unwrap();
                 // Disconnects without a message, once the server has had time to read it.
                 std::thread::sleep(Duration::from_millis(10));
@@ -148,10 +151,10 @@ fn a_malformed_message_ends_only_its_sender() {
 #[test]
 fn a_worker_that_comes_back_is_given_work_again() {
     let job = Job::new("ps-async", 2, 1, 200);
-    let outcomes = with_intruder(&job, |seat| {
-        let exchange = job.exchange(Some(Arc::clone(&seat))).unwrap();
+    let outcomes = with_intruder(&job, |membership| {
+        let exchange = job.exchange(Some(Arc::clone(&membership))).unwrap();
         drop(exchange);
-        let exchange = job.exchange(Some(seat)).unwrap();
+        let exchange = job.exchange(Some(membership)).unwrap();
         let outcome = job.work(exchange, |_| ()).unwrap();
         assert!(outcome.examples > 0);
         assert_eq!(outcome.step.max(1), outcome.step);
@@ -163,9 +166,9 @@ fn a_worker_that_comes_back_is_given_work_again() {
 }
 
 /// Waits until the session has said that a new generation begins.
-fn next_generation(seat: &TableSeat) {
+fn next_generation(membership: &TableMembership) {
     let begun = Instant::now();
-    while !seat.alarm().swap(false, Ordering::AcqRel) {
+    while !membership.alarm().swap(false, Ordering::AcqRel) {
         assert!(begun.elapsed() < Duration::from_secs(10), "no new generation was announced");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -184,14 +187,14 @@ fn synchronous_workers_are_all_told_which_worker_was_lost() {
                 .collect();
             let others: Vec<_> = [0, 2]
                 .map(|index| {
-                    let (job, seat) = (&job, job.table.seat(worker(index)));
+                    let (job, membership) = (&job, job.table.membership(worker(index)));
                     scope.spawn(move || {
-                        let exchange = job.exchange(Some(seat)).unwrap();
+                        let exchange = job.exchange(Some(membership)).unwrap();
                         job.work(exchange, |_| ()).map(|_| ()).unwrap_err()
                     })
                 })
                 .into();
-            let mut lost = job.exchange(Some(job.table.seat(worker(1)))).unwrap();
+            let mut lost = job.exchange(Some(job.table.membership(worker(1)))).unwrap();
             if phase != "before its first step" {
                 let ticket = lost.deal(0).unwrap().unwrap();
                 let (mut params, mut grad) = (vec![0.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
@@ -264,12 +267,12 @@ fn lose_one(
     let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
         let mut servers = Vec::new();
         for index in 0..job.servers {
-            let seat = job.table.seat(server(index));
-            let held = Arc::new(job.server_at(Arc::clone(&seat)));
+            let membership = job.table.membership(server(index));
+            let held = Arc::new(job.server_at(Arc::clone(&membership)));
             servers.push(Arc::clone(&held));
             scope.spawn(move || {
                 assert_eq!(held.serve().unwrap_err().lost(), Some(worker(1)));
-                next_generation(&seat);
+                next_generation(&membership);
                 held.serve().unwrap();
             });
         }
@@ -296,8 +299,8 @@ fn persevere(
     dies_at: Option<u64>,
     before: impl Fn(u64),
 ) -> Result<Vec<f32>, StrategyError> {
-    let seat = job.table.seat(worker(index));
-    let mut exchange = job.exchange(Some(Arc::clone(&seat)))?;
+    let membership = job.table.membership(worker(index));
+    let mut exchange = job.exchange(Some(Arc::clone(&membership)))?;
     let mut params = job.start.clone();
     let mut grad = Buffer::zeroed(params.len());
     let mut step = 0;
@@ -322,7 +325,7 @@ fn persevere(
             }
             Err(error) => {
                 assert_eq!(error.lost(), Some(worker(1)), "{error}");
-                next_generation(&seat);
+                next_generation(&membership);
                 step = exchange.reform(&mut params)?.0;
             }
         }
@@ -338,11 +341,11 @@ fn a_lost_server_is_named_to_every_worker() {
     for strategy in ["ps-sync", "ps-async"] {
         let job = Job::new(strategy, 2, 2, 1_000_000);
         std::thread::scope(|scope| {
-            let seats = [0, 1].map(|index| job.table.seat(server(index)));
-            let servers: Vec<_> = seats
+            let memberships = [0, 1].map(|index| job.table.membership(server(index)));
+            let servers: Vec<_> = memberships
                 .iter()
-                .map(|seat| {
-                    let server = job.server_at(Arc::clone(seat));
+                .map(|membership| {
+                    let server = job.server_at(Arc::clone(membership));
                     scope.spawn(move || {
                         // Ends as if its process died: the links go away with it.
                         let _ = server.serve();
@@ -351,16 +354,16 @@ fn a_lost_server_is_named_to_every_worker() {
                 .collect();
             let workers: Vec<_> = (0..2)
                 .map(|index| {
-                    let (job, seat) = (&job, job.table.seat(worker(index)));
+                    let (job, membership) = (&job, job.table.membership(worker(index)));
                     scope.spawn(move || {
-                        let exchange = job.exchange(Some(seat)).unwrap();
+                        let exchange = job.exchange(Some(membership)).unwrap();
                         job.work(exchange, |_| ()).map(|_| ()).unwrap_err()
                     })
                 })
                 .collect();
             std::thread::sleep(Duration::from_millis(50));
             job.table.lose(server(1));
-            seats[1].alarm().store(true, Ordering::Release);
+            memberships[1].alarm().store(true, Ordering::Release);
             for worker in workers {
                 let error = worker.join().unwrap();
                 assert_eq!(error.lost(), Some(server(1)), "{strategy}: {error}");
@@ -375,10 +378,10 @@ fn a_lost_server_is_named_to_every_worker() {
 #[test]
 fn a_job_without_servers_or_with_too_many_backups_is_refused() {
     let job = Job::new("ps-async", 2, 0, 10);
-    let error = job.exchange(Some(job.table.seat(worker(0)))).map(|_| ()).unwrap_err();
+    let error = job.exchange(Some(job.table.membership(worker(0)))).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("at least one server"), "{error}");
     let mut job = Job::new("ps-sync", 2, 1, 10);
     job.options.backup_workers = 2;
-    let error = job.exchange(Some(job.table.seat(worker(0)))).map(|_| ()).unwrap_err();
+    let error = job.exchange(Some(job.table.membership(worker(0)))).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("backup workers is 2"), "{error}");
 }

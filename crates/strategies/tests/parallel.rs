@@ -5,13 +5,13 @@
 mod job;
 
 use job::{PATIENCE, server, worker};
-use paceline_cluster::{Seat, seat::Table};
+use paceline_cluster::{JobMembership, membership::Table};
 use paceline_models::{
     Layout, StepLoss,
     kernels::Buffer,
     optimizer::{self, Mask, Optimizer},
 };
-use paceline_strategies::{Setup, StepInfo, Vote, find, server::parts};
+use paceline_strategies::{Setup, StepInfo, StepReport, find, server::parts};
 use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
@@ -70,11 +70,11 @@ fn puppets<'scope>(
     let mut ends = [Some(finished), None];
     let mut starts = [None, Some(done)];
     for (role, index) in [slow, 1 - slow].into_iter().enumerate() {
-        let (seat, before, after) =
-            (table.seat(server(index)), ends[role].take(), starts[role].take());
+        let (membership, before, after) =
+            (table.membership(server(index)), ends[role].take(), starts[role].take());
         scope.spawn(move || {
             let wait = Wait::within(PATIENCE, "testing");
-            let link = seat.accept(worker(0), Channel::ParameterServer, &wait).unwrap();
+            let link = membership.accept(worker(0), Channel::ParameterServer, &wait).unwrap();
             let mut puppet = Puppet { link, length: parts(WEIGHTS, 2)[index as usize].len() };
             let wait = || {
                 if let Some(before) = &before {
@@ -103,7 +103,7 @@ fn one_step(table: &std::sync::Arc<Table>) {
     let entry = optimizer::find("sgd").unwrap();
     let optimizer = Optimizer::with_mask(entry, entry.defaults, Mask::of(&layout)).unwrap();
     let mut setup = Setup::alone(1, &layout, &optimizer);
-    setup.seat = Some(table.seat(worker(0)));
+    setup.membership = Some(table.membership(worker(0)));
     setup.options.patience = PATIENCE;
     let connect = find("ps-async").unwrap().connect;
     let mut exchange = connect(&setup).unwrap().swap_remove(0);
@@ -114,7 +114,7 @@ fn one_step(table: &std::sync::Arc<Table>) {
     assert!(params.iter().all(|weight| *weight == 0.0), "all parts have come");
     exchange.ready(0..WEIGHTS, &mut params, &mut grad);
     let loss = StepLoss { examples: 1, ..StepLoss::default() };
-    exchange.push(Vote { loss, ..Vote::default() }, &mut params, &mut grad).unwrap();
+    exchange.push(StepReport { loss, ..StepReport::default() }, &mut params, &mut grad).unwrap();
 }
 
 #[test]

@@ -9,9 +9,9 @@ use job::{
     gate::{Gate, gated},
     no_pause, server, worker,
 };
-use paceline_cluster::seat::{Table, TableSeat};
+use paceline_cluster::membership::{Table, TableMembership};
 use paceline_models::{StepLoss, kernels::Buffer};
-use paceline_strategies::{Combine, Origin, StepInfo, Vote};
+use paceline_strategies::{Combine, Origin, StepInfo, StepReport};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 #[test]
@@ -176,8 +176,8 @@ fn a_step_takes_the_same_gradients_on_all_servers() {
             scope.spawn(move || server.serve().unwrap());
         }
         let workers = [0u32, 1].map(|index| {
-            let (job, seat) = (&job, job.table.seat(worker(index)));
-            scope.spawn(move || one_step(job, seat, index as f32 + 1.0))
+            let (job, membership) = (&job, job.table.membership(worker(index)));
+            scope.spawn(move || one_step(job, membership, index as f32 + 1.0))
         });
         // Worker 1 is the first at server 0, worker 0 at server 1.
         while servers[0].version() == 0 {
@@ -197,8 +197,8 @@ fn a_step_takes_the_same_gradients_on_all_servers() {
 }
 
 /// One step with a gradient that is the same everywhere.
-fn one_step(job: &Job, seat: Arc<TableSeat>, value: f32) -> Vec<f32> {
-    let mut exchange = job.exchange(Some(seat)).unwrap();
+fn one_step(job: &Job, membership: Arc<TableMembership>, value: f32) -> Vec<f32> {
+    let mut exchange = job.exchange(Some(membership)).unwrap();
     let (mut params, mut grad) = (vec![0.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
     grad.fill(value);
     while let Some(ticket) = exchange.deal(0).unwrap() {
@@ -206,7 +206,9 @@ fn one_step(job: &Job, seat: Arc<TableSeat>, value: f32) -> Vec<f32> {
         exchange.pull(info, &mut params).unwrap();
         exchange.ready(0..WEIGHTS, &mut params, &mut grad);
         let loss = StepLoss { examples: 1, ..StepLoss::default() };
-        exchange.push(Vote { loss, ..Vote::default() }, &mut params, &mut grad).unwrap();
+        exchange
+            .push(StepReport { loss, ..StepReport::default() }, &mut params, &mut grad)
+            .unwrap();
     }
     let last = StepInfo { step: 1, rate: 0.0, examples: 2 };
     exchange.pull(last, &mut params).unwrap();
@@ -226,8 +228,8 @@ fn snapshots_hold_one_version_while_all_workers_continue() {
             }
             let workers: Vec<_> = (0..3)
                 .map(|index| {
-                    let (job, seat) = (&job, job.table.seat(worker(index)));
-                    scope.spawn(move || constant_steps(job, seat, index))
+                    let (job, membership) = (&job, job.table.membership(worker(index)));
+                    scope.spawn(move || constant_steps(job, membership, index))
                 })
                 .collect();
             workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<u64>>()
@@ -237,8 +239,8 @@ fn snapshots_hold_one_version_while_all_workers_continue() {
 }
 
 /// Trains with a gradient of 1 everywhere; worker 0 looks at a snapshot every few steps.
-fn constant_steps(job: &Job, seat: Arc<TableSeat>, index: u32) -> Vec<u64> {
-    let mut exchange = job.exchange(Some(seat)).unwrap();
+fn constant_steps(job: &Job, membership: Arc<TableMembership>, index: u32) -> Vec<u64> {
+    let mut exchange = job.exchange(Some(membership)).unwrap();
     let mut params = vec![0.0; WEIGHTS];
     let mut grad = Buffer::zeroed(WEIGHTS);
     grad.fill(1.0);
@@ -250,7 +252,9 @@ fn constant_steps(job: &Job, seat: Arc<TableSeat>, index: u32) -> Vec<u64> {
         exchange.pull(info, &mut params).unwrap();
         exchange.ready(0..WEIGHTS, &mut params, &mut grad);
         let loss = StepLoss { examples: 1, ..StepLoss::default() };
-        exchange.push(Vote { loss, ..Vote::default() }, &mut params, &mut grad).unwrap();
+        exchange
+            .push(StepReport { loss, ..StepReport::default() }, &mut params, &mut grad)
+            .unwrap();
         steps += 1;
         if index == 0 && steps % 5 == 0 {
             let snapshot = exchange.snapshot().unwrap().unwrap();

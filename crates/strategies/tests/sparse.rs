@@ -4,8 +4,8 @@
 
 use paceline_batch::{Batch, Features};
 use paceline_cluster::{
-    Seat,
-    seat::{Table as Job, TableSeat},
+    JobMembership,
+    membership::{Table as Job, TableMembership},
 };
 use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, loss, rules};
 use paceline_strategies::{
@@ -91,18 +91,18 @@ impl Score for NoScore {
 fn run(options: SparseOptions, servers: u32, data: &[Vec<Batch>], dies: Option<usize>) -> Outcome {
     let job = Job::new(data.len() as u32, servers);
     let over = AtomicBool::new(false);
-    let seat = |role, index| job.seat(TaskId::new(role, index));
+    let membership = |role, index| job.membership(TaskId::new(role, index));
     std::thread::scope(|scope| {
         let _raised = Raise(&over);
         for index in 0..servers {
-            let (seat, over) = (seat(Role::Ps, index), &over);
+            let (membership, over) = (membership(Role::Ps, index), &over);
             scope.spawn(move || {
-                let server = SparseServer::new(seat, options).unwrap();
+                let server = SparseServer::new(membership, options).unwrap();
                 let scorer = NoScore;
                 server.serve(&|| over.load(Ordering::Acquire), Some(&scorer)).unwrap();
             });
         }
-        let chief = seat(Role::Worker, 0);
+        let chief = membership(Role::Worker, 0);
         let mut overseer = Overseer::connect(chief.clone(), &options).unwrap();
         assert!(!overseer.keep(0).unwrap(), "new servers hold nothing");
         overseer.give(1, &Beginning::default(), None).unwrap();
@@ -110,9 +110,10 @@ fn run(options: SparseOptions, servers: u32, data: &[Vec<Batch>], dies: Option<u
             .iter()
             .enumerate()
             .map(|(rank, batches)| {
-                let seat = if rank == 0 { chief.clone() } else { seat(Role::Worker, rank as u32) };
+                let membership =
+                    if rank == 0 { chief.clone() } else { membership(Role::Worker, rank as u32) };
                 let job = &job;
-                scope.spawn(move || work(seat, job, options, batches, dies == Some(rank)))
+                scope.spawn(move || work(membership, job, options, batches, dies == Some(rank)))
             })
             .collect();
         let bytes = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
@@ -139,14 +140,14 @@ fn check_scores(overseer: &mut Overseer, options: SparseOptions, slots: &[(usize
 }
 
 fn work(
-    seat: Arc<TableSeat>,
+    membership: Arc<TableMembership>,
     job: &Job,
     options: SparseOptions,
     batches: &[Batch],
     dies: bool,
 ) -> u64 {
-    let me = seat.me();
-    let (mut client, welcome) = SparseClient::connect(seat, options, "ps").unwrap();
+    let me = membership.me();
+    let (mut client, welcome) = SparseClient::connect(membership, options, "ps").unwrap();
     assert_eq!(welcome.mark, None, "no worker has read anything");
     let (mut now, mut then) = (Minibatch::default(), Minibatch::default());
     let (mut weights, mut logits) = (Vec::new(), Vec::new());
@@ -304,14 +305,14 @@ fn servers_begin_with_what_they_are_given() {
     std::thread::scope(|scope| {
         let _raised = Raise(&over);
         for index in 0..3 {
-            let (seat, over) = (job.seat(TaskId::new(Role::Ps, index)), &over);
+            let (membership, over) = (job.membership(TaskId::new(Role::Ps, index)), &over);
             let server = move || {
-                let server = SparseServer::new(seat, options).unwrap();
+                let server = SparseServer::new(membership, options).unwrap();
                 server.serve(&|| over.load(Ordering::Acquire), None).unwrap();
             };
             scope.spawn(server);
         }
-        let chief = job.seat(TaskId::new(Role::Worker, 0));
+        let chief = job.membership(TaskId::new(Role::Worker, 0));
         let mut overseer = Overseer::connect(chief.clone(), &options).unwrap();
         let beginning = Beginning { version: 9, examples: 90, marks: vec![(chief.me(), mark)] };
         overseer.give(5, &beginning, Some(given.table())).unwrap();

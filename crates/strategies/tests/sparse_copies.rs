@@ -7,8 +7,8 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_cluster::{
-    Seat,
-    seat::{Table as Job, TableSeat},
+    JobMembership,
+    membership::{Table as Job, TableMembership},
 };
 use paceline_models::sparse_logistic::{Settings, SparseLogistic};
 use paceline_strategies::{
@@ -78,10 +78,11 @@ impl Drop for Raise<'_> {
 }
 
 /// A server, generation after generation.
-fn serve(seat: &Arc<TableSeat>, options: SparseOptions, over: &AtomicBool) {
-    let server = SparseServer::new(Arc::clone(seat) as Arc<dyn Seat>, options).unwrap();
+fn serve(membership: &Arc<TableMembership>, options: SparseOptions, over: &AtomicBool) {
+    let server =
+        SparseServer::new(Arc::clone(membership) as Arc<dyn JobMembership>, options).unwrap();
     while server.serve(&|| over.load(Ordering::Acquire), None).is_err() {
-        seat.alarm().store(false, Ordering::Release);
+        membership.alarm().store(false, Ordering::Release);
     }
 }
 
@@ -93,12 +94,12 @@ fn begin<'scope>(
     options: SparseOptions,
     over: &'scope AtomicBool,
     from: Option<&Taken>,
-) -> (Arc<TableSeat>, Overseer) {
+) -> (Arc<TableMembership>, Overseer) {
     for index in 0..servers {
-        let seat = job.seat(TaskId::new(Role::Ps, index));
-        scope.spawn(move || serve(&seat, options, over));
+        let membership = job.membership(TaskId::new(Role::Ps, index));
+        scope.spawn(move || serve(&membership, options, over));
     }
-    let chief = job.seat(worker(0));
+    let chief = job.membership(worker(0));
     let mut overseer = Overseer::connect(chief.clone(), &options).unwrap();
     let model = SparseLogistic::new(BITS, options.rule, options.settings).unwrap();
     for (number, weight) in from.iter().flat_map(|copy| &copy.weights) {
@@ -112,14 +113,15 @@ fn begin<'scope>(
 /// Pushes gradients until turn `until`, or until it or another worker wants to stop; `lost` is called when the
 /// generation was lost.
 fn work(
-    seat: &Arc<TableSeat>,
+    membership: &Arc<TableMembership>,
     options: SparseOptions,
     until: u64,
     stop: &AtomicBool,
     mut lost: impl FnMut(),
 ) -> SparseClient {
-    let me = seat.me();
-    let (mut client, mut welcome) = SparseClient::connect(seat.clone(), options, "ps").unwrap();
+    let me = membership.me();
+    let (mut client, mut welcome) =
+        SparseClient::connect(membership.clone(), options, "ps").unwrap();
     let touched = numbers(me);
     let grads = vec![-1.0; touched.len()];
     let mut weights = Vec::new();
@@ -144,7 +146,7 @@ fn work(
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < LONG, "{me} does not find the servers again");
-            seat.alarm().store(false, Ordering::Release);
+            membership.alarm().store(false, Ordering::Release);
             lost();
             if let Ok(again) = client.reconnect() {
                 welcome = again;
@@ -213,10 +215,11 @@ fn a_copy_in_mid_run_has_every_row_up_to_the_bookmarks_and_none_beyond() {
             let (chief, mut overseer) = begin(scope, &job, 3, options, &over, None);
             let workers: Vec<_> = (0..WORKERS)
                 .map(|index| {
-                    let seat = if index == 0 { chief.clone() } else { job.seat(worker(index)) };
+                    let membership =
+                        if index == 0 { chief.clone() } else { job.membership(worker(index)) };
                     let enough = &enough;
                     scope.spawn(move || {
-                        work(&seat, options, u64::MAX, enough, || panic!()).end().unwrap()
+                        work(&membership, options, u64::MAX, enough, || panic!()).end().unwrap()
                     })
                 })
                 .collect();
@@ -248,10 +251,11 @@ fn a_copy_in_mid_run_has_every_row_up_to_the_bookmarks_and_none_beyond() {
             let (chief, mut overseer) = begin(scope, &job, 2, options, &over, Some(from));
             let workers: Vec<_> = (0..WORKERS)
                 .map(|index| {
-                    let seat = if index == 0 { chief.clone() } else { job.seat(worker(index)) };
+                    let membership =
+                        if index == 0 { chief.clone() } else { job.membership(worker(index)) };
                     let never = &never;
                     scope.spawn(move || {
-                        work(&seat, options, until, never, || panic!()).end().unwrap()
+                        work(&membership, options, until, never, || panic!()).end().unwrap()
                     })
                 })
                 .collect();
@@ -273,10 +277,10 @@ fn wait() -> Wait<'static> {
 }
 
 /// A link to a server, which has said hello.
-fn link_to(seat: &TableSeat, server: u32) -> Link {
+fn link_to(membership: &TableMembership, server: u32) -> Link {
     let wait = wait();
     let mut link =
-        seat.connect(TaskId::new(Role::Ps, server), Channel::ParameterServer, &wait).unwrap();
+        membership.connect(TaskId::new(Role::Ps, server), Channel::ParameterServer, &wait).unwrap();
     link.sender.send(HELLO, 0, &[]).unwrap();
     let mut welcome = Vec::new();
     link.receiver.receive_into(&wait, 64, &mut welcome).unwrap();
@@ -284,15 +288,15 @@ fn link_to(seat: &TableSeat, server: u32) -> Link {
 }
 
 /// Sends a worker's gradient to the first of two servers, all of its part, and not to the second.
-fn push_to_the_first(seat: &TableSeat, turn: u64) -> Link {
-    let mut link = link_to(seat, 0);
+fn push_to_the_first(membership: &TableMembership, turn: u64) -> Link {
+    let mut link = link_to(membership, 0);
     let mut head = [0; STEP_HEAD];
-    head[..8].copy_from_slice(&examples(seat.me()).to_le_bytes());
+    head[..8].copy_from_slice(&examples(membership.me()).to_le_bytes());
     head[8] = 2; // everything follows
     head[32..40].copy_from_slice(&turn.to_le_bytes());
     head[40..48].copy_from_slice(&turn.to_le_bytes());
     let mut grads = vec![0_u8; 4 * HALF];
-    for number in numbers(seat.me()).into_iter().filter(|number| (*number as usize) < HALF) {
+    for number in numbers(membership.me()).into_iter().filter(|number| (*number as usize) < HALF) {
         grads[4 * number as usize..][..4].copy_from_slice(&(-1.0_f32).to_le_bytes());
     }
     link.sender.send(STEP, 0, &[&head, &grads]).unwrap();
@@ -308,15 +312,15 @@ fn a_gradient_that_only_one_server_has_is_sent_again_and_used_once() {
     std::thread::scope(|scope| {
         let _raised = Raise(&over);
         let (chief, mut overseer) = begin(scope, &job, 2, options, &over, None);
-        let seat = job.seat(worker(1));
-        drop(work(&seat, options, 5, &never, || panic!()));
-        let mut link = push_to_the_first(&seat, 6);
+        let membership = job.membership(worker(1));
+        drop(work(&membership, options, 5, &never, || panic!()));
+        let mut link = push_to_the_first(&membership, 6);
         link.receiver.receive(&wait()).unwrap();
         drop(link); // died before it came to the second server
         assert!(copy(&mut overseer).is_none(), "no two servers are equally far");
         // The remaining workers continue all the same.
         let first = work(&chief, options, 9, &never, || panic!());
-        let second = work(&seat, options, 8, &never, || panic!());
+        let second = work(&membership, options, 8, &never, || panic!());
         let ends = [first, second].map(|mut client| scope.spawn(move || client.end().unwrap()));
         assert_eq!(ends.map(|end| end.join().unwrap()), [17, 17]);
         let last = copy(&mut overseer).unwrap();
@@ -333,9 +337,9 @@ fn a_gradient_whose_worker_does_not_return_keeps_no_copy_back() {
     std::thread::scope(|scope| {
         let _raised = Raise(&over);
         let (chief, mut overseer) = begin(scope, &job, 2, options, &over, None);
-        let seat = job.seat(worker(1));
-        drop(work(&seat, options, 5, &never, || panic!()));
-        let mut link = push_to_the_first(&seat, 6);
+        let membership = job.membership(worker(1));
+        drop(work(&membership, options, 5, &never, || panic!()));
+        let mut link = push_to_the_first(&membership, 6);
         link.receiver.receive(&wait()).unwrap();
         drop(link);
         job.miss(worker(1));
@@ -367,9 +371,9 @@ fn synchronous_servers_are_consistent_after_a_loss_in_mid_update() {
             let updates = work(&chief, options, 20, never, keep).end().unwrap();
             (updates, copy(&mut overseer.unwrap()).unwrap())
         });
-        let other = job.seat(worker(1));
+        let other = job.membership(worker(1));
         scope.spawn(move || work(&other, options, 20, never, || ()).end().unwrap());
-        let dying = job.seat(worker(2));
+        let dying = job.membership(worker(2));
         drop(work(&dying, options, 5, never, || panic!()));
         let mut link = push_to_the_first(&dying, 6);
         link.receiver.receive(&wait()).unwrap(); // the first server has made the update
@@ -390,8 +394,8 @@ fn who_lives_and_gives_nothing_is_named_and_not_who_waits_for_it() {
         std::thread::scope(|scope| {
             let _raised = Raise(&over);
             let (chief, mut overseer) = begin(scope, &job, 2, options, &over, None);
-            let (seat, never) = (job.seat(worker(1)), &never);
-            let client = work(&seat, options, 0, never, || panic!());
+            let (membership, never) = (job.membership(worker(1)), &never);
+            let client = work(&membership, options, 0, never, || panic!());
             // A synchronous chief waits for the other worker; an asynchronous one is done.
             let chief = scope.spawn(move || work(&chief, options, 1, never, || panic!()).end());
             let long = Duration::from_millis(300);
@@ -403,7 +407,7 @@ fn who_lives_and_gives_nothing_is_named_and_not_who_waits_for_it() {
             assert_eq!(overseer.idle(long).unwrap(), [worker(1)], "the chief is not to blame");
             assert!(overseer.idle(Duration::from_secs(3600)).unwrap().is_empty());
             drop(client);
-            work(&seat, options, 1, never, || panic!()).end().unwrap();
+            work(&membership, options, 1, never, || panic!()).end().unwrap();
             chief.join().unwrap().unwrap();
             assert!(overseer.idle(Duration::ZERO).unwrap().is_empty(), "both have ended");
         });
@@ -417,8 +421,8 @@ fn more_numbers_than_a_part_has_weights_are_refused_before_they_are_read() {
     std::thread::scope(|scope| {
         let _raised = Raise(&over);
         let _chief = begin(scope, &job, 2, options, &over, None);
-        let seat = job.seat(worker(1));
-        let mut link = link_to(&seat, 0);
+        let membership = job.membership(worker(1));
+        let mut link = link_to(&membership, 0);
         // Five bytes are the most a number takes.
         let bytes = 5 * HALF as u32 + 1;
         let mut head = [0; STEP_HEAD];

@@ -35,8 +35,8 @@ fn persevere(
     index: u32,
     dies_at: Option<u64>,
 ) -> Result<(Vec<f32>, usize), StrategyError> {
-    let seat = job.table.seat(worker(index));
-    let mut exchange = job.exchange(Some(std::sync::Arc::clone(&seat)))?;
+    let membership = job.table.membership(worker(index));
+    let mut exchange = job.exchange(Some(std::sync::Arc::clone(&membership)))?;
     let mut params = job.start.clone();
     let mut grad = Buffer::zeroed(params.len());
     let mut step = 0;
@@ -51,11 +51,13 @@ fn persevere(
         match job.step(&mut *exchange, ticket, &mut params, &mut grad) {
             Ok(pushed) => step = pushed.version.0,
             Err(error) => {
-                // The worker that noticed first hangs up, so others may name it; the seat knows better.
+                // The worker that noticed first hangs up, so others may name it; the membership knows better.
                 assert!(error.lost().is_some(), "{error}");
                 // The session lowers the alarm when the next generation is ready.
                 let begun = Instant::now();
-                while !paceline_cluster::Seat::alarm(&*seat).swap(false, Ordering::AcqRel) {
+                while !paceline_cluster::JobMembership::alarm(&*membership)
+                    .swap(false, Ordering::AcqRel)
+                {
                     assert!(begun.elapsed() < PATIENCE, "no alarm was raised");
                     std::thread::yield_now();
                 }

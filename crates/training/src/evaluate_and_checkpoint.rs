@@ -77,7 +77,7 @@ impl Worker<'_> {
     }
 
     /// Synchronous workers: the chief gives the weights to the evaluator or, while there is none, scores
-    /// them itself; the others wait for it in the next step. They learn by vote that the loss was reached.
+    /// them itself; the others wait for it in the next step. They learn by step report that the loss was reached.
     fn evaluate_elsewhere(
         &mut self,
         loop_state: &mut LoopState,

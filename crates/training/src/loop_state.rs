@@ -70,15 +70,15 @@ pub(crate) struct LoopState {
     pub(crate) batch: u64,
     pub(crate) position: Position,
     pub(crate) examples: u64,
-    /// Those of them that are in no vote it has seen.
+    /// Those of them that are in no step report it has seen.
     unheard: u64,
     pub(crate) losses: LossWatch,
     /// Watches the training loss for divergence; set when that is certain.
     pub(crate) guard: LossGuard,
     pub(crate) diverged: Option<Divergence>,
-    /// Whether the evaluator's loss was low enough: the others learn it with the next vote.
+    /// Whether the evaluator's loss was low enough: the others learn it with the next step report.
     pub(crate) reached: bool,
-    /// Whether the run folder is gone: the others learn it with the next vote.
+    /// Whether the run folder is gone: the others learn it with the next step report.
     pub(crate) folder_gone: bool,
     /// Why the weights it ends with are not where they belong.
     pub(crate) unsaved: Option<TrainError>,
@@ -174,15 +174,15 @@ impl LoopState {
             self.batch = batch + 1;
             self.position = next;
         }
-        self.examples += pushed.vote.loss.examples;
+        self.examples += pushed.step_report.loss.examples;
         self.own_examples += own.examples;
         self.own.loss_sum += own.loss_sum;
         self.own.correct += own.correct;
         self.own.examples += own.examples;
         self.dropped += u64::from(pushed.dropped);
-        let StepLoss { loss_sum, correct, examples } = pushed.vote.loss;
+        let StepLoss { loss_sum, correct, examples } = pushed.step_report.loss;
         self.diverged = self.guard.observe(&Observed { loss_sum, correct, examples });
-        self.recent.add(&pushed.vote.loss, own.examples, times, pushed.traffic);
+        self.recent.add(&pushed.step_report.loss, own.examples, times, pushed.traffic);
         self.busy += Duration::from_nanos(times.input + times.compute);
         self.waited += Duration::from_nanos(times.wait);
         self.stepped +=

@@ -1,6 +1,6 @@
 //! What a session says of the other tasks, written into the run's own log: by trainings on examples and on rows alike.
 
-pub use paceline_cluster::session::Watcher as SessionObserver;
+pub use paceline_cluster::session::SessionObserver;
 
 use paceline_cluster::session::{Notice, Row};
 use paceline_runs::{Event, Recorder, TaskJoined, TaskLost, TaskRecovered};
@@ -148,7 +148,7 @@ impl SessionLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::session::{Loss, Starved, Unwatched};
+    use paceline_cluster::session::{Loss, Starved, Unobserved};
     use paceline_runs::{RecorderSettings, RunEnded, RunFolder};
     use paceline_wire::Role;
     use std::time::Duration;
@@ -197,7 +197,7 @@ mod tests {
         let run = RunFolder::create(folder.path(), "sparse-logistic", "ps-async").unwrap();
         let settings = RecorderSettings { tensorboard: false, ..RecorderSettings::default() };
         let recorder = Recorder::start(&run, "worker/0", &settings).unwrap();
-        let (inbox, mut log) = (Inbox::new(Box::new(Unwatched)), SessionLog::default());
+        let (inbox, mut log) = (Inbox::new(Box::new(Unobserved)), SessionLog::default());
         inbox.noticed(&Notice::Starved(Starved { task: WORKER, seconds: 30 }));
         inbox.noticed(&joined(Some(Duration::from_millis(2500))));
         assert!(inbox.record(&recorder, 7, &mut log).is_empty());

@@ -127,7 +127,7 @@ pub(crate) fn fill(
     summary.status = if chief.cancelled { Status::Cancelled } else { Status::Done };
     summary.global_steps = chief.step;
     summary.global_batch = chief.batch;
-    // Where workers are asynchronous, the chief has not seen the last votes; the server counted all.
+    // Where workers are asynchronous, the chief has not seen the last step reports; the server counted all.
     summary.examples = chief.examples.max(chief.tally.examples);
     if chief.went_back {
         // The server that counted is gone with its counts; steps that were made again count again.

@@ -64,7 +64,9 @@ fn serve(
                     },
                     steps: prepared.pace.total_steps,
                     options: spec.options(),
-                    seat: Some(Arc::clone(session) as Arc<dyn paceline_cluster::Seat>),
+                    membership: Some(
+                        Arc::clone(session) as Arc<dyn paceline_cluster::JobMembership>
+                    ),
                     ..Setup::alone(1, &prepared.layout, &prepared.optimizer)
                 };
                 let server = Server::new(&setup, prepared.strategy.synchronous, &params)?;

@@ -18,7 +18,7 @@ use crate::{
     weights,
     worker::{Chief, Input, Sources, Worker},
 };
-use paceline_cluster::{Seat, session::Session};
+use paceline_cluster::{JobMembership, session::Session};
 use paceline_data::rejects::Reject;
 use paceline_models::{Layout, Model, kernels::Buffer, optimizer::State, threads::Pool};
 use paceline_runs::{
@@ -473,7 +473,8 @@ impl<'a> Stage<'a> {
     ) -> Result<(Vec<Box<dyn Exchange>>, u32), TrainError> {
         let prepared = self.prepared;
         loop {
-            let seat = self.task.map(|task| Arc::clone(task.session) as Arc<dyn Seat>);
+            let membership =
+                self.task.map(|task| Arc::clone(task.session) as Arc<dyn JobMembership>);
             let setup = Setup {
                 replicas: prepared.plan.replicas,
                 layout: &prepared.layout,
@@ -487,7 +488,7 @@ impl<'a> Stage<'a> {
                 steps: prepared.pace.total_steps,
                 options: prepared.plan.spec.options(),
                 split: prepared.split.clone(),
-                seat,
+                membership,
             };
             let attempt = self
                 .supply(origin, params, state)

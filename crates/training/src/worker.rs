@@ -22,7 +22,7 @@ use paceline_cluster::session::Beat;
 use paceline_data::{Source, order::Position};
 use paceline_models::{Model, ModelError, StepContext, StepLoss, kernels::Buffer, split::Together};
 use paceline_runs::{Divergence, Event, Recorder, Step, figures::rate as rate_of};
-use paceline_strategies::{Exchange, StepInfo, Ticket, Vote};
+use paceline_strategies::{Exchange, StepInfo, StepReport, Ticket};
 use std::{
     sync::{
         Arc,
@@ -137,8 +137,8 @@ impl<'a> Worker<'a> {
         while loop_state.ending.is_none() && loop_state.step < total_steps {
             let began = Instant::now();
             let Some(ticket) = self.exchange.deal(loop_state.step)? else { break };
-            let (vote, batch, rate) = self.step(loop_state, grad, ticket, began)?;
-            if vote.nonfinite || !vote.loss.loss_sum.is_finite() {
+            let (step_report, batch, rate) = self.step(loop_state, grad, ticket, began)?;
+            if step_report.nonfinite || !step_report.loss.loss_sum.is_finite() {
                 return Err(TrainError::NotFinite {
                     at: Point::Step(loop_state.step.saturating_sub(1)),
                     cause: nonfinite::cause(&self.prepared.layout, &self.params, grad),
@@ -151,7 +151,7 @@ impl<'a> Worker<'a> {
             if let Some(found) = loop_state.diverged.filter(|_| decides) {
                 return Err(self.diverged(loop_state, found, rate));
             }
-            if vote.stop {
+            if step_report.stop {
                 // Either it was asked for, or the evaluator's loss was low enough.
                 self.end(loop_state, !loop_state.reached)?;
             }
@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
             let chief = self.chief.as_mut();
             loop_state.folder_gone |= chief.is_some_and(|chief| chief.keeper.is_folder_gone());
             if in_lockstep {
-                self.after_common_step(loop_state, (boundary, last, vote.stop))?;
+                self.after_common_step(loop_state, (boundary, last, step_report.stop))?;
             } else if self.chief.is_some() {
                 self.after_own_step(loop_state, boundary)?;
             } else if boundary {
@@ -248,7 +248,7 @@ impl<'a> Worker<'a> {
         grad: &mut Buffer,
         ticket: Ticket,
         began: Instant,
-    ) -> Result<(Vote, u64, f32), TrainError> {
+    ) -> Result<(StepReport, u64, f32), TrainError> {
         if ticket.batch != loop_state.batch && matches!(self.input, Input::Shares(_)) {
             // The others were further than this worker knew: it is new, or the run was resumed.
             let position = self.prepared.pace.position_of(ticket.batch);
@@ -315,8 +315,8 @@ impl<'a> Worker<'a> {
         };
         let stop =
             self.cancel.load(Ordering::Relaxed) || loop_state.reached || loop_state.folder_gone;
-        let vote = Vote { loss, stop, nonfinite: false };
-        let pushed = exchange.push(vote, params, grad)?;
+        let step_report = StepReport { loss, stop, nonfinite: false };
+        let pushed = exchange.push(step_report, params, grad)?;
         if interrupted {
             // The exchange knows why and has said so; a step that was not finished must not count.
             return Err(ModelError::Interrupted.into());
@@ -343,7 +343,7 @@ impl<'a> Worker<'a> {
                 step_seconds: loop_state.stepped.as_secs_f64(),
             });
         }
-        Ok((pushed.vote, batch, rate))
+        Ok((pushed.step_report, batch, rate))
     }
 
     /// Says what the last few steps were like.

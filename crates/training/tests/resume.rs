@@ -7,12 +7,12 @@ mod tiny;
 use paceline_runs::Status;
 use paceline_training::{RunSpec, Start, Stop, TrainError, train};
 use std::{fs, sync::atomic::Ordering};
-use tiny::{Watcher, parts, run, spec, weights};
+use tiny::{SessionObserver, parts, run, spec, weights};
 
 fn resume(
     spec: &RunSpec,
-    watcher: &Watcher,
-    from: &Watcher,
+    watcher: &SessionObserver,
+    from: &SessionObserver,
 ) -> Result<paceline_runs::Summary, TrainError> {
     train(spec, &parts(), &Start::Resume { run: from.run() }, &watcher.control())
 }
@@ -31,12 +31,12 @@ fn a_cancelled_run_goes_on_to_the_same_bits() {
         };
         let whole = run(&spec, out.path());
         for stop in [1, 17, 40] {
-            let first = Watcher::stopping_at(stop);
+            let first = SessionObserver::stopping_at(stop);
             let start = Start::New { out: out.path().to_path_buf() };
             let summary = train(&spec, &parts(), &start, &first.control()).unwrap();
             assert_eq!(summary.status, Status::Cancelled);
             assert!(summary.global_steps < 60 && summary.global_steps >= stop);
-            let second = Watcher::default();
+            let second = SessionObserver::default();
             let summary = resume(&spec, &second, &first).unwrap();
             assert_eq!(
                 second.first_step.load(Ordering::Relaxed),
@@ -60,10 +60,10 @@ fn mirrored_resumes_to_the_bit_too() {
         ..spec()
     };
     let whole = run(&spec, out.path());
-    let first = Watcher::stopping_at(20);
+    let first = SessionObserver::stopping_at(20);
     let start = Start::New { out: out.path().to_path_buf() };
     assert_eq!(train(&spec, &parts(), &start, &first.control()).unwrap().status, Status::Cancelled);
-    let second = Watcher::default();
+    let second = SessionObserver::default();
     resume(&spec, &second, &first).unwrap();
     assert_eq!(weights(&second.run()), weights(&whole.1));
 }
@@ -72,7 +72,7 @@ fn mirrored_resumes_to_the_bit_too() {
 fn a_damaged_checkpoint_is_passed_over_and_said() {
     let out = tempfile::tempdir().unwrap();
     let spec = RunSpec { checkpoint_every: Some(10), keep: 3, ..spec() };
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     train(&spec, &parts(), &start, &watcher.control()).unwrap();
     let whole = weights(&watcher.run());
@@ -84,7 +84,7 @@ fn a_damaged_checkpoint_is_passed_over_and_said() {
     let last = bytes.len() - 5;
     bytes[last] ^= 1;
     fs::write(&file, bytes).unwrap();
-    let second = Watcher::default();
+    let second = SessionObserver::default();
     resume(&spec, &second, &watcher).unwrap();
     assert_eq!(second.first_step.load(Ordering::Relaxed), 50);
     let warnings = second.warnings.lock().unwrap().join("\n");
@@ -97,10 +97,10 @@ fn a_finished_run_can_be_trained_longer() {
     let out = tempfile::tempdir().unwrap();
     let longer = RunSpec { stop: Stop { steps: Some(90), ..Stop::default() }, ..spec() };
     let whole = run(&longer, out.path());
-    let first = Watcher::default();
+    let first = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     train(&spec(), &parts(), &start, &first.control()).unwrap();
-    let second = Watcher::default();
+    let second = SessionObserver::default();
     let summary = resume(&longer, &second, &first).unwrap();
     assert_eq!(summary.global_steps, 90);
     assert_eq!(weights(&second.run()), weights(&whole.1));
@@ -109,7 +109,7 @@ fn a_finished_run_can_be_trained_longer() {
 #[test]
 fn another_run_is_not_continued() {
     let out = tempfile::tempdir().unwrap();
-    let first = Watcher::default();
+    let first = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     train(&spec(), &parts(), &start, &first.control()).unwrap();
     for (changed, words) in [
@@ -117,12 +117,12 @@ fn another_run_is_not_continued() {
         (RunSpec { model: "other".into(), ..spec() }, ["tiny", "other"]),
         (RunSpec { optimizer: "adam".into(), ..spec() }, ["momentum at", "adam at"]),
     ] {
-        let error = resume(&changed, &Watcher::default(), &first).unwrap_err().to_string();
+        let error = resume(&changed, &SessionObserver::default(), &first).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
     let folder = first.run().checkpoints_path();
     fs::remove_dir_all(folder).unwrap();
-    let error = resume(&spec(), &Watcher::default(), &first).unwrap_err();
+    let error = resume(&spec(), &SessionObserver::default(), &first).unwrap_err();
     assert!(matches!(error, TrainError::NothingToResume { .. }), "{error}");
 }
 
@@ -130,7 +130,7 @@ fn another_run_is_not_continued() {
 fn best_and_last_stay_the_rest_goes() {
     let out = tempfile::tempdir().unwrap();
     let spec = RunSpec { checkpoint_every: Some(5), eval_every: Some(5), keep: 2, ..spec() };
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     train(&spec, &parts(), &start, &watcher.control()).unwrap();
     let evaluations = watcher.evaluations.lock().unwrap();
@@ -152,7 +152,7 @@ fn the_best_state_of_a_fast_run_is_kept() {
     let out = tempfile::tempdir().unwrap();
     // A rate so high that the loss gets worse again.
     let spec = RunSpec { learning_rate: Some(3.0), eval_every: Some(3), ..spec() };
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     train(&spec, &parts(), &start, &watcher.control()).unwrap();
     let evaluations = watcher.evaluations.lock().unwrap();

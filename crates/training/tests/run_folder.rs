@@ -14,7 +14,7 @@ use std::{
     path::Path,
     sync::{Mutex, atomic::AtomicBool},
 };
-use tiny::{Watcher, parts, run, spec};
+use tiny::{SessionObserver, parts, run, spec};
 
 fn resume(spec: &RunSpec, run: &RunFolder) -> Result<paceline_runs::Summary, TrainError> {
     let cancel = AtomicBool::new(false);
@@ -47,7 +47,7 @@ fn resuming_a_finished_run_says_so_and_changes_nothing() {
 #[test]
 fn figures_of_a_resumed_run_cover_all_of_its_legs() {
     let out = tempfile::tempdir().unwrap();
-    let first = Watcher::stopping_at(20);
+    let first = SessionObserver::stopping_at(20);
     let start = Start::New { out: out.path().to_path_buf() };
     let cancelled = train(&spec(), &parts(), &start, &first.control()).unwrap();
     assert_eq!((cancelled.status, cancelled.legs.len()), (Status::Cancelled, 1));
@@ -71,7 +71,7 @@ fn figures_of_a_resumed_run_cover_all_of_its_legs() {
 #[test]
 fn a_leg_that_was_killed_counts_as_far_as_its_last_checkpoint() {
     let out = tempfile::tempdir().unwrap();
-    let first = Watcher::stopping_at(20);
+    let first = SessionObserver::stopping_at(20);
     let start = Start::New { out: out.path().to_path_buf() };
     let killed = train(&spec(), &parts(), &start, &first.control()).unwrap();
     first.run().remove_summary().unwrap();

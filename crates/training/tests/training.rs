@@ -8,7 +8,7 @@ use paceline_data::{Source, Split};
 use paceline_runs::{Event, Outcome, RunState, Status};
 use paceline_training::{Parts, Point, RunSpec, Start, Stop, TrainError, train};
 use std::{fs, sync::Arc};
-use tiny::{Toy, Watcher, build, parts, run, spec, weights};
+use tiny::{SessionObserver, Toy, build, parts, run, spec, weights};
 
 #[test]
 fn a_run_learns_and_leaves_everything_behind() {
@@ -114,7 +114,7 @@ fn a_loss_that_is_not_finite_names_step_layer_and_rate() {
         optimizer: "sgd".into(),
         ..spec()
     };
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     let error = train(&spec, &parts(), &start, &watcher.control()).unwrap_err();
     let TrainError::NotFinite { at: Point::Step(step), cause, rate, .. } = &error else {
@@ -189,7 +189,8 @@ fn bad_combinations_fail_before_a_run_folder_exists() {
     ];
     for (what, spec, parts, parts_of_message) in cases {
         let start = Start::New { out: out.path().join("runs") };
-        let error = train(&spec, &parts, &start, &Watcher::default().control()).unwrap_err();
+        let error =
+            train(&spec, &parts, &start, &SessionObserver::default().control()).unwrap_err();
         let text = error.to_string();
         for part in parts_of_message {
             assert!(text.contains(part), "{what}: {text}");
@@ -204,7 +205,7 @@ fn bad_combinations_fail_before_a_run_folder_exists() {
         rejects: Arc::default(),
     };
     let start = Start::New { out: out.path().join("runs") };
-    assert!(train(&spec(), &empty, &start, &Watcher::default().control()).is_err());
+    assert!(train(&spec(), &empty, &start, &SessionObserver::default().control()).is_err());
 }
 
 /// `6e9` with `status done` is what this looked like.
@@ -221,7 +222,7 @@ fn a_loss_that_explodes_ends_the_run_and_the_last_good_checkpoint_stays() {
         stop: Stop { steps: Some(400), ..Stop::default() },
         ..spec()
     };
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     let error = train(&spec, &parts(), &start, &watcher.control()).unwrap_err();
     let TrainError::Diverged { at: Point::Step(step), good: Some(good), .. } = &error else {
@@ -241,7 +242,7 @@ fn a_loss_that_explodes_ends_the_run_and_the_last_good_checkpoint_stays() {
 fn a_run_at_chance_level_says_that_it_did_not_learn() {
     let out = tempfile::tempdir().unwrap();
     let spec = RunSpec { learning_rate: Some(1e-9), ..spec() };
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.path().to_path_buf() };
     let summary = train(&spec, &parts(), &start, &watcher.control()).unwrap();
     assert_eq!(summary.status, Status::Done);

@@ -12,7 +12,9 @@ use crate::{
 };
 use paceline_cluster::{
     Cluster, Members,
-    session::{Notice, OnLoss, Row, Rules, Session, SessionError, Settings, Watcher, chief_of},
+    session::{
+        Notice, OnLoss, Row, Rules, Session, SessionError, SessionObserver, Settings, chief_of,
+    },
 };
 use paceline_jobs::{ExtraTasks, NetworkReport, TaskPlacement, measure_network, resolve};
 use paceline_runs::Machine;
@@ -66,7 +68,7 @@ impl Heard {
     }
 }
 
-impl Watcher for Heard {
+impl SessionObserver for Heard {
     fn table(&self, rows: &[Row]) {
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = rows.to_vec();
     }
@@ -286,8 +288,8 @@ fn meet(
         host: Machine::detect().host,
         cancel,
     };
-    let watcher = Arc::clone(&heard) as Arc<dyn Watcher>;
-    let outcome = Session::start(Arc::new(endpoint), &settings, watcher)
+    let observer = Arc::clone(&heard) as Arc<dyn SessionObserver>;
+    let outcome = Session::start(Arc::new(endpoint), &settings, observer)
         .and_then(|session| measure_network(&session));
     let rows = heard.rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
     findings.append(&mut heard.refused.lock().unwrap_or_else(PoisonError::into_inner));

@@ -17,12 +17,16 @@ use anstream::{AutoStream, ColorChoice};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use paceline_data::store;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
@@ -58,6 +62,22 @@ pub struct Terminal {
 struct Interrupt {
     flag: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
+}
+
+/// Signals this close together are one request: `timeout` signals its child and then the child's whole
+/// group, a terminal and a launcher may both pass on one Ctrl-C.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// Ends the process when the user asks a second time.
+fn end_at_the_second(mut signals: Signals) {
+    let mut first: Option<Instant> = None;
+    for number in signals.forever() {
+        let asked = *first.get_or_insert_with(Instant::now);
+        if asked.elapsed() >= SAME_SIGNAL {
+            let exit = if number == SIGTERM { Exit::Terminated } else { Exit::Interrupted };
+            signal_hook::low_level::exit(i32::from(exit.code()));
+        }
+    }
 }
 
 impl Terminal {
@@ -132,16 +152,15 @@ impl Terminal {
         !self.bars.is_hidden()
     }
 
-    /// A flag that Ctrl-C and SIGTERM raise. The first signal asks; a second one ends at once.
+    /// A flag that Ctrl-C and SIGTERM raise. The first signal asks; a second one, later than
+    /// [`SAME_SIGNAL`], ends at once.
     pub fn interrupt(&mut self) -> anyhow::Result<Arc<AtomicBool>> {
         if let Some(interrupt) = &self.interrupted {
             return Ok(Arc::clone(&interrupt.flag));
         }
         let flag = Arc::new(AtomicBool::new(false));
         let signal = Arc::new(AtomicUsize::new(0));
-        for (number, exit) in [(SIGINT, Exit::Interrupted), (SIGTERM, Exit::Terminated)] {
-            let code = i32::from(exit.code());
-            signal_hook::flag::register_conditional_shutdown(number, code, Arc::clone(&flag))?;
+        for number in [SIGINT, SIGTERM] {
             signal_hook::flag::register_usize(
                 number,
                 Arc::clone(&signal),
@@ -149,6 +168,10 @@ impl Terminal {
             )?;
             signal_hook::flag::register(number, Arc::clone(&flag))?;
         }
+        let signals = Signals::new([SIGINT, SIGTERM])?;
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || end_at_the_second(signals))?;
         self.interrupted = Some(Interrupt { flag: Arc::clone(&flag), signal });
         Ok(flag)
     }

@@ -6,7 +6,7 @@ use super::{
     clock::{Offset, unix_seconds},
     control,
     message::{Hello, Loss, Stop, ToChief, ToMember},
-    notice::{Notice, RowState, Watcher},
+    notice::{Notice, RowState, SessionObserver},
     roster::{Admission, Order, Roster, SILENCE},
     shared::Shared,
     starved::{Starved, Telling},
@@ -69,7 +69,7 @@ pub(super) struct Chief {
     pub(super) me: TaskId,
     pub(super) roster: Roster,
     pub(super) shared: Arc<Shared>,
-    pub(super) watcher: Arc<dyn Watcher>,
+    pub(super) observer: Arc<dyn SessionObserver>,
     pub(super) heard: mpsc::Receiver<Heard>,
     pub(super) probes: mpsc::Sender<Heard>,
     /// New processes of tasks whose places are taken, and since when they wait.
@@ -117,16 +117,16 @@ impl Chief {
                 self.admit(since, heir, &mut connections, &mut orders);
             }
             let now = Instant::now();
-            let own = self.shared.present_beat();
+            let own = self.shared.take_beat();
             self.roster.beat(self.me, own, now);
             if let Some(seconds) = telling.news(&self.shared.reading) {
-                self.watcher.noticed(&Notice::Starved(Starved { task: self.me, seconds }));
+                self.observer.noticed(&Notice::Starved(Starved { task: self.me, seconds }));
             }
             self.roster.tick(now, &mut orders);
             if !self.roster.is_running() {
                 if shown.is_none_or(|at| now - at >= 2 * TICK) {
                     shown = Some(now);
-                    self.watcher.table(&self.roster.rows(now));
+                    self.observer.table(&self.roster.rows(now));
                 }
                 if now - probed >= PROBE {
                     probed = now;
@@ -137,11 +137,11 @@ impl Chief {
                 }
             } else if !complete {
                 complete = true;
-                self.watcher.table(&self.roster.rows(now)); // all tasks have joined: the last table
+                self.observer.table(&self.roster.rows(now)); // all tasks have joined: the last table
             }
             self.carry_out(&mut orders, &mut connections);
             for notice in self.roster.take_notices() {
-                self.watcher.noticed(&notice);
+                self.observer.noticed(&notice);
             }
             if self.shared.closing.load(Ordering::Relaxed) {
                 let since = *leaving.get_or_insert(now);
@@ -217,14 +217,14 @@ impl Chief {
             ToChief::Beat(beat) => self.roster.beat(task, beat, now),
             ToChief::Starved { seconds } => {
                 self.roster.heard(task, now);
-                self.watcher.noticed(&Notice::Starved(Starved { task, seconds }));
+                self.observer.noticed(&Notice::Starved(Starved { task, seconds }));
             }
             ToChief::Suspect { task: about, reason } => {
                 self.roster.suspect(task, about, &reason, now);
             }
             ToChief::Note { value } => {
                 self.roster.heard(task, now);
-                self.watcher.told(task, &value);
+                self.observer.told(task, &value);
             }
             ToChief::Finished { report } => self.roster.finished(task, report, now),
             ToChief::Failed { reason } => self.roster.failed(task, &reason, now, orders),

@@ -7,7 +7,7 @@ use super::{
     control,
     gate::Gate,
     message::{Hello, ToChief, ToMember},
-    notice::{Row, RowState, Watcher},
+    notice::{Row, RowState, SessionObserver},
     roster::{BEAT, GRACE, SILENCE},
     shared::Shared,
     starved::Telling,
@@ -41,7 +41,7 @@ pub(super) struct Membership {
 pub(super) fn join(
     membership: &Membership,
     settings: &Settings,
-    watcher: &dyn Watcher,
+    observer: &dyn SessionObserver,
 ) -> Result<(Speaker, Box<dyn Receiver>), SessionError> {
     let Membership { chief, address, hello, .. } = membership;
     let begun = Instant::now();
@@ -74,7 +74,7 @@ pub(super) fn join(
                 reason: reason(&error),
             });
         }
-        watcher.table(&[Row {
+        observer.table(&[Row {
             task: *chief,
             address: address.clone(),
             host: String::new(),

@@ -16,10 +16,10 @@ mod control;
 mod error;
 mod gate;
 mod member;
+mod membership;
 mod message;
 mod notice;
 mod roster;
-mod seat;
 mod shared;
 mod starved;
 mod straggler;
@@ -30,7 +30,7 @@ pub use clock::Offset;
 pub use error::SessionError;
 pub use gate::{Gate, Line, Switchboard};
 pub use message::{Beat, Loss, Member, Stop, View};
-pub use notice::{Notice, Row, RowState, Unwatched, Watcher};
+pub use notice::{Notice, Row, RowState, SessionObserver, Unobserved};
 pub use starved::Starved;
 pub use straggler::Straggler;
 
@@ -166,7 +166,7 @@ impl Session {
     pub fn start(
         gate: Arc<dyn Gate>,
         settings: &Settings,
-        watcher: Arc<dyn Watcher>,
+        observer: Arc<dyn SessionObserver>,
     ) -> Result<Self, SessionError> {
         let chief = chief_of(settings.tasks.keys().copied());
         let shared = Arc::new(Shared::new(settings.me));
@@ -188,7 +188,7 @@ impl Session {
                 me: chief,
                 roster,
                 shared: Arc::clone(&shared),
-                watcher,
+                observer,
                 heard,
                 probes: to_chief.clone(),
                 heirs: Vec::new(),
@@ -203,7 +203,7 @@ impl Session {
                 hello,
                 shared: Arc::clone(&shared),
             };
-            let (speaker, receiver) = member::join(&membership, settings, &*watcher)?;
+            let (speaker, receiver) = member::join(&membership, settings, &*observer)?;
             let (ours, knows) = (Arc::clone(&speaker), Arc::clone(&shared));
             threads.push(spawn("heartbeat", move || member::beat(&knows, &ours))?);
             let ours = Arc::clone(&speaker);
@@ -351,7 +351,7 @@ impl Session {
         self.shared.change(|state| self.shared.adopt(state));
     }
 
-    /// Tells the chief a result while the run goes on; its [`Watcher`] is told.
+    /// Tells the chief a result while the run goes on; its [`SessionObserver`] is told.
     pub fn tell(&self, value: Value) {
         self.say(ToChief::Note { value });
     }
@@ -368,6 +368,12 @@ impl Session {
 
     /// This task has done its part: waits until all have. The chief gets the reports of all tasks.
     pub fn finish(&self, report: Value) -> Result<Vec<(TaskId, Value)>, SessionError> {
+        // The last steps count too: a short run, or a machine on which heartbeats come late, ends before
+        // the next heartbeat.
+        let last = self.shared.present_beat();
+        if last.steps > 0 {
+            self.say(ToChief::Beat(last));
+        }
         self.say(ToChief::Finished { report });
         self.wait_for_release()
     }

@@ -86,7 +86,7 @@ pub struct Row {
 }
 
 /// Told what happens in a session. Called from the session's own threads; must not block for long.
-pub trait Watcher: Send + Sync {
+pub trait SessionObserver: Send + Sync {
     /// The table of tasks, a few times a second until all have joined.
     fn table(&self, _rows: &[Row]) {}
     /// Something changed.
@@ -97,6 +97,6 @@ pub trait Watcher: Send + Sync {
 
 /// An observer that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unwatched;
+pub struct Unobserved;
 
-impl Watcher for Unwatched {}
+impl SessionObserver for Unobserved {}

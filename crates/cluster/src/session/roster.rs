@@ -139,11 +139,11 @@ impl Roster {
             watch: Watch::default(),
             notices: Vec::new(),
         };
-        roster.seat(me, None, now);
+        roster.membership(me, None, now);
         roster
     }
 
-    fn seat(&mut self, hello: &Hello, offset: Option<Offset>, now: Instant) {
+    fn membership(&mut self, hello: &Hello, offset: Option<Offset>, now: Instant) {
         self.processes += 1;
         let process = self.processes;
         let Some(entry) = self.entries.get_mut(&hello.task) else { return };
@@ -218,7 +218,7 @@ impl Roster {
                 return Admission::Refused("the run is ending".to_owned());
             }
         }
-        self.seat(hello, offset, now);
+        self.membership(hello, offset, now);
         if self.running {
             match hello.task.role {
                 Role::Ps => {
@@ -276,7 +276,7 @@ impl Roster {
             entry.presence = Presence::Finished;
             entry.report = Some(report);
         }
-        self.watch.forget(task);
+        // Its steps stay: the tasks still at work are compared with them.
     }
 
     /// A task says that it cannot go on.

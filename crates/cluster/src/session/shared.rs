@@ -263,6 +263,19 @@ impl Shared {
         beat.now
     }
 
+    /// The progress at this moment, as the chief notes its own: it needs no heartbeat.
+    pub(super) fn take_beat(&self) -> Beat {
+        let mut beat = self.beat.lock().unwrap_or_else(PoisonError::into_inner);
+        beat.steps = beat.now.steps;
+        beat.now
+    }
+
+    /// Steps that the chief has been told of, or is being told of.
+    #[cfg(test)]
+    pub(super) fn steps_told(&self) -> u64 {
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner).steps
+    }
+
     /// The own progress at this moment.
     pub(super) fn present_beat(&self) -> Beat {
         self.beat.lock().unwrap_or_else(PoisonError::into_inner).now

@@ -63,12 +63,12 @@ impl Outgoing {
 
 impl Remote {
     fn explain(&self, error: LinkError) -> StrategyError {
-        StrategyError::explain(error, &*self.seat, self.version)
+        StrategyError::explain(error, &*self.membership, self.version)
     }
 
     /// What a message means that could not be sent.
     pub(super) fn explain_send(&mut self, error: LinkError) -> StrategyError {
-        explain_send(error, &mut self.link, message::REFUSED, &*self.seat, self.version)
+        explain_send(error, &mut self.link, message::REFUSED, &*self.membership, self.version)
     }
 
     /// Hands over as much of the message as the link takes; says how much, and whether all is on its way.
@@ -145,7 +145,7 @@ impl Client {
         limit: Duration,
         phase: &str,
     ) -> Result<(), StrategyError> {
-        let (alarmed, waited) = (self.seat.alarm().load(Ordering::Acquire), since.elapsed());
+        let (alarmed, waited) = (self.membership.alarm().load(Ordering::Acquire), since.elapsed());
         if !alarmed && waited < limit {
             return Ok(());
         }
@@ -230,8 +230,9 @@ impl Client {
             Coming::Nothing => return Ok(false),
             Coming::Head => {
                 let head = remote.link.receiver.poll();
-                let head = head
-                    .map_err(|error| StrategyError::explain(error, &*self.seat, self.step.step))?;
+                let head = head.map_err(|error| {
+                    StrategyError::explain(error, &*self.membership, self.step.step)
+                })?;
                 let Some(head) = head else { return Ok(false) };
                 let head = self.expected(server, head, kind)?;
                 self.begin(server, head, params)?;
@@ -241,8 +242,8 @@ impl Client {
         };
         let into = bytes::of_mut(into);
         let count = remote.link.receiver.take(&mut into[here..]);
-        let count =
-            count.map_err(|error| StrategyError::explain(error, &*self.seat, self.step.step))?;
+        let count = count
+            .map_err(|error| StrategyError::explain(error, &*self.membership, self.step.step))?;
         let (here, whole) = (here + count, here + count == into.len());
         remote.coming = if whole { Coming::Nothing } else { Coming::Weights(here) };
         Ok(count > 0)

@@ -7,7 +7,7 @@ mod snapshot;
 mod windows;
 
 use crate::{
-    Entry, Options, Setup, StepInfo, StrategyError, Tally, Traffic, Version, Vote,
+    Entry, Options, Setup, StepInfo, StepReport, StrategyError, Tally, Traffic, Version,
     dense::{
         is_led,
         message::{self, GrantHead},
@@ -17,7 +17,7 @@ use crate::{
     server::parts,
 };
 use flow::{Coming, Outgoing};
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::optimizer::Optimizer;
 use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
@@ -34,7 +34,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// One server.
 struct Remote {
     link: Link,
-    seat: Arc<dyn Seat>,
+    membership: Arc<dyn JobMembership>,
     part: Range<usize>,
     /// Of the weights it gave us last.
     version: u64,
@@ -57,7 +57,7 @@ impl Remote {
 
 /// A worker's links to all servers.
 pub(crate) struct Client {
-    seat: Arc<dyn Seat>,
+    membership: Arc<dyn JobMembership>,
     options: Options,
     optimizer: Optimizer,
     length: usize,
@@ -84,8 +84,8 @@ pub(crate) struct Client {
     pub(crate) dealt: VecDeque<u64>,
     /// Nothing is left to do.
     pub(crate) over: bool,
-    /// Votes told outside of a push.
-    window: Vote,
+    /// Step reports told outside of a push.
+    window: StepReport,
     /// Whose gradients are in the last update, as the first server wrote it.
     taken: Vec<u8>,
     /// Since the last push, in nanoseconds.
@@ -97,7 +97,7 @@ pub(crate) struct Client {
 impl Client {
     /// Connects to all servers.
     pub(crate) fn new(setup: &Setup<'_>, strategy: &Entry) -> Result<Self, StrategyError> {
-        let seat = setup.seat.clone().ok_or(StrategyError::NoSeat)?;
+        let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
         let mut client = Self {
             options: setup.options,
             optimizer: setup.optimizer.clone(),
@@ -117,14 +117,14 @@ impl Client {
             through_windows: Traffic::default(),
             dealt: VecDeque::new(),
             over: false,
-            window: Vote::default(),
+            window: StepReport::default(),
             taken: Vec::new(),
             exchange: 0,
             wait: 0,
             told: Traffic::default(),
-            seat,
+            membership,
         };
-        if client.seat.servers().is_empty() {
+        if client.membership.servers().is_empty() {
             return Err(StrategyError::NoServers { strategy: strategy.name });
         }
         client.connect()?;
@@ -132,24 +132,25 @@ impl Client {
     }
 
     fn connect(&mut self) -> Result<(), StrategyError> {
-        let workers = self.seat.workers();
-        let me = self.seat.me();
+        let workers = self.membership.workers();
+        let me = self.membership.me();
         let rank = workers.iter().position(|worker| *worker == me);
         self.rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
         self.workers = workers.len();
-        let servers = self.seat.servers();
+        let servers = self.membership.servers();
         self.led = is_led(&self.options, self.synchronous, servers.len());
         // What went over links that are gone stays counted.
         let before = self.traffic();
         self.remotes.clear();
-        let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
+        let wait =
+            Wait::within(CONNECT, "connecting to the servers").unless(self.membership.alarm());
         for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
-            let link = self.seat.connect(*server, Channel::ParameterServer, &wait);
-            let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
-            let seat = Arc::clone(&self.seat);
+            let link = self.membership.connect(*server, Channel::ParameterServer, &wait);
+            let link = link.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
+            let membership = Arc::clone(&self.membership);
             self.remotes.push(Remote {
                 link,
-                seat,
+                membership,
                 part,
                 version: 0,
                 windows: None,
@@ -182,7 +183,7 @@ impl Client {
         let (grant, rest) = self.grant(0, head)?;
         self.nothing_more(0, rest)?;
         self.take_tickets(&grant);
-        self.window.add(&grant.vote);
+        self.window.add(&grant.step_report);
         if self.synchronous {
             self.least = grant.version; // of all servers: the others may be a moment behind the first
         }
@@ -190,7 +191,7 @@ impl Client {
     }
 
     fn take_tickets(&mut self, grant: &GrantHead) {
-        if grant.vote.stop || grant.vote.nonfinite {
+        if grant.step_report.stop || grant.step_report.nonfinite {
             self.dealt.clear(); // the server has taken them back
         }
         self.dealt.extend(&grant.tickets[..usize::from(grant.count)]);
@@ -306,7 +307,7 @@ impl Client {
         Ok(())
     }
 
-    /// Connects to the servers of the seat's present generation and takes their weights.
+    /// Connects to the servers of the membership's present generation and takes their weights.
     pub(crate) fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
         self.dealt.clear();
         self.over = false;
@@ -342,10 +343,10 @@ impl Client {
 
     /// Waits for an answer of one server.
     fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
-        let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
+        let wait = Wait::within(self.options.patience, phase).unless(self.membership.alarm());
         let head = self.remotes[server].link.receiver.receive(&wait);
         let head =
-            head.map_err(|error| StrategyError::explain(error, &*self.seat, self.step.step))?;
+            head.map_err(|error| StrategyError::explain(error, &*self.membership, self.step.step))?;
         self.expected(server, head, kind)
     }
 
@@ -353,7 +354,7 @@ impl Client {
     fn expected(&mut self, server: usize, head: Head, kind: u8) -> Result<Head, StrategyError> {
         if head.kind == message::REFUSED {
             let receiver = &mut *self.remotes[server].link.receiver;
-            return Err(refusal(receiver, head, &*self.seat, self.step.step)?);
+            return Err(refusal(receiver, head, &*self.membership, self.step.step)?);
         }
         if head.kind != kind {
             return Err(self.protocol_error(server, head));

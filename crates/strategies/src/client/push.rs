@@ -2,7 +2,7 @@
 
 use super::{Client, flow::Body};
 use crate::{
-    Pushed, StrategyError, Traffic, Version, Vote,
+    Pushed, StepReport, StrategyError, Traffic, Version,
     dense::message::{self, Form, GrantHead, PushHead},
     protocol::nanoseconds,
 };
@@ -13,14 +13,14 @@ impl Client {
     pub(crate) fn push(
         &mut self,
         number: u64,
-        mut vote: Vote,
+        mut step_report: StepReport,
         params: &mut [f32],
         grad: &[f32],
     ) -> Result<Pushed, StrategyError> {
         let begun = Instant::now();
-        vote.nonfinite |= self.nonfinite;
-        let wants_weights = !vote.nonfinite;
-        self.send_gradient(number, vote, wants_weights, grad)?;
+        step_report.nonfinite |= self.nonfinite;
+        let wants_weights = !step_report.nonfinite;
+        self.send_gradient(number, step_report, wants_weights, grad)?;
         if self.led {
             self.follow_first(number, wants_weights, params)?;
         } else {
@@ -39,7 +39,7 @@ impl Client {
         self.fresh = wants_weights;
         self.take_tickets(&first);
         let mut together = std::mem::take(&mut self.window);
-        together.add(&first.vote);
+        together.add(&first.step_report);
         let total = self.traffic();
         let traffic = Traffic {
             sent: total.sent.wrapping_sub(self.told.sent),
@@ -49,7 +49,7 @@ impl Client {
         let wait = std::mem::take(&mut self.wait) + held;
         let exchange = std::mem::take(&mut self.exchange) + nanoseconds(begun);
         Ok(Pushed {
-            vote: together,
+            step_report: together,
             version: Version(first.version),
             staleness,
             dropped: first.dropped,
@@ -63,11 +63,11 @@ impl Client {
     fn send_gradient(
         &mut self,
         number: u64,
-        vote: Vote,
+        step_report: StepReport,
         wants_weights: bool,
         grad: &[f32],
     ) -> Result<(), StrategyError> {
-        let none = vote.nonfinite || vote.loss.examples == 0;
+        let none = step_report.nonfinite || step_report.loss.examples == 0;
         if !none && self.placed != grad.len() {
             // A model that does not say what is final.
             self.place(&(0..grad.len()), grad);
@@ -81,7 +81,7 @@ impl Client {
                 wants_weights: wants_weights && (self.synchronous || !self.led),
                 kept: self.led && server > 0,
                 global: self.step.examples,
-                vote,
+                step_report,
             };
             let fixed = remote.outgoing.begin(number);
             fixed.resize(PushHead::BYTES, 0);

@@ -7,7 +7,7 @@ use super::{
     tickets::{Done, Progress, Pulls, Tickets},
 };
 use crate::{
-    Setup, Tally, Vote,
+    Setup, StepReport, Tally,
     server::{Core, Presence},
 };
 use std::sync::Arc;
@@ -40,8 +40,8 @@ pub(crate) struct Ledger {
     pub(super) tickets: Tickets,
     pub(super) pulls: Pulls,
     pub(super) tally: Tally,
-    /// Votes that each worker has not been told of.
-    windows: Vec<Vote>,
+    /// Step reports that each worker has not been told of.
+    windows: Vec<StepReport>,
     /// The step of the gradient that each worker has given, until it is used.
     pub(super) given: Vec<Option<u64>>,
     /// Whose gradients are in the last step that each worker was part of, until it is told.
@@ -89,7 +89,7 @@ impl Ledger {
             self.tickets.give_back(worker);
         }
         self.pulls = Pulls::new(max_staleness);
-        self.windows = vec![Vote::default(); workers];
+        self.windows = vec![StepReport::default(); workers];
         self.given = vec![None; workers];
         self.taken = vec![None; workers];
         self.resting = vec![false; workers];
@@ -173,29 +173,29 @@ impl Core<DenseTable> {
         others.any(|(_, (presence, resting))| presence.is_there() && !resting)
     }
 
-    /// Counts a vote whose gradient was used, and lets all workers know.
-    pub(super) fn count_vote(&mut self, vote: &Vote) {
-        self.ledger.tally.examples += vote.loss.examples;
-        self.stop |= vote.stop;
-        self.ledger.nonfinite |= vote.nonfinite;
+    /// Counts a step report whose gradient was used, and lets all workers know.
+    pub(super) fn count_vote(&mut self, step_report: &StepReport) {
+        self.ledger.tally.examples += step_report.loss.examples;
+        self.stop |= step_report.stop;
+        self.ledger.nonfinite |= step_report.nonfinite;
         for window in &mut self.ledger.windows {
-            window.add(vote);
+            window.add(step_report);
         }
     }
 
     /// Counts a gradient that came too late; a wish to stop counts in any case.
-    pub(super) fn drop_vote(&mut self, vote: &Vote) {
+    pub(super) fn drop_vote(&mut self, step_report: &StepReport) {
         self.ledger.tally.dropped += 1;
-        self.ledger.tally.dropped_examples += vote.loss.examples;
-        self.stop |= vote.stop;
+        self.ledger.tally.dropped_examples += step_report.loss.examples;
+        self.stop |= step_report.stop;
     }
 
     /// What a worker has not been told yet.
-    pub(super) fn take_window(&mut self, worker: usize) -> Vote {
-        let mut vote = std::mem::take(&mut self.ledger.windows[worker]);
-        vote.stop |= self.stop;
-        vote.nonfinite |= self.ledger.nonfinite;
-        vote
+    pub(super) fn take_window(&mut self, worker: usize) -> StepReport {
+        let mut step_report = std::mem::take(&mut self.ledger.windows[worker]);
+        step_report.stop |= self.stop;
+        step_report.nonfinite |= self.ledger.nonfinite;
+        step_report
     }
 
     /// Deals batches until a worker has enough; returns the new ones.

@@ -5,7 +5,7 @@
 //! worker                                server
 //! ASK    what shall I do?            →  GRANT   batches; waits until there is one, or the run is over
 //! FETCH  weights, from version n on  →  GRANT   with the weights
-//! PUSH   gradient, vote              →  GRANT   after the update; with the weights if wanted
+//! PUSH   gradient, step report              →  GRANT   after the update; with the weights if wanted
 //! PUSH   to be kept until APPLY         (no answer)
 //! APPLY  that one, with these others →  GRANT   as after a push
 //! SUM    numbers to add up           →  SUMS    when all workers have sent theirs
@@ -21,7 +21,7 @@
 
 use super::tickets::{Done, Progress};
 use crate::{
-    Tally, Vote,
+    StepReport, Tally,
     bytes::{u32_at, u64_at},
 };
 use paceline_models::StepLoss;
@@ -82,7 +82,7 @@ pub(crate) struct PushHead {
     pub(crate) kept: bool,
     /// Examples of the whole global batch.
     pub(crate) global: u64,
-    pub(crate) vote: Vote,
+    pub(crate) step_report: StepReport,
 }
 
 const FLAG_DENSE: u32 = 1;
@@ -106,7 +106,7 @@ impl PushHead {
         };
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = form
-            | vote_flags(&self.vote)
+            | vote_flags(&self.step_report)
             | flag(self.wants_weights, FLAG_WEIGHTS)
             | flag(self.kept, FLAG_KEPT);
         let mut bytes = [0; Self::BYTES];
@@ -114,7 +114,7 @@ impl PushHead {
         bytes[8..12].copy_from_slice(&self.rate.to_le_bytes());
         bytes[12..16].copy_from_slice(&flags.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.global.to_le_bytes());
-        write_loss(&self.vote.loss, &mut bytes[24..48]);
+        write_loss(&self.step_report.loss, &mut bytes[24..48]);
         bytes
     }
 
@@ -134,7 +134,7 @@ impl PushHead {
             wants_weights: flags & FLAG_WEIGHTS != 0,
             kept: flags & FLAG_KEPT != 0,
             global: u64_at(bytes, 16),
-            vote: read_vote(flags, &bytes[24..48]),
+            step_report: read_vote(flags, &bytes[24..48]),
         }
     }
 }
@@ -157,8 +157,8 @@ pub(crate) struct GrantHead {
     /// How many workers' gradients are in the update. Where the first server decides which, their numbers
     /// follow; nothing elsewhere.
     pub(crate) taken: u16,
-    /// Votes counted since the last grant.
-    pub(crate) vote: Vote,
+    /// Step reports counted since the last grant.
+    pub(crate) step_report: StepReport,
     /// There is nothing left to do.
     pub(crate) over: bool,
     /// The gradient was thrown away.
@@ -173,7 +173,7 @@ impl GrantHead {
 
     pub(crate) fn write(&self) -> [u8; Self::BYTES] {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        let flags = vote_flags(&self.vote)
+        let flags = vote_flags(&self.step_report)
             | flag(self.over, FLAG_OVER)
             | flag(self.dropped, FLAG_DROPPED)
             | flag(self.weights, FLAG_WEIGHTS)
@@ -188,7 +188,7 @@ impl GrantHead {
         bytes[48..50].copy_from_slice(&self.count.to_le_bytes());
         bytes[50..52].copy_from_slice(&self.taken.to_le_bytes());
         bytes[52..56].copy_from_slice(&flags.to_le_bytes());
-        write_loss(&self.vote.loss, &mut bytes[56..80]);
+        write_loss(&self.step_report.loss, &mut bytes[56..80]);
         bytes
     }
 
@@ -205,7 +205,7 @@ impl GrantHead {
             tickets: std::array::from_fn(|at| u64_at(bytes, 24 + 8 * at)),
             count,
             taken,
-            vote: read_vote(flags, &bytes[56..80]),
+            step_report: read_vote(flags, &bytes[56..80]),
             over: flags & FLAG_OVER != 0,
             dropped: flags & FLAG_DROPPED != 0,
             weights: flags & FLAG_WEIGHTS != 0,
@@ -214,12 +214,13 @@ impl GrantHead {
     }
 }
 
-fn vote_flags(vote: &Vote) -> u32 {
-    (if vote.stop { FLAG_STOP } else { 0 }) | (if vote.nonfinite { FLAG_NONFINITE } else { 0 })
+fn vote_flags(step_report: &StepReport) -> u32 {
+    (if step_report.stop { FLAG_STOP } else { 0 })
+        | (if step_report.nonfinite { FLAG_NONFINITE } else { 0 })
 }
 
-fn read_vote(flags: u32, loss: &[u8]) -> Vote {
-    Vote {
+fn read_vote(flags: u32, loss: &[u8]) -> StepReport {
+    StepReport {
         loss: StepLoss {
             loss_sum: f64::from_bits(u64_at(loss, 0)),
             correct: u64_at(loss, 8),
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn messages_read_back() {
-        let vote = Vote {
+        let step_report = StepReport {
             loss: StepLoss { loss_sum: -1.25, correct: 3, examples: 9 },
             stop: true,
             nonfinite: false,
@@ -308,7 +309,7 @@ mod tests {
                 wants_weights: form == Form::Dense,
                 kept: form == Form::Mapped,
                 global: 64,
-                vote,
+                step_report,
             };
             assert_eq!(PushHead::read(&head.write()), head);
         }
@@ -319,7 +320,7 @@ mod tests {
             tickets: [4, 5, 6],
             count: 2,
             taken: 700,
-            vote: Vote { nonfinite: true, ..vote },
+            step_report: StepReport { nonfinite: true, ..step_report },
             over: true,
             dropped: false,
             weights: true,

@@ -1,7 +1,7 @@
 //! Parameter servers for models whose weights all travel.
 //!
 //! Weights are cut over the servers by bytes; each server holds its part of them and of the
-//! optimiser's state. The first server also counts: it deals batches, notes votes and wishes to stop, adds up
+//! optimiser's state. The first server also counts: it deals batches, notes step reports and wishes to stop, adds up
 //! numbers. Sessions, rollback and copies are those of every [`server`](crate::server); this is what is special.
 //!
 //! **Asynchronous** (`ps-async`) a gradient becomes an update as soon as it is there. With
@@ -93,20 +93,20 @@ pub(crate) fn is_led(options: &Options, synchronous: bool, servers: usize) -> bo
 }
 
 impl Server {
-    /// The server of this seat, for a strategy that is `synchronous` or not. `params` are all initial
+    /// The server of this membership, for a strategy that is `synchronous` or not. `params` are all initial
     /// weights, of which it takes its part.
     ///
     /// # Errors
-    /// No seat, or one that does not belong to a server; options that do not fit.
+    /// No membership, or one that does not belong to a server; options that do not fit.
     pub fn new(
         setup: &Setup<'_>,
         synchronous: bool,
         params: &[f32],
     ) -> Result<Self, StrategyError> {
-        let seat = setup.seat.clone().ok_or(StrategyError::NoSeat)?;
-        let servers = seat.servers();
-        let index = servers.iter().position(|server| *server == seat.me());
-        let index = index.ok_or_else(|| StrategyError::NoServer { task: seat.me() })?;
+        let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
+        let servers = membership.servers();
+        let index = servers.iter().position(|server| *server == membership.me());
+        let index = index.ok_or_else(|| StrategyError::NoServer { task: membership.me() })?;
         let range = parts(setup.layout.len(), servers.len()).swap_remove(index);
         let rolls_back = synchronous && servers.len() > 1;
         let table = DenseTable {
@@ -114,26 +114,26 @@ impl Server {
             synchronous,
             first: index == 0,
             led: is_led(&setup.options, synchronous, servers.len()),
-            follows: follows(servers.len(), seat.workers().len()),
+            follows: follows(servers.len(), membership.workers().len()),
             rolls_back,
             steps: setup.steps,
             length: range.len(),
         };
         let part = Part::new(setup, range, params, rolls_back);
         let ledger = Ledger::new(setup, synchronous, part);
-        Ok(Self { inner: ParameterServer::new(seat, table, ledger) })
+        Ok(Self { inner: ParameterServer::new(membership, table, ledger) })
     }
 
-    /// Serves the workers of the seat's present generation until all have left. Weights and counters
+    /// Serves the workers of the membership's present generation until all have left. Weights and counters
     /// stay, so that it may be called again for the next generation.
     ///
     /// # Errors
     /// Synchronous: the worker that was lost, as [`StrategyError::PeerLost`]; the others are told. Asynchronous: only when
-    /// the seat's alarm is raised.
+    /// the membership's alarm is raised.
     pub fn serve(&self) -> Result<Tally, StrategyError> {
         let server = &self.inner;
         let DenseTable { options, synchronous, .. } = &server.table;
-        let workers = server.seat.workers();
+        let workers = server.membership.workers();
         if *synchronous && options.backup_workers >= workers.len().max(1) {
             return Err(StrategyError::Option {
                 option: "the number of backup workers",

@@ -198,7 +198,7 @@ impl Before {
 /// batch, so they add up to the mean if all are there; if some are missing, the mean is over the
 /// examples of those that came.
 fn factor(inboxes: &[&Inbox], combine: Combine) -> f32 {
-    let came: u64 = inboxes.iter().map(|inbox| inbox.head.vote.loss.examples).sum();
+    let came: u64 = inboxes.iter().map(|inbox| inbox.head.step_report.loss.examples).sum();
     let global = inboxes[0].head.global;
     let mean = if came == 0 || came == global { 1.0 } else { global as f32 / came as f32 };
     match combine {

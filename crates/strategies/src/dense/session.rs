@@ -120,7 +120,7 @@ impl<'a> WorkerSession<'a, DenseTable> {
             head.over = server.table.is_finished(&core);
         }
         head.version = core.ledger.version;
-        head.vote = core.take_window(self.rank);
+        head.step_report = core.take_window(self.rank);
         drop(core);
         head.held = nanoseconds(begun);
         link.sender.send(message::GRANT, head.version, &[&head.write()])?;

@@ -84,7 +84,7 @@ impl<'a> WorkerSession<'a, DenseTable> {
         begun: Instant,
     ) -> Result<(), Failure> {
         grant.held = nanoseconds(begun);
-        grant.vote = core.take_window(self.rank);
+        grant.step_report = core.take_window(self.rank);
         if push.wants_weights {
             let held;
             (core, held) = self.copy_weights(core, Instant::now())?;
@@ -116,14 +116,14 @@ impl<'a> WorkerSession<'a, DenseTable> {
                 || (server.table.first && !core.ledger.pulls.may_push(rank, core.ledger.version))
         })?;
         let own = !server.table.first || core.ledger.tickets.complete(batch, rank);
-        let used = own && !core.ledger.done.contains(batch) && !push.vote.nonfinite;
+        let used = own && !core.ledger.done.contains(batch) && !push.step_report.nonfinite;
         if used && server.table.first && server.table.led {
             core.ledger.pulls.lands(rank);
         } else {
             core.ledger.pulls.forget(rank);
         }
-        if push.vote.nonfinite {
-            core.count_vote(&push.vote);
+        if push.step_report.nonfinite {
+            core.count_vote(&push.step_report);
         } else if used {
             let inboxes = Arc::clone(&self.inboxes);
             let inbox = inboxes[rank].read().unwrap_or_else(PoisonError::into_inner);
@@ -138,10 +138,10 @@ impl<'a> WorkerSession<'a, DenseTable> {
             grant.staleness = version.saturating_sub(push.pulled);
             core.ledger.count(batch, grant.staleness);
             core.ledger.brought[rank] = Some(batch);
-            core.count_vote(&push.vote);
+            core.count_vote(&push.step_report);
         } else {
             grant.dropped = true;
-            core.drop_vote(&push.vote);
+            core.drop_vote(&push.step_report);
         }
         if server.table.first {
             (grant.tickets, grant.count) = core.top_up(rank);
@@ -164,7 +164,7 @@ impl<'a> WorkerSession<'a, DenseTable> {
         }
         if push.pulled != core.ledger.version || step != core.ledger.version {
             grant.dropped = true;
-            core.drop_vote(&push.vote);
+            core.drop_vote(&push.step_report);
             grant.over = server.table.is_finished(&core);
             return Ok(core);
         }
@@ -222,7 +222,7 @@ impl<'a> WorkerSession<'a, DenseTable> {
             .map(|rank| self.inboxes[*rank].read().unwrap_or_else(PoisonError::into_inner))
             .collect();
         let inboxes: Vec<&Inbox> = guards.iter().map(|guard| &**guard).collect();
-        let nonfinite = inboxes.iter().any(|inbox| inbox.head.vote.nonfinite);
+        let nonfinite = inboxes.iter().any(|inbox| inbox.head.step_report.nonfinite);
         let step = core.ledger.version;
         core.undo = self.server.table.rolls_back.then(|| core.ledger.counters());
         // A step with NaN or infinity changes nothing, but counts: there is nothing in it to roll back.
@@ -230,7 +230,7 @@ impl<'a> WorkerSession<'a, DenseTable> {
         core.ledger.part.apply_together(gradients, self.server.table.options.combine, step);
         core.ledger.count(step, 0);
         for inbox in inboxes {
-            core.count_vote(&inbox.head.vote);
+            core.count_vote(&inbox.head.step_report);
         }
         for rank in ranks {
             core.ledger.given[*rank] = None;

@@ -45,7 +45,7 @@ pub(crate) struct Hold<P> {
 #[derive(Debug)]
 pub(crate) struct Core<T: Table> {
     pub(crate) ledger: T::Ledger,
-    /// The workers of this generation, in the order of their ranks. The seat may be a generation ahead.
+    /// The workers of this generation, in the order of their ranks. The membership may be a generation ahead.
     pub(crate) tasks: Arc<[TaskId]>,
     pub(crate) inboxes: Arc<[RwLock<T::Inbox>]>,
     pub(crate) presence: Vec<Presence>,

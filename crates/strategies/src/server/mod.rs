@@ -26,7 +26,7 @@ pub(crate) use self::core::{Core, Hold, Presence};
 pub(crate) use session::{Failure, Next, WorkerSession};
 pub(crate) use table::Table;
 
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_wire::TaskId;
 use std::{
     ops::Range,
@@ -71,7 +71,7 @@ pub(crate) enum Interrupted {
 /// A task that holds the weights of a table.
 #[derive(Debug)]
 pub(crate) struct ParameterServer<T: Table> {
-    pub(crate) seat: Arc<dyn Seat>,
+    pub(crate) membership: Arc<dyn JobMembership>,
     pub(crate) table: T,
     core: Mutex<Core<T>>,
     changed: Condvar,
@@ -82,9 +82,9 @@ pub(crate) struct ParameterServer<T: Table> {
 }
 
 impl<T: Table> ParameterServer<T> {
-    pub(crate) fn new(seat: Arc<dyn Seat>, table: T, ledger: T::Ledger) -> Self {
+    pub(crate) fn new(membership: Arc<dyn JobMembership>, table: T, ledger: T::Ledger) -> Self {
         Self {
-            seat,
+            membership,
             table,
             core: Mutex::new(Core::new(ledger)),
             changed: Condvar::new(),
@@ -93,7 +93,7 @@ impl<T: Table> ParameterServer<T> {
         }
     }
 
-    /// Serves these workers, a generation, until `over` says so or the seat's alarm is raised; says which.
+    /// Serves these workers, a generation, until `over` says so or the membership's alarm is raised; says which.
     /// The weights stay, so that it may be called again for the next generation. `beside` runs on a thread of its own, and ends
     /// when the server closes.
     pub(crate) fn serve(
@@ -127,7 +127,7 @@ impl<T: Table> ParameterServer<T> {
             loop {
                 std::thread::sleep(LOOK);
                 let finished = over();
-                if finished || self.seat.alarm().load(Ordering::Acquire) {
+                if finished || self.membership.alarm().load(Ordering::Acquire) {
                     self.closing.store(true, Ordering::Release);
                     self.wake();
                     return finished;
@@ -219,7 +219,7 @@ impl<T: Table> ParameterServer<T> {
 
     /// The worker whose loss is why there is no answer, as far as it is known.
     pub(crate) fn missing(&self) -> Option<TaskId> {
-        self.locked().lost.or_else(|| self.seat.lost().last().copied())
+        self.locked().lost.or_else(|| self.membership.lost().last().copied())
     }
 }
 

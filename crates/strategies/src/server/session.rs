@@ -77,10 +77,10 @@ impl<'a, T: Table> WorkerSession<'a, T> {
         let server = self.server;
         while !server.closing.load(Ordering::Acquire) {
             let wait = Wait::within(MOMENT, "waiting for it to connect").unless(&server.closing);
-            let Ok(mut link) = server.seat.accept(self.task, Channel::ParameterServer, &wait)
+            let Ok(mut link) = server.membership.accept(self.task, Channel::ParameterServer, &wait)
             else {
-                // Lost before it ever came, or after; the seat knows.
-                let gone = !server.seat.expects(self.task);
+                // Lost before it ever came, or after; the membership knows.
+                let gone = !server.membership.expects(self.task);
                 if gone {
                     self.note(Presence::Gone(Instant::now()));
                 }

@@ -9,7 +9,7 @@ use crate::{
     protocol::{explain_send, nanoseconds, payload, refusal, unexpected},
     server::parts,
 };
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_wire::{Channel, Head, Link, Wait};
 use std::{
     ops::Range,
@@ -64,7 +64,7 @@ pub struct Welcome {
 #[derive(Debug)]
 struct Remote {
     link: Link,
-    seat: Arc<dyn Seat>,
+    membership: Arc<dyn JobMembership>,
     part: Range<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Remote {
     fn send(&mut self, kind: u8, version: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
         let sent = self.link.sender.send(kind, version, payload);
         sent.map_err(|error| {
-            explain_send(error, &mut self.link, message::REFUSED, &*self.seat, version)
+            explain_send(error, &mut self.link, message::REFUSED, &*self.membership, version)
         })
     }
 }
@@ -87,7 +87,7 @@ struct Dense {
 /// A worker's links to all servers.
 #[derive(Debug)]
 pub struct SparseClient {
-    seat: Arc<dyn Seat>,
+    membership: Arc<dyn JobMembership>,
     options: SparseOptions,
     remotes: Vec<Remote>,
     dense: Option<Dense>,
@@ -105,18 +105,18 @@ impl SparseClient {
     /// # Errors
     /// Names the server that could not be reached.
     pub fn connect(
-        seat: Arc<dyn Seat>,
+        membership: Arc<dyn JobMembership>,
         options: SparseOptions,
         strategy: &'static str,
     ) -> Result<(Self, Welcome), StrategyError> {
-        if seat.servers().is_empty() {
+        if membership.servers().is_empty() {
             return Err(StrategyError::NoServers { strategy });
         }
         let length = options.length();
         let dense = (options.transfer == Transfer::Dense)
             .then(|| Dense { weights: vec![0.0; length], grads: vec![0.0; length] });
         let mut client = Self {
-            seat,
+            membership,
             options,
             remotes: Vec::new(),
             dense,
@@ -129,19 +129,20 @@ impl SparseClient {
         Ok((client, welcome))
     }
 
-    /// Connects to the servers of the seat's present generation.
+    /// Connects to the servers of the membership's present generation.
     ///
     /// # Errors
     /// As [`SparseClient::connect`].
     pub fn reconnect(&mut self) -> Result<Welcome, StrategyError> {
         self.before = self.traffic();
         self.remotes.clear();
-        let servers = self.seat.servers();
-        let wait = Wait::within(CONNECT, "connecting to the servers").unless(self.seat.alarm());
+        let servers = self.membership.servers();
+        let wait =
+            Wait::within(CONNECT, "connecting to the servers").unless(self.membership.alarm());
         for (server, part) in servers.iter().zip(parts(self.options.length(), servers.len())) {
-            let link = self.seat.connect(*server, Channel::ParameterServer, &wait);
-            let link = link.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
-            let mut remote = Remote { link, seat: Arc::clone(&self.seat), part };
+            let link = self.membership.connect(*server, Channel::ParameterServer, &wait);
+            let link = link.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
+            let mut remote = Remote { link, membership: Arc::clone(&self.membership), part };
             remote.send(message::HELLO, 0, &[])?;
             self.remotes.push(remote);
         }
@@ -305,13 +306,13 @@ impl SparseClient {
     }
 
     fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
-        let wait = Wait::within(self.options.patience, phase).unless(self.seat.alarm());
+        let wait = Wait::within(self.options.patience, phase).unless(self.membership.alarm());
         let head = self.remotes[server].link.receiver.receive(&wait);
         let step = self.version;
-        let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, step))?;
+        let head = head.map_err(|error| StrategyError::explain(error, &*self.membership, step))?;
         if head.kind == message::REFUSED {
             let receiver = &mut *self.remotes[server].link.receiver;
-            return Err(refusal(receiver, head, &*self.seat, step)?);
+            return Err(refusal(receiver, head, &*self.membership, step)?);
         }
         if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
     }

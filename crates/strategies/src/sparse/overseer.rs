@@ -12,7 +12,7 @@ use crate::{
     protocol::{payload, unexpected},
     server::parts,
 };
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::sparse_logistic::Table;
 use paceline_wire::{Channel, Head, Link, TaskId, Wait};
 use std::{ops::Range, sync::Arc, time::Duration};
@@ -36,26 +36,29 @@ pub struct Beginning {
 /// The chief's links to all servers.
 #[derive(Debug)]
 pub struct Overseer {
-    seat: Arc<dyn Seat>,
+    membership: Arc<dyn JobMembership>,
     links: Vec<(Link, Range<usize>)>,
     synchronous: bool,
 }
 
 impl Overseer {
-    /// Connects to all servers of the seat's present generation.
+    /// Connects to all servers of the membership's present generation.
     ///
     /// # Errors
     /// Names the server that could not be reached.
-    pub fn connect(seat: Arc<dyn Seat>, options: &SparseOptions) -> Result<Self, StrategyError> {
-        let servers = seat.servers();
-        let wait = Wait::within(PATIENCE, "connecting to the servers").unless(seat.alarm());
+    pub fn connect(
+        membership: Arc<dyn JobMembership>,
+        options: &SparseOptions,
+    ) -> Result<Self, StrategyError> {
+        let servers = membership.servers();
+        let wait = Wait::within(PATIENCE, "connecting to the servers").unless(membership.alarm());
         let mut links = Vec::with_capacity(servers.len());
         for (server, part) in servers.iter().zip(parts(options.length(), servers.len())) {
-            let link = seat.connect(*server, Channel::Oversight, &wait);
-            let link = link.map_err(|error| StrategyError::explain(error, &*seat, 0))?;
+            let link = membership.connect(*server, Channel::Oversight, &wait);
+            let link = link.map_err(|error| StrategyError::explain(error, &*membership, 0))?;
             links.push((link, part));
         }
-        Ok(Self { seat, links, synchronous: options.synchronous })
+        Ok(Self { membership, links, synchronous: options.synchronous })
     }
 
     /// Whether all servers hold weights of `lineage`; if so, they are told to keep them. In synchronous training all
@@ -149,10 +152,10 @@ impl Overseer {
         let (mut whole, mut agreed) = (true, Standing::default());
         for server in 0..self.links.len() {
             let wait = Wait::within(PATIENCE, "waiting for a copy of its weights");
-            let wait = wait.unless(self.seat.alarm());
+            let wait = wait.unless(self.membership.alarm());
             let (link, part) = &mut self.links[server];
             let head = link.receiver.receive(&wait);
-            let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
+            let head = head.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
             match head.kind {
                 message::BEGIN => {}
                 message::LATER => {
@@ -233,9 +236,9 @@ impl Overseer {
         kind: u8,
         phase: &'static str,
     ) -> Result<Head, StrategyError> {
-        let wait = Wait::within(PATIENCE, phase).unless(self.seat.alarm());
+        let wait = Wait::within(PATIENCE, phase).unless(self.membership.alarm());
         let head = self.links[server].0.receiver.receive(&wait);
-        let head = head.map_err(|error| StrategyError::explain(error, &*self.seat, 0))?;
+        let head = head.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
         if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
     }
 

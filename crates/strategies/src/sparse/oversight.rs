@@ -20,7 +20,7 @@ pub(super) fn serve_chief(
 ) {
     while !server.closing.load(Ordering::Acquire) {
         let wait = Wait::within(MOMENT, "waiting for the chief").unless(&server.closing);
-        let Ok(mut link) = server.seat.accept(chief, Channel::Oversight, &wait) else {
+        let Ok(mut link) = server.membership.accept(chief, Channel::Oversight, &wait) else {
             std::thread::sleep(Duration::from_millis(5)); // an error may come at once
             continue;
         };

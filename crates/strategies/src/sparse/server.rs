@@ -13,7 +13,7 @@ use crate::{
     StrategyError,
     server::{Core, Failure, Next, ParameterServer, Presence, Table, WorkerSession, parts},
 };
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_wire::{Head, Link, TaskId};
 use std::{
@@ -132,14 +132,17 @@ pub struct SparseServer {
 }
 
 impl SparseServer {
-    /// The server of this seat.
+    /// The server of this membership.
     ///
     /// # Errors
-    /// A seat that does not belong to a server; settings out of range.
-    pub fn new(seat: Arc<dyn Seat>, options: SparseOptions) -> Result<Self, StrategyError> {
-        let servers = seat.servers();
-        let index = servers.iter().position(|server| *server == seat.me());
-        let index = index.ok_or_else(|| StrategyError::NoServer { task: seat.me() })?;
+    /// A membership that does not belong to a server; settings out of range.
+    pub fn new(
+        membership: Arc<dyn JobMembership>,
+        options: SparseOptions,
+    ) -> Result<Self, StrategyError> {
+        let servers = membership.servers();
+        let index = servers.iter().position(|server| *server == membership.me());
+        let index = index.ok_or_else(|| StrategyError::NoServer { task: membership.me() })?;
         let part = parts(options.length(), servers.len()).swap_remove(index);
         let model = SparseLogistic::new(options.bits, options.rule, options.settings);
         let model = model.map_err(|error| StrategyError::Option {
@@ -149,21 +152,21 @@ impl SparseServer {
         })?;
         let alone = servers.len() == 1;
         let table = SparseTable { options, part, alone, model, before: Mutex::default() };
-        Ok(Self { inner: ParameterServer::new(seat, table, Ledger::default()) })
+        Ok(Self { inner: ParameterServer::new(membership, table, Ledger::default()) })
     }
 
-    /// Serves the workers of the seat's present generation until the run is `over`. The weights stay, so
+    /// Serves the workers of the membership's present generation until the run is `over`. The weights stay, so
     /// that it may be called again for the next generation.
     ///
     /// # Errors
-    /// [`StrategyError::PeerLost`] when the seat's alarm is raised before.
+    /// [`StrategyError::PeerLost`] when the membership's alarm is raised before.
     pub fn serve(
         &self,
         over: &dyn Fn() -> bool,
         scorer: Option<&dyn Score>,
     ) -> Result<(), StrategyError> {
         let server = &self.inner;
-        let workers = server.seat.workers();
+        let workers = server.membership.workers();
         let chief = workers.first().copied();
         let oversee = || {
             if let Some(chief) = chief {

@@ -10,7 +10,7 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote,
+    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Version,
     barrier::{Barrier, Broken},
     exchange::is_nonfinite,
 };
@@ -55,7 +55,7 @@ struct Member {
     /// The part of the weights this replica updates.
     part: Range<usize>,
     gradient: RwLock<Buffer>,
-    vote: Mutex<Vote>,
+    step_report: Mutex<StepReport>,
     values: Mutex<Vec<f64>>,
     /// New weights of `part`.
     weights: RwLock<Vec<f32>>,
@@ -96,7 +96,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
             }
             Member {
                 gradient: RwLock::new(Buffer::zeroed(length)),
-                vote: Mutex::default(),
+                step_report: Mutex::default(),
                 values: Mutex::default(),
                 weights: RwLock::new(vec![0.0; part.len()]),
                 state: Mutex::new(state),
@@ -221,15 +221,15 @@ impl Exchange for Replica {
 
     fn push(
         &mut self,
-        mut vote: Vote,
+        mut step_report: StepReport,
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         let begun = Instant::now();
         let group = Arc::clone(&self.group);
         let own = &group.members[self.rank];
-        vote.nonfinite |= self.nonfinite;
-        *locked(&own.vote) = vote;
+        step_report.nonfinite |= self.nonfinite;
+        *locked(&own.step_report) = step_report;
         let swap = |grad: &mut Buffer| {
             let mut shown = own.gradient.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::swap(grad, &mut *shown);
@@ -238,9 +238,9 @@ impl Exchange for Replica {
         let arrived = Instant::now();
         self.meet()?;
         let met = Instant::now();
-        let mut together = Vote::default();
+        let mut together = StepReport::default();
         for member in &group.members {
-            together.add(&locked(&member.vote));
+            together.add(&locked(&member.step_report));
         }
         if !together.nonfinite {
             self.reduce_and_update(params);
@@ -256,7 +256,7 @@ impl Exchange for Replica {
         let wait = (met - arrived) + (met_again - updated);
         let exchange = begun.elapsed().saturating_sub(wait);
         Ok(Pushed {
-            vote: together,
+            step_report: together,
             version: self.version,
             exchange: exchange.as_nanos() as u64,
             wait: wait.as_nanos() as u64,
@@ -366,15 +366,16 @@ mod tests {
                             // Statistics are a change per replica, not a sum over examples.
                             grad[3_000..3_100].fill(0.25);
                             exchange.ready(0..5_000, &mut params, &mut grad);
-                            let vote = Vote {
+                            let step_report = StepReport {
                                 loss: paceline_models::StepLoss {
                                     examples: 12 / of as u64,
                                     ..Default::default()
                                 },
-                                ..Vote::default()
+                                ..StepReport::default()
                             };
-                            let pushed = exchange.push(vote, &mut params, &mut grad).unwrap();
-                            assert_eq!(pushed.vote.loss.examples, 12);
+                            let pushed =
+                                exchange.push(step_report, &mut params, &mut grad).unwrap();
+                            assert_eq!(pushed.step_report.loss.examples, 12);
                             assert_eq!(pushed.version, Version(step + 1));
                         }
                         let snapshot = exchange.snapshot().unwrap();
@@ -422,8 +423,9 @@ mod tests {
                     let step = StepInfo { rate: 0.1, ..StepInfo::NONE };
                     exchange.pull(step, &mut params).unwrap();
                     exchange.ready(0..5_000, &mut params, &mut grad);
-                    let pushed = exchange.push(Vote::default(), &mut params, &mut grad).unwrap();
-                    assert!(pushed.vote.nonfinite);
+                    let pushed =
+                        exchange.push(StepReport::default(), &mut params, &mut grad).unwrap();
+                    assert!(pushed.step_report.nonfinite);
                     assert_eq!(params, [1.0; 5_000]);
                     assert_eq!(grad[0].is_nan(), rank == 1, "the own gradient comes back");
                 });
@@ -440,7 +442,7 @@ mod tests {
         drop(exchanges.pop());
         let mut alone = exchanges.pop().unwrap();
         let (mut params, mut grad) = (vec![0.0; 5_000], Buffer::zeroed(5_000));
-        let error = alone.push(Vote::default(), &mut params, &mut grad).unwrap_err();
+        let error = alone.push(StepReport::default(), &mut params, &mut grad).unwrap_err();
         assert!(matches!(error, StrategyError::ReplicaLost { replica: 0, replicas: 2, .. }));
     }
 

@@ -7,7 +7,7 @@ mod ps_async;
 mod ps_sync;
 
 use crate::{Exchange, Options, Origin, StrategyError};
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::{
     Layout,
     names::{UnknownName, spelling},
@@ -71,8 +71,8 @@ pub struct Setup<'a> {
     pub options: Options,
     /// Layers that the workers share out, for strategies that can.
     pub split: Option<Split>,
-    /// This task's seat in a job of several processes.
-    pub seat: Option<Arc<dyn Seat>>,
+    /// This task's membership in a job of several processes.
+    pub membership: Option<Arc<dyn JobMembership>>,
 }
 
 impl<'a> Setup<'a> {
@@ -89,7 +89,7 @@ impl<'a> Setup<'a> {
             steps: None,
             options: Options::default(),
             split: None,
-            seat: None,
+            membership: None,
         }
     }
 }

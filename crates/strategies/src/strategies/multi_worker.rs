@@ -2,7 +2,7 @@
 //!
 //! Each worker works on its share of the global batch. Ranges of the gradient are sent as the
 //! backward pass completes them; when all sums have arrived, every worker makes the same update from the
-//! same bits, so the copies stay equal without being sent. Votes ride along with the sums.
+//! same bits, so the copies stay equal without being sent. Step reports ride along with the sums.
 //!
 //! Weights move only after the last sum has arrived. A worker that is lost in the middle of a step
 //! therefore leaves every other worker with the weights of this step or of the next, never in between, and
@@ -17,10 +17,10 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Options, Pushed, Snapshot, StepInfo, StrategyError, Traffic, Version, Vote,
+    Exchange, Options, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Traffic, Version,
     exchange::is_nonfinite,
 };
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::{
     StepLoss,
     kernels::Buffer,
@@ -55,7 +55,7 @@ const WORTH_CUTTING: usize = 256 << 10;
 const BLOCK: usize = 2048;
 
 struct Worker {
-    seat: Arc<dyn Seat>,
+    membership: Arc<dyn JobMembership>,
     options: Options,
     group: Group,
     optimizer: Optimizer,
@@ -99,8 +99,8 @@ struct SharedOut {
 
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     super::one_replica(&ENTRY, setup)?;
-    let seat = setup.seat.clone().ok_or(StrategyError::NoSeat)?;
-    let group = join(&*seat)?;
+    let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
+    let group = join(&*membership)?;
     let untrained = setup.layout.entries().iter().filter(|entry| !entry.trained);
     Ok(vec![Box::new(Worker {
         options: setup.options,
@@ -126,26 +126,26 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         block: vec![0.0; BLOCK],
         told: (0, 0),
         free: Instant::now(),
-        seat,
+        membership,
     })])
 }
 
 /// Links to all workers of the present generation.
-fn join(seat: &dyn Seat) -> Result<Group, StrategyError> {
-    let workers = seat.workers();
-    let me = seat.me();
+fn join(membership: &dyn JobMembership) -> Result<Group, StrategyError> {
+    let workers = membership.workers();
+    let me = membership.me();
     let rank = workers.iter().position(|worker| *worker == me);
     let rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
-    let wait = Wait::within(CONNECT, "connecting to the other workers").unless(seat.alarm());
-    let connect = |worker| seat.connect(worker, Channel::AllReduce, &wait);
-    let accept = |worker| seat.accept(worker, Channel::AllReduce, &wait);
+    let wait = Wait::within(CONNECT, "connecting to the other workers").unless(membership.alarm());
+    let connect = |worker| membership.connect(worker, Channel::AllReduce, &wait);
+    let accept = |worker| membership.accept(worker, Channel::AllReduce, &wait);
     Group::among(rank, &workers, connect, accept)
-        .map_err(|error| StrategyError::explain(error, seat, 0))
+        .map_err(|error| StrategyError::explain(error, membership, 0))
 }
 
 impl Worker {
     fn failed(&self, error: LinkError) -> StrategyError {
-        StrategyError::explain(error, &*self.seat, self.step.step)
+        StrategyError::explain(error, &*self.membership, self.step.step)
     }
 
     /// Adds up the gradient and `numbers` over all workers and makes the update, unless the gradient
@@ -157,12 +157,12 @@ impl Worker {
         grad: &mut Buffer,
     ) -> Result<(), LinkError> {
         let open = self.copied <= WORTH_CUTTING && self.prepare_open(grad)?;
-        let Self { seat, options, group, optimizer, state, pool, averaged, step, .. } = self;
+        let Self { membership, options, group, optimizer, state, pool, averaged, step, .. } = self;
         let workers = group.size() as f32;
         let update =
             Update { optimizer, pool, averaged, workers, rate: step.rate, step: step.step };
         let block = &mut self.block;
-        let wait = Wait::within(options.patience, "adding up gradients").unless(seat.alarm());
+        let wait = Wait::within(options.patience, "adding up gradients").unless(membership.alarm());
         let copied = self.copied;
         if open {
             let Some(other) = self.open.iter_mut().flatten().next() else {
@@ -216,12 +216,12 @@ impl Worker {
     /// Sees to it that a small gradient lies where the others can read it; false where they cannot. All workers come to the
     /// same answer.
     fn prepare_open(&mut self, grad: &mut Buffer) -> Result<bool, LinkError> {
-        let Self { seat, options, group, open, .. } = self;
+        let Self { membership, options, group, open, .. } = self;
         if !group.shares_memory() || group.size() < 2 {
             return Ok(false);
         }
         if open.is_none() {
-            let wait = Wait::within(options.patience, "sharing memory").unless(seat.alarm());
+            let wait = Wait::within(options.patience, "sharing memory").unless(membership.alarm());
             let mut places = Vec::new();
             for _ in 0..2 {
                 let place = group.buffer(grad.len(), &wait)?;
@@ -244,14 +244,14 @@ impl Worker {
         phase: &'static str,
         work: impl FnOnce(&mut Group, &Wait<'_>) -> Result<(), LinkError>,
     ) -> Result<(), Interrupted> {
-        let Self { seat, options, group, shared_out: Some(shared_out), .. } = self else {
+        let Self { membership, options, group, shared_out: Some(shared_out), .. } = self else {
             return Err(Interrupted);
         };
         if shared_out.failure.is_some() {
             return Err(Interrupted);
         }
         let begun = Instant::now();
-        let wait = Wait::within(options.patience, phase).unless(seat.alarm());
+        let wait = Wait::within(options.patience, phase).unless(membership.alarm());
         let done = work(group, &wait);
         shared_out.spent += begun.elapsed();
         done.map_err(|error| {
@@ -330,7 +330,7 @@ impl Update<'_> {
     }
 }
 
-/// Numbers that ride along: the vote, whether the order of ranges is known, and how long each worker
+/// Numbers that ride along: the step report, whether the order of ranges is known, and how long each worker
 /// was busy.
 const NONFINITE: usize = 4;
 const KNOWS: usize = 5;
@@ -338,14 +338,21 @@ const FIXED: usize = 6;
 /// Workers whose times ride along; with more, waiting counts as exchange.
 const MOST_TIMED: usize = 10;
 
-fn written(vote: &Vote) -> [f64; FIXED] {
+fn written(step_report: &StepReport) -> [f64; FIXED] {
     let flag = |set: bool| f64::from(u8::from(set));
-    let StepLoss { loss_sum, correct, examples } = vote.loss;
-    [loss_sum, correct as f64, examples as f64, flag(vote.stop), flag(vote.nonfinite), 0.0]
+    let StepLoss { loss_sum, correct, examples } = step_report.loss;
+    [
+        loss_sum,
+        correct as f64,
+        examples as f64,
+        flag(step_report.stop),
+        flag(step_report.nonfinite),
+        0.0,
+    ]
 }
 
-fn read(sums: &[f64]) -> Vote {
-    Vote {
+fn read(sums: &[f64]) -> StepReport {
+    StepReport {
         loss: StepLoss { loss_sum: sums[0], correct: sums[1] as u64, examples: sums[2] as u64 },
         stop: sums[3] > 0.0,
         nonfinite: sums[NONFINITE] > 0.0,
@@ -385,7 +392,7 @@ impl Exchange for Worker {
 
     fn push(
         &mut self,
-        mut vote: Vote,
+        mut step_report: StepReport,
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
@@ -397,11 +404,11 @@ impl Exchange for Worker {
                 return Err(self.failed(error));
             }
         }
-        vote.nonfinite |= self.nonfinite;
+        step_report.nonfinite |= self.nonfinite;
         let (rank, size) = self.place();
         let timed = if size <= MOST_TIMED { size } else { 0 };
         let mut numbers = [0.0; FIXED + MOST_TIMED];
-        numbers[..FIXED].copy_from_slice(&written(&vote));
+        numbers[..FIXED].copy_from_slice(&written(&step_report));
         let known = self.copied > WORTH_CUTTING && !self.seen.is_empty();
         numbers[KNOWS] = f64::from(u8::from(known));
         let busy = (begun - self.free).saturating_sub(amid).as_secs_f64();
@@ -423,7 +430,7 @@ impl Exchange for Worker {
         let traffic = Traffic { sent: sent - self.told.0, received: received - self.told.1 };
         self.told = (sent, received);
         Ok(Pushed {
-            vote: read(numbers),
+            step_report: read(numbers),
             version: self.version,
             traffic,
             exchange: (spent - wait).as_nanos() as u64,
@@ -434,7 +441,7 @@ impl Exchange for Worker {
 
     fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
         let wait = Wait::within(self.options.patience, "adding up with the other workers");
-        let wait = wait.unless(self.seat.alarm());
+        let wait = wait.unless(self.membership.alarm());
         let done = self.group.all_reduce(values, &wait);
         done.map_err(|error| self.failed(error))
     }
@@ -444,13 +451,14 @@ impl Exchange for Worker {
     }
 
     fn complete(&mut self, params: &mut [f32]) -> Result<(), StrategyError> {
-        let Self { seat, options, group, version, shared_out: Some(shared_out), .. } = self else {
+        let Self { membership, options, group, version, shared_out: Some(shared_out), .. } = self
+        else {
             return Ok(());
         };
         if shared_out.complete == *version {
             return Ok(());
         }
-        let wait = Wait::within(options.patience, "gathering weights").unless(seat.alarm());
+        let wait = Wait::within(options.patience, "gathering weights").unless(membership.alarm());
         let done = Self::gather_parts(group, &shared_out.split, params, &wait);
         shared_out.complete = *version;
         self.free = Instant::now();
@@ -458,10 +466,10 @@ impl Exchange for Worker {
     }
 
     fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
-        let Self { seat, options, group, state, shared_out, .. } = self;
+        let Self { membership, options, group, state, shared_out, .. } = self;
         if let Some(SharedOut { split, .. }) = shared_out {
             let wait = Wait::within(options.patience, "gathering the optimiser's state");
-            let wait = wait.unless(seat.alarm());
+            let wait = wait.unless(membership.alarm());
             let mut buffers = state.buffers_mut().iter_mut().filter(|buffer| !buffer.is_empty());
             let done =
                 buffers.try_for_each(|buffer| Self::gather_parts(group, split, buffer, &wait));
@@ -480,7 +488,7 @@ impl Exchange for Worker {
         if self.shared_out.is_some() {
             return Err(StrategyError::NoReform);
         }
-        self.group = join(&*self.seat)?;
+        self.group = join(&*self.membership)?;
         (self.order, self.open) = (None, None);
         self.seen.clear();
         self.told = (0, 0);
@@ -496,8 +504,8 @@ impl Exchange for Worker {
         let ahead = versions.iter().position(|version| *version == latest).unwrap_or(0);
         if versions.iter().any(|version| *version < latest) {
             let wait = Wait::within(self.options.patience, "taking over the latest weights");
-            let wait = wait.unless(self.seat.alarm());
-            let failed = |error| StrategyError::explain(error, &*self.seat, latest as u64);
+            let wait = wait.unless(self.membership.alarm());
+            let failed = |error| StrategyError::explain(error, &*self.membership, latest as u64);
             self.group.broadcast(ahead, params, &wait).map_err(failed)?;
             for buffer in self.state.buffers_mut().iter_mut().filter(|buffer| !buffer.is_empty()) {
                 self.group.broadcast(ahead, buffer, &wait).map_err(failed)?;

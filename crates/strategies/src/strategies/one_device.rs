@@ -5,7 +5,8 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Version, Vote, exchange::is_nonfinite,
+    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Version,
+    exchange::is_nonfinite,
 };
 use paceline_models::{
     kernels::Buffer,
@@ -86,13 +87,13 @@ impl Exchange for OneDevice {
 
     fn push(
         &mut self,
-        mut vote: Vote,
+        mut step_report: StepReport,
         _params: &mut [f32],
         _grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
-        vote.nonfinite |= self.nonfinite;
+        step_report.nonfinite |= self.nonfinite;
         self.version = Version(self.step.step + 1);
-        Ok(Pushed { vote, version: self.version, ..Pushed::default() })
+        Ok(Pushed { step_report, version: self.version, ..Pushed::default() })
     }
 
     fn sum(&mut self, _values: &mut [f64]) -> Result<(), StrategyError> {

@@ -8,7 +8,7 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Tally, Ticket, Version, Vote,
+    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Tally, Ticket, Version,
     client::Client,
 };
 use paceline_models::kernels::Buffer;
@@ -72,11 +72,11 @@ impl Exchange for Free {
 
     fn push(
         &mut self,
-        vote: Vote,
+        step_report: StepReport,
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
-        self.client.push(self.batch, vote, params, grad)
+        self.client.push(self.batch, step_report, params, grad)
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {

@@ -7,7 +7,7 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StrategyError, Tally, Ticket, Version, Vote,
+    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Tally, Ticket, Version,
     client::Client,
 };
 use paceline_models::kernels::Buffer;
@@ -73,12 +73,12 @@ impl Exchange for InStep {
 
     fn push(
         &mut self,
-        vote: Vote,
+        step_report: StepReport,
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         let step = self.version.unwrap_or_default();
-        let pushed = self.client.push(step, vote, params, grad)?;
+        let pushed = self.client.push(step, step_report, params, grad)?;
         self.version = Some(pushed.version.0);
         Ok(pushed)
     }

@@ -1,6 +1,6 @@
 //! Links that let gradients through when a test says so.
 
-use paceline_cluster::seat::Carrier;
+use paceline_cluster::membership::Carrier;
 use paceline_wire::{Head, LinkError, Sender, TaskId, pair};
 use std::{
     os::fd::RawFd,

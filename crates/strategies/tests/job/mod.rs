@@ -8,8 +8,8 @@
 pub mod gate;
 
 use paceline_cluster::{
-    Seat,
-    seat::{Table, TableSeat},
+    JobMembership,
+    membership::{Table, TableMembership},
 };
 use paceline_models::{
     Layout, StepLoss,
@@ -17,8 +17,8 @@ use paceline_models::{
     optimizer::{self, Mask, Optimizer, State},
 };
 use paceline_strategies::{
-    Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StrategyError, Tally, Ticket,
-    Vote, find,
+    Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StepReport, StrategyError, Tally,
+    Ticket, find,
 };
 use paceline_wire::{Role, TaskId};
 use std::{
@@ -116,12 +116,12 @@ impl Job {
 
     pub fn with_setup<T>(
         &self,
-        seat: Option<Arc<TableSeat>>,
+        membership: Option<Arc<TableMembership>>,
         then: impl FnOnce(&Setup<'_>) -> T,
     ) -> T {
         let (layout, optimizer) = (layout(), self.optimizer());
         let mut setup = Setup::alone(1, &layout, &optimizer);
-        setup.seat = seat.map(|seat| seat as Arc<dyn Seat>);
+        setup.membership = membership.map(|membership| membership as Arc<dyn JobMembership>);
         setup.options = self.options;
         setup.origin = self.origin.clone();
         setup.steps = Some(self.steps);
@@ -130,19 +130,21 @@ impl Job {
     }
 
     pub fn server(&self, index: u32) -> Server {
-        self.server_at(self.table.seat(server(index)))
+        self.server_at(self.table.membership(server(index)))
     }
 
-    pub fn server_at(&self, seat: Arc<TableSeat>) -> Server {
+    pub fn server_at(&self, membership: Arc<TableMembership>) -> Server {
         let synchronous = find(self.strategy).unwrap().synchronous;
-        self.with_setup(Some(seat), |setup| Server::new(setup, synchronous, &self.start).unwrap())
+        self.with_setup(Some(membership), |setup| {
+            Server::new(setup, synchronous, &self.start).unwrap()
+        })
     }
 
     pub fn exchange(
         &self,
-        seat: Option<Arc<TableSeat>>,
+        membership: Option<Arc<TableMembership>>,
     ) -> Result<Box<dyn Exchange>, StrategyError> {
-        self.with_setup(seat, |setup| {
+        self.with_setup(membership, |setup| {
             Ok((find(self.strategy).unwrap().connect)(setup)?.swap_remove(0))
         })
     }
@@ -188,7 +190,7 @@ impl Job {
         exchange.pull(info, params)?;
         let loss = self.gradient(ticket, params, grad);
         exchange.ready(0..WEIGHTS, params, grad);
-        exchange.push(Vote { loss, ..Vote::default() }, params, grad)
+        exchange.push(StepReport { loss, ..StepReport::default() }, params, grad)
     }
 
     /// Trains as the trainer does. `pause` is called before each push.
@@ -207,7 +209,7 @@ impl Job {
             let pushed = self.step(&mut *exchange, ticket, &mut params, &mut grad)?;
             let (rank, of) = (ticket.share.0 as u64, ticket.share.1 as u64);
             examples += (rank + 1) * BATCH / of - rank * BATCH / of;
-            counted += pushed.vote.loss.examples;
+            counted += pushed.step_report.loss.examples;
             most_stale = most_stale.max(pushed.staleness);
             if !pushed.dropped {
                 self.served.lock().unwrap().push((ticket.batch, exchange.place().0));
@@ -237,10 +239,10 @@ impl Job {
                 .collect();
             let workers: Vec<_> = (0..self.workers)
                 .map(|index| {
-                    let seat = self.table.seat(worker(index));
+                    let membership = self.table.membership(worker(index));
                     let pace = &pace;
                     scope.spawn(move || {
-                        let exchange = self.exchange(Some(seat)).unwrap();
+                        let exchange = self.exchange(Some(membership)).unwrap();
                         self.work(exchange, |batch| std::thread::sleep(pace(index, batch))).unwrap()
                     })
                 })

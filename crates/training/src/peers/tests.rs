@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SessionObserver;
-use paceline_cluster::session::{Gate, OnLoss, Rules, Settings, Switchboard, Unwatched};
+use paceline_cluster::session::{Gate, OnLoss, Rules, Settings, Switchboard, Unobserved};
 use paceline_runs::{RecorderSettings, RunFolder};
 use std::thread::{self, JoinHandle};
 
@@ -17,7 +17,7 @@ fn join(
     board: &Switchboard,
     me: TaskId,
     tasks: &[TaskId],
-    watcher: Arc<dyn SessionObserver>,
+    observer: Arc<dyn SessionObserver>,
 ) -> JoinHandle<Arc<Session>> {
     let settings = Settings {
         me,
@@ -35,7 +35,7 @@ fn join(
         cancel: Arc::default(),
     };
     let gate: Arc<dyn Gate> = Arc::new(board.line(me));
-    thread::spawn(move || Arc::new(Session::start(gate, &settings, watcher).unwrap()))
+    thread::spawn(move || Arc::new(Session::start(gate, &settings, observer).unwrap()))
 }
 
 fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
@@ -71,10 +71,10 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
     // Whether its death is noticed before another process takes its place.
     for noticed in [true, false] {
         let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
-        let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
+        let (inbox, recorder) = (Inbox::new(Box::new(Unobserved)), recorder(&folder));
         let tasks = [CHIEF, EVALUATOR];
         let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn SessionObserver>);
-        let first = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
+        let first = join(&board, EVALUATOR, &tasks, Arc::new(Unobserved)).join().unwrap();
         let chief = chief.join().unwrap();
         let task = Task { session: &chief, inbox: &inbox };
         let mut peers = Peers::new(task, &recorder, &crate::Silent, 0);
@@ -89,7 +89,7 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
             assert!(peers.is_unscored(1));
             assert!(!peers.evaluate(3, &[0.5; 3]), "there is no evaluator");
         }
-        let second = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
+        let second = join(&board, EVALUATOR, &tasks, Arc::new(Unobserved)).join().unwrap();
         wait_for("the new one to be asked", || peers.evaluate(4, &[0.5; 3]));
         assert_eq!(given(&second, &mut new), Some(4), "{noticed}");
         let scored = Scored { step: 4, loss: f64::NAN, ..Scored::default() };
@@ -109,10 +109,10 @@ fn weights_that_went_down_with_an_evaluator_are_not_waited_for() {
 #[test]
 fn a_broken_connection_to_an_evaluator_is_made_again() {
     let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
-    let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
+    let (inbox, recorder) = (Inbox::new(Box::new(Unobserved)), recorder(&folder));
     let tasks = [CHIEF, EVALUATOR];
     let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn SessionObserver>);
-    let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
+    let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unobserved)).join().unwrap();
     let chief = chief.join().unwrap();
     let task = Task { session: &chief, inbox: &inbox };
     let mut peers = Peers::new(task, &recorder, &crate::Silent, 0);
@@ -128,11 +128,11 @@ fn a_broken_connection_to_an_evaluator_is_made_again() {
 #[test]
 fn an_evaluator_follows_the_workers_that_formed_again() {
     let (board, folder) = (Switchboard::default(), tempfile::tempdir().unwrap());
-    let (inbox, recorder) = (Inbox::new(Box::new(Unwatched)), recorder(&folder));
+    let (inbox, recorder) = (Inbox::new(Box::new(Unobserved)), recorder(&folder));
     let tasks = [CHIEF, OTHER, EVALUATOR];
     let chief = join(&board, CHIEF, &tasks, Arc::clone(&inbox) as Arc<dyn SessionObserver>);
-    let other = join(&board, OTHER, &tasks, Arc::new(Unwatched));
-    let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
+    let other = join(&board, OTHER, &tasks, Arc::new(Unobserved));
+    let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unobserved)).join().unwrap();
     let chief = chief.join().unwrap();
     drop(other.join().unwrap());
     assert_eq!(chief.regroup(Some(OTHER), "gone").unwrap().generation, 2);
@@ -147,8 +147,8 @@ fn an_evaluator_follows_the_workers_that_formed_again() {
 fn weights_may_take_their_time() {
     let board = Switchboard::default();
     let tasks = [CHIEF, EVALUATOR];
-    let chief = join(&board, CHIEF, &tasks, Arc::new(Unwatched));
-    let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unwatched)).join().unwrap();
+    let chief = join(&board, CHIEF, &tasks, Arc::new(Unobserved));
+    let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unobserved)).join().unwrap();
     let chief = chief.join().unwrap();
     let wait = Wait::within(PATIENCE, "testing");
     let mut link = chief.connect(EVALUATOR, Channel::Evaluator, &wait).unwrap();

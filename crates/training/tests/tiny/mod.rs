@@ -212,7 +212,7 @@ pub fn spec() -> RunSpec {
 
 /// Remembers what it is told, and asks to stop at a step.
 #[derive(Default)]
-pub struct Watcher {
+pub struct SessionObserver {
     pub cancel: AtomicBool,
     pub cancel_at: AtomicU64,
     pub warnings: Mutex<Vec<String>>,
@@ -222,7 +222,7 @@ pub struct Watcher {
     pub first_step: AtomicU64,
 }
 
-impl Watcher {
+impl SessionObserver {
     pub fn stopping_at(step: u64) -> Self {
         Self { cancel_at: AtomicU64::new(step), ..Self::default() }
     }
@@ -236,7 +236,7 @@ impl Watcher {
     }
 }
 
-impl Observer for Watcher {
+impl Observer for SessionObserver {
     fn started(&self, _: &RunPlan, run: &RunFolder, first_step: u64) {
         *self.run.lock().unwrap() = Some(run.clone());
         self.first_step.store(first_step, Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl Observer for Watcher {
 
 /// Trains in `out` and returns summary and run folder.
 pub fn run(spec: &RunSpec, out: &Path) -> (paceline_runs::Summary, RunFolder) {
-    let watcher = Watcher::default();
+    let watcher = SessionObserver::default();
     let start = Start::New { out: out.to_path_buf() };
     let summary = train(spec, &parts(), &start, &watcher.control()).unwrap();
     (summary, watcher.run())

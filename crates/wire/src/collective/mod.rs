@@ -112,7 +112,7 @@ impl Group {
         self.all_reduce_with(data, &mut [], wait)
     }
 
-    /// The same, with a few numbers more that ride along: losses, counts, votes.
+    /// The same, with a few numbers more that ride along: losses, counts, step reports.
     pub fn all_reduce_with<T: Number>(
         &mut self,
         data: &mut [T],

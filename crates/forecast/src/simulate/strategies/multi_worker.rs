@@ -102,7 +102,7 @@ fn within(cluster: &Cluster, workers: usize, bytes: f64) -> f64 {
         + passes * bytes / cluster.local.bandwidth
 }
 
-/// Seconds of the losses and votes that follow the gradients in production: a tree of the smallest messages.
+/// Seconds of the losses and step reports that follow the gradients in production: a tree of the smallest messages.
 /// Two ranks send them along.
 fn votes(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize) -> f64 {
     match setting.plan.collective {

@@ -11,7 +11,7 @@ use crate::{
         evaluate::{EVALUATE_SECONDS, evaluation},
     },
 };
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FolderWatch, Leg, Reached, Recorder, RunFolder,
@@ -150,8 +150,8 @@ impl<'a> Oversight<'a> {
     /// Sees to it that all servers of the present generation hold the same weights.
     pub(super) fn supply(&self) -> Result<(), TrainError> {
         let session = self.task.session;
-        let seat = Arc::clone(session) as Arc<dyn Seat>;
-        let mut overseer = Overseer::connect(seat, &self.options)?;
+        let membership = Arc::clone(session) as Arc<dyn JobMembership>;
+        let mut overseer = Overseer::connect(membership, &self.options)?;
         let lineage = self.lineage.load(Ordering::Relaxed);
         if !overseer.keep(lineage)? {
             if lineage == 0 && self.task.resume {

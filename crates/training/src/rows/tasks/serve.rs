@@ -6,7 +6,7 @@ use crate::{
     error::with_cause,
     rows::{Control, Place, Source, Spec, Window, source::Parcel},
 };
-use paceline_cluster::Seat;
+use paceline_cluster::JobMembership;
 use paceline_data::rows::{Input, Next, expand};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_strategies::sparse::{Score, Scores, SparseServer};
@@ -26,7 +26,8 @@ pub(super) fn serve(
     control: &Control<'_>,
 ) -> Result<(), TrainError> {
     let session = task.session;
-    let server = SparseServer::new(Arc::clone(session) as Arc<dyn Seat>, tasks.options(spec)?)?;
+    let server =
+        SparseServer::new(Arc::clone(session) as Arc<dyn JobMembership>, tasks.options(spec)?)?;
     let held_out = HeldOut { spec, control };
     let scorer = spec.test.as_ref().map(|_| &held_out as &dyn Score);
     loop {

@@ -11,7 +11,7 @@ use crate::{
     rows::{Control, Spec, Totals, checkpoint, outcome},
     session_log::SessionLog,
 };
-use paceline_cluster::{Seat, session::Beat};
+use paceline_cluster::{JobMembership, session::Beat};
 use paceline_runs::{
     Divergence, Event, LossGuard, Observed, PhaseSeconds, Recorder, Step, figures::rate,
 };
@@ -124,10 +124,10 @@ impl Worker<'_> {
         let welcome = match &mut hands.client {
             Some(client) => client.reconnect()?,
             None => {
-                let seat = Arc::clone(self.task.session) as Arc<dyn Seat>;
+                let membership = Arc::clone(self.task.session) as Arc<dyn JobMembership>;
                 let strategy = find(&self.tasks.strategy)?.name;
                 let options = self.tasks.options(self.spec)?;
-                let (client, welcome) = SparseClient::connect(seat, options, strategy)?;
+                let (client, welcome) = SparseClient::connect(membership, options, strategy)?;
                 hands.client = Some(client);
                 welcome
             }

@@ -1,7 +1,7 @@
 //! A session as strategies see it.
 
 use super::Session;
-use crate::Seat;
+use crate::JobMembership;
 use paceline_wire::{Channel, Link, LinkError, Role, TaskId, Wait};
 use std::{fmt, sync::atomic::AtomicBool};
 
@@ -17,7 +17,7 @@ impl Session {
     }
 }
 
-impl Seat for Session {
+impl JobMembership for Session {
     fn me(&self) -> TaskId {
         self.me()
     }

@@ -1,4 +1,4 @@
-//! A task's seat in a running job: who else sits there, and how to reach them.
+//! A task's membership in a running job: who else takes part, and how to reach them.
 //!
 //! Strategies know nothing of hosts, launchers or heartbeats. They see the tasks of the present
 //! *generation* (the tasks regroup, as the next generation, whenever the job continues without a lost
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A task's seat in a running job.
-pub trait Seat: Send + Sync + fmt::Debug {
+/// A task's membership in a running job.
+pub trait JobMembership: Send + Sync + fmt::Debug {
     /// This task.
     fn me(&self) -> TaskId;
 
@@ -96,9 +96,9 @@ struct Seated {
     alarms: Vec<(TaskId, Arc<AtomicBool>)>,
 }
 
-/// A seat at a [`Table`].
+/// A membership at a [`Table`].
 #[derive(Debug, Clone)]
-pub struct TableSeat {
+pub struct TableMembership {
     table: Arc<Table>,
     me: TaskId,
     alarm: Arc<AtomicBool>,
@@ -122,12 +122,12 @@ impl Table {
         Arc::new(Self { inner: Mutex::new(seated), arrived: Condvar::new(), carrier })
     }
 
-    /// The seat of a task.
+    /// The membership of a task.
     #[must_use]
-    pub fn seat(self: &Arc<Self>, me: TaskId) -> Arc<TableSeat> {
+    pub fn membership(self: &Arc<Self>, me: TaskId) -> Arc<TableMembership> {
         let alarm = Arc::new(AtomicBool::new(false));
         self.locked().alarms.push((me, Arc::clone(&alarm)));
-        Arc::new(TableSeat { table: Arc::clone(self), me, alarm })
+        Arc::new(TableMembership { table: Arc::clone(self), me, alarm })
     }
 
     /// Takes a task away, as if its process had died; the others are alarmed and a new generation
@@ -159,7 +159,7 @@ impl Table {
     }
 }
 
-impl Seat for TableSeat {
+impl JobMembership for TableMembership {
     fn me(&self) -> TaskId {
         self.me
     }
@@ -238,7 +238,7 @@ mod tests {
     fn links_meet_by_task_and_channel() {
         let table = Table::new(2, 1);
         let [worker, server] = [(Role::Worker, 1), (Role::Ps, 0)]
-            .map(|(role, index)| table.seat(TaskId::new(role, index)));
+            .map(|(role, index)| table.membership(TaskId::new(role, index)));
         assert_eq!(worker.workers().len(), 2);
         let wait = Wait::within(Duration::from_secs(5), "meeting");
         let mut far = worker.connect(server.me(), Channel::ParameterServer, &wait).unwrap();
@@ -253,14 +253,17 @@ mod tests {
     #[test]
     fn a_loss_alarms_the_others_and_begins_a_generation() {
         let table = Table::new(3, 0);
-        let seats: Vec<_> = table.seat(TaskId::new(Role::Worker, 0)).workers();
-        let first = table.seat(seats[0]);
-        table.lose(seats[1]);
+        let memberships: Vec<_> = table.membership(TaskId::new(Role::Worker, 0)).workers();
+        let first = table.membership(memberships[0]);
+        table.lose(memberships[1]);
         assert!(first.alarm().load(Ordering::Acquire));
-        assert_eq!((first.generation(), first.workers()), (1, vec![seats[0], seats[2]]));
-        assert_eq!(first.lost(), [seats[1]]);
+        assert_eq!(
+            (first.generation(), first.workers()),
+            (1, vec![memberships[0], memberships[2]])
+        );
+        assert_eq!(first.lost(), [memberships[1]]);
         let wait = Wait::within(Duration::from_secs(5), "looking for the lost");
-        let error = first.connect(seats[1], Channel::AllReduce, &wait).unwrap_err();
+        let error = first.connect(memberships[1], Channel::AllReduce, &wait).unwrap_err();
         assert!(error.is_lost() && error.to_string().contains("worker/1"), "{error}");
     }
 }

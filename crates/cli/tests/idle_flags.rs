@@ -25,7 +25,8 @@ const ALWAYS: &[(&str, &str)] = &[
     ("export", "trace"),
     ("import", "out"),
     ("matmul", "block memory workers threads no-verify state fresh save-every"),
-    ("monitor", "every duration csv dstat jsonl"),
+    ("monitor", "every duration csv dstat jsonl pid"),
+    ("run", "name runs"),
     ("report", "format out"),
     ("serve", "listen token"),
     (
@@ -56,6 +57,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("data fetch", "mnist there --from here", &["--stall 5s", "--attempts 2"], "of this machine"),
     ("data info", "generated:digits", &["--size 32"], "not resized"),
     ("data info", "photos", &["--classes 3"], "names its classes"),
+    ("monitor", "--duration 0.2", &["--all"], "has no effect"),
     ("data info", "clicks.tsv", &["--size 32", "--classes 3"], "has no effect"),
     ("data info", "generated:digits", &["--max-rejects 1%"], "nothing is rejected"),
     ("data verify", "generated:digits", &["--size 32"], "not resized"),

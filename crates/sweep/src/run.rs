@@ -210,10 +210,14 @@ impl Runner<'_> {
         });
         let seen = Arc::new(Mutex::new(Summary::default()));
         let sink = Arc::clone(&seen);
-        let sampler =
-            Sampler::start(&Roots::default(), Target(child.id()), SAMPLE_EVERY, move |reading| {
+        let sampler = Sampler::start(
+            &Roots::default(),
+            Target::tree(child.id()),
+            SAMPLE_EVERY,
+            move |reading| {
                 sink.lock().unwrap_or_else(PoisonError::into_inner).add(&reading);
-            });
+            },
+        );
         let (status, seconds, end) = match self.wait(&mut child, begin, timeout) {
             Ok(ended) => ended,
             Err(source) => {

@@ -54,11 +54,11 @@ const ALWAYS: &[(&str, &str)] = &[
 /// what is said.
 const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("data fetch", "mnist there --from here", &["--stall 5s", "--attempts 2"], "of this machine"),
-    ("data info", "generated:digits", &["--size 32"], "not resized"),
+    ("data info", "generated:digits", &["--size 32", "--max-pixels 1M"], "not resized"),
     ("data info", "photos", &["--classes 3"], "names its classes"),
     ("data info", "clicks.tsv", &["--size 32", "--classes 3"], "has no effect"),
     ("data info", "generated:digits", &["--max-rejects 1%"], "nothing is rejected"),
-    ("data verify", "generated:digits", &["--size 32"], "not resized"),
+    ("data verify", "generated:digits", &["--size 32", "--max-pixels 1M"], "not resized"),
     ("data verify", "photos", &["--classes 3"], "names its classes"),
     (
         "prepare",
@@ -71,6 +71,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
             "--split validation=0.1",
             "--seed 3",
             "--threads 2",
+            "--max-pixels 1M",
             "--retry-failed",
         ],
         "has no effect on rows of sparse features",

@@ -181,6 +181,7 @@ impl RunPlan {
         (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
         (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
         (spec.evaluator, spec.on_loss, spec.max_rejects) = (false, OnLoss::Continue, None);
+        spec.verify = false;
         spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
         let text = serde_json::to_string(&(
             spec,

@@ -111,6 +111,12 @@ pub struct RunSpec {
     /// How many photos may be left out because they cannot be used; no limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rejects: Option<RejectLimit>,
+    /// Most pixels of a photo; the decoder's own limit where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pixels: Option<u64>,
+    /// Compare all shards with the checksums of their manifest before the first step, rather than beside training.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub verify: bool,
 }
 
 /// When to stop; whatever is met first. At least one must be given.
@@ -167,6 +173,8 @@ impl RunSpec {
             imagenet_input: false,
             tensorboard: true,
             max_rejects: None,
+            max_pixels: None,
+            verify: false,
         }
     }
 }
@@ -264,7 +272,13 @@ impl RunSpec {
     /// are is each host's own affair.
     #[must_use]
     pub fn shared(&self) -> serde_json::Value {
-        let own = Self { data: String::new(), threads: None, init: None, ..self.clone() };
+        let own = Self {
+            data: String::new(),
+            threads: None,
+            init: None,
+            verify: false, // each task looks at its own copy, or does not
+            ..self.clone()
+        };
         serde_json::to_value(own).expect("a specification holds nothing that JSON cannot say")
     }
 }

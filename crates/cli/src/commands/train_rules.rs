@@ -207,6 +207,7 @@ const TABLE: &[Rule] = {
         Rule("on-loss", Changes, &[Strategy(is_several)]),
         Rule("split-dense", Changes, &[Dense, Model, Strategy(shares_layers)]),
         Rule("join-timeout", Changes, &[Strategy(is_several)]),
+        Rule("patience", Changes, &[Strategy(is_several)]),
         // Rows of a sparse model's update are combined wherever the weights lie.
         Rule("combine", Stays, &[DenseStrategy(has_synchronous_servers)]),
         Rule("backup-workers", Stays, &[Dense, Strategy(has_synchronous_servers)]),
@@ -217,6 +218,8 @@ const TABLE: &[Rule] = {
         Rule("checkpoint-every", Changes, &[]),
         Rule("keep", Changes, &[]),
         Rule("max-rejects", Changes, &[]),
+        Rule("max-pixels", Changes, &[Dense]),
+        Rule("verify", Changes, &[Dense]),
         Rule("no-tensorboard", Changes, &[]),
         Rule("out", Changes, &[]),
         Rule("resume", Changes, &[]),

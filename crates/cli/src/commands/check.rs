@@ -13,7 +13,8 @@ use crate::{
 use paceline_cluster::{
     Cluster, Members,
     session::{
-        Notice, OnLoss, Row, Rules, Session, SessionError, SessionObserver, Settings, chief_of,
+        Notice, OnLoss, Row, Rules, SILENCE, Session, SessionError, SessionObserver, Settings,
+        chief_of,
     },
 };
 use paceline_jobs::{ExtraTasks, NetworkReport, TaskPlacement, measure_network, resolve};
@@ -284,6 +285,7 @@ fn meet(
             regroup: true,
             all_finish: true,
             join_timeout: args.join_timeout.duration(),
+            patience: SILENCE,
         },
         host: Machine::detect().host,
         cancel,

@@ -77,6 +77,7 @@ fn described(
         work,
         start,
         join_timeout: flags.join_timeout.duration(),
+        patience: flags.patience.duration(),
         cancel: Arc::clone(&cancel),
         observer: Arc::clone(&shown) as _,
     };

@@ -82,6 +82,8 @@ struct Measured {
 
 /// Workers that are timed at once at most: each needs memory for a network.
 const MOST_AT_ONCE: usize = 8;
+/// Every worker has a place in the projection: so many fit into any memory.
+const MOST_WORKERS: usize = 1 << 20;
 /// How long each measurement lasts.
 const SPAN: Duration = Duration::from_millis(1500);
 
@@ -89,6 +91,12 @@ const SPAN: Duration = Duration::from_millis(1500);
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.measure_batch < 2 || args.per_host == 0 {
         return Err(usage("--measure-batch needs at least 2, --per-host 1", "leave them out"));
+    }
+    if let Some(workers) = args.workers.filter(|workers| *workers > MOST_WORKERS) {
+        return Err(usage(
+            format!("--workers {workers} is more than any cluster has"),
+            format!("at most {MOST_WORKERS} workers are considered"),
+        ));
     }
     let tasks_per_host = hosts(args)?;
     let places: usize = tasks_per_host.iter().sum();

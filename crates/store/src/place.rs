@@ -63,7 +63,7 @@ pub fn open_with(location: impl AsRef<Path>, settings: &Settings) -> Result<Arc<
         return Err(bad("a query or fragment has no meaning here".to_owned()));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    // Locations are shown, logged and recorded in run folders, which is no place for a password.
+    // Locations are shown, logged and recorded in run folders, where a password does not belong.
     if let Some((user, host)) = bucket.rsplit_once('@')
         && user.contains(':')
     {

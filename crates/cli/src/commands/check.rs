@@ -280,13 +280,7 @@ fn meet(
         chief_address: placement.chief_address.clone(),
         run: "check".to_owned(),
         plan: serde_json::json!({ "check": true }),
-        rules: Rules {
-            on_loss: OnLoss::Stop,
-            regroup: true,
-            all_finish: true,
-            join_timeout: args.join_timeout.duration(),
-            patience: SILENCE,
-        },
+        rules: rules(args),
         host: Machine::detect().host,
         cancel,
     };
@@ -312,6 +306,17 @@ fn meet(
             *network = measured;
         }
         Err(error) => findings.push(not_met(&error)),
+    }
+}
+
+/// All tasks are needed, and all end by themselves.
+fn rules(args: &Args) -> Rules {
+    Rules {
+        on_loss: OnLoss::Stop,
+        regroup: true,
+        all_finish: true,
+        join_timeout: args.join_timeout.duration(),
+        patience: SILENCE,
     }
 }
 

@@ -254,10 +254,7 @@ impl Roster {
     /// Something was heard of a task.
     pub(super) fn heard(&mut self, task: TaskId, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&task) {
-            if entry.presence == Presence::Present {
-                entry.rhythm.heard(now.saturating_duration_since(entry.heard));
-            }
-            entry.heard = now;
+            entry.speaks(now);
         }
     }
 

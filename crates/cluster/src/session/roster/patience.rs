@@ -4,7 +4,7 @@
 //! overloaded, and each lost task would make the others' work harder. So the time that most tasks take between two signs of
 //! life is measured, and a silence has to be much longer than that.
 
-use super::{Presence, Roster};
+use super::{Entry, Presence, Roster};
 use std::time::{Duration, Instant};
 
 /// A silence this many times as long as usual is a loss.
@@ -22,8 +22,18 @@ pub(super) struct Rhythm {
 }
 
 impl Rhythm {
-    pub(super) fn heard(&mut self, after: Duration) {
+    fn heard(&mut self, after: Duration) {
         self.longest = after.max(self.longest.mul_f64(0.9));
+    }
+}
+
+impl Entry {
+    /// It gives a sign of life.
+    pub(super) fn speaks(&mut self, now: Instant) {
+        if self.presence == Presence::Present {
+            self.rhythm.heard(now.saturating_duration_since(self.heard));
+        }
+        self.heard = now;
     }
 }
 

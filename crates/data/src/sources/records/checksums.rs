@@ -1,6 +1,6 @@
 //! Compares shards with the checksums of their manifest while they are trained on.
 //!
-//! A shard that was exchanged for another of the same size opens without a word, and every record in it is sound. Only its
+//! A shard that was exchanged for another of the same size opens without an error message, and every record in it is sound. Only its
 //! checksum tells. Reading everything before the first step would cost a run on large data minutes, so it is read beside it:
 //! no faster than training itself reads, so that the work stays a small part of decoding. `--verify` reads all of it first.
 

@@ -178,7 +178,7 @@ fn read_until_refused(source: &Records) -> DataError {
 }
 
 #[test]
-fn a_swapped_shard_of_the_same_size_was_trained_on_without_a_word() {
+fn a_swapped_shard_of_the_same_size_was_trained_on_silently() {
     let folder = tempfile::tempdir().unwrap();
     let paths = prepared(folder.path());
     let open = |checksums| {

@@ -34,6 +34,9 @@ pub struct RunView {
     pub records: Vec<Record>,
     /// What the machine did meanwhile, per task.
     pub resources: Vec<(String, Resources)>,
+    /// What the model took for what at the last evaluation: a class and how often each class was predicted for it; empty where
+    /// that was not kept.
+    pub confusion: Vec<(String, Vec<u64>)>,
 }
 
 impl RunView {
@@ -92,6 +95,10 @@ impl RunView {
             summary,
             records,
             resources,
+            // Only a picture is missing without it.
+            confusion: std::fs::read_to_string(folder.path().join("confusion.csv"))
+                .map(|text| confusion(&text))
+                .unwrap_or_default(),
         })
     }
 
@@ -160,6 +167,18 @@ fn sentence(state: &RunState, summary: &Summary, verdict: &Verdict) -> String {
         }
         RunState::Broken(why) => format!("the summary cannot be read ({why})"),
     }
+}
+
+/// A matrix of counts under a header, the name of its class before each row; nothing where a row is damaged. Names may be quoted.
+fn confusion(text: &str) -> Vec<(String, Vec<u64>)> {
+    let classes = text.lines().count().saturating_sub(1);
+    let row = |line: &str| {
+        let mut cells: Vec<&str> = line.rsplitn(classes + 1, ',').collect();
+        let name = cells.pop()?.trim_matches('"').replace("\"\"", "\"");
+        let counts: Option<Vec<u64>> = cells.iter().rev().map(|cell| cell.parse().ok()).collect();
+        Some((name, counts.filter(|counts| counts.len() == classes)?))
+    };
+    text.lines().skip(1).map(row).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// The tasks that an event tells of.
@@ -300,6 +319,17 @@ mod tests {
             first_step,
             ..RunStarted::default()
         })
+    }
+
+    #[test]
+    fn a_confusion_matrix_is_read_with_its_names_or_not_at_all() {
+        let text = "label \\ prediction,\"a, b\",c\n\"a, b\",3,1\nc,0,9\n";
+        assert_eq!(
+            confusion(text),
+            [("a, b".to_owned(), vec![3, 1]), ("c".to_owned(), vec![0, 9])]
+        );
+        assert!(confusion("label,a,b\na,1,2\nb,x,2\n").is_empty());
+        assert!(confusion("").is_empty());
     }
 
     /// Two workers' events added up to twice the examples, over the seconds of both.

@@ -36,7 +36,7 @@ fn the_list_the_run_and_the_comparison_are_shown() {
     assert!(!list.contains("<title>hacked"), "a name must stay text");
     let run = open("#/run/one");
     assert!(run.contains("compute-bound: 80"), "{run}");
-    assert!(run.contains("<svg") && run.contains("Training loss by step"), "{run}");
+    assert!(run.contains("<svg") && run.contains("How far did the loss fall?"), "{run}");
     assert!(run.contains("a line of the log &lt;b&gt;"), "{run}");
     let both = open("#/compare/one,two%3Cscript%3Edocument.title%3D%27hacked%27%3C%2Fscript%3E");
     assert!(both.contains("per run") && !both.contains("<title>hacked"), "{both}");

@@ -8,7 +8,7 @@
 (() => {
   /** @typedef {{label: string, unit: string|null, log: boolean, zero: boolean, range: [number, number]|null, categories: string[]|null}} Axis */
   /** @typedef {{name: string, part: string, place: number, labelled: boolean, kind: string, style: string, x: (number|null)[][], y: (number|null)[], low?: (number|null)[], high?: (number|null)[]}} Series */
-  /** @typedef {{title: string, frame: [number, number, number, number], x: Axis[], y: Axis, series: Series[], marks: [number, string][]}} Data */
+  /** @typedef {{title: string, frame: [number, number, number, number], x: Axis[], y: Axis, series: Series[], marks: [number, string][], rows?: (string|number|null)[][]}} Data */
   /** @typedef {{svg: SVGSVGElement, plot: SVGGElement, over: SVGGElement, data: Data, left: number, hidden: Set<string>, zoom: [number, number]|null, logX: boolean, logY: boolean, scale: Scales|null, tip: HTMLElement}} Chart */
   /** @typedef {{x: Scale, y: Scale, axis: number}} Scales */
   /** @typedef {{low: number, high: number, log: boolean, at: (value: number) => number, back: (place: number) => number, ticks: number[]}} Scale */
@@ -60,6 +60,7 @@
     const rough = (high - low) / Math.max(1, wanted);
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = (([1, 2, 2.5, 5, 10].find((lead) => rough / power <= lead * 1.15)) ?? 10) * power;
+    /** @type {number[]} */
     const ticks = [];
     if (!(step > 0) || !Number.isFinite(step)) return ticks;
     for (let at = Math.ceil(low / step - 1e-9); at <= high / step + 1e-9 && ticks.length < 50; at++) {
@@ -134,7 +135,7 @@
   // Drawing.
 
   /** Whether the script can draw a chart anew; bars and matrices stay as the server drew them. @param {Data} data */
-  const drawable = (data) => !data.x[0].categories && !data.y.categories && data.series.length > 0
+  const drawable = (data) => !data.rows && !data.x[0].categories && !data.y.categories && data.series.length > 0
     && data.series.every((series) => ["line", "points", "band", "area"].includes(series.kind));
 
   /** Which of its horizontal axes a chart shows. @param {Chart} chart */
@@ -175,8 +176,8 @@
   const ribbon = (chart, series, scale) => {
     const [, top, right, bottom] = chart.data.frame;
     const places = placesOf(series, scale.axis);
-    /** @type {string[]} */
-    const upper = [], lower = [];
+    /** @type {[string[], string[]]} */
+    const [upper, lower] = [[], []];
     places.forEach((place, index) => {
       const low = series.low?.[index], high = series.high?.[index];
       if (!known(place) || !known(low) || !known(high) || (scale.x.log && place <= 0)) return;
@@ -198,8 +199,8 @@
     const axis = axisOf(chart);
     const visible = data.series.filter((series) => !chart.hidden.has(series.name));
     const [, top, right, bottom] = data.frame;
-    /** @type {number[]} */
-    const across = [], up = [];
+    /** @type {[number[], number[]]} */
+    const [across, up] = [[], []];
     for (const series of visible) {
       const places = placesOf(series, axis);
       places.forEach((place, index) => {
@@ -273,14 +274,17 @@
   /** @param {Chart} chart @param {Scales} scale */
   const drawMarks = (chart, scale) => {
     const [, top, right, bottom] = chart.data.frame;
-    let free = -Infinity;
+    let free = caption(chart.data.y).length * 7.4 + 6;
     for (const [at, word] of chart.data.marks) {
       const x = scale.x.at(at);
       if (!(x >= chart.left && x <= right)) continue;
       chart.plot.append(shape("path", { class: word ? "mark loud" : "mark", d: `M${round(x)} ${top}V${bottom}` }));
-      if (!word || x < free) continue;
-      free = x + word.length * 7 + 8;
-      chart.plot.append(shape("text", { class: "value", x: round(x + 4), y: round(top + 10) }, word));
+      // To the right of its line, or to the left where it would leave the drawing.
+      const width = word.length * 7.4 + 8;
+      const start = x + width > chart.svg.viewBox.baseVal.width ? x - width : x;
+      if (!word || start < free) continue;
+      free = start + width;
+      chart.plot.append(shape("text", { class: "value", x: round(start + 4), y: round(top - 4) }, word));
     }
   };
 
@@ -414,7 +418,13 @@
 
   /** @param {Chart} chart */
   const legend = (chart) => {
-    for (const entry of chart.svg.querySelectorAll(".legend .entry")) {
+    const entries = chart.svg.querySelectorAll(".legend .entry");
+    if (entries.length > 0) {
+      // With buttons inside, it is no longer one picture.
+      chart.svg.setAttribute("role", "group");
+      chart.svg.setAttribute("aria-label", chart.data.title);
+    }
+    for (const entry of entries) {
       const name = /** @type {SVGElement} */ (entry).dataset.name ?? "";
       entry.setAttribute("tabindex", "0");
       entry.setAttribute("role", "button");
@@ -489,6 +499,7 @@
   const csv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
   /** The numbers of a chart, one row for each point. @param {Data} data */
   const numbers = (data) => {
+    if (data.rows) return csv(data.rows);
     const spans = data.series.some((series) => series.low);
     const rows = [["series", "part", ...data.x.map(caption), caption(data.y), ...(spans ? ["low", "high"] : [])]];
     for (const series of data.series) {

@@ -128,7 +128,7 @@ figure .chart[data-live]{touch-action:pan-y}\
 .controls label{display:flex;gap:8px;align-items:center}.controls select{font:inherit}.controls .hint{color:var(--soft);font-size:13px}\
 th[tabindex]{cursor:pointer}th[aria-sort=ascending]::after{content:\" \\2191\"}th[aria-sort=descending]::after{content:\" \\2193\"}\
 @media print{.actions,.controls,.tip{display:none}}\
-@media(max-width:520px){.controls .hint{display:none}}\
+@media(max-width:520px){.controls{position:static}.controls .hint{display:none}}\
 figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\
 figcaption .key span{white-space:nowrap}\
 figcaption .key b{color:var(--ink);font-weight:600}\

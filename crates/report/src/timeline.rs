@@ -82,7 +82,12 @@ pub(crate) fn phases(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
     if runs.len() > MOST_RUNS {
         return Vec::new();
     }
-    runs.iter().zip(names).filter_map(|(run, name)| phases_of(run, name, runs.len())).collect()
+    let all = runs.iter().zip(names);
+    let mut figures: Vec<Figure> =
+        all.filter_map(|(run, name)| phases_of(run, name, runs.len())).collect();
+    // Said once is enough.
+    figures.iter_mut().skip(1).for_each(|figure| figure.words.clear());
+    figures
 }
 
 fn phases_of(run: &RunView, name: &str, runs: usize) -> Option<Figure> {

@@ -152,16 +152,23 @@ fn settings(page: &mut Page, group: &Group<'_>) {
     all.extend(group.common.iter().cloned());
     if let [only] = &group.runs[..] {
         all.push(("folder".to_owned(), only.summary.run.clone()));
+        all.push(("command".to_owned(), command(only)));
+        all.retain(|(_, value)| !value.is_empty());
     }
     let title = if group.runs.len() > 1 { "Same for all runs" } else { "Settings" };
     page.settings(title, &all);
     if group.runs.len() > 1 {
-        let mut table = Table::new([Column::words("run"), Column::words("folder")]);
+        let mut table = Table::new(["run", "folder", "command"].map(Column::words));
         for (run, label) in group.runs.iter().zip(&group.labels) {
-            table.row([label.clone(), run.summary.run.clone()]);
+            table.row([label.clone(), run.summary.run.clone(), command(run)]);
         }
-        page.folded("Folders of the runs", &table.html());
+        page.folded("Folders and commands of the runs", &table.html());
     }
+}
+
+/// The command line that started a run, where it is known.
+fn command(run: &RunView) -> String {
+    run.machine.as_ref().map_or_else(String::new, |machine| machine.command.clone())
 }
 
 /// All runs with a name that tells them apart on the whole page.

@@ -321,6 +321,13 @@ fn tables_are_sorted_and_everything_can_be_saved() {
             }
         }
     }
+    // Drawings without axes give their numbers, too.
+    tab.evaluate("saved.length = 0; [...document.querySelector('.matrix').closest('figure').querySelectorAll('.actions button')].find(it => it.textContent === 'CSV').click()");
+    tab.wait_for("saved.length === 1");
+    assert_eq!(
+        tab.evaluate("saved[0].text()"),
+        "true class / predicted class,daisy,rose,tulip\ndaisy,90,6,4\nrose,12,80,8\ntulip,3,17,80\n"
+    );
     tab.evaluate("saved.length = 0; [...document.querySelectorAll('.scroll + .actions button')].find(it => it.textContent === 'LaTeX').click()");
     tab.wait_for("saved.length === 1");
     let text = tab.evaluate("saved[0].text()");
@@ -339,6 +346,7 @@ fn pages_fit_every_screen() {
     let mut tab = open(&browser, folder.path(), &runs);
     let shots = paceline_testing::workspace().join("target/report");
     std::fs::create_dir_all(&shots).unwrap();
+    std::fs::copy(folder.path().join("report.html"), shots.join("runs.html")).unwrap();
     for width in [1400, 800, 390] {
         for (dark, theme) in [(false, "light"), (true, "dark")] {
             tab.picture(width, dark, &shots.join(format!("runs-{width}-{theme}.png")));
@@ -362,6 +370,28 @@ fn pages_fit_every_screen() {
     tab.picture(1400, false, &shots.join("runs-1400-light.png"));
     let wide = tab.evaluate("[...document.querySelectorAll('.scroll')].filter(it => it.scrollWidth > it.clientWidth + 1).length");
     assert_eq!(wide, 0.0);
+}
+
+/// Focus, labels, contrast and table semantics, in both themes.
+#[test]
+fn pages_keep_the_rules_of_accessibility() {
+    let (Some(browser), Some(axe)) =
+        (chromium(), paceline_testing::node_file("test-env-axe", "axe-core/axe.min.js"))
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    tab.evaluate(&std::fs::read_to_string(axe).unwrap());
+    for scheme in ["light", "dark"] {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        tab.call("Emulation.setEmulatedMedia", &media);
+        let found = tab.evaluate(
+            "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then(found => found.violations.map(it =>
+               `${it.id}: ${it.nodes.length} x ${it.nodes[0].html.slice(0, 200)} ${it.nodes[0].failureSummary}`))",
+        );
+        assert_eq!(found, json!([]), "{scheme}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const MOST_POINTS: usize = 1000;
 
 /// A number with seven significant digits: no instrument here is better.
-fn number(value: f64) -> Value {
+pub(super) fn number(value: f64) -> Value {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { json!(0) } else { Value::Null };
     }
@@ -117,6 +117,12 @@ pub(super) fn element(chart: &Chart, frame: &Frame, places: &[usize]) -> String 
         "series": chart.series.iter().zip(places).map(|(one, place)| series(one, *place)).collect::<Vec<_>>(),
         "marks": chart.marks.iter().map(|(x, word)| json!([number(*x), word])).collect::<Vec<_>>(),
     });
+    format!("<metadata>{}</metadata>", Escaped(&whole.to_string()))
+}
+
+/// The element that holds the numbers of a drawing which is not a chart of axes, as rows under a header.
+pub(super) fn rows(title: &str, rows: &[Vec<Value>]) -> String {
+    let whole = json!({ "title": title, "rows": rows });
     format!("<metadata>{}</metadata>", Escaped(&whole.to_string()))
 }
 

@@ -130,9 +130,10 @@ fn thinned(points: &[(f64, f64)], frame: &Frame) -> Vec<Option<(f64, f64)>> {
     kept
 }
 
-/// Marks over everything else; a word that would touch its neighbour is left out, its line stays.
+/// Marks over everything else, their words above the plot; one that would touch its neighbour or the name of the axis is left
+/// out, its line stays.
 pub(super) fn draw_marks(chart: &Chart, frame: &Frame, out: &mut String) {
-    let mut free = f64::NEG_INFINITY;
+    let mut free = text_width(&chart.y.caption()) + 6.0;
     for (x, word) in &chart.marks {
         let Some(x) = frame.across(*x).filter(|x| (frame.left..=frame.right).contains(x)) else {
             continue;
@@ -140,14 +141,20 @@ pub(super) fn draw_marks(chart: &Chart, frame: &Frame, out: &mut String) {
         let class = if word.is_empty() { "mark" } else { "mark loud" };
         let (top, bottom) = (at(frame.top), at(frame.bottom));
         out.push_str(&format!("<path class=\"{class}\" d=\"M{} {top}V{bottom}\"/>", at(x)));
-        if word.is_empty() || x < free {
+        if word.is_empty() {
             continue;
         }
-        free = x + text_width(word) + 8.0;
+        // To the right of its line, or to the left where it would leave the drawing.
+        let width = text_width(word) + 8.0;
+        let left = if x + width > chart.size.0 { x - width } else { x };
+        if left < free {
+            continue;
+        }
+        free = left + width;
         out.push_str(&format!(
             "<text class=\"value\" x=\"{}\" y=\"{}\">{}</text>",
-            at(x + 4.0),
-            at(frame.top + 10.0),
+            at(left + 4.0),
+            at(frame.top - 4.0),
             Escaped(word)
         ));
     }

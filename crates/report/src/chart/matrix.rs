@@ -1,8 +1,9 @@
 //! A matrix of counts, such as what a classifier took for what: darker where there is more, with the count in every cell.
 
-use super::at;
 use super::frame::{TEXT, shortened, text_width};
+use super::{at, data};
 use crate::escape::Escaped;
+use serde_json::json;
 
 /// Most rows whose cells have room for their counts.
 const MOST_COUNTED: usize = 12;
@@ -30,12 +31,13 @@ impl Matrix {
         let longest = self.names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
         let left = (longest + 8.0).min(120.0);
         let (width, top) = (380.0, TEXT * 1.6);
-        let cell = ((width - left - 4.0) / count).min(34.0);
+        let cell = ((width - left - 4.0) / count).min(52.0);
         let bottom = top + cell * count;
         let mut out = format!(
-            "<svg class=\"chart matrix\" viewBox=\"0 0 {width} {}\" role=\"img\"><title>{}</title><text class=\"name\" x=\"0\" y=\"{TEXT}\">{}</text>",
+            "<svg class=\"chart matrix\" viewBox=\"0 0 {width} {}\" role=\"img\"><title>{}</title>{}<text class=\"name\" x=\"0\" y=\"{TEXT}\">{}</text>",
             at(bottom + TEXT * 3.2),
             Escaped(&self.title),
+            self.numbers(),
             Escaped(&self.axes.0)
         );
         let mut free = f64::NEG_INFINITY;
@@ -70,6 +72,19 @@ impl Matrix {
             Escaped(&self.axes.1)
         ));
         out
+    }
+
+    /// The counts, for a file of their own.
+    fn numbers(&self) -> String {
+        let corner = format!("{} / {}", self.axes.0, self.axes.1);
+        let mut rows = vec![vec![json!(corner)]];
+        rows[0].extend(self.names.iter().map(|name| json!(name)));
+        for (name, counts) in self.names.iter().zip(&self.rows) {
+            let mut row = vec![json!(name)];
+            row.extend(counts.iter().map(|count| json!(count)));
+            rows.push(row);
+        }
+        data::rows(&self.title, &rows)
     }
 
     /// The cells of a row, each shaded by its share of the row: classes of different sizes are read alike.

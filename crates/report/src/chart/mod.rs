@@ -257,7 +257,7 @@ impl Chart {
         out.push_str(&format!(
             "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\">",
             at(self.size.0),
-            at(self.size.1 + legend)
+            at(self.size.1 + if legend > 0.0 { legend + LEGEND_GAP } else { 0.0 })
         ));
         out.push_str(&format!("<title>{}</title>", Escaped(&self.title)));
         if !self.description.is_empty() {
@@ -269,7 +269,7 @@ impl Chart {
         marks::draw(self, &frame, &places, &mut out);
         marks::draw_marks(self, &frame, &mut out);
         out.push_str("</g>");
-        legend::draw(self, &places, self.size.1, &mut out);
+        legend::draw(self, &places, self.size.1 + LEGEND_GAP, &mut out);
         out.push_str("</svg>");
         out
     }
@@ -295,6 +295,9 @@ impl Chart {
             .collect()
     }
 }
+
+/// Room between the horizontal axis and the legend.
+const LEGEND_GAP: f64 = 5.0;
 
 /// Colour and dash of a place in the palette.
 fn classes(place: usize) -> String {

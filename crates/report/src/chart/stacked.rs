@@ -1,10 +1,11 @@
 //! Horizontal stacked bars. Long names and many rows stay readable, which they would not in vertical bars.
 
-use super::at;
 use super::frame::{TEXT, text_width};
 use super::legend::wrapped;
+use super::{at, data};
 use crate::escape::Escaped;
 use crate::theme;
+use serde_json::json;
 
 /// Height of a bar, and the room below it.
 const BAR: f64 = 18.0;
@@ -38,10 +39,11 @@ impl Stacked {
         let lines: usize = names.iter().map(Vec::len).sum();
         let height = KEY + LINE * lines as f64 + (BAR + BELOW) * self.rows.len() as f64;
         let mut out = format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\"><title>{}</title>",
+            "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\"><title>{}</title>{}",
             at(self.width),
             at(height),
-            Escaped(&self.title)
+            Escaped(&self.title),
+            self.numbers()
         );
         let mut x = 0.0;
         for (place, part) in self.parts.iter().enumerate() {
@@ -96,6 +98,18 @@ impl Stacked {
         out.push_str("</svg>");
         out
     }
+
+    /// The shares, for a file of their own.
+    fn numbers(&self) -> String {
+        let mut rows = vec![vec![json!("")]];
+        rows[0].extend(self.parts.iter().map(|part| json!(part)));
+        for (name, shares) in &self.rows {
+            let mut row = vec![json!(name)];
+            row.extend(shares.iter().map(|share| data::number(*share)));
+            rows.push(row);
+        }
+        data::rows(&self.title, &rows)
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +129,7 @@ mod tests {
         };
         let svg = chart.svg();
         assert!(svg.contains("98 %") && !svg.contains(">2 %") && svg.contains("100 %"), "{svg}");
-        assert!(svg.contains("a &lt;b&gt;") && !svg.contains("exchange"), "{svg}");
+        assert!(svg.contains("a &lt;b&gt;") && !svg.contains(">exchange<"), "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
     }
 

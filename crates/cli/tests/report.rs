@@ -80,3 +80,30 @@ fn a_file_that_is_not_a_report_is_not_replaced_silently() {
         assert!(said(&output).contains("replacing"), "{}", said(&output));
     }
 }
+
+/// For papers: one file for each chart, which needs neither the page's style nor custom properties.
+#[test]
+fn charts_are_written_as_drawings_of_their_own() {
+    let folder = runs();
+    let here = folder.path();
+    // Twice: charts may be written again.
+    for _ in 0..2 {
+        let output = paceline(here, &["report", "runs", "--format", "svg", "--out", "figures"]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("charts of 2 runs in `figures`"));
+    }
+    let files: Vec<_> =
+        std::fs::read_dir(here.join("figures")).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.starts_with("<svg xmlns=") && !text.contains("var(--"), "{}", file.display());
+    }
+    std::fs::write(&files[0], "my thesis").unwrap();
+    let output = paceline(here, &["report", "runs", "--format", "svg", "--out", "figures"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "my thesis");
+    let output = paceline(here, &["report", "runs", "--format", "svg", "--out", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("hint:"), "{}", said(&output));
+}

@@ -624,6 +624,8 @@
       legend(chart);
       const toggles = /** @type {["logX"|"logY", string][]} */ ([["logY", "log y"], ["logX", "log x"]]);
       for (const [which, name] of toggles) {
+        // Shares of a whole have no use for a logarithm.
+        if (which === "logY" && data.series.some((series) => series.kind === "area")) continue;
         const toggle = button(bar, name, `Logarithmic ${name.slice(4)} axis`, () => {
           chart[which] = !chart[which];
           toggle.setAttribute("aria-pressed", String(chart[which]));

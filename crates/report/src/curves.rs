@@ -204,7 +204,8 @@ fn confusion(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
     };
     known
         .into_iter()
-        .map(|(run, name)| {
+        .enumerate()
+        .map(|(at, (run, name))| {
             let (names, rows) = run.confusion.iter().cloned().unzip();
             let matrix = Matrix {
                 title: title(name),
@@ -217,7 +218,11 @@ fn confusion(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
                 colour: None,
                 key: Vec::new(),
                 svg: matrix.svg(),
-                words: "Darker: a greater share of the true class.".to_owned(),
+                // Said once is enough.
+                words: match at {
+                    0 => "Darker: a greater share of the true class.".to_owned(),
+                    _ => String::new(),
+                },
                 notes: Vec::new(),
             }
         })

@@ -86,13 +86,21 @@ fn labels(runs: &[&RunView], differing: &[(String, Vec<String>)]) -> Vec<String>
     let mut words: Vec<Vec<String>> = vec![Vec::new(); runs.len()];
     let (first, then): (Vec<_>, Vec<_>) = differing.iter().partition(|(name, _)| usual(name));
     for (name, values) in first {
-        words.iter_mut().zip(values).for_each(|(words, value)| words.push(worded(name, value)));
+        words.iter_mut().zip(values).for_each(|(words, value)| words.extend(worded(name, value)));
     }
     let alike = |words: &[Vec<String>]| words.iter().collect::<BTreeSet<_>>().len() < words.len();
     for (name, values) in then {
         if alike(&words) {
-            words.iter_mut().zip(values).for_each(|(words, value)| words.push(worded(name, value)));
+            words
+                .iter_mut()
+                .zip(values)
+                .for_each(|(words, value)| words.extend(worded(name, value)));
         }
+    }
+    // A run that was asked for nothing is called by what the others were asked for.
+    if let Some((name, _)) = differing.first() {
+        let silent = words.iter_mut().filter(|words| words.is_empty());
+        silent.for_each(|words| words.push(format!("no {name}")));
     }
     let mut labels: Vec<String> = words.iter().map(|words| words.join(", ")).collect();
     if let [only] = runs {
@@ -110,18 +118,20 @@ fn labels(runs: &[&RunView], differing: &[(String, Vec<String>)]) -> Vec<String>
     labels
 }
 
-/// A setting in a label.
-fn worded(name: &str, value: &str) -> String {
-    match (name, value) {
-        (_, "–") => format!("no {name}"),
+/// A setting in a label; none where nothing was asked.
+fn worded(name: &str, value: &str) -> Option<String> {
+    Some(match (name, value) {
+        (_, "–") => return None,
         ("strategy" | "optimizer" | "host", _) => value.to_owned(),
         ("workers" | "servers" | "threads" | "replicas", "1") => {
             format!("1 {}", name.trim_end_matches('s'))
         }
-        ("workers" | "servers" | "threads" | "replicas", _) => format!("{value} {name}"),
+        ("workers" | "servers" | "threads" | "replicas" | "epochs" | "steps", _) => {
+            format!("{value} {name}")
+        }
         ("learning rate", _) => format!("lr {value}"),
         _ => format!("{name} {value}"),
-    }
+    })
 }
 
 /// Everything a run was asked to do, by name, the settings people look for first. What was not asked is left out.
@@ -180,7 +190,9 @@ fn others(above: &str, value: &Value, all: &mut Vec<(String, String)>) {
             continue;
         }
         let name = name.replace('_', " ");
-        let name = if above.is_empty() { name } else { format!("{above} {name}") };
+        // When a run stops and how many tasks it has needs no further name.
+        let plain = matches!(above, "" | "stop" | "tasks");
+        let name = if plain { name } else { format!("{above} {name}") };
         match value {
             Value::Null | Value::Bool(false) => {}
             Value::Object(_) => others(&name, value, all),
@@ -238,15 +250,9 @@ mod tests {
             run("lenet", json!({ "learning_rate": 0.03, "seed": 2, "stop": { "epochs": 3 } })),
         ];
         let labels = &groups(&runs)[0].labels;
-        assert_eq!(
-            *labels,
-            [
-                "no stop epochs, seed 1, run 1",
-                "no stop epochs, seed 1, run 2",
-                "no stop epochs, seed 2",
-                "stop epochs 3, seed 2",
-            ]
-        );
+        assert_eq!(*labels, ["seed 1, run 1", "seed 1, run 2", "seed 2", "3 epochs, seed 2",]);
+        let runs = [run("lenet", json!({ "stop": { "epochs": 3 } })), run("lenet", json!({}))];
+        assert_eq!(groups(&runs)[0].labels, ["3 epochs", "no epochs"]);
         let repeats: Vec<RunView> = (0..30).map(|_| run("lenet", Value::Null)).collect();
         let labels = &groups(&repeats)[0].labels;
         assert_eq!(labels.iter().collect::<BTreeSet<_>>().len(), 30);

@@ -290,7 +290,7 @@ fn verdicts(page: &mut Page, runs: &[RunView], groups: &[Group<'_>]) {
         let told = named(groups).map(|(run, name)| format!("{name}: {}", run.summary.verdict));
         let told: Vec<String> = told.collect();
         if runs.len() > MOST_VERDICTS {
-            points.extend(counted(runs));
+            points.extend(counted(groups));
             folded = told;
         } else {
             points = told;
@@ -307,19 +307,23 @@ fn verdicts(page: &mut Page, runs: &[RunView], groups: &[Group<'_>]) {
     }
 }
 
-/// How many runs were limited by what, the most frequent first.
-fn counted(runs: &[RunView]) -> Vec<String> {
-    let mut limits: Vec<(&str, usize)> = Vec::new();
-    for run in runs {
+/// How many runs were limited by what, the most frequent first, each with the first such run.
+fn counted(groups: &[Group<'_>]) -> Vec<String> {
+    let mut limits: Vec<(&str, usize, String)> = Vec::new();
+    let mut all = 0;
+    for (run, name) in named(groups) {
+        all += 1;
         let limit = run.summary.diagnosis.as_ref().map_or("unknown", |found| &found.limit);
-        match limits.iter_mut().find(|(known, _)| *known == limit) {
-            Some((_, count)) => *count += 1,
-            None => limits.push((limit, 1)),
+        match limits.iter_mut().find(|(known, ..)| *known == limit) {
+            Some((_, count, _)) => *count += 1,
+            None => limits.push((limit, 1, format!("{name}: {}", run.summary.verdict))),
         }
     }
-    limits.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let of = runs.len();
-    limits.iter().map(|(limit, count)| format!("{count} of {of} runs: limit {limit}")).collect()
+    limits.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    let words = |(limit, count, first): &(&str, usize, String)| {
+        format!("{count} of {all} runs ({}), such as {first}", limit.replace('-', " "))
+    };
+    limits.iter().map(words).collect()
 }
 
 /// How one job scales with its workers.
@@ -451,11 +455,13 @@ fn overview(runs: &[&RunView], group: &Group<'_>, notes: &mut Notes) -> Table {
     // One run has no other to be compared with.
     let several = runs.len() > 1;
     let mut columns = vec![Column::words("run")];
-    // A single difference is in the name already.
-    let differing =
-        if group.differing.len() > 1 { group.differing.as_slice() } else { Default::default() };
-    let differing = &differing[..differing.len().min(MOST_COLUMNS)];
-    for (name, values) in differing {
+    // Steps have a column already, and a single difference is in the name.
+    let mut differing: Vec<_> = group.differing.iter().filter(|it| it.0 != "steps").collect();
+    if differing.len() < 2 {
+        differing.clear();
+    }
+    differing.truncate(MOST_COLUMNS);
+    for (name, values) in differing.iter().copied() {
         let number = |value: &String| value == "–" || value.parse::<f64>().is_ok();
         let numbers = values.iter().all(number);
         columns.push(if numbers { Column::numbers(name) } else { Column::words(name) });

@@ -366,6 +366,18 @@ fn pages_fit_every_screen() {
         );
         assert_eq!(outside, json!([]), "at {width}");
     }
+    // On paper everything is light, and nothing is a button.
+    let print = json!({ "media": "print", "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
+    tab.call("Emulation.setEmulatedMedia", &print);
+    assert_eq!(
+        tab.evaluate("getComputedStyle(document.body).backgroundColor"),
+        "rgb(255, 255, 255)"
+    );
+    for hidden in [".actions", ".controls"] {
+        let shown = format!("getComputedStyle(document.querySelector('{hidden}')).display");
+        assert_eq!(tab.evaluate(&shown), "none", "{hidden}");
+    }
+    tab.call("Emulation.setEmulatedMedia", &json!({ "media": "" }));
     // At 1400 pixels no table scrolls in its box either.
     tab.picture(1400, false, &shots.join("runs-1400-light.png"));
     let wide = tab.evaluate("[...document.querySelectorAll('.scroll')].filter(it => it.scrollWidth > it.clientWidth + 1).length");

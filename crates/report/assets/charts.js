@@ -134,7 +134,7 @@
 
   // Drawing.
 
-  /** Whether the script can draw a chart anew; bars and matrices stay as the server drew them. @param {Data} data */
+  /** Whether the script can draw a chart again; bars and matrices stay as the server drew them. @param {Data} data */
   const drawable = (data) => !data.rows && !data.x[0].categories && !data.y.categories && data.series.length > 0
     && data.series.every((series) => ["line", "points", "band", "area"].includes(series.kind));
 

@@ -84,7 +84,7 @@ fn started_by() -> String {
     command_line(&fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default())
 }
 
-/// Arguments as the kernel keeps them, written as a shell would take them; what follows `--token` is nobody's business.
+/// Arguments as the kernel keeps them, written as a shell would take them; what follows `--token` is a secret.
 fn command_line(arguments: &[u8]) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+%".contains(c);
     let mut secret = false;

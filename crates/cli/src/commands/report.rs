@@ -120,7 +120,7 @@ fn figures(args: &Args, runs: &[RunView], terminal: &mut Terminal) -> anyhow::Re
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(Format::Svg.file_name()));
     if folder == Path::new("-") || store::is_remote(&folder) || folder.is_file() {
         return Err(usage(
-            format!("--format svg writes several files, `{}` is no folder", folder.display()),
+            format!("--format svg writes several files, `{}` is not a folder", folder.display()),
             "name a folder with --out",
         ));
     }

@@ -1,9 +1,13 @@
-//! From request to response. No sockets here, so tests call it directly.
+//! The pages. No sockets here, so tests call them directly.
 
+use crate::access::Access;
+use crate::counters::Counters;
 use crate::error::DashboardError;
-use crate::http::HeaderValue;
+use crate::header::HeaderValue;
 use crate::logs;
+use crate::message::{Request, Response};
 use crate::runs::{self, Runs, Task};
+use axum::response::IntoResponse;
 use paceline_report::page::{self, Page};
 use paceline_report::policy::hash_source;
 use paceline_report::table::{Column, Table};
@@ -12,7 +16,6 @@ use paceline_report::training::{self, RunView};
 use paceline_runs::{RunFolder, StartTable, format_utc};
 use paceline_stats::fnv::Fnv;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,75 +23,11 @@ use std::sync::LazyLock;
 const INDEX: &str = include_str!("assets/index.html");
 const SCRIPT: &str = include_str!("assets/app.js");
 const STYLE: &str = include_str!("assets/app.css");
-/// For responses that are not a page: no script, no style, no origin.
-const NO_PAGE: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 /// Most runs in one comparison.
 const MOST_COMPARED: usize = 12;
 
-/// A parsed request.
-#[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// The path, as sent.
-    pub path: String,
-    /// Names and values after the question mark, decoded.
-    pub query: Vec<(String, String)>,
-    /// Headers by their lower-case name.
-    pub headers: BTreeMap<String, String>,
-    /// Whether this is a HEAD request.
-    pub head_only: bool,
-}
-
-impl Request {
-    /// The first value of a name.
-    #[must_use]
-    pub fn first(&self, name: &str) -> Option<&str> {
-        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", String::as_str)
-    }
-}
-
-/// A response.
-#[derive(Debug, Clone)]
-pub struct Response {
-    pub status: u16,
-    pub content_type: &'static str,
-    /// The Content-Security-Policy.
-    pub policy: HeaderValue,
-    pub headers: Vec<(&'static str, HeaderValue)>,
-    pub body: Vec<u8>,
-}
-
-impl Response {
-    pub(crate) fn new(
-        status: u16,
-        content_type: &'static str,
-        body: impl Into<Vec<u8>>,
-    ) -> Response {
-        let policy = HeaderValue::fixed(NO_PAGE);
-        Response { status, content_type, policy, headers: Vec::new(), body: body.into() }
-    }
-
-    pub(crate) fn text(status: u16, text: &str) -> Response {
-        Response::new(status, "text/plain; charset=utf-8", format!("{text}\n"))
-    }
-
-    fn json(value: &impl serde::Serialize) -> Response {
-        match serde_json::to_vec(value) {
-            Ok(body) => Response::new(200, "application/json", body),
-            Err(error) => Response::text(500, &error.to_string()),
-        }
-    }
-}
-
-/// The page with its script and style inside, and the policy that allows only these two: whatever a run's name, log or
-/// file contains, it is never executed.
+/// The page, and the policy that allows only its own script and style: whatever a run's name, log or file contains, it is
+/// never executed.
 struct IndexPage {
     html: String,
     policy: HeaderValue,
@@ -96,102 +35,74 @@ struct IndexPage {
 
 static FRONT: LazyLock<IndexPage> = LazyLock::new(|| {
     let style = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
+    let script = hash_source(SCRIPT);
     let policy = format!(
-        "default-src 'none'; script-src {}; style-src {}; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; \
-         base-uri 'none'; form-action 'none'",
-        hash_source(SCRIPT),
+        "default-src 'none'; script-src {script}; style-src {}; img-src 'self' data:; connect-src 'self'; \
+         frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
         hash_source(&style)
     );
     IndexPage {
-        html: INDEX.replace("{style}", &style).replace("{script}", SCRIPT),
+        // The script is a file of its own, and one with this hash.
+        html: INDEX.replace("{style}", &style).replace("{integrity}", script.trim_matches('\'')),
         policy: HeaderValue::new(policy).expect("hashes are visible ASCII"),
     }
 });
 
 /// The dashboard without its sockets.
 #[derive(Debug)]
-pub struct App {
+pub(crate) struct App {
     runs: Runs,
-    token: Option<String>,
-    loopback: bool,
+    pub(crate) access: Access,
+    pub(crate) counters: Counters,
 }
 
 impl App {
-    /// A dashboard of the runs below `root`. With `loopback`, only requests addressed to this machine are served.
+    /// A dashboard of the runs below `root`.
     ///
     /// # Errors
-    /// When there is no such folder, or the token cannot be part of a cookie.
-    pub fn open(root: &Path, token: Option<String>, loopback: bool) -> Result<App, DashboardError> {
+    /// When there is no such folder.
+    pub(crate) fn open(root: &Path, access: Access) -> Result<App, DashboardError> {
         let root = fs::read_dir(root)
             .and_then(|_| fs::canonicalize(root))
             .map_err(|source| DashboardError::Folder { path: root.to_owned(), source })?;
-        if let Some(wrong) = token.iter().flat_map(|token| token.chars()).find(|c| !in_cookie(*c)) {
-            return Err(DashboardError::Token { wrong });
-        }
-        Ok(App { runs: Runs::new(root), token, loopback })
+        Ok(App { runs: Runs::new(root), access, counters: Counters::default() })
     }
 
-    pub(crate) fn token(&self) -> Option<&str> {
-        self.token.as_deref()
+    /// Counts a response that no page made.
+    pub(crate) fn count(&self, response: Response) -> axum::response::Response {
+        self.counters.add(response.status);
+        response.into_response()
     }
 
-    /// Serves a request.
-    #[must_use]
-    pub fn answer(&self, request: &Request) -> Response {
-        if self.loopback && !names_loopback(request.header("host")) {
-            // DNS rebinding: a page of another site tries to read ours.
-            return Response::text(403, "this server only answers requests addressed to localhost");
-        }
-        if let Some(refused) = self.refuse(request) {
-            return refused;
-        }
-        match request.path.as_str() {
-            "/" => {
-                let mut response =
-                    Response::new(200, "text/html; charset=utf-8", FRONT.html.as_str());
-                response.policy = FRONT.policy.clone();
-                response
-            }
-            "/favicon.ico" => Response::new(200, "image/svg+xml", ICON),
-            "/api/runs" => tagged(request, &json!({ "runs": self.runs.lines() })),
-            "/api/run" => self.run(request),
-            "/api/compare" => self.compare(request),
-            "/api/log" => self.log(request),
-            "/report" => self.report(request),
-            _ => Response::text(404, "not found"),
-        }
+    pub(crate) fn index(&self, _: &Request) -> Response {
+        let mut response = Response::new(200, "text/html; charset=utf-8", FRONT.html.as_str());
+        response.policy = FRONT.policy.clone();
+        response
     }
 
-    /// Refuses requests without the token; one with the token in its address gets a cookie and a redirect.
-    fn refuse(&self, request: &Request) -> Option<Response> {
-        let token = self.token.as_deref()?;
-        if request.first("token").is_some_and(|given| same(given, token)) {
-            let mut response = Response::text(303, "");
-            // Two slashes would lead to another host.
-            let path = format!("/{}", request.path.trim_start_matches('/'));
-            let cookie = format!("paceline-token={token}; HttpOnly; SameSite=Strict; Path=/");
-            let (Some(path), Some(cookie)) = (HeaderValue::new(path), HeaderValue::new(cookie))
-            else {
-                return Some(Response::text(400, "malformed request"));
-            };
-            response.headers.extend([("Location", path), ("Set-Cookie", cookie)]);
-            return Some(response);
-        }
-        let cookie = request.header("cookie").split(';').any(|cookie| {
-            cookie.trim().strip_prefix("paceline-token=").is_some_and(|given| same(given, token))
-        });
-        let bearer = request.header("authorization").strip_prefix("Bearer ");
-        let passes = cookie || bearer.is_some_and(|given| same(given, token));
-        (!passes).then(|| {
-            Response::text(401, "token required: open the address that `paceline serve` printed")
-        })
+    pub(crate) fn script(&self, _: &Request) -> Response {
+        Response::new(200, "text/javascript; charset=utf-8", SCRIPT)
+    }
+
+    pub(crate) fn icon(&self, _: &Request) -> Response {
+        Response::new(200, "image/svg+xml", ICON)
+    }
+
+    pub(crate) fn list(&self, request: &Request) -> Response {
+        tagged(request, &json!({ "runs": self.runs.lines() }))
+    }
+
+    /// For Prometheus.
+    pub(crate) fn metrics(&self, _: &Request) -> Response {
+        let text = self.counters.text(&self.runs.lines());
+        Response::new(200, "text/plain; version=0.0.4; charset=utf-8", text)
     }
 
     fn find(&self, name: &str) -> Result<RunFolder, Response> {
-        self.runs.find(name).ok_or_else(|| Response::text(404, "no such run"))
+        self.runs.find(name).ok_or_else(|| Response::error(404, "no such run"))
     }
 
-    fn run(&self, request: &Request) -> Response {
+    pub(crate) fn run(&self, request: &Request) -> Response {
         let name = request.first("name").unwrap_or_default();
         let run = match self.find(name) {
             Ok(run) => run,
@@ -208,30 +119,30 @@ impl App {
         };
         let mut response = match found {
             Ok(value) => Response::json(&value),
-            Err(error) => Response::text(500, &error.to_string()),
+            Err(error) => Response::error(500, &error.to_string()),
         };
         response.headers.push(("ETag", tag));
         response
     }
 
-    fn compare(&self, request: &Request) -> Response {
+    pub(crate) fn compare(&self, request: &Request) -> Response {
         let mut views = Vec::new();
         for name in request.all("name").take(MOST_COMPARED) {
             match self.find(name).map(|run| RunView::read(run.path())) {
                 Ok(Ok(view)) => views.push(view),
-                Ok(Err(error)) => return Response::text(500, &error.to_string()),
+                Ok(Err(error)) => return Response::error(500, &error.to_string()),
                 Err(response) => return response,
             }
         }
         if views.is_empty() {
-            return Response::text(400, "no run given");
+            return Response::error(400, "no run given");
         }
         let mut page = Page::new("", "");
         training::describe(&mut page, &views);
         tagged(request, &json!({ "html": page.body() }))
     }
 
-    fn log(&self, request: &Request) -> Response {
+    pub(crate) fn log(&self, request: &Request) -> Response {
         let run = match self.find(request.first("name").unwrap_or_default()) {
             Ok(run) => run,
             Err(response) => return response,
@@ -239,16 +150,16 @@ impl App {
         let file = request.first("file").unwrap_or_default();
         // Only files on the list: a path from a request is never joined.
         if !logs::list(run.path()).iter().any(|known| known == file) {
-            return Response::text(404, "no such log");
+            return Response::error(404, "no such log");
         }
         let from = request.first("from").and_then(|from| from.parse().ok());
         match logs::read(&run.path().join(file), from) {
             Ok(chunk) => Response::json(&chunk),
-            Err(error) => Response::text(500, &error.to_string()),
+            Err(error) => Response::error(500, &error.to_string()),
         }
     }
 
-    fn report(&self, request: &Request) -> Response {
+    pub(crate) fn report(&self, request: &Request) -> Response {
         let run = match self.find(request.first("name").unwrap_or_default()) {
             Ok(run) => run,
             Err(response) => return response,
@@ -263,7 +174,7 @@ impl App {
                     HeaderValue::new(page::policy()).expect("hashes are visible ASCII");
                 response
             }
-            Err(error) => Response::text(500, &error.to_string()),
+            Err(error) => Response::error(500, &error.to_string()),
         }
     }
 }
@@ -347,27 +258,6 @@ fn tagged(request: &Request, value: &Value) -> Response {
 fn fnv(bytes: &[u8], mut hash: Fnv) -> u64 {
     hash.add(bytes);
     hash.value()
-}
-
-/// Whether a character may be part of a cookie's value (RFC 6265), and so of a token.
-fn in_cookie(c: char) -> bool {
-    c.is_ascii_graphic() && !matches!(c, '"' | ',' | ';' | '\\')
-}
-
-/// Whether a Host header means this machine itself.
-fn names_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Compares in constant time.
-fn same(given: &str, token: &str) -> bool {
-    given.len() == token.len()
-        && given.bytes().zip(token.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><rect width=\"16\" height=\"16\" rx=\"3\" fill=\"#0072b2\"/>\

@@ -51,9 +51,23 @@ impl RunView {
         Ok(view)
     }
 
+    /// The same from events that the caller has read already, for one that follows a long log.
+    #[must_use]
+    pub fn of_events(folder: &RunFolder, records: Vec<Record>) -> Self {
+        let state = folder.state();
+        let mut view = Self::gather_from(folder, &state, records);
+        if view.summary.diagnosis.is_none() {
+            view.judge(&state);
+        }
+        view
+    }
+
     /// Everything but the verdict.
     pub(crate) fn gather(folder: &RunFolder, state: &RunState) -> Result<Self, RunsError> {
-        let (mut records, _) = folder.events()?;
+        Ok(Self::gather_from(folder, state, folder.events()?.0))
+    }
+
+    fn gather_from(folder: &RunFolder, state: &RunState, mut records: Vec<Record>) -> Self {
         let ahead = clocks(&records);
         for record in &mut records {
             record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
@@ -81,7 +95,7 @@ impl RunView {
                 Some((task, recording))
             })
             .collect();
-        Ok(Self {
+        Self {
             name: format!("{} {}", summary.model, summary.strategy).trim().to_owned(),
             state: state.word(),
             settings: Settings::of(&plan.whole, folder.machine().ok().as_ref()),
@@ -92,7 +106,7 @@ impl RunView {
             summary,
             records,
             resources,
-        })
+        }
     }
 
     /// Judges the run and writes the verdict into its summary. A run that failed keeps the reason it gave.

@@ -1,28 +1,41 @@
 //! The pages. No sockets here, so tests call them directly.
 
-use crate::access::Access;
+use crate::access::{Access, Ends};
+use crate::actions;
 use crate::counters::Counters;
 use crate::error::DashboardError;
+use crate::feed::Feed;
 use crate::header::HeaderValue;
 use crate::logs;
+use crate::machines;
 use crate::message::{Request, Response};
-use crate::runs::{self, Runs, Task};
+use crate::notes::Notes;
+use crate::rows::forming_state;
+use crate::runs::{self, Runs, Seen, locked};
+use crate::tasks::{Task, tasks};
 use axum::response::IntoResponse;
+use bytes::Bytes;
 use paceline_report::page::{self, Page};
 use paceline_report::policy::hash_source;
 use paceline_report::table::{Column, Table};
 use paceline_report::theme;
-use paceline_report::training::{self, RunView};
+use paceline_report::training;
 use paceline_runs::{RunFolder, StartTable, format_utc};
 use paceline_stats::fnv::Fnv;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 
 const INDEX: &str = include_str!("assets/index.html");
 const SCRIPT: &str = include_str!("assets/app.js");
 const STYLE: &str = include_str!("assets/app.css");
+const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+/// Pages of one run that are kept, one for each task looked at.
+const MOST_PAGES: usize = 64;
 /// Most runs in one comparison.
 const MOST_COMPARED: usize = 12;
 
@@ -51,9 +64,10 @@ static FRONT: LazyLock<IndexPage> = LazyLock::new(|| {
 /// The dashboard without its sockets.
 #[derive(Debug)]
 pub(crate) struct App {
-    runs: Runs,
+    pub(crate) runs: Arc<Runs>,
     pub(crate) access: Access,
     pub(crate) counters: Counters,
+    pub(crate) feed: Feed,
 }
 
 impl App {
@@ -65,7 +79,8 @@ impl App {
         let root = fs::read_dir(root)
             .and_then(|_| fs::canonicalize(root))
             .map_err(|source| DashboardError::Folder { path: root.to_owned(), source })?;
-        Ok(App { runs: Runs::new(root), access, counters: Counters::default() })
+        let runs = Arc::new(Runs::new(root));
+        Ok(App { runs, access, counters: Counters::default(), feed: Feed::default() })
     }
 
     /// Counts a response that no page made.
@@ -94,8 +109,24 @@ impl App {
 
     /// For Prometheus.
     pub(crate) fn metrics(&self, _: &Request) -> Response {
-        let text = self.counters.text(&self.runs.lines());
+        let read = self.runs.read_bytes.load(Ordering::Relaxed);
+        let text = self.counters.text(&self.runs.lines(), read);
         Response::new(200, "text/plain; version=0.0.4; charset=utf-8", text)
+    }
+
+    /// What a page must know before it offers changes.
+    pub(crate) fn session(&self, ends: Ends) -> Response {
+        let refused = self.access.why_not_change(ends);
+        Response::json(&json!({
+            "csrf": self.access.csrf(),
+            "may_change": refused.is_none(),
+            "reason": refused,
+            "version": env!("CARGO_PKG_VERSION"),
+        }))
+    }
+
+    pub(crate) fn openapi(&self, _: &Request) -> Response {
+        Response::new(200, "application/json", OPENAPI)
     }
 
     fn find(&self, name: &str) -> Result<RunFolder, Response> {
@@ -104,33 +135,63 @@ impl App {
 
     pub(crate) fn run(&self, request: &Request) -> Response {
         let name = request.first("name").unwrap_or_default();
-        let run = match self.find(name) {
-            Ok(run) => run,
+        let task = request.first("task").unwrap_or_default();
+        let (tag, body) = match self.page(name, task) {
+            Ok(page) => page,
             Err(response) => return response,
         };
-        let task = request.first("task").unwrap_or_default();
-        let tag = HeaderValue::tag(fnv(task.as_bytes(), Fnv::after(runs::fingerprint(&run))));
+        let tag = HeaderValue::tag(tag);
         if request.header("if-none-match") == tag.as_str() {
             return Response::new(304, "application/json", "");
         }
-        let found = match run.start_table() {
-            Some(table) if RunFolder::forming(run.path()).is_some() => Ok(forming(&run, &table)),
-            _ => details(&run, task),
-        };
-        let mut response = match found {
-            Ok(value) => Response::json(&value),
-            Err(error) => Response::error(500, &error.to_string()),
-        };
+        let mut response = Response::new(200, "application/json", body);
         response.headers.push(("ETag", tag));
         response
     }
 
+    /// A run's page, made once for all viewers, and a number that changes with it.
+    pub(crate) fn page(&self, name: &str, task: &str) -> Result<(u64, Bytes), Response> {
+        let run = self.find(name)?;
+        let opened = self.runs.opened(name, &run);
+        let mut it = locked(&opened);
+        let files = runs::fingerprint(run.path());
+        // A process that is killed changes no file.
+        let state = match run.start_table() {
+            Some(table) if RunFolder::forming(run.path()).is_some() => {
+                forming_state(&table).to_owned()
+            }
+            _ => run.state().word(),
+        };
+        let what = format!("{task} {state} {}", it.is_reading());
+        let version = fnv(what.as_bytes(), Fnv::after(files));
+        if let Some((known, body)) = it.pages.get(task)
+            && *known == version
+        {
+            return Ok((version, body.clone()));
+        }
+        let page = match run.start_table() {
+            Some(table) if RunFolder::forming(run.path()).is_some() => forming(&run, &table),
+            _ => {
+                let seen = self.runs.see_opened(&opened, &mut it);
+                details(&run, task, seen.map_err(|error| Response::error(500, &error))?)
+            }
+        };
+        let body = Bytes::from(page.to_string());
+        if it.pages.len() >= MOST_PAGES {
+            it.pages.clear();
+        }
+        it.pages.insert(task.to_owned(), (version, body.clone()));
+        Ok((version, body))
+    }
+
     pub(crate) fn compare(&self, request: &Request) -> Response {
         let mut views = Vec::new();
+        let all = request.all("name").count();
         for name in request.all("name").take(MOST_COMPARED) {
-            match self.find(name).map(|run| RunView::read(run.path())) {
-                Ok(Ok(view)) => views.push(view),
-                Ok(Err(error)) => return Response::error(500, &error.to_string()),
+            let found = self.find(name).map(|run| self.runs.see(name, &run));
+            match found {
+                Ok(Ok(seen)) => views.push(seen.view),
+                Ok(Err(error)) => return Response::error(500, &error),
                 Err(response) => return response,
             }
         }
@@ -138,8 +199,81 @@ impl App {
             return Response::error(400, "no run given");
         }
         let mut page = Page::new("", "");
+        if all > views.len() {
+            page.remark(&format!("{all} runs were chosen; the first {} are drawn.", views.len()));
+        }
         training::describe(&mut page, &views);
-        tagged(request, &json!({ "html": page.body() }))
+        tagged(request, &json!({ "html": page.body(), "chosen": all, "drawn": views.len() }))
+    }
+
+    pub(crate) fn machines(&self, request: &Request) -> Response {
+        match self.find(request.first("name").unwrap_or_default()) {
+            Ok(run) => tagged(request, &json!({ "tasks": machines::latest(run.path()) })),
+            Err(response) => response,
+        }
+    }
+
+    /// Keeps tags, a note, and whether a run is archived.
+    pub(crate) fn annotate(&self, body: &[u8]) -> Response {
+        #[derive(Deserialize)]
+        struct Asked {
+            name: String,
+            #[serde(flatten)]
+            notes: Notes,
+        }
+        let Asked { name, notes } = match serde_json::from_slice(body) {
+            Ok(asked) => asked,
+            Err(error) => return malformed(&error),
+        };
+        if let Some(wrong) = notes.wrong() {
+            return Response::error(400, &wrong);
+        }
+        let run = match self.find(&name) {
+            Ok(run) => run,
+            Err(response) => return response,
+        };
+        match notes.write(run.path()) {
+            Ok(()) => Response::json(&notes),
+            Err(error) => Response::error(500, &error.to_string()),
+        }
+    }
+
+    /// Stops a run.
+    pub(crate) fn stop(&self, body: &[u8]) -> Response {
+        #[derive(Deserialize)]
+        struct Asked {
+            name: String,
+        }
+        let run = match serde_json::from_slice(body) {
+            Ok(Asked { name }) => self.find(&name),
+            Err(error) => return malformed(&error),
+        };
+        match run.map(|run| actions::stop(&run)) {
+            Ok(Ok(process)) => Response::json(&json!({ "process": process })),
+            Ok(Err((status, words))) => Response::error(status, &words),
+            Err(response) => response,
+        }
+    }
+
+    /// Deletes a run whose name was given twice.
+    pub(crate) fn delete(&self, body: &[u8]) -> Response {
+        #[derive(Deserialize)]
+        struct Asked {
+            name: String,
+            confirm: String,
+        }
+        let Asked { name, confirm } = match serde_json::from_slice(body) {
+            Ok(asked) => asked,
+            Err(error) => return malformed(&error),
+        };
+        if confirm != name {
+            return Response::error(400, "`confirm` must be the name of the run");
+        }
+        match self.find(&name).map(|run| actions::delete(&run)) {
+            Ok(Ok(())) => Response::json(&json!({ "deleted": name })),
+            Ok(Err((status, words))) => Response::error(status, &words),
+            Err(response) => response,
+        }
     }
 
     pub(crate) fn log(&self, request: &Request) -> Response {
@@ -160,35 +294,40 @@ impl App {
     }
 
     pub(crate) fn report(&self, request: &Request) -> Response {
-        let run = match self.find(request.first("name").unwrap_or_default()) {
-            Ok(run) => run,
-            Err(response) => return response,
-        };
-        match RunView::read(run.path()) {
-            Ok(view) => {
+        let name = request.first("name").unwrap_or_default();
+        match self.find(name).map(|run| self.runs.see(name, &run)) {
+            Ok(Ok(seen)) => {
                 let mut page =
                     Page::new("Training report", "What one run did, how fast, and what limited it");
-                training::describe(&mut page, &[view]);
+                training::describe(&mut page, &[seen.view]);
                 let mut response = Response::new(200, "text/html; charset=utf-8", page.html());
                 response.policy =
                     HeaderValue::new(page::policy()).expect("hashes are visible ASCII");
                 response
             }
-            Err(error) => Response::error(500, &error.to_string()),
+            Ok(Err(error)) => Response::error(500, &error),
+            Err(response) => response,
         }
     }
 }
 
+fn malformed(error: &serde_json::Error) -> Response {
+    Response::error(
+        400,
+        &format!("the body is not the JSON that /api/openapi.json describes: {error}"),
+    )
+}
+
 /// The page of a run whose tasks have not all joined yet.
 fn forming(run: &RunFolder, table: &StartTable) -> Value {
-    let tasks = runs::tasks(run, &[]);
+    let tasks = tasks(run, &[]);
     let (here, all) = (tasks.len() - table.missing().count(), tasks.len());
     let mut page = Page::new("", "");
     page.section(&format!("{here} of {all} tasks have joined"));
     page.table(&task_table(&tasks));
     page.remark("The run starts when all tasks have joined. If some are still missing at the deadline, it ends and names them.");
     json!({
-        "state": runs::forming_state(table),
+        "state": forming_state(table),
         "html": page.body(),
         "steps": false,
         "tasks": [],
@@ -197,28 +336,33 @@ fn forming(run: &RunFolder, table: &StartTable) -> Value {
 }
 
 /// A run's page: tasks, charts, logs; of one task only, if named.
-fn details(run: &RunFolder, task: &str) -> Result<Value, paceline_runs::RunsError> {
-    let mut view = RunView::read(run.path())?;
-    let tasks = runs::tasks(run, &view.records);
+fn details(run: &RunFolder, task: &str, seen: Seen) -> Value {
+    let Seen { mut view, merged, is_glance } = seen;
+    let tasks = tasks(run, &view.records);
     if !task.is_empty() {
         view.records.retain(|record| record.task == task);
         view.resources.retain(|(name, _)| name == task);
     }
     let state = view.state.clone();
     let mut page = Page::new("", "");
+    if is_glance {
+        page.remark("A first look at samples of a long log; the rest is being read, and the page will follow.");
+    } else if merged > 1 {
+        page.remark(&format!("A long run: the curves rest on means of up to {merged} steps."));
+    }
     if tasks.len() > 1 || tasks.iter().any(|task| task.state == "waiting") {
         page.section("Tasks");
         page.table(&task_table(&tasks));
     }
     let has_steps = view.summary.global_steps > 0;
     training::describe(&mut page, &[view]);
-    Ok(json!({
+    json!({
         "state": state,
         "html": page.body(),
         "steps": has_steps,
         "tasks": tasks,
         "logs": logs::list(run.path()),
-    }))
+    })
 }
 
 fn task_table(tasks: &[Task]) -> Table {

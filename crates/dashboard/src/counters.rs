@@ -1,6 +1,6 @@
 //! `/metrics`: what the server and the runs do, in Prometheus' text format.
 
-use crate::runs::RunRow;
+use crate::rows::RunRow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,6 @@ pub(crate) struct Counters {
     responses: Mutex<BTreeMap<u16, u64>>,
     /// Open streams of events.
     pub(crate) viewers: AtomicU64,
-    /// Bytes of event logs read.
-    pub(crate) read_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -24,7 +22,7 @@ impl Counters {
     }
 
     /// All figures; runs in progress one by one, all others by their number.
-    pub(crate) fn text(&self, runs: &[RunRow]) -> String {
+    pub(crate) fn text(&self, runs: &[RunRow], read_bytes: u64) -> String {
         let mut out = String::new();
         let mut states: BTreeMap<&str, u64> = BTreeMap::new();
         runs.iter().for_each(|run| *states.entry(&run.state).or_default() += 1);
@@ -62,7 +60,7 @@ impl Counters {
         line(&mut out, "paceline_viewers", &[], self.viewers.load(Ordering::Relaxed) as f64);
         let name = "paceline_event_log_bytes_total";
         family(&mut out, name, "counter", "Bytes of event logs read.");
-        line(&mut out, name, &[], self.read_bytes.load(Ordering::Relaxed) as f64);
+        line(&mut out, name, &[], read_bytes as f64);
         out
     }
 }
@@ -95,7 +93,7 @@ mod tests {
         };
         let counters = Counters::default();
         counters.add(200);
-        let text = counters.text(&[run]);
+        let text = counters.text(&[run], 5);
         assert!(text.contains("paceline_runs{state=\"running\"} 1\n"), "{text}");
         let step = "paceline_run_step{run=\"a\\\"} 1\\nb\\\\\",model=\"\"} 7\n";
         assert!(text.contains(step), "{text}");

@@ -9,15 +9,24 @@
 //! fetches them again while something changes.
 
 mod access;
+mod actions;
 mod app;
 mod counters;
 mod error;
+mod feed;
+mod follow;
 mod header;
+mod index;
 mod logs;
+mod machines;
 mod message;
+mod notes;
+mod plain_file;
 mod router;
+mod rows;
 mod runs;
 mod server;
+mod tasks;
 
 pub use error::DashboardError;
 pub use header::HeaderValue;

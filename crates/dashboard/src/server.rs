@@ -6,6 +6,7 @@
 use crate::access::{Access, Ends, draw_token};
 use crate::app::App;
 use crate::error::DashboardError;
+use crate::feed;
 use crate::message::Response;
 use crate::router;
 use axum::response::IntoResponse;
@@ -144,6 +145,7 @@ impl Server {
         let listener = self.listener.try_clone().and_then(tokio::net::TcpListener::from_std);
         let listener = listener.map_err(DashboardError::Wait)?;
         let router = router::routes(Arc::clone(&self.app));
+        tokio::spawn(feed::follow(Arc::clone(&self.app)));
         let open = Arc::new(AtomicUsize::new(0));
         let mut silent = Silent::default();
         while !stop.load(Ordering::Relaxed) {

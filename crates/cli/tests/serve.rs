@@ -80,6 +80,44 @@ fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
     assert!(TcpStream::connect(&address).is_err(), "the page outlived its run");
 }
 
+/// The page has the authority of Ctrl-C in the launcher's terminal: the run writes a checkpoint and ends.
+#[test]
+fn a_run_is_stopped_from_the_page_and_can_be_resumed() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().to_str().unwrap();
+    let flags = "train --model softmax --data generated:digits?examples=300 --epochs 1e6 --serve 127.0.0.1:0 --out";
+    let mut child = paceline(&flags.split(' ').collect::<Vec<_>>())
+        .arg(out)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| address(&line.unwrap())).expect("the address is said");
+    let mut run = only_run(&address, "running");
+    while run["step"] == 0 {
+        run = only_run(&address, "running");
+    }
+    let session = get(&address, "/api/session");
+    let csrf = session.split("\"csrf\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let body = serde_json::json!({ "name": run["name"] }).to_string();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(
+        stream,
+        "POST /api/run/stop HTTP/1.1\r\nHost: {address}\r\nX-Paceline-Csrf: {csrf}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let folder = root.path().join(run["name"].as_str().unwrap());
+    let summary = std::fs::read_to_string(folder.join("summary.json")).unwrap();
+    assert!(summary.contains("\"status\": \"cancelled\""), "{summary}");
+    assert!(paceline_runs::RunFolder::open(&folder).unwrap().is_resumable());
+}
+
 /// The line of the only run there is.
 fn only_run(address: &str, wanted: &str) -> serde_json::Value {
     let begun = Instant::now();

@@ -20,6 +20,7 @@ pub(crate) const CSRF_HEADER: &str = "x-paceline-csrf";
 pub(crate) struct Access {
     token: Option<String>,
     loopback: bool,
+    is_copy: bool,
     csrf: String,
 }
 
@@ -31,16 +32,20 @@ pub(crate) struct Ends {
 }
 
 impl Access {
-    /// With `loopback`, only requests addressed to this machine are served.
+    /// With `loopback`, only requests addressed to this machine are served; a copy is not changed.
     ///
     /// # Errors
     /// When the token cannot be part of a cookie, or the system has no random numbers.
-    pub(crate) fn new(token: Option<String>, loopback: bool) -> Result<Access, DashboardError> {
+    pub(crate) fn new(
+        token: Option<String>,
+        loopback: bool,
+        is_copy: bool,
+    ) -> Result<Access, DashboardError> {
         if let Some(wrong) = token.iter().flat_map(|token| token.chars()).find(|c| !in_cookie(*c)) {
             return Err(DashboardError::Token { wrong });
         }
         let csrf = draw_token().map_err(DashboardError::Draw)?;
-        Ok(Access { token, loopback, csrf })
+        Ok(Access { token, loopback, is_copy, csrf })
     }
 
     pub(crate) fn token(&self) -> Option<&str> {
@@ -99,6 +104,9 @@ impl Access {
 
     /// Why a client may not change anything; nothing if it may.
     pub(crate) fn why_not_change(&self, ends: Ends) -> Option<&'static str> {
+        if self.is_copy {
+            return Some("the runs lie in an object store, where this page changes nothing");
+        }
         if self.token.is_some() {
             return None;
         }
@@ -187,9 +195,11 @@ mod tests {
     fn the_user_behind_a_connection_is_known() {
         let (client, _server, ends) = ends("127.0.0.1:0");
         assert_eq!(owner_of(ends), Some(rustix::process::geteuid().as_raw()));
-        let open = Access::new(None, true).unwrap();
+        let open = Access::new(None, true, false).unwrap();
         assert_eq!(open.why_not_change(ends), None);
         drop(client);
+        let copy = Access::new(Some("0123456789abcdef".to_owned()), true, true).unwrap();
+        assert!(copy.why_not_change(ends).unwrap().contains("object store"));
         let unknown = Ends { client: "127.0.0.1:1".parse().unwrap(), ..ends };
         assert!(open.why_not_change(unknown).is_some());
         assert_eq!(in_table("[::1]:80".parse().unwrap()).len(), 32 + 5);
@@ -198,7 +208,7 @@ mod tests {
     #[test]
     fn other_sites_and_requests_without_the_drawn_value_change_nothing() {
         let (_client, _server, ends) = ends("127.0.0.1:0");
-        let access = Access::new(None, true).unwrap();
+        let access = Access::new(None, true, false).unwrap();
         let request = |headers: &[(&str, &str)]| Request {
             headers: headers.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
             ..Request::default()

@@ -15,6 +15,9 @@ pub(crate) struct Counters {
     pub(crate) viewers: AtomicU64,
 }
 
+/// A figure of a run: its name, what it is, and its value.
+type Gauge = (&'static str, &'static str, fn(&RunRow) -> Option<f64>);
+
 impl Counters {
     pub(crate) fn add(&self, status: u16) {
         let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +33,7 @@ impl Counters {
         for (state, count) in states {
             line(&mut out, "paceline_runs", &[("state", state)], count as f64);
         }
-        let figures: [(&str, &str, fn(&RunRow) -> Option<f64>); 5] = [
+        let figures: [Gauge; 5] = [
             ("paceline_run_step", "Global step of a run in progress.", |run| Some(run.step as f64)),
             ("paceline_run_train_loss", "Training loss, in nats.", |run| run.train_loss),
             ("paceline_run_test_loss", "Loss on held-out examples, in nats.", |run| run.test_loss),

@@ -27,8 +27,10 @@ use tokio::time::timeout;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_millis(300);
-/// A look that takes long is followed by a pause of this many times as long.
+/// A look that takes long is followed by a pause of this many times as long, up to a bound: on a busy machine the time of one
+/// look says little about the next.
 const SPARED: u32 = 4;
+const LONGEST_PAUSE: Duration = Duration::from_millis(700);
 /// Time after which a silent stream says that it is still there, which also finds viewers that have left.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
@@ -143,7 +145,7 @@ pub(crate) async fn follow(app: Arc<App>) {
         let begun = Instant::now();
         let looking = Arc::clone(&app);
         let _ = tokio::task::spawn_blocking(move || Feed::look(&looking)).await;
-        tokio::time::sleep(EVERY.max(SPARED * begun.elapsed())).await;
+        tokio::time::sleep((SPARED * begun.elapsed()).clamp(EVERY, LONGEST_PAUSE)).await;
     }
 }
 

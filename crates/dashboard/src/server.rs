@@ -53,13 +53,16 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Required of all clients, if set. Without it, addresses other than loopback get a random token.
     pub token: Option<String>,
+    /// The folder is a copy of one elsewhere, so that changes to it would be lost.
+    pub is_copy: bool,
 }
 
 impl Options {
     /// Loopback, a free port.
     #[must_use]
     pub fn loopback(root: PathBuf) -> Options {
-        Options { root, listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0), token: None }
+        let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        Options { root, listen, token: None, is_copy: false }
     }
 }
 
@@ -104,7 +107,7 @@ impl Server {
         let listener = TcpListener::bind(options.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let access = Access::new(token, address.ip().is_loopback())?;
+        let access = Access::new(token, address.ip().is_loopback(), options.is_copy)?;
         let app = App::open(&options.root, access)?;
         Ok(Server { listener, address, app: Arc::new(app) })
     }

@@ -16,6 +16,18 @@ use support::{Running, finished, started, step};
 const ROWS: &str =
     "[...document.querySelectorAll('tbody tr[data-run]')].map((row) => row.dataset.run).join(' ')";
 
+/// Pictures for the eye, at the width of a desk and of a phone, in both themes.
+fn pictures(tab: &mut Tab, name: &str) {
+    let shots = paceline_testing::workspace().join("target/dashboard");
+    std::fs::create_dir_all(&shots).unwrap();
+    for (width, dark) in [(390, true), (390, false), (1400, true), (1400, false)] {
+        let theme = if dark { "-dark" } else { "" };
+        tab.picture(width, dark, &shots.join(format!("{name}-{width}{theme}.png")));
+        let wide = tab.evaluate("document.documentElement.scrollWidth").as_u64().unwrap();
+        assert!(wide <= u64::from(width), "{name} is {wide} wide at {width}");
+    }
+}
+
 /// A run with a learning rate.
 fn with_rate(root: &Path, name: &str, model: &str, accuracy: f64, rate: f64) -> RunFolder {
     let run = finished(root, name, model, accuracy);
@@ -79,6 +91,7 @@ fn the_table_is_sorted_filtered_grouped_and_has_the_columns_one_wants() {
     tab.wait_for(&format!("{heads}.includes('threads')"));
     tab.click("input[data-column=accuracy]");
     tab.wait_for(&format!("!{heads}.includes('accuracy')"));
+    pictures(&mut tab, "columns");
     // It is all there after a reload.
     tab.evaluate("location.reload()");
     tab.wait_for("document.querySelectorAll('tr.group').length === 2");
@@ -110,6 +123,7 @@ fn tags_and_notes_are_kept_and_runs_are_hidden_archived_and_deleted() {
     tab.wait_for(&format!("{ROWS} === 'b'"));
     tab.fill("input[type=search]", " ");
     tab.wait_for("document.querySelectorAll('tbody tr[data-run]').length === 3");
+    pictures(&mut tab, "notes");
     // Hidden in this browser, archived in the folder.
     tab.click("tr[data-run=a] input");
     tab.click(".hide");
@@ -127,6 +141,7 @@ fn tags_and_notes_are_kept_and_runs_are_hidden_archived_and_deleted() {
     tab.click("tr[data-run=c] a");
     tab.click(".delete");
     tab.wait_for("document.querySelector('dialog').open");
+    pictures(&mut tab, "dialog");
     tab.click("dialog .no");
     tab.wait_for("!document.querySelector('dialog').open");
     assert!(root.path().join("c").exists());
@@ -198,6 +213,7 @@ fn a_log_is_followed_and_what_is_selected_and_scrolled_stays() {
     };
     tab.wait_for("document.querySelector('pre.log').textContent.includes('line 499')");
     tab.wait_for("document.querySelector('.machines td').textContent.includes('39')");
+    pictures(&mut tab, "live");
     writeln!(text, "the newest line").unwrap();
     tab.wait_for("document.querySelector('pre.log').textContent.includes('the newest line')");
     let end = "(log => log.scrollTop + log.clientHeight >= log.scrollHeight - 8)(document.querySelector('pre.log'))";

@@ -83,7 +83,10 @@ function morph(old, made) {
   }
   if (old.isEqualNode(made)) return;
   for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
-  for (const { name, value } of [...made.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of [...made.attributes]) {
+    if (name === "style") old.style.cssText = value; // as an attribute, the page's policy refuses it
+    else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
   const [olds, news] = [[...old.childNodes], [...made.childNodes]];
   news.forEach((child, at) => (at < olds.length ? morph(olds[at], child) : old.append(child)));
   olds.slice(news.length).forEach((child) => child.remove());
@@ -146,11 +149,15 @@ function value(run, key) {
   return name === "batch_size" ? run.batch : undefined;
 }
 
+function title(key) {
+  return FIGURES[key]?.head || key.replaceAll("_", " ");
+}
+
 function cellText(run, key) {
   if (FIGURES[key]) return FIGURES[key].text(run);
   const found = value(run, key);
   if (found === undefined || found === null) return "–";
-  return typeof found === "number" ? String(found) : String(found);
+  return String(found);
 }
 
 // `lr<0.1 model=lenet tag=best words`: every part must hold.
@@ -250,7 +257,7 @@ function row(run, keys) {
   box.checked = chosen.has(run.name);
   const cells = keys.map((key) => {
     const numeric = FIGURES[key] || typeof value(run, key) === "number";
-    const cell = element("td", { class: numeric ? "num" : "", "data-label": FIGURES[key]?.head || key }, element("span", { text: cellText(run, key) }));
+    const cell = element("td", { class: numeric ? "num" : "", "data-label": title(key) }, element("span", { text: cellText(run, key) }));
     if (key === "step") cell.append(meter(run));
     return cell;
   });
@@ -269,7 +276,7 @@ function header(keys) {
       onclick: () => { sort = { key, down: sort.key === key ? !sort.down : Boolean(FIGURES[key]) }; memory.set("sort", sort); list(); } }));
   const isNumber = (key) => FIGURES[key] || [...runs.values()].some((run) => typeof value(run, key) === "number");
   const made = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen", text: "choose" })), sortable("name", "run", false), sortable("state", "state", false),
-    ...keys.map((key) => sortable(key, FIGURES[key]?.head || key, isNumber(key))));
+    ...keys.map((key) => sortable(key, title(key), isNumber(key))));
   head.replaceChildren(...made.childNodes);
 }
 
@@ -292,17 +299,17 @@ function menus(keys) {
         const box = element("input", { type: "checkbox", "data-column": key, onchange: () => {
           const now = new Set(columns([...runs.values()]));
           box.checked ? now.add(key) : now.delete(key);
-          picked = all.filter((one) => now.has(one));
+          picked = [...names, ...Object.keys(FIGURES)].filter((one) => now.has(one));
           memory.set("columns", picked);
           list();
         } });
         box.checked = keys.includes(key);
-        return element("label", {}, box, ` ${FIGURES[key]?.head || key}`);
+        return element("label", {}, box, ` ${title(key)}`);
       }));
   }
   if (groupBy.dataset.made !== names.join(" ")) {
     groupBy.dataset.made = names.join(" ");
-    groupBy.replaceChildren(element("option", { value: "", text: "No groups" }), ...["state", "tags", ...names].map((key) => element("option", { value: key, text: `Group by ${key}` })));
+    groupBy.replaceChildren(element("option", { value: "", text: "No groups" }), ...["state", "tags", ...names].map((key) => element("option", { value: key, text: `Group by ${title(key)}` })));
   }
   groupBy.value = group;
 }
@@ -339,7 +346,7 @@ function list() {
     for (const [key, members] of groups) {
       const best = Math.max(...members.map((run) => run.accuracy ?? -1));
       wanted.push(element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: keys.length + 3,
-        text: `${group} ${key}: ${members.length} ${members.length === 1 ? "run" : "runs"}${best >= 0 ? `, best accuracy ${number(100 * best, 2)} %` : ""}` })));
+        text: `${title(group)} ${key}: ${members.length} ${members.length === 1 ? "run" : "runs"}${best >= 0 ? `, best accuracy ${number(100 * best, 2)} %` : ""}` })));
       members.forEach(add);
     }
   } else drawn.forEach(add);
@@ -369,7 +376,7 @@ function listPage() {
   where.textContent = "";
   search.value = filter;
   const table = element("table", { class: "runs" }, element("thead", {}, head), body);
-  const archived = element("label", { class: "soft" }, archiveBox, " archived");
+  const archived = element("label", { class: "soft" }, archiveBox, " show archived");
   view.replaceChildren(element("div", { class: "tools" }, search, groupBy, columnMenu),
     element("div", { class: "tools acts" }, compareButton, hideButton, archiveButton, unhide, archived, count), element("div", { class: "scroll" }, table));
   fetchList().catch(failed);
@@ -427,7 +434,7 @@ function machineTable(tasks) {
     });
   };
   return element("table", { class: "machines" }, element("thead", {}, element("tr", {}, element("th", { scope: "col", text: "task" }), ...MACHINE.map(([name]) => element("th", { scope: "col", class: "num", text: name })))),
-    element("tbody", {}, ...tasks.map((one) => element("tr", {}, element("th", { scope: "row", text: one.task }), ...rowOf(one)))));
+    element("tbody", {}, ...tasks.map((one) => element("tr", {}, element("th", { scope: "row", text: one.task.replace(/-(\d+)$/, "/$1") }), ...rowOf(one)))));
 }
 
 function notesBox(name) {
@@ -513,7 +520,14 @@ function runPage(name) {
       if (follow.checked) log.scrollTop = log.scrollHeight;
     } catch (error) { failed(error); } finally { fetching = false; }
   };
-  log.addEventListener("scroll", () => { follow.checked = log.scrollTop + log.clientHeight >= log.scrollHeight - 8; });
+  // Reading further up ends following, reaching the end begins it; a window of another size does neither.
+  let last = { top: 0, width: 0, height: 0 };
+  log.addEventListener("scroll", () => {
+    const now = { top: log.scrollTop, width: log.clientWidth, height: log.clientHeight };
+    if (now.top + now.height >= log.scrollHeight - 8) follow.checked = true;
+    else if (now.top < last.top && now.width === last.width && now.height === last.height) follow.checked = false;
+    last = now;
+  });
   const choose = (one) => { file = one; next = null; log.textContent = ""; showLogs(); readLog(); };
   const showLogs = () => {
     logs.hidden = !known.length;

@@ -5,6 +5,7 @@
 const view = document.getElementById("view");
 const where = document.getElementById("where");
 const pulse = document.getElementById("pulse");
+const POLL = 2000; // milliseconds between two questions of a page in the background
 const MOST_ROWS = 1000; // rows beyond this are reached by the filter
 const MOST_COMPARED = 12; // what one comparison draws
 const ALIASES = { lr: "learning_rate", batch: "batch_size", loss: "train_loss", acc: "accuracy", tag: "tags", rate: "rate" };
@@ -98,8 +99,9 @@ function markup(place, html) {
   morph(place, made);
 }
 
-// Opens the one stream of updates; a page in the background has none.
-function listen(address, handlers) {
+// Opens the one stream of updates. A page in the background asks now and then instead: browsers have six connections to a
+// server, for all tabs together.
+function listen(address, handlers, poll) {
   let source = null;
   let over = false;
   const open = () => {
@@ -114,10 +116,14 @@ function listen(address, handlers) {
     for (const [event, handle] of Object.entries(handlers)) source.addEventListener(event, (message) => handle(JSON.parse(message.data)));
   };
   const close = () => { if (source) source.close(); source = null; };
-  const turn = () => (document.hidden ? close() : open());
+  let timer = 0;
+  const turn = () => {
+    clearInterval(timer);
+    if (document.hidden) { close(); timer = setInterval(poll, POLL); } else open();
+  };
   document.addEventListener("visibilitychange", turn);
-  open();
-  return () => { over = true; document.removeEventListener("visibilitychange", turn); close(); };
+  turn();
+  return () => { over = true; clearInterval(timer); document.removeEventListener("visibilitychange", turn); close(); };
 }
 
 // --- The list -------------------------------------------------------------------------------------------------------------
@@ -388,7 +394,7 @@ function listPage() {
       changed.forEach((run) => runs.set(run.name, run));
       list();
     },
-  });
+  }, () => fetchList().catch(failed));
 }
 
 // --- One run --------------------------------------------------------------------------------------------------------------
@@ -559,8 +565,9 @@ function runPage(name) {
   };
   const watch = () => {
     const query = `${encodeURIComponent(name)}&task=${encodeURIComponent(task)}`;
-    ask(`/api/run?name=${query}`).then(show).then(readLog).catch(failed);
-    unlisten = listen(`/api/events?run=${query}`, { run: (answer) => { show(answer); readLog(); }, logs: (lengths) => { known = Object.keys(lengths); showLogs(); readLog(); }, gone: () => say("the run is gone", true) });
+    const fetchRun = () => ask(`/api/run?name=${query}`).then(show).then(readLog).catch(failed);
+    fetchRun();
+    unlisten = listen(`/api/events?run=${query}`, { run: (answer) => { show(answer); readLog(); }, logs: (lengths) => { known = Object.keys(lengths); showLogs(); readLog(); }, gone: () => say("the run is gone", true) }, fetchRun);
   };
   ask("/api/runs").then((answer) => fill(answer.runs.find((run) => run.name === name))).catch(failed);
   watch();
@@ -578,7 +585,7 @@ function comparePage(names) {
     .then((answer) => { if (!over) markup(content, answer.html); }).catch(failed);
   const wanted = new Set(names);
   draw();
-  const unlisten = listen("/api/events", { reset: draw, runs: ({ changed }) => { if (changed.some((run) => wanted.has(run.name))) draw(); } });
+  const unlisten = listen("/api/events", { reset: draw, runs: ({ changed }) => { if (changed.some((run) => wanted.has(run.name))) draw(); } }, draw);
   return () => { over = true; unlisten(); };
 }
 

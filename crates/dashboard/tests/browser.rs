@@ -92,9 +92,10 @@ fn a_running_run_is_updated_without_a_reload() {
         tab.wait_for("document.querySelector('.state.running')");
         let first = "Number(document.querySelector('tr[data-run=live]').dataset.step)";
         let seen = tab.evaluate(first).as_u64().unwrap();
-        tab.evaluate("globalThis.row = document.querySelector('tr[data-run=live]')");
+        tab.evaluate("globalThis.keptRow = document.querySelector('tr[data-run=live]')");
         tab.wait_for(&format!("{first} > {seen} && {first} > 10"));
-        let same = tab.evaluate("globalThis.row === document.querySelector('tr[data-run=live]')");
+        let same =
+            tab.evaluate("globalThis.keptRow === document.querySelector('tr[data-run=live]')");
         over.store(true, Ordering::Relaxed);
         assert!(writer.join().unwrap() > 20);
         same

@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
 };
+use support::run_in;
 
 /// Flags that have an effect in every call, by command.
 const ALWAYS: &[(&str, &str)] = &[
@@ -175,21 +177,10 @@ const FAILED: &str = "--state s.json --catalog c.csv --machine m --count 1 --fai
 const TIMED_OUT: &str =
     "--state s.json --catalog c.csv --machine m --count 1 --seconds 5 --timed-out";
 
-fn paceline(folder: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .current_dir(folder)
-        .args(words)
-        .env("NO_COLOR", "1")
-        .env_remove("PACELINE_DATA")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
 /// What the calls name.
 fn prepare(folder: &Path) {
     let works = |words: &str| {
-        let output = paceline(folder, &words.split(' ').collect::<Vec<_>>());
+        let output = run_in(folder, &words.split(' ').collect::<Vec<_>>());
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     };
     works("data synth clicks clicks.tsv --rows 200");
@@ -221,7 +212,7 @@ fn a_flag_without_effect_is_refused_with_its_name() {
             };
             let words = format!("{command} {front} {flag} {back}");
             let words: Vec<&str> = words.split_whitespace().collect();
-            let output = paceline(folder.path(), &words);
+            let output = run_in(folder.path(), &words);
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
             let name = flag.split(' ').next().unwrap();

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn paceline(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
+use support::command;
 
 fn get(address: &str, target: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -30,7 +27,7 @@ fn address(line: &str) -> Option<String> {
 #[test]
 fn a_served_folder_ends_with_its_signal() {
     let root = tempfile::tempdir().unwrap();
-    let mut child = paceline(&["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"])
+    let mut child = command(&["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -46,7 +43,7 @@ fn a_served_folder_ends_with_its_signal() {
 fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
     let root = tempfile::tempdir().unwrap();
     let out = root.path().to_str().unwrap();
-    let mut child = paceline(&[
+    let mut child = command(&[
         "train",
         "--model",
         "softmax",
@@ -110,7 +107,7 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
             ports[0], ports[1]
         );
         let flags = "node --model softmax --data generated:digits?examples=300 --strategy multi-worker --steps 20 --no-tensorboard";
-        paceline(&flags.split(' ').collect::<Vec<_>>())
+        command(&flags.split(' ').collect::<Vec<_>>())
             .arg("--out")
             .arg(root.path().join(out))
             .env("TF_CONFIG", cluster)
@@ -122,7 +119,7 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
     };
     let runs = root.path().join("chief");
     std::fs::create_dir(&runs).unwrap();
-    let mut page = paceline(&["serve", runs.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+    let mut page = command(&["serve", runs.to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -148,11 +145,10 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
 
 #[test]
 fn a_page_for_others_wants_a_token_worth_its_name() {
-    let output = paceline(&["serve", "/tmp", "--listen", "127.0.0.1:0", "--token", "1234"])
-        .output()
-        .unwrap();
+    let output =
+        command(&["serve", "/tmp", "--listen", "127.0.0.1:0", "--token", "1234"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let output = paceline(&["serve", "/tmp", "--listen", "nonsense"]).output().unwrap();
+    let output = command(&["serve", "/tmp", "--listen", "nonsense"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -161,7 +157,7 @@ fn a_page_for_others_wants_a_token_worth_its_name() {
 fn a_mistyped_folder_is_refused_and_not_made() {
     let root = tempfile::tempdir().unwrap();
     for folder in [&["typo"][..], &[]] {
-        let output = paceline(&["serve", "--listen", "127.0.0.1:0"])
+        let output = command(&["serve", "--listen", "127.0.0.1:0"])
             .args(folder)
             .current_dir(root.path())
             .output()

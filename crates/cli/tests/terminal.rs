@@ -5,7 +5,7 @@
 mod support;
 
 use std::process::Stdio;
-use support::{paceline, run};
+use support::{command, paceline, run};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -42,7 +42,9 @@ fn json_is_one_document_on_stdout() {
 
 #[test]
 fn failures_are_json_on_stdout_and_words_on_stderr() {
-    let output = run(&["man", "--out", "/dev/null/x", "--json"]);
+    // The pipe alone must be reason enough to leave colours out.
+    let call = ["man", "--out", "/dev/null/x", "--json"];
+    let output = command(&call).env_remove("NO_COLOR").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["exit"], 1);

@@ -32,7 +32,7 @@ const ALWAYS: &[(&str, &str)] = &[
         "speedtest",
         "images records batch-size batches repeats cold seed threads size out fresh engine",
     ),
-    ("sweep", "vary repeats seed out timeout retry-failed keep-all dry-run engine"),
+    ("sweep", "vary repeats seed out timeout retry-failed retry-disturbed keep-all dry-run engine"),
     ("advise cloud", "catalog objective method exec state max-runs timeout"),
     ("advise ask", "catalog objective method state"),
     ("advise tell", "catalog objective method state machine count seconds metric"),

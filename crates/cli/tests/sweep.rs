@@ -147,7 +147,7 @@ fn a_sweep_that_was_killed_leaves_no_cell_behind() {
 fn every_recipe_says_what_it_would_run() {
     let listed = paceline(&["list", "recipes", "--json"]).output().unwrap();
     let recipes = json(&listed)["recipes"].as_array().unwrap().clone();
-    assert!(recipes.len() >= 14);
+    assert!(recipes.len() >= 19);
     for recipe in recipes {
         let name = recipe["name"].as_str().unwrap();
         let output =
@@ -155,6 +155,58 @@ fn every_recipe_says_what_it_would_run() {
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!json(&output)["cells"].as_array().unwrap().is_empty(), "{name}");
     }
+}
+
+/// `--vary mode=single` once became `train --mode single`.
+#[test]
+fn settings_of_a_recipe_are_selected_by_name() {
+    let dry = |vary: &str| {
+        paceline(&["sweep", "until-loss", "--dry-run", "--json", "--repeats", "1"])
+            .args(["--vary", "batch-size=100", "--vary", vary])
+            .output()
+            .unwrap()
+    };
+    let output = dry("mode=single,sync 3 workers");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let cells = json(&output)["cells"].as_array().unwrap().clone();
+    let mut commands: Vec<String> =
+        cells.iter().map(|cell| cell["arguments"].to_string()).collect();
+    commands.sort_unstable();
+    assert_eq!(commands.len(), 2);
+    assert!(commands[0].contains(r#""--batch-size","100""#), "{commands:?}");
+    assert!(commands[1].contains(r#""--batch-size","300""#), "{commands:?}");
+    assert!(commands.iter().all(|command| !command.contains("--mode")), "{commands:?}");
+    let wrong = dry("mode=double");
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(said.contains("`mode` has no setting `double`") && said.contains("hint"), "{said}");
+}
+
+/// A cell whose verdict says that others took its cores is run again when asked for, the others are not.
+#[test]
+fn only_disturbed_cells_are_measured_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("s");
+    let flags = ["--out", out.to_str().unwrap(), "--vary", "batch-size=10,50"];
+    let first = sweep_in(folder.path(), &flags);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    // The verdicts of this machine are not known beforehand: they are written instead.
+    let verdicts = [("taken-cores", "other programs"), ("compute", "")];
+    let mut journal = String::new();
+    for (mut row, (limit, culprit)) in rows(&out).into_iter().zip(verdicts) {
+        row["output"]["diagnosis"] = serde_json::json!({ "limit": limit, "culprit": culprit });
+        row["started"] = 0.0.into();
+        journal.push_str(&format!("{row}\n"));
+    }
+    std::fs::write(out.join("sweep.jsonl"), journal).unwrap();
+    let marked = sweep_in(folder.path(), &flags);
+    assert_eq!(json(&marked)["findings"]["disturbed"], 1);
+    let page = std::fs::read_to_string(out.join("sweep.md")).unwrap();
+    assert!(page.contains("other programs took cores") && page.contains("1 disturbed"), "{page}");
+    let again = sweep_in(folder.path(), &[&flags[..], &["--retry-disturbed"]].concat());
+    assert!(String::from_utf8_lossy(&again.stderr).contains("1 of 2 cells were there already"));
+    let kept = rows(&out).iter().filter(|row| row["started"] == 0.0).count();
+    assert_eq!((rows(&out).len(), kept), (3, 2), "one row more, of the disturbed cell");
 }
 
 /// A flag that is refused would fail in every cell. The data are nowhere, so that nothing is trained.

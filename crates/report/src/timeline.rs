@@ -206,7 +206,7 @@ pub(crate) fn resources(runs: &[RunView], names: &[String]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_runs::{Checkpoint, Evaluation, PhaseSeconds, Record, Step, TaskLost};
+    use paceline_runs::{Checkpoint, Evaluation, PhaseTimes, Record, Step, TaskLost};
 
     fn record(time: f64, event: Event) -> Record {
         Record { time, task: "worker/0".to_owned(), kind: String::new(), event: Some(event) }
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn phases_are_stacked_to_the_whole() {
-        let phases = PhaseSeconds { input: 0.2, compute: 0.5, exchange: 0.2, wait: 0.1 };
+        let phases = PhaseTimes { input: 0.2, compute: 0.5, exchange: 0.2, wait: 0.1 };
         let steps = (0..50).map(|at| {
             record(10.0 + f64::from(at), Event::Step(Step { phases, ..Step::default() }))
         });

@@ -5,8 +5,8 @@
 
 use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
-    Event, Machine, PhaseSeconds, PhaseShares, Record, RecordedPlan, Resources, RunFolder,
-    RunState, RunsError, Settings, Status, Step, Summary, Worker, diagnosis,
+    Event, Machine, PhaseTimes, Record, RecordedPlan, Resources, RunFolder, RunState, RunsError,
+    Settings, Status, Step, Summary, Worker, diagnosis,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -254,8 +254,7 @@ fn as_far_as_it_came(summary: &mut Summary, records: &[Record]) {
 }
 
 fn worker(task: &str, told: &Told, begun: f64) -> Worker {
-    let mut phases = PhaseSeconds::default();
-    told.steps.iter().for_each(|step| phases.add(&step.phases));
+    let phases: PhaseTimes = told.steps.iter().map(|step| step.phases).sum();
     let last = told.steps.last();
     Worker {
         task: task.to_owned(),
@@ -269,7 +268,7 @@ fn worker(task: &str, told: &Told, begun: f64) -> Worker {
         finished: told.last - begun,
         loss: last.map_or(f64::NAN, |step| step.loss),
         accuracy: last.map_or(f64::NAN, |step| step.accuracy),
-        phases: PhaseShares::from(phases),
+        phases: phases.shares(),
         ..Worker::default()
     }
 }
@@ -285,7 +284,7 @@ mod tests {
             steps: 50,
             examples,
             seconds: 1.0,
-            phases: PhaseSeconds { input: 0.6, compute: 0.4, ..PhaseSeconds::default() },
+            phases: PhaseTimes { input: 0.6, compute: 0.4, ..PhaseTimes::default() },
             ..Step::default()
         })
     }

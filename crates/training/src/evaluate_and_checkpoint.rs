@@ -350,7 +350,7 @@ impl Worker<'_> {
             examples,
             steps: step.saturating_sub(origin.step),
             examples_per_second: examples as f64 / seconds.max(1e-9),
-            step_seconds: Some(loop_state.stepped.as_secs_f64()),
+            step_seconds: Some(loop_state.spent.total()),
             status: None,
         });
         legs

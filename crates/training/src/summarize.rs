@@ -13,8 +13,8 @@ use crate::{
 use paceline_batch::LabelKind;
 use paceline_data::{manifest::REJECTS, rejects::json_lines};
 use paceline_runs::{
-    self as runs, Ending, Final, Labels, Learning, PhaseShares, Recorder, RunEnded, RunFolder,
-    Status, Summary, Traffic, Tried,
+    self as runs, Ending, Final, Labels, Learning, Recorder, RunEnded, RunFolder, Status, Summary,
+    Traffic, Tried,
     diagnosis::{Examples, first_words},
     write_atomically,
 };
@@ -97,7 +97,7 @@ fn divergence(error: &TrainError, tried: &Tried<'_>) -> Option<Learning> {
 
 /// What one worker did.
 pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
-    let phases = done.total.phases();
+    let phases = done.total.phases;
     let examples = done.own_last.examples as f64;
     runs::Worker {
         task,
@@ -108,7 +108,7 @@ pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
         loss: done.own_last.loss_sum / examples,
         accuracy: done.own_last.correct as f64 / examples,
         dropped: done.dropped,
-        phases: PhaseShares::from(phases),
+        phases: phases.shares(),
         traffic: traffic(done),
     }
 }

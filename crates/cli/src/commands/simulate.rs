@@ -13,11 +13,11 @@ use paceline_data::order::{Batches, LastBatch};
 use paceline_forecast::measure::{Measured, local_sums, stepping};
 use paceline_forecast::oracle::Link;
 use paceline_forecast::simulate::{
-    Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
+    Cluster, Collective, Outcome, Plan, knee, simulate,
     strategies::{self, Entry},
 };
 use paceline_report::chart::{Axis, Chart, Series};
-use paceline_runs::{RunFolder, write_atomically};
+use paceline_runs::{PhaseTimes, RunFolder, write_atomically};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -285,9 +285,7 @@ fn print(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow:
         ))?;
     }
     if let Some(last) = outcomes.last().filter(|last| last.workers > 1) {
-        let share = |task: &TaskTime| {
-            task.wait / (task.compute + task.exchange + task.wait).max(f64::MIN_POSITIVE)
-        };
+        let share = |task: &PhaseTimes| task.shares().wait;
         let by_share =
             |a: &usize, b: &usize| share(&last.tasks[*a]).total_cmp(&share(&last.tasks[*b]));
         let least = (0..last.workers).min_by(by_share).unwrap_or(0);

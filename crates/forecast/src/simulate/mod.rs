@@ -18,7 +18,7 @@ mod placement;
 pub mod strategies;
 mod tasks;
 
-pub use outcome::{Outcome, Staleness, TaskTime, knee};
+pub use outcome::{Outcome, Staleness, knee};
 
 use crate::error::ForecastError;
 use crate::oracle::Link;

@@ -74,7 +74,7 @@ fn two_workers_train_together_and_tell_of_it(folder: &Path) {
     let heard = heard.lock().unwrap();
     let begun = heard.iter().filter(|notice| {
         matches!(notice, JobNotice::Started { plan, run, first_step: 0 }
-            if plan.workers == 2 && run == outcome.run.path())
+            if plan.details.workers == 2 && run == outcome.run.path())
     });
     assert_eq!(begun.count(), 1, "{heard:?}");
     let scored = |notice: &JobNotice| matches!(notice, JobNotice::Evaluated(_));

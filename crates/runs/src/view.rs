@@ -354,7 +354,8 @@ mod tests {
     fn an_unfinished_run_is_judged_by_its_events() {
         let root = tempfile::tempdir().unwrap();
         let run = RunFolder::create(root.path(), "lenet", "one-device").unwrap();
-        run.write_plan(&serde_json::json!({ "spec": { "data": "digits" }, "threads": 2 })).unwrap();
+        let plan = r#"{ "spec": { "data": "digits" }, "threads": 2 }"#;
+        std::fs::write(run.path().join("plan.json"), plan).unwrap();
         assert_eq!(
             RunView::read(run.path()).unwrap().summary.verdict,
             "ended without a summary before its first step"

@@ -121,7 +121,7 @@ impl LoopState {
             examples: origin.examples,
             unheard: 0,
             losses: LossWatch::new(prepared.plan.spec.stop.until_loss, origin.best),
-            guard: LossGuard::of_updates(prepared.plan.schema.labels.classes()),
+            guard: LossGuard::of_updates(prepared.plan.details.schema.labels.classes()),
             diverged: None,
             reached: false,
             folder_gone: false,

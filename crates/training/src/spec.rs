@@ -3,6 +3,7 @@
 use crate::{TrainError, checkpoint::Policy};
 use paceline_cluster::session::OnLoss;
 use paceline_data::rejects::RejectLimit;
+use paceline_runs::{AskedSettings, RunKind};
 use paceline_strategies::{Combine, Options, SplitDense, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -171,19 +172,10 @@ impl RunSpec {
     }
 }
 
-/// What a run is trained on: decides what its intervals count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Examples of a set of known size, dealt in batches; intervals count steps.
-    Examples,
-    /// Rows of a stream; intervals count rows.
-    Rows,
-}
-
 /// What every run is asked, whatever it is trained on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Common {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RunKind,
     pub(crate) batch_size: u64,
     pub(crate) stop: Stop,
     pub(crate) eval_every: Option<u64>,
@@ -197,7 +189,7 @@ impl Common {
         let wrong = |setting, found: String| {
             Err(TrainError::Setting { setting, found, wanted: "positive".to_owned() })
         };
-        let by_steps = self.kind == Kind::Examples;
+        let by_steps = self.kind == RunKind::Examples;
         let Stop { epochs, steps, until_loss } = self.stop;
         if let Some(epochs) = epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
             return wrong("the number of epochs", epochs.to_string());
@@ -241,7 +233,7 @@ impl RunSpec {
     /// What it has in common with runs on rows.
     pub(crate) fn common(&self) -> Common {
         Common {
-            kind: Kind::Examples,
+            kind: RunKind::Examples,
             batch_size: self.batch_size,
             stop: self.stop,
             eval_every: self.eval_every,
@@ -266,6 +258,20 @@ impl RunSpec {
     pub fn shared(&self) -> serde_json::Value {
         let own = Self { data: String::new(), threads: None, init: None, ..self.clone() };
         serde_json::to_value(own).expect("a specification holds nothing that JSON cannot say")
+    }
+}
+
+impl AskedSettings for RunSpec {
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn batch_size(&self) -> u64 {
+        self.batch_size
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     meter::seconds,
     nonfinite,
     peers::Peers,
-    plan::Prepared,
+    plan::{ExamplesPlan, Prepared},
 };
 use paceline_cluster::session::Beat;
 use paceline_data::{Source, order::Position};
@@ -238,7 +238,8 @@ impl<'a> Worker<'a> {
     /// Steps between two evaluations or, without evaluation, in an epoch.
     pub(crate) fn interval(&self) -> u64 {
         let plan = &self.prepared.plan;
-        if plan.eval_every > 0 { plan.eval_every } else { plan.steps_per_epoch.max(1) }
+        let ExamplesPlan { eval_every, steps_per_epoch, .. } = plan.details;
+        if eval_every > 0 { eval_every } else { steps_per_epoch.max(1) }
     }
 
     /// One update: input, pull, forward and backward pass, push.

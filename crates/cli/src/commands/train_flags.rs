@@ -15,7 +15,7 @@ use paceline_data::rejects::RejectLimit;
 use paceline_models::{names::spelling, pretrained::expects_imagenet_input, registry};
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, SplitDense, Transfer};
-use paceline_training::{RunPlan, RunSpec, Start, Stop};
+use paceline_training::{ExamplesPlan, RunSpec, Start, Stop};
 use std::path::{Path, PathBuf};
 
 /// How pixels are scaled.
@@ -255,7 +255,7 @@ impl Flags {
 
     /// The specification of a run that exists; only its end, its place and its records may change.
     pub(super) fn resumed(&self, run: RunFolder) -> anyhow::Result<(RunSpec, Start)> {
-        let mut spec: RunSpec = run.plan::<RunPlan>()?.spec;
+        let mut spec: RunSpec = run.plan::<RunSpec, ExamplesPlan>()?.spec;
         let stop = self.stop();
         if stop != Stop::default() {
             spec.stop = stop;

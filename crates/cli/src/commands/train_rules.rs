@@ -14,7 +14,7 @@ use paceline_models::{
     registry::{self, Named},
     sparse_logistic,
 };
-use paceline_runs::RunFolder;
+use paceline_runs::{RecordedPlan, RunFolder};
 use paceline_strategies::{self as strategies, Entry as Strategy};
 use serde_json::Value;
 
@@ -67,14 +67,12 @@ impl Choice {
 
     /// What a run is that goes on.
     pub(super) fn of_run(run: &RunFolder) -> anyhow::Result<Self> {
-        let plan: Value = run.plan()?;
-        let spec = &plan["spec"];
-        let model = registry::named(spec["model"].as_str().unwrap_or_default())?;
-        // A sparse run names its strategy beside the tasks that carry it out.
-        let strategy = spec["strategy"].as_str().or(spec["tasks"]["strategy"].as_str());
-        let scheduled = spec["schedule"].as_str().is_some_and(|schedule| schedule != "constant");
-        let held_out = !spec["test"].is_null();
-        let choice = Self::of(model, strategy, spec["optimizer"].as_str(), held_out, scheduled)?;
+        let plan = RecordedPlan::open(run)?;
+        let model = registry::named(plan.model.as_deref().unwrap_or_default())?;
+        let scheduled = plan.schedule.as_deref().is_some_and(|schedule| schedule != "constant");
+        let held_out = plan.asked("test").is_some();
+        let (strategy, optimizer) = (plan.strategy.as_deref(), plan.optimizer.as_deref());
+        let choice = Self::of(model, strategy, optimizer, held_out, scheduled)?;
         Ok(Self { resumed: true, ..choice })
     }
 

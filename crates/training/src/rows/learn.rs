@@ -139,7 +139,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         }
         Start::Resume { run } => {
             let owned = Ownership::take(run)?;
-            spec.check_data(run, &run.plan::<Plan>()?.data, true)?;
+            spec.check_data(run, true)?;
             Store::new(&run.checkpoints_path()).sweep()?;
             let ((kept, model), refused) = checkpoint::latest(run, checkpoint::load_model)?;
             check_unfinished(spec, run, &kept)?;
@@ -149,7 +149,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
             (run.clone(), owned, Some(kept), model)
         }
     };
-    let plan = Plan::new(spec, &input, threads)?;
+    let plan = spec.plan(&input, threads)?;
     run.write_plan(&plan)?;
     run.write_machine(&Machine::detect())?;
     let settings =

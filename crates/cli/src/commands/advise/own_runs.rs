@@ -4,7 +4,7 @@ use crate::failure::FailureExt;
 use anyhow::bail;
 use paceline_advisor::{Catalogue, Measurement, Measurements, Outcome};
 use paceline_forecast::scaling::ScalingRun;
-use paceline_runs::{RunFolder, RunState, Status};
+use paceline_runs::{RecordedPlan, RunFolder, RunState, Status};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -41,10 +41,9 @@ pub(super) fn history(path: &Path, catalogue: &Catalogue) -> anyhow::Result<Meas
             RunState::Died => None,
             RunState::Running | RunState::Broken(_) => continue,
         };
-        let plan: serde_json::Value = run.plan()?;
-        let text = |name: &str| plan["spec"][name].as_str().unwrap_or("").to_owned();
-        let (model, data) = (text("model"), text("data"));
-        let batch = plan["spec"]["batch_size"].as_u64().unwrap_or(0);
+        let plan = RecordedPlan::open(&run)?;
+        let (model, data) = (plan.model.unwrap_or_default(), plan.data.unwrap_or_default());
+        let batch = plan.batch_size.unwrap_or(0);
         let workers = summary.as_ref().map_or(1, |summary| summary.workers.len().max(1)) as u32;
         let machine = run.machine()?;
         let gib = machine.memory_bytes as f64 / f64::from(1u32 << 30);

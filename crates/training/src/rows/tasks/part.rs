@@ -116,7 +116,7 @@ impl<'a> Part<'a> {
         };
         if session.is_chief() {
             if task.resume {
-                spec.check_data(task.run, &task.run.plan::<Plan>()?.data, false)?;
+                spec.check_data(task.run, false)?;
             }
             task.run.write_machine(&Machine::detect())?;
         }
@@ -129,7 +129,7 @@ impl<'a> Part<'a> {
     }
 
     fn play(self) -> Result<Report, TrainError> {
-        let plan = Plan::new(self.spec, &Input::Files(self.origin.files.clone()), 1)?;
+        let plan = self.spec.plan(&Input::Files(self.origin.files.clone()), 1)?;
         let is_chief = self.task.session.is_chief();
         let (mut step, mut rows) = (0, 0);
         if is_chief {

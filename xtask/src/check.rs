@@ -25,7 +25,7 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 /// Which crate may build on which. Edges point downward only; a new edge is a decision, made here.
 const EDGES: &[(&str, &[&str])] = &[
     ("batch", &[]),
-    ("kernels", &[]),
+    ("kernels", &["stats"]),
     ("models", &["batch", "kernels"]),
     ("stats", &[]),
     ("store", &[]),

@@ -2,6 +2,7 @@
 
 mod mirrored;
 mod multi_worker;
+mod on_servers;
 mod one_device;
 mod ps_async;
 mod ps_sync;

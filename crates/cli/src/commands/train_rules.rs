@@ -16,7 +16,6 @@ use paceline_models::{
 };
 use paceline_runs::{RecordedPlan, RunFolder};
 use paceline_strategies::{self as strategies, Entry as Strategy};
-use serde_json::Value;
 
 /// The format whose rows have integers.
 const CLICKS: &str = clicks::ENTRY.name;

@@ -1,10 +1,13 @@
 //! A worker's side of the servers: one link to each, all requests on their way before the first answer
 //! is awaited.
 
+mod exchange;
 mod flow;
 mod push;
 mod snapshot;
 mod windows;
+
+pub(crate) use exchange::{Dealing, OnServers};
 
 use crate::{
     Entry, Options, Setup, StepInfo, StepReport, StrategyError, Tally, Traffic, Version,

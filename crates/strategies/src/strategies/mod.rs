@@ -2,7 +2,6 @@
 
 mod mirrored;
 mod multi_worker;
-mod on_servers;
 mod one_device;
 mod ps_async;
 mod ps_sync;

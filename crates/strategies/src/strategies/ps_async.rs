@@ -6,11 +6,11 @@
 //! order of the run, each to one worker, so that one global step is one update from one global
 //! batch, as everywhere else. See [`crate::server`].
 
-use super::{
-    Entry, Setup,
-    on_servers::{Dealing, OnServers},
+use super::{Entry, Setup};
+use crate::{
+    Exchange, StrategyError, Ticket,
+    client::{Client, Dealing, OnServers},
 };
-use crate::{Exchange, StrategyError, Ticket, client::Client};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ps-async",

@@ -5,11 +5,11 @@
 //! first gradients that arrive and discards the late ones, and a worker that was late continues with
 //! the current step of the others: then workers do not run in lockstep. See [`crate::server`].
 
-use super::{
-    Entry, Setup,
-    on_servers::{Dealing, OnServers},
+use super::{Entry, Setup};
+use crate::{
+    Exchange, StrategyError, Ticket, Version,
+    client::{Client, Dealing, OnServers},
 };
-use crate::{Exchange, StrategyError, Ticket, Version, client::Client};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ps-sync",

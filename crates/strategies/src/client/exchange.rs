@@ -1,14 +1,14 @@
 //! The exchange of workers whose weights are on servers. Both strategies have it; they differ in what a worker works on next.
 
+use super::Client;
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Tally, Ticket, Version,
-    client::Client,
 };
 use paceline_models::kernels::Buffer;
 use std::ops::Range;
 
 /// What a worker works on next.
-pub(super) trait Dealing: Send {
+pub(crate) trait Dealing: Send {
     /// See [`Exchange::in_lockstep`].
     fn in_lockstep(&self) -> bool;
 
@@ -28,9 +28,9 @@ pub(super) trait Dealing: Send {
 }
 
 /// A worker with its links to the servers.
-pub(super) struct OnServers<D> {
-    pub(super) client: Client,
-    pub(super) dealing: D,
+pub(crate) struct OnServers<D> {
+    pub(crate) client: Client,
+    pub(crate) dealing: D,
 }
 
 impl<D: Dealing> Exchange for OnServers<D> {

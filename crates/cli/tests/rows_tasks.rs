@@ -198,6 +198,46 @@ fn endless(here: &Path, strategy: &str, more: &[&str]) -> (Run, PathBuf) {
     (run, first_run(here))
 }
 
+/// Held-out rows are scored by a task of its own where there is one. While it is gone, the servers do.
+#[test]
+fn an_evaluator_scores_held_out_rows() {
+    for (strategy, servers) in [("ps-sync", "2"), ("ps-async", "1")] {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        clicks(here, "test.tsv", "500", "3");
+        let flags = ["--test", "test.tsv", "--eval-every", "2000", "--evaluator", "--ps", servers];
+        let (run, records) = endless(here, strategy, &flags);
+        let scores = |by: &Value, after: u64| {
+            let found = events(&records, "evaluation");
+            let is_there = |event: &&Value| {
+                event["data"]["scored_by"] == *by
+                    && event["data"]["step"].as_u64().unwrap_or(0) >= after
+            };
+            found.iter().filter(is_there).cloned().collect::<Vec<_>>()
+        };
+        let evaluator = Value::from("evaluator/0");
+        wait_for("the evaluator's scores", || scores(&evaluator, 0).len() > 1);
+        let score = &scores(&evaluator, 0)[0]["data"];
+        assert_eq!(score["examples"], 500, "{strategy}: {score}");
+        assert!(number(score, "/loss") < 2.0 && number(score, "/auc") > 0.0, "{strategy}: {score}");
+        wait_for("its name", || processes(&records).contains_key("evaluator/0"));
+        // It is not restarted while the launcher is stopped.
+        signal(run.child.id(), "-STOP");
+        signal(processes(&records)["evaluator/0"], "-KILL");
+        wait_for("its loss in the log", || !events(&records, "task_lost").is_empty());
+        let now = steps(&records);
+        wait_for("the servers' scores", || !scores(&Value::Null, now).is_empty());
+        signal(run.child.id(), "-CONT");
+        wait_for("it to be back", || !events(&records, "task_recovered").is_empty());
+        let now = steps(&records);
+        wait_for("its scores again", || !scores(&evaluator, now).is_empty());
+        signal(run.child.id(), "-INT");
+        let ended = run.end();
+        assert_eq!(ended.code(), 130, "{strategy}: {}", ended.talk);
+        assert!(ended.talk.contains("1 evaluator"), "{strategy}: {}", ended.talk);
+    }
+}
+
 /// No task exits because another one was lost: the remaining tasks continue from the step they were at.
 #[test]
 fn a_killed_synchronous_worker_is_dealt_with_as_the_policy_says() {

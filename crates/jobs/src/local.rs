@@ -179,10 +179,11 @@ fn share_out(work: &mut Work, workers: usize, servers: usize) -> Vec<TaskId> {
             local_tasks(workers, servers, spec.evaluator)
         }
         Work::Rows(spec) => {
-            if let Some(tasks) = &mut spec.tasks {
+            let evaluator = spec.tasks.as_mut().is_some_and(|tasks| {
                 (tasks.workers, tasks.servers) = (workers, servers);
-            }
-            local_tasks(workers, servers, false)
+                tasks.evaluator
+            });
+            local_tasks(workers, servers, evaluator)
         }
     }
 }

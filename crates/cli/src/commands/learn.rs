@@ -174,6 +174,7 @@ pub(super) fn resumed(run: &RunFolder, args: &Flags) -> anyhow::Result<Spec> {
     if let Some(tasks) = &mut spec.tasks {
         tasks.steps = args.steps.or(tasks.steps);
         tasks.on_loss = args.on_loss.unwrap_or(tasks.on_loss);
+        tasks.evaluator |= args.evaluator;
     }
     apply(args, &mut spec);
     Ok(spec)

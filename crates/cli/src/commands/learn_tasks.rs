@@ -39,6 +39,7 @@ fn asked(flags: &Flags, sizes: Option<(usize, usize)>) -> anyhow::Result<Option<
         transfer: flags.transfer.unwrap_or_default(),
         on_loss: flags.on_loss.unwrap_or_default(),
         steps: flags.steps,
+        evaluator: flags.evaluator,
     }))
 }
 

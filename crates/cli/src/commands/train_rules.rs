@@ -200,7 +200,7 @@ const TABLE: &[Rule] = {
         Rule("replicas", Stays, &[Dense, Strategy(has_replicas)]),
         Rule("workers", Stays, &[Strategy(is_several)]),
         Rule("ps", Stays, &[Strategy(has_servers)]),
-        Rule("evaluator", Changes, &[Dense, Strategy(is_several)]),
+        Rule("evaluator", Changes, &[Strategy(is_several), HeldOut]),
         Rule("on-loss", Changes, &[Strategy(is_several)]),
         Rule("split-dense", Changes, &[Dense, Model, Strategy(shares_layers)]),
         Rule("join-timeout", Changes, &[Strategy(is_several)]),

@@ -283,8 +283,9 @@ fn rows_header(plan: &Plan, rows: u64) -> String {
         Window::Seconds(span) => format!(", learning every {span} s"),
     };
     let tasks = spec.tasks.as_ref().map_or_else(String::new, |tasks| {
+        let scored = if tasks.evaluator { ", 1 evaluator" } else { "" };
         format!(
-            ", {}: {} workers, {} servers, {} transfer",
+            ", {}: {} workers, {} servers{scored}, {} transfer",
             tasks.strategy, tasks.workers, tasks.servers, tasks.transfer
         )
     });

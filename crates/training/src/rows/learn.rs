@@ -17,8 +17,8 @@ use crate::{
 use paceline_data::rows::{Input, Next};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings, RunFolder,
-    Status, unix_seconds,
+    Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings,
+    RunFolder, Status, unix_seconds,
 };
 use std::{
     path::PathBuf,
@@ -336,7 +336,8 @@ impl Stage<'_> {
         let check = Check { step, seconds: now, loss: metrics.loss };
         let noted = losses.lock().unwrap_or_else(PoisonError::into_inner).check(check);
         reached.store(noted.reached, Ordering::Relaxed);
-        self.recorder.record(evaluation(metrics, step, seconds, noted.improved));
+        let event = evaluation(metrics, step, seconds, noted.improved);
+        self.recorder.record(Event::Evaluation(event));
         self.control.observer.evaluated(metrics, rows);
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     Tasks,
     chief::Oversight,
+    evaluator::score_weights,
     feed::Origin,
     serve::serve,
     worker::{LoopState, Worker},
@@ -59,8 +60,7 @@ pub fn take_part(
         match task.session.me().role {
             Role::Chief | Role::Worker => Part::new(spec, tasks, task, control)?.play().map(Some),
             Role::Ps => serve(spec, tasks, task, control).map(|()| None),
-            // Servers score held-out rows themselves, beside the weights.
-            Role::Evaluator => task.session.wait_for_release().map(|_| None).map_err(Into::into),
+            Role::Evaluator => score_weights(spec, tasks, task, control).map(|()| None),
         }
     })();
     if let Err(error) = &outcome {

@@ -95,6 +95,42 @@ fn only_run(address: &str, wanted: &str) -> serde_json::Value {
     }
 }
 
+/// Sparse models are seen while they learn, like others.
+#[test]
+fn a_run_on_rows_serves_its_own_folder_too() {
+    let root = tempfile::tempdir().unwrap();
+    let rows = root.path().join("rows.svm");
+    let row = |at: usize| format!("{} {}:1 {}:0.5\n", at % 2, 1 + at % 2, 3 + at % 7);
+    std::fs::write(&rows, (0..2000).map(row).collect::<String>()).unwrap();
+    let (out, rows) = (root.path().join("runs"), rows.to_str().unwrap().to_owned());
+    let flags = ["--data", &rows, "--test", &rows, "--epochs", "1000000", "--bits", "10"];
+    let place = ["--out", out.to_str().unwrap(), "--serve", "127.0.0.1:0"];
+    let words = [&["train", "--model", "sparse-logistic"][..], &flags, &place].concat();
+    let mut child = paceline(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| address(&line.unwrap())).expect("the address is said");
+    // What it says afterwards must not fill the pipe.
+    let rest = std::thread::spawn(move || lines.count());
+    let begun = Instant::now();
+    let seen = loop {
+        let seen = only_run(&address, "running");
+        if seen["step"].as_u64() > Some(0) && seen["test_loss"].is_number() {
+            break seen;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "{seen}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(seen["model"], "sparse-logistic", "{seen}");
+    assert!(seen["train_loss"].is_number() && seen["rate"].is_number(), "{seen}");
+    let name = seen["name"].as_str().unwrap();
+    let page = get(&address, &format!("/api/run?name={name}"));
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap();
+    rest.join().unwrap();
+    assert!(TcpStream::connect(&address).is_err(), "the page outlived its run");
+}
+
 #[test]
 fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
     let root = tempfile::tempdir().unwrap();

@@ -209,6 +209,9 @@ fn score(evaluation: &Evaluation) -> String {
     )
 }
 
+/// How pixels are scaled for weights that were trained on ImageNet.
+const IMAGENET_PIXELS: &str = "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)";
+
 /// What will happen, with every number that people get wrong about batches and rates.
 fn header(plan: &RunPlan, first_step: u64) -> String {
     let (spec, details) = (&plan.spec, &plan.details);
@@ -251,11 +254,7 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
             "; dense layers ({count} weights) shared out: each worker has a part of their outputs for the whole batch"
         ),
     };
-    let pixels = if spec.imagenet_input {
-        "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)"
-    } else {
-        ""
-    };
+    let pixels = if spec.imagenet_input { IMAGENET_PIXELS } else { "" };
     format!(
         "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
          global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}{split}, seed {}{pixels}",

@@ -45,17 +45,43 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _reading() -> dict[str, float]:
-    """Counters of this moment."""
-    # user nice system idle iowait irq softirq steal, in ticks over all cores
-    machine = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    own = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+def _job() -> list[pathlib.Path]:
+    """This process and all below it: data-loader workers are part of the training."""
+    found = [pathlib.Path("/proc/self")]
+    for process in found:
+        for task in (process / "task").iterdir():
+            try:
+                found += [pathlib.Path("/proc") / child for child in (task / "children").read_text().split()]
+            except OSError:
+                continue  # it has ended, or this kernel does not list children
+    return found
+
+
+def _of_process(process: pathlib.Path) -> tuple[float, float, int, int]:
+    """CPU seconds (with those of children that were waited for), seconds without a core, threads, resident bytes."""
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
     waiting = 0
-    for task in pathlib.Path("/proc/self/task").iterdir():
+    for task in (process / "task").iterdir():
         try:
             waiting += int((task / "schedstat").read_text().split()[1])
         except (OSError, IndexError):
             continue  # a thread that has ended
+    cpu = sum(int(fields[at]) for at in (11, 12, 13, 14)) / _TICKS
+    return cpu, waiting / 1e9, int(fields[17]), int(fields[21]) * _PAGE
+
+
+def _reading() -> dict[str, float]:
+    """Counters of this moment."""
+    # user nice system idle iowait irq softirq steal, in ticks over all cores
+    machine = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    cpu = waiting = 0.0
+    threads = resident = 0
+    for process in _job():
+        try:
+            used, waited, count, bytes_held = _of_process(process)
+        except (OSError, IndexError):
+            continue  # a process that has ended
+        cpu, waiting, threads, resident = cpu + used, waiting + waited, threads + count, resident + bytes_held
     received = sent = 0
     for line in pathlib.Path("/proc/net/dev").read_text().splitlines()[2:]:
         name, _, counters = line.partition(":")
@@ -69,11 +95,10 @@ def _reading() -> dict[str, float]:
         "idle": machine[3],
         "iowait": machine[4],
         "steal": machine[7],
-        # of this process and of its children that have ended
-        "cpu": sum(int(own[at]) for at in (11, 12, 13, 14)) / _TICKS,
-        "waiting": waiting / 1e9,
-        "threads": int(own[17]),
-        "rss": int(own[21]) * _PAGE,
+        "cpu": cpu,
+        "waiting": waiting,
+        "threads": threads,
+        "rss": resident,
         "received": received,
         "sent": sent,
     }
@@ -115,7 +140,7 @@ class Sampler(threading.Thread):
                     share["idle"],
                     share["iowait"],
                     share["steal"],
-                    100.0 * rate["cpu"],
+                    max(0.0, 100.0 * rate["cpu"]),
                     max(0.0, 100.0 * rate["waiting"]),
                     new["threads"],
                     new["rss"],

@@ -74,6 +74,7 @@ class Run:
     data        what it is trained on; runs are compared only if model and data agree
     folder      where run folders go
     settings    anything that tells this run from others, such as {"optimizer": "AdamW", "learning_rate": 1e-3}
+    framework   the module that trains, such as "torch"; by default the first known one that was imported
     rank, ranks this process's place in a job; read from RANK and WORLD_SIZE (torchrun), MPI's or Slurm's variables
     """
 
@@ -89,10 +90,11 @@ class Run:
         settings: dict[str, Any] | None = None,
         rank: int | None = None,
         ranks: int | None = None,
+        framework: str | None = None,
     ) -> None:
         self._broken = False
         self._process = os.getpid()
-        self._begin(name, batch_size, data, folder, settings, rank, ranks)
+        self._begin(name, batch_size, data, folder, settings, rank, ranks, framework)
 
     @_harmless
     def _begin(
@@ -104,6 +106,7 @@ class Run:
         settings: dict[str, Any] | None,
         rank: int | None,
         ranks: int | None,
+        framework: str | None,
     ) -> None:
         if rank is None:
             rank = _first("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID") or 0
@@ -128,7 +131,7 @@ class Run:
             "data": data,
             "strategy": "one-device" if ranks == 1 else "data-parallel",
             "global_batch": batch_size,
-            "framework": _framework(),
+            "framework": _framework(framework),
             "settings": settings,
         }
         if settings is None:
@@ -200,6 +203,13 @@ class Run:
     def _add(self, phase: str, seconds: float) -> None:
         if os.getpid() == self._process:
             self._phases[phase] += seconds
+
+    @_harmless
+    def _leave_out(self, seconds: float) -> None:
+        """These seconds since the last step were no part of the training."""
+        if os.getpid() == self._process:
+            self._flush()
+            self._mark += seconds
 
     @_harmless
     def step(
@@ -288,8 +298,8 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _framework() -> str:
-    """The framework that the script has imported."""
+def _framework(wanted: str | None) -> str:
+    """The framework that the script has imported, with its version."""
     for module, name in (
         ("torch", "PyTorch"),
         ("keras", "Keras"),
@@ -297,6 +307,6 @@ def _framework() -> str:
         ("jax", "JAX"),
     ):
         loaded = sys.modules.get(module)
-        if loaded is not None:
+        if loaded is not None and wanted in (None, module):
             return f"{name} {getattr(loaded, '__version__', '')}".strip()
     return f"Python {sys.version_info.major}.{sys.version_info.minor}"

@@ -37,6 +37,14 @@ const STORES: Environment = Environment {
 const AZURITE: NodeEnvironment =
     NodeEnvironment { folder: "test-env-azurite", package: "azurite", version: "3.35.0" };
 
+/// Checks the types of the pages' script.
+const TYPESCRIPT: NodeEnvironment =
+    NodeEnvironment { folder: "test-env-typescript", package: "typescript", version: "5.9.3" };
+
+/// Checks pages against the rules for people who use a keyboard or a screen reader.
+const AXE: NodeEnvironment =
+    NodeEnvironment { folder: "test-env-axe", package: "axe-core", version: "4.14.0" };
+
 /// The part without which the feature `mpi` cannot be built.
 const MPI: &str = "mpi";
 
@@ -50,6 +58,8 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
         ("network", environment::ensure_network_tools()),
         ("stores", STORES.ensure(root).map(drop)),
         ("azurite", AZURITE.ensure(root)),
+        ("typescript", TYPESCRIPT.ensure(root)),
+        ("axe", AXE.ensure(root)),
     ]
 }
 

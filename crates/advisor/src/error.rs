@@ -1,6 +1,8 @@
 //! What can be wrong with a catalogue, a history or a search; always naming the row.
 
+use paceline_forecast::ForecastError;
 use paceline_forecast::table::{Place, Row, TableError};
+use paceline_runs::RunsError;
 use std::path::PathBuf;
 
 /// Why no advice can be given.
@@ -10,6 +12,34 @@ pub enum AdvisorError {
     /// A table cannot be read, or a cell of it makes no sense.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// Run folders cannot be found.
+    #[error(transparent)]
+    Forecast(#[from] ForecastError),
+    /// A run folder cannot be read.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
+    /// A run on a machine that the catalogue does not hold.
+    #[error(
+        "run `{}`: the catalogue has no {workers} x machine of {cores} cores and {gib:.1} GiB",
+        .run.display()
+    )]
+    NoSuchMachine { run: PathBuf, workers: u32, cores: usize, gib: f64 },
+    /// A run on a machine that several of the catalogue could be.
+    #[error("run `{}`: could be any of {names}", .run.display())]
+    SeveralMachines { run: PathBuf, names: String },
+    /// Run folders, but no run among them has ended.
+    #[error("`{}` holds no run that has ended", .path.display())]
+    NoEndedRun { path: PathBuf },
+    /// The command that runs the job cannot be started.
+    #[error("cannot start `{command}`")]
+    Start {
+        command: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The command that runs the job cannot be waited for.
+    #[error("cannot wait for the command")]
+    Wait(#[source] std::io::Error),
     /// A file cannot be read.
     #[error("cannot read `{}`", .path.display())]
     Read {

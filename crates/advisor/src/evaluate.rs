@@ -10,6 +10,7 @@ mod nested;
 mod replay;
 mod scaling;
 mod scout;
+mod study;
 mod summary;
 
 pub use acceptance::{Check, acceptance};
@@ -18,4 +19,5 @@ pub use nested::{NestedSummary, evaluate_nested};
 pub use replay::{JobTraces, Settings, Trace, replay};
 pub use scaling::{ScalingSummary, evaluate_scaling};
 pub use scout::{Half, Prices, RecordedSet};
+pub use study::{MethodDifference, Study, StudyExtras, StudyQuestion};
 pub use summary::{CHECKPOINTS, Spread, Summary, compare};

@@ -3,6 +3,7 @@
 //! Both travel inside `anyhow::Error`, so that a command attaches them where it knows best and `?`
 //! carries them up unchanged. The modules below hold the advice on errors of training, which several commands share.
 
+pub(crate) mod forecast;
 pub(crate) mod job;
 pub(crate) mod rows;
 mod run_hints;

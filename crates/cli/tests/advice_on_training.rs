@@ -2,25 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn run(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline")).current_dir(folder).args(args).output().unwrap()
-}
+use support::{json_in, run_in, said};
 
 #[track_caller]
-fn json(folder: &Path, args: &[&str]) -> Value {
-    let output = run(folder, &[args, &["--json"]].concat());
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+fn asked(folder: &Path, words: &[&str]) -> Value {
+    json_in(folder, &[words, &["--json"]].concat())
 }
 
 #[track_caller]
 fn fails(folder: &Path, args: &[&str], exit: i32, parts: &[&str]) {
-    let output = run(folder, args);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = run_in(folder, args);
+    let text = said(&output);
     assert_eq!(output.status.code(), Some(exit), "{args:?}: {text}");
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
@@ -30,11 +27,11 @@ fn fails(folder: &Path, args: &[&str], exit: i32, parts: &[&str]) {
 /// A short run of softmax on digits made here.
 fn trained(folder: &Path, batch: &str) -> String {
     if !folder.join("digits").exists() {
-        json(folder, &["data", "synth", "digits", "digits", "--train", "2000", "--test", "100"]);
+        asked(folder, &["data", "synth", "digits", "digits", "--train", "2000", "--test", "100"]);
     }
     let args =
         ["train", "--model", "softmax", "--data", "digits", "--out", "runs", "--steps", "200"];
-    let summary = json(folder, &[&args[..], &["--batch-size", batch, "--quiet"]].concat());
+    let summary = asked(folder, &[&args[..], &["--batch-size", batch, "--quiet"]].concat());
     format!("runs/{}", summary["run"].as_str().unwrap())
 }
 
@@ -58,7 +55,7 @@ fn oracle_ranks_every_strategy_and_says_what_does_not_fit() {
         "--save-layers",
         "l.json",
     ];
-    let answer = json(at, &[&base[..], &flags[..]].concat());
+    let answer = asked(at, &[&base[..], &flags[..]].concat());
     let rows = answer["projections"].as_array().unwrap();
     for strategy in ["serial", "data", "spatial", "pipeline", "filter", "channel", "data+filter"] {
         assert!(rows.iter().any(|row| row["strategy"] == strategy), "{strategy} is missing");
@@ -74,7 +71,7 @@ fn oracle_ranks_every_strategy_and_says_what_does_not_fit() {
     assert!(ranking.windows(2).all(|pair| seconds(&pair[0]) <= seconds(&pair[1])));
     assert!(std::fs::read_to_string(at.join("o.svg")).unwrap().starts_with("<svg"));
     // Measured layers serve again, and give the same answer to the digit.
-    let again = json(
+    let again = asked(
         at,
         &[
             &base[..],
@@ -121,7 +118,7 @@ fn batch_advice_comes_with_intervals_from_timings_or_from_runs() {
         "20",
     ];
     for extra in [&["--sizes", "8,256"][..], &["--runs", "runs"]] {
-        let found = json(at, &[&base[..], extra].concat());
+        let found = asked(at, &[&base[..], extra].concat());
         let batch = &found["advice"]["batch"];
         let (low, value, high) = (
             batch["low"].as_f64().unwrap(),
@@ -161,7 +158,7 @@ fn simulation_starts_from_a_run_and_says_where_it_leaves_it() {
     let at = folder.path();
     let run = trained(at, "100");
     for strategy in ["multi-worker", "ps-sync", "ps-async"] {
-        let found = json(
+        let found = asked(
             at,
             &[
                 "simulate",
@@ -235,7 +232,7 @@ fn network_is_called_assumed_only_where_it_was_not_given() {
     let run = trained(at, "100");
     let assumed = |flags: &[&str]| {
         let base = ["simulate", &run, "--workers", "4", "--strategy", "ps-sync", "--steps", "20"];
-        let found = json(at, &[&base[..], &["--no-measure"], flags].concat());
+        let found = asked(at, &[&base[..], &["--no-measure"], flags].concat());
         let doubts = found["extrapolates"].as_array().unwrap().iter();
         let of_network = doubts.filter(|doubt| doubt.as_str().unwrap().contains("assumed"));
         of_network.map(|doubt| doubt.as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -272,7 +269,7 @@ fn own_runs_are_points_of_a_curve_and_rows_of_a_history() {
         format!("{head}here,1;2,{cores},{gib},0.1\nbig,1;2,{},{gib},0.9\n", 4 * cores),
     )
     .unwrap();
-    let asked = json(
+    let asked = asked(
         at,
         &["advise", "ask", "--state", "s.json", "--catalog", "m.csv", "--history", "runs"],
     );

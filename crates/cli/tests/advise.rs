@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use support::paceline;
 
 const CATALOGUE: &str =
     "machine,count,cores,memory_gib,usd_per_hour\nsmall,1;2;4,2,4,0.1\nlarge,1;2;4,8,32,0.4\n";
@@ -26,7 +29,7 @@ impl Folder {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+        let mut command = paceline();
         command.current_dir(self.0.path()).arg("advise").args(args);
         command
     }
@@ -36,9 +39,7 @@ impl Folder {
     }
 
     fn json(&self, args: &[&str]) -> Value {
-        let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        support::json(&self.run(&[args, &["--json"]].concat()))
     }
 }
 

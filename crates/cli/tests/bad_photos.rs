@@ -3,36 +3,26 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{collections::BTreeSet, fs, path::Path, process::Output};
+use support::{run_in, said};
 
-fn paceline(folder: &Path, text: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .args(text.split_whitespace())
-        .current_dir(folder)
-        .output()
-        .unwrap()
-}
-
-fn talk(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn in_words(folder: &Path, text: &str) -> Output {
+    run_in(folder, &text.split_whitespace().collect::<Vec<_>>())
 }
 
 fn succeeds(folder: &Path, text: &str) -> Value {
-    let output = paceline(folder, &format!("{text} --json"));
-    assert!(output.status.success(), "{text}: {}", talk(&output));
+    let output = in_words(folder, &format!("{text} --json"));
+    assert!(output.status.success(), "{text}: {}", said(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn fails(folder: &Path, text: &str) -> String {
-    let output = paceline(folder, text);
-    assert_eq!(output.status.code(), Some(1), "{text}: {}", talk(&output));
-    talk(&output)
+    let output = in_words(folder, text);
+    assert_eq!(output.status.code(), Some(1), "{text}: {}", said(&output));
+    said(&output)
 }
 
 /// The paths in a list of rejects.
@@ -128,9 +118,9 @@ fn splits_of_imagefolder_are_the_same_for_prepare_and_info() {
         assert_eq!(photos[key], records[key], "{key}");
     }
     assert_eq!(prepared["classes"].as_array().unwrap().len(), 5);
-    let output = paceline(here, "prepare flowers other --size 16 --split validation=0.5");
-    assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
-    assert!(talk(&output).contains("name a validation split already"), "{}", talk(&output));
+    let output = in_words(here, "prepare flowers other --size 16 --split validation=0.5");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("name a validation split already"), "{}", said(&output));
 }
 
 #[test]

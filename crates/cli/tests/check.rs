@@ -5,17 +5,19 @@
 mod cluster_support;
 #[path = "cluster_support/places.rs"]
 mod places;
+mod support;
 
 use cluster_support::*;
 use places::*;
 use serde_json::Value;
-use std::{net::TcpListener, process::Command};
+use std::net::TcpListener;
+use support::paceline;
 
 /// A variable of the environment.
 type Variable = (&'static str, String);
 
 fn check(flags: &[&str], environment: &[Variable]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    let mut command = paceline();
     command.arg("check").args(flags).env_remove("PACELINE_KEY_FILE");
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     spawn(command, tempfile::tempdir().unwrap())

@@ -2,11 +2,14 @@
 //! documents show must appear too; numbers and names of runs may differ, and `…` stands for what was left out.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // also in functions that tests share
 
+mod support;
+
 use paceline_testing::emulators::Emulator;
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
+use support::program;
 
 /// One command of a document and what the document says it prints.
 #[derive(Debug, PartialEq)]
@@ -112,7 +115,7 @@ impl Surroundings {
     /// `None` where something is missing that the document needs; that was said, and fails in CI.
     fn of(document: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let binary = Path::new(env!("CARGO_BIN_EXE_paceline"));
+        let binary = Path::new(program());
         let mut path = vec![binary.parent().unwrap().to_path_buf()];
         let mut variables = Vec::new();
         if document.contains("--engine spark") {

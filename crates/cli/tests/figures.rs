@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use paceline_report::Escaped;
 use paceline_runs::{Event, RunFolder};
 use serde_json::Value;
@@ -13,15 +15,10 @@ use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
-
-fn paceline(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).env("NO_COLOR", "1").args(words).stdin(Stdio::null());
-    command
-}
+use support::command_in;
 
 fn text(folder: &Path, words: &[&str]) -> String {
-    let output = paceline(folder, words).output().unwrap();
+    let output = command_in(folder, words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -55,7 +52,7 @@ struct Page {
 
 impl Page {
     fn open(folder: &Path) -> Page {
-        let mut server = paceline(folder, &["serve", "runs", "--listen", "127.0.0.1:0"])
+        let mut server = command_in(folder, &["serve", "runs", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -145,7 +142,7 @@ fn a_finished_run_has_one_verdict_in_all_outputs() {
 fn a_killed_run_has_one_verdict_in_all_outputs() {
     let folder = tempfile::tempdir().unwrap();
     let words = [SOFTMAX, &["--epochs", "1e6"]].concat();
-    let mut child = paceline(folder.path(), &words).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command_in(folder.path(), &words).stderr(Stdio::null()).spawn().unwrap();
     await_steps(folder.path(), 1000);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -215,7 +212,7 @@ fn a_run_that_was_stopped_by_a_signal_is_said_to_have_been() {
     let folder = tempfile::tempdir().unwrap();
     let words = [SOFTMAX, &["--epochs", "1e6", "--json"]].concat();
     let begun = Instant::now();
-    let mut command = paceline(folder.path(), &words);
+    let mut command = command_in(folder.path(), &words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     await_steps(folder.path(), 100);
     signal(&child, "-STOP");

@@ -2,21 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeMap, fs, path::Path};
+use support::{run_in, said};
 
 const IMAGES: &str = "generated:images?size=32&classes=3&examples=48";
 
-fn run(folder: &Path, words: &[&str]) -> Vec<u8> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).env("NO_COLOR", "1").args(words).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+fn works(folder: &Path, words: &[&str]) -> Vec<u8> {
+    let output = run_in(folder, words);
+    assert!(output.status.success(), "{words:?}: {}", said(&output));
     output.stdout
 }
 
@@ -24,9 +20,9 @@ fn run(folder: &Path, words: &[&str]) -> Vec<u8> {
 fn train(folder: &Path, words: &[&str], to: &str) {
     let rest = ["train", "--model", "mobilenet-v2", "--width", "0.35", "--data", IMAGES, "--json"];
     let words = [&rest, words, &["--no-tensorboard", "--threads", "1"]].concat();
-    let report: Value = serde_json::from_slice(&run(folder, &words)).unwrap();
+    let report: Value = serde_json::from_slice(&works(folder, &words)).unwrap();
     let name = format!("runs/{}", report["run"].as_str().unwrap());
-    run(folder, &["export", &name, to, "--latest"]);
+    works(folder, &["export", &name, to, "--latest"]);
 }
 
 /// Bytes of each tensor of a safetensors file.

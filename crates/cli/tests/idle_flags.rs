@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
 };
+use support::run_in;
 
 /// Flags that have an effect in every call, by command.
 const ALWAYS: &[(&str, &str)] = &[
@@ -25,14 +27,15 @@ const ALWAYS: &[(&str, &str)] = &[
     ("export", "trace"),
     ("import", "out"),
     ("matmul", "block memory workers threads no-verify state fresh save-every"),
-    ("monitor", "every duration csv dstat jsonl"),
+    ("monitor", "every duration csv dstat jsonl pid"),
+    ("run", "name runs"),
     ("report", "format out"),
     ("serve", "listen token"),
     (
         "speedtest",
         "images records batch-size batches repeats cold seed threads size out fresh engine",
     ),
-    ("sweep", "vary repeats seed out timeout retry-failed keep-all dry-run engine"),
+    ("sweep", "vary repeats seed out timeout retry-failed retry-disturbed keep-all dry-run engine"),
     ("advise cloud", "catalog objective method exec state max-runs timeout"),
     ("advise ask", "catalog objective method state"),
     ("advise tell", "catalog objective method state machine count seconds metric"),
@@ -54,11 +57,12 @@ const ALWAYS: &[(&str, &str)] = &[
 /// what is said.
 const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("data fetch", "mnist there --from here", &["--stall 5s", "--attempts 2"], "of this machine"),
-    ("data info", "generated:digits", &["--size 32"], "not resized"),
+    ("data info", "generated:digits", &["--size 32", "--max-pixels 1M"], "not resized"),
     ("data info", "photos", &["--classes 3"], "names its classes"),
+    ("monitor", "--duration 0.2", &["--all"], "has no effect"),
     ("data info", "clicks.tsv", &["--size 32", "--classes 3"], "has no effect"),
     ("data info", "generated:digits", &["--max-rejects 1%"], "nothing is rejected"),
-    ("data verify", "generated:digits", &["--size 32"], "not resized"),
+    ("data verify", "generated:digits", &["--size 32", "--max-pixels 1M"], "not resized"),
     ("data verify", "photos", &["--classes 3"], "names its classes"),
     (
         "prepare",
@@ -71,6 +75,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
             "--split validation=0.1",
             "--seed 3",
             "--threads 2",
+            "--max-pixels 1M",
             "--retry-failed",
         ],
         "has no effect on rows of sparse features",
@@ -175,21 +180,10 @@ const FAILED: &str = "--state s.json --catalog c.csv --machine m --count 1 --fai
 const TIMED_OUT: &str =
     "--state s.json --catalog c.csv --machine m --count 1 --seconds 5 --timed-out";
 
-fn paceline(folder: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .current_dir(folder)
-        .args(words)
-        .env("NO_COLOR", "1")
-        .env_remove("PACELINE_DATA")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
 /// What the calls name.
 fn prepare(folder: &Path) {
     let works = |words: &str| {
-        let output = paceline(folder, &words.split(' ').collect::<Vec<_>>());
+        let output = run_in(folder, &words.split(' ').collect::<Vec<_>>());
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     };
     works("data synth clicks clicks.tsv --rows 200");
@@ -221,7 +215,7 @@ fn a_flag_without_effect_is_refused_with_its_name() {
             };
             let words = format!("{command} {front} {flag} {back}");
             let words: Vec<&str> = words.split_whitespace().collect();
-            let output = paceline(folder.path(), &words);
+            let output = run_in(folder.path(), &words);
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
             let name = flag.split(' ').next().unwrap();

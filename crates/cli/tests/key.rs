@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+use support::run_in;
 
 fn key(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).arg("key").args(args).output().unwrap()
+    run_in(folder, &[&["key"], args].concat())
 }
 
 #[test]

@@ -2,31 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use paceline_testing::real_data;
 use serde_json::Value;
-use std::{
-    fmt::Write as _,
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+use std::{fmt::Write as _, fs, path::Path, process::Command};
+use support::{json_in, run_in};
 
 const DIGITS: &str = "generated:digits?examples=600";
 
-fn run(folder: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).env("NO_COLOR", "1").args(words).stdin(Stdio::null());
-    command.output().unwrap()
-}
-
-fn json(folder: &Path, words: &[&str]) -> Value {
-    let output = run(folder, words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 fn train(folder: &Path, words: &[&str]) -> Value {
-    json(folder, &[&["train", "--json", "--no-tensorboard"], words].concat())
+    json_in(folder, &[&["train", "--json", "--no-tensorboard"], words].concat())
 }
 
 fn number(report: &Value, path: &str) -> f64 {
@@ -70,7 +56,7 @@ fn a_loss_of_millions_is_not_a_success() {
         fs::write(folder.path().join("a.svm"), rows(3000)).unwrap();
         fs::write(folder.path().join("b.svm"), rows(3000)).unwrap();
         let words = [&["train", "--no-tensorboard"], words, strategy].concat();
-        let output = run(folder.path(), &words);
+        let output = run_in(folder.path(), &words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
         assert!(said.contains("training diverged by "), "{words:?}: {said}");
@@ -102,7 +88,7 @@ fn chance_level_is_done_and_said() {
         fs::write(folder.path().join("b.svm"), &text).unwrap();
         let rest: &[&str] = &["train", "--no-tensorboard", "--epochs", "3"];
         let words = [rest, &words, strategy].concat();
-        let output = run(folder.path(), &words);
+        let output = run_in(folder.path(), &words);
         let (shown, said) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
@@ -120,7 +106,7 @@ fn chance_level_is_done_and_said() {
 #[test]
 fn lenet_learns_digits_without_being_told_how() {
     let folder = tempfile::tempdir().unwrap();
-    json(
+    json_in(
         folder.path(),
         &["data", "synth", "digits", "digits", "--train", "6000", "--test", "1000", "--json"],
     );
@@ -132,12 +118,12 @@ fn lenet_learns_digits_without_being_told_how() {
 #[test]
 fn models_are_listed_with_what_they_train_with() {
     let folder = tempfile::tempdir().unwrap();
-    let output = run(folder.path(), &["list", "models"]);
+    let output = run_in(folder.path(), &["list", "models"]);
     let text = String::from_utf8_lossy(&output.stdout);
     for pair in ["adam at 0.003", "adagrad at 0.2"] {
         assert!(text.contains(pair), "{text}");
     }
-    let listed = json(folder.path(), &["list", "models", "--json"]);
+    let listed = json_in(folder.path(), &["list", "models", "--json"]);
     for model in listed["models"].as_array().unwrap() {
         assert!(model["optimizer"].is_string() && model["learning_rate"].is_number(), "{model}");
     }
@@ -167,7 +153,7 @@ fn close(report: &Value, tuned: &Tuned, accuracy: &str, loss: &str) {
 fn defaults_are_close_to_tuned_settings() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    json(
+    json_in(
         here,
         &["data", "synth", "digits", "digits", "--train", "12000", "--test", "2000", "--json"],
     );
@@ -199,7 +185,7 @@ fn defaults_are_close_to_tuned_settings() {
     if let Some(flowers) = real_data("flowers-sample") {
         let words = ["--size", "32", "--shards", "2", "--split", "validation=0.2", "--json"];
         let from = flowers.to_str().unwrap();
-        json(here, &[&["prepare", from, "shards"], &words[..]].concat());
+        json_in(here, &[&["prepare", from, "shards"], &words[..]].concat());
         sets.push(Tuned {
             words: &["softmax", "--data", "shards", "--epochs", "10"],
             accuracy: 0.4956,
@@ -221,7 +207,7 @@ fn defaults_of_the_large_models_lower_the_loss_as_tuned_settings_do() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let words = ["--size", "64", "--shards", "2", "--split", "validation=0.2", "--json"];
-    json(here, &[&["prepare", flowers.to_str().unwrap(), "shards"], &words[..]].concat());
+    json_in(here, &[&["prepare", flowers.to_str().unwrap(), "shards"], &words[..]].concat());
     let constant = 5.0_f64.ln();
     for (model, figure, tuned) in
         [("mobilenet-v2", "/final/train_loss", 1.326), ("alexnet", "/final/test_loss", 1.545)]
@@ -240,8 +226,11 @@ fn sparse_defaults_learn_as_much_on_servers_as_on_one_device() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let synth = ["data", "synth", "clicks"];
-    json(here, &[&synth[..], &["clicks.tsv", "--rows", "30000", "--seed", "1", "--json"]].concat());
-    json(here, &[&synth[..], &["clicks.t", "--rows", "8000", "--seed", "2", "--json"]].concat());
+    json_in(
+        here,
+        &[&synth[..], &["clicks.tsv", "--rows", "30000", "--seed", "1", "--json"]].concat(),
+    );
+    json_in(here, &[&synth[..], &["clicks.t", "--rows", "8000", "--seed", "2", "--json"]].concat());
     let mut sets = vec![("clicks.tsv", "clicks.t".to_owned(), None)];
     if let (Some(train), Some(test)) = (real_data("libsvm/a9a.gz"), real_data("libsvm/a9a.t.gz")) {
         let unpacked = Command::new("gzip").arg("-dc").arg(train).output().unwrap();

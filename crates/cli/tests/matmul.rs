@@ -2,20 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use serde_json::Value;
+mod support;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::{command_in, json};
 
 fn matmul(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).args(["matmul", "--json"]).args(args);
-    command
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    command_in(folder, &[&["matmul", "--json"], args].concat())
 }
 
 /// Killed again and again at whatever moment, a run still ends with the bits of one that was not.

@@ -5,31 +5,21 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+mod support;
+
+use std::{fs, path::Path};
+use support::{run_in, said};
 
 const DIGITS: &str = "generated:digits?examples=100";
 
-fn paceline(folder: &Path, words: &[&str]) -> (String, i32) {
-    let output = Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .current_dir(folder)
-        .args(words)
-        .env("NO_COLOR", "1")
-        .env_remove("PACELINE_DATA")
-        .env_remove("TF_CONFIG")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .output()
-        .unwrap();
-    (String::from_utf8(output.stderr).unwrap(), output.status.code().unwrap_or(-1))
+fn told(folder: &Path, words: &[&str]) -> (String, i32) {
+    let output = run_in(folder, words);
+    (said(&output), output.status.code().unwrap_or(-1))
 }
 
 /// Trains, and gives the one run folder a name that is always the same.
 fn train(folder: &Path, name: &str, words: &[&str]) {
-    let (said, code) = paceline(folder, &[&["train", "--out", "new"], words].concat());
+    let (said, code) = told(folder, &[&["train", "--out", "new"], words].concat());
     assert_eq!(code, 0, "{said}");
     let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
     fs::create_dir_all(folder.join("runs")).unwrap();
@@ -40,8 +30,7 @@ fn train(folder: &Path, name: &str, words: &[&str]) {
 fn people_are_told_what_is_written_down() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let (said, code) =
-        paceline(folder, &["data", "synth", "clicks", "clicks.tsv", "--rows", "200"]);
+    let (said, code) = told(folder, &["data", "synth", "clicks", "clicks.tsv", "--rows", "200"]);
     assert_eq!(code, 0, "{said}");
     fs::write(folder.join("rows.svm"), "1 1:1 2:0.5\n0 3:1\n".repeat(20)).unwrap();
     let steps = ["--data", DIGITS, "--steps", "2", "--no-tensorboard"];
@@ -58,7 +47,7 @@ fn people_are_told_what_is_written_down() {
         let words: Vec<String> =
             line.split_whitespace().skip(2).map(|word| word.replace("DIGITS", DIGITS)).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let (said, code) = paceline(folder, &words);
+        let (said, code) = told(folder, &words);
         let said = said.replace(folder.to_str().unwrap(), "FOLDER");
         found.push_str(&format!("{line}\n{}\n[exit {code}]\n\n", said.trim_end()));
     }
@@ -76,13 +65,13 @@ fn a_batch_that_no_memory_holds_is_refused_before_the_run() {
     for model in ["alexnet", "mobilenet-v2"] {
         let call =
             ["train", "--model", model, "--data", data, "--steps", "1", "--batch-size", "9000000"];
-        let (said, code) = paceline(folder.path(), &call);
+        let (said, code) = told(folder.path(), &call);
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("GB of memory") && said.contains("this process may use"), "{said}");
         assert!(said.contains("hint: `--batch-size "), "{said}");
         assert!(!folder.path().join("runs").exists(), "a run folder was made");
         let call = ["list", "models", "--profile", model, "--batch-size", "9000000"];
-        let (said, code) = paceline(folder.path(), &call);
+        let (said, code) = told(folder.path(), &call);
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("GB of memory"), "{said}");
     }
@@ -95,10 +84,10 @@ fn the_hint_for_a_port_in_use_names_the_flag_that_was_typed() {
     fs::create_dir(folder.path().join("runs")).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (said, _) = paceline(folder.path(), &["serve", "--listen", &address]);
+    let (said, _) = told(folder.path(), &["serve", "--listen", &address]);
     assert!(said.contains("`--listen 127.0.0.1:0`"), "{said}");
     let call =
         ["train", "--model", "softmax", "--data", DIGITS, "--steps", "2", "--serve", &address];
-    let (said, _) = paceline(folder.path(), &call);
+    let (said, _) = told(folder.path(), &call);
     assert!(said.contains("`--serve 127.0.0.1:0`") && !said.contains("--listen"), "{said}");
 }

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::process::{Command, Output};
+mod support;
+
+use std::process::Output;
+use support::run;
 
 fn monitor(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline")).arg("monitor").args(args).output().unwrap()
+    run(&[&["monitor"], args].concat())
 }
 
 #[test]

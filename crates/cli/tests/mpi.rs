@@ -2,11 +2,14 @@
 //! the run is the same.
 #![allow(clippy::unwrap_used)] // also in functions that tests share
 
+mod support;
+
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use support::{paceline, said};
 
 /// What is trained, for so many steps.
 fn training(steps: &str) -> Vec<&str> {
@@ -25,16 +28,12 @@ fn mpirun(ranks: usize, steps: &str, out: &Path, flags: &[&str]) -> Option<Comma
         .args(["--mca", "oob_tcp_if_include", "lo", "--mca", "btl_tcp_if_include", "lo"])
         .args(flags)
         .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
-        .arg(env!("CARGO_BIN_EXE_paceline"))
+        .arg(support::program())
         .args(["node", "--insecure"])
         .args(training(steps))
         .arg("--out")
         .arg(out);
     Some(command)
-}
-
-fn talk(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The summary of the only run in a folder.
@@ -46,11 +45,11 @@ fn summary(out: &Path) -> Value {
 }
 
 fn local(workers: usize, out: &Path) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    let mut command = paceline();
     command.arg("train").args(training("12"));
     command.args(["--workers", &workers.to_string(), "--out"]).arg(out);
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", talk(&output));
+    assert!(output.status.success(), "{}", said(&output));
     summary(out)
 }
 
@@ -61,7 +60,7 @@ fn ranks_of_a_job_train_what_local_processes_train() {
         let (here, there) = (dir.path().join("local"), dir.path().join("mpi"));
         let Some(mut command) = mpirun(ranks, "12", &there, &[]) else { return };
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{ranks} ranks: {}", talk(&output));
+        assert!(output.status.success(), "{ranks} ranks: {}", said(&output));
         let (wanted, found) = (local(ranks, &here), summary(&there));
         for part in ["global_steps", "examples", "status"] {
             assert_eq!(wanted[part], found[part], "{ranks} ranks: {part}");
@@ -71,8 +70,8 @@ fn ranks_of_a_job_train_what_local_processes_train() {
         let loss = |summary: &Value| summary["final"]["test_loss"].as_f64().unwrap();
         let (wanted, found) = (loss(&wanted), loss(&found));
         assert!((wanted - found).abs() < 1e-3, "{ranks} ranks: {wanted} and {found}");
-        let by_mpi = talk(&output).contains("gradients were added up by MPI_Allreduce");
-        assert_eq!(by_mpi, cfg!(feature = "mpi"), "{ranks} ranks: {}", talk(&output));
+        let by_mpi = said(&output).contains("gradients were added up by MPI_Allreduce");
+        assert_eq!(by_mpi, cfg!(feature = "mpi"), "{ranks} ranks: {}", said(&output));
     }
 }
 
@@ -81,8 +80,8 @@ fn mpi_can_be_refused() {
     let dir = tempfile::tempdir().unwrap();
     let Some(mut command) = mpirun(2, "12", dir.path(), &[]) else { return };
     let output = command.env("PACELINE_MPI", "off").output().unwrap();
-    assert!(output.status.success(), "{}", talk(&output));
-    assert!(!talk(&output).contains("MPI_Allreduce"), "{}", talk(&output));
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!said(&output).contains("MPI_Allreduce"), "{}", said(&output));
     assert_eq!(summary(dir.path())["global_steps"], 12);
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster_support;
+mod support;
 
 use cluster_support::*;
 use std::{
@@ -13,6 +14,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
+use support::program;
 
 /// Two hosts on one cable.
 struct Lab {
@@ -85,7 +87,7 @@ impl Lab {
             format!(r#"{{"cluster":{},"task":{{"type":"{role}","index":{index}}}}}"#, job.cluster);
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &self.names[host], env!("CARGO_BIN_EXE_paceline"), "node"])
+            .args(["netns", "exec", &self.names[host], program(), "node"])
             .args(["--data", DIGITS, "--strategy", job.strategy])
             .args(["--steps", "100000000", "--no-tensorboard", "--json", "--threads", "1"])
             .arg("--no-shared-memory") // namespaces are of one machine
@@ -251,7 +253,7 @@ fn check_measures_every_pair_and_names_what_is_wrong() {
         );
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &lab.names[host], env!("CARGO_BIN_EXE_paceline"), "check"])
+            .args(["netns", "exec", &lab.names[host], program(), "check"])
             .args(["--json", "--join-timeout", "5", "--no-shared-memory"])
             .env("TF_CONFIG", cluster)
             .env("PACELINE_KEY_FILE", lab.key());

@@ -6,10 +6,12 @@
 mod cluster_support;
 #[path = "cluster_support/places.rs"]
 mod places;
+mod support;
 
 use cluster_support::*;
 use places::*;
-use std::process::Command;
+
+use support::paceline;
 use tempfile::TempDir;
 
 const FLAGS: &[&str] = &[
@@ -32,7 +34,7 @@ fn node(flags: &[&str], environment: &[(&str, String)]) -> Run {
 }
 
 fn node_in(out: TempDir, flags: &[&str], environment: &[(&str, String)]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    let mut command = paceline();
     command.arg("node").args(flags).arg("--out").arg(out.path());
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     spawn(command, out)

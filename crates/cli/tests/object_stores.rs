@@ -1,12 +1,15 @@
 //! Data, shards and run folders in an object store, through the real program.
 #![allow(clippy::unwrap_used)] // also in functions that tests share
 
+mod support;
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     process::{Command, Output, Stdio},
     sync::Arc,
 };
+use support::paceline;
 
 use paceline_data::store::{self, Settings, Store};
 use paceline_testing::{
@@ -47,7 +50,7 @@ impl Site {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_paceline"))
+        paceline()
             .args(args)
             .envs(self.variables.iter().map(|(name, value)| (*name, value)))
             .output()
@@ -183,7 +186,7 @@ fn trains(site: &Site) {
 fn has_one_owner(site: &Site) {
     let (digits, runs) = (site.at("digits"), site.at("owned"));
     let train = ["train", "--model", "softmax", "--data", &digits, "--steps", "100000000"];
-    let owner = Command::new(env!("CARGO_BIN_EXE_paceline"))
+    let owner = paceline()
         .args(train)
         .args(["--out", &runs, "--no-tensorboard", "--checkpoint-every", "50"])
         .envs(site.variables.iter().map(|(name, value)| (*name, value)))
@@ -310,7 +313,7 @@ fn measures_and_shows(site: &Site) {
     let again = site.run(&call);
     assert!(stderr(&again).contains("2 of 2 cells were there already"), "{}", stderr(&again));
 
-    let mut page = Command::new(env!("CARGO_BIN_EXE_paceline"))
+    let mut page = paceline()
         .args(["serve", &runs, "--listen", "127.0.0.1:0"])
         .envs(site.variables.iter().map(|(name, value)| (*name, value)))
         .stdout(Stdio::piped())

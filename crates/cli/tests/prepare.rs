@@ -1,23 +1,14 @@
 //! `paceline prepare` and `paceline data fetch` as people call them.
 #![allow(clippy::unwrap_used)] // also in functions that tests share
 
+mod support;
+
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
-
-fn paceline(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).output().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).expect("stdout holds one JSON document")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use support::{document, paceline, run, said};
 
 /// Two classes of `count` equal photos, and one file that is not a photo.
 fn photos(root: &Path, count: usize, side: u32) -> (String, String) {
@@ -48,16 +39,16 @@ fn summary_is_one_json_document_and_a_second_run_finds_all_done() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = photos(dir.path(), 20, 50);
     let call = ["--json", "prepare", &src, &dst, "--size", "40x30", "--split", "validation=25%"];
-    let output = paceline(&call);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let summary = json(&output);
+    let output = run(&call);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let summary = document(&output);
     assert_eq!(summary["photos"], 41);
     assert_eq!((&summary["records"], &summary["rejects"]), (&40.into(), &1.into()));
     assert_eq!(summary["classes"], serde_json::json!(["cat", "dog"]));
-    assert!(stderr(&output).contains("1 of 41 photos were rejected"), "{}", stderr(&output));
-    let again = paceline(&call);
-    assert_eq!((again.status.code(), &json(&again)["converted"]), (Some(0), &0.into()));
-    let table = paceline(&["prepare", &src, &dst, "--size", "40x30", "--split", "validation=0.25"]);
+    assert!(said(&output).contains("1 of 41 photos were rejected"), "{}", said(&output));
+    let again = run(&call);
+    assert_eq!((again.status.code(), &document(&again)["converted"]), (Some(0), &0.into()));
+    let table = run(&["prepare", &src, &dst, "--size", "40x30", "--split", "validation=0.25"]);
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.starts_with("split") && table.contains("validation"), "{table}");
 }
@@ -78,13 +69,13 @@ fn errors_have_their_exit_code_and_a_hint() {
         (1, "broken.jpg: neither JPEG nor PNG", vec![&src, &dst, "--max-rejects", "0"]),
         (1, "hint: use the earlier settings", vec![&src, &dst, "--size", "77"]),
     ] {
-        let output = paceline(&[&["prepare"], &args[..]].concat());
-        let said = stderr(&output);
+        let output = run(&[&["prepare"], &args[..]].concat());
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(wanted), "{args:?}: {said}");
     }
-    let output = paceline(&["prepare", &src, &dst, "--size", "77", "--fresh"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = run(&["prepare", &src, &dst, "--size", "77", "--fresh"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
 #[test]
@@ -92,12 +83,8 @@ fn interrupt_ends_cleanly_and_the_next_run_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = photos(dir.path(), 500, 400);
     let call = ["--json", "prepare", &src, &dst, "--shards", "50", "--size", "24"];
-    let child = Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .args(call)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child =
+        paceline().args(call).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let first = Path::new(&dst).join("train-00000-of-00050.tfrecord");
     while !first.exists() {
         std::thread::sleep(Duration::from_millis(5));
@@ -105,9 +92,9 @@ fn interrupt_ends_cleanly_and_the_next_run_goes_on() {
     let pid = child.id().to_string();
     Command::new("kill").args(["-INT", &pid]).status().unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(json(&output)["hint"].as_str().unwrap().contains("same command"));
-    let again = json(&paceline(&call));
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(document(&output)["hint"].as_str().unwrap().contains("same command"));
+    let again = document(&run(&call));
     assert!(again["resumed_shards"].as_u64().unwrap() >= 1, "{again}");
     assert_eq!(again["records"], 1000);
 }
@@ -117,20 +104,20 @@ fn known_data_is_fetched_from_a_folder() {
     let Some(mnist) = paceline_testing::real_data("mnist") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (from, out) = (text(mnist), text(dir.path().join("mnist")));
-    let output = paceline(&["data", "fetch", "mnist", &out, "--from", &from]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = run(&["data", "fetch", "mnist", &out, "--from", &from]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), out);
-    let again = paceline(&["--json", "data", "fetch", "mnist", &out]);
-    assert_eq!(json(&again)["was_complete"], true);
-    let unknown = paceline(&["data", "fetch", "imagenet", &out]);
+    let again = run(&["--json", "data", "fetch", "mnist", &out]);
+    assert_eq!(document(&again)["was_complete"], true);
+    let unknown = run(&["data", "fetch", "imagenet", &out]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(stderr(&unknown).contains("fashion-mnist"), "{}", stderr(&unknown));
+    assert!(said(&unknown).contains("fashion-mnist"), "{}", said(&unknown));
     let closed = "http://127.0.0.1:9/";
     let away = text(dir.path().join("away"));
     let call = ["-q", "data", "fetch", "fashion-mnist", &away, "--from", closed, "--attempts", "1"];
-    let refused = paceline(&call);
-    assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
-    assert!(stderr(&refused).contains("hint: run the same command again"), "{}", stderr(&refused));
+    let refused = run(&call);
+    assert_eq!(refused.status.code(), Some(75), "{}", said(&refused));
+    assert!(said(&refused).contains("hint: run the same command again"), "{}", said(&refused));
 }
 
 /// Records of `--split holdout=0.5` were read back as training data.
@@ -138,9 +125,8 @@ fn known_data_is_fetched_from_a_folder() {
 fn a_part_with_a_name_of_its_own_is_not_trained_on() {
     let folder = tempfile::tempdir().unwrap();
     let (src, dst) = photos(folder.path(), 20, 32);
-    let done =
-        paceline(&["prepare", &src, &dst, "--size", "16", "--split", "holdout=0.5", "--json"]);
-    assert!(done.status.success(), "{}", stderr(&done));
+    let done = run(&["prepare", &src, &dst, "--size", "16", "--split", "holdout=0.5", "--json"]);
+    assert!(done.status.success(), "{}", said(&done));
     let manifest = std::fs::read(Path::new(&dst).join("manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let records = |split: &Value| -> u64 {
@@ -149,6 +135,6 @@ fn a_part_with_a_name_of_its_own_is_not_trained_on() {
     let splits = manifest["splits"].as_array().unwrap();
     let train = records(splits.iter().find(|split| split["name"] == "train").unwrap());
     assert!(train < 40, "{manifest}");
-    let info = json(&paceline(&["data", "info", &dst, "--json"]));
+    let info = document(&run(&["data", "info", &dst, "--json"]));
     assert_eq!(info["splits"], serde_json::json!([{ "name": "train", "examples": train }]));
 }

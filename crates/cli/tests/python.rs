@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
+use support::{json_in, program, said};
 
 /// A loop whose batches take ten times as long to come as to be used.
 const SLOW_INPUT: &str = r#"
@@ -28,22 +31,12 @@ fn script(folder: &Path, text: &str) -> Option<Command> {
     let mut command = Command::new(python);
     command.current_dir(folder).args(["-c", text]).stdin(Stdio::null());
     command.env("PYTHONPATH", paceline_testing::workspace().join("python"));
-    command.env("PACELINE", env!("CARGO_BIN_EXE_paceline"));
+    command.env("PACELINE", program());
     Some(command)
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn runs(folder: &Path) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .current_dir(folder)
-        .args(["runs", "--json"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    json_in(folder, &["runs", "--json"])
 }
 
 fn logs(folder: &Path) -> Vec<PathBuf> {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::process::Command;
+mod support;
+
+use support::{run_in, said};
 
 /// `quickstart --out .` once removed `runs/` and `photos/` that it had not made.
 #[test]
@@ -12,12 +14,8 @@ fn quickstart_in_a_folder_with_runs_and_photos_of_the_users_deletes_nothing() {
         let file = folder.path().join(mine);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, "a week of work").unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_paceline"))
-            .args(["quickstart", "--out", "."])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let output = run_in(folder.path(), &["quickstart", "--out", "."]);
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         let name = mine.split('/').next().unwrap();
         assert!(said.contains(&format!("./{name}")) && said.contains("hint:"), "{said}");

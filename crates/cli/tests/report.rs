@@ -2,16 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod support;
 
-fn paceline(here: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).current_dir(here).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use support::{run_in, said};
 
 /// A folder with two short runs.
 fn runs() -> tempfile::TempDir {
@@ -20,7 +13,7 @@ fn runs() -> tempfile::TempDir {
         let data = "generated:digits?examples=300";
         let args =
             ["train", "--model", "softmax", "--data", data, "--steps", "3", "--no-tensorboard"];
-        let output = paceline(folder.path(), &args);
+        let output = run_in(folder.path(), &args);
         assert!(output.status.success(), "{}", said(&output));
     }
     folder
@@ -46,7 +39,7 @@ fn a_report_is_written_beside_the_runs_and_not_into_one() {
             .collect();
         // Twice: a report may be written again.
         for _ in 0..2 {
-            let output = paceline(here, &args);
+            let output = run_in(here, &args);
             assert!(output.status.success(), "{format}: {}", said(&output));
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(text.contains(&format!("2 runs in `{file}`")), "{text}");
@@ -66,7 +59,7 @@ fn a_file_that_is_not_a_report_is_not_replaced_silently() {
         [("html", "report.html"), ("markdown", "report.md"), ("csv", "report.csv")]
     {
         std::fs::write(here.join(file), "my thesis").unwrap();
-        let output = paceline(here, &["report", "runs", "--format", format]);
+        let output = run_in(here, &["report", "runs", "--format", format]);
         assert_eq!(output.status.code(), Some(2), "{format}");
         assert!(
             said(&output).contains(file) && said(&output).contains("hint:"),
@@ -75,8 +68,35 @@ fn a_file_that_is_not_a_report_is_not_replaced_silently() {
         );
         assert_eq!(std::fs::read_to_string(here.join(file)).unwrap(), "my thesis");
         // Named by the user, it is replaced, and that is said.
-        let output = paceline(here, &["report", "runs", "--format", format, "--out", file]);
+        let output = run_in(here, &["report", "runs", "--format", format, "--out", file]);
         assert!(output.status.success(), "{}", said(&output));
         assert!(said(&output).contains("replacing"), "{}", said(&output));
     }
+}
+
+/// For papers: one file for each chart, which needs neither the page's style nor custom properties.
+#[test]
+fn charts_are_written_as_drawings_of_their_own() {
+    let folder = runs();
+    let here = folder.path();
+    // Twice: charts may be written again.
+    for _ in 0..2 {
+        let output = run_in(here, &["report", "runs", "--format", "svg", "--out", "figures"]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("charts of 2 runs in `figures`"));
+    }
+    let files: Vec<_> =
+        std::fs::read_dir(here.join("figures")).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.starts_with("<svg xmlns=") && !text.contains("var(--"), "{}", file.display());
+    }
+    std::fs::write(&files[0], "my thesis").unwrap();
+    let output = run_in(here, &["report", "runs", "--format", "svg", "--out", "figures"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "my thesis");
+    let output = run_in(here, &["report", "runs", "--format", "svg", "--out", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("hint:"), "{}", said(&output));
 }

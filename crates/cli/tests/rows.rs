@@ -2,33 +2,20 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::{
     fs,
     io::{Read, Write},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
-
-fn paceline(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).env("NO_COLOR", "1");
-    command
-}
-
-fn run(folder: &Path, words: &[&str]) -> Output {
-    paceline(folder).args(words).output().unwrap()
-}
-
-fn json(folder: &Path, words: &[&str]) -> Value {
-    let output = run(folder, words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use support::{command_in, json_in, run_in};
 
 fn clicks(folder: &Path, name: &str, rows: &str, seed: &str) -> Value {
-    json(folder, &["data", "synth", "clicks", name, "--rows", rows, "--seed", seed, "--json"])
+    json_in(folder, &["data", "synth", "clicks", name, "--rows", rows, "--seed", seed, "--json"])
 }
 
 const TRAIN: &[&str] = &["train", "--model", "sparse-logistic", "--bits", "20", "--json"];
@@ -39,23 +26,23 @@ fn a_log_is_made_learned_from_and_predicted() {
     let made = clicks(folder.path(), "a.tsv", "30000", "1");
     clicks(folder.path(), "b.tsv", "5000", "2");
     let words = [TRAIN, &["--data", "a.tsv", "--test", "b.tsv", "--deterministic"]].concat();
-    let report = json(folder.path(), &words);
+    let report = json_in(folder.path(), &words);
     let loss = report["progressive"]["loss"].as_f64().unwrap();
     assert!(loss < made["constant_loss"].as_f64().unwrap() - 0.01);
     assert!(loss > made["best_loss"].as_f64().unwrap());
     assert!(report["held_out"]["auc"].as_f64().unwrap() > 0.6);
     assert_eq!(report["examples"], 30_000);
     let run_folder = format!("runs/{}", report["run"].as_str().unwrap());
-    let out = run(folder.path(), &["predict", &run_folder, "b.tsv"]);
+    let out = run_in(folder.path(), &["predict", &run_folder, "b.tsv"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(String::from_utf8(out.stdout).unwrap().lines().count(), 5000);
     let words = ["predict", &run_folder, "b.tsv", "--out", "p.txt", "--json"];
-    let predicted = json(folder.path(), &words);
+    let predicted = json_in(folder.path(), &words);
     let (found, wanted) = (&predicted["metrics"]["loss"], &report["held_out"]["loss"]);
     assert!((found.as_f64().unwrap() - wanted.as_f64().unwrap()).abs() < 1e-9);
     // Other commands understand the run.
     for words in [&["runs"][..], &["report", &run_folder, "--out", "report.html"]] {
-        let out = run(folder.path(), words);
+        let out = run_in(folder.path(), words);
         assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
     }
 }
@@ -65,15 +52,15 @@ fn prepared_rows_teach_what_the_log_teaches() {
     let folder = tempfile::tempdir().unwrap();
     clicks(folder.path(), "a.tsv", "20000", "1");
     let words = ["prepare", "a.tsv", "shards", "--shards", "1", "--bits", "20", "--json"];
-    assert_eq!(json(folder.path(), &words)["rows"], 20_000);
+    assert_eq!(json_in(folder.path(), &words)["rows"], 20_000);
     let common = ["train", "--model", "sparse-logistic", "--json", "--deterministic", "--data"];
-    let from_log = json(folder.path(), &[&common[..], &["a.tsv", "--bits", "20"]].concat());
-    let from_shards = json(folder.path(), &[&common[..], &["shards"]].concat());
+    let from_log = json_in(folder.path(), &[&common[..], &["a.tsv", "--bits", "20"]].concat());
+    let from_shards = json_in(folder.path(), &[&common[..], &["shards"]].concat());
     assert_eq!(from_log["progressive"], from_shards["progressive"]);
-    let wrong = run(folder.path(), &[&common[..], &["shards", "--bits", "10"]].concat());
+    let wrong = run_in(folder.path(), &[&common[..], &["shards", "--bits", "10"]].concat());
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("--bits 20"));
-    let again = run(folder.path(), &["prepare", "a.tsv", "shards", "--bits", "20"]);
+    let again = run_in(folder.path(), &["prepare", "a.tsv", "shards", "--bits", "20"]);
     assert_eq!(again.status.code(), Some(2), "a prepared folder is not overwritten by accident");
 }
 
@@ -82,7 +69,7 @@ fn standard_input_is_learned_from_until_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     clicks(folder.path(), "a.tsv", "8000", "1");
     let words = [TRAIN, &["--data", "-", "--window", "50ms"]].concat();
-    let mut child = paceline(folder.path())
+    let mut child = command_in(folder.path(), &[])
         .args(words)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -113,7 +100,7 @@ fn a_followed_log_ends_cleanly_on_a_signal_and_goes_on_where_it_was() {
     let log = folder.path().join("x.log");
     fs::write(&log, lines[..4000].join("\n") + "\n").unwrap();
     let finish = |words: &[&str], expected: u64| -> Value {
-        let child = paceline(folder.path())
+        let child = command_in(folder.path(), &[])
             .args(words)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -180,7 +167,7 @@ fn wrong_calls_say_what_would_be_right() {
         (&["predict", "nowhere", "a.tsv"], 1, "nowhere"),
         (&["predict", "nowhere", "a.tsv", "--json"], 2, "--out"),
     ] {
-        let output = run(folder.path(), words);
+        let output = run_in(folder.path(), words);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
         assert!(stderr.contains(hint), "{words:?}: {stderr}");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster_support;
+mod support;
 
 use cluster_support::{
     ENDLESS, Run, events, processes, signal, spawn, steps, unix_seconds, wait_for,
@@ -13,27 +14,12 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
-
-fn paceline(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).env("NO_COLOR", "1").args(words);
-    command
-}
-
-fn run(folder: &Path, words: &[&str]) -> Output {
-    paceline(folder, words).output().unwrap()
-}
-
-fn json(folder: &Path, words: &[&str]) -> Value {
-    let output = run(folder, words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use support::{command_in, json_in, run_in};
 
 fn clicks(folder: &Path, name: &str, rows: &str, seed: &str) -> Value {
-    json(folder, &["data", "synth", "clicks", name, "--rows", rows, "--seed", seed, "--json"])
+    json_in(folder, &["data", "synth", "clicks", name, "--rows", rows, "--seed", seed, "--json"])
 }
 
 const TRAIN: &[&str] =
@@ -59,7 +45,7 @@ fn workers_and_servers_learn_and_leave_all_records() {
         // All weights both ways are two megabytes an iteration: some must do.
         let rest =
             ["--transfer", transfer, "--steps", if transfer == "dense" { "20" } else { "3000" }];
-        let report = json(here, &[TRAIN, &flags, &more, &rest].concat());
+        let report = json_in(here, &[TRAIN, &flags, &more, &rest].concat());
         let what = format!("{strategy} {servers} {transfer}: {report}");
         assert_eq!((&report["status"], &report["strategy"]), (&"done".into(), &strategy.into()));
         let whole = 2.0 * 4.0 * f64::from((1 << 18) + 1);
@@ -104,11 +90,11 @@ fn workers_and_servers_learn_and_leave_all_records() {
             assert!(run_folder.join(format!("resources-{task}.csv")).exists(), "{task}");
         }
         let name = run_folder.to_str().unwrap();
-        let predicted = json(here, &["predict", name, "test.tsv", "--out", "p.txt", "--json"]);
+        let predicted = json_in(here, &["predict", name, "test.tsv", "--out", "p.txt", "--json"]);
         let (found, wanted) =
             (number(&predicted, "/metrics/loss"), number(&report, "/held_out/loss"));
         assert!((found - wanted).abs() < 1e-5, "{found} {wanted}");
-        let out = run(here, &["report", name, "--out", "report.html"]);
+        let out = run_in(here, &["report", name, "--out", "report.html"]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 }
@@ -137,9 +123,9 @@ fn synchronous_training_equals_one_process_at_the_same_global_batch() {
     for optimizer in ["sgd", "adagrad", "ftrl"] {
         let common = ["--optimizer", optimizer, "--batch-size", "200", "--format", "libsvm"];
         let alone = [TRAIN, &common, &["--data", "whole.svm", "--deterministic"]].concat();
-        let alone = json(here, &alone);
+        let alone = json_in(here, &alone);
         let tasks = ["--strategy", "ps-sync", "--workers", "2", "--ps", "2"];
-        let shared = json(here, &[TRAIN, &common, &tasks, &["--data", "a.svm,b.svm"]].concat());
+        let shared = json_in(here, &[TRAIN, &common, &tasks, &["--data", "a.svm,b.svm"]].concat());
         assert_eq!(alone["global_steps"], 10);
         assert_eq!(shared["global_steps"], 10);
         let losses = [&alone, &shared].map(|report| number(report, "/progressive/loss"));
@@ -148,7 +134,7 @@ fn synchronous_training_equals_one_process_at_the_same_global_batch() {
             let run_folder = format!("runs/{}", report["run"].as_str().unwrap());
             let words =
                 ["predict", &run_folder, "a.svm", "--format", "libsvm", "--out", "p", "--json"];
-            number(&json(here, &words), "/metrics/loss")
+            number(&json_in(here, &words), "/metrics/loss")
         });
         assert!((scores[0] - scores[1]).abs() < 1e-6, "{optimizer}: {scores:?}");
     }
@@ -163,7 +149,7 @@ fn asynchronous_workers_continue_without_a_killed_one() {
     let flags = ["--data", "a.tsv,b.tsv", "--strategy", "ps-async", "--epochs", "2000"];
     let more = ["--batch-size", "64", "--steps", "80000", "--out", "runs"];
     let child =
-        spawn(paceline(here, &[TRAIN, &flags, &more].concat()), tempfile::tempdir().unwrap());
+        spawn(command_in(here, &[TRAIN, &flags, &more].concat()), tempfile::tempdir().unwrap());
     let run_folder = first_run(here);
     wait_for("some steps", || events(&run_folder, "step").len() > 2);
     signal(processes(&run_folder)["worker/1"], "-KILL");
@@ -194,8 +180,48 @@ fn endless(here: &Path, strategy: &str, more: &[&str]) -> (Run, PathBuf) {
     let flags = ["--data", "a.tsv,b.tsv", "--strategy", strategy];
     let long = ["--epochs", "1000000", "--steps", ENDLESS, "--out", "runs"];
     let words = [TRAIN, &flags, &long, more].concat();
-    let run = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
+    let run = spawn(command_in(here, &words), tempfile::tempdir().unwrap());
     (run, first_run(here))
+}
+
+/// Held-out rows are scored by a task of its own where there is one. While it is gone, the servers do.
+#[test]
+fn an_evaluator_scores_held_out_rows() {
+    for (strategy, servers) in [("ps-sync", "2"), ("ps-async", "1")] {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        clicks(here, "test.tsv", "500", "3");
+        let flags = ["--test", "test.tsv", "--eval-every", "2000", "--evaluator", "--ps", servers];
+        let (run, records) = endless(here, strategy, &flags);
+        let scores = |by: &Value, after: u64| {
+            let found = events(&records, "evaluation");
+            let is_there = |event: &&Value| {
+                event["data"]["scored_by"] == *by
+                    && event["data"]["step"].as_u64().unwrap_or(0) >= after
+            };
+            found.iter().filter(is_there).cloned().collect::<Vec<_>>()
+        };
+        let evaluator = Value::from("evaluator/0");
+        wait_for("the evaluator's scores", || scores(&evaluator, 0).len() > 1);
+        let score = &scores(&evaluator, 0)[0]["data"];
+        assert_eq!(score["examples"], 500, "{strategy}: {score}");
+        assert!(number(score, "/loss") < 2.0 && number(score, "/auc") > 0.0, "{strategy}: {score}");
+        wait_for("its name", || processes(&records).contains_key("evaluator/0"));
+        // It is not restarted while the launcher is stopped.
+        signal(run.child.id(), "-STOP");
+        signal(processes(&records)["evaluator/0"], "-KILL");
+        wait_for("its loss in the log", || !events(&records, "task_lost").is_empty());
+        let now = steps(&records);
+        wait_for("the servers' scores", || !scores(&Value::Null, now).is_empty());
+        signal(run.child.id(), "-CONT");
+        wait_for("it to be back", || !events(&records, "task_recovered").is_empty());
+        let now = steps(&records);
+        wait_for("its scores again", || !scores(&evaluator, now).is_empty());
+        signal(run.child.id(), "-INT");
+        let ended = run.end();
+        assert_eq!(ended.code(), 130, "{strategy}: {}", ended.talk);
+        assert!(ended.talk.contains("1 evaluator"), "{strategy}: {}", ended.talk);
+    }
 }
 
 /// No task exits because another one was lost: the remaining tasks continue from the step they were at.
@@ -259,9 +285,9 @@ fn an_asynchronous_run_resumes_where_every_worker_was() {
     clicks(here, "a.tsv", "40000", "1");
     clicks(here, "b.tsv", "30000", "2");
     let flags = ["--data", "a.tsv,b.tsv", "--strategy", "ps-async", "--batch-size", "100"];
-    let first = json(here, &[TRAIN, &flags, &["--steps", "300"]].concat());
+    let first = json_in(here, &[TRAIN, &flags, &["--steps", "300"]].concat());
     let name = first["run"].as_str().unwrap().to_owned();
-    let second = json(here, &["train", "--resume", &name, "--steps", "100000", "--json"]);
+    let second = json_in(here, &["train", "--resume", &name, "--steps", "100000", "--json"]);
     assert_eq!(second["run"], name.as_str());
     assert_eq!(number(&second, "/examples"), 70_000.0, "{first}\n{second}");
     let legs = [0, 1].map(|leg| number(&second, &format!("/legs/{leg}/examples")));
@@ -280,7 +306,7 @@ fn a_killed_server_comes_back_with_its_checkpoint_and_all_go_on_from_there() {
         let more = ["--batch-size", "64", "--epochs", "2000", "--steps", "30000"];
         let kept = ["--checkpoint-every", "100", "--out", "runs"];
         let words = [TRAIN, &flags, &more, &kept].concat();
-        let child = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
+        let child = spawn(command_in(here, &words), tempfile::tempdir().unwrap());
         let run_folder = first_run(here);
         wait_for("a checkpoint", || events(&run_folder, "checkpoint").len() > 1);
         // Who has come is written down a little after the first steps.
@@ -305,18 +331,18 @@ fn a_stopped_run_goes_on_where_every_worker_was() {
     clicks(here, "a.tsv", "40000", "1");
     clicks(here, "b.tsv", "30000", "2");
     let flags = ["--data", "a.tsv,b.tsv", "--strategy", "ps-sync", "--batch-size", "100"];
-    let first = json(here, &[TRAIN, &flags, &["--steps", "300"]].concat());
+    let first = json_in(here, &[TRAIN, &flags, &["--steps", "300"]].concat());
     assert_eq!((&first["global_steps"], &first["examples"]), (&300.into(), &30_000.into()));
     let name = first["run"].as_str().unwrap().to_owned();
-    let second = json(here, &["train", "--resume", &name, "--steps", "100000", "--json"]);
+    let second = json_in(here, &["train", "--resume", &name, "--steps", "100000", "--json"]);
     assert_eq!(second["run"], name.as_str());
     assert_eq!(second["examples"], 70_000, "{second}");
     assert_eq!(second["legs"][1]["examples"], 40_000, "{second}");
-    let whole = json(here, &[TRAIN, &flags].concat());
+    let whole = json_in(here, &[TRAIN, &flags].concat());
     assert_eq!(second["global_steps"], whole["global_steps"], "{second}");
     let run_folder = format!("runs/{name}");
     let scores = [&run_folder, &format!("runs/{}", whole["run"].as_str().unwrap())].map(|run| {
-        number(&json(here, &["predict", run, "a.tsv", "--out", "p", "--json"]), "/metrics/loss")
+        number(&json_in(here, &["predict", run, "a.tsv", "--out", "p", "--json"]), "/metrics/loss")
     });
     assert!((scores[0] - scores[1]).abs() < 1e-6, "{scores:?}");
 }
@@ -338,7 +364,7 @@ fn a_worker_that_waits_for_its_own_rows_is_named() {
         writer.write_all(&rows[..end]).unwrap();
         let flags = ["--data", "a.tsv,b.tsv", "--format", "clicks", "--lr", "0.2"];
         let tasks = ["--strategy", strategy, "--workers", "2", "--batch-size", "20"];
-        let command = paceline(here, &[TRAIN, &flags, &tasks].concat());
+        let command = command_in(here, &[TRAIN, &flags, &tasks].concat());
         (strategy, spawn(command, tempfile::tempdir().unwrap()), writer, folder)
     });
     for (strategy, mut run, writer, _folder) in runs {
@@ -375,7 +401,7 @@ fn wrong_calls_name_what_is_missing() {
         (&["--strategy", "ps-sync", "--workers", "2", "--batch-size", "1"], 2, "one row for each"),
         (&["--strategy", "no-such"], 2, "no-such"),
     ] {
-        let output = run(folder.path(), &[TRAIN, &["--data", "a.tsv"], words].concat());
+        let output = run_in(folder.path(), &[TRAIN, &["--data", "a.tsv"], words].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(needle), "{words:?}: {said}");

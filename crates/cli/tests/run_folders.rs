@@ -5,6 +5,7 @@
 mod cluster_support;
 #[path = "cluster_support/places.rs"]
 mod places;
+mod support;
 
 use cluster_support::*;
 use paceline_testing::{SmallDisk, contents};
@@ -12,29 +13,10 @@ use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
+use support::{command_in, json_in, run_in, said};
 use tempfile::TempDir;
-
-fn paceline(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.current_dir(folder).env("NO_COLOR", "1").args(words);
-    command
-}
-
-fn run(folder: &Path, words: &[&str]) -> Output {
-    paceline(folder, words).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json(folder: &Path, words: &[&str]) -> Value {
-    let output = run(folder, words);
-    assert!(output.status.success(), "{words:?}: {}", said(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 /// Runs of every kind that has a way of its own from the command line to the run folder: in one process or in
 /// several, dense or sparse. Data lie in `folder`; what is said here ends soon, and `longer` extends it.
@@ -107,7 +89,7 @@ fn place() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("rows")).unwrap();
     for (name, seed) in [("rows/a.tsv", "1"), ("rows/b.tsv", "2")] {
-        json(
+        json_in(
             folder.path(),
             &["data", "synth", "clicks", name, "--rows", "3000", "--seed", seed, "--json"],
         );
@@ -117,7 +99,7 @@ fn place() -> TempDir {
 
 /// Makes a short run; gives its summary and its folder.
 fn finished(kind: &Kind, here: &Path) -> (Value, PathBuf) {
-    let summary = json(here, &kind.words(kind.short));
+    let summary = json_in(here, &kind.words(kind.short));
     let path = here.join("runs").join(summary["run"].as_str().unwrap());
     (summary, path)
 }
@@ -125,7 +107,7 @@ fn finished(kind: &Kind, here: &Path) -> (Value, PathBuf) {
 /// Starts a run that outlives any test, in a folder of its own; gives them once it has come to a step.
 fn endless(kind: &Kind) -> (TempDir, Run, PathBuf) {
     let folder = place();
-    let mut run = spawn(paceline(folder.path(), &kind.endless()), tempfile::tempdir().unwrap());
+    let mut run = spawn(command_in(folder.path(), &kind.endless()), tempfile::tempdir().unwrap());
     let path = started(&mut run, folder.path());
     (folder, run, path)
 }
@@ -152,14 +134,14 @@ fn resuming_a_finished_run_says_so_changes_nothing_and_exits_0() {
         let what = kind.name;
         let (first, path) = finished(kind, here);
         let (name, before) = (path.to_str().unwrap(), contents(&path));
-        let again = run(here, &["train", "--resume", name, "--json"]);
+        let again = run_in(here, &["train", "--resume", name, "--json"]);
         assert_eq!(again.status.code(), Some(0), "{what}: {}", said(&again));
         assert!(said(&again).contains("is finished; nothing was changed"), "{}", said(&again));
         let shown: Value = serde_json::from_slice(&again.stdout).unwrap();
         assert_eq!(shown["global_steps"], first["global_steps"], "{what}");
         assert!(shown["final"]["train_loss"].is_f64(), "{what}: {shown}");
         assert!(contents(&path) == before, "{what}: something was changed");
-        let more = json(here, &[&["train", "--resume", name, "--json"], kind.longer].concat());
+        let more = json_in(here, &[&["train", "--resume", name, "--json"], kind.longer].concat());
         let legs = more["legs"].as_array().unwrap();
         assert_eq!(legs.len(), 2, "{what}: {more}");
         for field in ["examples", "steps"] {
@@ -173,7 +155,7 @@ fn resuming_a_finished_run_says_so_changes_nothing_and_exits_0() {
         if kind.is_sparse() {
             assert_eq!(more["progressive"]["rows"], more["examples"], "{what}: {more}");
         }
-        let text = run(here, &["train", "--resume", name]);
+        let text = run_in(here, &["train", "--resume", name]);
         let text = String::from_utf8_lossy(&text.stdout).into_owned();
         assert!(text.contains("leg 1") && text.contains("leg 2"), "{what}: {text}");
     }
@@ -204,7 +186,7 @@ fn a_run_resumed_beyond_its_stop_rule_says_so_and_keeps_its_figures() {
         };
         let test: &[&str] = if kind.is_sparse() { &["--test", "rows/a.tsv"] } else { &[] };
         let words = [&kind.endless(), test, &["--checkpoint-every", "700"]].concat();
-        let mut run = spawn(paceline(here, &words), tempfile::tempdir().unwrap());
+        let mut run = spawn(command_in(here, &words), tempfile::tempdir().unwrap());
         let path = started(&mut run, here);
         wait_for("a checkpoint", || committed(&path) > beyond);
         signal(run.child.id(), signal_name);
@@ -214,7 +196,7 @@ fn a_run_resumed_beyond_its_stop_rule_says_so_and_keeps_its_figures() {
         let mut ended = None;
         // Tasks of a killed run may take a moment to notice.
         wait_for("the run folder to be free", || {
-            let output = self::run(here, &[&resume, passed].concat());
+            let output = run_in(here, &[&resume, passed].concat());
             let is_free = output.status.code() != Some(75);
             ended = is_free.then_some(output);
             is_free
@@ -249,7 +231,7 @@ fn a_run_resumed_beyond_its_stop_rule_says_so_and_keeps_its_figures() {
         }
         if passed[0] == "--steps" {
             let longer = (committed(&path) + 20).to_string();
-            let more = json(here, &[&resume[..], &["--steps", &longer]].concat());
+            let more = json_in(here, &[&resume[..], &["--steps", &longer]].concat());
             assert_eq!(more["legs"].as_array().unwrap().len(), 2, "{what}: {more}");
         }
     }
@@ -265,16 +247,16 @@ fn of_several_resumes_at_once_one_owns_the_run_and_the_others_exit_75() {
         let name = path.to_str().unwrap();
         let resume = [&["train", "--json", "--resume", name], kind.never()].concat();
         let before = steps(&path);
-        let owner = spawn(paceline(here, &resume), tempfile::tempdir().unwrap());
+        let owner = spawn(command_in(here, &resume), tempfile::tempdir().unwrap());
         wait_for("its first steps", || steps(&path) > before);
         for _ in 0..2 {
-            let second = run(here, &resume);
+            let second = run_in(here, &resume);
             assert_eq!(second.status.code(), Some(75), "{what}: {}", said(&second));
             let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
             let named = format!("in use by process {} on {}", owner.child.id(), host.trim());
             assert!(said(&second).contains(&named), "{what}: {}", said(&second));
         }
-        let listed = json(here, &["runs", "--json"]);
+        let listed = json_in(here, &["runs", "--json"]);
         let listed = listed.as_array().unwrap();
         assert!(listed.iter().any(|run| run["status"] == "running"), "{what}: {listed:?}");
         signal(owner.child.id(), "-INT");
@@ -387,7 +369,7 @@ fn a_disk_too_small_for_the_weights_is_exit_1_not_done() {
         for (out, nearest) in [("disk", here), ("disk/runs", &temporary)] {
             let records = ["train", "--no-tensorboard", "--out", out];
             let words = [&records, large, kind.flags, kind.short].concat();
-            let ended = paceline(here, &words).env("TMPDIR", &temporary).output().unwrap();
+            let ended = command_in(here, &words).env("TMPDIR", &temporary).output().unwrap();
             let talk = format!("{}: {}", kind.name, said(&ended));
             assert_eq!(ended.status.code(), Some(1), "{talk}");
             assert!(talk.contains("No space left") && talk.contains("the final weights"), "{talk}");
@@ -414,7 +396,7 @@ fn a_missing_server_leaves_no_run_behind_and_no_hint_that_fails() {
         let task = ["node", "--cluster", "cluster.toml", "--task", "worker/0", "--key", &key];
         let more = ["--strategy", "ps-async", "--join-timeout", "1", "--out", "runs"];
         let stop: &[&str] = if model == DENSE { &["--steps", "10"] } else { &[] };
-        let ended = run(here, &[&task[..], model, &more, stop].concat());
+        let ended = run_in(here, &[&task[..], model, &more, stop].concat());
         let talk = said(&ended);
         assert_eq!(ended.status.code(), Some(75), "{talk}");
         assert!(talk.contains("ps/0") && !talk.contains("--resume"), "{talk}");

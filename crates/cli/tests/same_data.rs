@@ -5,10 +5,12 @@
 mod cluster_support;
 #[path = "cluster_support/places.rs"]
 mod places;
+mod support;
 
 use cluster_support::*;
 use places::*;
-use std::{path::Path, process::Command};
+use std::path::Path;
+use support::{paceline, run_in, said};
 
 /// Starts one of `ranks.len()` tasks for each list of flags.
 fn ranks(each: &[Vec<String>]) -> Vec<Ended> {
@@ -19,7 +21,7 @@ fn ranks(each: &[Vec<String>]) -> Vec<Ended> {
         .enumerate()
         .map(|(rank, flags)| {
             let out = tempfile::tempdir().unwrap();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+            let mut command = paceline();
             command.arg("node").args(flags).args(["--join-timeout", "10", "--no-tensorboard"]);
             command.arg("--out").arg(out.path()).env("PACELINE_KEY_FILE", &key);
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", each.len().to_string());
@@ -30,20 +32,12 @@ fn ranks(each: &[Vec<String>]) -> Vec<Ended> {
     runs.into_iter().map(Run::end).collect()
 }
 
+fn in_words(folder: &Path, text: &str) -> std::process::Output {
+    run_in(folder, &text.split_whitespace().collect::<Vec<_>>())
+}
+
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
-}
-
-fn paceline(folder: &Path, text: &str) -> std::process::Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .args(words(text))
-        .current_dir(folder)
-        .output()
-        .unwrap()
-}
-
-fn talk(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
@@ -85,11 +79,11 @@ fn a_worker_with_another_click_log_is_refused_by_name() {
         for part in 0..2 {
             std::fs::create_dir_all(here.path().join(name)).unwrap();
             let seed = seed * 10 + part;
-            let made = paceline(
+            let made = in_words(
                 here.path(),
                 &format!("data synth clicks {name}/{part}.tsv --rows 2000 --seed {seed}"),
             );
-            assert!(made.status.success(), "{}", talk(&made));
+            assert!(made.status.success(), "{}", said(&made));
         }
     }
     let flags = |data: &str| {
@@ -115,19 +109,19 @@ fn a_worker_with_another_click_log_is_refused_by_name() {
 #[test]
 fn a_run_continues_on_a_copy_of_its_data_and_on_nothing_else() {
     let here = tempfile::tempdir().unwrap();
-    let run = |text: &str| paceline(here.path(), text);
+    let run = |text: &str| in_words(here.path(), text);
     for (name, seed) in [("a", 1), ("copy", 1), ("other", 2)] {
         let made = run(&format!("data synth digits {name} --train 300 --test 60 --seed {seed}"));
-        assert!(made.status.success(), "{}", talk(&made));
+        assert!(made.status.success(), "{}", said(&made));
     }
     let trained = run("train --model softmax --data a --epochs 1 --lr 0.1 --no-tensorboard");
-    assert!(trained.status.success(), "{}", talk(&trained));
+    assert!(trained.status.success(), "{}", said(&trained));
     let refused = run("train --resume --data other --epochs 2");
     assert!(!refused.status.success());
-    assert!(talk(&refused).contains("the data was contents with checksum"), "{}", talk(&refused));
-    assert!(talk(&refused).contains("hint: give --data"), "{}", talk(&refused));
+    assert!(said(&refused).contains("the data was contents with checksum"), "{}", said(&refused));
+    assert!(said(&refused).contains("hint: give --data"), "{}", said(&refused));
     let moved = run("train --resume --data copy --epochs 2");
-    assert!(moved.status.success(), "{}", talk(&moved));
+    assert!(moved.status.success(), "{}", said(&moved));
     // A run of 0.1 did not write down what it read.
     let folder =
         std::fs::read_dir(here.path().join("runs")).unwrap().next().unwrap().unwrap().path();
@@ -137,26 +131,26 @@ fn a_run_continues_on_a_copy_of_its_data_and_on_nothing_else() {
     assert!(old.as_object_mut().unwrap().remove("data").is_some());
     std::fs::write(&plan, old.to_string()).unwrap();
     let old = run("train --resume --data copy --epochs 3");
-    assert!(old.status.success(), "{}", talk(&old));
+    assert!(old.status.success(), "{}", said(&old));
 }
 
 #[test]
 fn a_stream_continues_when_its_log_grew_and_not_on_another_log() {
     let here = tempfile::tempdir().unwrap();
-    let run = |text: &str| paceline(here.path(), text);
+    let run = |text: &str| in_words(here.path(), text);
     for (name, rows, seed) in [("a.tsv", 3000, 1), ("more.tsv", 100, 3), ("other.tsv", 4000, 2)] {
         let made = run(&format!("data synth clicks {name} --rows {rows} --seed {seed}"));
-        assert!(made.status.success(), "{}", talk(&made));
+        assert!(made.status.success(), "{}", said(&made));
     }
     let trained = run("train --model sparse-logistic --data a.tsv --bits 12 --no-tensorboard");
-    assert!(trained.status.success(), "{}", talk(&trained));
+    assert!(trained.status.success(), "{}", said(&trained));
     let refused = run("train --resume --data other.tsv --epochs 2");
     assert!(!refused.status.success());
-    assert!(talk(&refused).contains("cannot continue: the data was `a.tsv`"), "{}", talk(&refused));
+    assert!(said(&refused).contains("cannot continue: the data was `a.tsv`"), "{}", said(&refused));
     let more = std::fs::read(here.path().join("more.tsv")).unwrap();
     let log = here.path().join("a.tsv");
     let all = [std::fs::read(&log).unwrap(), more].concat();
     std::fs::write(&log, all).unwrap();
     let grown = run("train --resume --epochs 2");
-    assert!(grown.status.success(), "{}", talk(&grown));
+    assert!(grown.status.success(), "{}", said(&grown));
 }

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn paceline(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
+use support::command;
 
 fn get(address: &str, target: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -30,7 +27,7 @@ fn address(line: &str) -> Option<String> {
 #[test]
 fn a_served_folder_ends_with_its_signal() {
     let root = tempfile::tempdir().unwrap();
-    let mut child = paceline(&["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"])
+    let mut child = command(&["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -46,7 +43,7 @@ fn a_served_folder_ends_with_its_signal() {
 fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
     let root = tempfile::tempdir().unwrap();
     let out = root.path().to_str().unwrap();
-    let mut child = paceline(&[
+    let mut child = command(&[
         "train",
         "--model",
         "softmax",
@@ -80,6 +77,44 @@ fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
     assert!(TcpStream::connect(&address).is_err(), "the page outlived its run");
 }
 
+/// The page has the authority of Ctrl-C in the launcher's terminal: the run writes a checkpoint and ends.
+#[test]
+fn a_run_is_stopped_from_the_page_and_can_be_resumed() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().to_str().unwrap();
+    let flags = "train --model softmax --data generated:digits?examples=300 --epochs 1e6 --serve 127.0.0.1:0 --out";
+    let mut child = command(&flags.split(' ').collect::<Vec<_>>())
+        .arg(out)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| address(&line.unwrap())).expect("the address is said");
+    let mut run = only_run(&address, "running");
+    while run["step"] == 0 {
+        run = only_run(&address, "running");
+    }
+    let session = get(&address, "/api/session");
+    let csrf = session.split("\"csrf\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let body = serde_json::json!({ "name": run["name"] }).to_string();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(
+        stream,
+        "POST /api/run/stop HTTP/1.1\r\nHost: {address}\r\nX-Paceline-Csrf: {csrf}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let folder = root.path().join(run["name"].as_str().unwrap());
+    let summary = std::fs::read_to_string(folder.join("summary.json")).unwrap();
+    assert!(summary.contains("\"status\": \"cancelled\""), "{summary}");
+    assert!(paceline_runs::RunFolder::open(&folder).unwrap().is_resumable());
+}
+
 /// The line of the only run there is.
 fn only_run(address: &str, wanted: &str) -> serde_json::Value {
     let begun = Instant::now();
@@ -93,6 +128,42 @@ fn only_run(address: &str, wanted: &str) -> serde_json::Value {
         assert!(begun.elapsed() < Duration::from_secs(90), "never {wanted}: {answer}");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Sparse models are seen while they learn, like others.
+#[test]
+fn a_run_on_rows_serves_its_own_folder_too() {
+    let root = tempfile::tempdir().unwrap();
+    let rows = root.path().join("rows.svm");
+    let row = |at: usize| format!("{} {}:1 {}:0.5\n", at % 2, 1 + at % 2, 3 + at % 7);
+    std::fs::write(&rows, (0..2000).map(row).collect::<String>()).unwrap();
+    let (out, rows) = (root.path().join("runs"), rows.to_str().unwrap().to_owned());
+    let flags = ["--data", &rows, "--test", &rows, "--epochs", "1000000", "--bits", "10"];
+    let place = ["--out", out.to_str().unwrap(), "--serve", "127.0.0.1:0"];
+    let words = [&["train", "--model", "sparse-logistic"][..], &flags, &place].concat();
+    let mut child = command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| address(&line.unwrap())).expect("the address is said");
+    // What it says afterwards must not fill the pipe.
+    let rest = std::thread::spawn(move || lines.count());
+    let begun = Instant::now();
+    let seen = loop {
+        let seen = only_run(&address, "running");
+        if seen["step"].as_u64() > Some(0) && seen["test_loss"].is_number() {
+            break seen;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "{seen}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(seen["model"], "sparse-logistic", "{seen}");
+    assert!(seen["train_loss"].is_number() && seen["rate"].is_number(), "{seen}");
+    let name = seen["name"].as_str().unwrap();
+    let page = get(&address, &format!("/api/run?name={name}"));
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap();
+    rest.join().unwrap();
+    assert!(TcpStream::connect(&address).is_err(), "the page outlived its run");
 }
 
 #[test]
@@ -110,7 +181,7 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
             ports[0], ports[1]
         );
         let flags = "node --model softmax --data generated:digits?examples=300 --strategy multi-worker --steps 20 --no-tensorboard";
-        paceline(&flags.split(' ').collect::<Vec<_>>())
+        command(&flags.split(' ').collect::<Vec<_>>())
             .arg("--out")
             .arg(root.path().join(out))
             .env("TF_CONFIG", cluster)
@@ -122,7 +193,7 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
     };
     let runs = root.path().join("chief");
     std::fs::create_dir(&runs).unwrap();
-    let mut page = paceline(&["serve", runs.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+    let mut page = command(&["serve", runs.to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -148,11 +219,10 @@ fn a_cluster_that_forms_is_seen_before_it_has_a_plan() {
 
 #[test]
 fn a_page_for_others_wants_a_token_worth_its_name() {
-    let output = paceline(&["serve", "/tmp", "--listen", "127.0.0.1:0", "--token", "1234"])
-        .output()
-        .unwrap();
+    let output =
+        command(&["serve", "/tmp", "--listen", "127.0.0.1:0", "--token", "1234"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let output = paceline(&["serve", "/tmp", "--listen", "nonsense"]).output().unwrap();
+    let output = command(&["serve", "/tmp", "--listen", "nonsense"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -161,7 +231,7 @@ fn a_page_for_others_wants_a_token_worth_its_name() {
 fn a_mistyped_folder_is_refused_and_not_made() {
     let root = tempfile::tempdir().unwrap();
     for folder in [&["typo"][..], &[]] {
-        let output = paceline(&["serve", "--listen", "127.0.0.1:0"])
+        let output = command(&["serve", "--listen", "127.0.0.1:0"])
             .args(folder)
             .current_dir(root.path())
             .output()

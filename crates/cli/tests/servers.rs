@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster_support;
+mod support;
 
 use cluster_support::*;
 use serde_json::Value;

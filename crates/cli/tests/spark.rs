@@ -3,24 +3,17 @@
 
 #[path = "support/spark.rs"]
 mod spark;
+mod support;
 
 use serde_json::Value;
 use spark::{Cluster, HOSTS, signal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-fn json(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", talk(output));
-    serde_json::from_slice(&output.stdout).expect("stdout holds one JSON document")
-}
-
-fn talk(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use support::{json, paceline, program, said};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -30,17 +23,16 @@ fn text(path: &Path) -> &str {
 fn photos(folder: &Path, bad: &str) -> PathBuf {
     let photos = folder.join("photos");
     let args = ["-q", "data", "synth", "photos", text(&photos), "--per-class", "10", "--bad", bad];
-    let made = Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).output().unwrap();
-    assert!(made.status.success(), "{}", talk(&made));
+    let made = paceline().args(args).output().unwrap();
+    assert!(made.status.success(), "{}", said(&made));
     photos
 }
 
 /// What `--engine local` makes of them.
 fn local(folder: &Path, photos: &Path) -> BTreeMap<String, Vec<u8>> {
     let dst = folder.join("local");
-    let made =
-        Command::new(env!("CARGO_BIN_EXE_paceline")).args(prepare(photos, &dst)).output().unwrap();
-    assert!(made.status.success(), "{}", talk(&made));
+    let made = paceline().args(prepare(photos, &dst)).output().unwrap();
+    assert!(made.status.success(), "{}", said(&made));
     snapshot(&dst)
 }
 
@@ -76,7 +68,7 @@ fn assert_same(wanted: &BTreeMap<String, Vec<u8>>, dst: &Path) {
 /// A script in place of the shipped binary, which it calls in its own way.
 fn wrapper(folder: &Path, script: &str) -> PathBuf {
     let path = folder.join("wrapper.sh");
-    let real = env!("CARGO_BIN_EXE_paceline");
+    let real = program();
     let script = format!("#!/bin/sh\nreal={real}\nnotes={}\n{script}", folder.display());
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -107,9 +99,9 @@ fn cells_of_a_sweep(cluster: &Cluster, folder: &Path) {
     let data = "generated:digits?examples=300";
     let command = ["--", "train", "--model", "softmax", "--no-tensorboard", "--data", data];
     let first = cluster.paceline(&flags).args(command).output().unwrap();
-    let said = talk(&first);
-    assert_eq!(first.status.code(), Some(1), "a cell failed: {said}");
-    assert!(said.contains("3 pieces of work in 3 tasks on"), "{said}");
+    let words = said(&first);
+    assert_eq!(first.status.code(), Some(1), "a cell failed: {words}");
+    assert!(words.contains("3 pieces of work in 3 tasks on"), "{words}");
     let rows = || -> Vec<Value> {
         let journal = std::fs::read_to_string(out.join("sweep.jsonl")).unwrap();
         journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -124,10 +116,10 @@ fn cells_of_a_sweep(cluster: &Cluster, folder: &Path) {
     let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
     assert!(page.contains("Measured by tasks of an engine on"), "the page says where");
     // The journal has everything: Spark is not even looked for.
-    let mut again = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    let mut again = paceline();
     again.args(flags).args(["--engine", "spark", "--spark-submit", "/nowhere"]).args(command);
     let again = again.output().unwrap();
-    assert!(talk(&again).contains("3 of 3 cells were there already"), "{}", talk(&again));
+    assert!(said(&again).contains("3 of 3 cells were there already"), "{}", said(&again));
     assert_eq!(rows().len(), 3);
 }
 
@@ -196,12 +188,7 @@ const TRAIN: [&str; 15] = [
 /// A barrier stage trains what local processes train.
 fn training(cluster: &Cluster, folder: &Path) {
     let (spark, local) = (folder.join("runs-spark"), folder.join("runs-local"));
-    let here = Command::new(env!("CARGO_BIN_EXE_paceline"))
-        .args(TRAIN)
-        .arg(&local)
-        .args(["--workers", "2"])
-        .output()
-        .unwrap();
+    let here = paceline().args(TRAIN).arg(&local).args(["--workers", "2"]).output().unwrap();
     let args = [&TRAIN[..], &[text(&spark), "--workers", "2"]].concat();
     let there = cluster.paceline(&args).output().unwrap();
     let (here, there) = (json(&here), json(&there));
@@ -224,7 +211,7 @@ fn a_member_that_fails_ends_training(cluster: &Cluster, folder: &Path) {
     let out = folder.join("runs-failed");
     let args = [&TRAIN[..], &[text(&out), "--workers", "2"]].concat();
     let output = cluster.paceline(&args).arg("--spark-binary").arg(&binary).output().unwrap();
-    let said = talk(&output);
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("(worker/1) failed: worker 1 does not feel well"), "{said}");
     assert!(!said.contains("Traceback") && !said.contains("\tat "), "{said}");
@@ -234,7 +221,7 @@ fn more_members_than_slots(cluster: &Cluster, folder: &Path) {
     let out = folder.join("runs-none");
     let args = [&TRAIN[..], &[text(&out), "--workers", "3", "--spark-wait", "45"]].concat();
     let output = cluster.paceline(&args).output().unwrap();
-    let said = talk(&output);
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
     assert!(said.contains("3 tasks must run at the same time, and Spark has room for"), "{said}");
     assert!(!out.exists(), "no run is begun");
@@ -250,7 +237,7 @@ fn undisturbed(
     let output = cluster.paceline(&prepare(photos, &dst)).output().unwrap();
     let document = json(&output);
     assert_same(wanted, &dst);
-    assert!(talk(&output).contains("tasks (chosen from the cores"), "{}", talk(&output));
+    assert!(said(&output).contains("tasks (chosen from the cores"), "{}", said(&output));
     let engine = &document["engine"];
     assert_eq!((&engine["name"], &engine["cores"]), (&"spark".into(), &2.into()));
     let tasks = engine["tasks"].as_array().unwrap();
@@ -303,7 +290,7 @@ exec "$real" "$@"
     let output = command.output().unwrap();
     let document = json(&output);
     assert_same(wanted, &dst);
-    assert!(talk(&output).contains("more than one attempt"), "{}", talk(&output));
+    assert!(said(&output).contains("more than one attempt"), "{}", said(&output));
     let calls = std::fs::read_dir(&notes).unwrap().flatten();
     let calls =
         calls.filter(|file| file.file_name().to_str().unwrap().starts_with("call-")).count();
@@ -358,9 +345,9 @@ fn no_room(cluster: &Cluster, folder: &Path, photos: &Path) {
     let mut command = cluster.paceline(&prepare(photos, &dst));
     command.args(["--spark-wait", "2", "--spark-conf", "spark.executor.memory=512g"]);
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(75), "{}", talk(&output));
-    assert!(talk(&output).contains("gave no executor within 2 s"), "{}", talk(&output));
-    assert!(talk(&output).contains("hint:"), "{}", talk(&output));
+    assert_eq!(output.status.code(), Some(75), "{}", said(&output));
+    assert!(said(&output).contains("gave no executor within 2 s"), "{}", said(&output));
+    assert!(said(&output).contains("hint:"), "{}", said(&output));
 }
 
 #[test]
@@ -374,7 +361,7 @@ fn a_task_that_fails_for_good_speaks_in_our_words() {
     let mut command = spark::paceline(&environment, &prepare(&photos, &dst));
     command.args(["--spark-master", "local[1]"]).arg("--spark-binary").arg(&binary);
     let output = command.output().unwrap();
-    let said = talk(&output);
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("failed: no `photo` here: the disk is gone"), "{said}");
     assert!(said.contains("hint: buy one"), "{said}");
@@ -382,8 +369,7 @@ fn a_task_that_fails_for_good_speaks_in_our_words() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["hint"], "buy one");
     // What was begun can be finished without Spark.
-    let finished =
-        Command::new(env!("CARGO_BIN_EXE_paceline")).args(prepare(&photos, &dst)).output().unwrap();
+    let finished = paceline().args(prepare(&photos, &dst)).output().unwrap();
     json(&finished);
     assert_same(&local(dir.path(), &photos), &dst);
 }
@@ -398,7 +384,7 @@ fn speed_is_measured_by_tasks_once_and_reported_as_usual() {
     let mut command = spark::paceline(&environment, &args);
     let output = command.args(["--spark-master", "local[2]"]).output().unwrap();
     let document = json(&output);
-    assert!(talk(&output).contains("4 pieces of work in 4 tasks"), "{}", talk(&output));
+    assert!(said(&output).contains("4 pieces of work in 4 tasks"), "{}", said(&output));
     let samples = document["samples"].as_array().unwrap();
     assert_eq!(samples.len(), 8);
     assert!(samples.iter().all(|sample| !sample["host"].as_str().unwrap().is_empty()));
@@ -406,7 +392,7 @@ fn speed_is_measured_by_tasks_once_and_reported_as_usual() {
     assert_eq!(orders, (0..8).collect::<Vec<_>>());
     assert!(out.join("speedtest.html").is_file() && !out.join("cells").exists());
     // All is measured: the same call reports, and does not even start Spark.
-    let again = Command::new(env!("CARGO_BIN_EXE_paceline"))
+    let again = paceline()
         .args(&args)
         .args(["--engine", "spark", "--spark-submit", "/nowhere"])
         .output()
@@ -420,17 +406,17 @@ fn a_spark_that_cannot_be_started_is_named() {
     let photos = photos(dir.path(), "1");
     let dst = dir.path().join("dst");
     let call = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+        let mut command = paceline();
         command.args(prepare(&photos, &dst)).args(args).output().unwrap()
     };
     let nowhere = call(&["--engine", "spark", "--spark-submit", "/nowhere/spark-submit"]);
-    assert_eq!(nowhere.status.code(), Some(1), "{}", talk(&nowhere));
-    assert!(talk(&nowhere).contains("cannot start `/nowhere/spark-submit`"), "{}", talk(&nowhere));
-    assert!(talk(&nowhere).contains("--spark-submit"), "{}", talk(&nowhere));
+    assert_eq!(nowhere.status.code(), Some(1), "{}", said(&nowhere));
+    assert!(said(&nowhere).contains("cannot start `/nowhere/spark-submit`"), "{}", said(&nowhere));
+    assert!(said(&nowhere).contains("--spark-submit"), "{}", said(&nowhere));
     let silent = call(&["--engine", "spark", "--spark-submit", "/bin/false"]);
     assert_eq!(silent.status.code(), Some(1));
-    assert!(talk(&silent).contains("ended (exit status: 1)"), "{}", talk(&silent));
+    assert!(said(&silent).contains("ended (exit status: 1)"), "{}", said(&silent));
     let local = call(&["--partitions", "4"]);
     assert_eq!(local.status.code(), Some(2));
-    assert!(talk(&local).contains("add `--engine spark`"), "{}", talk(&local));
+    assert!(said(&local).contains("add `--engine spark`"), "{}", said(&local));
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster_support;
+mod support;
 
 use cluster_support::*;
 use paceline_wire::{
@@ -13,11 +14,11 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
-    process::Command,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
+use support::paceline;
 
 /// Most memory, in KiB, that clients without the key may cost a task: 64 handshakes with their threads need far less.
 const BOUND: u64 = 64 << 10;
@@ -226,7 +227,7 @@ fn a_replayed_join_is_refused() {
         let config = format!(
             r#"{{"cluster":{{"worker":["{chief}","{other}"]}},"task":{{"type":"worker","index":{index}}}}}"#
         );
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+        let mut command = paceline();
         command
             .args(["node", "--model", "softmax", "--data", DIGITS, "--strategy", "multi-worker"])
             .args(["--steps", "100000000", "--no-tensorboard", "--json", "--threads", "1"])

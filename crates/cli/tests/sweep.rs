@@ -2,23 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
+use support::{command, document};
 
 const DATA: &str = "generated:digits?examples=300";
-
-fn paceline(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
-
-fn json(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
 
 fn rows(out: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(out.join("sweep.jsonl")).unwrap_or_default();
@@ -50,9 +42,9 @@ fn a_grid_is_run_once_and_failures_stay_as_rows() {
         "--steps",
         "3",
     ];
-    let first = paceline(&call).output().unwrap();
+    let first = command(&call).output().unwrap();
     assert_eq!(first.status.code(), Some(1), "{}", String::from_utf8_lossy(&first.stderr));
-    let document = json(&first);
+    let document = document(&first);
     assert_eq!(document["complete"], true);
     let found = &document["findings"];
     assert_eq!((&found["cells"], &found["done"]), (&Value::from(8), &Value::from(8)));
@@ -68,7 +60,7 @@ fn a_grid_is_run_once_and_failures_stay_as_rows() {
     }
     // Nothing is run twice, and weights are not kept.
     let before = rows(&out).len();
-    let again = paceline(&call).output().unwrap();
+    let again = command(&call).output().unwrap();
     assert!(String::from_utf8_lossy(&again.stderr).contains("8 of 8 cells were there already"));
     assert_eq!(rows(&out).len(), before);
     let cells = std::fs::read_dir(out.join("cells")).unwrap();
@@ -97,7 +89,7 @@ fn a_sweep_that_was_killed_goes_on_where_it_was() {
         "--steps",
         "40",
     ];
-    let mut child = paceline(&call).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command(&call).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     while rows(&out).is_empty() && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(1));
@@ -106,9 +98,9 @@ fn a_sweep_that_was_killed_goes_on_where_it_was() {
     child.wait().unwrap();
     let done = rows(&out).len();
     assert!(done >= 1, "no cell within a minute");
-    let rest = paceline(&call).output().unwrap();
+    let rest = command(&call).output().unwrap();
     assert!(rest.status.success(), "{}", String::from_utf8_lossy(&rest.stderr));
-    assert_eq!(json(&rest)["findings"]["done"], 5);
+    assert_eq!(document(&rest)["findings"]["done"], 5);
     assert_eq!(rows(&out).len(), 5, "finished cells are not run again");
 }
 
@@ -125,7 +117,7 @@ fn a_sweep_that_was_killed_leaves_no_cell_behind() {
     let out = folder.path().join("s").to_str().unwrap().to_owned();
     let call = ["sweep", "--out", &out, "--vary", "strategy=multi-worker", "--", "train"];
     let cell = ["--model", "softmax", "--data", DATA, "--steps", "1000000000", "--no-tensorboard"];
-    let mut command = paceline(&call);
+    let mut command = command(&call);
     command.args(cell).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let begun = Instant::now();
@@ -145,27 +137,79 @@ fn a_sweep_that_was_killed_leaves_no_cell_behind() {
 
 #[test]
 fn every_recipe_says_what_it_would_run() {
-    let listed = paceline(&["list", "recipes", "--json"]).output().unwrap();
-    let recipes = json(&listed)["recipes"].as_array().unwrap().clone();
-    assert!(recipes.len() >= 14);
+    let listed = command(&["list", "recipes", "--json"]).output().unwrap();
+    let recipes = document(&listed)["recipes"].as_array().unwrap().clone();
+    assert!(recipes.len() >= 19);
     for recipe in recipes {
         let name = recipe["name"].as_str().unwrap();
         let output =
-            paceline(&["sweep", name, "--scale", "0.05", "--dry-run", "--json"]).output().unwrap();
+            command(&["sweep", name, "--scale", "0.05", "--dry-run", "--json"]).output().unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(!json(&output)["cells"].as_array().unwrap().is_empty(), "{name}");
+        assert!(!document(&output)["cells"].as_array().unwrap().is_empty(), "{name}");
     }
+}
+
+/// `--vary mode=single` once became `train --mode single`.
+#[test]
+fn settings_of_a_recipe_are_selected_by_name() {
+    let dry = |vary: &str| {
+        command(&["sweep", "until-loss", "--dry-run", "--json", "--repeats", "1"])
+            .args(["--vary", "batch-size=100", "--vary", vary])
+            .output()
+            .unwrap()
+    };
+    let output = dry("mode=single,sync 3 workers");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let cells = document(&output)["cells"].as_array().unwrap().clone();
+    let mut commands: Vec<String> =
+        cells.iter().map(|cell| cell["arguments"].to_string()).collect();
+    commands.sort_unstable();
+    assert_eq!(commands.len(), 2);
+    assert!(commands[0].contains(r#""--batch-size","100""#), "{commands:?}");
+    assert!(commands[1].contains(r#""--batch-size","300""#), "{commands:?}");
+    assert!(commands.iter().all(|command| !command.contains("--mode")), "{commands:?}");
+    let wrong = dry("mode=double");
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(said.contains("`mode` has no setting `double`") && said.contains("hint"), "{said}");
+}
+
+/// A cell whose verdict says that others took its cores is run again when asked for, the others are not.
+#[test]
+fn only_disturbed_cells_are_measured_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("s");
+    let flags = ["--out", out.to_str().unwrap(), "--vary", "batch-size=10,50"];
+    let first = sweep_in(folder.path(), &flags);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    // The verdicts of this machine are not known beforehand: they are written instead.
+    let verdicts = [("taken-cores", "other programs"), ("compute", "")];
+    let mut journal = String::new();
+    for (mut row, (limit, culprit)) in rows(&out).into_iter().zip(verdicts) {
+        row["output"]["diagnosis"] = serde_json::json!({ "limit": limit, "culprit": culprit });
+        row["started"] = 0.0.into();
+        journal.push_str(&format!("{row}\n"));
+    }
+    std::fs::write(out.join("sweep.jsonl"), journal).unwrap();
+    let marked = sweep_in(folder.path(), &flags);
+    assert_eq!(document(&marked)["findings"]["disturbed"], 1);
+    let page = std::fs::read_to_string(out.join("sweep.md")).unwrap();
+    assert!(page.contains("other programs took cores") && page.contains("1 disturbed"), "{page}");
+    let again = sweep_in(folder.path(), &[&flags[..], &["--retry-disturbed"]].concat());
+    assert!(String::from_utf8_lossy(&again.stderr).contains("1 of 2 cells were there already"));
+    let kept = rows(&out).iter().filter(|row| row["started"] == 0.0).count();
+    assert_eq!((rows(&out).len(), kept), (3, 2), "one row more, of the disturbed cell");
 }
 
 /// A flag that is refused would fail in every cell. The data are nowhere, so that nothing is trained.
 #[test]
 fn no_recipe_trains_with_a_flag_that_has_no_effect() {
-    let listed = paceline(&["list", "recipes", "--json"]).output().unwrap();
+    let listed = command(&["list", "recipes", "--json"]).output().unwrap();
     let mut tried = std::collections::BTreeSet::new();
-    for recipe in json(&listed)["recipes"].as_array().unwrap() {
+    for recipe in document(&listed)["recipes"].as_array().unwrap() {
         let name = recipe["name"].as_str().unwrap();
-        let output = paceline(&["sweep", name, "--dry-run", "--repeats", "1", "--json"]);
-        for cell in json(&{ output }.output().unwrap())["cells"].as_array().unwrap() {
+        let output = command(&["sweep", name, "--dry-run", "--repeats", "1", "--json"]);
+        for cell in document(&{ output }.output().unwrap())["cells"].as_array().unwrap() {
             let words = cell["arguments"].as_array().unwrap().iter();
             let mut words: Vec<&str> = words.map(|word| word.as_str().unwrap()).collect();
             let data = words.iter().position(|word| *word == "--data");
@@ -174,7 +218,7 @@ fn no_recipe_trains_with_a_flag_that_has_no_effect() {
             // Cells that differ in numbers alone have the same flags.
             let names = words.iter().filter(|word| word.parse::<f64>().is_err());
             if tried.insert(names.map(ToString::to_string).collect::<Vec<_>>()) {
-                let output = paceline(&words).output().unwrap();
+                let output = command(&words).output().unwrap();
                 let said = String::from_utf8_lossy(&output.stderr);
                 assert_eq!(output.status.code(), Some(1), "{name}: {words:?}: {said}");
             }
@@ -191,7 +235,7 @@ fn wrong_calls_are_usage_errors_with_a_hint() {
         &["sweep", "--vary", "lr", "--", "train"],
         &["sweep", "softmax-batch", "--scale", "7"],
     ] {
-        let output = paceline(call).output().unwrap();
+        let output = command(call).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{call:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("hint"), "{call:?}");
     }
@@ -200,7 +244,7 @@ fn wrong_calls_are_usage_errors_with_a_hint() {
 /// `DATA` swept over `vary`, in the current folder `here`.
 fn sweep_in(here: &Path, flags: &[&str]) -> Output {
     let train = ["--", "train", "--model", "softmax", "--data", DATA, "--steps", "3"];
-    paceline(&["sweep", "--json"]).args(flags).args(train).current_dir(here).output().unwrap()
+    command(&["sweep", "--json"]).args(flags).args(train).current_dir(here).output().unwrap()
 }
 
 /// Every sweep of `train` once went to `sweeps/train`, and its page replaced the last one's.
@@ -210,11 +254,11 @@ fn a_second_sweep_does_not_replace_the_page_of_the_first() {
     let here = folder.path();
     let first = sweep_in(here, &["--vary", "batch-size=10,50"]);
     assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
-    let page = here.join(json(&first)["files"][0].as_str().unwrap());
+    let page = here.join(document(&first)["files"][0].as_str().unwrap());
     let before = std::fs::read(&page).unwrap();
     let second = sweep_in(here, &["--vary", "lr=0.1,0.2"]);
     assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
-    assert_ne!(json(&second)["files"][0], json(&first)["files"][0]);
+    assert_ne!(document(&second)["files"][0], document(&first)["files"][0]);
     assert_eq!(std::fs::read(&page).unwrap(), before, "the first page is as it was");
     assert_eq!(std::fs::read_dir(here.join("sweeps")).unwrap().count(), 2);
     // The same sweep again finds its own folder.
@@ -247,11 +291,11 @@ fn a_folder_that_holds_another_sweep_is_refused() {
 fn repeats_differ_in_their_seed_unless_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let dry = |flags: &[&str], command: &str| {
-        let mut call = paceline(&["sweep", "--json", "--dry-run", "--repeats", "3"]);
+        let mut call = support::command(&["sweep", "--json", "--dry-run", "--repeats", "3"]);
         call.args(flags).arg("--").args(command.split(' ')).current_dir(folder.path());
         let output = call.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let cells = json(&output)["cells"].as_array().unwrap().clone();
+        let cells = document(&output)["cells"].as_array().unwrap().clone();
         let seeds = cells.iter().map(|cell| {
             let words: Vec<&str> = cell["arguments"]
                 .as_array()

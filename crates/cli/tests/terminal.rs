@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::process::{Command, Output, Stdio};
+mod support;
 
-fn paceline(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).output().unwrap()
-}
+use std::process::Stdio;
+use support::{command, paceline, run};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -14,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn help_lists_the_commands_and_exits_with_zero() {
-    let output = paceline(&["--help"]);
+    let output = run(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
     for command in paceline_cli::command().get_subcommands() {
@@ -26,7 +25,7 @@ fn help_lists_the_commands_and_exits_with_zero() {
 #[test]
 fn unknown_commands_and_flags_are_usage_errors_on_stderr() {
     for args in [&["fly"][..], &["man", "--moon"][..], &[][..]] {
-        let output = paceline(args);
+        let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(output.stdout.is_empty(), "{args:?}");
         assert!(!output.stderr.is_empty(), "{args:?}");
@@ -35,7 +34,7 @@ fn unknown_commands_and_flags_are_usage_errors_on_stderr() {
 
 #[test]
 fn json_is_one_document_on_stdout() {
-    let output = paceline(&["completions", "bash", "--json"]);
+    let output = run(&["completions", "bash", "--json"]);
     assert_eq!(output.status.code(), Some(0));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["shell"], "bash");
@@ -43,7 +42,9 @@ fn json_is_one_document_on_stdout() {
 
 #[test]
 fn failures_are_json_on_stdout_and_words_on_stderr() {
-    let output = paceline(&["man", "--out", "/dev/null/x", "--json"]);
+    // The pipe alone must be reason enough to leave colours out.
+    let call = ["man", "--out", "/dev/null/x", "--json"];
+    let output = command(&call).env_remove("NO_COLOR").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["exit"], 1);
@@ -56,11 +57,11 @@ fn failures_are_json_on_stdout_and_words_on_stderr() {
 #[test]
 fn completions_and_manual_pages_know_every_command() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = text(&paceline(&["completions", shell]).stdout);
+        let script = text(&run(&["completions", shell]).stdout);
         assert!(script.contains("completions"), "{shell}");
     }
     let folder = tempfile::tempdir().unwrap();
-    let output = paceline(&["man", "--out", folder.path().to_str().unwrap()]);
+    let output = run(&["man", "--out", folder.path().to_str().unwrap()]);
     assert!(output.status.success());
     for command in paceline_cli::command().get_subcommands() {
         let page = folder.path().join(format!("paceline-{}.1", command.get_name()));
@@ -70,7 +71,7 @@ fn completions_and_manual_pages_know_every_command() {
 
 #[test]
 fn a_reader_that_stops_early_is_not_an_error() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_paceline"))
+    let mut child = paceline()
         .args(["completions", "zsh"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use serde_json::{Value, json};
-use std::path::Path;
-use std::process::{Command, Output};
+mod support;
 
-fn paceline(here: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_paceline")).args(args).current_dir(here).output().unwrap()
-}
+use serde_json::{Value, json};
+
+use std::process::Output;
+use support::run_in;
 
 fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -22,11 +21,11 @@ fn a_trace_of_a_run_has_its_tasks_phases_resources_and_events() {
     let data = "generated:digits?examples=2000";
     let train = ["train", "--model", "softmax", "--data", data, "--strategy", "multi-worker"];
     let rest = ["--workers", "2", "--epochs", "3", "--no-tensorboard", "--json"];
-    let output = paceline(here, &[&train[..], &rest].concat());
+    let output = run_in(here, &[&train[..], &rest].concat());
     assert!(output.status.success(), "{}", told(&output));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     let run = summary["run"].as_str().unwrap();
-    let output = paceline(here, &["export", "--trace", run, "trace.json"]);
+    let output = run_in(here, &["export", "--trace", run, "trace.json"]);
     assert!(output.status.success(), "{}", told(&output));
     let trace: Value =
         serde_json::from_slice(&std::fs::read(here.join("trace.json")).unwrap()).unwrap();
@@ -58,7 +57,7 @@ fn a_trace_of_a_run_has_its_tasks_phases_resources_and_events() {
 fn weights_and_a_trace_are_not_asked_for_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let output =
-        paceline(folder.path(), &["export", "--trace", "--latest", "some-run", "trace.json"]);
+        run_in(folder.path(), &["export", "--trace", "--latest", "some-run", "trace.json"]);
     assert_eq!(output.status.code(), Some(2), "{}", told(&output));
 }
 
@@ -74,17 +73,17 @@ fn a_profile_becomes_a_run_and_says_how_few_steps_it_rests_on() {
         events.push(slice("enumerate(DataLoader)#_MultiProcess.__next__".to_owned(), at, 600.0));
     }
     std::fs::write(here.join("rank0.json"), json!({ "traceEvents": events }).to_string()).unwrap();
-    let output = paceline(here, &["import", "rank0.json", "--out", "runs/profiled"]);
+    let output = run_in(here, &["import", "rank0.json", "--out", "runs/profiled"]);
     let text = told(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("5 steps of 1 rank") && text.contains("input-bound"), "{text}");
     assert!(text.contains("a verdict on 5 steps is a guess"), "{text}");
-    assert!(told(&paceline(here, &["runs"])).contains("profiled"));
-    let again = paceline(here, &["import", "rank0.json", "--out", "runs/profiled"]);
+    assert!(told(&run_in(here, &["runs"])).contains("profiled"));
+    let again = run_in(here, &["import", "rank0.json", "--out", "runs/profiled"]);
     assert_eq!(again.status.code(), Some(1), "{}", told(&again));
     assert!(told(&again).contains("not empty"), "{}", told(&again));
     std::fs::write(here.join("notes.txt"), "no trace").unwrap();
-    let wrong = paceline(here, &["import", "notes.txt", "--out", "runs/other"]);
+    let wrong = run_in(here, &["import", "notes.txt", "--out", "runs/other"]);
     assert!(told(&wrong).contains("`notes.txt` is not a Chrome trace"), "{}", told(&wrong));
     assert!(!here.join("runs/other").exists());
 }

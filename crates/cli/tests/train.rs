@@ -2,31 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use paceline_testing::SmallDisk;
 use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
+use support::{command, json, program, run};
 
 const DIGITS: &str = "generated:digits?examples=600";
-
-fn paceline(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    paceline(args).output().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 /// The one run folder under `out`, once it is there.
 fn only_run(out: &Path) -> Option<PathBuf> {
@@ -156,7 +144,7 @@ fn mirrored_agrees_with_one_device() {
 fn signals_end_a_run_with_checkpoint_summary_and_the_right_code() {
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
         let out = tempfile::tempdir().unwrap();
-        let mut child = paceline(&[
+        let mut child = command(&[
             "train",
             "--model",
             "softmax",
@@ -226,10 +214,10 @@ fn kill_nine_at_a_hundred_moments_loses_no_committed_checkpoint() {
     while kills < 100 {
         let existing = only_run(&killed);
         let mut child = match &existing {
-            None => paceline(&new).arg(&killed).stderr(Stdio::piped()).spawn().unwrap(),
+            None => command(&new).arg(&killed).stderr(Stdio::piped()).spawn().unwrap(),
             Some(run) => {
                 let resume = ["train", "--quiet", "--resume", run.to_str().unwrap()];
-                paceline(&resume).stderr(Stdio::piped()).spawn().unwrap()
+                command(&resume).stderr(Stdio::piped()).spawn().unwrap()
             }
         };
         // The process is under way once its log has grown; then some random microseconds.
@@ -268,7 +256,7 @@ fn kill_nine_at_a_hundred_moments_loses_no_committed_checkpoint() {
     assert!(most_seen > 0, "no checkpoint in a hundred starts");
     let run = only_run(&killed).unwrap();
     let steps = (most_seen + 10).to_string();
-    let resumed = paceline(&["train", "--quiet", "--resume"])
+    let resumed = command(&["train", "--quiet", "--resume"])
         .arg(&run)
         .args(["--steps", &steps])
         .output()
@@ -278,7 +266,7 @@ fn kill_nine_at_a_hundred_moments_loses_no_committed_checkpoint() {
     let mut undisturbed = new.to_vec();
     undisturbed[21] = &steps;
     assert_eq!(new[20], "--steps");
-    assert!(paceline(&undisturbed).arg(&peace).status().unwrap().success());
+    assert!(command(&undisturbed).arg(&peace).status().unwrap().success());
     let weights = |run: &Path| {
         let folder = run.join(format!("checkpoints/{:010}", steps.parse::<u64>().unwrap()));
         ["weights.safetensors", "optimizer.safetensors"]
@@ -293,7 +281,7 @@ fn a_full_disk_is_said_and_training_goes_on() {
     let disk = folder.path().join("disk");
     let Some(_mount) = SmallDisk::mount(&disk, "1m") else { return };
     let out = disk.join("runs");
-    let child = paceline(&[
+    let child = command(&[
         "train",
         "--model",
         "softmax",
@@ -339,7 +327,7 @@ fn more_threads_than_cores_are_said() {
     let out = tempfile::tempdir().unwrap();
     let words = ["train", "--model", "lenet", "--data", DIGITS, "--threads", "8", "--steps"];
     let mut command = Command::new("taskset");
-    command.args(["-c", "0", env!("CARGO_BIN_EXE_paceline")]).args(words);
+    command.args(["-c", "0", program()]).args(words);
     command.args(["100000000", "--batch-size", "256", "--no-tensorboard", "--json", "--out"]);
     command.arg(out.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().unwrap();

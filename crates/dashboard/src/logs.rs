@@ -1,6 +1,7 @@
 //! Logs of a run: plain text files beside its records, read incrementally.
 
-use std::fs::File;
+use crate::plain_file::open_plain;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,7 +15,11 @@ const FOLDERS: &[&str] = &["", "logs"];
 pub(crate) fn list(run: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for folder in FOLDERS {
-        let Ok(entries) = std::fs::read_dir(run.join(folder)) else { continue };
+        let place = run.join(folder);
+        let is_folder = std::fs::symlink_metadata(&place).is_ok_and(|meta| meta.is_dir());
+        let Some(entries) = is_folder.then(|| std::fs::read_dir(&place).ok()).flatten() else {
+            continue;
+        };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -25,6 +30,12 @@ pub(crate) fn list(run: &Path) -> Vec<String> {
     }
     names.sort();
     names
+}
+
+/// How long each log is, for those that follow it.
+pub(crate) fn lengths(run: &Path) -> BTreeMap<String, u64> {
+    let length = |name: &String| std::fs::symlink_metadata(run.join(name)).map_or(0, |it| it.len());
+    list(run).into_iter().map(|name| (name.clone(), length(&name))).collect()
 }
 
 /// A piece of a log.
@@ -40,7 +51,7 @@ pub(crate) struct LogChunk {
 
 /// Reads from `from` on; without it, or where the file has become shorter, its end.
 pub(crate) fn read(path: &Path, from: Option<u64>) -> io::Result<LogChunk> {
-    let file = File::open(path)?;
+    let file = open_plain(path)?;
     let length = file.metadata()?.len();
     let from = from.filter(|from| *from <= length).unwrap_or(length.saturating_sub(MOST));
     let count = (length - from).min(MOST);
@@ -71,5 +82,12 @@ mod tests {
         std::fs::write(&path, "new").unwrap();
         assert_eq!(read(&path, Some(10)).unwrap().text, "new");
         assert_eq!(list(folder.path()), ["worker-0.log"]);
+        // A folder that is a link is as foreign as a file that is one.
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join("secret.log"), "x").unwrap();
+        std::os::unix::fs::symlink(other.path(), folder.path().join("logs")).unwrap();
+        assert_eq!(list(folder.path()), ["worker-0.log"]);
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("a.log")).unwrap();
+        assert!(read(&folder.path().join("a.log"), None).is_err());
     }
 }

@@ -1,126 +1,203 @@
-//! The list of runs: found by walking the folder, cached while their files do not change.
+//! The runs below a folder: found by walking it, and remembered while their files do not change.
+//!
+//! Runs that have ended are known from their summaries and the index; all others are followed, once for all viewers.
 
-use paceline_runs::{
-    Event, Record, RecordedPlan, RunFolder, RunState, RunView, StartRow, StartTable, Summary,
-    TaskJoined, unix_seconds,
-};
+use crate::follow::Follower;
+use crate::index::{self, Marks};
+use crate::notes::{self, Notes};
+use crate::plain_file::{Mark, linked, mark};
+use crate::rows::RunRow;
+use paceline_runs::{RunFolder, RunState, RunView};
 use paceline_stats::fnv::Fnv;
-use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Folders between the root and a run: sweeps keep theirs three deep.
 const DEPTH: usize = 4;
 /// Runs shown at most; beyond, the oldest are left out and the page says so.
 const MOST_RUNS: usize = 10_000;
 /// Rereading unfinished runs may take one part in this many of the time.
-const SPARED: u32 = 20;
+const SPARED: u32 = 4;
+/// But each is read again after this time: what a read took says little on a busy machine.
+const LONGEST_SPARED: Duration = Duration::from_secs(1);
 /// A run that is read faster than this is reread whenever it has changed.
 const CHEAP: Duration = Duration::from_millis(20);
-/// Seconds without an event after which a run is called silent.
-const SILENT: f64 = 10.0;
-
-/// A line of the list.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct RunRow {
-    pub(crate) name: String,
-    pub(crate) state: String,
-    pub(crate) model: String,
-    pub(crate) strategy: String,
-    pub(crate) data: String,
-    pub(crate) workers: u64,
-    pub(crate) batch: u64,
-    pub(crate) step: u64,
-    pub(crate) planned: Option<u64>,
-    pub(crate) train_loss: Option<f64>,
-    pub(crate) test_loss: Option<f64>,
-    pub(crate) accuracy: Option<f64>,
-    pub(crate) rate: Option<f64>,
-    pub(crate) seconds: f64,
-    pub(crate) started: f64,
-    pub(crate) verdict: String,
-    /// Seconds without an event, where a running task should have written one.
-    pub(crate) silent: Option<f64>,
-}
-
-/// What tells whether a file has changed: its length and time.
-type Mark = (u64, u128);
+/// Runs whose events are kept in memory, beyond those that changed lately.
+const MOST_OPEN: usize = 32;
+/// New lines after which the index is written again.
+const WORTH_WRITING: usize = 50;
 
 /// All runs below a folder.
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
-    known: Mutex<HashMap<String, CachedRun>>,
+    known: Mutex<Known>,
+    open: Mutex<HashMap<String, Arc<Mutex<OpenRun>>>>,
+    /// Bytes of event logs read.
+    pub(crate) read_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    rows: HashMap<String, CachedRun>,
+    /// Lines that the index on disk does not have yet.
+    new: usize,
 }
 
 /// A line, and what tells whether it still holds.
 #[derive(Debug)]
 struct CachedRun {
-    summary: Mark,
+    marks: Marks,
     files: u64,
     read: Instant,
     cost: Duration,
-    line: RunRow,
+    /// It rests on samples of a long log.
+    is_glance: bool,
+    row: RunRow,
+}
+
+/// A run whose events are in memory, with the pages made of them.
+#[derive(Debug)]
+pub(crate) struct OpenRun {
+    folder: RunFolder,
+    follower: Follower,
+    /// Whether the follower has read everything at least once.
+    whole: bool,
+    /// A thread reads the whole of a long log.
+    reading: bool,
+    used: Instant,
+    /// What pages were made of, and they themselves, by task.
+    pub(crate) pages: BTreeMap<String, (u64, bytes::Bytes)>,
+}
+
+/// A run's view, and how much of its log it rests on.
+pub(crate) struct Seen {
+    pub(crate) view: RunView,
+    /// Steps that one point stands for.
+    pub(crate) merged: u64,
+    /// Only samples of the log have been read so far.
+    pub(crate) is_glance: bool,
+}
+
+impl OpenRun {
+    /// Whether its events are still partly unread.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn marks(path: &Path) -> Marks {
+    ["summary.json", "plan.json", notes::FILE].map(|name| mark(&path.join(name)))
 }
 
 impl CachedRun {
-    fn read(name: &str, run: &RunFolder, summary: Mark, files: u64) -> CachedRun {
-        let read = Instant::now();
-        let line = line(name, run);
-        CachedRun { summary, files, read, cost: read.elapsed(), line }
-    }
-
     /// A summary is final. Before there is one, files and state tell, and a run that writes all the time is not read all the time.
-    fn holds(&self, run: &RunFolder, summary: Mark, files: u64) -> bool {
-        if summary != self.summary || summary != (0, 0) {
-            return summary == self.summary;
+    fn holds(&self, path: &Path, marks: &Marks) -> bool {
+        if marks != &self.marks || self.is_glance {
+            return false;
         }
-        let spared = self.cost > CHEAP && self.read.elapsed() < SPARED * self.cost;
-        self.line.silent.is_none()
-            && (files == self.files || spared)
-            && self.line.state == run.state().word()
+        if marks[0].0 != 0 {
+            return true;
+        }
+        let run = RunFolder::at(path);
+        let pause = (SPARED * self.cost).min(LONGEST_SPARED);
+        let spared = self.cost > CHEAP && self.read.elapsed() < pause;
+        self.row.silent.is_none()
+            && self.row.state != "forming"
+            && (spared || fingerprint(path) == self.files)
+            && self.row.state == run.state().word()
     }
-}
-
-fn mark(path: &Path) -> Mark {
-    fs::metadata(path).map_or((0, 0), |meta| {
-        let time = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        (meta.len(), time.unwrap_or_default().as_nanos())
-    })
 }
 
 impl Runs {
     pub(crate) fn new(root: PathBuf) -> Runs {
-        Runs { root, known: Mutex::new(HashMap::new()) }
+        let rows = index::read(&root).into_iter().map(|(name, (marks, row))| {
+            let (read, cost) = (Instant::now(), Duration::ZERO);
+            (name, CachedRun { marks, files: 0, read, cost, is_glance: false, row })
+        });
+        let known = Known { rows: rows.collect(), new: 0 };
+        Runs {
+            root,
+            known: Mutex::new(known),
+            open: Mutex::new(HashMap::new()),
+            read_bytes: AtomicU64::new(0),
+        }
     }
 
     /// The list, newest first.
-    pub(crate) fn lines(&self) -> Vec<RunRow> {
+    pub(crate) fn lines(self: &Arc<Self>) -> Vec<RunRow> {
+        let mut known = locked(&self.known);
         let mut names = Vec::new();
-        walk(&self.root, "", DEPTH, &mut names);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|name, _| names.binary_search(name).is_ok());
-        let mut lines: Vec<RunRow> = names
-            .into_iter()
-            .filter_map(|name| {
-                let path = self.root.join(&name);
-                let Ok(run) = RunFolder::open(&path) else {
-                    return Some(forming(&name, &RunFolder::forming(&path)?));
+        walk(&self.root, "", DEPTH, &known.rows, &mut names);
+        let count = known.rows.len();
+        known.rows.retain(|name, _| names.binary_search(name).is_ok());
+        known.new += count - known.rows.len();
+        let mut rows: Vec<RunRow> = Vec::with_capacity(names.len());
+        for name in names {
+            let path = self.root.join(&name);
+            let marks = marks(&path);
+            if !known.rows.get(&name).is_some_and(|it| it.holds(&path, &marks)) {
+                let (read, files) = (Instant::now(), fingerprint(&path));
+                let Some((row, is_glance)) = self.row(&name, &path) else {
+                    known.rows.remove(&name);
+                    continue;
                 };
-                let (summary, files) = (mark(&path.join("summary.json")), fingerprint(&run));
-                let holds = known.get(&name).is_some_and(|it| it.holds(&run, summary, files));
-                if !holds {
-                    known.insert(name.clone(), CachedRun::read(&name, &run, summary, files));
+                let cached = CachedRun { marks, files, read, cost: read.elapsed(), is_glance, row };
+                known.new += usize::from(marks[0].0 != 0);
+                known.rows.insert(name.clone(), cached);
+            }
+            rows.extend(known.rows.get(&name).map(|it| it.row.clone()));
+        }
+        if known.new >= WORTH_WRITING {
+            known.new = 0;
+            let ended = known.rows.values().filter(|it| it.marks[0].0 != 0);
+            index::write(&self.root, ended.map(|it| (&it.marks, &it.row)));
+        }
+        drop(known);
+        self.close_unused();
+        rows.sort_by(|a, b| b.started.total_cmp(&a.started).then_with(|| b.name.cmp(&a.name)));
+        rows.truncate(MOST_RUNS);
+        rows
+    }
+
+    /// A line from a run's files, and whether it rests on samples.
+    fn row(self: &Arc<Self>, name: &str, path: &Path) -> Option<(RunRow, bool)> {
+        if let Some(link) = linked(path) {
+            let why = format!("`{link}` is a link, and links are not followed");
+            return Some((RunRow::broken(name, why), false));
+        }
+        let mut is_glance = false;
+        let mut row = if let Ok(run) = RunFolder::open(path) {
+            match run.state() {
+                // Concluded: nothing more will be known of it.
+                RunState::Ended(summary) if summary.diagnosis.is_some() => {
+                    RunRow::of_summary(name, &run, &summary)
                 }
-                known.get(&name).map(|it| it.line.clone())
-            })
-            .collect();
-        lines.sort_by(|a, b| b.started.total_cmp(&a.started).then_with(|| b.name.cmp(&a.name)));
-        lines.truncate(MOST_RUNS);
-        lines
+                state => match self.see(name, &run) {
+                    Ok(seen) => {
+                        is_glance = seen.is_glance;
+                        if !matches!(state, RunState::Running) && !seen.is_glance {
+                            // It will not change again; its events need no memory.
+                            locked(&self.open).remove(name);
+                        }
+                        RunRow::of_view(name, &seen.view)
+                    }
+                    Err(error) => RunRow::broken(name, error),
+                },
+            }
+        } else {
+            RunRow::forming(name, &RunFolder::forming(path)?)
+        };
+        row.notes = Notes::read(path);
+        Some((row, is_glance))
     }
 
     /// A run by its name; `None` if there is none, or if the name leads outside through `..` or a link.
@@ -132,12 +209,99 @@ impl Runs {
         }
         let path = fs::canonicalize(self.root.join(relative)).ok()?;
         let run = || RunFolder::open(&path).ok().or_else(|| RunFolder::forming(&path));
-        path.starts_with(&self.root).then(run).flatten()
+        // A folder that is a link inside the root would be another run under a second name.
+        (path == self.root.join(relative) && linked(&path).is_none()).then(run).flatten()
+    }
+
+    /// The run in memory, shared by all that look at it.
+    pub(crate) fn opened(&self, name: &str, run: &RunFolder) -> Arc<Mutex<OpenRun>> {
+        let mut open = locked(&self.open);
+        let made = || {
+            Arc::new(Mutex::new(OpenRun {
+                folder: run.clone(),
+                follower: Follower::new(run.path()),
+                whole: false,
+                reading: false,
+                used: Instant::now(),
+                pages: BTreeMap::new(),
+            }))
+        };
+        Arc::clone(open.entry(name.to_owned()).or_insert_with(made))
+    }
+
+    /// Reads what was added to a run, and shows it.
+    pub(crate) fn see(self: &Arc<Self>, name: &str, run: &RunFolder) -> Result<Seen, String> {
+        let opened = self.opened(name, run);
+        let mut it = locked(&opened);
+        self.see_opened(&opened, &mut it)
+    }
+
+    /// The same for a run that is held already.
+    pub(crate) fn see_opened(
+        self: &Arc<Self>,
+        opened: &Arc<Mutex<OpenRun>>,
+        it: &mut OpenRun,
+    ) -> Result<Seen, String> {
+        it.used = Instant::now();
+        let shown = |error: std::io::Error| format!("its events cannot be read: {error}");
+        if it.reading || (!it.whole && it.follower.is_far_behind()) {
+            if !it.reading {
+                it.reading = self.read_aside(Arc::clone(opened), it.folder.clone());
+            }
+            let records = Follower::glance(it.folder.path()).map_err(shown)?;
+            let view = RunView::of_events(&it.folder, records);
+            return Ok(Seen { view, merged: 1, is_glance: true });
+        }
+        let before = it.follower.read;
+        it.follower.refresh().map_err(shown)?;
+        it.whole = true;
+        self.read_bytes.fetch_add(it.follower.read - before, Ordering::Relaxed);
+        let view = RunView::of_events(&it.folder, it.follower.records());
+        Ok(Seen { view, merged: it.follower.merged(), is_glance: false })
+    }
+
+    /// Reads the whole of a long log while its viewers look at samples of it; says whether there is a thread for it.
+    fn read_aside(self: &Arc<Self>, opened: Arc<Mutex<OpenRun>>, folder: RunFolder) -> bool {
+        let runs = Arc::clone(self);
+        let work = move || {
+            let mut follower = Follower::new(folder.path());
+            let read = follower.refresh().is_ok();
+            runs.read_bytes.fetch_add(follower.read, Ordering::Relaxed);
+            let mut it = locked(&opened);
+            it.follower = follower;
+            it.reading = false;
+            it.whole = read;
+            it.pages.clear();
+        };
+        // Without a thread the samples stay, and the next look tries again.
+        std::thread::Builder::new().name("long-log".to_owned()).spawn(work).is_ok()
+    }
+
+    /// Forgets the events of runs that have not been looked at for longest.
+    fn close_unused(&self) {
+        let mut open = locked(&self.open);
+        if open.len() <= MOST_OPEN {
+            return;
+        }
+        let used = |run: &Arc<Mutex<OpenRun>>| run.try_lock().map_or(Instant::now(), |it| it.used);
+        let mut by_use: Vec<(Instant, String)> =
+            open.iter().map(|(name, run)| (used(run), name.clone())).collect();
+        by_use.sort();
+        let surplus = open.len() - MOST_OPEN;
+        for (_, name) in by_use.into_iter().take(surplus) {
+            open.remove(&name);
+        }
     }
 }
 
 /// Collects runs below `folder`; a run holds no further runs. Links are not followed.
-fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
+fn walk(
+    folder: &Path,
+    prefix: &str,
+    depth: usize,
+    known: &HashMap<String, CachedRun>,
+    names: &mut Vec<String>,
+) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut folders: Vec<String> = entries
         .flatten()
@@ -152,10 +316,13 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
         }
         let path = folder.join(&name);
         let full = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-        if RunFolder::open(&path).is_ok() || RunFolder::forming(&path).is_some() {
+        let is_run = known.contains_key(&full)
+            || RunFolder::open(&path).is_ok()
+            || RunFolder::forming(&path).is_some();
+        if is_run {
             names.push(full);
         } else if depth > 1 {
-            walk(&path, &full, depth - 1, names);
+            walk(&path, &full, depth - 1, known, names);
         }
     }
     if prefix.is_empty() {
@@ -163,185 +330,18 @@ fn walk(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-fn line(name: &str, run: &RunFolder) -> RunRow {
-    let mut line = RunRow {
-        name: name.to_owned(),
-        // Until the first event the plan's own time is the best there is.
-        started: mark(&run.path().join("plan.json")).1 as f64 / 1e9,
-        ..RunRow::default()
-    };
-    let state = run.state();
-    line.state = state.word();
-    match state {
-        // Concluded: nothing more will be known of it.
-        RunState::Ended(summary) if summary.diagnosis.is_some() => {
-            settings(&mut line, &RecordedPlan::read(run, &[]));
-            figures(&mut line, &summary);
-        }
-        _ => match RunView::read(run.path()) {
-            Ok(view) => {
-                settings(&mut line, &view.plan);
-                figures(&mut line, &view.summary);
-                let last = view.records.last().map_or(line.started, |record| record.time);
-                let silent = unix_seconds() - last;
-                line.silent = (view.state == "running" && silent > SILENT).then_some(silent);
-            }
-            Err(error) => line.verdict = error.to_string(),
-        },
-    }
-    line
-}
-
-/// What a run was going to do.
-fn settings(line: &mut RunRow, plan: &RecordedPlan) {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    line.model = text(&plan.model);
-    line.strategy = text(&plan.strategy);
-    line.data = text(&plan.data);
-    line.batch = plan.batch_size.unwrap_or(0);
-    line.planned = plan.planned_steps;
-}
-
-fn known(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
-}
-
-/// What a run did, as every other output has it.
-fn figures(line: &mut RunRow, summary: &Summary) {
-    line.workers = summary.workers.len().max(1) as u64;
-    line.step = summary.global_steps;
-    if summary.global_batch > 0 {
-        line.batch = summary.global_batch;
-    }
-    line.train_loss = known(summary.last.train_loss);
-    line.test_loss = known(summary.last.test_loss);
-    line.accuracy = known(summary.last.test_accuracy);
-    line.rate = known(summary.examples_per_second).filter(|rate| *rate > 0.0);
-    line.seconds = summary.seconds;
-    if summary.started > 0.0 {
-        line.started = summary.started;
-    }
-    line.verdict.clone_from(&summary.verdict);
-}
-
-/// The state of a run whose tasks have not all joined: the chief updates their table a few times a second.
-pub(crate) fn forming_state(table: &StartTable) -> &'static str {
-    if unix_seconds() - table.written > SILENT { "died" } else { "forming" }
-}
-
-fn forming(name: &str, run: &RunFolder) -> RunRow {
-    let table = run.start_table().unwrap_or_default();
-    let missing: Vec<&str> = table.missing().map(|row| row.task.as_str()).collect();
-    RunRow {
-        name: name.to_owned(),
-        state: forming_state(&table).to_owned(),
-        workers: table.tasks.len() as u64,
-        started: table.written,
-        verdict: format!("waiting for {}", missing.join(", ")),
-        model: table.model.clone(),
-        strategy: table.strategy.clone(),
-        ..RunRow::default()
-    }
-}
-
-/// A task as its log tells.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct Task {
-    pub(crate) task: String,
-    pub(crate) role: String,
-    pub(crate) address: String,
-    pub(crate) state: String,
-    pub(crate) joined: Option<f64>,
-    pub(crate) step: u64,
-    pub(crate) last: f64,
-    pub(crate) words: String,
-}
-
-impl From<StartRow> for Task {
-    fn from(row: StartRow) -> Task {
-        let since = format!("for {:.0} s", row.seconds);
-        Task {
-            words: match (row.state.as_str(), row.error) {
-                ("waiting", Some(error)) => format!("{since}, last error: {error}"),
-                ("waiting", None) => since,
-                _ if row.host.is_empty() => String::new(),
-                _ => format!("on {}", row.host),
-            },
-            task: row.task,
-            address: row.address,
-            state: row.state,
-            ..Task::default()
-        }
-    }
-}
-
-/// The tasks of a run: which have joined, how far each is, and which are missing or lost.
-pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
-    let table = run.start_table().unwrap_or_default();
-    let mut tasks: Vec<Task> = table.tasks.into_iter().map(Task::from).collect();
-    fn of<'a>(tasks: &'a mut Vec<Task>, name: &str) -> &'a mut Task {
-        let at = tasks.iter().position(|task| task.task == name).unwrap_or_else(|| {
-            tasks.push(Task { task: name.to_owned(), ..Task::default() });
-            tasks.len() - 1
-        });
-        &mut tasks[at]
-    }
-    for record in records {
-        let task = of(&mut tasks, &record.task);
-        task.last = record.time;
-        match &record.event {
-            // The chief writes this of every task that joins; the name of that task is in it.
-            Some(Event::TaskJoined(TaskJoined { role, address, process, host, .. })) => {
-                let name = if role.contains('/') { role.clone() } else { record.task.clone() };
-                let (role, time) = (role.clone(), record.time);
-                let (address, words) = (address.clone(), format!("process {process} on {host}"));
-                let task = of(&mut tasks, &name);
-                task.role = role;
-                task.address = address.unwrap_or_else(|| std::mem::take(&mut task.address));
-                task.joined = Some(time);
-                if task.state.is_empty() || task.state == "waiting" {
-                    task.state = "joined".to_owned();
-                }
-                task.words = words;
-            }
-            Some(Event::RunStarted(_)) => task.state = "running".to_owned(),
-            Some(Event::Step(step)) => {
-                task.state = "running".to_owned();
-                task.step = step.step;
-            }
-            Some(Event::RunEnded(end)) => {
-                task.state = end.status.to_string();
-                task.words = end.reason.clone().unwrap_or_default();
-            }
-            Some(Event::TaskLost(lost)) => {
-                let (name, reason) = (lost.lost.clone(), lost.reason.clone());
-                let task = of(&mut tasks, &name);
-                task.state = "lost".to_owned();
-                task.words = reason;
-            }
-            Some(Event::TaskRecovered(back)) => {
-                let (name, seconds) = (back.recovered.clone(), back.seconds);
-                let task = of(&mut tasks, &name);
-                task.state = "running".to_owned();
-                task.words = format!("back after {seconds:.1} s");
-            }
-            _ => {}
-        }
-    }
-    tasks
-}
-
 /// Changes whenever a file of the run does.
-pub(crate) fn fingerprint(run: &RunFolder) -> u64 {
+pub(crate) fn fingerprint(run: &Path) -> u64 {
     let mut hash = Fnv::default();
-    let mut names: Vec<PathBuf> = fs::read_dir(run.path())
+    let mut names: Vec<PathBuf> = fs::read_dir(run)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
     names.sort();
     for path in names {
-        let (length, time) = mark(&path);
-        hash.add(&u128::from(length).to_le_bytes());
+        let (length, time, number): Mark = mark(&path);
+        hash.add(&length.to_le_bytes());
         hash.add(&time.to_le_bytes());
+        hash.add(&number.to_le_bytes());
     }
     hash.value()
 }
@@ -349,12 +349,17 @@ pub(crate) fn fingerprint(run: &RunFolder) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paceline_runs::{Diagnosis, Summary};
 
     fn make(root: &Path, name: &str) -> PathBuf {
         let path = root.join(name);
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("plan.json"), r#"{"spec":{"model":"lenet","batch_size":64}}"#).unwrap();
         path
+    }
+
+    fn all(root: &Path) -> Arc<Runs> {
+        Arc::new(Runs::new(root.to_owned()))
     }
 
     #[test]
@@ -366,7 +371,7 @@ mod tests {
         make(&root, "a/inner"); // a run holds no runs
         let outside = make(&root, "../outside");
         std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
-        let runs = Runs::new(root.clone());
+        let runs = all(&root);
         let names: Vec<String> = runs.lines().into_iter().map(|line| line.name).collect();
         assert_eq!(names.len(), 2, "{names:?}");
         assert!(runs.find("sweep/cells/key/b").is_some());
@@ -376,16 +381,70 @@ mod tests {
     }
 
     #[test]
+    fn links_inside_a_run_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap().join("root");
+        let secret = make(&root, "../secret");
+        fs::write(secret.join("plan.json"), r#"{"spec":{"model":"secret"}}"#).unwrap();
+        for (name, file) in [("a", "plan.json"), ("b", "summary.json"), ("c", "events-x.jsonl")] {
+            let path = make(&root, name);
+            let _ = fs::remove_file(path.join(file));
+            std::os::unix::fs::symlink(secret.join("plan.json"), path.join(file)).unwrap();
+        }
+        let runs = all(&root);
+        let rows = runs.lines();
+        assert_eq!(rows.len(), 3);
+        for row in rows {
+            assert_eq!(row.state, "broken", "{row:?}");
+            assert!(row.verdict.contains("is a link") && row.model.is_empty(), "{row:?}");
+            assert!(runs.find(&row.name).is_none());
+        }
+    }
+
+    #[test]
     fn an_ended_run_is_read_once_and_again_when_it_changes() {
         let folder = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(folder.path()).unwrap();
         let path = make(&root, "a");
-        let runs = Runs::new(root);
+        let runs = all(&root);
         assert_eq!(runs.lines()[0].state, "died");
         let run = RunFolder::open(&path).unwrap();
         run.write_summary(&Summary { global_steps: 7, ..Summary::default() }).unwrap();
         assert_eq!(runs.lines()[0].step, 7);
-        run.write_summary(&Summary { global_steps: 1234, ..Summary::default() }).unwrap();
-        assert_eq!(runs.lines()[0].step, 1234);
+        run.write_summary(&Summary { global_steps: 8, ..Summary::default() }).unwrap();
+        assert_eq!(runs.lines()[0].step, 8);
+        Notes { note: "mine".to_owned(), ..Notes::default() }.write(&path).unwrap();
+        assert_eq!(runs.lines()[0].notes.note, "mine");
+        fs::remove_dir_all(&path).unwrap();
+        assert_eq!(runs.lines(), []);
+    }
+
+    #[test]
+    fn the_index_spares_reading_and_is_right_when_a_folder_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        let end = |name: &str, steps: u64| {
+            let run = RunFolder::open(&make(&root, name)).unwrap();
+            let diagnosis = Some(Diagnosis::default());
+            let summary = Summary { global_steps: steps, diagnosis, ..Summary::default() };
+            run.write_summary(&summary).unwrap();
+        };
+        (0..WORTH_WRITING).for_each(|number| end(&format!("{number:03}"), 7));
+        let before = all(&root).lines();
+        assert_eq!(before.len(), WORTH_WRITING);
+        let again = all(&root);
+        assert_eq!(locked(&again.known).rows.len(), WORTH_WRITING, "read from the index");
+        assert_eq!(again.lines(), before);
+        // While no server was there, one run changed, one went and one came.
+        end("000", 99);
+        fs::remove_dir_all(root.join("001")).unwrap();
+        end("new", 5);
+        let now = all(&root).lines();
+        assert_eq!(now.len(), WORTH_WRITING);
+        let steps = |name: &str| now.iter().find(|row| row.name == name).map(|row| row.step);
+        assert_eq!((steps("000"), steps("001"), steps("new")), (Some(99), None, Some(5)));
+        // Damage costs time, nothing else.
+        fs::write(root.join(".paceline-index.json"), "{\"version\":").unwrap();
+        assert_eq!(all(&root).lines(), now);
     }
 }

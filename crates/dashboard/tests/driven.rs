@@ -26,14 +26,11 @@ fn runs_are_filtered_compared_and_opened_by_hand() {
     tab.wait_for("document.querySelectorAll('tbody tr').length === 0");
     tab.fill("input[type=search]", " ");
     tab.wait_for("document.querySelectorAll('tbody tr').length === 3");
-    assert_eq!(tab.evaluate("document.querySelector('.tools button').disabled"), true);
+    assert_eq!(tab.evaluate("document.querySelector('.compare').disabled"), true);
     tab.click("tr[data-run=one] input");
     tab.click("tr[data-run=two] input");
-    assert_eq!(
-        tab.evaluate("document.querySelector('.tools button').textContent"),
-        "Compare 2 runs"
-    );
-    tab.click(".tools button");
+    assert_eq!(tab.evaluate("document.querySelector('.compare').textContent"), "Compare 2 runs");
+    tab.click(".compare");
     tab.wait_for(
         "location.hash.startsWith('#/compare/') && document.body.innerText.includes('per run')",
     );

@@ -164,6 +164,65 @@ fn garbage_and_silence_do_not_stop_the_server() {
     drop(silent);
 }
 
+/// Clients that connect and say nothing, or say it slowly, once kept all others out.
+#[test]
+fn hundreds_of_slow_sockets_keep_no_one_out() {
+    let root = tempfile::tempdir().unwrap();
+    finished(root.path(), "a", "softmax", 0.9);
+    let server = Running::of(root.path());
+    let mut slow = Vec::new();
+    for number in 0..600 {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        if number % 2 == 0 {
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-");
+        }
+        slow.push(stream);
+    }
+    assert_eq!(server.get("/api/runs").0, 200);
+    drop(slow);
+}
+
+/// What a page of another site can make a browser send changes nothing and is not answered.
+#[test]
+fn other_origins_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    finished(root.path(), "a", "softmax", 0.9);
+    let server = Running::of(root.path());
+    let ask = |head: &str| parts(&server.raw(head.as_bytes())).0;
+    let host = server.address;
+    assert_eq!(
+        ask(&format!("GET / HTTP/1.1\r\nHost: {host}\r\nOrigin: http://evil.example\r\n\r\n")),
+        403
+    );
+    assert_eq!(
+        ask(&format!("GET / HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\r\n")),
+        200
+    );
+    assert_eq!(ask(&format!("PUT / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n")), 405);
+    assert_eq!(ask(&format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n")), 403);
+}
+
+#[test]
+fn prometheus_reads_what_the_server_and_the_runs_do() {
+    let root = tempfile::tempdir().unwrap();
+    finished(root.path(), "a", "softmax", 0.9);
+    let live = planned(root.path(), "b", "lenet");
+    let mut log = EventLog::append(&live.events_path("worker/0"), "worker/0").unwrap();
+    log.write(paceline_runs::unix_seconds(), &started("lenet")).unwrap();
+    log.write(paceline_runs::unix_seconds(), &step(120)).unwrap();
+    log.flush().unwrap();
+    let server = Running::of(root.path());
+    let (status, text) = server.get("/metrics");
+    assert_eq!(status, 200);
+    for line in [
+        "paceline_runs{state=\"done\"} 1",
+        "paceline_runs{state=\"running\"} 1",
+        "paceline_run_step{run=\"b\",model=\"lenet\"} 120",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
+}
+
 #[test]
 fn a_thousand_runs_are_listed_and_remembered() {
     let root = tempfile::tempdir().unwrap();

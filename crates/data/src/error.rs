@@ -264,6 +264,22 @@ pub enum DataError {
         /// As it should be.
         wanted: u64,
     },
+    /// A shard of the right size with other contents.
+    #[error("`{}` is not the shard that the manifest speaks of: its SHA-256 is {found}, the manifest says {wanted}", .path.display())]
+    ShardChecksum {
+        /// The shard.
+        path: PathBuf,
+        /// As it is.
+        found: String,
+        /// As it should be.
+        wanted: String,
+    },
+    /// Checksums shall be compared where there are none.
+    #[error("`{}` has no manifest with checksums to compare", .path.display())]
+    NoChecksums {
+        /// The data set.
+        path: PathBuf,
+    },
     /// The manifest of a set is unreadable.
     #[error(transparent)]
     Manifest(#[from] ManifestError),

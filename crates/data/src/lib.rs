@@ -39,4 +39,4 @@ pub mod synth;
 pub use error::DataError;
 pub use fingerprint::{FileMark, Fingerprint};
 pub use loader::{Loader, LoaderOptions, OnError};
-pub use source::{OpenOptions, Scratch, Source, Split, open, open_split};
+pub use source::{Checksums, OpenOptions, Scratch, Source, Split, open, open_split};

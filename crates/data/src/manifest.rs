@@ -68,6 +68,9 @@ pub struct Settings {
     /// JPEG quality, 1 to 100; only with `jpeg`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<u8>,
+    /// Most pixels of a photo, where another limit than the usual one was asked for: larger ones are among the rejects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pixels: Option<u64>,
 }
 
 /// What was read to make the shards.
@@ -279,6 +282,7 @@ mod tests {
                 fit: "crop".into(),
                 encode: "jpeg".into(),
                 quality: Some(90),
+                max_pixels: None,
             },
             seed: 7,
             classes: vec!["daisy".into(), "rose".into()],

@@ -6,7 +6,7 @@
 use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
-use paceline_photo::{Decoder, Fit, Pixels};
+use paceline_photo::{Decoder, Fit, Limits, Pixels};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -218,11 +218,42 @@ pub struct OpenOptions {
     pub fit: Fit,
     /// Share of the photos held out for validation and test, where folders do not say which.
     pub holdout: f64,
+    /// When shards are compared with the checksums of their manifest.
+    pub checksums: Checksums,
+    /// Most pixels of a photo; as [`paceline_photo::Limits`] has it where absent.
+    pub max_pixels: Option<u64>,
+}
+
+/// When shards are compared with the checksums of their manifest, whose sizes and counts are looked at always.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Checksums {
+    /// Never: what is read only once is not read twice.
+    #[default]
+    Never,
+    /// While examples are read, no faster than they are.
+    Beside,
+    /// When the set is opened.
+    First,
+}
+
+impl OpenOptions {
+    /// How large a photo may be.
+    pub(crate) fn limits(&self) -> Limits {
+        let limits = Limits::default();
+        Limits { max_pixels: self.max_pixels.unwrap_or(limits.max_pixels), ..limits }
+    }
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { classes: None, size: None, fit: Fit::default(), holdout: 0.1 }
+        Self {
+            classes: None,
+            size: None,
+            fit: Fit::default(),
+            holdout: 0.1,
+            checksums: Checksums::default(),
+            max_pixels: None,
+        }
     }
 }
 

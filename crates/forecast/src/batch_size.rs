@@ -6,6 +6,10 @@
 //! `S·(1 + N/B)(a + c·B)`, least at `B = √(N·a/c)`, and the rate that goes with B is in proportion to
 //! `1 / (1 + N/B)`: linear in B while B is small, constant when it is large.
 
+mod question;
+
+pub use question::{BatchForecast, BatchQuestion, BatchStage};
+
 use crate::Estimate;
 use crate::error::ForecastError;
 use paceline_stats::distribution::t_quantile;

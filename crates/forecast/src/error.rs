@@ -1,6 +1,7 @@
 //! What can be wrong with a question or with the measurements behind it.
 
 use crate::table::TableError;
+use paceline_data::DataError;
 use paceline_models::ModelError;
 use paceline_models::optimizer::OptimizerError;
 use paceline_runs::RunsError;
@@ -26,6 +27,57 @@ pub enum ForecastError {
     /// Tasks that measure cannot talk to each other.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The examples cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A file cannot be read.
+    #[error("cannot read `{}`", .path.display())]
+    Read {
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A report of the network that is not JSON.
+    #[error("`{}` is not JSON", .path.display())]
+    NotJson {
+        path: PathBuf,
+        /// What is wrong, with the line.
+        source: serde_json::Error,
+    },
+    /// A report of the network without figures of any two tasks.
+    #[error("`{}` holds no measured pair of tasks", .path.display())]
+    NoMeasuredPair { path: PathBuf },
+    /// Not a file of layer times.
+    #[error("`{}` holds no layer times", .path.display())]
+    NoLayerTimes {
+        path: PathBuf,
+        /// What is wrong, with the line.
+        source: serde_json::Error,
+    },
+    /// Layer times of another model than the one asked about.
+    #[error("`{}` holds layer times of `{found}`, not of `{asked}`", .path.display())]
+    OtherModel { path: PathBuf, found: String, asked: String },
+    /// None of the paths is a run folder, or holds one.
+    #[error("no run folder among those named")]
+    NoRunFolders,
+    /// No run that could tell how long steps of the model take.
+    #[error("no run of `{model}` on one worker in `{}`", .path.display())]
+    NoRunOf { model: String, path: PathBuf },
+    /// Runs of different jobs are not points of one curve.
+    #[error("run `{}` is {found}, others are {others}: one curve is of one job", .path.display())]
+    DifferentJobs { path: PathBuf, found: String, others: String },
+    /// Too few sizes or gradients to compare any.
+    #[error("nothing to compare")]
+    NothingToCompare,
+    /// A data set of nothing.
+    #[error("the data has no examples")]
+    NoExamples,
+    /// The loss of the steps before the measurement is not finite.
+    #[error("training diverged at step {step} with rate {rate}")]
+    Diverged { step: u64, rate: f32 },
+    /// More workers than examples of an update.
+    #[error("{workers} workers cannot share a batch of {batch}")]
+    BatchTooSmall { workers: usize, batch: u64 },
     /// No key for the tasks that measure.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -150,7 +202,13 @@ impl ForecastError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Model(error) => error.is_usage(),
-            Self::Optimizer(_) => true,
+            Self::Optimizer(_)
+            | Self::NoMeasuredPair { .. }
+            | Self::OtherModel { .. }
+            | Self::NothingToCompare
+            | Self::NoExamples
+            | Self::Diverged { .. }
+            | Self::BatchTooSmall { .. } => true,
             _ => false,
         }
     }

@@ -22,6 +22,7 @@
 //! ```
 
 pub mod batch_size;
+mod doublings;
 mod error;
 mod estimate;
 pub mod measure;
@@ -30,5 +31,6 @@ pub mod scaling;
 pub mod simulate;
 pub mod table;
 
+pub use doublings::doublings;
 pub use error::ForecastError;
 pub use estimate::Estimate;

@@ -11,14 +11,15 @@
 mod choice;
 pub mod design;
 
-pub use choice::{ScalingChoice, sizes_between};
+pub use choice::{ScalingChoice, ScalingForecast, ScalingSize, sizes_between};
 
 use crate::error::ForecastError;
+use crate::measure::{are_runs, scaling_runs};
 use crate::table::{Table, TableError};
 use paceline_stats::distribution::t_quantile;
 use paceline_stats::linear::dot;
 use paceline_stats::nnls;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// One run of a scaling study.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +33,18 @@ pub struct ScalingRun {
 }
 
 impl ScalingRun {
+    /// Reads runs from one CSV file, or from run folders and folders of them; for these also how many examples the
+    /// seconds are for.
+    pub fn read_all(paths: &[PathBuf]) -> Result<(Vec<Self>, Option<f64>), ForecastError> {
+        match paths {
+            [path] if !are_runs(path) => Ok((Self::read(path)?, None)),
+            folders => {
+                let (runs, work) = scaling_runs(folders)?;
+                Ok((runs, Some(work)))
+            }
+        }
+    }
+
     /// Reads runs from CSV: `machines`, `seconds`, and `fraction` where runs had part of the input.
     pub fn read(path: &Path) -> Result<Vec<Self>, ForecastError> {
         let mut table = Table::open(path)?;

@@ -22,6 +22,8 @@ pub struct ClusterTask {
     pub start: Start,
     /// How long to wait for the other tasks.
     pub join_timeout: Duration,
+    /// How long a task may be silent before it counts as lost; longer where most tasks are late.
+    pub patience: Duration,
     /// Raised to stop in order.
     pub cancel: Arc<AtomicBool>,
     /// Told what happens.
@@ -78,7 +80,8 @@ impl ReadyTask<'_> {
     /// # Errors
     /// Whatever ends its part before the run is over.
     pub fn run(self) -> Result<TaskOutcome, JobError> {
-        let ClusterTask { placement, work, start, join_timeout, cancel, observer } = self.task;
+        let ClusterTask { placement, work, start, join_timeout, patience, cancel, observer } =
+            self.task;
         let runner = TaskRunner {
             own: placement.own,
             tasks: &placement.tasks,
@@ -88,6 +91,7 @@ impl ReadyTask<'_> {
             launched: false,
             cancel: Arc::clone(cancel),
             join_timeout: *join_timeout,
+            patience: *patience,
             observer: Arc::clone(observer),
         };
         let is_chief = placement.is_chief();

@@ -95,6 +95,7 @@ impl LaunchedTask {
             launched: true,
             cancel: Arc::clone(&self.cancel),
             join_timeout: Duration::from_secs(order.join_timeout),
+            patience: Duration::from_secs(order.patience),
             observer: reporter,
         };
         let run = self.run.clone();

@@ -10,6 +10,7 @@ use crate::{
     JobError, JobObserver, JobOutcome, JobResult, Unobserved, Work, protocol::TaskOrder,
     work::recorded_report,
 };
+use paceline_cluster::session::SILENCE;
 use paceline_runs::{Ownership, RunFolder, Summary};
 use paceline_training::Start;
 use paceline_wire::{ClusterKey, Role, TaskId};
@@ -34,6 +35,7 @@ pub struct Job {
     servers: Option<usize>,
     start: Start,
     join_timeout: Duration,
+    patience: Duration,
     program: Option<PathBuf>,
     cancel: Arc<AtomicBool>,
     observer: Arc<dyn JobObserver>,
@@ -48,6 +50,7 @@ impl Job {
             servers: None,
             start: Start::New { out: PathBuf::from("runs") },
             join_timeout: JOIN_TIMEOUT,
+            patience: SILENCE,
             program: None,
             cancel: Arc::default(),
             observer: Arc::new(Unobserved),
@@ -76,6 +79,12 @@ impl Job {
     #[must_use]
     pub fn join_timeout(self, join_timeout: Duration) -> Self {
         Self { join_timeout, ..self }
+    }
+
+    /// Waiting so long for a sign of life before a task counts as lost; longer where most tasks are late.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Running tasks with another executable than that of this process, such as `paceline`.
@@ -151,6 +160,7 @@ impl Job {
                 .map_err(|source| JobError::Absolute { path: folder.to_path_buf(), source })?,
             resume,
             join_timeout: whole_seconds(self.join_timeout),
+            patience: whole_seconds(self.patience),
             work,
         };
         let program = match &self.program {
@@ -179,10 +189,11 @@ fn share_out(work: &mut Work, workers: usize, servers: usize) -> Vec<TaskId> {
             local_tasks(workers, servers, spec.evaluator)
         }
         Work::Rows(spec) => {
-            if let Some(tasks) = &mut spec.tasks {
+            let evaluator = spec.tasks.as_mut().is_some_and(|tasks| {
                 (tasks.workers, tasks.servers) = (workers, servers);
-            }
-            local_tasks(workers, servers, false)
+                tasks.evaluator
+            });
+            local_tasks(workers, servers, evaluator)
         }
     }
 }

@@ -300,6 +300,7 @@ impl TaskPlacement {
             Work::Rows(spec) => {
                 if let Some(tasks) = &mut spec.tasks {
                     (tasks.workers, tasks.servers) = sizes;
+                    tasks.evaluator = self.count(|role| role == Role::Evaluator) > 0;
                 }
             }
         }

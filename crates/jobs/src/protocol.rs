@@ -27,6 +27,8 @@ pub(crate) struct TaskOrder {
     pub(crate) resume: bool,
     /// Seconds to wait for the others.
     pub(crate) join_timeout: u64,
+    /// Seconds for which a task may be silent.
+    pub(crate) patience: u64,
 }
 
 /// Any further line a task is told.

@@ -31,6 +31,8 @@ pub(crate) struct TaskRunner<'a> {
     pub(crate) cancel: Arc<AtomicBool>,
     /// How long to wait for the others.
     pub(crate) join_timeout: Duration,
+    /// How long a task may be silent.
+    pub(crate) patience: Duration,
     pub(crate) observer: Arc<dyn JobObserver>,
 }
 
@@ -158,6 +160,7 @@ impl TaskRunner<'_> {
                 regroup: self.work.strategy()?.synchronous,
                 all_finish: false,
                 join_timeout: self.join_timeout,
+                patience: self.patience,
             },
             host: Machine::detect().host,
             cancel: Arc::clone(&self.cancel),

@@ -2,7 +2,7 @@
 
 use crate::{JobError, JobNotice, JobObserver, notice::LoopNotices};
 use paceline_cluster::session::OnLoss;
-use paceline_runs::{RunFolder, Summary, diagnosis};
+use paceline_runs::{RecordedPlan, RunFolder, Summary, diagnosis};
 use paceline_strategies::{Entry as StrategyEntry, find};
 use paceline_training::rows::{Report, Spec};
 use paceline_training::{Parts, RunSpec, TrainError};
@@ -122,7 +122,7 @@ impl OpenedWork<'_> {
     /// others.
     pub(crate) fn leave_plan(&self, run: &RunFolder) -> Result<(), JobError> {
         if let Self::Examples { spec, parts } = self
-            && run.plan::<serde_json::Value>().is_err()
+            && RecordedPlan::open(run).is_err()
         {
             run.write_plan(&paceline_training::check(spec, parts)?)?;
         }

@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a test, which clippy cannot see without cargo's harness
 
 use paceline_jobs::{Job, JobError, JobNotice, Work, run_if_launched, run_in_process};
-use paceline_runs::Status;
+use paceline_runs::{Event, Status};
 use paceline_training::rows::{DataSpec, Spec, Tasks};
 use paceline_training::{RunSpec, Start, Stop};
 use std::{
@@ -21,6 +21,7 @@ const CASES: &[Case] = &[
     ("two_workers_train_together_and_tell_of_it", two_workers_train_together_and_tell_of_it),
     ("a_finished_job_says_so_when_it_is_resumed", a_finished_job_says_so_when_it_is_resumed),
     ("a_server_and_two_workers_learn_from_rows", a_server_and_two_workers_learn_from_rows),
+    ("an_evaluator_scores_held_out_rows", an_evaluator_scores_held_out_rows),
     ("a_task_that_fails_is_named_with_its_words", a_task_that_fails_is_named_with_its_words),
     ("a_strategy_of_one_process_is_refused", a_strategy_of_one_process_is_refused),
     ("a_program_that_is_missing_is_named", a_program_that_is_missing_is_named),
@@ -74,7 +75,7 @@ fn two_workers_train_together_and_tell_of_it(folder: &Path) {
     let heard = heard.lock().unwrap();
     let begun = heard.iter().filter(|notice| {
         matches!(notice, JobNotice::Started { plan, run, first_step: 0 }
-            if plan.workers == 2 && run == outcome.run.path())
+            if plan.details.workers == 2 && run == outcome.run.path())
     });
     assert_eq!(begun.count(), 1, "{heard:?}");
     let scored = |notice: &JobNotice| matches!(notice, JobNotice::Evaluated(_));
@@ -90,7 +91,8 @@ fn a_finished_job_says_so_when_it_is_resumed(folder: &Path) {
     assert_eq!(further.result.summary().global_steps, 5);
 }
 
-fn a_server_and_two_workers_learn_from_rows(folder: &Path) {
+/// Rows of which one feature says all, for two workers and a server.
+fn rows(folder: &Path) -> Spec {
     for file in ["a.txt", "b.txt"] {
         let mut text = String::new();
         for row in 0..200 {
@@ -112,11 +114,47 @@ fn a_server_and_two_workers_learn_from_rows(folder: &Path) {
         transfer: Default::default(),
         on_loss: Default::default(),
         steps: None,
+        evaluator: false,
     });
-    let outcome = Job::local(2).servers(1).out(folder).run(spec).unwrap();
+    spec
+}
+
+fn a_server_and_two_workers_learn_from_rows(folder: &Path) {
+    let outcome = Job::local(2).servers(1).out(folder).run(rows(folder)).unwrap();
     let paceline_jobs::JobResult::Rows(report) = &outcome.result else { panic!("another result") };
     assert_eq!(report.summary.examples, 400);
     assert_eq!(report.summary.workers.len(), 2);
+}
+
+/// Nothing but a score ends this run before its time, and no task but the evaluator scores while it trains.
+fn an_evaluator_scores_held_out_rows(folder: &Path) {
+    let mut spec = rows(folder);
+    (spec.epochs, spec.eval_every, spec.until_loss) = (100_000_000, Some(400), Some(0.3));
+    spec.test = Some(folder.join("a.txt").display().to_string());
+    if let Some(tasks) = &mut spec.tasks {
+        tasks.evaluator = true;
+    }
+    let outcome = Job::local(2).servers(1).out(folder).run(spec).unwrap();
+    let summary = outcome.result.summary();
+    assert_eq!(summary.status, Status::Done);
+    assert!(summary.reached.is_some() && summary.last.test_loss < 0.3, "{summary:?}");
+    let (records, _) = outcome.run.events().unwrap();
+    let scores: Vec<_> = records
+        .iter()
+        .filter_map(|record| match &record.event {
+            Some(Event::Evaluation(score)) => Some(score),
+            _ => None,
+        })
+        .collect();
+    let (last, before) = scores.split_last().expect("scores in the log");
+    // All tasks have stopped by then, so the servers give the last word.
+    assert_eq!((last.scored_by.as_deref(), last.examples), (None, 200), "{scores:?}");
+    assert!(!before.is_empty(), "{scores:?}");
+    for score in before {
+        assert_eq!(score.scored_by.as_deref(), Some("evaluator/0"), "{scores:?}");
+        assert_eq!(score.examples, 200, "{scores:?}");
+        assert!(score.loss.is_finite() && score.auc.is_some(), "{scores:?}");
+    }
 }
 
 fn a_task_that_fails_is_named_with_its_words(folder: &Path) {

@@ -199,7 +199,7 @@ impl Decoder {
         let held = match &photo.jpeg {
             Some(opened) => opened.held_bytes(),
             // Samples as stored, before they become pixels.
-            None => shown * u64::from(photo.header.components),
+            None => shown * u64::from(photo.header.components) * png::sample_bytes(bytes),
         };
         let result = u64::from(width) * u64::from(height);
         // The result is counted twice: it may be turned.

@@ -25,6 +25,17 @@ pub enum PhotoError {
         /// The limit on either side.
         max_side: u32,
     },
+    /// More scans than the time for one photo allows.
+    #[error(
+        "its scans visit more than {max_blocks} blocks, the most that decoding one photo may take under the limit of pixels"
+    )]
+    TooManyScans {
+        /// See [`Limits::max_blocks`](crate::Limits::max_blocks).
+        max_blocks: u64,
+    },
+    /// The system has not that much memory.
+    #[error("decoding takes {bytes} bytes of memory, which are not there")]
+    NoMemory { bytes: u64 },
     /// The data ends before the last pixel.
     #[error("truncated: the data ends at byte {offset}, before the picture does")]
     Truncated { offset: usize },

@@ -50,10 +50,15 @@ impl Orientation {
 
 /// Reads the orientation from a TIFF block (what follows `Exif\0\0`, or a PNG `eXIf` chunk).
 pub(crate) fn orientation(tiff: &[u8]) -> Orientation {
-    find(tiff).map_or(Orientation::Upright, Orientation::from_exif)
+    find(tiff).unwrap_or_default()
 }
 
-fn find(tiff: &[u8]) -> Option<u16> {
+/// As [`orientation`], where the block has one.
+pub(crate) fn find(tiff: &[u8]) -> Option<Orientation> {
+    number(tiff).map(Orientation::from_exif)
+}
+
+fn number(tiff: &[u8]) -> Option<u16> {
     let little = match tiff.get(..4)? {
         [b'I', b'I', 42, 0] => true,
         [b'M', b'M', 0, 42] => false,

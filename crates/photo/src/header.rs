@@ -5,21 +5,34 @@ use crate::{Colour, Orientation, PhotoError, jpeg, png};
 /// How large a photo may be; checked on the header, before pixels are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest width times height. For JPEGs in several scans (progressive ones), whose coefficients are
-    /// all held at once at two bytes each, this also bounds the samples of all components together.
+    /// Largest width times height, whatever the kind of file. It also bounds the time that one photo may take: see
+    /// [`Limits::max_blocks`].
     pub max_pixels: u64,
     /// Largest width, and largest height.
     pub max_side: u32,
 }
 
 impl Default for Limits {
-    /// 64 megapixels, more than common cameras; at most 192 MB of RGB per decoding thread.
+    /// 64 megapixels, more than common cameras; at most 192 MB of RGB per decoding thread, and two bytes for every sample of a
+    /// JPEG in several scans.
     fn default() -> Self {
         Self { max_pixels: 64_000_000, max_side: 30_000 }
     }
 }
 
+/// How often the scans of a JPEG may pass over a picture of the largest size in three components. The scripts of libjpeg and
+/// mozjpeg pass four to six times over theirs.
+const MOST_PASSES: u64 = 8;
+
 impl Limits {
+    /// How many blocks of 8 x 8 samples the scans of one JPEG may visit. A file of a few bytes per scan can ask for a hundred passes
+    /// over a picture, so it is the work that is counted: small pictures may have many scans, the largest only as many as
+    /// encoders write.
+    #[must_use]
+    pub fn max_blocks(&self) -> u64 {
+        (self.max_pixels / 64).saturating_mul(3 * MOST_PASSES).max(1 << 16)
+    }
+
     pub(crate) fn check(&self, width: u32, height: u32) -> Result<(), PhotoError> {
         let area = u64::from(width) * u64::from(height);
         if area > self.max_pixels || width.max(height) > self.max_side {

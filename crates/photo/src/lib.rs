@@ -9,8 +9,8 @@
 //! * [`Limits`] are checked on the header, before pixels are allocated.
 //! * A truncated photo is rejected: a half-grey picture would be silent damage. Defects that cannot
 //!   change a pixel (bytes after the end, fill bytes, unknown segments) are tolerated.
-//! * EXIF orientation is applied unless switched off.
-//! * Transparency is laid over white. 16-bit samples keep their upper 8 bits.
+//! * EXIF orientation is applied unless switched off; in PNG files without it, that of XMP.
+//! * Transparency is laid over white. 16-bit samples keep their upper 8 bits, after that.
 //! * CMYK and YCCK become RGB by the plain formula `R = C * K / 255` on Adobe's inverted values;
 //!   colour profiles are not applied.
 //!

@@ -193,6 +193,60 @@ fn limits_are_obeyed() {
     }
 }
 
+/// A progressive photo without subsampling holds three samples for every pixel, and the limit speaks of pixels.
+#[test]
+fn a_progressive_photo_within_the_limit_of_pixels_was_refused_by_its_samples() {
+    let (width, height) = (640u16, 480u16);
+    let data: Vec<u8> =
+        (0..usize::from(width) * usize::from(height) * 3).map(|at| (at / 7) as u8).collect();
+    let mut bytes = Vec::new();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 80);
+    encoder.set_progressive(true);
+    encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_1_1);
+    encoder.encode(&data, width, height, jpeg_encoder::ColorType::Rgb).unwrap();
+    let decode = |max_pixels| {
+        let limits = Limits { max_pixels, max_side: 1000 };
+        let options = DecodeOptions { limits, ..DecodeOptions::default() };
+        Decoder::new().decode_into(&bytes, &options, &mut Pixels::new())
+    };
+    assert_eq!(decode(640 * 480), Ok(()));
+    assert!(matches!(decode(640 * 480 - 1), Err(PhotoError::TooLarge { .. })));
+}
+
+/// The sample with `times` copies of its last scan.
+fn with_scans(sample: &[u8], times: usize) -> Vec<u8> {
+    let last = sample.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
+    let end = sample.windows(2).rposition(|pair| pair == [0xff, 0xd9]).unwrap();
+    let mut bytes = sample[..end].to_vec();
+    for _ in 1..times {
+        bytes.extend_from_slice(&sample[last..end]);
+    }
+    bytes.extend([0xff, 0xd9]);
+    bytes
+}
+
+/// Ninety scans over a large photo took 17 seconds; over a small one they take nothing.
+#[test]
+fn ninety_scans_of_a_large_photo_took_as_long_as_they_liked() {
+    let photo = |side: u16| {
+        let mut bytes = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 80);
+        encoder.set_progressive(true);
+        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_1_1);
+        let data = vec![90; usize::from(side) * usize::from(side) * 3];
+        encoder.encode(&data, side, side, jpeg_encoder::ColorType::Rgb).unwrap();
+        bytes
+    };
+    let limits = Limits { max_pixels: 1024 * 1024, max_side: 2000 };
+    let options = DecodeOptions { limits, ..DecodeOptions::default() };
+    let decode = |bytes: &[u8]| Decoder::new().decode_into(bytes, &options, &mut Pixels::new());
+    let (small, large) = (photo(64), photo(1024));
+    assert_eq!(decode(&large), Ok(()), "as an encoder writes it");
+    assert_eq!(decode(&with_scans(&small, 60)), Ok(()));
+    let refused = decode(&with_scans(&large, 60));
+    assert_eq!(refused, Err(PhotoError::TooManyScans { max_blocks: limits.max_blocks() }));
+}
+
 #[test]
 fn every_truncation_that_loses_pixels_is_refused() {
     let mut decoder = Decoder::new();

@@ -11,8 +11,12 @@ mod kernel_file;
 mod probe;
 mod probes;
 mod sampler;
+mod verdict;
+mod watched;
 
 pub use csv::{Layout, Writer};
 pub use probe::{Column, Detail, Entry, Probe, Roots, Target, columns, open_all};
 pub use probes::ALL;
 pub use sampler::{Reading, SHORTEST, Sampler, SamplerError, Summary};
+pub use verdict::{Hold, JobVerdict, judge};
+pub use watched::{WatchError, Watched, watch};

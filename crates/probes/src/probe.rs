@@ -51,22 +51,38 @@ impl Roots {
     /// Folder of the cgroup (version 2) that `target` runs in.
     #[must_use]
     pub fn cgroup(&self, target: Target) -> PathBuf {
-        let file = self.proc.join(target.0.to_string()).join("cgroup");
+        let file = self.proc.join(target.process.to_string()).join("cgroup");
         let own = std::fs::read_to_string(file).unwrap_or_default();
         let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
         self.sys.join("fs/cgroup").join(group.trim_start_matches('/'))
     }
 }
 
-/// The process whose own use is recorded beside the machine's.
+/// The process whose own use is recorded beside the machine's, alone or with everything it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Target(pub u32);
+pub struct Target {
+    pub process: u32,
+    /// Its descendants count too.
+    pub tree: bool,
+}
 
 impl Target {
     /// This very process.
     #[must_use]
     pub fn own() -> Self {
-        Self(std::process::id())
+        Self::process(std::process::id())
+    }
+
+    /// One process without its children.
+    #[must_use]
+    pub const fn process(process: u32) -> Self {
+        Self { process, tree: false }
+    }
+
+    /// A job: a process and all that it starts.
+    #[must_use]
+    pub const fn tree(process: u32) -> Self {
+        Self { process, tree: true }
     }
 }
 

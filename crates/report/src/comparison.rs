@@ -31,7 +31,7 @@ pub(crate) struct Against {
 }
 
 /// Every run against the first; the first has no interval.
-pub(crate) fn against_first(runs: &[RunView]) -> Vec<Against> {
+pub(crate) fn against_first(runs: &[&RunView]) -> Vec<Against> {
     let Some(first) = runs.first() else { return Vec::new() };
     runs.iter()
         .enumerate()
@@ -56,7 +56,7 @@ pub(crate) fn against_first(runs: &[RunView]) -> Vec<Against> {
         .collect()
 }
 
-fn rates(runs: &[RunView], like: &RunView) -> Vec<f64> {
+fn rates(runs: &[&RunView], like: &RunView) -> Vec<f64> {
     runs.iter()
         .filter(|run| {
             run.settings.are_repeats(&like.settings) && run.summary.status == Status::Done
@@ -86,8 +86,7 @@ pub(crate) fn caption(found: &[Against]) -> &'static str {
         (false, false) => "",
         (true, false) => "Intervals: 95 %, from repeated runs of the same setting.",
         (false, true) => {
-            "Intervals: 95 %, from segments of one run each. They separate a difference from the noise within these runs; repeat the runs to \
-             include day-to-day variation."
+            "Intervals: 95 %, from segments of one run each; only repeated runs show day-to-day variation."
         }
         (true, true) => {
             "Intervals: 95 %, from repeated runs of the same setting where there are any, otherwise from segments of one run each."
@@ -131,7 +130,7 @@ mod tests {
 
     #[test]
     fn one_run_each_is_compared_by_its_segments() {
-        let found = against_first(&[run("a", 1000.0, 0.01), run("b", 2000.0, 0.01)]);
+        let found = against_first(&[&run("a", 1000.0, 0.01), &run("b", 2000.0, 0.01)]);
         assert_eq!((found[0].value, found[0].interval), (Some(1.0), None));
         let (low, high, basis) = found[1].interval.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.1, "{low} to {high}");
@@ -147,7 +146,7 @@ mod tests {
             run("b", 2000.0, 0.0),
             run("b", 2200.0, 0.0),
         ];
-        let found = against_first(&runs);
+        let found = against_first(&runs.iter().collect::<Vec<_>>());
         assert_eq!(found[1].interval, None, "a repeat of the first is not compared with it");
         let (low, high, basis) = found[2].interval.unwrap();
         assert_eq!(basis, Basis::Repeats);
@@ -167,7 +166,7 @@ mod tests {
             runs[1] = run("b", 2000.0, 0.01);
             runs[2] = run("b", 4000.0, 0.01);
             runs[2].settings = Settings::of(&other, None);
-            let found = against_first(&runs);
+            let found = against_first(&runs.iter().collect::<Vec<_>>());
             for at in [1, 2] {
                 let (.., basis) = found[at].interval.unwrap();
                 assert_eq!(basis, Basis::Segments, "one run of each setting");
@@ -179,7 +178,7 @@ mod tests {
     fn a_run_too_short_for_an_interval_gets_none() {
         let mut short = run("b", 500.0, 0.0);
         short.records.truncate(4);
-        let found = against_first(&[run("a", 1000.0, 0.0), short]);
+        let found = against_first(&[&run("a", 1000.0, 0.0), &short]);
         assert_eq!((found[1].value, found[1].interval), (Some(0.5), None));
         assert_eq!(caption(&found), "");
     }

@@ -1,10 +1,10 @@
-//! Curves of training runs: loss, accuracy and rate by step and by time, and the phases of a step.
+//! Curves of training runs: loss and accuracy by step, time or examples, the rate, and the phases of a step.
 //!
 //! The loss of single batches is so noisy that neither its level nor its trend can be seen, and
 //! several curves hide each other. Long curves are therefore drawn as means over segments, with the
 //! range of the single steps behind them if there is only one run.
 
-use crate::chart::{Axis, Chart, Series, SeriesKind, Span, Stacked};
+use crate::chart::{Axis, Chart, Matrix, Series, Span, Stacked, Style};
 use crate::page::Figure;
 use crate::timeline::{self, PHASES};
 use crate::training::RunView;
@@ -12,62 +12,118 @@ use paceline_runs::{Event, figures};
 use std::collections::BTreeMap;
 
 /// Points of a curve that is drawn as means; curves with fewer than twice as many are drawn as they are.
-const SEGMENTS: usize = 100;
+const SEGMENTS: usize = 150;
+/// Segments of a run's rate; shorter ones would show the clock more than the run.
+const RATE_SEGMENTS: usize = 100;
 /// Quantiles of a segment's steps that bound the range behind a curve.
 const RANGE: (f64, f64) = (0.1, 0.9);
 
-/// One curve per run, and per worker where there is one run only; `point` picks the coordinates out of an event, given seconds since
-/// the start.
-fn curve(
-    runs: &[RunView],
-    names: &[String],
-    (title, x, y): (&str, Axis, Axis),
-    point: impl Fn(&Event, f64) -> Option<(f64, f64)>,
-) -> Option<Figure> {
-    let mut chart = Chart::new(title, x, y);
-    let mut longest = 1;
-    for (index, (run, name)) in runs.iter().zip(names).enumerate() {
-        let mut by_task: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        for record in &run.records {
-            let event = record.event.as_ref();
-            if let Some(at) = event.and_then(|event| point(event, record.time - run.start())) {
-                by_task.entry(&record.task).or_default().push(at);
+/// One value of a curve, with its place on every horizontal axis: step, time, examples.
+type Point = ([f64; 3], f64);
+
+/// What a curve shows of an event.
+type Pick = fn(&Event) -> Option<f64>;
+
+/// The curves of one quantity in a run: training by task, and of held-out examples.
+struct Curves {
+    training: BTreeMap<String, Vec<Point>>,
+    test: Vec<Point>,
+}
+
+fn curves(run: &RunView, training: Pick, test: Pick) -> Curves {
+    let mut found = Curves { training: BTreeMap::new(), test: Vec::new() };
+    let mut examples = 0;
+    for record in &run.records {
+        let Some(event) = record.event.as_ref() else { continue };
+        let time = record.time - run.start();
+        match event {
+            Event::Step(step) => {
+                examples += step.examples;
+                if let Some(value) = training(event) {
+                    let curve = found.training.entry(record.task.clone()).or_default();
+                    curve.push(([step.step as f64, time, examples as f64], value));
+                }
             }
+            Event::Evaluation(score) => {
+                if let Some(value) = test(event) {
+                    found.test.push(([score.step as f64, time, examples as f64], value));
+                }
+            }
+            _ => {}
         }
-        by_task.retain(|_, points| points.len() > 1);
-        let several = runs.len() == 1 && by_task.len() > 1;
+    }
+    let shown = |curve: &[Point]| curve.len() > 1 && curve.iter().any(|point| point.1.is_finite());
+    found.training.retain(|_, curve| shown(curve));
+    if found.test.is_empty() || found.test.iter().all(|point| point.1.is_nan()) {
+        found.test.clear();
+    }
+    found
+}
+
+fn line(name: &str, points: &[Point]) -> Series {
+    let others = (1..3).map(|axis| points.iter().map(|point| point.0[axis]).collect());
+    Series::line(name, points.iter().map(|point| (point.0[0], point.1))).other_x(others.collect())
+}
+
+/// Training and held-out curves of all runs in one chart.
+fn learning_curve(
+    (runs, names): (&[&RunView], &[String]),
+    title: &str,
+    y: Axis,
+    (training, test): (Pick, Pick),
+) -> Option<Figure> {
+    let mut chart = Chart::new(title, Axis::new("step"), y);
+    chart.other_x = vec![Axis::new("time").unit("s"), Axis::new("examples")];
+    let (mut longest, mut banded, mut tested) = (1, false, false);
+    for (index, (run, name)) in runs.iter().zip(names).enumerate() {
+        let found = curves(run, training, test);
+        tested |= !found.test.is_empty();
+        let alone = runs.len() == 1;
+        let tasks = found.training.len();
         // Compared with other runs, a run is represented by its chief.
-        let shown = if several { by_task.len() } else { 1 };
-        for (place, (task, points)) in by_task.into_iter().take(shown).enumerate() {
-            let (label, colour) = if several { (task, place) } else { (&**name, index) };
-            let Some(means) = segments(&points) else {
-                chart = chart.with(Series::line(label, points).colour(colour));
+        let shown = if alone { tasks } else { 1 };
+        for (place, (task, points)) in found.training.iter().take(shown).enumerate() {
+            let own = if tasks > 1 { format!("training, {task}") } else { "training".to_owned() };
+            let (label, colour) =
+                if alone { (own.as_str(), place) } else { (name.as_str(), index) };
+            let style = if alone || found.test.is_empty() { Style::Plain } else { Style::Faint };
+            let Some((means, range)) = segments(points) else {
+                chart = chart.with(line(label, points).colour(colour).part("training", style));
                 continue;
             };
             longest = longest.max(points.len().div_ceil(SEGMENTS));
-            let line = means.iter().map(|mean| (mean.x, mean.y));
-            chart = chart.with(Series::line(label, line).colour(colour));
-            if runs.len() == 1 && !several {
-                chart = chart.with(Series::band(label, means).colour(colour));
+            chart = chart.with(line(label, &means).colour(colour).part("training", style));
+            if alone && tasks == 1 {
+                banded = true;
+                let others =
+                    (1..3).map(|axis| means.iter().map(|point| point.0[axis]).collect()).collect();
+                let band = Series::band(label, range).colour(colour).other_x(others);
+                chart = chart.with(band.part("training", Style::Plain));
             }
+        }
+        if !found.test.is_empty() {
+            let (label, colour) = if alone { ("test", tasks) } else { (name.as_str(), index) };
+            let test = line(label, &found.test).colour(colour);
+            chart = chart.with(test.part("test", Style::Marked));
         }
     }
     if chart.series.is_empty() {
         return None;
     }
-    let band = chart.series.iter().any(|series| matches!(series.kind, SeriesKind::Band(_)));
-    let words = match (longest, band) {
-        (1, _) => String::new(),
-        (_, true) => {
-            format!("Mean of up to {longest} steps, with the range of the middle 80 % of them.")
-        }
-        (_, false) => format!("Each point is the mean of up to {longest} steps."),
-    };
-    Some(figure(title, &chart, words))
+    let mut words = Vec::new();
+    if runs.len() > 1 && tested {
+        words.push("Thin: training. With markers: test.".to_owned());
+    }
+    if longest > 1 {
+        let band = if banded { "; the band holds the middle 80 %" } else { "" };
+        words.push(format!("Means of up to {longest} steps{band}."));
+    }
+    Some(figure(title, &chart, words.join(" ")))
 }
 
-/// Means over segments of equally many points, with their range, if there are enough points to need it.
-fn segments(points: &[(f64, f64)]) -> Option<Vec<Span>> {
+/// Means over segments of equally many points, with their range, if there are enough points to need it. A segment stands at its
+/// last position, so that curves end where the run did.
+fn segments(points: &[Point]) -> Option<(Vec<Point>, Vec<Span>)> {
     if points.len() < 2 * SEGMENTS {
         return None;
     }
@@ -78,15 +134,10 @@ fn segments(points: &[(f64, f64)]) -> Option<Vec<Span>> {
         values.sort_by(f64::total_cmp);
         let count = values.len() as f64;
         let at = |share: f64| values[((count - 1.0) * share).round() as usize];
-        Span {
-            // The last position of the segment, so that curves end where the run did.
-            x: part[part.len() - 1].0,
-            y: values.iter().sum::<f64>() / count,
-            low: at(RANGE.0),
-            high: at(RANGE.1),
-        }
+        let (place, mean) = (part[part.len() - 1].0, values.iter().sum::<f64>() / count);
+        ((place, mean), Span { x: place[0], y: mean, low: at(RANGE.0), high: at(RANGE.1) })
     };
-    Some((0..SEGMENTS).map(segment).collect())
+    Some((0..SEGMENTS).map(segment).unzip())
 }
 
 fn figure(title: &str, chart: &Chart, words: String) -> Figure {
@@ -100,56 +151,92 @@ fn figure(title: &str, chart: &Chart, words: String) -> Figure {
     }
 }
 
-pub(crate) fn learning(runs: &[RunView], names: &[String]) -> Vec<Figure> {
-    let steps = || Axis::new("global step");
-    let seconds = || Axis::new("time").unit("s");
-    let loss = || Axis::new("loss").unit("nats").logarithmic();
-    let percent = || Axis::new("accuracy").unit("%");
-    // Step, loss and accuracy of an evaluation.
-    let test = |event: &Event| match event {
-        Event::Evaluation(it) => Some((it.step as f64, it.loss, it.accuracy)),
-        _ => None,
-    };
-    [
-        curve(runs, names, ("Training loss by step", steps(), loss()), |event, _| match event {
-            Event::Step(step) => Some((step.step as f64, step.loss)),
+pub(crate) fn learning(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
+    let loss: (Pick, Pick) = (
+        |event| match event {
+            Event::Step(step) => Some(step.loss),
             _ => None,
-        }),
-        curve(
-            runs,
-            names,
-            ("Training loss by time", seconds(), loss()),
-            |event, time| match event {
-                Event::Step(step) => Some((time, step.loss)),
-                _ => None,
-            },
-        ),
-        curve(runs, names, ("Test loss by step", steps(), loss()), |event, _| {
-            test(event).map(|(step, loss, _)| (step, loss))
-        }),
-        curve(runs, names, ("Test loss by time", seconds(), loss()), |event, time| {
-            test(event).map(|(_, loss, _)| (time, loss))
-        }),
-        curve(runs, names, ("Test accuracy by step", steps(), percent()), |event, _| {
-            test(event).map(|(step, _, accuracy)| (step, 100.0 * accuracy))
-        }),
-        curve(runs, names, ("Test accuracy by time", seconds(), percent()), |event, time| {
-            test(event).map(|(_, _, accuracy)| (time, 100.0 * accuracy))
-        }),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        },
+        |event| match event {
+            Event::Evaluation(score) => Some(score.loss),
+            _ => None,
+        },
+    );
+    let accuracy: (Pick, Pick) = (
+        |event| match event {
+            Event::Step(step) => Some(100.0 * step.accuracy),
+            _ => None,
+        },
+        |event| match event {
+            Event::Evaluation(score) => Some(100.0 * score.accuracy),
+            _ => None,
+        },
+    );
+    let both = (runs, names);
+    let axis = Axis::new("loss").unit("nats").logarithmic();
+    let mut figures: Vec<Figure> =
+        learning_curve(both, "How far did the loss fall?", axis, loss).into_iter().collect();
+    let axis = Axis::new("accuracy").unit("%");
+    if let Some(mut second) = learning_curve(both, "How often is it right?", axis, accuracy) {
+        // Said once is enough.
+        if figures.iter().any(|first| first.words == second.words) {
+            second.words.clear();
+        }
+        figures.push(second);
+    }
+    figures.extend(confusion(runs, names));
+    figures
+}
+
+/// Most runs whose confusion matrices are drawn.
+const MOST_MATRICES: usize = 4;
+
+/// What each run took for what.
+fn confusion(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
+    let known: Vec<_> =
+        runs.iter().zip(names).filter(|(run, _)| !run.confusion.is_empty()).collect();
+    if known.len() > MOST_MATRICES {
+        return Vec::new(); // a page of matrices is read by no one
+    }
+    let title = |name: &str| match runs.len() {
+        1 => "What is taken for what?".to_owned(),
+        _ => format!("What is taken for what? {name}"),
+    };
+    known
+        .into_iter()
+        .enumerate()
+        .map(|(at, (run, name))| {
+            let (names, rows) = run.confusion.iter().cloned().unzip();
+            let matrix = Matrix {
+                title: title(name),
+                names,
+                axes: ("true class".to_owned(), "predicted class".to_owned()),
+                rows,
+            };
+            Figure {
+                title: matrix.title.clone(),
+                colour: None,
+                key: Vec::new(),
+                svg: matrix.svg(),
+                // Said once is enough.
+                words: match at {
+                    0 => "Darker: a greater share of the true class.".to_owned(),
+                    _ => String::new(),
+                },
+                notes: Vec::new(),
+            }
+        })
+        .collect()
 }
 
 /// The rate of each run by time, all its tasks together.
-fn rate(runs: &[RunView], names: &[String]) -> Option<Figure> {
-    let title = "Examples per second";
+fn rate(runs: &[&RunView], names: &[String]) -> Option<Figure> {
+    let title = "How fast did it train?";
     let mut chart = Chart::new(title, Axis::new("time").unit("s"), rate_axis(runs));
     for (index, (run, name)) in runs.iter().zip(names).enumerate() {
         let steps =
             run.records.iter().filter(|record| matches!(record.event, Some(Event::Step(_))));
-        let segments = (steps.count() / 2).min(SEGMENTS);
+        let segments = (steps.count() / 2).min(RATE_SEGMENTS);
         if segments < 2 {
             continue;
         }
@@ -157,12 +244,11 @@ fn rate(runs: &[RunView], names: &[String]) -> Option<Figure> {
         let points = rates.map(|(time, rate)| (time - run.start(), rate));
         chart = chart.with(Series::line(name, points).colour(index));
     }
-    let words = "All tasks together, over equal intervals of time.";
-    (!chart.series.is_empty()).then(|| figure(title, &chart, words.to_owned()))
+    (!chart.series.is_empty()).then(|| figure(title, &chart, "All tasks together.".to_owned()))
 }
 
 /// From zero, unless the runs differ so much that the slow ones would look like zero.
-fn rate_axis(runs: &[RunView]) -> Axis {
+fn rate_axis(runs: &[&RunView]) -> Axis {
     let rates = || {
         let rates = runs.iter().map(|run| run.summary.examples_per_second);
         rates.filter(|rate| rate.is_finite() && *rate > 0.0)
@@ -172,18 +258,19 @@ fn rate_axis(runs: &[RunView]) -> Axis {
     if most > 20.0 * least { axis.logarithmic() } else { axis.from_zero() }
 }
 
-pub(crate) fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
+pub(crate) fn time(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
     let shares = runs.iter().zip(names).map(|(run, name)| {
         let shares = &run.summary.phases;
         (name.clone(), vec![shares.input, shares.compute, shares.exchange, shares.wait])
     });
     let chart = Stacked {
-        title: "Phases of a step".to_owned(),
+        title: "Where does the time of a step go?".to_owned(),
         parts: PHASES.map(str::to_owned).to_vec(),
         rows: shares.collect(),
-        width: 460.0,
+        width: 380.0,
     };
-    let words = "Input: waiting for data. Compute: forward and backward pass. Exchange: communicating gradients. Wait: for other workers.";
+    let words =
+        "Input: waiting for data. Exchange: communicating gradients. Wait: for other workers.";
     let mut figures = vec![Figure {
         title: chart.title.clone(),
         colour: None,
@@ -200,24 +287,58 @@ pub(crate) fn time(runs: &[RunView], names: &[String]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paceline_runs::{Evaluation, Record, Step};
+
+    fn points(count: u32, value: fn(u32) -> f64) -> Vec<Point> {
+        (0..count).map(|step| ([f64::from(step), 0.0, 0.0], value(step))).collect()
+    }
 
     #[test]
     fn a_long_curve_keeps_its_level_and_its_end_and_a_short_one_its_points() {
-        let points: Vec<(f64, f64)> =
-            (0..1000).map(|step| (f64::from(step), f64::from(step % 2))).collect();
-        let means = segments(&points).unwrap();
+        let points = points(1200, |step| f64::from(step % 2));
+        let (means, range) = segments(&points).unwrap();
         assert_eq!(means.len(), SEGMENTS);
-        assert!(means.iter().all(|mean| mean.y == 0.5 && mean.low == 0.0 && mean.high == 1.0));
-        assert_eq!(means[SEGMENTS - 1].x, 999.0);
-        assert!(segments(&points[..150]).is_none());
+        assert!(means.iter().all(|mean| mean.1 == 0.5));
+        assert!(range.iter().all(|mean| mean.low == 0.0 && mean.high == 1.0));
+        assert_eq!(means[SEGMENTS - 1].0[0], 1199.0);
+        assert!(segments(&points[..SEGMENTS]).is_none());
     }
 
     #[test]
     fn a_nan_loss_is_not_hidden_in_a_mean() {
-        let mut points: Vec<(f64, f64)> = (0..400).map(|step| (f64::from(step), 1.0)).collect();
-        points[201].1 = f64::NAN;
-        let means = segments(&points).unwrap();
-        assert!(means[50].y.is_nan());
-        assert_eq!(means.iter().filter(|mean| mean.y.is_nan()).count(), 1);
+        let mut points = points(600, |_| 1.0);
+        points[302].1 = f64::NAN;
+        let (means, _) = segments(&points).unwrap();
+        assert!(means[75].1.is_nan());
+        assert_eq!(means.iter().filter(|mean| mean.1.is_nan()).count(), 1);
+    }
+
+    /// One run's training and test curves share a chart, and each point knows its step, time and examples.
+    #[test]
+    fn training_and_test_are_one_chart_with_three_axes() {
+        let record = |time: f64, event| Record {
+            time,
+            task: "worker/0".to_owned(),
+            kind: String::new(),
+            event: Some(event),
+        };
+        let step = |at: u64| Step { step: at, examples: 64, loss: 1.0, ..Step::default() };
+        let score = Evaluation { step: 2, loss: 0.5, ..Evaluation::default() };
+        let run = RunView {
+            records: vec![
+                record(10.0, Event::Step(step(1))),
+                record(12.0, Event::Step(step(2))),
+                record(13.0, Event::Evaluation(score)),
+            ],
+            ..RunView::default()
+        };
+        let figures = learning(&[&run], &["r".to_owned()]);
+        let data = figures[0].svg.split("<metadata>").nth(1).unwrap().split('<').next().unwrap();
+        let data: serde_json::Value =
+            serde_json::from_str(&data.replace("&quot;", "\"")).expect("data can be read");
+        assert_eq!(data["series"][0]["x"], serde_json::json!([[1, 2], [0, 2], [64, 128]]));
+        assert_eq!(data["series"][1]["name"], "test");
+        assert_eq!(data["series"][1]["x"], serde_json::json!([[2], [3], [128]]));
+        assert_eq!(data["x"][2]["label"], "examples");
     }
 }

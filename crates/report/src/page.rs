@@ -1,7 +1,8 @@
-//! One HTML page that needs nothing but itself: no script, no network, readable on a phone and on paper.
+//! One HTML page that needs nothing but itself: no network, readable on a phone, on paper and without its script.
 
 use crate::escape::Escaped;
 use crate::policy::hash_source;
+use crate::script;
 use crate::table::Table;
 use crate::theme;
 use std::sync::LazyLock;
@@ -13,14 +14,15 @@ pub const GENERATOR: &str = "<meta name=\"generator\" content=\"Paceline\">";
 static STYLE: LazyLock<String> =
     LazyLock::new(|| [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS].concat());
 
-/// What a browser may do with a page: apply its own style, show images that are part of it, and nothing else. A hostile name
+/// What a browser may do with a page: apply its own style, run its own script, show images that are part of it, and nothing else. A hostile name
 /// that slipped through could not run.
 #[must_use]
 pub fn policy() -> &'static str {
     static POLICY: LazyLock<String> = LazyLock::new(|| {
         format!(
-            "default-src 'none'; style-src {}; img-src data:; base-uri 'none'; form-action 'none'",
-            hash_source(&STYLE)
+            "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'",
+            hash_source(&STYLE),
+            hash_source(script::CHARTS)
         )
     });
     &POLICY
@@ -195,6 +197,31 @@ impl Page {
         self.body.push_str(&table.html());
     }
 
+    /// Settings as (name, value), one after the other.
+    pub fn settings(&mut self, title: &str, settings: &[(String, String)]) {
+        let all: Vec<String> = settings
+            .iter()
+            .map(|(name, value)| {
+                format!("<span>{} <b>{}</b></span>", Escaped(name), Escaped(value))
+            })
+            .collect();
+        let (title, all) = (Escaped(title), all.join(" · "));
+        self.body.push_str(&format!("<p class=\"settings\">{title}: {all}</p>"));
+    }
+
+    /// Content behind a fold, which opens without a script; on paper it is open.
+    pub(crate) fn folded(&mut self, title: &str, html: &str) {
+        self.body
+            .push_str(&format!("<details><summary>{}</summary>{html}</details>", Escaped(title)));
+    }
+
+    /// A list of sentences behind a fold.
+    pub fn folded_list(&mut self, title: &str, points: &[String]) {
+        let mut list = Page::new("", "");
+        list.list_items(points);
+        self.folded(title, &list.body);
+    }
+
     /// The footer.
     pub fn footer(&mut self, text: &str) {
         self.footer = text.to_owned();
@@ -214,12 +241,13 @@ impl Page {
              <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">{GENERATOR}\
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title>\
              <style>{}</style></head>\n<body><header class=\"top\"><h1>{title}</h1><p class=\"lead\">{}</p></header>\n\
-             <main>{}</main>\n<footer>{}</footer></body></html>\n",
+             <main>{}</main>\n<footer>{}</footer><script>{}</script></body></html>\n",
             policy(),
             *STYLE,
             Escaped(&self.lead),
             self.body,
-            Escaped(&self.footer)
+            Escaped(&self.footer),
+            script::CHARTS
         )
     }
 }

@@ -47,7 +47,7 @@ fn table<'a, T: 'a>(
 }
 
 /// What every worker did, where a run has several.
-pub(crate) fn workers(runs: &[RunView], names: &[String]) -> Table {
+pub(crate) fn workers(runs: &[&RunView], names: &[String]) -> Table {
     let rows = runs.iter().zip(names).filter(|(run, _)| run.summary.workers.len() > 1);
     let rows = rows.flat_map(|(run, name)| {
         run.summary.workers.iter().map(move |worker| (name.clone(), &*worker.task, worker))
@@ -77,7 +77,7 @@ pub(crate) fn workers(runs: &[RunView], names: &[String]) -> Table {
 }
 
 /// What every task's machine did during its steps.
-pub(crate) fn machines(runs: &[RunView], names: &[String]) -> Table {
+pub(crate) fn machines(runs: &[&RunView], names: &[String]) -> Table {
     let rows = runs.iter().zip(names).flat_map(|(run, name)| {
         run.summary.tasks.iter().map(move |load| (name.clone(), &*load.task, load))
     });
@@ -116,14 +116,14 @@ pub(crate) fn machines(runs: &[RunView], names: &[String]) -> Table {
 }
 
 /// How stale the updates were, one picture for all runs that have any.
-pub(crate) fn staleness(runs: &[RunView], names: &[String]) -> Option<Figure> {
-    let stale: Vec<(usize, &RunView)> =
+pub(crate) fn staleness(runs: &[&RunView], names: &[String]) -> Option<Figure> {
+    let stale: Vec<(usize, &&RunView)> =
         runs.iter().enumerate().filter(|(_, run)| run.summary.staleness.len() > 1).collect();
     let most = stale.iter().map(|(_, run)| run.summary.staleness.len()).max()?.min(MOST_STALE + 1);
     let labels = (0..most)
         .map(|value| if value == MOST_STALE { format!("{value}+") } else { value.to_string() });
     let mut chart = Chart::new(
-        "Staleness of updates",
+        "How stale were the updates?",
         Axis::categories("updates by other workers between pull and push", labels),
         Axis::new("share of updates").unit("%").from_zero(),
     );
@@ -143,12 +143,12 @@ pub(crate) fn staleness(runs: &[RunView], names: &[String]) -> Option<Figure> {
         words.push(format!("{}: {:.2} on average", names[*index], sum / all));
     }
     Some(Figure {
-        title: "Staleness of updates".to_owned(),
+        title: "How stale were the updates?".to_owned(),
         colour: None,
         key: Vec::new(),
         svg: chart.svg(),
         words: format!(
-            "{}. A stale gradient was computed on weights that other workers have updated since.",
+            "{}. Stale: other workers updated the weights since they were pulled.",
             words.join("; ")
         ),
         notes: Vec::new(),
@@ -187,23 +187,23 @@ mod tests {
 
     #[test]
     fn columns_without_values_are_left_out() {
-        let text = workers(&[run()], &["r".to_owned()]).markdown();
+        let text = workers(&[&run()], &["r".to_owned()]).markdown();
         assert!(text.contains("sent (MB)") && text.contains("2.5"), "{text}");
         assert!(
             !text.contains("received") && !text.contains("dropped") && !text.contains("| r "),
             "{text}"
         );
-        let text = machines(&[run()], &["r".to_owned()]).markdown();
+        let text = machines(&[&run()], &["r".to_owned()]).markdown();
         assert!(text.contains("ps/0") && text.contains("0.50") && !text.contains("host"), "{text}");
     }
 
     #[test]
     fn a_long_tail_of_staleness_shares_one_bar() {
-        let figure = staleness(&[run()], &["r".to_owned()]).unwrap();
+        let figure = staleness(&[&run()], &["r".to_owned()]).unwrap();
         assert!(figure.svg.contains(">12+<"), "{}", figure.svg);
         assert!(figure.words.contains("on average"));
         let mut fresh = run();
         fresh.summary.staleness.clear();
-        assert!(staleness(&[fresh], &["r".to_owned()]).is_none());
+        assert!(staleness(&[&fresh], &["r".to_owned()]).is_none());
     }
 }

@@ -3,8 +3,10 @@
 //! Series take Okabe and Ito's colours, which readers with any kind of colour blindness tell apart; the dark set uses their
 //! lighter members for the same hues. Print gets the light set without shadows or backgrounds.
 
-/// Number of series colours; charts with more series reuse them.
+/// Number of series colours; charts with more series reuse them, dashed.
 pub const COLOURS: usize = 7;
+/// Number of dashes, the solid line among them: so many times as many series as colours are told apart.
+pub const DASHES: usize = 4;
 
 /// The custom properties: light by default, dark where the reader's system is, always light on paper.
 pub const TOKENS_CSS: &str = "\
@@ -29,29 +31,72 @@ pub const CHART_CSS: &str = "\
 .chart text.mid{text-anchor:middle}.chart text.end{text-anchor:end}\
 .chart text.title{fill:var(--ink);font-size:15px;font-weight:600}\
 .chart text.name{fill:var(--ink)}\
-.chart text.value{fill:var(--ink);font-size:12px}\
-.chart text.inside{fill:var(--card);font-size:12px;font-weight:600}\
-.chart text.label,.chart .label{fill:var(--c);font-weight:600}\
+.chart text.value{fill:var(--ink);font-size:12.5px}\
+.chart text.inside{fill:var(--card);font-size:12.5px;font-weight:600}\
 .chart .grid path{stroke:var(--line);stroke-width:1;fill:none}\
 .chart .axis path{stroke:var(--rule);stroke-width:1;fill:none}\
 .chart .dot{fill:var(--c);fill-opacity:.38;stroke:none}\
 .chart .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
-.chart .again{stroke-dasharray:5 4}\
-@media print{.chart .d1{stroke-dasharray:7 3}.chart .d2{stroke-dasharray:2 4}.chart .d3{stroke-dasharray:9 3 2 3}}\
+.chart .line.faint{stroke-width:1;stroke-opacity:.55}\
+.chart .spot{fill:var(--c);stroke:none}\
+.chart .k1 .line{stroke-dasharray:7 4}\
+.chart .k2 .line{stroke-dasharray:1.5 4}\
+.chart .k3 .line{stroke-dasharray:10 4 2 4}\
+.chart .cell{fill:var(--c);stroke:none;fill-opacity:.04}\
+.chart .s1{fill-opacity:.14}.chart .s2{fill-opacity:.25}.chart .s3{fill-opacity:.36}.chart .s4{fill-opacity:.47}.chart .s5{fill-opacity:.58}\
+.chart .s6{fill-opacity:.7}.chart .s7{fill-opacity:.8}.chart .s8{fill-opacity:.9}.chart .s9{fill-opacity:1}\
 .chart .band{fill:var(--c);fill-opacity:.16;stroke:none}\
 .chart .area{fill:var(--c);fill-opacity:.62;stroke:none}\
 .chart .mark{stroke:var(--rule);stroke-width:1;stroke-dasharray:1 4;fill:none}.chart .mark.loud{stroke:var(--bad);stroke-dasharray:none}\
 .chart .bar{fill:var(--c)}\
+.chart .raw{stroke-opacity:.25;stroke-width:1.2}\
+.chart .cursor{stroke:var(--soft);stroke-width:1;fill:none}\
+.chart .chosen{fill:var(--soft);fill-opacity:.18;stroke:none}\
+.chart .entry[role=button]{cursor:pointer}\
+.chart .entry.off{opacity:.35}\
 .chart .whisker{fill:none;stroke:var(--ink);stroke-width:1.4}\
 .chart .mean{fill:var(--card);stroke:var(--c);stroke-width:2}\
 .c0{--c:var(--series-0)}.c1{--c:var(--series-1)}.c2{--c:var(--series-2)}.c3{--c:var(--series-3)}.c4{--c:var(--series-4)}.c5{--c:var(--series-5)}.c6{--c:var(--series-6)}";
+
+/// Style of a drawing on its own, on white paper: [`CHART_CSS`] with every custom property replaced by its light value, because
+/// programs that place drawings in documents know neither properties nor media queries.
+#[must_use]
+pub fn paper_css() -> String {
+    let light = TOKENS_CSS.split('}').next().unwrap_or_default();
+    let tokens: Vec<(&str, &str)> = light
+        .split(['{', ';'])
+        .filter_map(|rule| rule.split_once(':'))
+        .filter(|(name, _)| name.starts_with("--"))
+        .collect();
+    let mut style = String::new();
+    for rule in CHART_CSS.split_inclusive('}') {
+        if rule.contains("{--c:") {
+            continue;
+        }
+        if !rule.contains("var(--c)") {
+            style.push_str(rule);
+            continue;
+        }
+        for place in 0..COLOURS {
+            let of = format!(".chart .c{place} ");
+            let colour = format!("var(--series-{place})");
+            style.push_str(&rule.replace(".chart ", &of).replace("var(--c)", &colour));
+        }
+    }
+    // The file's own width and height hold.
+    style = style.replace("display:block;width:100%;height:auto;overflow:visible;", "");
+    for (name, value) in tokens {
+        style = style.replace(&format!("var({name})"), value);
+    }
+    style
+}
 
 /// Style of the pages; needs [`TOKENS_CSS`].
 pub const PAGE_CSS: &str = "\
 *{box-sizing:border-box}\
 html{-webkit-text-size-adjust:100%}\
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",sans-serif}\
-main,header.top,footer{max-width:1160px;margin:0 auto;padding:0 24px}\
+main,header.top,footer{max-width:1260px;margin:0 auto;padding:0 24px}\
 header.top{padding-top:36px}\
 h1{font-size:30px;line-height:1.2;letter-spacing:-.015em;margin:0 0 6px}\
 h2{font-size:21px;line-height:1.3;letter-spacing:-.01em;margin:48px 0 12px}\
@@ -68,12 +113,27 @@ p{margin:0 0 12px;max-width:76ch}\
 .card .value{font-size:27px;font-weight:650;line-height:1.25;letter-spacing:-.01em;font-variant-numeric:tabular-nums}\
 .card .value span{font-size:15px;font-weight:400;color:var(--soft);letter-spacing:0}\
 .card .more{color:var(--soft);font-size:13.5px}\
-.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr));gap:18px;margin:14px 0}\
-figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px 14px;break-inside:avoid}\
+.figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr));gap:16px;margin:14px 0}\
+figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 12px 12px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\
+figure{position:relative}\
+figure .chart[data-live]{touch-action:pan-y}\
+.tip{position:absolute;z-index:2;pointer-events:none;max-width:92%;background:var(--card);border:1px solid var(--rule);border-radius:7px;padding:6px 9px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums;box-shadow:0 2px 8px rgb(0 0 0/.18)}\
+.tip[hidden]{display:none}.tip .at{color:var(--soft)}.tip b{margin-left:8px;font-weight:600}.tip .tag{margin-right:6px}\
+.actions{display:flex;flex-wrap:wrap;gap:6px;margin:8px 0 0}\
+.actions button{font:inherit;font-size:12.5px;line-height:1.2;color:var(--soft);background:none;border:1px solid var(--line);border-radius:6px;padding:4px 8px;cursor:pointer}\
+.actions button:hover{color:var(--ink);border-color:var(--rule)}.actions button[aria-pressed=true]{color:var(--ink);background:var(--sunk);border-color:var(--rule)}\
+.scroll+.actions{margin:-4px 0 12px}\
+.controls{position:sticky;top:0;z-index:3;display:flex;flex-wrap:wrap;gap:6px 20px;align-items:center;background:var(--paper);border-bottom:1px solid var(--line);padding:8px 0;font-size:14px}\
+.controls label{display:flex;gap:8px;align-items:center}.controls select{font:inherit}.controls .hint{color:var(--soft);font-size:13px}\
+th[tabindex]{cursor:pointer}th[aria-sort=ascending]::after{content:\" \\2191\"}th[aria-sort=descending]::after{content:\" \\2193\"}\
+@media print{.actions,.controls,.tip{display:none}}\
+@media(max-width:520px){.controls{position:static}.controls .hint{display:none}}\
 figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\
 figcaption .key span{white-space:nowrap}\
 figcaption .key b{color:var(--ink);font-weight:600}\
+.settings{color:var(--soft);font-size:14px;max-width:none;overflow-wrap:anywhere}.settings b{color:var(--ink);font-weight:600}\
+tbody th{white-space:normal;overflow-wrap:break-word;min-width:9em}thead th{white-space:normal;vertical-align:bottom}\
 figure .words{margin:10px 0 0;font-size:14.5px}\
 .tag{display:inline-block;width:10px;height:10px;border-radius:50%;background:var(--c);margin-right:8px}\
 .c1 .tag,.tag.c1{border-radius:2px}\
@@ -86,17 +146,29 @@ table{border-collapse:collapse;width:100%;font-size:14.5px;font-variant-numeric:
 caption{text-align:left;color:var(--soft);padding:0 0 6px}\
 caption span{display:inline-block;max-width:min(60em,calc(100vw - 40px));position:sticky;left:0}\
 th,td{padding:7px 12px 7px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}\
-th{font-weight:600;white-space:nowrap}thead th{border-bottom:1px solid var(--rule)}\
+th{font-weight:600}thead th{border-bottom:1px solid var(--rule)}\
 th small{font-weight:400;color:var(--soft);display:block}\
 .num{text-align:right;white-space:nowrap}\
 details{margin:14px 0;border:1px solid var(--line);border-radius:10px;padding:10px 16px}\
 summary{cursor:pointer;font-weight:600}\
 code{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--sunk);border-radius:4px;padding:1px 5px;overflow-wrap:anywhere}\
 footer{color:var(--soft);font-size:14px;padding-top:40px;padding-bottom:40px}\
-@media(max-width:520px){main,header.top,footer{padding-left:16px;padding-right:16px}header.top{padding-top:24px}h1{font-size:25px}\
-h2{margin-top:36px}figure{padding:14px 12px 12px}.verdict{padding:14px 16px}.verdict strong{font-size:18px}\
+@media(max-width:520px){main,header.top,footer{padding-left:12px;padding-right:12px}header.top{padding-top:24px}h1{font-size:25px}\
+h2{margin-top:36px}figure{padding:12px 8px 10px}.verdict{padding:14px 16px}.verdict strong{font-size:18px}\
 .cards{grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}.card .value{font-size:23px}}\
 @media print{body{font-size:11pt}main,header.top,footer{max-width:none;padding:0}figure,.card,.verdict,tr{break-inside:avoid}h2,h3{break-after:avoid}\
 .figures{grid-template-columns:1fr 1fr}.verdict{border:1px solid var(--rule);border-left-width:4px}\
 .scroll{overflow:visible}.notes li{border:1px solid var(--line)}\
 details::details-content{content-visibility:visible;block-size:auto}}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paper_needs_no_custom_properties() {
+        let style = paper_css();
+        assert!(!style.contains("var(") && !style.contains("--"), "{style}");
+        assert!(style.contains(".chart .c0 .line{") && style.contains("#0072b2"), "{style}");
+    }
+}

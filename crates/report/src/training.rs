@@ -3,71 +3,37 @@
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
 use crate::curves;
+use crate::groups::{Group, MOST_DRAWN, groups, settings as asked};
 use crate::page::{Card, Page, Tone};
 use crate::table::{Column, Table};
 use crate::tasks;
 use crate::timeline;
 use paceline_runs::Status;
 use paceline_stats::scaling::{Rates, Scaling, scaling};
-use std::collections::BTreeSet;
 
 pub use paceline_runs::RunView;
 
-/// Makes the names of runs unique, by the settings in which they differ.
-fn distinct(runs: &[RunView]) -> Vec<String> {
-    let repeats = |name: &str| runs.iter().filter(|run| run.name == name).count() > 1;
-    runs.iter()
-        .map(|run| {
-            if !repeats(&run.name) {
-                return run.name.clone();
-            }
-            let batches: BTreeSet<u64> = runs
-                .iter()
-                .filter(|other| other.name == run.name)
-                .map(|other| other.summary.global_batch)
-                .collect();
-            if batches.len() > 1 {
-                format!("{} b{}", run.name, run.summary.global_batch)
-            } else {
-                run.summary.run.clone()
-            }
-        })
-        .collect()
-}
+/// Most verdicts at the top of a page; more are counted there, and listed behind a fold.
+const MOST_VERDICTS: usize = 8;
 
 /// Adds everything about some runs to a page.
 pub fn describe(page: &mut Page, runs: &[RunView]) {
-    let names = distinct(runs);
-    verdicts(page, runs, &names);
-    cards(page, runs, &names);
-    page.section("Runs");
-    page.table(&overview(runs, &names));
-    page.section("Learning");
-    page.figures(&curves::learning(runs, &names));
-    page.section("Where the time went");
-    page.figures(&curves::time(runs, &names));
-    let figures = timeline::resources(runs, &names);
-    if !figures.is_empty() {
-        page.section("Resource use");
-        page.figures(&figures);
+    let groups = groups(runs);
+    verdicts(page, runs, &groups);
+    if let [only] = &groups[..] {
+        cards(page, only);
     }
     let growth = scaling_of(runs);
+    let mut notes = Notes::default();
+    for group in &groups {
+        notes.heading(page, &groups, &group.title, "Runs");
+        describe_group(page, group, groups.len() > 1, &mut notes);
+    }
     if !growth.is_empty() {
-        page.section("Scaling with workers");
+        page.section("Do more workers help?");
         growth.iter().for_each(|job| page.table(&scaling_table(job)));
     }
-    if runs.iter().any(|run| run.summary.workers.len() > 1) {
-        page.section("Workers");
-        page.table(&tasks::workers(runs, &names));
-        page.figures(&tasks::staleness(runs, &names).into_iter().collect::<Vec<_>>());
-    }
-    if runs.iter().any(|run| !run.summary.tasks.is_empty()) {
-        page.section("Machines (averages)");
-        page.table(&tasks::machines(runs, &names));
-    }
-    let warnings: Vec<String> = runs
-        .iter()
-        .zip(&names)
+    let warnings: Vec<String> = named(&groups)
         .flat_map(|(run, name)| run.summary.warnings.iter().map(move |w| format!("{name}: {w}")))
         .collect();
     if !warnings.is_empty() {
@@ -75,9 +41,9 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
         page.list(&warnings);
     }
     if let Some(machine) = runs.iter().find_map(|run| run.machine.as_ref()) {
+        let noise = if runs.len() > 1 { " Small differences may be noise." } else { "" };
         page.remark(&format!(
-            "Measured on {}: {}, {} cores ({}), {:.1} GiB of memory, {}, Linux {}, Paceline {}. Unless runs were repeated, small \
-             differences may be noise.",
+            "Measured on {}: {}, {} cores ({}), {:.1} GiB of memory, {}, Linux {}, Paceline {}.{noise}",
             machine.host,
             machine.cpu,
             machine.cores,
@@ -90,16 +56,151 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
     }
 }
 
+/// Every picture of some runs with its title, for papers.
+#[must_use]
+pub fn pictures(runs: &[RunView]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for group in groups(runs) {
+        let (runs, names) = drawn(&group);
+        let mut figures = curves::learning(&runs, &names);
+        figures.extend(curves::time(&runs, &names));
+        figures.extend(timeline::resources(&runs, &names));
+        figures.extend(tasks::staleness(&runs, &names));
+        let title = &group.title;
+        found.extend(figures.into_iter().map(|it| (format!("{title}: {}", it.title), it.svg)));
+    }
+    found
+}
+
+/// What a page has said already: explanations are given once.
+#[derive(Default)]
+struct Notes {
+    intervals: bool,
+}
+
+impl Notes {
+    /// The heading of a group: its own name, where there are several.
+    fn heading(&self, page: &mut Page, groups: &[Group<'_>], title: &str, plain: &str) {
+        page.section(if groups.len() > 1 { title } else { plain });
+    }
+}
+
+fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut Notes) {
+    let heading = |page: &mut Page, words: &str| {
+        if several { page.subsection(words) } else { page.section(words) }
+    };
+    page.table(&overview(&group.runs, group, notes));
+    settings(page, group);
+    let (runs, names) = drawn(group);
+    if runs.len() < group.runs.len() {
+        page.remark(&format!(
+            "{} of {} runs are drawn, those with the lowest loss; the table lists all.",
+            runs.len(),
+            group.runs.len()
+        ));
+    }
+    let figures = curves::learning(&runs, &names);
+    if !figures.is_empty() {
+        heading(page, "Learning");
+        page.figures(&figures);
+    }
+    heading(page, "Time");
+    page.figures(&curves::time(&runs, &names));
+    let figures = timeline::resources(&runs, &names);
+    let means = timeline::means(&group.runs, &group.labels);
+    if !figures.is_empty() || !means.rows.is_empty() {
+        heading(page, "Nodes");
+        if !means.rows.is_empty() {
+            page.table(&means);
+        }
+        page.figures(&figures);
+    }
+    if group.runs.iter().any(|run| run.summary.workers.len() > 1) {
+        heading(page, "Workers");
+        page.table(&tasks::workers(&group.runs, &group.labels));
+        page.figures(&tasks::staleness(&runs, &names).into_iter().collect::<Vec<_>>());
+    }
+    if group.runs.iter().any(|run| !run.summary.tasks.is_empty()) {
+        heading(page, "Processes");
+        page.table(&tasks::machines(&group.runs, &group.labels));
+    }
+}
+
+/// The runs of a group that are drawn: all, or those with the lowest loss, in their order.
+fn drawn<'a>(group: &Group<'a>) -> (Vec<&'a RunView>, Vec<String>) {
+    let mut order: Vec<usize> = (0..group.runs.len()).collect();
+    if order.len() > MOST_DRAWN {
+        let loss = |at: &usize| {
+            let last = &group.runs[*at].summary.last;
+            if last.test_loss.is_nan() { last.train_loss } else { last.test_loss }
+        };
+        order.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
+        order.truncate(MOST_DRAWN);
+        order.sort_unstable();
+    }
+    order.iter().map(|at| (group.runs[*at], group.labels[*at].clone())).unzip()
+}
+
+/// What was asked: once for all runs, as far as they agree; the table has the rest.
+fn settings(page: &mut Page, group: &Group<'_>) {
+    let mut all = Vec::new();
+    if let Some(run) = group.runs.first() {
+        let known = [("model", &run.summary.model), ("data", &run.summary.data)];
+        let known = known.into_iter().filter(|(_, value)| !value.is_empty());
+        all.extend(known.map(|(name, value)| (name.to_owned(), value.clone())));
+    }
+    all.extend(group.common.iter().cloned());
+    if let [only] = &group.runs[..] {
+        all.push(("folder".to_owned(), only.summary.run.clone()));
+        all.push(("command".to_owned(), command(only)));
+        all.retain(|(_, value)| !value.is_empty());
+    }
+    let title = if group.runs.len() > 1 { "Same for all runs" } else { "Settings" };
+    page.settings(title, &all);
+    if group.runs.len() > 1 {
+        let mut table = Table::new(["run", "folder", "command"].map(Column::words));
+        for (run, label) in group.runs.iter().zip(&group.labels) {
+            table.row([label.clone(), run.summary.run.clone(), command(run)]);
+        }
+        page.folded("Folders and commands of the runs", &table.html());
+    }
+}
+
+/// The command line that started a run, where it is known.
+fn command(run: &RunView) -> String {
+    run.machine.as_ref().map_or_else(String::new, |machine| machine.command.clone())
+}
+
+/// All runs with a name that tells them apart on the whole page.
+fn named<'a>(groups: &'a [Group<'a>]) -> impl Iterator<Item = (&'a RunView, String)> {
+    groups.iter().flat_map(move |group| {
+        group.runs.iter().zip(&group.labels).map(move |(run, label)| {
+            let name = match (groups.len(), group.runs.len()) {
+                (1, _) => label.clone(),
+                (_, 1) => group.title.clone(),
+                _ => format!("{}, {label}", group.title),
+            };
+            (*run, name)
+        })
+    })
+}
+
 /// Verdicts and the table of runs, for a README or a mail.
 #[must_use]
 pub fn markdown(runs: &[RunView]) -> String {
-    let names = distinct(runs);
+    let groups = groups(runs);
     let mut text = String::new();
-    for (run, name) in runs.iter().zip(&names) {
+    for (run, name) in named(&groups) {
         text.push_str(&format!("- {name}: {}\n", run.summary.verdict));
     }
-    text.push('\n');
-    text.push_str(&overview(runs, &names).markdown());
+    let mut notes = Notes::default();
+    for group in &groups {
+        if groups.len() > 1 {
+            text.push_str(&format!("\n## {}\n", group.title));
+        }
+        text.push('\n');
+        text.push_str(&overview(&group.runs, group, &mut notes).markdown());
+    }
     text
 }
 
@@ -129,8 +230,19 @@ pub fn csv(runs: &[RunView]) -> String {
         "step_seconds",
         "state",
         "verdict",
+        "data",
+        "optimizer",
+        "learning_rate",
+        "schedule",
+        "threads",
+        "version",
+        "host",
     ]);
     let number = |value: f64| if value.is_finite() { value.to_string() } else { String::new() };
+    let setting = |run: &RunView, name: &str| {
+        let found = asked(run).into_iter().find(|(known, _)| known == name);
+        found.map_or_else(String::new, |(_, value)| value)
+    };
     for run in runs {
         let summary = &run.summary;
         csv.row(&[
@@ -156,20 +268,32 @@ pub fn csv(runs: &[RunView]) -> String {
             number(summary.step_seconds),
             run.state.clone(),
             summary.verdict.clone(),
+            summary.data.clone(),
+            setting(run, "optimizer"),
+            setting(run, "learning rate"),
+            setting(run, "schedule"),
+            setting(run, "threads"),
+            setting(run, "version"),
+            setting(run, "host"),
         ]);
     }
     csv.finish()
 }
 
-fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
+fn verdicts(page: &mut Page, runs: &[RunView], groups: &[Group<'_>]) {
     let mut points: Vec<String> = Vec::new();
-    for (run, name) in runs.iter().zip(names) {
-        let words = &run.summary.verdict;
-        if runs.len() == 1 {
-            points.push(words.clone());
-            points.extend_from_slice(run.evidence());
+    let mut folded: Vec<String> = Vec::new();
+    if let [only] = runs {
+        points.push(only.summary.verdict.clone());
+        points.extend_from_slice(only.evidence());
+    } else {
+        let told = named(groups).map(|(run, name)| format!("{name}: {}", run.summary.verdict));
+        let told: Vec<String> = told.collect();
+        if runs.len() > MOST_VERDICTS {
+            points.extend(counted(groups));
+            folded = told;
         } else {
-            points.push(format!("{name}: {words}"));
+            points = told;
         }
     }
     points.extend(scaling_of(runs).iter().map(Growth::words));
@@ -178,6 +302,28 @@ fn verdicts(page: &mut Page, runs: &[RunView], names: &[String]) {
         if runs.len() == 1 { "Where the time went" } else { "Where the time went, per run" };
     let tone = if failed > 0 { Tone::Bad } else { Tone::Good };
     page.verdict(tone, sentence, &points);
+    if !folded.is_empty() {
+        page.folded_list("The verdict on every run", &folded);
+    }
+}
+
+/// How many runs were limited by what, the most frequent first, each with the first such run.
+fn counted(groups: &[Group<'_>]) -> Vec<String> {
+    let mut limits: Vec<(&str, usize, String)> = Vec::new();
+    let mut all = 0;
+    for (run, name) in named(groups) {
+        all += 1;
+        let limit = run.summary.diagnosis.as_ref().map_or("unknown", |found| &found.limit);
+        match limits.iter_mut().find(|(known, ..)| *known == limit) {
+            Some((_, count, _)) => *count += 1,
+            None => limits.push((limit, 1, format!("{name}: {}", run.summary.verdict))),
+        }
+    }
+    limits.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    let words = |(limit, count, first): &(&str, usize, String)| {
+        format!("{count} of {all} runs ({}), such as {first}", limit.replace('-', " "))
+    };
+    limits.iter().map(words).collect()
 }
 
 /// How one job scales with its workers.
@@ -237,14 +383,15 @@ fn scaling_table(found: &Growth) -> Table {
     table
 }
 
-fn fastest(runs: &[RunView]) -> Option<usize> {
+fn fastest(runs: &[&RunView]) -> Option<usize> {
     (0..runs.len()).max_by(|a, b| {
         let rate = |index: &usize| runs[*index].summary.examples_per_second;
         rate(a).total_cmp(&rate(b))
     })
 }
 
-fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
+fn cards(page: &mut Page, group: &Group<'_>) {
+    let (runs, names) = (&group.runs, &group.labels);
     let mut cards = Vec::new();
     if let Some(index) = fastest(runs) {
         cards.push(Card {
@@ -265,7 +412,7 @@ fn cards(page: &mut Page, runs: &[RunView], names: &[String]) {
         cards.push(Card {
             what: if runs.len() > 1 { "Most accurate" } else { "Accuracy" }.to_owned(),
             value: format!("{:.2}", 100.0 * runs[index].summary.last.test_accuracy),
-            unit: "% of held-out examples".to_owned(),
+            unit: "% of test examples".to_owned(),
             more: names[index].clone(),
             colour: Some(index),
         });
@@ -301,18 +448,33 @@ pub(crate) fn decimal(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "–".to_owned() }
 }
 
-fn overview(runs: &[RunView], names: &[String]) -> Table {
+/// Most settings that are columns of their own; more would need sideways scrolling, and all are in the settings.
+const MOST_COLUMNS: usize = 6;
+
+fn overview(runs: &[&RunView], group: &Group<'_>, notes: &mut Notes) -> Table {
     // One run has no other to be compared with.
     let several = runs.len() > 1;
-    let mut columns = vec![
-        Column::words("run"),
-        Column::words("ended"),
-        Column::numbers("workers"),
-        Column::numbers("global batch"),
+    let mut columns = vec![Column::words("run")];
+    // Steps have a column already, and a single difference is in the name.
+    let mut differing: Vec<_> = group.differing.iter().filter(|it| it.0 != "steps").collect();
+    if differing.len() < 2 {
+        differing.clear();
+    }
+    differing.truncate(MOST_COLUMNS);
+    for (name, values) in differing.iter().copied() {
+        let number = |value: &String| value == "–" || value.parse::<f64>().is_ok();
+        let numbers = values.iter().all(number);
+        columns.push(if numbers { Column::numbers(name) } else { Column::words(name) });
+    }
+    let ended = runs.iter().any(|run| run.state != runs[0].state || run.state != "done");
+    if ended {
+        columns.push(Column::words("ended"));
+    }
+    columns.extend([
         Column::numbers("steps"),
         Column::numbers("time").unit("s"),
         Column::numbers("rate").unit("examples/s"),
-    ];
+    ]);
     if several {
         columns.extend([
             Column::numbers("relative to the first"),
@@ -327,20 +489,22 @@ fn overview(runs: &[RunView], names: &[String]) -> Table {
     let mut table = Table::new(columns);
     let against = against_first(runs);
     let words = caption(&against);
-    if !words.is_empty() {
+    if !words.is_empty() && !notes.intervals {
+        notes.intervals = true;
         table = table.captioned(words);
     }
-    for ((run, name), against) in runs.iter().zip(names).zip(against) {
+    for (at, (run, against)) in runs.iter().zip(against).enumerate() {
         let summary = &run.summary;
-        let mut row = vec![
-            name.clone(),
-            run.state.clone(),
-            summary.workers.len().max(1).to_string(),
-            summary.global_batch.to_string(),
+        let mut row = vec![group.labels[at].clone()];
+        row.extend(differing.iter().map(|(_, values)| values[at].clone()));
+        if ended {
+            row.push(run.state.clone());
+        }
+        row.extend([
             summary.global_steps.to_string(),
             decimal(summary.seconds, 2),
             grouped(summary.examples_per_second),
-        ];
+        ]);
         if several {
             row.push(against.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2} x")));
             row.push(match against.interval {

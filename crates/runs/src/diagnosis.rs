@@ -8,8 +8,8 @@ use crate::verdict::{
 };
 pub use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
-    Diagnosis, Event, Machine, RunFolder, RunState, RunView, RunsError, Status, Summary, TaskLoad,
-    Worker,
+    Diagnosis, Event, Machine, PhaseTimes, RunFolder, RunState, RunView, RunsError, Status,
+    Summary, TaskLoad, Worker,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,50 +27,30 @@ const BLOCK: u64 = 1000;
 
 /// Steps and seconds of one task.
 #[derive(Debug, Clone, Copy, Default)]
-struct Work {
+struct TaskWork {
     steps: u64,
     seconds: f64,
-    input: f64,
-    compute: f64,
-    exchange: f64,
-    wait: f64,
-}
-
-impl Work {
-    /// Share of its time that a task spent on others.
-    fn together(&self) -> f64 {
-        let all = self.input + self.compute + self.exchange + self.wait;
-        if all > 0.0 { (self.exchange + self.wait) / all } else { 0.0 }
-    }
+    phases: PhaseTimes,
 }
 
 /// Judges a run.
 #[must_use]
 pub fn diagnose(run: &RunView) -> Verdict {
     let work = work_by_task(run);
-    let total = work.values().fold(Work::default(), |sum, one| Work {
-        steps: sum.steps.max(one.steps),
-        seconds: sum.seconds.max(one.seconds),
-        input: sum.input + one.input,
-        compute: sum.compute + one.compute,
-        exchange: sum.exchange + one.exchange,
-        wait: sum.wait + one.wait,
-    });
-    let all = total.input + total.compute + total.exchange + total.wait;
-    let share = |part: f64| if all > 0.0 { part / all } else { 0.0 };
+    let steps = work.values().map(|one| one.steps).max().unwrap_or(0);
+    let seconds = work.values().map(|one| one.seconds).fold(0.0, f64::max);
+    let phases = work.values().map(|one| one.phases).sum::<PhaseTimes>().shares();
+    let together = phases.together();
     let loads = loads(run);
     let working = loads.iter().filter(|load| is_worker(&load.task));
     let busy: Vec<f64> = working.filter_map(|load| load.process_cores).collect();
     // A process that learns from rows one by one hands them on in blocks: single rows would all be "small steps".
-    let alone = run.examples == Examples::Rows && total.together() == 0.0;
-    let steps = if alone { run.summary.examples.div_ceil(BLOCK) } else { total.steps };
+    let alone = run.examples == Examples::Rows && together == 0.0;
+    let steps = if alone { run.summary.examples.div_ceil(BLOCK) } else { steps };
     let evidence = Evidence {
         steps,
-        seconds: total.seconds,
-        input: share(total.input),
-        compute: share(total.compute),
-        exchange: share(total.exchange),
-        wait: share(total.wait),
+        seconds,
+        phases,
         // Replicas of one process share its count.
         threads: run.threads * busy.len().max(1),
         busy_cores: (!busy.is_empty()).then(|| busy.iter().sum()),
@@ -81,7 +61,7 @@ pub fn diagnose(run: &RunView) -> Verdict {
         stops: stops(&loads),
         workers: if work.len() > 1 { worker_loads(&work) } else { Vec::new() },
         servers: servers(&loads),
-        links: links(&loads, &run.summary.workers, total.together()),
+        links: links(&loads, &run.summary.workers, together),
     };
     let mut verdict = judge_within(&evidence, &around);
     if verdict.limit == Limit::Unknown && run.summary.global_steps > 0 {
@@ -134,21 +114,16 @@ fn is_server(task: &str) -> bool {
 }
 
 /// What each worker did.
-fn work_by_task(run: &RunView) -> BTreeMap<&str, Work> {
+fn work_by_task(run: &RunView) -> BTreeMap<&str, TaskWork> {
     let workers = run.summary.workers.iter();
     workers.filter_map(|worker| Some((&*worker.task, counted(worker)?))).collect()
 }
 
-fn counted(worker: &Worker) -> Option<Work> {
-    let phases = &worker.phases;
-    let shares = phases.input + phases.compute + phases.exchange + phases.wait;
-    (shares > 0.0).then_some(Work {
+fn counted(worker: &Worker) -> Option<TaskWork> {
+    (worker.phases.total() > 0.0).then(|| TaskWork {
         steps: worker.iterations,
         seconds: worker.seconds,
-        input: worker.seconds * phases.input,
-        compute: worker.seconds * phases.compute,
-        exchange: worker.seconds * phases.exchange,
-        wait: worker.seconds * phases.wait,
+        phases: worker.phases.seconds_of(worker.seconds),
     })
 }
 
@@ -245,12 +220,12 @@ fn stops(loads: &[TaskLoad]) -> Vec<Stop> {
         .collect()
 }
 
-fn worker_loads(work: &BTreeMap<&str, Work>) -> Vec<WorkerLoad> {
+fn worker_loads(work: &BTreeMap<&str, TaskWork>) -> Vec<WorkerLoad> {
     work.iter()
         .filter(|(_, work)| work.steps > 0)
         .map(|(task, work)| WorkerLoad {
             task: (*task).to_owned(),
-            own_seconds_per_step: (work.input + work.compute) / work.steps as f64,
+            own_seconds_per_step: work.phases.own() / work.steps as f64,
         })
         .collect()
 }
@@ -293,8 +268,7 @@ fn links(loads: &[TaskLoad], workers: &[Worker], together: f64) -> Vec<Link> {
                 let (rate, share) = match worker.filter(|worker| worker.seconds > 0.0) {
                     Some(worker) => {
                         let traffic = [worker.traffic.sent_bytes, worker.traffic.received_bytes];
-                        let phases = &worker.phases;
-                        (traffic[way] as f64 / worker.seconds, phases.exchange + phases.wait)
+                        (traffic[way] as f64 / worker.seconds, worker.phases.together())
                     }
                     None => (carried[way]?, together),
                 };
@@ -319,14 +293,14 @@ fn links(loads: &[TaskLoad], workers: &[Worker], together: f64) -> Vec<Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PhaseShares, Traffic};
+    use crate::Traffic;
 
     fn worker(task: &str, exchange: f64, megabytes: u64) -> Worker {
         Worker {
             task: task.to_owned(),
             iterations: 100,
             seconds: 2.0,
-            phases: PhaseShares { input: 0.0, compute: 1.0 - exchange, exchange, wait: 0.0 },
+            phases: PhaseTimes { input: 0.0, compute: 1.0 - exchange, exchange, wait: 0.0 },
             traffic: Traffic {
                 sent_bytes: megabytes * 1_000_000,
                 received_bytes: megabytes * 1_000_000,

@@ -7,6 +7,7 @@
 //!
 //! Times are seconds. A loss that is not a number is `null`, since JSON has no word for it.
 
+use crate::PhaseTimes;
 use serde::{Deserialize, Serialize};
 
 /// Version of the envelope; raised only when old readers would misunderstand.
@@ -92,36 +93,6 @@ pub struct TaskJoined {
     pub clock_offset: Option<f64>,
 }
 
-/// Where the time of some steps went, in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PhaseSeconds {
-    /// Waiting for the next batch.
-    pub input: f64,
-    /// Forward pass, backward pass, update.
-    pub compute: f64,
-    /// Moving and adding gradients and weights.
-    pub exchange: f64,
-    /// Waiting for other workers.
-    pub wait: f64,
-}
-
-impl PhaseSeconds {
-    /// All four together.
-    #[must_use]
-    pub fn total(&self) -> f64 {
-        self.input + self.compute + self.exchange + self.wait
-    }
-
-    /// Adds those of further steps.
-    pub fn add(&mut self, more: &PhaseSeconds) {
-        self.input += more.input;
-        self.compute += more.compute;
-        self.exchange += more.exchange;
-        self.wait += more.wait;
-    }
-}
-
 /// One or several steps in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -145,8 +116,8 @@ pub struct Step {
     pub learning_rate: f64,
     /// Examples of one update over all workers, at the last of them.
     pub global_batch: u64,
-    /// Where the time went.
-    pub phases: PhaseSeconds,
+    /// Where the time went, in seconds.
+    pub phases: PhaseTimes,
 }
 
 fn one() -> u64 {

@@ -8,7 +8,7 @@
 //!
 //! A ratio of rates says something about a setting only between runs of the same model on the same data.
 
-use crate::{Event, PhaseShares, Record, Summary, Worker};
+use crate::{Event, PhaseTimes, Record, Summary, Worker};
 
 /// Examples a second; 0 where no time has passed.
 #[must_use]
@@ -18,20 +18,10 @@ pub fn rate(examples: u64, seconds: f64) -> f64 {
 
 /// Shares of all workers' time in steps together.
 #[must_use]
-pub fn shares(workers: &[Worker]) -> PhaseShares {
+pub fn shares(workers: &[Worker]) -> PhaseTimes {
     let total: f64 = workers.iter().map(|worker| worker.seconds).sum();
-    if total <= 0.0 {
-        return PhaseShares::default();
-    }
-    let share = |of: fn(&PhaseShares) -> f64| {
-        workers.iter().map(|worker| worker.seconds * of(&worker.phases)).sum::<f64>() / total
-    };
-    PhaseShares {
-        input: share(|phases| phases.input),
-        compute: share(|phases| phases.compute),
-        exchange: share(|phases| phases.exchange),
-        wait: share(|phases| phases.wait),
-    }
+    let seconds = workers.iter().map(|worker| worker.phases.seconds_of(worker.seconds));
+    seconds.sum::<PhaseTimes>().shares_of(total)
 }
 
 impl Summary {
@@ -113,7 +103,7 @@ mod tests {
         let worker = Worker {
             seconds: 0.49,
             examples: 500_000,
-            phases: PhaseShares { input: 0.5, compute: 0.5, ..PhaseShares::default() },
+            phases: PhaseTimes { input: 0.5, compute: 0.5, ..PhaseTimes::default() },
             ..Worker::default()
         };
         let mut summary = Summary {

@@ -156,7 +156,7 @@ mod tests {
         assert!(matches!(Ownership::take(&moved), Err(RunsError::Owned { .. })), "it is the same");
         drop(held);
         drop(Ownership::take(&moved).unwrap());
-        moved.write_plan(&serde_json::json!({})).unwrap();
+        fs::write(moved.path().join("plan.json"), "{}").unwrap();
         let planned = FolderHandle::open(&moved).unwrap();
         fs::remove_file(moved.path().join("plan.json")).unwrap();
         assert!(matches!(planned.present(), Err(RunsError::Removed { .. })), "it was emptied");

@@ -30,6 +30,8 @@ mod legs;
 mod load;
 mod machine;
 mod ownership;
+mod phase_times;
+mod plan;
 mod recorded_plan;
 mod recorder;
 mod rescue;
@@ -47,8 +49,8 @@ pub use atomic_file::{sync_folder, write_atomically};
 pub use clock::{format_utc, unix_seconds};
 pub use error::RunsError;
 pub use event::{
-    Checkpoint, CheckpointAction, ENVELOPE_VERSION, Evaluation, Event, PhaseSeconds, Resource,
-    RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
+    Checkpoint, CheckpointAction, ENVELOPE_VERSION, Evaluation, Event, Resource, RunEnded,
+    RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
 };
 pub use event_log::{EventLog, Record, read_events, read_last_events};
 pub use folder_watch::{FolderHandle, FolderWatch};
@@ -57,6 +59,8 @@ pub use legs::Leg;
 pub use load::TaskLoad;
 pub use machine::Machine;
 pub use ownership::{OWNER_FILE, Owner, Ownership, owner};
+pub use phase_times::PhaseTimes;
+pub use plan::{AskedSettings, RunKind, RunPlan};
 pub use recorded_plan::RecordedPlan;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
 pub use rescue::FinalWeights;
@@ -64,5 +68,5 @@ pub use resources::Resources;
 pub use run_dir::{RunFolder, RunState, list};
 pub use settings::Settings;
 pub use start_table::{StartRow, StartTable};
-pub use summary::{Diagnosis, Final, PhaseShares, Reached, Summary, Traffic, Worker};
+pub use summary::{Diagnosis, Final, Reached, Summary, Traffic, Worker};
 pub use view::RunView;

@@ -31,6 +31,9 @@ pub struct Machine {
     pub system: String,
     /// Version of this program.
     pub version: String,
+    /// The command line that started the run; empty in runs that do not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub command: String,
 }
 
 impl Machine {
@@ -67,8 +70,39 @@ impl Machine {
                 .map(|name| name.trim_matches('"').to_string())
                 .unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").to_string(),
+            command: started_by(),
         }
     }
+}
+
+/// What the user typed: this process's command line, or that of the process of the same program which started it as a task.
+fn started_by() -> String {
+    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
+    let parent = std::os::unix::process::parent_id().to_string();
+    let launched = program("self").is_some() && program("self") == program(&parent);
+    let process = if launched { parent.as_str() } else { "self" };
+    command_line(&fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default())
+}
+
+/// Arguments as the kernel keeps them, written as a shell would take them; what follows `--token` is a secret.
+fn command_line(arguments: &[u8]) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+%".contains(c);
+    let mut secret = false;
+    let mut words = Vec::new();
+    let arguments = arguments.strip_suffix(&[0]).unwrap_or(arguments);
+    for (at, argument) in arguments.split(|byte| *byte == 0).enumerate() {
+        let text = String::from_utf8_lossy(argument);
+        let name = text.rsplit('/').next().unwrap_or_default();
+        words.push(match &*text {
+            _ if secret => "***".to_owned(),
+            text if text.starts_with("--token=") => "--token=***".to_owned(),
+            _ if at == 0 => name.to_owned(),
+            text if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+            text => format!("'{}'", text.replace('\'', "'\\''")),
+        });
+        secret = text == "--token";
+    }
+    words.join(" ")
 }
 
 fn text(path: impl AsRef<Path>) -> String {
@@ -109,6 +143,13 @@ fn isa() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_line_can_be_typed_again_and_keeps_secrets() {
+        let typed = b"/usr/bin/paceline\0train\0--data\0my photos\0--token\0abc\0--lr=0.1\0";
+        assert_eq!(command_line(typed), "paceline train --data 'my photos' --token *** --lr=0.1");
+        assert_eq!(command_line(b"p\0--token=abc\0it's"), "p --token=*** 'it'\\''s'");
+    }
 
     #[test]
     fn this_machine_says_what_it_is() {

@@ -6,7 +6,7 @@
 //! guessed.
 
 use crate::verdict::Examples;
-use crate::{Event, Record, RunFolder, RunStarted};
+use crate::{Event, Record, RunFolder, RunStarted, RunsError};
 use serde_json::Value;
 
 /// A plan, whichever program or version wrote it.
@@ -37,10 +37,18 @@ pub struct RecordedPlan {
 }
 
 impl RecordedPlan {
+    /// The plan of a run, as its `plan.json` says it.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn open(folder: &RunFolder) -> Result<Self, RunsError> {
+        Ok(Self::of(folder.plan_value()?))
+    }
+
     /// The plan of a run, with gaps filled from its first `run_started` event.
     #[must_use]
     pub fn read(folder: &RunFolder, records: &[Record]) -> Self {
-        let mut plan = Self::of(folder.plan().unwrap_or(Value::Null));
+        let mut plan = Self::open(folder).unwrap_or_else(|_| Self::of(Value::Null));
         let started = records.iter().find_map(|record| match &record.event {
             Some(Event::RunStarted(started)) => Some(started),
             _ => None,

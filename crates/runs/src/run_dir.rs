@@ -1,12 +1,12 @@
 //! Run folders: creating a unique one, and reading existing ones.
 
 use crate::{
-    Event, Machine, Record, RunEnded, RunsError, StartTable, Status, Summary,
+    Event, Machine, Record, RunEnded, RunPlan, RunsError, StartTable, Status, Summary,
     atomic_file::write_atomically,
     clock, event_log,
     ownership::{OWNER_FILE, is_written},
 };
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -168,7 +168,10 @@ impl RunFolder {
     }
 
     /// Writes what is going to happen.
-    pub fn write_plan(&self, plan: &impl Serialize) -> Result<(), RunsError> {
+    pub fn write_plan<S: Serialize, D: Serialize>(
+        &self,
+        plan: &RunPlan<S, D>,
+    ) -> Result<(), RunsError> {
         self.write_json(PLAN, "plan", plan)
     }
 
@@ -232,8 +235,15 @@ impl RunFolder {
         }
     }
 
-    /// The plan, as the trainer's own type or as a `serde_json::Value`.
-    pub fn plan<T: serde::de::DeserializeOwned>(&self) -> Result<T, RunsError> {
+    /// The plan of a run of a known kind; [`crate::RecordedPlan`] reads those of all kinds.
+    pub fn plan<S: DeserializeOwned, D: DeserializeOwned>(
+        &self,
+    ) -> Result<RunPlan<S, D>, RunsError> {
+        self.read_json(PLAN, "plan")
+    }
+
+    /// All that `plan.json` says, whichever program wrote it.
+    pub(crate) fn plan_value(&self) -> Result<serde_json::Value, RunsError> {
         self.read_json(PLAN, "plan")
     }
 
@@ -344,7 +354,7 @@ impl RunFolder {
         write_atomically(&path, &bytes)
     }
 
-    fn read_json<T: serde::de::DeserializeOwned>(
+    fn read_json<T: DeserializeOwned>(
         &self,
         name: &str,
         what: &'static str,
@@ -452,7 +462,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let make = |model: &str| {
             let run = RunFolder::create(root.path(), model, "one-device").unwrap();
-            run.write_plan(&serde_json::json!({ "model": model })).unwrap();
+            fs::write(run.path().join(PLAN), format!(r#"{{ "model": "{model}" }}"#)).unwrap();
             run
         };
         let ended = make("ended");

@@ -1,8 +1,8 @@
 //! `summary.json`: how a run ended. Also what `train --json` prints; its names are a contract.
 
 use crate::{
-    Learning, Leg, TaskLoad,
-    event::{PhaseSeconds, Status, nullable},
+    Learning, Leg, PhaseTimes, TaskLoad,
+    event::{Status, nullable},
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -51,7 +51,7 @@ pub struct Summary {
     /// What each worker did.
     pub workers: Vec<Worker>,
     /// Shares of the steps' time.
-    pub phases: PhaseShares,
+    pub phases: PhaseTimes,
     /// Bytes exchanged with other tasks.
     pub traffic: Traffic,
     /// Updates by staleness: how many others were made between its pull and itself. Empty for
@@ -152,7 +152,7 @@ pub struct Worker {
     /// Its gradients that came too late and were thrown away.
     pub dropped: u64,
     /// Shares of its steps' time.
-    pub phases: PhaseShares,
+    pub phases: PhaseTimes,
     /// Bytes it exchanged with other tasks.
     pub traffic: Traffic,
 }
@@ -168,37 +168,8 @@ impl Default for Worker {
             loss: f64::NAN,
             accuracy: f64::NAN,
             dropped: 0,
-            phases: PhaseShares::default(),
+            phases: PhaseTimes::default(),
             traffic: Traffic::default(),
-        }
-    }
-}
-
-/// Shares of the steps' time; they add up to 1, or are all 0 where there was no step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PhaseShares {
-    /// Waiting for the next batch.
-    pub input: f64,
-    /// Forward pass, backward pass, update.
-    pub compute: f64,
-    /// Moving and adding gradients and weights.
-    pub exchange: f64,
-    /// Waiting for other workers.
-    pub wait: f64,
-}
-
-impl From<PhaseSeconds> for PhaseShares {
-    fn from(seconds: PhaseSeconds) -> Self {
-        let total = seconds.total();
-        if total <= 0.0 {
-            return Self::default();
-        }
-        Self {
-            input: seconds.input / total,
-            compute: seconds.compute / total,
-            exchange: seconds.exchange / total,
-            wait: seconds.wait / total,
         }
     }
 }
@@ -253,14 +224,5 @@ mod tests {
     fn a_summary_with_the_old_spelling_of_a_model_is_compared_with_new_ones() {
         let old: Summary = serde_json::from_str(r#"{"model":"mobilenet_v2"}"#).unwrap();
         assert_eq!(old.model, "mobilenet-v2");
-    }
-
-    #[test]
-    fn shares_of_no_time_are_zero_not_nan() {
-        let shares = PhaseShares::from(PhaseSeconds::default());
-        assert_eq!(shares, PhaseShares::default());
-        let shares =
-            PhaseShares::from(PhaseSeconds { input: 1.0, compute: 3.0, exchange: 0.0, wait: 0.0 });
-        assert_eq!((shares.input, shares.compute), (0.25, 0.75));
     }
 }

@@ -17,6 +17,7 @@ pub use evidence::{
     Evidence, Examples, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad,
 };
 
+use crate::PhaseTimes;
 use serde::{Deserialize, Serialize};
 
 /// A phase that takes at least this share of the steps is what holds them up.
@@ -265,7 +266,7 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
         return Some(Found::new(Limit::TakenCores, saving).by(&culprit, Some(stolen)));
     }
     // Where waiting was not counted, a run that mostly waits for others is taken not to want those cores.
-    let wants = evidence.input + evidence.compute >= 0.5;
+    let wants = evidence.phases.own() >= 0.5;
     let taken = around.nodes.iter().filter_map(|node| {
         let (cores, busy, _) = (node.cores?, node.busy?, node.own?);
         let taken = node.others() / cores;
@@ -286,8 +287,9 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
 
 /// The phase that holds the steps up, and what lies behind it.
 fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
-    let together = evidence.exchange + evidence.wait;
-    let largest = evidence.input.max(evidence.exchange).max(evidence.wait);
+    let PhaseTimes { input, exchange, wait, .. } = evidence.phases;
+    let together = evidence.phases.together();
+    let largest = input.max(exchange).max(wait);
     if largest < HOLDS_UP && together < HOLDS_UP {
         return None;
     }
@@ -295,8 +297,8 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     if largest.max(together) * step < HAND_OVER_SECONDS {
         return None;
     }
-    if evidence.input >= HOLDS_UP && evidence.input >= together {
-        let found = Found::new(Limit::Input, evidence.input);
+    if input >= HOLDS_UP && input >= together {
+        let found = Found::new(Limit::Input, input);
         let worst = around.nodes.iter().max_by(|a, b| a.disk().total_cmp(&b.disk()));
         return Some(match worst.filter(|node| node.disk() >= DISK_BUSY) {
             Some(node) if around.nodes.len() > 1 => {
@@ -329,10 +331,10 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     if let Some(link) = moving.filter(|link| idle && unknown(link)) {
         return Some(Found::new(Limit::Network, together).by(&link.task, None));
     }
-    Some(if evidence.wait > evidence.exchange {
-        Found::new(Limit::Synchronisation, evidence.wait)
+    Some(if wait > exchange {
+        Found::new(Limit::Synchronisation, wait)
     } else {
-        Found::new(Limit::Exchange, evidence.exchange)
+        Found::new(Limit::Exchange, exchange)
     })
 }
 
@@ -340,7 +342,7 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
 fn straggler(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     let count = around.workers.len() as f64;
     // Waited for is the share of those who wait: the straggler itself never does.
-    let waited = evidence.wait * count / (count - 1.0);
+    let waited = evidence.phases.wait * count / (count - 1.0);
     if count < 2.0 || waited < 0.5 * HOLDS_UP {
         return None;
     }

@@ -5,8 +5,8 @@
 
 use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
-    Event, Machine, PhaseSeconds, PhaseShares, Record, RecordedPlan, Resources, RunFolder,
-    RunState, RunsError, Settings, Status, Step, Summary, Worker, diagnosis,
+    Event, Machine, PhaseTimes, Record, RecordedPlan, Resources, RunFolder, RunState, RunsError,
+    Settings, Status, Step, Summary, Worker, diagnosis,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,6 +34,9 @@ pub struct RunView {
     pub records: Vec<Record>,
     /// What the machine did meanwhile, per task.
     pub resources: Vec<(String, Resources)>,
+    /// What the model took for what at the last evaluation: a class and how often each class was predicted for it; empty where
+    /// that was not kept.
+    pub confusion: Vec<(String, Vec<u64>)>,
 }
 
 impl RunView {
@@ -51,9 +54,23 @@ impl RunView {
         Ok(view)
     }
 
+    /// The same from events that the caller has read already, for one that follows a long log.
+    #[must_use]
+    pub fn of_events(folder: &RunFolder, records: Vec<Record>) -> Self {
+        let state = folder.state();
+        let mut view = Self::gather_from(folder, &state, records);
+        if view.summary.diagnosis.is_none() {
+            view.judge(&state);
+        }
+        view
+    }
+
     /// Everything but the verdict.
     pub(crate) fn gather(folder: &RunFolder, state: &RunState) -> Result<Self, RunsError> {
-        let (mut records, _) = folder.events()?;
+        Ok(Self::gather_from(folder, state, folder.events()?.0))
+    }
+
+    fn gather_from(folder: &RunFolder, state: &RunState, mut records: Vec<Record>) -> Self {
         let ahead = clocks(&records);
         for record in &mut records {
             record.time -= ahead.get(&record.task).copied().unwrap_or(0.0);
@@ -81,7 +98,7 @@ impl RunView {
                 Some((task, recording))
             })
             .collect();
-        Ok(Self {
+        Self {
             name: format!("{} {}", summary.model, summary.strategy).trim().to_owned(),
             state: state.word(),
             settings: Settings::of(&plan.whole, folder.machine().ok().as_ref()),
@@ -92,7 +109,11 @@ impl RunView {
             summary,
             records,
             resources,
-        })
+            // Only a picture is missing without it.
+            confusion: std::fs::read_to_string(folder.path().join("confusion.csv"))
+                .map(|text| confusion(&text))
+                .unwrap_or_default(),
+        }
     }
 
     /// Judges the run and writes the verdict into its summary. A run that failed keeps the reason it gave.
@@ -160,6 +181,18 @@ fn sentence(state: &RunState, summary: &Summary, verdict: &Verdict) -> String {
         }
         RunState::Broken(why) => format!("the summary cannot be read ({why})"),
     }
+}
+
+/// A matrix of counts under a header, the name of its class before each row; nothing where a row is damaged. Names may be quoted.
+fn confusion(text: &str) -> Vec<(String, Vec<u64>)> {
+    let classes = text.lines().count().saturating_sub(1);
+    let row = |line: &str| {
+        let mut cells: Vec<&str> = line.rsplitn(classes + 1, ',').collect();
+        let name = cells.pop()?.trim_matches('"').replace("\"\"", "\"");
+        let counts: Option<Vec<u64>> = cells.iter().rev().map(|cell| cell.parse().ok()).collect();
+        Some((name, counts.filter(|counts| counts.len() == classes)?))
+    };
+    text.lines().skip(1).map(row).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// The tasks that an event tells of.
@@ -254,8 +287,7 @@ fn as_far_as_it_came(summary: &mut Summary, records: &[Record]) {
 }
 
 fn worker(task: &str, told: &Told, begun: f64) -> Worker {
-    let mut phases = PhaseSeconds::default();
-    told.steps.iter().for_each(|step| phases.add(&step.phases));
+    let phases: PhaseTimes = told.steps.iter().map(|step| step.phases).sum();
     let last = told.steps.last();
     Worker {
         task: task.to_owned(),
@@ -269,7 +301,7 @@ fn worker(task: &str, told: &Told, begun: f64) -> Worker {
         finished: told.last - begun,
         loss: last.map_or(f64::NAN, |step| step.loss),
         accuracy: last.map_or(f64::NAN, |step| step.accuracy),
-        phases: PhaseShares::from(phases),
+        phases: phases.shares(),
         ..Worker::default()
     }
 }
@@ -285,7 +317,7 @@ mod tests {
             steps: 50,
             examples,
             seconds: 1.0,
-            phases: PhaseSeconds { input: 0.6, compute: 0.4, ..PhaseSeconds::default() },
+            phases: PhaseTimes { input: 0.6, compute: 0.4, ..PhaseTimes::default() },
             ..Step::default()
         })
     }
@@ -300,6 +332,17 @@ mod tests {
             first_step,
             ..RunStarted::default()
         })
+    }
+
+    #[test]
+    fn a_confusion_matrix_is_read_with_its_names_or_not_at_all() {
+        let text = "label \\ prediction,\"a, b\",c\n\"a, b\",3,1\nc,0,9\n";
+        assert_eq!(
+            confusion(text),
+            [("a, b".to_owned(), vec![3, 1]), ("c".to_owned(), vec![0, 9])]
+        );
+        assert!(confusion("label,a,b\na,1,2\nb,x,2\n").is_empty());
+        assert!(confusion("").is_empty());
     }
 
     /// Two workers' events added up to twice the examples, over the seconds of both.
@@ -355,7 +398,8 @@ mod tests {
     fn an_unfinished_run_is_judged_by_its_events() {
         let root = tempfile::tempdir().unwrap();
         let run = RunFolder::create(root.path(), "lenet", "one-device").unwrap();
-        run.write_plan(&serde_json::json!({ "spec": { "data": "digits" }, "threads": 2 })).unwrap();
+        let plan = r#"{ "spec": { "data": "digits" }, "threads": 2 }"#;
+        std::fs::write(run.path().join("plan.json"), plan).unwrap();
         assert_eq!(
             RunView::read(run.path()).unwrap().summary.verdict,
             "ended without a summary before its first step"

@@ -63,6 +63,15 @@ pub fn open_with(location: impl AsRef<Path>, settings: &Settings) -> Result<Arc<
         return Err(bad("a query or fragment has no meaning here".to_owned()));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    // Locations are shown, logged and recorded in run folders, where a password does not belong.
+    if let Some((user, host)) = bucket.rsplit_once('@')
+        && user.contains(':')
+    {
+        return Err(StoreError::BadLocation {
+            location: format!("{scheme}://…@{host}"),
+            reason: "a password in an address would be recorded in logs and run folders".to_owned(),
+        });
+    }
     if bucket.is_empty() {
         return Err(bad(format!("{} is missing", service.bucket)));
     }

@@ -18,9 +18,11 @@ mod client;
 mod dense;
 mod error;
 mod exchange;
+mod lockstep;
 mod options;
 mod protocol;
 pub mod server;
+mod server_link;
 pub mod sparse;
 pub mod strategies;
 

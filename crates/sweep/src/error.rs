@@ -26,6 +26,14 @@ pub enum SweepError {
     /// A `--vary` that is not of the form `name=value,…`.
     #[error("`{text}` is not a list of values to vary: use name=value,value")]
     Vary { text: String },
+    /// A name that no setting of a recipe's axis has.
+    #[error("`{axis}` has no setting `{found}`, only {}", quoted(.known))]
+    Setting {
+        axis: String,
+        found: String,
+        /// The names that it has.
+        known: Vec<String>,
+    },
     /// A scale out of range.
     #[error("scale {found} is out of range: it must be above 0 and at most 1")]
     Scale { found: f64 },
@@ -96,6 +104,10 @@ pub enum SweepError {
     /// The sweep was interrupted.
     #[error("stopped")]
     Interrupted,
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 impl From<JournalError> for SweepError {

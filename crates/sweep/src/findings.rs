@@ -4,9 +4,10 @@ use crate::grid::{Cell, Settings};
 use crate::journal::{Failure, Row};
 use crate::measure::{Measure, default_measures};
 use crate::recipe::{Axis, Published, Recipe};
+use crate::recording::Score;
 use paceline_stats::repeats::{Repeats, repeats};
 use paceline_stats::scaling::{Rates, Scaling, scaling};
-use paceline_stats::shape::{Agreement, Point, Shape, compare_shape, compare_shape_above};
+use paceline_stats::shape::{Agreement, Point, Shape, compare_shape};
 use serde::Serialize;
 
 /// Axis and setting, in the order of the axes.
@@ -27,6 +28,12 @@ pub struct Findings {
     pub growth: Vec<Growth>,
     /// Cells that failed, with their settings.
     pub failures: Vec<(String, Failure)>,
+    /// What a reader has to know about single cells, with their settings.
+    pub remarks: Vec<(String, String)>,
+    /// Cells from which others took cores, by their own verdict.
+    pub disturbed: usize,
+    /// Scores on the test examples over the steps, of the first repeat of each setting that has some.
+    pub curves: Vec<(String, Vec<Score>)>,
     /// Cells of the grid.
     pub cells: usize,
     /// Cells that have a row.
@@ -46,6 +53,8 @@ pub struct Group {
     pub published: Vec<Option<f64>>,
     /// Repeats that failed.
     pub failed: u32,
+    /// Repeats from which others took cores.
+    pub disturbed: u32,
 }
 
 /// A published series beside the measured one.
@@ -65,6 +74,8 @@ pub struct Comparison {
 pub struct Growth {
     /// The settings of the other axes.
     pub settings: Vec<(String, String)>,
+    /// Whether every worker had the same batch, so that that of an update grew with the workers.
+    pub batch_per_worker: bool,
     pub scaling: Scaling,
 }
 
@@ -73,6 +84,14 @@ impl Findings {
     #[must_use]
     pub fn repeats(&self, group: &Group, measure: usize) -> Option<Repeats> {
         repeats(&group.values[measure], self.measures[measure].scale()).ok()
+    }
+
+    /// The typical value of a group in one measure over the published figure, where both are known and positive.
+    #[must_use]
+    pub fn ratio(&self, group: &Group, measure: usize) -> Option<f64> {
+        let published = group.published[measure].filter(|figure| *figure > 0.0)?;
+        let centre = self.repeats(group, measure)?.centre;
+        (centre > 0.0).then(|| centre / published)
     }
 
     /// Series whose shape agrees, those that differ, and all.
@@ -92,7 +111,8 @@ impl Findings {
 /// Analyses the results of a sweep so far.
 #[must_use]
 pub fn analyse(recipe: &Recipe, settings: &Settings, cells: &[Cell], rows: &[Row]) -> Findings {
-    let axes = settings.axes(recipe);
+    // Cells were made from these axes, so they are valid.
+    let axes = settings.axes(recipe).unwrap_or_default();
     let measures = if recipe.measure.is_empty() {
         default_measures(&recipe.command)
     } else {
@@ -100,6 +120,7 @@ pub fn analyse(recipe: &Recipe, settings: &Settings, cells: &[Cell], rows: &[Row
     };
     let mut groups = empty_groups(&axes, cells, measures.len());
     let (mut failures, mut done, mut seconds) = (Vec::new(), 0, 0.0);
+    let (mut remarks, mut disturbed, mut curves) = (Vec::new(), 0, Vec::new());
     for cell in cells {
         let Some(row) = rows.iter().find(|row| row.cell == cell.key) else { continue };
         let group = groups.iter_mut().find(|group| group.settings == cell.settings);
@@ -111,10 +132,21 @@ pub fn analyse(recipe: &Recipe, settings: &Settings, cells: &[Cell], rows: &[Row
             failures.push((cell.label(), failure.clone()));
             continue;
         }
+        if row.disturbed_by().is_some() {
+            group.disturbed += 1;
+            disturbed += 1;
+        }
+        remarks.extend(row.remarks(cell).into_iter().map(|remark| (cell.label(), remark)));
+        if cell.repeat == 1 && row.curve.len() > 1 {
+            curves.push((joined(&cell.settings), row.curve.clone()));
+        }
         for (values, measure) in group.values.iter_mut().zip(&measures) {
             values.extend(measure.of(row));
         }
     }
+    // Cells run in a random order.
+    let order: Vec<String> = groups.iter().map(|group| joined(&group.settings)).collect();
+    curves.sort_by_key(|(name, _)| order.iter().position(|known| known == name));
     for published in &recipe.published {
         note_published(&mut groups, &measures, published);
     }
@@ -125,11 +157,14 @@ pub fn analyse(recipe: &Recipe, settings: &Settings, cells: &[Cell], rows: &[Row
         .collect();
     Findings {
         axes: axes.iter().map(|axis| axis.name.clone()).collect(),
-        growth: growth(&measures, &groups),
+        growth: growth(&measures, &groups, cells),
         measures,
         groups,
         comparisons,
         failures,
+        remarks,
+        disturbed,
+        curves,
         cells: cells.len(),
         done,
         seconds,
@@ -156,6 +191,7 @@ fn empty_groups(axes: &[Axis], cells: &[Cell], measures: usize) -> Vec<Group> {
             values: vec![Vec::new(); measures],
             published: vec![None; measures],
             failed: 0,
+            disturbed: 0,
         })
         .collect()
 }
@@ -230,36 +266,87 @@ fn compare(
     }
     (points.len() > 1).then(|| Comparison {
         title: published.place(),
-        source: published.source.clone(),
+        source: published.cited(),
         unit,
         along: published.along.clone(),
-        shape: published
-            .flat
-            .map_or_else(|| compare_shape(&points), |flat| compare_shape_above(&points, flat)),
+        shape: compare_shape(&points, published.tolerance()),
     })
 }
 
-/// Scaling over the axis `workers`, for every setting of the others.
-fn growth(measures: &[Measure], groups: &[Group]) -> Vec<Growth> {
+/// Axis and setting in words.
+pub(crate) fn joined(settings: &[(String, String)]) -> String {
+    settings.iter().map(|(axis, value)| format!("{axis} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A setting with its workers, its rates, and what it would be with any other number of workers.
+struct Sized {
+    others: Setting,
+    rates: Rates,
+    /// The command line without workers, seed and folder.
+    command: Vec<String>,
+    /// Examples of an update.
+    batch: Option<u64>,
+}
+
+impl Sized {
+    fn of(group: &Group, rate: usize, cells: &[Cell]) -> Option<Sized> {
+        let (_, workers) = group.settings.iter().find(|(axis, _)| axis == "workers")?;
+        let workers = workers.parse().ok()?;
+        let others = group.settings.iter().filter(|(axis, _)| axis != "workers").cloned().collect();
+        let cell = cells.iter().find(|cell| cell.settings == group.settings)?;
+        let (mut command, mut batch) = (Vec::new(), None);
+        let mut words = cell.arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--workers" | "--seed" | "--out" => {
+                    words.next();
+                }
+                "--batch-size" => batch = words.next().and_then(|size| size.parse().ok()),
+                _ => command.push(word.clone()),
+            }
+        }
+        let rates = Rates { workers, rates: group.values[rate].clone() };
+        Some(Sized { others, rates, command, batch })
+    }
+
+    fn batch_of_worker(&self) -> Option<u64> {
+        self.batch?.checked_div(self.rates.workers)
+    }
+
+    /// Whether the two differ in their workers only; with `per_worker`, also in the batch, which is the same for every worker.
+    fn differs_in_workers_only(&self, other: &Sized, per_worker: bool) -> bool {
+        let same_batch = if per_worker {
+            self.batch.is_some() && self.batch_of_worker() == other.batch_of_worker()
+        } else {
+            self.batch == other.batch
+        };
+        self.others == other.others && self.command == other.command && same_batch
+    }
+}
+
+/// Scaling over the axis `workers`, for every setting of the others: of runs that differ in nothing else.
+fn growth(measures: &[Measure], groups: &[Group], cells: &[Cell]) -> Vec<Growth> {
     let Some(rate) = measures.iter().position(|measure| measure.unit.ends_with("/s")) else {
         return Vec::new();
     };
-    let mut series: Vec<(Setting, Vec<Rates>)> = Vec::new();
-    for group in groups {
-        let workers = group.settings.iter().find(|(axis, _)| axis == "workers");
-        let Some(workers) = workers.and_then(|(_, count)| count.parse().ok()) else { continue };
-        let others: Setting =
-            group.settings.iter().filter(|(axis, _)| axis != "workers").cloned().collect();
-        let rates = Rates { workers, rates: group.values[rate].clone() };
-        match series.iter_mut().find(|(settings, _)| *settings == others) {
-            Some((_, all)) => all.push(rates),
-            None => series.push((others, vec![rates])),
+    let all: Vec<Sized> = groups.iter().filter_map(|group| Sized::of(group, rate, cells)).collect();
+    let mut found = Vec::new();
+    for (at, first) in all.iter().enumerate() {
+        for per_worker in [false, true] {
+            let like = |other: &&Sized| first.differs_in_workers_only(other, per_worker);
+            // Each series once, by its first setting.
+            if all[..at].iter().any(|earlier| like(&earlier)) {
+                continue;
+            }
+            let rates: Vec<Rates> =
+                all[at..].iter().filter(like).map(|sized| sized.rates.clone()).collect();
+            if let Some(scaling) = scaling(&rates) {
+                let settings = first.others.clone();
+                found.push(Growth { settings, batch_per_worker: per_worker, scaling });
+            }
         }
     }
-    series
-        .into_iter()
-        .filter_map(|(settings, rates)| Some(Growth { settings, scaling: scaling(&rates)? }))
-        .collect()
+    found
 }
 
 #[cfg(test)]
@@ -282,7 +369,7 @@ mod tests {
         from = "/examples_per_second"
         unit = "examples/s"
         [[published]]
-        source = "report 3"
+        source = "a report"
         measure = "rate"
         where = { mode = "async" }
         along = "workers"
@@ -319,6 +406,67 @@ mod tests {
         assert_eq!(found.growth.len(), 2);
         assert_eq!(found.growth[1].scaling.points.len(), 3);
         assert_eq!(found.growth[0].scaling.points.len(), 2, "the failed setting has no rate");
+    }
+
+    /// One device, two workers and three workers with their own batches once made one curve.
+    #[test]
+    fn only_runs_that_differ_in_nothing_but_the_workers_are_pooled() {
+        let text = r#"
+            title = "t"
+            command = ["train"]
+            [[axis]]
+            name = "workers"
+            values = [
+                { name = "1", flags = { strategy = "one-device" } },
+                { name = "2", flags = { strategy = "multi-worker", workers = 2 } },
+                { name = "3", flags = { strategy = "multi-worker", workers = 3 } },
+            ]
+            [[axis]]
+            name = "batch"
+            values = [
+                { name = "of all", flags = { batch-size = 60 } },
+                { name = "of each", flags = { batch-size = "{60*workers}" } },
+            ]
+            [[measure]]
+            name = "rate"
+            from = "/examples_per_second"
+            unit = "examples/s"
+        "#;
+        let recipe = Recipe::parse("t", text).unwrap();
+        let settings = Settings::default();
+        let cells = settings.cells(&recipe).unwrap();
+        let row = |cell: &Cell| Row {
+            cell: cell.key.clone(),
+            output: json!({ "examples_per_second": 100.0 }),
+            ..Row::default()
+        };
+        let rows: Vec<Row> = cells.iter().map(row).collect();
+        let found = analyse(&recipe, &settings, &cells, &rows);
+        let series: Vec<(&str, bool, Vec<u64>)> = found
+            .growth
+            .iter()
+            .map(|growth| {
+                let workers = growth.scaling.points.iter().map(|point| point.workers).collect();
+                (growth.settings[0].1.as_str(), growth.batch_per_worker, workers)
+            })
+            .collect();
+        assert_eq!(series, [("of all", false, vec![2, 3]), ("of each", true, vec![2, 3])]);
+    }
+
+    #[test]
+    fn disturbed_cells_are_counted_and_named() {
+        let recipe = Recipe::parse("t", RECIPE).unwrap();
+        let settings = Settings::default();
+        let cells = settings.cells(&recipe).unwrap();
+        let row = Row {
+            cell: cells[0].key.clone(),
+            output: json!({ "diagnosis": { "limit": "taken-cores", "culprit": "other programs" } }),
+            ..Row::default()
+        };
+        let found = analyse(&recipe, &settings, &cells, &[row]);
+        assert_eq!(found.disturbed, 1);
+        assert_eq!(found.remarks, [(cells[0].label(), "other programs took cores".to_owned())]);
+        assert_eq!(found.groups.iter().map(|group| group.disturbed).sum::<u32>(), 1);
     }
 
     #[test]

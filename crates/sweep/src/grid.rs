@@ -93,17 +93,24 @@ pub fn parse_vary(text: &str) -> Result<Axis, SweepError> {
 }
 
 impl Settings {
-    /// The axes: the recipe's own, some replaced, some added.
-    #[must_use]
-    pub fn axes(&self, recipe: &Recipe) -> Vec<Axis> {
+    /// The axes: the recipe's own, some replaced, some narrowed to settings of theirs, some added.
+    ///
+    /// # Errors
+    /// A setting that an axis with named settings does not have: no flag belongs to such a name.
+    pub fn axes(&self, recipe: &Recipe) -> Result<Vec<Axis>, SweepError> {
         let mut axes = recipe.axis.clone();
         for axis in &self.vary {
             match axes.iter_mut().find(|known| known.name == axis.name) {
+                Some(known)
+                    if known.values.iter().any(|value| matches!(value, Choice::Named(_))) =>
+                {
+                    known.values = select(known, axis)?;
+                }
                 Some(known) => known.clone_from(axis),
                 None => axes.push(axis.clone()),
             }
         }
-        axes
+        Ok(axes)
     }
 
     /// Every cell, in the order in which they shall run.
@@ -114,7 +121,7 @@ impl Settings {
         if !(self.scale > 0.0 && self.scale <= 1.0) {
             return Err(SweepError::Scale { found: self.scale });
         }
-        let axes = self.axes(recipe);
+        let axes = self.axes(recipe)?;
         let repeats = self.repeats.unwrap_or(recipe.repeats).max(1);
         let product =
             axes.iter().map(|axis| axis.values.len()).try_fold(1usize, usize::checked_mul);
@@ -218,6 +225,31 @@ impl Settings {
         names.insert("cores".to_owned(), paceline_batch::cores().count.to_string());
         names
     }
+}
+
+/// The settings of a recipe's axis that were asked for by name. Names may hold commas, at which the text was split.
+fn select(known: &Axis, asked: &Axis) -> Result<Vec<Choice>, SweepError> {
+    let words: Vec<String> = asked.values.iter().map(Choice::label).collect();
+    let mut selected = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        // The longest name first: "sync" must not be found in "sync, 2 workers".
+        let found = (at + 1..=words.len()).rev().find_map(|end| {
+            let name = words[at..end].join(", ");
+            let choice = known.values.iter().find(|choice| choice.label() == name)?;
+            Some((choice.clone(), end))
+        });
+        let Some((choice, end)) = found else {
+            return Err(SweepError::Setting {
+                axis: known.name.clone(),
+                found: words[at].clone(),
+                known: known.values.iter().map(Choice::label).collect(),
+            });
+        };
+        selected.push(choice);
+        at = end;
+    }
+    Ok(selected)
 }
 
 /// The `place`-th combination; the last axis turns fastest.
@@ -324,6 +356,36 @@ mod tests {
         for wrong in ["lr", "=1", "lr=", "lr=1,,2"] {
             assert!(parse_vary(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// `--vary mode=single` once ran `train --mode single`.
+    #[test]
+    fn named_settings_are_selected_by_their_names() {
+        let text = r#"
+            title = "t"
+            command = ["train"]
+            [[axis]]
+            name = "mode"
+            values = [
+                { name = "single", flags = { strategy = "one-device" } },
+                { name = "sync, 2 workers", flags = { strategy = "ps-sync", workers = 2 } },
+                { name = "sync, 3 workers", flags = { strategy = "ps-sync", workers = 3 } },
+            ]
+        "#;
+        let recipe = Recipe::parse("t", text).unwrap();
+        let cells = |vary: &str| {
+            let vary = vec![parse_vary(vary).unwrap()];
+            Settings { vary, ..Settings::default() }.cells(&recipe)
+        };
+        let one = cells("mode=single").unwrap();
+        assert_eq!(one.len(), 1);
+        assert_eq!(one[0].arguments.join(" "), "train --strategy one-device --out {cell}");
+        let two = cells("mode=sync, 3 workers,single").unwrap();
+        let labels: BTreeSet<&str> = two.iter().map(|cell| cell.settings[0].1.as_str()).collect();
+        assert_eq!(labels, ["single", "sync, 3 workers"].into());
+        let error = cells("mode=double").unwrap_err().to_string();
+        assert!(error.contains("`mode` has no setting `double`"), "{error}");
+        assert!(error.contains("`sync, 2 workers`"), "{error}");
     }
 
     /// Every sweep of `train` once went to `sweeps/train` and replaced the page of the last one.

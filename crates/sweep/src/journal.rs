@@ -2,6 +2,7 @@
 
 use crate::error::SweepError;
 use crate::grid::Cell;
+use crate::recording::Score;
 use paceline_store::durable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,12 +33,51 @@ pub struct Row {
     pub output: Value,
     /// The machine's resources during the cell, by column.
     pub machine: BTreeMap<String, MeanPeak>,
+    /// What each task of a training job recorded, by column.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tasks: BTreeMap<String, BTreeMap<String, MeanPeak>>,
+    /// Scores on the test examples while it trained.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<Score>,
     /// Host it ran on, where an engine chose it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
 
 impl Row {
+    /// Whom the cell's own verdict blames for taking the cores away from it, such as `other programs`.
+    #[must_use]
+    pub fn disturbed_by(&self) -> Option<&str> {
+        let diagnosis = self.output.get("diagnosis")?;
+        let text = |name: &str| diagnosis.get(name).and_then(Value::as_str);
+        let culprit = text("culprit").filter(|_| text("limit") == Some("taken-cores"))?;
+        // A quota is the user's own choice and the same in every cell.
+        (culprit.starts_with("other programs") || culprit.starts_with("the hypervisor"))
+            .then_some(culprit)
+    }
+
+    /// What a reader of the figures of a cell has to know: who disturbed it, workers that took no part, an end before the aim.
+    #[must_use]
+    pub fn remarks(&self, cell: &Cell) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(culprit) = self.disturbed_by() {
+            remarks.push(format!("{culprit} took cores"));
+        }
+        let workers = self.output.get("workers").and_then(Value::as_array);
+        let idle = workers.into_iter().flatten().filter(|worker| worker["iterations"] == 0);
+        let idle: Vec<&str> = idle.filter_map(|worker| worker["task"].as_str()).collect();
+        if !idle.is_empty() {
+            remarks.push(format!("{} took no step", idle.join(" and ")));
+        }
+        let aimed = cell.arguments.iter().any(|argument| argument == "--until-loss");
+        if aimed && self.failure.is_none() && self.output.get("reached").is_none_or(Value::is_null)
+        {
+            let step = self.output.get("global_steps").and_then(Value::as_u64).unwrap_or(0);
+            remarks.push(format!("ended after {step} steps without reaching the loss"));
+        }
+        remarks
+    }
+
     /// The settings in words.
     fn label(&self) -> String {
         let settings: Vec<String> =
@@ -158,6 +198,31 @@ mod tests {
         journal.add(row("c", 4.0)).unwrap();
         drop(journal);
         assert_eq!(Journal::open(folder.path()).unwrap().rows().len(), 3);
+    }
+
+    /// One worker once did all steps of every cell, and the page did not say so.
+    #[test]
+    fn what_spoils_a_figure_is_said() {
+        let cell = |argument: &str| Cell {
+            key: String::new(),
+            settings: Vec::new(),
+            repeat: 1,
+            arguments: vec![argument.to_owned()],
+        };
+        let of = |output: Value| Row { output, ..Row::default() }.remarks(&cell("train"));
+        let taken = |culprit: &str| serde_json::json!({ "diagnosis": { "limit": "taken-cores", "culprit": culprit } });
+        assert_eq!(of(taken("other programs on here")), ["other programs on here took cores"]);
+        assert!(of(taken("the cgroup's quota")).is_empty());
+        let compute = serde_json::json!({ "diagnosis": { "limit": "compute", "culprit": null } });
+        assert!(of(compute).is_empty() && of(Value::Null).is_empty());
+        let workers = serde_json::json!({ "workers": [
+            { "task": "worker/0", "iterations": 9 }, { "task": "worker/1", "iterations": 0 },
+        ] });
+        assert_eq!(of(workers), ["worker/1 took no step"]);
+        let aimed = |output: Value| Row { output, ..Row::default() }.remarks(&cell("--until-loss"));
+        let early = serde_json::json!({ "reached": null, "global_steps": 6600 });
+        assert_eq!(aimed(early), ["ended after 6600 steps without reaching the loss"]);
+        assert!(aimed(serde_json::json!({ "reached": { "step": 7.0 } })).is_empty());
     }
 
     /// Another sweep in the same folder once replaced its page.

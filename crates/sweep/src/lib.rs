@@ -32,6 +32,7 @@ mod measure;
 mod page;
 mod recipe;
 pub mod recipes;
+mod recording;
 mod run;
 mod template;
 
@@ -40,7 +41,8 @@ pub use error::SweepError;
 pub use findings::{Comparison, Findings, Group, Growth, analyse};
 pub use grid::{Cell, Settings, parse_vary};
 pub use journal::{Failure, JOURNAL, Journal, MeanPeak, Row};
-pub use measure::{Measure, Source, default_measures};
-pub use page::{csv, html, markdown, table};
+pub use measure::{Curve, Measure, Source, Statistic, default_measures};
+pub use page::{csv, growth_words, html, markdown, tables};
 pub use recipe::{Axis, Choice, DataSet, Published, Recipe, Scaled, Setup, Value};
+pub use recording::Score;
 pub use run::{Places, Runner};

@@ -1,6 +1,8 @@
-//! What is measured of a cell: a value in the JSON that its command printed, its duration, or a resource of the machine.
+//! What is measured of a cell: a value in the JSON that its command printed, its duration, a resource of the machine or of one of
+//! the job's own tasks, the shape of its learning curve.
 
-use crate::journal::Row;
+use crate::journal::{MeanPeak, Row};
+use crate::recording::roughness;
 use paceline_stats::repeats::Scale;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -22,6 +24,9 @@ pub struct Measure {
     /// Least and most that it can be, where it has such bounds; percentages need not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<[f64; 2]>,
+    /// Whether charts show it on a logarithmic axis.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logarithmic: bool,
 }
 
 fn one() -> f64 {
@@ -30,36 +35,120 @@ fn one() -> f64 {
 
 /// Where a quantity is found.
 ///
-/// Written as `/final/test_loss` (a path in the JSON; `*` stands for all elements of a list, which are summed),
-/// `wall` (seconds from start to end of the process), or `machine:COLUMN:mean` / `machine:COLUMN:peak`.
+/// Written as `/final/test_loss` (a path in the JSON; of a list, `*` sums all elements, `max` and `mean` take their largest and
+/// their mean), `wall` (seconds from start to end of the process), `machine:COLUMN:mean` or `:peak` (the whole machine),
+/// `task:worker/0:COLUMN:mean` or `:peak` (as that task of a training job recorded it), `curve:loss:roughness` or
+/// `curve:accuracy:roughness` (ups and downs of the test scores over their range: 1 where the curve never turns), or as two of
+/// these with ` per ` between them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// A path in the JSON that the command printed.
     Output(Vec<String>),
     /// Seconds from start to end of the process.
     Wall,
-    /// Mean of a column of the probes.
-    MachineMean(String),
-    /// Peak of a column of the probes.
-    MachinePeak(String),
+    /// A column of the probes.
+    Machine(String, Statistic),
+    /// A column of the probes, as a task recorded it.
+    Task(String, String, Statistic),
+    /// How far a curve of test scores goes up and down.
+    Roughness(Curve),
+    /// One over the other.
+    Per(Box<Source>, Box<Source>),
+}
+
+/// What is taken of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistic {
+    Mean,
+    Peak,
+}
+
+impl Statistic {
+    fn parse(text: &str) -> Option<Statistic> {
+        match text {
+            "mean" => Some(Statistic::Mean),
+            "peak" => Some(Statistic::Peak),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Statistic::Mean => "mean",
+            Statistic::Peak => "peak",
+        }
+    }
+
+    fn of(self, recorded: &MeanPeak) -> f64 {
+        match self {
+            Statistic::Mean => recorded.mean,
+            Statistic::Peak => recorded.peak,
+        }
+    }
+}
+
+/// A curve of scores on the test examples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Curve {
+    Loss,
+    Accuracy,
 }
 
 impl Source {
     /// Reads the written form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Source> {
-        if text == "wall" {
-            return Some(Source::Wall);
+        if let Some((first, second)) = text.split_once(" per ") {
+            let (first, second) = (Source::parse(first.trim())?, Source::parse(second.trim())?);
+            return Some(Source::Per(Box::new(first), Box::new(second)));
+        }
+        match text {
+            "wall" => return Some(Source::Wall),
+            "curve:loss:roughness" => return Some(Source::Roughness(Curve::Loss)),
+            "curve:accuracy:roughness" => return Some(Source::Roughness(Curve::Accuracy)),
+            _ => {}
         }
         if let Some(path) = text.strip_prefix('/') {
             return Some(Source::Output(path.split('/').map(str::to_owned).collect()));
         }
-        let (column, kind) = text.strip_prefix("machine:")?.rsplit_once(':')?;
+        let (whose, rest) = text.split_once(':')?;
+        let (rest, statistic) = rest.rsplit_once(':')?;
+        let statistic = Statistic::parse(statistic)?;
+        let (task, column) = match (whose, rest.rsplit_once(':')) {
+            ("machine", None) => (None, rest),
+            ("task", Some((task, column))) if !task.is_empty() => (Some(task), column),
+            _ => return None,
+        };
         let known = paceline_probes::columns().any(|known| known.name == column);
-        match kind {
-            "mean" if known => Some(Source::MachineMean(column.to_owned())),
-            "peak" if known => Some(Source::MachinePeak(column.to_owned())),
-            _ => None,
+        let column = column.to_owned();
+        known.then(|| match task {
+            Some(task) => Source::Task(task.to_owned(), column, statistic),
+            None => Source::Machine(column, statistic),
+        })
+    }
+
+    /// The quantity of one cell, if it is there.
+    fn of(&self, row: &Row) -> Option<f64> {
+        match self {
+            Source::Wall => Some(row.seconds),
+            Source::Output(path) => find(&row.output, path),
+            Source::Machine(column, statistic) => {
+                row.machine.get(column).map(|recorded| statistic.of(recorded))
+            }
+            Source::Task(task, column, statistic) => {
+                row.tasks.get(task)?.get(column).map(|recorded| statistic.of(recorded))
+            }
+            Source::Roughness(curve) => {
+                let scores = row.curve.iter().map(|score| match curve {
+                    Curve::Loss => score.loss,
+                    Curve::Accuracy => score.accuracy,
+                });
+                roughness(&scores.collect::<Vec<_>>())
+            }
+            Source::Per(first, second) => second
+                .of(row)
+                .filter(|below| *below != 0.0)
+                .and_then(|below| Some(first.of(row)? / below)),
         }
     }
 }
@@ -69,8 +158,15 @@ impl fmt::Display for Source {
         match self {
             Source::Output(path) => write!(f, "/{}", path.join("/")),
             Source::Wall => f.write_str("wall"),
-            Source::MachineMean(column) => write!(f, "machine:{column}:mean"),
-            Source::MachinePeak(column) => write!(f, "machine:{column}:peak"),
+            Source::Machine(column, statistic) => {
+                write!(f, "machine:{column}:{}", statistic.name())
+            }
+            Source::Task(task, column, statistic) => {
+                write!(f, "task:{task}:{column}:{}", statistic.name())
+            }
+            Source::Roughness(Curve::Loss) => f.write_str("curve:loss:roughness"),
+            Source::Roughness(Curve::Accuracy) => f.write_str("curve:accuracy:roughness"),
+            Source::Per(first, second) => write!(f, "{first} per {second}"),
         }
     }
 }
@@ -86,7 +182,7 @@ impl<'de> Deserialize<'de> for Source {
         let text = String::deserialize(input)?;
         Source::parse(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "`{text}` is not a valid source: use /path/in/the/json, wall, or machine:COLUMN:mean with a column of `paceline list`"
+                "`{text}` is not a valid source: use /path/in/the/json, wall, machine:COLUMN:mean or task:worker/0:COLUMN:peak with a column of `paceline list probes`, or A per B"
             ))
         })
     }
@@ -108,26 +204,34 @@ impl Measure {
     /// The quantity of one cell, if it is there and finite.
     #[must_use]
     pub fn of(&self, row: &Row) -> Option<f64> {
-        let found = match &self.from {
-            Source::Wall => Some(row.seconds),
-            Source::Output(path) => find(&row.output, path),
-            Source::MachineMean(column) => row.machine.get(column).map(|value| value.mean),
-            Source::MachinePeak(column) => row.machine.get(column).map(|value| value.peak),
-        };
-        found.map(|value| value * self.factor).filter(|value| value.is_finite())
+        self.from.of(row).map(|value| value * self.factor).filter(|value| value.is_finite())
     }
 
     fn new(name: &str, from: &str, unit: &str, factor: f64) -> Measure {
         let from = Source::parse(from).expect("places in this file are well formed");
-        Measure { name: name.to_owned(), from, unit: unit.to_owned(), factor, between: None }
+        Measure {
+            name: name.to_owned(),
+            from,
+            unit: unit.to_owned(),
+            factor,
+            between: None,
+            logarithmic: false,
+        }
     }
 }
 
 fn find(value: &Value, path: &[String]) -> Option<f64> {
     let Some((name, rest)) = path.split_first() else { return value.as_f64() };
     match value {
-        Value::Array(items) if name == "*" => {
-            items.iter().map(|item| find(item, rest)).sum::<Option<f64>>()
+        Value::Array(items) if matches!(name.as_str(), "*" | "max" | "mean") => {
+            let found: Vec<f64> =
+                items.iter().map(|item| find(item, rest)).collect::<Option<_>>()?;
+            let sum = || found.iter().sum::<f64>();
+            match name.as_str() {
+                "*" => Some(sum()),
+                "max" => found.iter().copied().reduce(f64::max),
+                _ => (!found.is_empty()).then(|| sum() / found.len() as f64),
+            }
         }
         Value::Array(items) => find(items.get(name.parse::<usize>().ok()?)?, rest),
         Value::Object(fields) => find(fields.get(name)?, rest),
@@ -167,6 +271,9 @@ mod tests {
         assert_eq!(of("/final/loss"), Some(5.0));
         assert_eq!(of("/workers/*/n"), Some(70.0));
         assert_eq!(of("/workers/1/n"), Some(40.0));
+        assert_eq!((of("/workers/max/n"), of("/workers/mean/n")), (Some(40.0), Some(35.0)));
+        assert_eq!(of("/workers/*/n per wall"), Some(35.0));
+        assert_eq!(of("wall per /none"), None);
         assert_eq!(of("wall"), Some(20.0));
         for missing in ["/none", "/workers/7/n", "/workers/*/m", "/final/loss/deeper"] {
             assert_eq!(of(missing), None, "{missing}");
@@ -189,8 +296,38 @@ mod tests {
     #[test]
     fn columns_that_no_probe_has_are_refused() {
         assert!(Source::parse("machine:memory_used_bytes:peak").is_some());
-        for wrong in ["machine:nonsense:mean", "machine:memory_used_bytes:least", "seconds"] {
+        for wrong in [
+            "machine:nonsense:mean",
+            "machine:memory_used_bytes:least",
+            "seconds",
+            "task:process_rss_bytes:peak",
+            "task::process_rss_bytes:peak",
+            "wall per seconds",
+        ] {
             assert_eq!(Source::parse(wrong), None, "{wrong}");
         }
+        for good in [
+            "wall",
+            "/a/*/b per /c",
+            "task:ps/0:process_rss_bytes:peak",
+            "machine:cpu_idle_percent:mean",
+            "curve:loss:roughness",
+        ] {
+            assert_eq!(Source::parse(good).unwrap().to_string(), good);
+        }
+    }
+
+    #[test]
+    fn resources_of_a_task_are_its_own() {
+        let recorded = |peak| [("process_rss_bytes".to_owned(), MeanPeak { mean: 1.0, peak })];
+        let tasks = [
+            ("worker/0".to_owned(), recorded(5.0).into()),
+            ("ps/0".to_owned(), recorded(7.0).into()),
+        ];
+        let row = Row { tasks: tasks.into(), ..Row::default() };
+        let of = |from: &str| Measure::new("m", from, "B", 1.0).of(&row);
+        assert_eq!(of("task:ps/0:process_rss_bytes:peak"), Some(7.0));
+        assert_eq!(of("task:worker/0:process_rss_bytes:mean"), Some(1.0));
+        assert_eq!(of("task:worker/1:process_rss_bytes:mean"), None);
     }
 }

@@ -1,20 +1,20 @@
 //! A sweep as a page, as tables, as CSV: published figures beside measured ones, and where the shapes agree.
 
-use crate::findings::{Comparison, Findings, Group};
+mod figures;
+
+use crate::findings::{Findings, Group, Growth, joined};
 use crate::grid::Settings;
 use crate::recipe::Recipe;
-use paceline_report::chart::{Axis, Chart, Series, Span};
+use figures::{beside, curves, measured};
 use paceline_report::csv::Csv;
 use paceline_report::page::{Card, Figure, Page, Tone, capitalised};
 use paceline_report::table::{Column, Table};
 use paceline_stats::repeats::Repeats;
-use paceline_stats::shape::{Agreement, Direction, Shape};
+use paceline_stats::shape::Direction;
 use paceline_stats::words::number;
 
-/// Most series in a chart; the table shows the others.
-const MOST_SERIES: usize = 6;
-/// Beyond this factor between smallest and largest, a logarithmic axis shows more.
-const WIDE: f64 = 4.0;
+/// Most measures in one table; more make it too wide to read.
+const MOST_MEASURES: usize = 3;
 
 /// The whole page.
 #[must_use]
@@ -37,8 +37,25 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
         page.section("Measurements");
         page.figures(&plain);
     }
+    if let Some(figures) = curves(found) {
+        page.section("Scores on the test examples while training");
+        page.paragraph("The first repeat of each setting.");
+        page.figures(&figures);
+    }
     page.section("All settings");
-    page.table(&table(found));
+    for (title, table) in tables(found) {
+        if let Some(title) = title {
+            page.subsection(&title);
+        }
+        page.table(&table);
+    }
+    if !found.remarks.is_empty() {
+        page.section("Cells to read with care");
+        if found.disturbed > 0 {
+            page.paragraph(&disturbed_words(found));
+        }
+        page.table(&remarks(found));
+    }
     if !found.comparisons.is_empty() {
         page.section("Step by step");
         page.table(&steps(found));
@@ -62,7 +79,18 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
 pub fn markdown(recipe: &Recipe, settings: &Settings, found: &Findings) -> String {
     let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", recipe.title, recipe.about, verdict(found).0);
     points(found).iter().for_each(|point| out.push_str(&format!("- {point}\n")));
-    out.push_str(&format!("\n## All settings\n\n{}", table(found).markdown()));
+    out.push_str("\n## All settings\n");
+    for (title, table) in tables(found) {
+        let title = title.map_or_else(String::new, |title| format!("\n### {title}\n"));
+        out.push_str(&format!("{title}\n{}", table.markdown()));
+    }
+    if !found.remarks.is_empty() {
+        out.push_str("\n## Cells to read with care\n\n");
+        if found.disturbed > 0 {
+            out.push_str(&format!("{}\n\n", disturbed_words(found)));
+        }
+        out.push_str(&remarks(found).markdown());
+    }
     if !found.failures.is_empty() {
         out.push_str(&format!("\n## Failed cells\n\n{}", failures(found).markdown()));
     }
@@ -87,7 +115,9 @@ pub fn csv(found: &Findings) -> String {
             "most",
             "median",
             "published",
+            "ratio",
             "failed",
+            "disturbed",
         ]
         .map(str::to_owned),
     );
@@ -118,46 +148,91 @@ pub fn csv(found: &Findings) -> String {
             };
             row.extend(numbers);
             row.push(group.published[place].map_or_else(String::new, |figure| figure.to_string()));
+            row.push(found.ratio(group, place).map_or_else(String::new, |ratio| ratio.to_string()));
             row.push(group.failed.to_string());
+            row.push(group.disturbed.to_string());
             csv.row(&row);
         }
     }
     csv.finish()
 }
 
-/// Every setting with its measures, published figures beside them.
+/// Every setting with its measures, published figures and the ratio to them beside: one table where it can be read at a glance,
+/// else one for each measure, with its title.
 #[must_use]
-pub fn table(found: &Findings) -> Table {
+pub fn tables(found: &Findings) -> Vec<(Option<String>, Table)> {
+    let all: Vec<usize> = (0..found.measures.len()).collect();
+    if all.len() <= MOST_MEASURES {
+        return vec![(None, table(found, &all))];
+    }
+    all.into_iter()
+        .map(|place| (Some(capitalised(&found.measures[place].name)), table(found, &[place])))
+        .filter(|(_, table)| !table.rows.is_empty())
+        .collect()
+}
+
+fn table(found: &Findings, places: &[usize]) -> Table {
     let mut columns: Vec<Column> = found.axes.iter().map(Column::words).collect();
-    for (place, measure) in found.measures.iter().enumerate() {
+    for &place in places {
+        let measure = &found.measures[place];
         columns.push(Column::numbers(&measure.name).unit(&measure.unit));
         columns.push(Column::numbers("95 % interval"));
         if has_published(found, place) {
-            columns.push(Column::numbers("published"));
+            columns.push(Column::numbers("published").unit(&measure.unit));
+            columns.push(Column::numbers("measured / published"));
         }
     }
     columns.push(Column::numbers("n"));
     let mut table = Table::new(columns);
+    let dash = || "–".to_owned();
     for group in &found.groups {
+        let is_empty =
+            |place: &usize| group.values[*place].is_empty() && group.published[*place].is_none();
+        // A setting may not have what a table is about: a third worker, say.
+        if found.measures.len() > MOST_MEASURES && group.failed == 0 && places.iter().all(is_empty)
+        {
+            continue;
+        }
         let mut row: Vec<String> = group.settings.iter().map(|(_, label)| label.clone()).collect();
-        for place in 0..found.measures.len() {
+        for &place in places {
             match found.repeats(group, place) {
                 Some(set) => row.extend([number(set.centre), set.spread.words()]),
-                None => row.extend(["–".to_owned(), "–".to_owned()]),
+                None => row.extend([dash(), dash()]),
             }
             if has_published(found, place) {
-                row.push(group.published[place].map_or_else(|| "–".to_owned(), number));
+                row.push(group.published[place].map_or_else(dash, number));
+                row.push(found.ratio(group, place).map_or_else(dash, number));
             }
         }
-        row.push(count(group));
+        row.push(count(group, places));
         table.row(row);
     }
     table
 }
 
-fn count(group: &Group) -> String {
-    let n = group.values.iter().map(Vec::len).max().unwrap_or(0);
-    if group.failed > 0 { format!("{n} ({} failed)", group.failed) } else { n.to_string() }
+fn count(group: &Group, places: &[usize]) -> String {
+    let n = places.iter().map(|place| group.values[*place].len()).max().unwrap_or(0);
+    let parts: Vec<String> = [(group.failed, "failed"), (group.disturbed, "disturbed")]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if parts.is_empty() { n.to_string() } else { format!("{n} ({})", parts.join(", ")) }
+}
+
+/// What single cells have to say about their figures.
+fn remarks(found: &Findings) -> Table {
+    let mut table = Table::new([Column::words("cell"), Column::words("remark")]);
+    found.remarks.iter().for_each(|(cell, remark)| table.row([cell, remark]));
+    table
+}
+
+fn disturbed_words(found: &Findings) -> String {
+    format!(
+        "Others took cores from {} of {} cells while they ran, by the cells' own verdicts: their times say something about those others too. \
+         `--retry-disturbed` measures them again.",
+        found.disturbed, found.done
+    )
 }
 
 fn has_published(found: &Findings, place: usize) -> bool {
@@ -169,7 +244,7 @@ fn verdict(found: &Findings) -> (String, Tone) {
     let missing = found.cells - found.done;
     let tone = if found.failures.len() == found.cells && found.cells > 0 {
         Tone::Bad
-    } else if differ > 0 || !found.failures.is_empty() || missing > 0 {
+    } else if differ > 0 || !found.failures.is_empty() || missing > 0 || found.disturbed > 0 {
         Tone::Doubtful
     } else {
         Tone::Good
@@ -188,6 +263,9 @@ fn verdict(found: &Findings) -> (String, Tone) {
     if !found.failures.is_empty() {
         sentence.push_str(&format!("; {} cells failed", found.failures.len()));
     }
+    if found.disturbed > 0 {
+        sentence.push_str(&format!("; {} cells were disturbed by others", found.disturbed));
+    }
     if missing > 0 {
         sentence.push_str(&format!("; {missing} cells have not run yet"));
     }
@@ -203,9 +281,7 @@ fn points(found: &Findings) -> Vec<String> {
         })
         .collect();
     for growth in &found.growth {
-        let settings = joined(&growth.settings);
-        let of = if settings.is_empty() { String::new() } else { format!("{settings}: ") };
-        points.push(format!("{of}{}", growth.scaling.words));
+        points.push(growth_words(growth));
     }
     if found.comparisons.is_empty() {
         points.extend((0..found.measures.len()).filter_map(|place| extremes(found, place)));
@@ -243,8 +319,19 @@ fn extremes(found: &Findings, place: usize) -> Option<String> {
     ))
 }
 
-fn joined(settings: &[(String, String)]) -> String {
-    settings.iter().map(|(axis, value)| format!("{axis} {value}")).collect::<Vec<_>>().join(", ")
+/// How a job scales, with the settings it is about.
+#[must_use]
+pub fn growth_words(growth: &Growth) -> String {
+    let mut about = joined(&growth.settings);
+    if growth.batch_per_worker {
+        let each = "the same batch for every worker";
+        about = if about.is_empty() { each.to_owned() } else { format!("{about}, {each}") };
+    }
+    if about.is_empty() {
+        growth.scaling.words.clone()
+    } else {
+        format!("{about}: {}", growth.scaling.words)
+    }
 }
 
 fn cards(found: &Findings) -> Vec<Card> {
@@ -270,140 +357,6 @@ fn cards(found: &Findings) -> Vec<Card> {
     cards
 }
 
-/// Published and measured, relative to their first setting.
-fn beside(series: &Comparison) -> Option<Figure> {
-    let along = series.along.as_ref()?;
-    let shape = &series.shape;
-    let (_, first_published, first_measured) = shape.points.first()?;
-    let base = first_measured.known()?.centre;
-    if *first_published <= 0.0 || base <= 0.0 {
-        return None;
-    }
-    let published = shape
-        .points
-        .iter()
-        .enumerate()
-        .map(|(at, (_, figure, _))| (at as f64, figure / first_published));
-    let spans: Vec<Span> = shape
-        .points
-        .iter()
-        .enumerate()
-        .filter_map(|(at, (_, _, set))| {
-            let set = set.known()?;
-            let ends = set.whisker();
-            let (y, low, high) = (set.centre / base, ends.low / base, ends.high / base);
-            Some(Span { x: at as f64, y, low, high })
-        })
-        .collect();
-    let labels: Vec<String> = shape.points.iter().map(|(label, ..)| label.clone()).collect();
-    let first = format!("relative to {along} {}", labels[0]);
-    let all: Vec<f64> = published
-        .clone()
-        .map(|(_, y)| y)
-        .chain(spans.iter().flat_map(|span| [span.low, span.high]))
-        .collect();
-    let (low, high) = all
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(*value), high.max(*value)));
-    let mut y = Axis::new(first);
-    if low > 0.0 && high / low > WIDE {
-        y = y.logarithmic();
-    }
-    let means = spans.iter().map(|span| (span.x, span.y)).collect::<Vec<_>>();
-    let chart = Chart::new(&series.title, Axis::categories(along, labels), y)
-        .described(&shape.words)
-        .with(Series::line("published", published).colour(1))
-        .with(Series::line("measured", means).colour(0))
-        .with(Series::averages("measured", spans).colour(0).unlabelled());
-    Some(Figure {
-        title: capitalised(&series.title),
-        colour: None,
-        key: vec![
-            ("shape".to_owned(), label(shape).to_owned()),
-            ("published in".to_owned(), series.source.clone()),
-        ],
-        svg: chart.svg(),
-        words: capitalised(&shape.words),
-        notes: Vec::new(),
-    })
-}
-
-fn label(shape: &Shape) -> &'static str {
-    match shape.agreement {
-        Agreement::Agrees => "agrees",
-        Agreement::Consistent => "no contradiction",
-        Agreement::Differs => "differs",
-        Agreement::Unresolved => "not resolved",
-    }
-}
-
-/// One chart per measure, along the axis with the most settings, one series per setting of the others.
-fn measured(found: &Findings) -> Vec<Figure> {
-    let settings = |axis: usize| {
-        let mut labels: Vec<&str> = Vec::new();
-        for group in &found.groups {
-            if !labels.contains(&group.settings[axis].1.as_str()) {
-                labels.push(&group.settings[axis].1);
-            }
-        }
-        labels
-    };
-    let Some(along) = (0..found.axes.len()).rev().max_by_key(|axis| settings(*axis).len()) else {
-        return Vec::new();
-    };
-    let labels = settings(along);
-    if labels.len() < 2 {
-        return Vec::new();
-    }
-    let mut figures = Vec::new();
-    for (place, measure) in found.measures.iter().enumerate() {
-        let mut series: Vec<(String, Vec<Span>)> = Vec::new();
-        for group in &found.groups {
-            let Some(set) = found.repeats(group, place) else { continue };
-            let ends = set.whisker();
-            let x = labels.iter().position(|label| *label == group.settings[along].1);
-            let x = x.unwrap_or(0) as f64;
-            let span = Span { x, y: set.centre, low: ends.low, high: ends.high };
-            let others: Vec<&str> = group
-                .settings
-                .iter()
-                .enumerate()
-                .filter(|(axis, _)| *axis != along)
-                .map(|(_, (_, label))| label.as_str())
-                .collect();
-            let name = others.join(" ");
-            match series.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, spans)) => spans.push(span),
-                None => series.push((name, vec![span])),
-            }
-        }
-        if series.is_empty() || series.len() > MOST_SERIES {
-            continue;
-        }
-        let names: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        let mut chart = Chart::new(
-            &measure.name,
-            Axis::categories(&found.axes[along], names),
-            Axis::new(&measure.name).unit(&measure.unit),
-        );
-        for (colour, (name, spans)) in series.into_iter().enumerate() {
-            let line = spans.iter().map(|span| (span.x, span.y)).collect::<Vec<_>>();
-            chart = chart
-                .with(Series::line(&name, line).colour(colour))
-                .with(Series::averages(name, spans).colour(colour).unlabelled());
-        }
-        figures.push(Figure {
-            title: capitalised(&measure.name),
-            colour: None,
-            key: Vec::new(),
-            svg: chart.svg(),
-            words: String::new(),
-            notes: Vec::new(),
-        });
-    }
-    figures
-}
-
 fn steps(found: &Findings) -> Table {
     let mut table = Table::new([
         Column::words("series"),
@@ -415,7 +368,7 @@ fn steps(found: &Findings) -> Table {
     let says = |direction: Direction| match direction {
         Direction::Rises => "rises",
         Direction::Falls => "falls",
-        Direction::Flat => "within rounding",
+        Direction::Flat => "stays",
         Direction::Unresolved => "not resolved",
     };
     for series in &found.comparisons {
@@ -446,8 +399,9 @@ fn growth(found: &Findings) -> Table {
     ]);
     for growth in &found.growth {
         for point in &growth.scaling.points {
+            let each = if growth.batch_per_worker { " (batch per worker)" } else { "" };
             table.row([
-                joined(&growth.settings),
+                format!("{}{each}", joined(&growth.settings)),
                 point.workers.to_string(),
                 number(point.rate),
                 number(point.speedup),
@@ -515,12 +469,90 @@ fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String>
         (None, None) => {}
     }
     lines.extend(recipe.caveats.iter().map(|caveat| capitalised(caveat)));
+    if !recipe.sources.is_empty() {
+        lines.push(format!("Published in: {} (see `docs/sources.md`).", recipe.sources.join("; ")));
+    }
+    for published in recipe.published.iter().filter(|series| !series.doubt.is_empty()) {
+        let (place, cited) = (capitalised(&published.place()), published.cited());
+        lines.push(format!("{place} ({cited}): {}.", published.doubt));
+    }
     if !found.comparisons.is_empty() {
         lines.push(
-            "Published figures were measured on other machines: only their shape is compared. A step counts if the 95 % interval of \
-             the difference excludes zero; of many steps, one in twenty may do so by chance."
+            "Published figures were measured on other machines: their ratio to ours says how machines differ, and only their shape is compared. \
+             A step counts if the 95 % interval of the difference excludes zero; of many steps, one in twenty may do so by chance. Where \
+             published figures stay the same, an equivalence test (two one-sided tests at 5 %) asks whether ours do, within the margin that \
+             is named."
                 .to_owned(),
         );
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Recipe, Row, analyse};
+    use serde_json::json;
+
+    fn found(measures: &[&str]) -> (Recipe, Settings, Findings) {
+        let mut text = r#"
+            title = "t"
+            about = "a"
+            sources = ["a report"]
+            command = ["train"]
+            axis = [{ name = "batch-size", values = [10, 50] }]
+        "#
+        .to_owned();
+        for name in measures {
+            text.push_str(&format!(
+                "\n[[measure]]\nname = \"{name}\"\nfrom = \"/{name}\"\nunit = \"s\"\nlogarithmic = true"
+            ));
+        }
+        text.push_str(
+            "\n[[published]]\nin = \"Table 1\"\ndoubt = \"blurred\"\nmeasure = \"a\"\nalong = \"batch-size\"\nat = [10, 50]\nis = [4.0, 2.0]",
+        );
+        let recipe = Recipe::parse("t", &text).unwrap();
+        let settings = Settings { repeats: Some(3), ..Settings::default() };
+        let cells = settings.cells(&recipe).unwrap();
+        let rows: Vec<Row> = cells
+            .iter()
+            .map(|cell| {
+                let batch: f64 = cell.settings[0].1.parse().unwrap();
+                let taken = json!({ "limit": "taken-cores", "culprit": "other programs" });
+                let output = json!({
+                    "a": 20.0 / batch,
+                    "diagnosis": if cell.repeat == 1 { taken } else { json!(null) },
+                });
+                Row { cell: cell.key.clone(), output, ..Row::default() }
+            })
+            .collect();
+        let found = analyse(&recipe, &settings, &cells, &rows);
+        (recipe, settings, found)
+    }
+
+    #[test]
+    fn published_figures_stand_beside_measured_ones_with_their_ratio() {
+        let (recipe, settings, few) = found(&["a"]);
+        let (_, table) = &tables(&few)[0];
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names[1..], ["a", "95 % interval", "published", "measured / published", "n"]);
+        assert_eq!(table.columns[3].unit.as_deref(), Some("s"), "in the same unit");
+        assert_eq!(table.rows[0][3..], ["4", "0.500", "3 (1 disturbed)"].map(str::to_owned));
+        let text = markdown(&recipe, &settings, &few);
+        for wanted in
+            ["(a report, Table 1)", "blurred", "2 of 6 cells", "other programs took cores"]
+        {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+        assert!(csv(&few).lines().nth(1).unwrap().ends_with(",4,0.5,0,1"), "{}", csv(&few));
+        assert!(html(&recipe, &settings, &few, "").contains("A by batch-size"));
+    }
+
+    #[test]
+    fn many_measures_have_a_table_each() {
+        let (_, _, many) = found(&["a", "b", "c", "d"]);
+        let tables = tables(&many);
+        assert_eq!(tables.len(), 1, "those that nothing was measured of are left out");
+        assert_eq!(tables[0].0.as_deref(), Some("A"));
+    }
 }

@@ -5,6 +5,7 @@
 
 use crate::error::SweepError;
 use crate::measure::Measure;
+use paceline_stats::shape::Tolerance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,9 @@ pub struct Recipe {
     /// What was done and why, in a sentence or two.
     #[serde(default)]
     pub about: String,
+    /// Where it was published, by the names of `docs/sources.md`; the first one is that of figures which name none.
+    #[serde(default)]
+    pub sources: Vec<String>,
     /// What differs from the published experiment, each in a sentence.
     #[serde(default)]
     pub caveats: Vec<String>,
@@ -184,8 +188,15 @@ impl fmt::Display for Value {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Where it was published.
+    /// Where it was published [default: the recipe's first source].
+    #[serde(default)]
     pub source: String,
+    /// The table, figure or section there.
+    #[serde(default, rename = "in")]
+    pub part: String,
+    /// What is not sure about the figures, such as their place in a scanned chart.
+    #[serde(default)]
+    pub doubt: String,
     /// Which measure, for a series along an axis.
     #[serde(default)]
     pub measure: Option<String>,
@@ -205,9 +216,29 @@ pub struct Published {
     /// Figures closer than this fraction of the larger one count as equal [default: 0.02]; smaller for accuracy and the like.
     #[serde(default)]
     pub flat: Option<f64>,
+    /// Where figures are equal, measured ones agree if they are known to differ by less than this fraction
+    /// [default: five times `flat`].
+    #[serde(default)]
+    pub margin: Option<f64>,
 }
 
 impl Published {
+    /// Source and place in it, as pages cite it.
+    #[must_use]
+    pub fn cited(&self) -> String {
+        if self.part.is_empty() {
+            self.source.clone()
+        } else {
+            format!("{}, {}", self.source, self.part)
+        }
+    }
+
+    /// Which differences are none.
+    pub(crate) fn tolerance(&self) -> Tolerance {
+        let usual = self.flat.map_or_else(Tolerance::default, Tolerance::of_rounding);
+        Tolerance { margin: self.margin.unwrap_or(usual.margin), ..usual }
+    }
+
     /// Which series it is, for errors and headings.
     #[must_use]
     pub fn place(&self) -> String {
@@ -242,7 +273,11 @@ impl Recipe {
             recipe: name.to_owned(),
             source: Box::new(source),
         })?;
-        let recipe = Recipe { name: name.to_owned(), ..recipe };
+        let mut recipe = Recipe { name: name.to_owned(), ..recipe };
+        let first = recipe.sources.first().cloned().unwrap_or_default();
+        for published in recipe.published.iter_mut().filter(|series| series.source.is_empty()) {
+            published.source.clone_from(&first);
+        }
         recipe.check()?;
         Ok(recipe)
     }
@@ -261,6 +296,7 @@ impl Recipe {
             name: command.to_owned(),
             title: format!("Sweep of {command}"),
             about: format!("paceline {command} {arguments}"),
+            sources: Vec::new(),
             caveats: Vec::new(),
             command: vec![command.to_owned()],
             arguments: Vec::new(),
@@ -297,6 +333,19 @@ impl Recipe {
 
     fn check_published(&self, published: &Published) -> Result<(), SweepError> {
         let place = format!("published {}", published.place());
+        if published.source.is_empty() {
+            return Err(SweepError::Incomplete {
+                recipe: self.name.clone(),
+                what: "a published series names no source; add `source` to it, or `sources` to the recipe",
+            });
+        }
+        let margins = published.flat.iter().chain(&published.margin);
+        if margins.copied().any(|share| !(share.is_finite() && share >= 0.0)) {
+            return Err(SweepError::Incomplete {
+                recipe: self.name.clone(),
+                what: "`flat` and `margin` of a published series are fractions, such as 0.1",
+            });
+        }
         let measures = published.measure.iter().chain(&published.across);
         for name in measures {
             if !self.measure.iter().any(|measure| measure.name == *name) {
@@ -370,7 +419,7 @@ mod tests {
         from = "/seconds"
         unit = "s"
         [[published]]
-        source = "report 3"
+        source = "a report"
         measure = "time"
         along = "batch-size"
         at = [10, 50]
@@ -387,6 +436,8 @@ mod tests {
             ("is = [50.7, 12.0]", "is = [50.7]", "has 1 figures for 2 settings"),
             ("title = \"t\"", "titel = \"t\"", "unknown field `titel`"),
             ("values = [10, 50]", "values = []", "an axis has no values"),
+            ("source = \"a report\"", "in = \"Table 1\"", "names no source"),
+            ("is = [50.7, 12.0]", "is = [50.7, 12.0]\nmargin = -1", "are fractions"),
         ];
         for (old, new, wanted) in cases {
             let error = Recipe::parse("bad", &GOOD.replace(old, new)).unwrap_err().to_string();

@@ -4,6 +4,7 @@ use crate::error::SweepError;
 use crate::grid::{Cell, Settings};
 use crate::journal::{Failure, MeanPeak, Row};
 use crate::recipe::Recipe;
+use crate::recording::Recording;
 use crate::template::{Names, fill};
 use paceline_probes::{Roots, Sampler, Summary, Target};
 use std::collections::BTreeMap;
@@ -165,6 +166,7 @@ impl Runner<'_> {
         if ran.interrupted {
             return Ok(None);
         }
+        let Recording { tasks, curve } = Recording::read(folder);
         if !self.keep_all {
             tidy(folder, discard);
         }
@@ -178,6 +180,8 @@ impl Runner<'_> {
             failure: failure(&ran, &log),
             output: ran.output,
             machine: ran.machine,
+            tasks,
+            curve,
             host: None,
         }))
     }
@@ -210,10 +214,14 @@ impl Runner<'_> {
         });
         let seen = Arc::new(Mutex::new(Summary::default()));
         let sink = Arc::clone(&seen);
-        let sampler =
-            Sampler::start(&Roots::default(), Target(child.id()), SAMPLE_EVERY, move |reading| {
+        let sampler = Sampler::start(
+            &Roots::default(),
+            Target::tree(child.id()),
+            SAMPLE_EVERY,
+            move |reading| {
                 sink.lock().unwrap_or_else(PoisonError::into_inner).add(&reading);
-            });
+            },
+        );
         let (status, seconds, end) = match self.wait(&mut child, begin, timeout) {
             Ok(ended) => ended,
             Err(source) => {

@@ -127,6 +127,19 @@ impl Drop for SmallDisk {
     }
 }
 
+/// A file of a Node package that `cargo xtask test` installs into a folder below `target/`, if it is there.
+///
+/// # Panics
+/// With `CI=true`, when it is not.
+#[must_use]
+pub fn node_file(folder: &str, path: &str) -> Option<PathBuf> {
+    let file = workspace().join("target").join(folder).join("node_modules").join(path);
+    if file.is_file() {
+        return Some(file);
+    }
+    missing(&format!("no `{}`; run `cargo xtask test`", file.display()))
+}
+
 /// Says why a test does nothing.
 ///
 /// # Panics

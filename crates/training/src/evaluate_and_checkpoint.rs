@@ -350,7 +350,7 @@ impl Worker<'_> {
             examples,
             steps: step.saturating_sub(origin.step),
             examples_per_second: examples as f64 / seconds.max(1e-9),
-            step_seconds: Some(loop_state.stepped.as_secs_f64()),
+            step_seconds: Some(loop_state.spent.total()),
             status: None,
         });
         legs
@@ -387,7 +387,7 @@ impl Worker<'_> {
             examples: loop_state.examples,
             seconds: self.origin.seconds + self.begun.elapsed().as_secs_f64(),
             seed: spec.seed,
-            plan: self.prepared.plan.hash.clone(),
+            plan: self.prepared.plan.details.hash.clone(),
             outstanding: place.outstanding,
             evaluation: score.map(|(_, score)| checkpoint::Evaluated {
                 loss: score.loss,

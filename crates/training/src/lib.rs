@@ -15,7 +15,7 @@
 //! let mut spec = RunSpec::new("softmax", "generated:digits?examples=600");
 //! spec.stop = Stop { epochs: Some(2.0), ..Stop::default() };
 //! let plan = check(&spec, &Parts::open(&spec)?)?;
-//! assert_eq!(plan.planned_steps, Some(2 * plan.steps_per_epoch));
+//! assert_eq!(plan.planned_steps, Some(2 * plan.details.steps_per_epoch));
 //! # Ok::<(), paceline_training::TrainError>(())
 //! ```
 
@@ -49,7 +49,7 @@ mod worker;
 pub use error::{Point, TrainError};
 pub use observer::{Observer, Progress, Silent};
 pub use parts::{HeldOut, Parts};
-pub use plan::RunPlan;
+pub use plan::{ExamplesPlan, RunPlan};
 pub use session_log::{Inbox, SessionObserver};
 pub use spec::{RunSpec, Stop};
 pub use task::train_task;

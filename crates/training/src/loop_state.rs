@@ -1,17 +1,11 @@
 //! Where a worker's loop stands.
 
-use crate::{
-    TrainError,
-    evaluate::Evaluated,
-    loss_watch::LossWatch,
-    meter::{Meter, StepTimes},
-    plan::Prepared,
-};
+use crate::{TrainError, evaluate::Evaluated, loss_watch::LossWatch, meter::Meter, plan::Prepared};
 use paceline_data::order::Position;
 use paceline_models::StepLoss;
-use paceline_runs::{Divergence, Leg, LossGuard, Observed, Reached};
+use paceline_runs::{Divergence, Leg, LossGuard, Observed, PhaseTimes, Reached};
 use paceline_strategies::{Pushed, Tally};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Where a run begins, or continues.
 #[derive(Debug, Clone, Default)]
@@ -111,10 +105,8 @@ pub(crate) struct LoopState {
     save_looked: u64,
     /// Mean training loss of the last full stretch between two boundaries.
     pub(crate) train_loss: f64,
-    /// Reading and computing; waiting; all of it. What heartbeats carry.
-    pub(crate) busy: Duration,
-    pub(crate) waited: Duration,
-    pub(crate) stepped: Duration,
+    /// Time of all steps so far.
+    pub(crate) spent: PhaseTimes,
     /// Examples of the last update.
     pub(crate) size: u64,
 }
@@ -129,7 +121,7 @@ impl LoopState {
             examples: origin.examples,
             unheard: 0,
             losses: LossWatch::new(prepared.plan.spec.stop.until_loss, origin.best),
-            guard: LossGuard::of_updates(prepared.plan.schema.labels.classes()),
+            guard: LossGuard::of_updates(prepared.plan.details.schema.labels.classes()),
             diverged: None,
             reached: false,
             folder_gone: false,
@@ -154,9 +146,7 @@ impl LoopState {
             looked: origin.step,
             save_looked: origin.step,
             train_loss: origin.train_loss.unwrap_or(f64::NAN),
-            busy: Duration::ZERO,
-            waited: Duration::ZERO,
-            stepped: Duration::ZERO,
+            spent: PhaseTimes::default(),
             size,
         }
     }
@@ -166,7 +156,7 @@ impl LoopState {
         &mut self,
         pushed: &Pushed,
         own: &StepLoss,
-        times: &StepTimes,
+        phases: PhaseTimes,
         (batch, next): (u64, Position),
     ) {
         self.step = pushed.version.0;
@@ -182,11 +172,8 @@ impl LoopState {
         self.dropped += u64::from(pushed.dropped);
         let StepLoss { loss_sum, correct, examples } = pushed.step_report.loss;
         self.diverged = self.guard.observe(&Observed { loss_sum, correct, examples });
-        self.recent.add(&pushed.step_report.loss, own.examples, times, pushed.traffic);
-        self.busy += Duration::from_nanos(times.input + times.compute);
-        self.waited += Duration::from_nanos(times.wait);
-        self.stepped +=
-            Duration::from_nanos(times.input + times.compute + times.exchange + times.wait);
+        self.recent.add(&pushed.step_report.loss, own.examples, phases, pushed.traffic);
+        self.spent += phases;
     }
 
     /// Counts examples of steps that the others completed without notifying this worker.

@@ -1,17 +1,8 @@
 //! Adds up what steps took and gave; no allocation, a few additions per step.
 
 use paceline_models::StepLoss;
-use paceline_runs::PhaseSeconds;
+use paceline_runs::PhaseTimes;
 use paceline_strategies::Traffic;
-
-/// One step, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct StepTimes {
-    pub(crate) input: u64,
-    pub(crate) compute: u64,
-    pub(crate) exchange: u64,
-    pub(crate) wait: u64,
-}
 
 /// Sums over some steps.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,21 +12,18 @@ pub(crate) struct Meter {
     pub(crate) loss: StepLoss,
     /// Examples of this worker alone.
     pub(crate) own: u64,
-    times: StepTimes,
+    pub(crate) phases: PhaseTimes,
     pub(crate) traffic: Traffic,
 }
 
 impl Meter {
-    pub(crate) fn add(&mut self, loss: &StepLoss, own: u64, times: &StepTimes, traffic: Traffic) {
+    pub(crate) fn add(&mut self, loss: &StepLoss, own: u64, phases: PhaseTimes, traffic: Traffic) {
         self.steps += 1;
         self.own += own;
         self.loss.loss_sum += loss.loss_sum;
         self.loss.correct += loss.correct;
         self.loss.examples += loss.examples;
-        self.times.input += times.input;
-        self.times.compute += times.compute;
-        self.times.exchange += times.exchange;
-        self.times.wait += times.wait;
+        self.phases += phases;
         self.traffic.sent += traffic.sent;
         self.traffic.received += traffic.received;
     }
@@ -43,7 +31,7 @@ impl Meter {
     /// Adds another meter's sums.
     pub(crate) fn absorb(&mut self, other: &Self) {
         let steps = self.steps + other.steps;
-        self.add(&other.loss, other.own, &other.times, other.traffic);
+        self.add(&other.loss, other.own, other.phases, other.traffic);
         self.steps = steps;
     }
 
@@ -54,14 +42,9 @@ impl Meter {
     pub(crate) fn accuracy(&self) -> f64 {
         self.loss.correct as f64 / self.loss.examples as f64
     }
+}
 
-    pub(crate) fn phases(&self) -> PhaseSeconds {
-        let seconds = |nanoseconds: u64| nanoseconds as f64 * 1e-9;
-        PhaseSeconds {
-            input: seconds(self.times.input),
-            compute: seconds(self.times.compute),
-            exchange: seconds(self.times.exchange),
-            wait: seconds(self.times.wait),
-        }
-    }
+/// Exchanges count in nanoseconds.
+pub(crate) fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 * 1e-9
 }

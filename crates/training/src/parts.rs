@@ -3,13 +3,14 @@
 use crate::{RunSpec, TrainError, plan::model_options};
 use paceline_batch::Schema;
 use paceline_data::{
-    DataError, Fingerprint, OpenOptions, Source, Split,
+    Checksums, DataError, Fingerprint, OpenOptions, Source, Split,
     lenient::{Instead, Lenient, log_of},
     open_split,
     rejects::RejectLog,
+    sources,
 };
 use paceline_models::{Layout, model::Build, registry};
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// A split that is not trained on, and its examples.
 pub type HeldOut = (Split, Arc<dyn Source>);
@@ -33,7 +34,7 @@ impl Parts {
     /// Finds model and data by the names in the specification.
     pub fn open(spec: &RunSpec) -> Result<Self, TrainError> {
         let build = registry::find(&spec.model)?.build;
-        let options = OpenOptions::default();
+        let options = open_options(spec)?;
         // Decompression takes most of a short run's start, so both splits at once.
         let (train, test) = std::thread::scope(|scope| {
             let test = scope.spawn(|| open_test(&spec.data, &options));
@@ -81,6 +82,24 @@ impl Parts {
         let build = registry::find(&spec.model)?.build;
         Ok(build(schema, &model_options(spec, 1))?.layout().clone())
     }
+}
+
+/// How the data of a run are opened; a setting that these data have no use for is an error.
+fn open_options(spec: &RunSpec) -> Result<OpenOptions, TrainError> {
+    for (setting, is_given, kinds) in [
+        ("the limit of pixels", spec.max_pixels.is_some(), &["photos", "records"][..]),
+        ("the comparison of checksums", spec.verify, &["records"]),
+    ] {
+        if is_given && !kinds.contains(&sources::detect(Path::new(&spec.data))?.name) {
+            return Err(TrainError::Setting {
+                setting,
+                found: "given".to_owned(),
+                wanted: format!("left out for data other than {}", kinds.join(" and ")),
+            });
+        }
+    }
+    let checksums = if spec.verify { Checksums::First } else { Checksums::Beside };
+    Ok(OpenOptions { checksums, max_pixels: spec.max_pixels, ..OpenOptions::default() })
 }
 
 /// The split that decisions are made on: validation where there is one, so that the test split keeps

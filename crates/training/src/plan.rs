@@ -20,19 +20,17 @@ use paceline_models::{
     schedule::{GrowBatch, Schedule},
     split::Split as LayerSplit,
 };
+use paceline_runs::RunKind;
 use paceline_strategies::{self as strategies, SplitDense};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A run after every check.
+/// A run over examples after every check.
+pub type RunPlan = paceline_runs::RunPlan<RunSpec, ExamplesPlan>;
+
+/// What is decided for runs over examples alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunPlan {
-    /// What was asked for.
-    pub spec: RunSpec,
-    /// Version of the program that made the plan.
-    pub version: String,
-    /// Strategy's name.
-    pub strategy: String,
+pub struct ExamplesPlan {
     /// What an example looks like.
     pub schema: Schema,
     /// Training examples.
@@ -41,8 +39,6 @@ pub struct RunPlan {
     pub test_examples: u64,
     /// The split they come from.
     pub test_split: Option<Split>,
-    /// Trained and untrained weights.
-    pub parameters: u64,
     /// Weights the optimiser updates.
     pub trained_parameters: u64,
     /// Tasks that train; 1 where all replicas are in one process.
@@ -51,10 +47,6 @@ pub struct RunPlan {
     /// Tasks that hold the weights.
     #[serde(default)]
     pub servers: usize,
-    /// Replicas in this process.
-    pub replicas: usize,
-    /// Threads of each replica.
-    pub threads: usize,
     /// Weights of the dense layers that the workers share out; 0 where each has a copy of everything.
     #[serde(default)]
     pub split_parameters: u64,
@@ -62,8 +54,6 @@ pub struct RunPlan {
     pub learning_rate: f32,
     /// Steps in one epoch of the first batch size.
     pub steps_per_epoch: u64,
-    /// Steps of the whole run, where the stop rule fixes them.
-    pub planned_steps: Option<u64>,
     /// Steps between evaluations; 0 for none.
     pub eval_every: u64,
     /// What tells the data from others; absent in runs of 0.1.
@@ -128,34 +118,33 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
         (_, None, Some(_)) => (steps_per_epoch / 10).max(1),
         (_, None, None) => steps_per_epoch,
     };
+    let trained = layout.entries().iter().filter(|entry| entry.trained);
     let mut plan = RunPlan {
+        kind: RunKind::Examples,
         spec: spec.clone(),
         version: env!("CARGO_PKG_VERSION").to_string(),
         strategy: strategy.name.to_string(),
-        schema: parts.train.schema().clone(),
-        train_examples: examples,
-        test_examples: parts.test.as_ref().map_or(0, |(_, source)| source.len()),
-        test_split: parts.test.as_ref().map(|(split, _)| *split),
         parameters: layout.len() as u64,
-        trained_parameters: layout
-            .entries()
-            .iter()
-            .filter(|entry| entry.trained)
-            .map(|entry| entry.len() as u64)
-            .sum(),
-        workers: spec.workers,
-        servers: spec.servers,
         replicas,
         threads,
-        split_parameters: split.as_ref().map_or(0, |split| split.parameters() as u64),
-        learning_rate: pace.rate,
-        steps_per_epoch,
         planned_steps: pace.total_steps,
-        eval_every,
-        data: parts.fingerprint.clone(),
-        hash: String::new(),
+        details: ExamplesPlan {
+            schema: parts.train.schema().clone(),
+            train_examples: examples,
+            test_examples: parts.test.as_ref().map_or(0, |(_, source)| source.len()),
+            test_split: parts.test.as_ref().map(|(split, _)| *split),
+            trained_parameters: trained.map(|entry| entry.len() as u64).sum(),
+            workers: spec.workers,
+            servers: spec.servers,
+            split_parameters: split.as_ref().map_or(0, |split| split.parameters() as u64),
+            learning_rate: pace.rate,
+            steps_per_epoch,
+            eval_every,
+            data: parts.fingerprint.clone(),
+            hash: String::new(),
+        },
     };
-    plan.hash = plan.numbers_hash();
+    plan.details.hash = numbers_hash(&plan);
     Ok(Prepared { plan, pace, layout, optimizer, strategy, options, split })
 }
 
@@ -171,27 +160,21 @@ pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
     }
 }
 
-impl RunPlan {
-    /// Hash of what decides the numbers: two runs of the same hash, threads, split and stop rule give
-    /// the same weights. When to stop, to look and to save do not matter, nor where the data lie.
-    fn numbers_hash(&self) -> String {
-        let mut spec = self.spec.clone();
-        spec.stop = crate::Stop::default();
-        spec.data = String::new();
-        (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
-        (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
-        (spec.evaluator, spec.on_loss, spec.max_rejects) = (false, OnLoss::Continue, None);
-        spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
-        let text = serde_json::to_string(&(
-            spec,
-            &self.schema,
-            self.train_examples,
-            self.replicas,
-            self.learning_rate,
-        ))
+/// Hash of what decides the numbers: two runs of the same hash, threads, split and stop rule give
+/// the same weights. When to stop, to look and to save do not matter, nor where the data lie.
+fn numbers_hash(plan: &RunPlan) -> String {
+    let mut spec = plan.spec.clone();
+    spec.stop = crate::Stop::default();
+    spec.data = String::new();
+    (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
+    (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
+    (spec.evaluator, spec.on_loss, spec.max_rejects) = (false, OnLoss::Continue, None);
+    spec.verify = false;
+    spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
+    let ExamplesPlan { schema, train_examples, learning_rate, .. } = &plan.details;
+    let text = serde_json::to_string(&(spec, schema, train_examples, plan.replicas, learning_rate))
         .expect("a plan holds nothing that JSON cannot say");
-        Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-    }
+    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The layers that workers share out, where that was asked for, or can be and pays. All tasks decide alike: it

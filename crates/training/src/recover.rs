@@ -15,7 +15,7 @@ use paceline_models::optimizer::State;
 impl Worker<'_> {
     /// Workers that hold weights begin with the same ones: those of the worker that is furthest.
     pub(crate) fn align(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
-        if self.peers.is_none() || self.prepared.plan.servers > 0 {
+        if self.peers.is_none() || self.prepared.plan.details.servers > 0 {
             return Ok(());
         }
         let version = self.exchange.align(&mut self.params)?.0;
@@ -55,7 +55,10 @@ impl Worker<'_> {
         if !error.is_peer() {
             return Err(error);
         }
-        if loop_state.closing && self.exchange.in_lockstep() && self.prepared.plan.servers == 0 {
+        if loop_state.closing
+            && self.exchange.in_lockstep()
+            && self.prepared.plan.details.servers == 0
+        {
             // All updates are made, and others may have left already: there is no task to form with.
             loop_state.closed = true;
             self.secure(loop_state)?;
@@ -103,7 +106,7 @@ impl Worker<'_> {
         let (Some(chief), Some(peers)) = (&mut self.chief, &mut self.peers) else {
             return Ok(None);
         };
-        if self.prepared.plan.servers == 0 {
+        if self.prepared.plan.details.servers == 0 {
             return Ok(None);
         }
         let Some(links) = lineage::ask(&peers.session, peers.lineage)? else { return Ok(None) };

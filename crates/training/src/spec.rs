@@ -3,6 +3,7 @@
 use crate::{TrainError, checkpoint::Policy};
 use paceline_cluster::session::OnLoss;
 use paceline_data::rejects::RejectLimit;
+use paceline_runs::{AskedSettings, RunKind};
 use paceline_strategies::{Combine, Options, SplitDense, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -111,6 +112,12 @@ pub struct RunSpec {
     /// How many photos may be left out because they cannot be used; no limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rejects: Option<RejectLimit>,
+    /// Most pixels of a photo; the decoder's own limit where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pixels: Option<u64>,
+    /// Compare all shards with the checksums of their manifest before the first step, rather than beside training.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub verify: bool,
 }
 
 /// When to stop; whatever is met first. At least one must be given.
@@ -167,23 +174,16 @@ impl RunSpec {
             imagenet_input: false,
             tensorboard: true,
             max_rejects: None,
+            max_pixels: None,
+            verify: false,
         }
     }
-}
-
-/// What a run is trained on: decides what its intervals count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Examples of a set of known size, dealt in batches; intervals count steps.
-    Examples,
-    /// Rows of a stream; intervals count rows.
-    Rows,
 }
 
 /// What every run is asked, whatever it is trained on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Common {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RunKind,
     pub(crate) batch_size: u64,
     pub(crate) stop: Stop,
     pub(crate) eval_every: Option<u64>,
@@ -197,7 +197,7 @@ impl Common {
         let wrong = |setting, found: String| {
             Err(TrainError::Setting { setting, found, wanted: "positive".to_owned() })
         };
-        let by_steps = self.kind == Kind::Examples;
+        let by_steps = self.kind == RunKind::Examples;
         let Stop { epochs, steps, until_loss } = self.stop;
         if let Some(epochs) = epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
             return wrong("the number of epochs", epochs.to_string());
@@ -241,7 +241,7 @@ impl RunSpec {
     /// What it has in common with runs on rows.
     pub(crate) fn common(&self) -> Common {
         Common {
-            kind: Kind::Examples,
+            kind: RunKind::Examples,
             batch_size: self.batch_size,
             stop: self.stop,
             eval_every: self.eval_every,
@@ -264,8 +264,28 @@ impl RunSpec {
     /// are is each host's own affair.
     #[must_use]
     pub fn shared(&self) -> serde_json::Value {
-        let own = Self { data: String::new(), threads: None, init: None, ..self.clone() };
+        let own = Self {
+            data: String::new(),
+            threads: None,
+            init: None,
+            verify: false, // each task looks at its own copy, or does not
+            ..self.clone()
+        };
         serde_json::to_value(own).expect("a specification holds nothing that JSON cannot say")
+    }
+}
+
+impl AskedSettings for RunSpec {
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn batch_size(&self) -> u64 {
+        self.batch_size
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{
 use paceline_batch::LabelKind;
 use paceline_data::{manifest::REJECTS, rejects::json_lines};
 use paceline_runs::{
-    self as runs, Ending, Final, Labels, Learning, PhaseShares, Recorder, RunEnded, RunFolder,
-    Status, Summary, Traffic, Tried,
+    self as runs, Ending, Final, Labels, Learning, Recorder, RunEnded, RunFolder, Status, Summary,
+    Traffic, Tried,
     diagnosis::{Examples, first_words},
     write_atomically,
 };
@@ -97,7 +97,7 @@ fn divergence(error: &TrainError, tried: &Tried<'_>) -> Option<Learning> {
 
 /// What one worker did.
 pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
-    let phases = done.total.phases();
+    let phases = done.total.phases;
     let examples = done.own_last.examples as f64;
     runs::Worker {
         task,
@@ -108,7 +108,7 @@ pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
         loss: done.own_last.loss_sum / examples,
         accuracy: done.own_last.correct as f64 / examples,
         dropped: done.dropped,
-        phases: PhaseShares::from(phases),
+        phases: phases.shares(),
         traffic: traffic(done),
     }
 }
@@ -161,7 +161,7 @@ pub(crate) fn fill(
 
 /// Calls `look` with what the run ended with: on held-out examples, else on the last it was trained on.
 fn at_end<T>(plan: &RunPlan, chief: &Done, look: impl Fn(&Ending<'_>) -> T) -> T {
-    let classes = plan.schema.labels.classes();
+    let classes = plan.details.schema.labels.classes();
     let updates = chief.step;
     let ending = |loss, accuracy, labels| Ending { loss, accuracy, auc: None, labels, updates };
     let Some(score) = &chief.evaluated else {
@@ -181,7 +181,7 @@ pub(crate) fn exploded(prepared: &Prepared, chief: &Done) -> Option<TrainError> 
     #[allow(clippy::redundant_closure_for_method_calls)]
     // the method alone is not general over lifetimes
     let found = at_end(&prepared.plan, chief, |ending| ending.divergence())?;
-    let rate = prepared.plan.learning_rate;
+    let rate = prepared.plan.details.learning_rate;
     Some(TrainError::Diverged { at: Point::Step(chief.step), found, rate, good: None })
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn nothing_left(summary: &Summary, prepared: &Prepared) -> String {
 pub(crate) fn tried(plan: &RunPlan) -> Tried<'_> {
     Tried {
         optimizer: &plan.spec.optimizer,
-        rate: f64::from(plan.learning_rate),
+        rate: f64::from(plan.details.learning_rate),
         sturdier: Some("adam"),
         schedules: true,
     }
@@ -240,7 +240,7 @@ pub(crate) fn write_confusion(
     let Some(score) = chief.evaluated.as_ref().filter(|score| !score.confusion.is_empty()) else {
         return Ok(());
     };
-    let names: Vec<String> = match &plan.schema.labels {
+    let names: Vec<String> = match &plan.details.schema.labels {
         LabelKind::Classes { names } => names.iter().map(|name| quoted(name)).collect(),
         LabelKind::Binary => vec!["0".to_string(), "1".to_string()],
     };

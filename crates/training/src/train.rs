@@ -23,8 +23,7 @@ use paceline_data::rejects::Reject;
 use paceline_models::{Layout, Model, kernels::Buffer, optimizer::State, threads::Pool};
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FolderHandle, Learning, Leg, Machine, Ownership,
-    Recorder, RecorderSettings, RunFolder, RunStarted, Status, Summary, diagnosis::Examples,
-    unix_seconds,
+    Recorder, RecorderSettings, RunFolder, Status, Summary, diagnosis::Examples, unix_seconds,
 };
 use paceline_strategies::{self as strategies, Exchange, Setup};
 use std::{
@@ -268,24 +267,28 @@ fn resume(
     if old.spec.model != plan.spec.model {
         return changed("the model", old.spec.model, plan.spec.model.clone());
     }
-    if old.train_examples != plan.train_examples || old.schema != plan.schema {
-        let describe =
-            |plan: &RunPlan| format!("{} {}", plan.train_examples, plan::features(&plan.schema));
+    if old.details.train_examples != plan.details.train_examples
+        || old.details.schema != plan.details.schema
+    {
+        let describe = |plan: &RunPlan| {
+            let details = &plan.details;
+            format!("{} {}", details.train_examples, plan::features(&details.schema))
+        };
         return changed("the data", describe(&old), describe(plan));
     }
-    if let (Some(was), Some(now)) = (&old.data, &plan.data)
+    if let (Some(was), Some(now)) = (&old.details.data, &plan.details.data)
         && let Some((was, now)) = was.difference(now)
     {
         return changed("the data", was, now);
     }
-    if old.hash != plan.hash {
+    if old.details.hash != plan.details.hash {
         let describe = |plan: &RunPlan| {
             format!(
                 "{} replicas, batch {}, {} at {}, {}",
                 plan.replicas,
                 plan.spec.batch_size,
                 plan.spec.optimizer,
-                plan.learning_rate,
+                plan.details.learning_rate,
                 plan.spec.schedule
             )
         };
@@ -365,18 +368,7 @@ fn announce(
 ) {
     let plan = &prepared.plan;
     let first_step = restored.map_or(0, |checkpoint| checkpoint.meta.step);
-    recorder.record(Event::RunStarted(RunStarted {
-        run: run.name(),
-        model: plan.spec.model.clone(),
-        strategy: plan.strategy.clone(),
-        seed: plan.spec.seed,
-        version: plan.version.clone(),
-        parameters: plan.parameters,
-        global_batch: plan.spec.batch_size,
-        first_step,
-        planned_steps: plan.planned_steps,
-        ..RunStarted::default()
-    }));
+    recorder.record(plan.started(run, first_step));
     if let Some(checkpoint) = restored {
         recorder.record(Event::Checkpoint(paceline_runs::Checkpoint {
             action: CheckpointAction::Restored,
@@ -510,7 +502,7 @@ impl<'a> Stage<'a> {
         state: Option<&State>,
     ) -> Result<u32, TrainError> {
         let Some(task) = self.task.filter(|task| task.session.is_chief()) else { return Ok(0) };
-        if self.prepared.plan.servers == 0 {
+        if self.prepared.plan.details.servers == 0 {
             return Ok(0);
         }
         let lineage = task.session.view().generation;

@@ -38,7 +38,7 @@ pub struct Exported {
 /// Writes the weights of a checkpoint as one safetensors file, whole or not at all.
 pub fn export(run: &RunFolder, which: Which, file: &Path) -> Result<Exported, TrainError> {
     let plan: RunPlan = run.plan()?;
-    let layout = Parts::layout(&plan.spec, &plan.schema)?;
+    let layout = Parts::layout(&plan.spec, &plan.details.schema)?;
     let store = Store::new(&run.checkpoints_path());
     let nothing =
         || TrainError::NothingToResume { path: run.path().to_path_buf(), detail: String::new() };

@@ -13,15 +13,15 @@ use crate::{
     evaluate::Evaluator,
     input::{Feed, TicketFeed, first_example},
     loop_state::{Done, LoopState, Origin},
-    meter::StepTimes,
+    meter::seconds,
     nonfinite,
     peers::Peers,
-    plan::Prepared,
+    plan::{ExamplesPlan, Prepared},
 };
 use paceline_cluster::session::Beat;
 use paceline_data::{Source, order::Position};
 use paceline_models::{Model, ModelError, StepContext, StepLoss, kernels::Buffer, split::Together};
-use paceline_runs::{Divergence, Event, Recorder, Step, figures::rate as rate_of};
+use paceline_runs::{Divergence, Event, PhaseTimes, Recorder, Step, figures::rate as rate_of};
 use paceline_strategies::{Exchange, StepInfo, StepReport, Ticket};
 use std::{
     sync::{
@@ -238,7 +238,8 @@ impl<'a> Worker<'a> {
     /// Steps between two evaluations or, without evaluation, in an epoch.
     pub(crate) fn interval(&self) -> u64 {
         let plan = &self.prepared.plan;
-        if plan.eval_every > 0 { plan.eval_every } else { plan.steps_per_epoch.max(1) }
+        let ExamplesPlan { eval_every, steps_per_epoch, .. } = plan.details;
+        if eval_every > 0 { eval_every } else { steps_per_epoch.max(1) }
     }
 
     /// One update: input, pull, forward and backward pass, push.
@@ -323,24 +324,20 @@ impl<'a> Worker<'a> {
         }
         let ended = Instant::now();
         // The exchange counts what it took from dealing to pushing.
-        let input = nanoseconds(fed - begun);
-        let elsewhere = pushed.exchange + pushed.wait + input;
-        let times = StepTimes {
-            input,
-            compute: nanoseconds(ended - began).saturating_sub(elsewhere),
-            exchange: pushed.exchange,
-            wait: pushed.wait,
-        };
-        loop_state.advance(&pushed, &loss, &times, (ticket.batch, next));
+        let input = (fed - begun).as_secs_f64();
+        let (exchange, wait) = (seconds(pushed.exchange), seconds(pushed.wait));
+        let compute = ((ended - began).as_secs_f64() - exchange - wait - input).max(0.0);
+        let phases = PhaseTimes { input, compute, exchange, wait };
+        loop_state.advance(&pushed, &loss, phases, (ticket.batch, next));
         loop_state.size = batch;
         if let Some(peers) = &mut self.peers {
             let steps = loop_state.total.steps + loop_state.recent.steps;
             peers.session.progress(Beat {
                 step: loop_state.step,
                 steps,
-                busy_seconds: loop_state.busy.as_secs_f64(),
-                wait_seconds: loop_state.waited.as_secs_f64(),
-                step_seconds: loop_state.stepped.as_secs_f64(),
+                busy_seconds: loop_state.spent.own(),
+                wait_seconds: loop_state.spent.wait,
+                step_seconds: loop_state.spent.total(),
             });
         }
         Ok((pushed.step_report, batch, rate))
@@ -349,7 +346,7 @@ impl<'a> Worker<'a> {
     /// Says what the last few steps were like.
     fn report(&mut self, loop_state: &mut LoopState, batch: u64, rate: f32) {
         let recent = loop_state.take_recent();
-        let phases = recent.phases();
+        let phases = recent.phases;
         let seconds = phases.total();
         // Every task counts its own examples, so that those of all tasks add up; the first replica speaks for its process.
         let examples = if self.peers.is_some() { recent.own } else { recent.loss.examples };
@@ -399,8 +396,4 @@ impl Input {
         let feed = Feed::new(train, seed, size, position, exchange.place(), plan.threads)?;
         Ok(Self::Shares(feed))
     }
-}
-
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@
 
 use paceline_runs::{RunFolder, Status};
 use paceline_training::{
-    Control, Parts, RunPlan, Silent, Start, TrainError, check_resume,
+    Control, ExamplesPlan, Parts, RunSpec, Silent, Start, TrainError, check_resume,
     rows::{self, DataSpec},
     train,
 };
@@ -42,7 +42,7 @@ fn thawed(name: &str, folder: &Path) -> RunFolder {
 fn a_run_on_examples_continues() {
     let folder = tempfile::tempdir().unwrap();
     let run = thawed("examples-0.1", folder.path());
-    let mut spec = run.plan::<RunPlan>().unwrap().spec;
+    let mut spec = run.plan::<RunSpec, ExamplesPlan>().unwrap().spec;
     let parts = Parts::open(&spec).unwrap();
     let finished = check_resume(&spec, &parts, &run);
     assert!(matches!(finished, Err(TrainError::Finished { .. })), "{finished:?}");
@@ -58,7 +58,7 @@ fn a_run_on_examples_continues() {
 fn a_run_on_rows_continues() {
     let folder = tempfile::tempdir().unwrap();
     let run = thawed("rows-0.1", folder.path());
-    let mut spec = run.plan::<rows::Plan>().unwrap().spec;
+    let mut spec = run.plan::<rows::Spec, rows::RowsPlan>().unwrap().spec;
     spec.data = DataSpec::Read(testdata("rows.svm").to_str().unwrap().to_owned());
     let finished = rows::check_resume(&spec, &run);
     assert!(matches!(finished, Err(TrainError::Finished { .. })), "{finished:?}");

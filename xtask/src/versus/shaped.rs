@@ -1,5 +1,5 @@
-//! `versus shaped`: 33 million sparse weights over a link of 1.8 Gbit/s, as report 4 had it: everything sent
-//! at every iteration, or only the weights that a batch touches; synchronous and asynchronous.
+//! `versus shaped`: 33 million sparse weights over a link of 1.8 Gbit/s, as in assignment 3 of `docs/sources.md`: everything
+//! sent at every iteration, or only the weights that a batch touches; synchronous and asynchronous.
 //!
 //! Two network namespaces stand for two machines: one with the server and worker 0, one with worker 1. Needs
 //! root and `ip`. Where the kernel has no `netem`, a small process carries the packets and delays them.

@@ -13,7 +13,8 @@ use crate::{
 use paceline_cluster::{
     Cluster, Members,
     session::{
-        Notice, OnLoss, Row, Rules, Session, SessionError, SessionObserver, Settings, chief_of,
+        Notice, OnLoss, Row, Rules, SILENCE, Session, SessionError, SessionObserver, Settings,
+        chief_of,
     },
 };
 use paceline_jobs::{ExtraTasks, NetworkReport, TaskPlacement, measure_network, resolve};
@@ -279,12 +280,7 @@ fn meet(
         chief_address: placement.chief_address.clone(),
         run: "check".to_owned(),
         plan: serde_json::json!({ "check": true }),
-        rules: Rules {
-            on_loss: OnLoss::Stop,
-            regroup: true,
-            all_finish: true,
-            join_timeout: args.join_timeout.duration(),
-        },
+        rules: rules(args),
         host: Machine::detect().host,
         cancel,
     };
@@ -310,6 +306,17 @@ fn meet(
             *network = measured;
         }
         Err(error) => findings.push(not_met(&error)),
+    }
+}
+
+/// All tasks are needed, and all end by themselves.
+fn rules(args: &Args) -> Rules {
+    Rules {
+        on_loss: OnLoss::Stop,
+        regroup: true,
+        all_finish: true,
+        join_timeout: args.join_timeout.duration(),
+        patience: SILENCE,
     }
 }
 

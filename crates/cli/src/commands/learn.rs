@@ -22,7 +22,7 @@ use paceline_jobs::recorded_report;
 use paceline_models::sparse_logistic;
 use paceline_runs::{RunFolder, Status};
 use paceline_training::Start;
-use paceline_training::rows::{DataSpec, Plan, Report, Spec, Window};
+use paceline_training::rows::{DataSpec, Report, RowsPlan, Spec, Window};
 use std::path::{Path, PathBuf};
 
 /// Flags of `paceline train` for rows of sparse features.
@@ -160,7 +160,7 @@ fn resume(folder: RunFolder, args: &Flags, terminal: &mut Terminal) -> anyhow::R
 
 /// What was asked for when a run began, with what may change since.
 pub(super) fn resumed(run: &RunFolder, args: &Flags) -> anyhow::Result<Spec> {
-    let mut spec: Spec = run.plan::<Plan>()?.spec;
+    let mut spec: Spec = run.plan::<Spec, RowsPlan>()?.spec;
     if let Some(list) = &args.data {
         spec.data = DataSpec::Read(list.clone());
     }
@@ -174,6 +174,7 @@ pub(super) fn resumed(run: &RunFolder, args: &Flags) -> anyhow::Result<Spec> {
     if let Some(tasks) = &mut spec.tasks {
         tasks.steps = args.steps.or(tasks.steps);
         tasks.on_loss = args.on_loss.unwrap_or(tasks.on_loss);
+        tasks.evaluator |= args.evaluator;
     }
     apply(args, &mut spec);
     Ok(spec)

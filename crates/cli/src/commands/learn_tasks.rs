@@ -3,9 +3,9 @@
 use super::{learn, learn::explain, train_flags::Flags};
 use crate::failure::job;
 use paceline_jobs::TaskPlacement;
-use paceline_runs::{RunFolder, Summary};
+use paceline_runs::{RecordedPlan, RunFolder, Summary};
 use paceline_strategies::find;
-use paceline_training::rows::{Exchanged, Plan, Spec, Tasks};
+use paceline_training::rows::{Exchanged, Spec, Tasks};
 
 /// Rows of an update where weights travel for it, unless the flags say otherwise. One process learns from each row
 /// as it comes; few enough here that the rows of an update hardly notice that they are learned from together.
@@ -39,13 +39,14 @@ fn asked(flags: &Flags, sizes: Option<(usize, usize)>) -> anyhow::Result<Option<
         transfer: flags.transfer.unwrap_or_default(),
         on_loss: flags.on_loss.unwrap_or_default(),
         steps: flags.steps,
+        evaluator: flags.evaluator,
     }))
 }
 
 /// How many servers a run had.
 pub(super) fn servers_of(run: &RunFolder) -> usize {
-    let plan: Option<Plan> = run.plan().ok();
-    plan.and_then(|plan| plan.spec.tasks).map_or(0, |tasks| tasks.servers)
+    let servers = RecordedPlan::open(run).ok().and_then(|plan| plan.servers);
+    servers.and_then(|servers| usize::try_from(servers).ok()).unwrap_or(0)
 }
 
 /// What a task of a cluster shall learn, where the flags speak of rows.

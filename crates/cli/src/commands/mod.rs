@@ -20,6 +20,7 @@ mod prepare;
 mod prepare_rows;
 mod quickstart;
 mod report;
+mod run;
 mod runs;
 mod serve;
 mod simulate;
@@ -57,6 +58,8 @@ pub enum Command {
     Runs(runs::Args),
     /// Write a run's weights as one safetensors file, or what happened in it as a trace
     Export(export::Args),
+    /// Run a training script of PyTorch or Keras as it is, and say where its time went
+    Run(run::Args),
     /// Turn traces of PyTorch's profiler into a run
     Import(import::Args),
     /// List models, strategies, sources, probes, advisors and recipes; or time a model layer by layer
@@ -99,6 +102,7 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Predict(args) => predict::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
+        Command::Run(args) => run::exec(args, terminal),
         Command::Import(args) => import::exec(args, terminal),
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),

@@ -51,10 +51,19 @@ pub(super) fn shape(name: &str) -> anyhow::Result<(u64, Value)> {
     Ok((model.layout().len() as u64, serde_json::to_value(schema.features)?))
 }
 
+/// Pixels of a side; the products of larger ones are beyond counting.
+const LARGEST_SIDE: usize = 1 << 17;
+
 /// Times one model.
 pub(super) fn profile(name: &str, args: &ProfileArgs, terminal: &Terminal) -> anyhow::Result<Exit> {
     if args.batch_size == 0 || args.steps == 0 {
         return Err(usage("nothing to time", "give at least one example and one step"));
+    }
+    if let Some(size) = args.size.filter(|size| !(1..=LARGEST_SIDE).contains(size)) {
+        return Err(usage(
+            format!("--size {size} is not the side of an image"),
+            format!("use 1 to {LARGEST_SIDE} pixels"),
+        ));
     }
     let entry = registry::find(name).hint("`paceline list models` lists the models")?;
     let threads = args.threads.unwrap_or_else(|| paceline_batch::cores().count);

@@ -1,4 +1,4 @@
-//! `paceline monitor`: what this machine does, every second; or while one command runs.
+//! `paceline monitor`: what this machine does, every second; or what a command or process does, and what held it up.
 
 use super::staging::local_path;
 use crate::failure::{Exit, FailureExt, usage};
@@ -6,7 +6,7 @@ use crate::terminal::{Gauge, Table, Terminal};
 use crate::units::{Span, show_seconds, span};
 use anyhow::Context;
 use paceline_probes::{
-    Layout, Reading, Roots, SHORTEST, Sampler, Summary, Target, Writer, columns,
+    JobVerdict, Layout, Reading, Roots, SHORTEST, Sampler, Summary, Target, Writer, columns, judge,
 };
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Arguments of `paceline monitor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 100ms --csv job.csv -- python train.py"
+    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 100ms --csv job.csv -- python train.py\n  paceline monitor --pid 4711"
 )]
 pub struct Args {
     /// Time between two readings; at least 50ms
@@ -39,7 +39,13 @@ pub struct Args {
     /// Write one JSON object per reading to this file, per core, disk and interface too
     #[arg(long, value_name = "FILE", value_parser = local_path())]
     jsonl: Option<PathBuf>,
-    /// Run this command, record until it ends, and exit with its code
+    /// Show every recorded column in the table, not only those that matter most
+    #[arg(long)]
+    all: bool,
+    /// Watch a process that already runs, and everything it starts, until it ends
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+    /// Run this command, record it and everything it starts until it ends, and exit with its code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -47,8 +53,8 @@ pub struct Args {
 /// Time between two looks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Records until the command, the duration or the user ends it.
-pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+/// The interval, once the arguments make sense together.
+fn checked(args: &Args) -> anyhow::Result<Duration> {
     let every = args.every.duration();
     if every < SHORTEST {
         return Err(usage(
@@ -56,18 +62,37 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             format!("the kernel's counters move in ticks; use {}ms or more", SHORTEST.as_millis()),
         ));
     }
+    if args.all && args.command.is_empty() && args.pid.is_none() {
+        return Err(usage(
+            "--all has no effect here: without a command or --pid every column is shown",
+            "name a command behind `--`, or a process with `--pid`",
+        ));
+    }
+    if let Some(process) = args.pid.filter(|process| !runs(*process)) {
+        return Err(usage(
+            format!("--pid {process}: there is no such process"),
+            "`pgrep -f train.py` finds the number of a running program",
+        ));
+    }
+    Ok(every)
+}
+
+/// Records until the command, the duration or the user ends it.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let every = checked(args)?;
     let duration = args.duration.map(Span::duration);
     // Outputs first: a wrong path should not cost a run.
     let mut outputs = Outputs::open(args)?;
     let interrupt = terminal.interrupt()?;
     let mut child = start(&args.command)?;
-    let target = child.as_ref().map_or_else(Target::own, |child| Target(child.id()));
+    let job = child.as_ref().map(Child::id).or(args.pid);
+    let target = job.map_or_else(Target::own, Target::tree);
     let (send, readings) = channel();
     let sampler = Sampler::start(&Roots::default(), target, every, move |reading| {
         let _ = send.send(reading); // the other end is gone only when we are ending anyway
     })?;
     let mut summary = Summary::default();
-    let live = child.is_none() && !terminal.wants_json();
+    let live = job.is_none() && !terminal.wants_json();
     let panel = (live && terminal.watched()).then(|| Panel::new(terminal));
     if live && panel.is_none() {
         terminal.data(live_header())?;
@@ -77,6 +102,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         let late = duration.is_some_and(|limit| begin.elapsed() >= limit);
         // A command got the signal too (same terminal); its own end is what we wait for.
         late || args.command.is_empty() && interrupt.load(Ordering::Relaxed)
+            || args.pid.is_some_and(|process| !runs(process))
     };
     let mut status = follow(&readings, &mut child, &over, &mut |reading| {
         summary.add(reading);
@@ -99,7 +125,15 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         child.kill().context("cannot end the command")?;
         status = Some(child.wait().context("cannot wait for the command")?);
     }
-    report(terminal, &summary, begin.elapsed(), cost, status)?;
+    let verdict = job.map(|_| {
+        let machine = paceline_runs::Machine::detect();
+        judge(&summary, machine.cores, machine.host_cpus)
+    });
+    report(
+        terminal,
+        &summary,
+        &Ended { took: begin.elapsed(), cost, status, verdict, all: args.all },
+    )?;
     Ok(status.map_or(Exit::Done, exit_of))
 }
 
@@ -137,7 +171,7 @@ fn start(command: &[String]) -> anyhow::Result<Option<Child>> {
 }
 
 /// Shells report a signal as 128 plus its number.
-fn exit_of(status: ExitStatus) -> Exit {
+pub(super) fn exit_of(status: ExitStatus) -> Exit {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Exit::Of(u8::try_from(code).unwrap_or(1))
 }
@@ -288,30 +322,74 @@ fn live_row(reading: &Reading) -> String {
     line
 }
 
-fn report(
-    terminal: &Terminal,
-    summary: &Summary,
+/// What a person looks at first; `--all` shows the rest.
+const FIRST: &[&str] = &[
+    "process_cpu_percent",
+    "process_waiting_percent",
+    "process_threads",
+    "process_count",
+    "process_rss_bytes",
+    "process_read_bytes_per_second",
+    "process_written_bytes_per_second",
+    "cpu_idle_percent",
+    "cpu_steal_percent",
+    "cgroup_throttled_percent",
+    "memory_available_bytes",
+    "disk_busiest_percent",
+    "network_received_bytes_per_second",
+    "network_sent_bytes_per_second",
+];
+
+/// How a recording ended.
+struct Ended {
     took: Duration,
     cost: Duration,
     status: Option<ExitStatus>,
-) -> anyhow::Result<()> {
-    let mut table = Table::new(["column", "mean", "peak"]);
-    let mut document = Map::new();
-    for (name, mean, peak) in summary.rows() {
-        table.row([name.to_owned(), readable(name, mean), readable(name, peak)]);
-        document.insert(name.to_owned(), json!({ "mean": mean, "peak": peak }));
+    verdict: Option<JobVerdict>,
+    all: bool,
+}
+
+fn report(terminal: &Terminal, summary: &Summary, ended: &Ended) -> anyhow::Result<()> {
+    let mut rows: Vec<_> = summary.rows().collect();
+    let document: Map<String, Value> = rows
+        .iter()
+        .map(|(name, mean, peak)| ((*name).to_owned(), json!({ "mean": mean, "peak": peak })))
+        .collect();
+    if ended.verdict.is_some() && !ended.all {
+        rows = FIRST
+            .iter()
+            .filter_map(|wanted| rows.iter().find(|(name, ..)| name == wanted).copied())
+            .collect();
     }
-    let share = 100.0 * cost.as_secs_f64() / took.as_secs_f64().max(1e-9);
+    let mut table = Table::new(["column", "mean", "peak"]);
+    for (name, mean, peak) in rows {
+        table.row([name.to_owned(), readable(name, mean), readable(name, peak)]);
+    }
+    let seconds = ended.took.as_secs_f64();
+    let share = 100.0 * ended.cost.as_secs_f64() / seconds.max(1e-9);
+    if let Some(verdict) = &ended.verdict {
+        terminal.note(format!("\nverdict     {}", verdict.words));
+        if !verdict.next.is_empty() {
+            terminal.note(format!("next        {}", verdict.next));
+        }
+    }
     terminal.note(format!(
-        "\n{:.1} s recorded; recording itself took {share:.2} % of a core\n{table}",
-        took.as_secs_f64()
+        "\n{seconds:.1} s recorded; recording itself took {share:.2} % of a core\n{table}"
     ));
     terminal.json(&json!({
-        "seconds": took.as_secs_f64(),
-        "own_cpu_seconds": cost.as_secs_f64(),
-        "exit": status.and_then(|status| status.code()),
+        "seconds": seconds,
+        "own_cpu_seconds": ended.cost.as_secs_f64(),
+        "exit": ended.status.and_then(|status| status.code()),
+        "verdict": ended.verdict,
         "columns": document,
     }))
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+fn runs(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_ascii_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
 }
 
 fn readable(name: &str, value: f64) -> String {

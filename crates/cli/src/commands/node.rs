@@ -77,6 +77,7 @@ fn described(
         work,
         start,
         join_timeout: flags.join_timeout.duration(),
+        patience: flags.patience.duration(),
         cancel: Arc::clone(&cancel),
         observer: Arc::clone(&shown) as _,
     };
@@ -105,7 +106,7 @@ fn planned(
     let Checked { choice, resumed } = checked;
     if choice.is_sparse() {
         let before = resumed.as_ref().map_or(0, learn_tasks::servers_of);
-        let extra = ExtraTasks { servers: flags.ps.unwrap_or(before), evaluator: false };
+        let extra = ExtraTasks { servers: flags.ps.unwrap_or(before), evaluator: flags.evaluator };
         let placement = placed(args, extra, terminal)?;
         let spec = learn_tasks::in_cluster(&placement, flags, resumed.as_ref())?;
         return Ok((placement, spec.into()));

@@ -52,6 +52,9 @@ pub struct Args {
     /// Threads that convert [default: all cores this process may use]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
+    /// Most pixels of a photo, such as 100M; larger ones are rejected [default: 64M]
+    #[arg(long, value_parser = parse_pixels, value_name = "N")]
+    max_pixels: Option<u64>,
     /// Stop after more than so many rejected photos, a number or a percentage such as 5%
     #[arg(long, value_parser = parse_limit, value_name = "N|P%")]
     pub(super) max_rejects: Option<RejectLimit>,
@@ -153,6 +156,7 @@ impl Args {
             splits: self.splits.clone(),
             seed: self.seed,
             threads: self.threads.map(|threads| threads as usize),
+            max_pixels: self.max_pixels,
             max_rejects: self.max_rejects,
             fresh: self.fresh,
             retry_rejects: self.retry_failed,
@@ -266,6 +270,17 @@ fn parse_split(text: &str) -> Result<SplitShare, String> {
         return Err("the share must lie between 0 and 1".into());
     }
     Ok(SplitShare { name: name.into(), share })
+}
+
+/// `64M` or `64000000`.
+pub(super) fn parse_pixels(text: &str) -> Result<u64, String> {
+    let (digits, scale) = match text.strip_suffix(['M', 'm']) {
+        Some(digits) => (digits, 1_000_000),
+        None => (text, 1),
+    };
+    let pixels = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
+    let expected = || "expected a number of pixels such as 100M or 12000000".to_owned();
+    pixels.filter(|pixels| *pixels > 0).ok_or_else(expected)
 }
 
 /// `10` is a number, `5%` a share; `0.05`, which `train` took before, is a share too.

@@ -52,7 +52,17 @@ pub fn check_integers(first: Option<&Path>, format: Option<&str>) -> anyhow::Res
 
 /// Flags for photos.
 pub const PHOTO_RULES: &[Rule<bool>] = &[Rule {
-    flags: &["size", "fit", "encode", "quality", "split", "seed", "threads", "retry-failed"],
+    flags: &[
+        "size",
+        "fit",
+        "encode",
+        "quality",
+        "split",
+        "seed",
+        "threads",
+        "max-pixels",
+        "retry-failed",
+    ],
     is_met: |rows| !rows,
     otherwise: "on rows of sparse features",
     instead: "give a folder of photos",

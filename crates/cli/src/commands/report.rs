@@ -5,6 +5,7 @@ use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
 use paceline_data::store;
+use paceline_report::chart;
 use paceline_report::page::{self, Page};
 use paceline_report::training::{self, RunView};
 use paceline_runs::write_atomically;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `paceline report`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline report runs/*\n  paceline report runs/a runs/b --format markdown --out -"
+    after_help = "Examples:\n  paceline report runs/*\n  paceline report runs/a runs/b --format markdown --out -\n  paceline report runs/* --format svg --out figures"
 )]
 pub struct Args {
     /// Run folders, or folders of runs; the first run is what the others are compared with
@@ -23,7 +24,7 @@ pub struct Args {
     /// What to write
     #[arg(long, default_value = "html")]
     format: Format,
-    /// File to write, `-` for standard output [default: report.html, .md or .csv in the current folder]
+    /// File to write (for svg a folder), `-` for standard output [default: report.html, .md, .csv or report-figures in the current folder]
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -36,6 +37,8 @@ enum Format {
     Markdown,
     /// One line per run
     Csv,
+    /// Every chart as a file of its own, for papers
+    Svg,
 }
 
 /// Last line of a Markdown report: not shown, but tells that the file may be written again.
@@ -47,6 +50,7 @@ impl Format {
             Format::Html => "report.html",
             Format::Markdown => "report.md",
             Format::Csv => "report.csv",
+            Format::Svg => "report-figures",
         }
     }
 
@@ -62,6 +66,7 @@ impl Format {
             Format::Html => there.contains(page::GENERATOR),
             Format::Markdown => there.ends_with(MARKDOWN_MARK),
             Format::Csv => there.lines().next() == text.lines().next(),
+            Format::Svg => there.contains("<svg") && there.contains("class=\"chart\""),
         })
     }
 }
@@ -75,6 +80,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Format::Html => html(&runs),
         Format::Markdown => training::markdown(&runs),
         Format::Csv => training::csv(&runs),
+        Format::Svg => return figures(args, &runs, terminal),
     };
     let to_stdout = args.out.as_deref() == Some(Path::new("-"));
     if to_stdout && terminal.wants_json() {
@@ -109,6 +115,49 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Writes every chart as a drawing of its own into a folder.
+fn figures(args: &Args, runs: &[RunView], terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(Format::Svg.file_name()));
+    if folder == Path::new("-") || store::is_remote(&folder) || folder.is_file() {
+        return Err(usage(
+            format!("--format svg writes several files, `{}` is not a folder", folder.display()),
+            "name a folder with --out",
+        ));
+    }
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    let mut files = Vec::new();
+    for (number, (title, svg)) in training::pictures(runs).into_iter().enumerate() {
+        let file = folder.join(format!("{:02}-{}.svg", number + 1, file_stem(&title)));
+        let text = chart::standalone(&title, &svg);
+        if !Format::Svg.may_replace(&file, &text)? {
+            return Err(usage(
+                format!("`{}` is not a chart that Paceline wrote", file.display()),
+                "name another folder with --out",
+            ));
+        }
+        write_atomically(&file, text.as_bytes())
+            .with_context(|| format!("cannot write `{}`", file.display()))?;
+        files.push(file);
+    }
+    terminal.data(format!(
+        "{} charts of {} runs in `{}`",
+        files.len(),
+        runs.len(),
+        folder.display()
+    ))?;
+    terminal.json(&json!({ "out": folder, "files": files }))?;
+    Ok(Exit::Done)
+}
+
+/// A title as part of a file's name.
+fn file_stem(title: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
+    let words: String = title.chars().map(plain).collect();
+    let joined = words.split_whitespace().collect::<Vec<_>>().join("-");
+    joined.chars().take(60).collect()
+}
+
 /// A folder is a run, or holds runs.
 pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
     let mut runs = Vec::new();
@@ -136,7 +185,7 @@ pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
 fn html(runs: &[RunView]) -> String {
     let what = if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) };
     let mut page =
-        Page::new("Training report", format!("What {what} did, how fast, and what held it up"));
+        Page::new("Training report", format!("What {what} did, how fast, and what limited it"));
     training::describe(&mut page, runs);
     page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
     page.html()

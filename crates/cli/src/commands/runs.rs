@@ -47,12 +47,16 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     if args.runs.is_empty() {
         let out = staging.input(&args.folder, &without_weights)?;
-        let runs: Vec<Row> = list(&out)?.iter().map(Row::read_briefly).collect();
-        terminal.json(&runs.iter().map(Row::json).collect::<Vec<_>>())?;
+        let runs = list(&out)?;
+        // One run in memory at a time: thousands of plans and summaries would fill it.
+        if terminal.wants_json() {
+            let all = runs.iter().map(|run| Row::read_briefly(run).json()).collect::<Vec<_>>();
+            terminal.json(&all)?;
+        }
         if runs.is_empty() {
             terminal.note(format!("no runs in `{}`", args.folder.display()));
-        } else {
-            terminal.data(listing(&runs))?;
+        } else if !terminal.wants_json() {
+            terminal.data(listing(runs.iter().map(Row::read_briefly)))?;
         }
         return Ok(Exit::Done);
     }
@@ -165,7 +169,7 @@ fn number(value: f64, decimals: usize) -> String {
     if value.is_finite() { format!("{value:.decimals$}") } else { "–".to_string() }
 }
 
-fn listing(runs: &[Row]) -> String {
+fn listing(runs: impl Iterator<Item = Row>) -> String {
     let mut table = Table::new([
         "run",
         "status",

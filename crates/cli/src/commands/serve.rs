@@ -5,6 +5,7 @@ use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
 use anyhow::Context;
 use paceline_dashboard::{DashboardError, Options, Server};
+use paceline_data::store;
 use serde_json::json;
 use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -20,7 +21,8 @@ pub(super) const ADDRESS: &str = "127.0.0.1:6060";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  paceline serve\n  paceline serve sweeps --listen 127.0.0.1:0\n  paceline serve --listen 0.0.0.0:6060\n\n\
-                  On loopback every user of this machine may look. Anywhere else a token is needed, which is part of the address printed.\n\
+                  On loopback every user of this machine may look, and only you may stop, note or delete runs. Anywhere else a token is needed for all of it, \
+                  which is part of the address printed.\n\
                   The traffic is not encrypted: across an untrusted network, use `ssh -L 6060:localhost:6060 HOST` instead."
 )]
 pub struct Args {
@@ -47,7 +49,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let stop = terminal.interrupt()?;
     let mut staging = Staging::default();
     let root = staging.followed(&args.folder, without_weights)?;
-    let options = Options { root, listen, token: args.token.clone() };
+    let is_copy = store::is_remote(&args.folder);
+    let options = Options { root, listen, token: args.token.clone(), is_copy };
     let server = Server::bind(&options).or_else(|error| explain(error, args))?;
     if args.until_eof {
         end_with_stdin(&stop);

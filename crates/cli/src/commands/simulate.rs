@@ -4,23 +4,18 @@ use super::{
     advise::links,
     staging::{Staging, local_path, without_weights},
 };
-use crate::failure::{Exit, FailureExt, usage};
+use crate::failure::{Exit, FailureExt, forecast::explain, usage};
 use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use crate::units::show_seconds;
-use anyhow::Context;
-use paceline_data::order::{Batches, LastBatch};
-use paceline_forecast::measure::{Measured, local_sums, stepping};
-use paceline_forecast::oracle::Link;
 use paceline_forecast::simulate::{
-    Cluster, Collective, Outcome, Plan, TaskTime, knee, simulate,
+    ClusterForecast, ClusterQuestion, Outcome, knee,
     strategies::{self, Entry},
 };
 use paceline_report::chart::{Axis, Chart, Series};
-use paceline_runs::{RunFolder, write_atomically};
-use serde_json::json;
+use paceline_runs::{PhaseTimes, RunFolder, write_atomically};
+use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `paceline simulate`.
 #[derive(Debug, clap::Args)]
@@ -75,11 +70,6 @@ pub struct Args {
     chart: Option<PathBuf>,
 }
 
-/// How long sums inside this machine are timed.
-const SPAN: Duration = Duration::from_millis(150);
-/// Seconds to wake a sleeping thread, where it is not measured.
-const WAKE: f64 = 30e-6;
-
 const RULES: &[Rule<&Entry>] = &[
     Rule {
         flags: &["ps"],
@@ -109,132 +99,70 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let mut staging = Staging::default();
     let run = staging.input(&args.run, &without_weights)?;
-    // Timing a large model's steps takes a while.
-    let counts = counts(args.workers);
-    let bar = terminal.progress(
-        "timing its model here, then simulating",
-        Some(counts.len() as u64),
-        Unit::Items("numbers of workers"),
-    );
     let folder = RunFolder::open(&run).hint("`paceline runs` lists run folders")?;
-    let mut measured = Measured::read(&folder, !args.no_measure)?;
-    let strategy = match (&args.strategy, strategies::find(&measured.strategy)) {
-        (Some(name), _) => strategies::find(name)?,
-        (None, Ok(own)) => own,
-        (None, Err(_)) => strategies::find("multi-worker")?,
-    };
-    args.typed.check(&strategy, RULES)?;
-    let measured_local = if strategy.servers || args.no_measure {
-        measured.local
-    } else {
-        let numbers = (measured.workload.gradient_bytes / 4.0) as usize;
-        let link = local_sums::measure(numbers, SPAN)?;
-        // Of two ranks: `2(α + m/2β)`; here a round is both ways at once.
-        Link { latency: 2.0 * link.latency, ..link }
-    };
-    let links = args.links.decide(Some(measured_local))?;
-    let per_host = if args.one_machine { usize::MAX } else { args.per_host };
-    let mut cluster = Cluster {
-        cores: args.cores.unwrap_or(measured.cores),
-        per_host,
-        network: links.network,
-        sums: links.sums,
-        local: links.local,
-        wake: if args.no_measure { WAKE } else { stepping::wake() },
-    };
-    let calibrated = measured.calibrate(&mut cluster)?;
-    let batch = args.batch_size.unwrap_or(measured.batch);
-    let mut outcomes = Vec::new();
-    for workers in counts {
-        let plan = plan(args, strategy, workers, batch)?;
-        outcomes.push(simulate(strategy.name, &measured.workload, &cluster, &plan)?);
-        bar.set(outcomes.len() as u64);
-    }
-    drop(bar);
-    print(terminal, strategy, &outcomes)?;
-    let mut doubts = measured.doubts(strategy, &cluster, args.workers, batch);
-    if args.strategy.is_none() && strategy.name != measured.strategy {
-        doubts.insert(
-            0,
-            format!("the run is of `{}`; simulated is `{}`", measured.strategy, strategy.name),
-        );
-    }
-    // Tasks that all fit on one host send nothing through the network.
-    let servers = outcomes.last().map_or(0, |last| last.servers);
-    if args.workers + servers > per_host {
-        doubts.extend(links.origin.assumed());
-    }
-    for doubt in &doubts {
+    let question = question(args);
+    args.typed.check(&question.strategy(&folder).map_err(explain)?, RULES)?;
+    // Timing a large model's steps takes a while.
+    let (what, unit) =
+        ("timing its model here, then simulating", Unit::Items("numbers of workers"));
+    let stages = terminal.stages();
+    let found = question.answer(&folder, &|done, total| {
+        stages.set(what, done as u64, Some(total as u64), unit);
+    });
+    drop(stages);
+    let mut found = found.map_err(explain)?;
+    found.doubts.extend(found.network_origin.as_ref().and_then(links::assumed));
+    print_table(terminal, found.strategy, &found.outcomes)?;
+    print_knee(terminal, found.strategy, &found.outcomes)?;
+    print_waiting(terminal, &found.outcomes)?;
+    for doubt in &found.doubts {
         terminal.data(format!("extrapolates: {doubt}"))?;
     }
     if let Some(path) = &args.chart {
-        write_atomically(path, chart(strategy, &outcomes).standalone().as_bytes())
-            .with_context(|| format!("cannot write `{}`", path.display()))?;
+        write_atomically(path, chart(found.strategy, &found.outcomes).standalone().as_bytes())?;
         terminal.note(format!("chart in `{}`", path.display()));
     }
-    terminal.json(&json!({
-        "strategy": strategy.name,
-        "batch_size": batch,
-        "cluster": { "cores": cluster.cores, "per_host": cluster.per_host.min(args.workers + 1),
-                     "network": cluster.network, "sums": cluster.sums, "local": cluster.local,
-                     "wake": cluster.wake },
-        "measured": { "workers": measured.workers, "servers": measured.servers,
-                      "examples_per_second": measured.examples_per_second, "calibrated": calibrated },
-        "outcomes": outcomes,
-        "knee": knee(&outcomes).map(|found| found.workers),
-        // Seconds of each task of the largest cluster, the first thousand.
-        "tasks": outcomes.last().map(|last| &last.tasks[..last.tasks.len().min(1000)]),
-        "extrapolates": doubts,
-    }))?;
+    terminal.json(&document(&found, args.workers))?;
     Ok(Exit::Done)
 }
 
-/// Powers of two and the largest.
-fn counts(most: usize) -> Vec<usize> {
-    let mut counts: Vec<usize> = std::iter::successors(Some(1usize), |n| n.checked_mul(2))
-        .take_while(|n| *n < most)
-        .collect();
-    counts.push(most);
-    counts
+fn question(args: &Args) -> ClusterQuestion {
+    ClusterQuestion {
+        workers: args.workers,
+        servers: args.ps,
+        strategy: args.strategy.clone(),
+        batch: args.batch_size,
+        backup: args.backup_workers,
+        steps: args.steps,
+        per_host: (!args.one_machine).then_some(args.per_host),
+        cores: args.cores,
+        threads: args.threads,
+        links: args.links.settings(),
+        measure: !args.no_measure,
+        seed: args.seed,
+    }
 }
 
-/// The plan of one size; shares of a batch are cut by the code that cuts them in training.
-fn plan(args: &Args, strategy: &Entry, workers: usize, batch: u64) -> anyhow::Result<Plan> {
-    let servers = args.ps.unwrap_or_else(|| workers.div_ceil(16));
-    let shares = if strategy.shares_batch {
-        if batch < workers as u64 {
-            return Err(usage(
-                format!("{workers} workers cannot share a batch of {batch}"),
-                "give a larger --batch-size, or fewer --workers",
-            ));
-        }
-        let batches = Batches::new(batch, LastBatch::Keep)?;
-        let whole = batches.global_batch(0, 0, batch);
-        let share = |worker: usize| {
-            whole.as_ref().map_or(0, |whole| whole.share(worker as u64, workers as u64).len())
-                as f64
-        };
-        (0..workers).map(share).collect()
-    } else {
-        vec![batch as f64]
-    };
-    // Every worker must have its turn several times before a rate means anything.
-    let turns = if workers > 1000 { 6 } else { 20 };
-    let steps =
-        if strategy.shares_batch { args.steps } else { args.steps.max(turns * workers as u64) };
-    Ok(Plan {
-        workers,
-        servers,
-        backup: args.backup_workers.min(workers - 1),
-        shares,
-        steps,
-        threads: args.threads.map(|threads| threads as f64),
-        collective: Collective::BySize { tree_up_to: paceline_wire::collective::TREE_BYTES as f64 },
-        seed: args.seed,
+fn document(found: &ClusterForecast, workers: usize) -> Value {
+    let ClusterForecast { cluster, measured, outcomes, .. } = found;
+    json!({
+        "strategy": found.strategy.name,
+        "batch_size": found.batch,
+        "cluster": { "cores": cluster.cores, "per_host": cluster.per_host.min(workers + 1),
+                     "network": cluster.network, "sums": cluster.sums, "local": cluster.local,
+                     "wake": cluster.wake },
+        "measured": { "workers": measured.workers, "servers": measured.servers,
+                      "examples_per_second": measured.examples_per_second,
+                      "calibrated": found.calibrated },
+        "outcomes": outcomes,
+        "knee": knee(outcomes).map(|found| found.workers),
+        // Seconds of each task of the largest cluster, the first thousand.
+        "tasks": outcomes.last().map(|last| &last.tasks[..last.tasks.len().min(1000)]),
+        "extrapolates": found.doubts,
     })
 }
 
-fn print(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn print_table(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow::Result<()> {
     let Some(first) = outcomes.first() else { return Ok(()) };
     let mut header =
         vec!["workers", "examples/s", "speed-up", "efficiency", "compute", "exchange", "wait"];
@@ -269,7 +197,11 @@ fn print(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow:
         }
         table.row(cells);
     }
-    terminal.data(table)?;
+    terminal.data(table)
+}
+
+/// From where on more workers bring little.
+fn print_knee(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow::Result<()> {
     if let Some(knee) = knee(outcomes) {
         let most = outcomes.iter().map(|found| found.examples_per_second).fold(0.0, f64::max);
         let each = show_seconds(1.0 / knee.updates_per_second.max(f64::MIN_POSITIVE));
@@ -284,10 +216,13 @@ fn print(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow:
             100.0 * knee.examples_per_second / most,
         ))?;
     }
+    Ok(())
+}
+
+/// How much of their time workers of the largest cluster wait.
+fn print_waiting(terminal: &Terminal, outcomes: &[Outcome]) -> anyhow::Result<()> {
     if let Some(last) = outcomes.last().filter(|last| last.workers > 1) {
-        let share = |task: &TaskTime| {
-            task.wait / (task.compute + task.exchange + task.wait).max(f64::MIN_POSITIVE)
-        };
+        let share = |task: &PhaseTimes| task.shares().wait;
         let by_share =
             |a: &usize, b: &usize| share(&last.tasks[*a]).total_cmp(&share(&last.tasks[*b]));
         let least = (0..last.workers).min_by(by_share).unwrap_or(0);

@@ -17,8 +17,8 @@ use paceline_models::names::{UnknownName, nearest};
 use paceline_models::registry::{self, Named};
 use paceline_runs::{Machine, write_atomically};
 use paceline_sweep::{
-    Cell, Findings, Journal, Places, Recipe, Row, Runner, Settings, SweepError, analyse, csv, html,
-    markdown, parse_vary, recipes, table,
+    Cell, Findings, Journal, Places, Recipe, Row, Runner, Settings, SweepError, analyse, csv,
+    growth_words, html, markdown, parse_vary, recipes, tables,
 };
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ pub struct Args {
     typed: Typed,
     /// A recipe: a file, or the name of one that comes with the program
     recipe: Option<String>,
-    /// A flag and the values to try; may be given several times
+    /// A flag and the values to try, or a recipe's axis and names of its settings; may be given several times
     #[arg(long, value_name = "FLAG=A,B,…")]
     vary: Vec<String>,
     /// Measurements of each setting, each with a seed of its own unless --seed is given [default: the recipe's own, else 1]
@@ -70,6 +70,9 @@ pub struct Args {
     /// Run cells again that failed
     #[arg(long)]
     retry_failed: bool,
+    /// Run cells again whose own verdict says that other programs took the cores
+    #[arg(long)]
+    retry_disturbed: bool,
     /// Keep checkpoints and shards of finished cells
     #[arg(long)]
     keep_all: bool,
@@ -217,6 +220,12 @@ fn conclude(found: &Findings, interrupted: bool, terminal: &Terminal) -> Exit {
         ));
         return terminal.signalled().unwrap_or(Exit::Interrupted);
     }
+    if found.disturbed > 0 {
+        terminal.note(format!(
+            "others took cores from {} of {} cells; --retry-disturbed measures them again",
+            found.disturbed, found.cells
+        ));
+    }
     if found.failures.is_empty() {
         return Exit::Done;
     }
@@ -273,7 +282,11 @@ fn tell_row(cell: &Cell, row: &Row, terminal: &Terminal) {
 impl Args {
     /// Whether a cell need not be run.
     fn is_done(&self, journal: &Journal, cell: &Cell) -> bool {
-        journal.find(&cell.key).is_some_and(|row| row.failure.is_none() || !self.retry_failed)
+        journal.find(&cell.key).is_some_and(|row| {
+            let failed = row.failure.is_some() && self.retry_failed;
+            let disturbed = row.disturbed_by().is_some() && self.retry_disturbed;
+            !failed && !disturbed
+        })
     }
 
     fn resolve(&self) -> anyhow::Result<(Recipe, Settings)> {
@@ -463,18 +476,25 @@ fn write(
 }
 
 fn show(found: &Findings, terminal: &Terminal) -> anyhow::Result<()> {
-    let page = table(found);
-    let mut shown = Table::new(page.columns.iter().map(|column| match &column.unit {
-        Some(unit) if !unit.is_empty() => format!("{} ({unit})", column.name),
-        _ => column.name.clone(),
-    }));
-    page.rows.iter().for_each(|row| shown.row(row.clone()));
-    terminal.data(shown)?;
+    for (title, page) in tables(found) {
+        if let Some(title) = title {
+            terminal.data(format!("\n{title}"))?;
+        }
+        let mut shown = Table::new(page.columns.iter().map(|column| match &column.unit {
+            Some(unit) if !unit.is_empty() => format!("{} ({unit})", column.name),
+            _ => column.name.clone(),
+        }));
+        page.rows.iter().for_each(|row| shown.row(row.clone()));
+        terminal.data(shown)?;
+    }
+    for (cell, remark) in &found.remarks {
+        terminal.data(format!("{cell}: {remark}"))?;
+    }
     for series in &found.comparisons {
         terminal.data(format!("{} ({}): {}", series.title, series.source, series.shape.words))?;
     }
     for growth in &found.growth {
-        terminal.data(&growth.scaling.words)?;
+        terminal.data(growth_words(growth))?;
     }
     Ok(())
 }
@@ -487,6 +507,9 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
             "choose another folder with --out; without --out every sweep gets a folder of its own",
         ),
         SweepError::Vary { .. } => Some("write --vary flag=a,b,c"),
+        SweepError::Setting { .. } => Some(
+            "name some of these; for other values sweep the command itself: --vary … -- train …",
+        ),
         SweepError::Scale { .. } => Some("--scale 0.1 shrinks a recipe to a tenth"),
         SweepError::Placeholder { .. } => Some(
             "placeholders are {data}, {cell}, {out}, {repeat}, {cores}, the axes and the [scaled] numbers",
@@ -500,6 +523,7 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
     };
     let exit = match &error {
         SweepError::Vary { .. }
+        | SweepError::Setting { .. }
         | SweepError::OtherSweep { .. }
         | SweepError::OtherData { .. }
         | SweepError::Scale { .. }

@@ -145,6 +145,7 @@ pub(super) fn carry_out(
             .servers(servers)
             .start(start.clone())
             .join_timeout(flags.join_timeout.duration())
+            .patience(flags.patience.duration())
             .cancel(Arc::clone(&cancel))
             .observer(Arc::clone(&shown) as _)
             .run(work),

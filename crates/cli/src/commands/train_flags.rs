@@ -15,7 +15,7 @@ use paceline_data::rejects::RejectLimit;
 use paceline_models::{names::spelling, pretrained::expects_imagenet_input, registry};
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, SplitDense, Transfer};
-use paceline_training::{RunPlan, RunSpec, Start, Stop};
+use paceline_training::{ExamplesPlan, RunSpec, Start, Stop};
 use std::path::{Path, PathBuf};
 
 /// How pixels are scaled.
@@ -124,6 +124,9 @@ pub(super) struct Flags {
     /// How long to wait for all tasks, at the start and after a loss
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span, help_heading = "Tasks")]
     pub(super) join_timeout: Span,
+    /// How long a task may be silent before it counts as lost; longer where most tasks are late
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = patience, help_heading = "Tasks")]
+    pub(super) patience: Span,
     /// How gradients become one update: of the workers' for ps-sync, of the rows' for sparse-logistic: mean or sum
     /// [default: mean; sum for sparse-logistic]
     #[arg(long, value_name = "HOW", help_heading = "Tasks")]
@@ -151,6 +154,12 @@ pub(super) struct Flags {
     /// [default: any number of photos, 1% of rows]
     #[arg(long, value_parser = super::prepare::parse_limit, value_name = "N|P%", help_heading = "Records")]
     pub(super) max_rejects: Option<RejectLimit>,
+    /// Most pixels of a photo, such as 100M; larger ones are rejected [default: 64M]
+    #[arg(long, value_parser = super::prepare::parse_pixels, value_name = "N", help_heading = "Records")]
+    pub(super) max_pixels: Option<u64>,
+    /// Compare all shards with the checksums of their manifest before the first step, instead of while training
+    #[arg(long, help_heading = "Records")]
+    pub(super) verify: bool,
     /// Write no TensorBoard files
     #[arg(long, help_heading = "Records")]
     pub(super) no_tensorboard: bool,
@@ -215,6 +224,8 @@ impl Flags {
             imagenet_input: self.imagenet_input(&model)?,
             tensorboard: !self.no_tensorboard,
             max_rejects: self.max_rejects,
+            max_pixels: self.max_pixels,
+            verify: self.verify,
             model: spec.model,
             data: spec.data,
         })
@@ -255,7 +266,7 @@ impl Flags {
 
     /// The specification of a run that exists; only its end, its place and its records may change.
     pub(super) fn resumed(&self, run: RunFolder) -> anyhow::Result<(RunSpec, Start)> {
-        let mut spec: RunSpec = run.plan::<RunPlan>()?.spec;
+        let mut spec: RunSpec = run.plan::<RunSpec, ExamplesPlan>()?.spec;
         let stop = self.stop();
         if stop != Stop::default() {
             spec.stop = stop;
@@ -267,6 +278,8 @@ impl Flags {
         spec.keep = self.keep.unwrap_or(spec.keep);
         spec.tensorboard &= !self.no_tensorboard;
         spec.max_rejects = self.max_rejects.or(spec.max_rejects);
+        spec.max_pixels = self.max_pixels.or(spec.max_pixels);
+        spec.verify = self.verify;
         spec.on_loss = self.on_loss.unwrap_or(spec.on_loss);
         spec.split_dense = self.split_dense.unwrap_or(spec.split_dense);
         spec.evaluator |= self.evaluator;
@@ -286,6 +299,14 @@ pub(super) fn find_run(out: &Path, name: &str) -> anyhow::Result<RunFolder> {
     let path = if given.exists() { given.to_path_buf() } else { out.join(name) };
     RunFolder::open(&path)
         .hint(format!("`paceline runs --runs {}` lists the runs there", out.display()))
+}
+
+/// Heartbeats come every second: a shorter patience would lose tasks that are well.
+fn patience(text: &str) -> Result<Span, String> {
+    span(text).and_then(|span| match span.seconds() >= 3.0 {
+        true => Ok(span),
+        false => Err("expected at least 3s: tasks give a sign of life every second".to_owned()),
+    })
 }
 
 fn on_loss(text: &str) -> Result<OnLoss, String> {

@@ -14,9 +14,8 @@ use paceline_models::{
     registry::{self, Named},
     sparse_logistic,
 };
-use paceline_runs::RunFolder;
+use paceline_runs::{RecordedPlan, RunFolder};
 use paceline_strategies::{self as strategies, Entry as Strategy};
-use serde_json::Value;
 
 /// The format whose rows have integers.
 const CLICKS: &str = clicks::ENTRY.name;
@@ -67,14 +66,12 @@ impl Choice {
 
     /// What a run is that goes on.
     pub(super) fn of_run(run: &RunFolder) -> anyhow::Result<Self> {
-        let plan: Value = run.plan()?;
-        let spec = &plan["spec"];
-        let model = registry::named(spec["model"].as_str().unwrap_or_default())?;
-        // A sparse run names its strategy beside the tasks that carry it out.
-        let strategy = spec["strategy"].as_str().or(spec["tasks"]["strategy"].as_str());
-        let scheduled = spec["schedule"].as_str().is_some_and(|schedule| schedule != "constant");
-        let held_out = !spec["test"].is_null();
-        let choice = Self::of(model, strategy, spec["optimizer"].as_str(), held_out, scheduled)?;
+        let plan = RecordedPlan::open(run)?;
+        let model = registry::named(plan.model.as_deref().unwrap_or_default())?;
+        let scheduled = plan.schedule.as_deref().is_some_and(|schedule| schedule != "constant");
+        let held_out = plan.asked("test").is_some();
+        let (strategy, optimizer) = (plan.strategy.as_deref(), plan.optimizer.as_deref());
+        let choice = Self::of(model, strategy, optimizer, held_out, scheduled)?;
         Ok(Self { resumed: true, ..choice })
     }
 
@@ -203,10 +200,11 @@ const TABLE: &[Rule] = {
         Rule("replicas", Stays, &[Dense, Strategy(has_replicas)]),
         Rule("workers", Stays, &[Strategy(is_several)]),
         Rule("ps", Stays, &[Strategy(has_servers)]),
-        Rule("evaluator", Changes, &[Dense, Strategy(is_several)]),
+        Rule("evaluator", Changes, &[Strategy(is_several), HeldOut]),
         Rule("on-loss", Changes, &[Strategy(is_several)]),
         Rule("split-dense", Changes, &[Dense, Model, Strategy(shares_layers)]),
         Rule("join-timeout", Changes, &[Strategy(is_several)]),
+        Rule("patience", Changes, &[Strategy(is_several)]),
         // Rows of a sparse model's update are combined wherever the weights lie.
         Rule("combine", Stays, &[DenseStrategy(has_synchronous_servers)]),
         Rule("backup-workers", Stays, &[Dense, Strategy(has_synchronous_servers)]),
@@ -217,6 +215,8 @@ const TABLE: &[Rule] = {
         Rule("checkpoint-every", Changes, &[]),
         Rule("keep", Changes, &[]),
         Rule("max-rejects", Changes, &[]),
+        Rule("max-pixels", Changes, &[Dense]),
+        Rule("verify", Changes, &[Dense]),
         Rule("no-tensorboard", Changes, &[]),
         Rule("out", Changes, &[]),
         Rule("resume", Changes, &[]),

@@ -73,7 +73,7 @@ fn of_data(error: &TrainError) -> Option<String> {
         TrainError::Data(DataError::TooManyRejects { .. }) => {
             "look at the reasons; a higher --max-rejects, or none, leaves them out and trains"
         }
-        TrainError::Data(DataError::ShardChanged { .. }) => {
+        TrainError::Data(DataError::ShardChanged { .. } | DataError::ShardChecksum { .. }) => {
             "`paceline data verify` lists all that is wrong; prepare the data again with --fresh"
         }
         TrainError::NothingToResume { .. } => "start the run again without --resume",

@@ -139,7 +139,7 @@ impl JobObserver for JobTerminal {
                 self.started(header(plan, *first_step), run, bar);
             }
             JobNotice::RowsStarted { plan, run, rows } => {
-                let bar = self.terminal.progress("learning", plan.bytes, Unit::Bytes);
+                let bar = self.terminal.progress("learning", plan.details.bytes, Unit::Bytes);
                 self.started(rows_header(plan, *rows), run, bar);
             }
             JobNotice::Progressed(progress) => self.progressed(progress.step, || {
@@ -209,26 +209,32 @@ fn score(evaluation: &Evaluation) -> String {
     )
 }
 
+/// How pixels are scaled for weights that were trained on ImageNet.
+const IMAGENET_PIXELS: &str = "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)";
+
 /// What will happen, with every number that people get wrong about batches and rates.
 fn header(plan: &RunPlan, first_step: u64) -> String {
-    let spec = &plan.spec;
-    let (sharers, word) =
-        if plan.workers > 1 { (plan.workers, "workers") } else { (plan.replicas, "replicas") };
+    let (spec, details) = (&plan.spec, &plan.details);
+    let (sharers, word) = if details.workers > 1 {
+        (details.workers, "workers")
+    } else {
+        (plan.replicas, "replicas")
+    };
     let asynchronous = find(&plan.strategy).is_ok_and(|strategy| !strategy.synchronous);
     let per_replica = match sharers {
         1 => String::new(),
         _ if asynchronous => format!(", each by one of {sharers} workers"),
         _ => format!(" = {sharers} {word} x {} examples", spec.batch_size.div_ceil(sharers as u64)),
     };
-    let gradients = plan.workers.saturating_sub(spec.backup_workers).max(1);
+    let gradients = details.workers.saturating_sub(spec.backup_workers).max(1);
     let combined = match spec.combine {
         Combine::Mean => "gradients averaged over the global batch".to_owned(),
         Combine::Sum => format!(
             "gradients of {gradients} workers summed: effective learning rate {}",
-            spec.combine.effective_rate(plan.learning_rate, gradients)
+            spec.combine.effective_rate(details.learning_rate, gradients)
         ),
     };
-    let tasks = match (plan.workers, plan.servers) {
+    let tasks = match (details.workers, details.servers) {
         (1, 0) => format!("{} x {} threads", plan.replicas, plan.threads),
         (workers, servers) => {
             let held = if servers > 0 { format!(", {servers} servers") } else { String::new() };
@@ -242,17 +248,13 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
     );
     let from =
         if first_step > 0 { format!(", going on at step {first_step}") } else { String::new() };
-    let split = match plan.split_parameters {
+    let split = match details.split_parameters {
         0 => String::new(),
         count => format!(
             "; dense layers ({count} weights) shared out: each worker has a part of their outputs for the whole batch"
         ),
     };
-    let pixels = if spec.imagenet_input {
-        "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)"
-    } else {
-        ""
-    };
+    let pixels = if spec.imagenet_input { IMAGENET_PIXELS } else { "" };
     format!(
         "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
          global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}{split}, seed {}{pixels}",
@@ -260,11 +262,11 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
         spec.data,
         plan.strategy,
         plan.parameters,
-        plan.train_examples,
-        plan.test_examples,
+        details.train_examples,
+        details.test_examples,
         spec.batch_size,
         spec.optimizer,
-        plan.learning_rate,
+        details.learning_rate,
         spec.schedule,
         spec.seed,
     )
@@ -280,8 +282,9 @@ fn rows_header(plan: &Plan, rows: u64) -> String {
         Window::Seconds(span) => format!(", learning every {span} s"),
     };
     let tasks = spec.tasks.as_ref().map_or_else(String::new, |tasks| {
+        let scored = if tasks.evaluator { ", 1 evaluator" } else { "" };
         format!(
-            ", {}: {} workers, {} servers, {} transfer",
+            ", {}: {} workers, {} servers{scored}, {} transfer",
             tasks.strategy, tasks.workers, tasks.servers, tasks.transfer
         )
     });

@@ -9,7 +9,7 @@ mod progress;
 mod table;
 
 pub use job::{JobTerminal, metrics_words};
-pub use progress::{Gauge, Progress, Unit};
+pub use progress::{Gauge, Progress, Stages, Unit};
 pub use table::Table;
 
 use crate::failure::{Exit, Failure, exit_of};
@@ -140,6 +140,11 @@ impl Terminal {
     /// A bar with rate and time left; draws nothing with `--quiet`, or when stderr is not a terminal.
     pub fn progress(&self, what: impl Into<String>, total: Option<u64>, unit: Unit) -> Progress {
         Progress::start(&self.bars, what.into(), total, unit)
+    }
+
+    /// Bars for work that goes from stage to stage.
+    pub fn stages(&self) -> Stages<'_> {
+        Stages::new(&self.bars)
     }
 
     /// A level that goes up and down, such as how busy something is.

@@ -1,6 +1,7 @@
 //! Progress bars: how far, how fast, how long still.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a bar counts.
@@ -53,6 +54,33 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Bars one after the other, for work that goes from stage to stage; the last is gone when dropped. May be called from
+/// any thread.
+#[derive(Debug)]
+pub struct Stages<'a> {
+    bars: &'a MultiProgress,
+    current: Mutex<Option<(&'static str, Progress)>>,
+}
+
+impl<'a> Stages<'a> {
+    pub(super) fn new(bars: &'a MultiProgress) -> Self {
+        Self { bars, current: Mutex::new(None) }
+    }
+
+    /// Moves the bar of a stage; a stage that was not the last one gets a new bar.
+    pub fn set(&self, what: &'static str, done: u64, total: Option<u64>, unit: Unit) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_none_or(|(known, _)| *known != what) {
+            // The former bar must be gone before the next one is drawn.
+            *current = None;
+            *current = Some((what, Progress::start(self.bars, what.to_owned(), total, unit)));
+        }
+        if let Some((_, bar)) = &*current {
+            bar.set(done);
+        }
     }
 }
 

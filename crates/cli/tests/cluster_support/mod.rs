@@ -119,7 +119,7 @@ pub const DIGITS: &str = "generated:digits?examples=600";
 
 /// Starts `paceline train` with these flags and runs under `out`.
 pub fn train_in(out: TempDir, flags: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    let mut command = crate::support::paceline();
     command.arg("train").args(flags).args(["--json", "--no-tensorboard", "--out"]).arg(out.path());
     spawn(command, out)
 }

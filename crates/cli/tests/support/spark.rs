@@ -117,7 +117,7 @@ fn home(environment: &Path) -> PathBuf {
 
 /// `paceline` with the flags and variables for this Spark, small enough for a test.
 pub(crate) fn paceline(environment: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    let mut command = crate::support::paceline();
     command
         .args(args)
         .args(["--engine", "spark", "--spark-submit"])

@@ -30,7 +30,7 @@ use std::{
 const TICK: Duration = Duration::from_millis(100);
 const SLOW_TICK: Duration = Duration::from_millis(400);
 /// How long a task may take to introduce itself.
-const INTRODUCTION: Duration = Duration::from_secs(5);
+const INTRODUCTION: Duration = Duration::from_secs(30);
 /// Questions asked to compare clocks.
 const QUESTIONS: u32 = 4;
 /// How long the chief stays for the others to close first: who closes with unread bytes resets the

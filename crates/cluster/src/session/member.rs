@@ -8,7 +8,7 @@ use super::{
     gate::Gate,
     message::{Hello, ToChief, ToMember},
     notice::{Row, RowState, SessionObserver},
-    roster::{BEAT, GRACE, SILENCE},
+    roster::{BEAT, GRACE},
     shared::Shared,
     starved::Telling,
 };
@@ -34,6 +34,8 @@ pub(super) struct Membership {
     pub(super) chief: TaskId,
     pub(super) address: String,
     pub(super) hello: Hello,
+    /// How long the chief may be silent, at least.
+    pub(super) patience: Duration,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -97,8 +99,12 @@ impl Membership {
     pub(super) fn listen(&self, mut receiver: Box<dyn Receiver>, speaker: &Speaker) {
         let from = (self.chief, self.address.as_str());
         let mut buffer = Vec::new();
+        // The chief knows how late most tasks are, and says with every heartbeat what follows from that. Before the
+        // first one it may be busy with hundreds that join.
+        let mut patience = self.patience.saturating_mul(4);
         loop {
-            let wait = Wait::within(SILENCE, "listening to the chief").unless(&self.shared.closing);
+            let wait =
+                Wait::within(patience, "listening to the chief").unless(&self.shared.closing);
             let error = match control::receive(&mut *receiver, &wait, &mut buffer, from) {
                 Ok(ToMember::Ping { number }) => {
                     // A link that cannot carry the answer fails at the next receive too.
@@ -106,6 +112,10 @@ impl Membership {
                     continue;
                 }
                 Ok(message) => {
+                    if let ToMember::Beat { patience: told, .. } = &message {
+                        let told = Duration::try_from_secs_f64(*told).unwrap_or_default();
+                        patience = told.max(self.patience);
+                    }
                     self.shared.hear();
                     self.shared.apply(message, self.chief, &self.address);
                     continue;
@@ -120,7 +130,7 @@ impl Membership {
                 return;
             }
             let why = match &error {
-                LinkError::TimedOut { .. } => format!("silent for {} s", SILENCE.as_secs()),
+                LinkError::TimedOut { .. } => format!("silent for {} s", patience.as_secs()),
                 error => match self.reconnect(speaker) {
                     Some(new) => {
                         receiver = new;

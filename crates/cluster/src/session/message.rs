@@ -77,8 +77,8 @@ pub(super) enum ToMember {
     Refused { reason: String },
     /// Asks for the clock.
     Ping { number: u32 },
-    /// Still there, and still in this generation.
-    Beat { step: u64 },
+    /// Still there, and still in this generation. Chief and task may be silent for `patience` seconds.
+    Beat { step: u64, patience: f64 },
     /// Who takes part now. The first one means that all tasks have joined.
     View(View),
     /// The run ends now.

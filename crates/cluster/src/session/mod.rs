@@ -31,6 +31,7 @@ pub use error::SessionError;
 pub use gate::{Gate, Line, Switchboard};
 pub use message::{Beat, Loss, Member, Stop, View};
 pub use notice::{Notice, Row, RowState, SessionObserver, Unobserved};
+pub use roster::SILENCE;
 pub use starved::Starved;
 pub use straggler::Straggler;
 
@@ -95,6 +96,8 @@ pub struct Rules {
     pub all_finish: bool,
     /// How long to wait for all tasks, at the start and after a loss.
     pub join_timeout: Duration,
+    /// How long a task may be silent before it counts as lost; longer where most tasks are late.
+    pub patience: Duration,
 }
 
 /// Who takes part and how.
@@ -201,6 +204,7 @@ impl Session {
                 chief,
                 address: settings.chief_address.clone(),
                 hello,
+                patience: settings.rules.patience,
                 shared: Arc::clone(&shared),
             };
             let (speaker, receiver) = member::join(&membership, settings, &*observer)?;

@@ -4,6 +4,7 @@
 //! test. The threads around it are in `chief.rs`.
 
 mod admission;
+mod patience;
 mod standstill;
 
 use super::{
@@ -23,9 +24,9 @@ use std::{
 /// How long a broken connection may take to come back. A killed process's connections break at once,
 /// so this is most of the time until its loss is known.
 pub(super) const GRACE: Duration = Duration::from_millis(1500);
-/// How long a task may be silent. TCP sends again after 0.2, 0.6, 1.4, 3.0 and 6.2 seconds, so a cut of
+/// How long a task may be silent, unless told otherwise or all are late. TCP sends again after 0.2, 0.6, 1.4, 3.0 and 6.2 seconds, so a cut of
 /// three seconds can silence a living task for more than six.
-pub(super) const SILENCE: Duration = Duration::from_secs(8);
+pub const SILENCE: Duration = Duration::from_secs(8);
 /// Time between two heartbeats.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// How long a suspicion waits for the suspect to be found dead by itself.
@@ -78,6 +79,7 @@ struct Entry {
     incarnation: u64,
     process: u32,
     heard: Instant,
+    rhythm: patience::Rhythm,
     /// Why it is not there, as far as is known.
     error: Option<String>,
     offset: Option<Offset>,
@@ -158,6 +160,7 @@ impl Roster {
             incarnation: hello.incarnation,
             process,
             heard: now,
+            rhythm: patience::Rhythm::default(),
             error: None,
             offset,
             report: None,
@@ -251,7 +254,7 @@ impl Roster {
     /// Something was heard of a task.
     pub(super) fn heard(&mut self, task: TaskId, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&task) {
-            entry.heard = now;
+            entry.speaks(now);
         }
     }
 
@@ -319,6 +322,7 @@ impl Roster {
         if self.begin_if_complete() {
             self.show(orders); // no other task is expected, so none that joins would begin it
         }
+        let patience = self.patience(now);
         let lost: Vec<(TaskId, String)> = self
             .entries
             .iter()
@@ -327,8 +331,9 @@ impl Roster {
                 Presence::Broken(since, reason) if now - *since >= GRACE => {
                     Some((*task, reason.clone()))
                 }
-                Presence::Present if now - entry.heard >= SILENCE => {
-                    Some((*task, format!("silent for {} s", SILENCE.as_secs())))
+                Presence::Present if now - entry.heard >= patience => {
+                    let seconds = (now - entry.heard).as_secs();
+                    Some((*task, format!("silent for {seconds} s")))
                 }
                 _ => None,
             })
@@ -357,7 +362,7 @@ impl Roster {
         }
         if now - self.beat_at >= BEAT {
             self.beat_at = now;
-            let beat = ToMember::Beat { step: self.step };
+            let beat = ToMember::Beat { step: self.step, patience: patience.as_secs_f64() };
             orders.extend(self.others().map(|task| Order::To(task, beat.clone())));
         }
         if self.running && self.workers_done() {

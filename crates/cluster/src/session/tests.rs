@@ -21,6 +21,7 @@ fn settings(me: TaskId, workers: u32, on_loss: OnLoss, seconds: u64) -> Settings
             regroup: true,
             all_finish: false,
             join_timeout: Duration::from_secs(seconds),
+            patience: SILENCE,
         },
         host: "here".to_owned(),
         cancel: Arc::default(),

@@ -7,7 +7,7 @@
 //! evaluator = "10.0.0.4:7000"
 //! ```
 
-use super::{Cluster, SpecError, listed};
+use super::{Cluster, Members, SpecError, listed};
 use paceline_wire::{Role, TaskId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -42,4 +42,24 @@ pub fn from_toml(text: &str, own: TaskId) -> Result<Cluster, SpecError> {
         }
     }
     listed(NAME, own, addresses)
+}
+
+/// How many workers each host of a cluster file has, the chief among them, for questions about a cluster that no task of
+/// it asks.
+pub fn workers_per_host(text: &str) -> Result<Vec<usize>, SpecError> {
+    // Any task may ask; the file must name at least one worker.
+    let own = [TaskId::new(Role::Worker, 0), TaskId::new(Role::Chief, 0)];
+    let cluster =
+        from_toml(text, own[0]).or_else(|error| from_toml(text, own[1]).map_err(|_| error))?;
+    let addresses = match cluster.members {
+        Members::Listed(addresses) => addresses,
+        Members::Rendezvous { workers, .. } => return Ok(vec![1; workers as usize]),
+    };
+    let mut hosts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (task, address) in &addresses {
+        if matches!(task.role, Role::Worker | Role::Chief) {
+            *hosts.entry(address.rsplit_once(':').map_or(address, |pair| pair.0)).or_default() += 1;
+        }
+    }
+    Ok(hosts.into_values().collect())
 }

@@ -16,7 +16,7 @@ use paceline_wire::{Role, TaskId};
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use file::from_toml;
+pub use file::{from_toml, workers_per_host};
 
 /// Environment variables, as a function so that tests need not touch the process's own.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

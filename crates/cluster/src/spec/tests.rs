@@ -259,6 +259,15 @@ fn what_is_only_around_a_job_does_not_contradict_it() {
 }
 
 #[test]
+fn workers_are_counted_host_by_host_and_servers_are_not_workers() {
+    let text = "chief = \"a:1\"\nworkers = [\"b:1\", \"a:2\", \"b:2\"]\nps = [\"c:1\"]\n";
+    assert_eq!(workers_per_host(text).unwrap(), [2, 2]);
+    assert_eq!(workers_per_host("chief = \"a:1\"\n").unwrap(), [1]);
+    assert!(workers_per_host("ps = [\"c:1\"]\n").is_err());
+    assert!(matches!(workers_per_host("worker = []\n"), Err(SpecError::Toml(_))));
+}
+
+#[test]
 fn our_own_file_refuses_typos() {
     let text = "chief = \"a:1\"\nworkers = [\"b:1\"]\n";
     assert_eq!(from_toml(text, task("worker/0")).unwrap().tasks().len(), 2);

@@ -2,38 +2,56 @@
 // report module, which escapes its input.
 "use strict";
 
-const POLL = 400; // milliseconds between two polls while something runs
-const IDLE = 2000; // and while nothing does
 const view = document.getElementById("view");
 const where = document.getElementById("where");
 const pulse = document.getElementById("pulse");
-const chosen = new Set();
-let filter = "";
-let timer = 0;
-let turn = 0; // answers to an earlier page are dropped
-const tags = new Map();
+const POLL = 2000; // milliseconds between two questions of a page in the background
+const MOST_ROWS = 1000; // rows beyond this are reached by the filter
+const MOST_COMPARED = 12; // what one comparison draws
+const ALIASES = { lr: "learning_rate", batch: "batch_size", loss: "train_loss", acc: "accuracy", tag: "tags", rate: "rate" };
+let session = { may_change: false, csrf: "", reason: "" };
+let leave = () => {}; // ends what the page before had begun
 
 function element(name, options = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(options)) {
     if (key === "text") made.textContent = value;
     else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined) made.setAttribute(key, value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
   made.append(...children);
   return made;
 }
 
-// The answer, or null where nothing has changed since the last one.
-async function ask(address) {
-  const headers = tags.has(address) ? { "If-None-Match": tags.get(address) } : {};
-  const answer = await fetch(address, { headers, cache: "no-store" });
-  if (answer.status === 304) return null;
-  if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
-  const tag = answer.headers.get("ETag");
-  if (tag) tags.set(address, tag);
-  return answer.json();
+async function ask(address, options = {}) {
+  const answer = await fetch(address, { cache: "no-store", ...options });
+  const text = await answer.text();
+  if (!answer.ok) {
+    let words = text.trim();
+    try { words = JSON.parse(text).error || words; } catch { /* plain text */ }
+    throw new Error(words || `status ${answer.status}`);
+  }
+  return JSON.parse(text);
 }
+
+function change(address, body) {
+  return ask(address, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", "X-Paceline-Csrf": session.csrf } });
+}
+
+function say(words, bad = false) {
+  pulse.className = bad ? "lost" : "";
+  pulse.textContent = words;
+}
+
+function failed(error) {
+  say(error instanceof TypeError ? "the server does not respond" : error.message, true);
+}
+
+// What this browser remembers; without storage it forgets.
+const memory = {
+  get(key, otherwise) { try { return JSON.parse(localStorage.getItem(`paceline.${key}`)) ?? otherwise; } catch { return otherwise; } },
+  set(key, value) { try { localStorage.setItem(`paceline.${key}`, JSON.stringify(value)); } catch { /* private window */ } },
+};
 
 function number(value, digits = 0) {
   return value === null || value === undefined ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
@@ -45,83 +63,404 @@ function duration(seconds) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
+function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (value >= 1000 && at < units.length - 1) { value /= 1000; at += 1; }
+  return `${number(value, value < 10 && at ? 1 : 0)} ${units[at]}`;
+}
+
 function badge(state) {
   return element("span", { class: `state ${state}`, text: state });
 }
 
-function meter(run) {
-  const box = element("div", {}, `${number(run.step)}${run.planned ? ` / ${number(run.planned)}` : ""}`);
-  if (run.planned && run.state === "running") {
-    const bar = element("i");
-    bar.style.width = `${Math.min(100, (100 * run.step) / run.planned)}%`;
-    box.append(element("div", { class: "meter" }, bar));
+// Makes one tree like another and keeps every node that is the same: what is selected, focused or scrolled stays so.
+function morph(old, made) {
+  if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName) { old.replaceWith(made); return; }
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== made.nodeValue) old.nodeValue = made.nodeValue;
+    return;
   }
-  return box;
+  if (old.isEqualNode(made)) return;
+  for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of [...made.attributes]) {
+    if (name === "style") old.style.cssText = value; // as an attribute, the page's policy refuses it
+    else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  const [olds, news] = [[...old.childNodes], [...made.childNodes]];
+  news.forEach((child, at) => (at < olds.length ? morph(olds[at], child) : old.append(child)));
+  olds.slice(news.length).forEach((child) => child.remove());
 }
 
-function matches(run) {
-  const text = [run.name, run.state, run.model, run.strategy, run.data, `batch ${run.batch}`].join(" ").toLowerCase();
-  return filter.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+function markup(place, html) {
+  const made = place.cloneNode(false);
+  made.innerHTML = html;
+  morph(place, made);
 }
 
-function row(run) {
-  const open = () => { location.hash = `#/run/${encodeURIComponent(run.name)}`; };
-  const box = element("input", { type: "checkbox", "aria-label": `compare ${run.name}`, onclick: (event) => event.stopPropagation(),
-    onchange: (event) => { event.target.checked ? chosen.add(run.name) : chosen.delete(run.name); tools(); } });
-  box.checked = chosen.has(run.name);
-  const percent = run.accuracy === null ? null : 100 * run.accuracy;
-  const cell = (label, text) => element("td", { class: "num wide", "data-label": label, text });
-  return element("tr", { onclick: open, "data-run": run.name, "data-step": run.step },
-    element("td", {}, box),
-    element("td", { class: "name" }, element("a", { href: `#/run/${encodeURIComponent(run.name)}`, text: `${run.model || "?"} ${run.strategy}` }),
-      element("small", { text: run.name })),
-    element("td", {}, badge(run.state), run.silent ? element("small", { text: ` no event for ${duration(run.silent)}` }) : ""),
-    element("td", { class: "num", "data-label": "step" }, meter(run)),
-    element("td", { class: "num", "data-label": "examples/s", text: number(run.rate) }),
-    element("td", { class: "num", "data-label": "accuracy %", text: number(percent, 2) }),
-    cell("batch", number(run.batch)), cell("workers", number(run.workers)),
-    cell("training loss", number(run.train_loss, 4)), cell("test loss", number(run.test_loss, 4)), cell("time", duration(run.seconds)));
+// Opens the one stream of updates. A page in the background asks now and then instead: browsers have six connections to a
+// server, for all tabs together.
+function listen(address, handlers, poll) {
+  let source = null;
+  let over = false;
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(address);
+    source.onopen = () => say("live");
+    source.onerror = () => {
+      say("the server does not respond", true);
+      // A browser gives up by itself after an answer that is not a stream.
+      if (source && source.readyState === EventSource.CLOSED) { close(); setTimeout(() => { if (!over) open(); }, 2000); }
+    };
+    for (const [event, handle] of Object.entries(handlers)) source.addEventListener(event, (message) => handle(JSON.parse(message.data)));
+  };
+  const close = () => { if (source) source.close(); source = null; };
+  let timer = 0;
+  const turn = () => {
+    clearInterval(timer);
+    if (document.hidden) { close(); timer = setInterval(poll, POLL); } else open();
+  };
+  document.addEventListener("visibilitychange", turn);
+  turn();
+  return () => { over = true; clearInterval(timer); document.removeEventListener("visibilitychange", turn); close(); };
 }
 
-let runs = [];
-const compareButton = element("button", { type: "button", onclick: () => { location.hash = `#/compare/${[...chosen].map(encodeURIComponent).join(",")}`; } });
-const count = element("span", { class: "count" });
-const search = element("input", { type: "search", placeholder: "Filter by name, model, strategy, state", "aria-label": "Filter runs", oninput: (event) => { filter = event.target.value; list(); } });
+// --- The list -------------------------------------------------------------------------------------------------------------
+
+const runs = new Map();
+const chosen = new Set();
+const hidden = new Set(memory.get("hidden", []));
+let filter = memory.get("filter", "");
+let sort = memory.get("sort", { key: "started", down: true });
+let group = memory.get("group", "");
+let picked = memory.get("columns", null); // null: those in which the runs differ
+let archive = false;
+
+const FIGURES = {
+  step: { head: "step", text: (run) => `${number(run.step)}${run.planned ? ` / ${number(run.planned)}` : ""}` },
+  rate: { head: "examples/s", text: (run) => number(run.rate) },
+  accuracy: { head: "accuracy %", text: (run) => number(run.accuracy === null ? null : 100 * run.accuracy, 2) },
+  train_loss: { head: "training loss", text: (run) => number(run.train_loss, 4) },
+  test_loss: { head: "test loss", text: (run) => number(run.test_loss, 4) },
+  seconds: { head: "time", text: (run) => duration(run.seconds) },
+  started: { head: "started (UTC)", text: (run) => (run.started ? new Date(1000 * run.started).toISOString().slice(0, 16).replace("T", " ") : "–") },
+};
+const ALWAYS = ["step", "rate", "accuracy", "train_loss", "seconds"];
+
+function value(run, key) {
+  const name = ALIASES[key] || key;
+  if (name in run && name !== "settings") return run[name];
+  if (name in run.settings) return run.settings[name];
+  return name === "batch_size" ? run.batch : undefined;
+}
+
+function title(key) {
+  return FIGURES[key]?.head || key.replaceAll("_", " ");
+}
+
+function cellText(run, key) {
+  if (FIGURES[key]) return FIGURES[key].text(run);
+  const found = value(run, key);
+  if (found === undefined || found === null) return "–";
+  return String(found);
+}
+
+// `lr<0.1 model=lenet tag=best words`: every part must hold.
+function predicate(text) {
+  const parts = text.trim().split(/\s+/).filter(Boolean).map((part) => {
+    const found = part.match(/^([\w.]+)(<=|>=|!=|=|<|>|~)(.*)$/);
+    if (!found) {
+      const word = part.toLowerCase();
+      return (run) => [run.name, run.state, run.model, run.strategy, run.data, `batch ${run.batch}`, run.note, ...run.tags].join(" ").toLowerCase().includes(word);
+    }
+    const [, key, sign, wanted] = found;
+    return (run) => {
+      const has = value(run, key);
+      if (Array.isArray(has)) return sign === "!=" ? !has.includes(wanted) : has.some((one) => (sign === "~" ? one.includes(wanted) : one === wanted));
+      if (has === undefined || has === null) return sign === "!=";
+      const [a, b] = [Number(has), Number(wanted)];
+      const numeric = wanted !== "" && !Number.isNaN(a) && !Number.isNaN(b);
+      const order = numeric ? a - b : String(has).localeCompare(wanted);
+      const same = numeric ? a === b : String(has).toLowerCase() === wanted.toLowerCase();
+      if (sign === "~") return String(has).toLowerCase().includes(wanted.toLowerCase());
+      if (sign === "=") return same;
+      if (sign === "!=") return !same;
+      if (!numeric) return false;
+      return sign === "<" ? order < 0 : sign === ">" ? order > 0 : sign === "<=" ? order <= 0 : order >= 0;
+    };
+  });
+  return (run) => parts.every((holds) => holds(run));
+}
+
+// Settings in which the runs differ: what tells them apart.
+function differing(all) {
+  const seen = new Map();
+  for (const run of all) for (const [key, is] of Object.entries(run.settings)) seen.set(key, (seen.get(key) || new Set()).add(is));
+  const fixed = new Set(["model", "strategy", "seed"]);
+  return [...seen].filter(([key, values]) => !fixed.has(key) && (values.size > 1 || all.some((run) => !(key in run.settings)))).map(([key]) => key).sort();
+}
+
+function settingNames() {
+  const names = new Set();
+  for (const run of runs.values()) Object.keys(run.settings).forEach((key) => names.add(key));
+  return [...names].sort();
+}
+
+function columns(all) {
+  return picked || [...differing(all).slice(0, 4), ...ALWAYS];
+}
+
 const body = element("tbody");
+const head = element("tr");
+const count = element("span", { class: "count" });
+const search = element("input", { type: "search", placeholder: "Filter: words, lr<0.1 model=lenet tag=best", "aria-label": "Filter runs",
+  oninput: (event) => { filter = event.target.value; memory.set("filter", filter); list(); } });
+const compareButton = element("button", { type: "button", class: "compare", onclick: () => { location.hash = `#/compare/${[...chosen].map(encodeURIComponent).join(",")}`; } });
+const groupBy = element("select", { "aria-label": "Group by", onchange: (event) => { group = event.target.value; memory.set("group", group); list(); } });
+const columnBox = element("div", { class: "columns" });
+const columnMenu = element("details", { class: "menu" }, element("summary", { text: "Columns" }), columnBox);
+const archiveBox = element("input", { type: "checkbox", onchange: (event) => { archive = event.target.checked; list(); } });
+const unhide = element("button", { type: "button", class: "unhide", onclick: () => { hidden.clear(); memory.set("hidden", []); list(); } });
+const hideButton = element("button", { type: "button", class: "hide", text: "Hide", onclick: () => { chosen.forEach((name) => hidden.add(name)); chosen.clear(); memory.set("hidden", [...hidden]); list(); } });
+const archiveButton = element("button", { type: "button", class: "archive", text: "Archive", onclick: () => archiveChosen() });
+const rows = new Map(); // by name: the row, and what it was made of
+
+async function archiveChosen() {
+  try {
+    for (const name of chosen) {
+      const run = runs.get(name);
+      if (run) await change("/api/run/notes", { name, tags: run.tags, note: run.note, archived: !run.archived });
+    }
+    chosen.clear();
+    await fetchList();
+  } catch (error) { failed(error); }
+}
 
 function tools() {
-  compareButton.textContent = chosen.size > 1 ? `Compare ${chosen.size} runs` : "Compare";
-  compareButton.disabled = chosen.size < 2;
+  const many = chosen.size;
+  compareButton.textContent = many > MOST_COMPARED ? `Compare ${many} runs (draws ${MOST_COMPARED})` : many > 1 ? `Compare ${many} runs` : "Compare";
+  compareButton.disabled = many < 2;
+  hideButton.disabled = many < 1;
+  archiveButton.disabled = many < 1 || !session.may_change;
+  archiveButton.title = session.reason || "";
+  archiveButton.textContent = [...chosen].some((name) => runs.get(name)?.archived) ? "Unarchive" : "Archive";
+  unhide.hidden = hidden.size === 0;
+  unhide.textContent = `Show ${hidden.size} hidden`;
 }
 
-// Rows beyond this are reached by the filter: a thousand rows are enough to scroll through.
-const MOST_ROWS = 1000;
+function meter(run) {
+  if (!run.planned || run.state !== "running") return "";
+  const bar = element("i");
+  bar.style.width = `${Math.min(100, (100 * run.step) / run.planned)}%`;
+  return element("div", { class: "meter" }, bar);
+}
+
+function row(run, keys) {
+  const address = `#/run/${encodeURIComponent(run.name)}`;
+  const box = element("input", { type: "checkbox", "aria-label": `choose ${run.name}`, onclick: (event) => event.stopPropagation(),
+    onchange: (event) => { event.target.checked ? chosen.add(run.name) : chosen.delete(run.name); tools(); } });
+  box.checked = chosen.has(run.name);
+  const cells = keys.map((key) => {
+    const numeric = FIGURES[key] || typeof value(run, key) === "number";
+    const cell = element("td", { class: numeric ? "num" : "", "data-label": title(key) }, element("span", { text: cellText(run, key) }));
+    if (key === "step") cell.append(meter(run));
+    return cell;
+  });
+  return element("tr", { "data-run": run.name, "data-step": run.step, onclick: () => { if (!String(getSelection())) location.hash = address; } },
+    element("td", { class: "choose" }, box),
+    element("td", { class: "name" }, element("a", { href: address, text: `${run.model || "?"} ${run.strategy}`, onclick: (event) => event.stopPropagation() }),
+      ...run.tags.map((tag) => element("span", { class: "chip", text: tag })), element("small", { text: run.name }),
+      run.note ? element("small", { class: "note", text: run.note.split("\n")[0] }) : ""),
+    element("td", { class: "is" }, badge(run.state), run.archived ? element("small", { text: " archived" }) : "", run.silent ? element("small", { text: ` no event for ${duration(run.silent)}` }) : ""),
+    ...cells);
+}
+
+function header(keys) {
+  const sortable = (key, text, numeric) => element("th", { scope: "col", class: numeric ? "num" : "", "aria-sort": sort.key === key ? (sort.down ? "descending" : "ascending") : "none" },
+    element("button", { type: "button", "data-sort": key, text: `${text}${sort.key === key ? (sort.down ? " ↓" : " ↑") : ""}`,
+      onclick: () => { sort = { key, down: sort.key === key ? !sort.down : Boolean(FIGURES[key]) }; memory.set("sort", sort); list(); } }));
+  const isNumber = (key) => FIGURES[key] || [...runs.values()].some((run) => typeof value(run, key) === "number");
+  const made = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen", text: "choose" })), sortable("name", "run", false), sortable("state", "state", false),
+    ...keys.map((key) => sortable(key, title(key), isNumber(key))));
+  head.replaceChildren(...made.childNodes);
+}
+
+function compare(a, b) {
+  const [x, y] = [value(a, sort.key), value(b, sort.key)];
+  const missing = (one) => one === undefined || one === null;
+  if (missing(x) || missing(y)) return missing(x) - missing(y); // at the end, whichever way
+  const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
+  return (sort.down ? -order : order) || a.name.localeCompare(b.name);
+}
+
+function menus(keys) {
+  const names = settingNames();
+  const all = [...Object.keys(FIGURES), ...names];
+  const wanted = all.join(" ") + keys.join(" ");
+  if (columnBox.dataset.made !== wanted) {
+    columnBox.dataset.made = wanted;
+    columnBox.replaceChildren(element("button", { type: "button", class: "differing", text: "Those in which runs differ", onclick: () => { picked = null; memory.set("columns", null); list(); } }),
+      ...all.map((key) => {
+        const box = element("input", { type: "checkbox", "data-column": key, onchange: () => {
+          const now = new Set(columns([...runs.values()]));
+          box.checked ? now.add(key) : now.delete(key);
+          picked = [...names, ...Object.keys(FIGURES)].filter((one) => now.has(one));
+          memory.set("columns", picked);
+          list();
+        } });
+        box.checked = keys.includes(key);
+        return element("label", {}, box, ` ${title(key)}`);
+      }));
+  }
+  if (groupBy.dataset.made !== names.join(" ")) {
+    groupBy.dataset.made = names.join(" ");
+    groupBy.replaceChildren(element("option", { value: "", text: "No groups" }), ...["state", "tags", ...names].map((key) => element("option", { value: key, text: `Group by ${title(key)}` })));
+  }
+  groupBy.value = group;
+}
 
 function list() {
-  const shown = runs.filter(matches);
-  body.replaceChildren(...shown.slice(0, MOST_ROWS).map(row));
-  count.textContent = shown.length === runs.length ? `${runs.length} runs` : `${shown.length} of ${runs.length} runs`;
+  const all = [...runs.values()].filter((run) => archive || !run.archived);
+  const keys = columns(all);
+  const holds = predicate(filter);
+  const shown = all.filter((run) => !hidden.has(run.name) && holds(run)).sort(compare);
+  const drawn = shown.slice(0, MOST_ROWS);
+  header(keys);
+  menus(keys);
+  const wanted = [];
+  const layout = keys.join(" ");
+  const add = (run) => {
+    const made = JSON.stringify(run) + layout;
+    const known = rows.get(run.name);
+    if (!known) rows.set(run.name, { made, row: row(run, keys) });
+    else if (known.made !== made) {
+      morph(known.row, row(run, keys));
+      known.made = made;
+    }
+    const one = rows.get(run.name).row;
+    one.querySelector("input").checked = chosen.has(run.name); // a property, which is not part of the markup
+    wanted.push(one);
+  };
+  if (group) {
+    const groups = new Map();
+    for (const run of drawn) {
+      const has = value(run, group);
+      const key = Array.isArray(has) ? has.join(", ") || "–" : String(has ?? "–");
+      groups.set(key, [...(groups.get(key) || []), run]);
+    }
+    for (const [key, members] of groups) {
+      const best = Math.max(...members.map((run) => run.accuracy ?? -1));
+      wanted.push(element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: keys.length + 3,
+        text: `${title(group)} ${key}: ${members.length} ${members.length === 1 ? "run" : "runs"}${best >= 0 ? `, best accuracy ${number(100 * best, 2)} %` : ""}` })));
+      members.forEach(add);
+    }
+  } else drawn.forEach(add);
+  if (!runs.size) wanted.push(element("tr", {}, element("td", { colspan: keys.length + 3, class: "soft", text: "No runs yet: `paceline train` creates one." })));
+  // Rows that are in place already are not touched.
+  let at = body.firstChild;
+  for (const one of wanted) {
+    if (at === one) at = at.nextSibling;
+    else body.insertBefore(one, at);
+  }
+  while (at) { const after = at.nextSibling; at.remove(); at = after; }
+  for (const name of rows.keys()) if (!runs.has(name)) rows.delete(name);
+  count.textContent = shown.length === runs.size ? `${runs.size} runs` : `${shown.length} of ${runs.size} runs`;
+  if (shown.length > drawn.length) count.textContent += `, the first ${drawn.length} are listed`;
   tools();
+}
+
+async function fetchList() {
+  const answer = await ask("/api/runs");
+  runs.clear();
+  answer.runs.forEach((run) => runs.set(run.name, run));
+  for (const name of chosen) if (!runs.has(name)) chosen.delete(name);
+  list();
 }
 
 function listPage() {
   where.textContent = "";
-  const heads = ["", "run", "state"].map((text) => element("th", { scope: "col", text }));
-  const numbers = ["step", "examples/s", "accuracy %", "batch", "workers", "training loss", "test loss", "time"];
-  const table = element("table", { class: "runs" }, element("thead", {}, element("tr", {}, ...heads, ...numbers.map((text) => element("th", { scope: "col", class: "num", text })))), body);
-  view.replaceChildren(element("div", { class: "tools" }, search, compareButton, count), element("div", { class: "scroll" }, table));
-  runs = [];
-  tags.delete("/api/runs");
-  return async (mine) => {
-    const answer = await ask("/api/runs");
-    if (mine !== turn) return IDLE;
-    if (answer) {
-      runs = answer.runs;
+  search.value = filter;
+  const table = element("table", { class: "runs" }, element("thead", {}, head), body);
+  const archived = element("label", { class: "soft" }, archiveBox, " show archived");
+  view.replaceChildren(element("div", { class: "tools" }, search, groupBy, columnMenu),
+    element("div", { class: "tools acts" }, compareButton, hideButton, archiveButton, unhide, archived, count), element("div", { class: "scroll" }, table));
+  fetchList().catch(failed);
+  return listen("/api/events", {
+    hello: () => fetchList().catch(failed),
+    reset: () => fetchList().catch(failed),
+    runs: ({ changed, removed }) => {
+      removed.forEach((name) => { runs.delete(name); chosen.delete(name); });
+      changed.forEach((run) => runs.set(run.name, run));
       list();
-      if (!runs.length) body.replaceChildren(element("tr", {}, element("td", { colspan: 11, class: "soft", text: "No runs yet: `paceline train` creates one." })));
-    }
-    return runs.some((run) => run.state === "running" || run.state === "forming") ? POLL : IDLE;
+    },
+  }, () => fetchList().catch(failed));
+}
+
+// --- One run --------------------------------------------------------------------------------------------------------------
+
+const MACHINE = [
+  ["CPU", (of) => of("cpu_user_percent", "cpu_system_percent"), (v) => `${number(v)} %`],
+  ["busiest core", (of) => of("cpu_busiest_core_percent"), (v) => `${number(v)} %`],
+  ["this task, cores", (of) => of("process_cpu_percent"), (v) => number(v === null ? null : v / 100, 2)],
+  ["memory of the task", (of) => of("process_rss_bytes"), bytes],
+  ["memory used", (of) => of("memory_used_bytes"), bytes],
+  ["received", (of) => of("network_received_bytes_per_second"), (v) => `${bytes(v)}/s`],
+  ["sent", (of) => of("network_sent_bytes_per_second"), (v) => `${bytes(v)}/s`],
+  ["disk read", (of) => of("disk_read_bytes_per_second"), (v) => `${bytes(v)}/s`],
+  ["disk written", (of) => of("disk_written_bytes_per_second"), (v) => `${bytes(v)}/s`],
+];
+
+// The last minute as a line, from 0 to the highest value.
+function spark(values, most) {
+  const known = values.map((one, at) => [at, one]).filter(([, one]) => one !== null);
+  const space = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(space, "svg");
+  for (const [key, is] of Object.entries({ viewBox: "0 0 60 20", class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" })) svg.setAttribute(key, is);
+  const top = Math.max(most, 1e-9);
+  const path = document.createElementNS(space, "path");
+  path.setAttribute("d", known.map(([at, one], first) => `${first ? "L" : "M"}${((60 * at) / Math.max(1, values.length - 1)).toFixed(1)} ${(19 - (18 * one) / top).toFixed(1)}`).join(""));
+  svg.append(path);
+  return svg;
+}
+
+function machineTable(tasks) {
+  const rowOf = (one) => {
+    const figures = new Map(one.figures);
+    const of = (...names) => {
+      const lists = names.map((name) => figures.get(name)).filter(Boolean);
+      return lists.length ? one.times.map((_, at) => (lists.some((values) => values[at] === null) ? null : lists.reduce((sum, values) => sum + values[at], 0))) : [];
+    };
+    return MACHINE.map(([, pick, show]) => {
+      const values = pick(of);
+      const last = values.length ? values[values.length - 1] : null;
+      const percent = show(1).endsWith("%");
+      const highest = Math.max(...values.filter((one) => one !== null), percent ? 100 : 0);
+      return element("td", { class: "num" }, last === null ? "–" : show(last), values.length > 1 ? spark(values, highest) : "");
+    });
   };
+  return element("table", { class: "machines" }, element("thead", {}, element("tr", {}, element("th", { scope: "col", text: "task" }), ...MACHINE.map(([name]) => element("th", { scope: "col", class: "num", text: name })))),
+    element("tbody", {}, ...tasks.map((one) => element("tr", {}, element("th", { scope: "row", text: one.task.replace(/-(\d+)$/, "/$1") }), ...rowOf(one)))));
+}
+
+function notesBox(name) {
+  const tags = element("input", { type: "text", class: "tags", "aria-label": "Tags", placeholder: "tags, separated by spaces" });
+  const note = element("textarea", { class: "notes-text", rows: 2, "aria-label": "Note", placeholder: "note" });
+  const save = element("button", { type: "button", class: "save", text: "Save notes", disabled: !session.may_change, title: session.reason || null });
+  let archived = false;
+  save.addEventListener("click", async () => {
+    try {
+      await change("/api/run/notes", { name, tags: tags.value.split(/[\s,]+/).filter(Boolean), note: note.value, archived });
+      say("notes saved");
+    } catch (error) { failed(error); }
+  });
+  const box = element("details", { class: "menu notes-box" }, element("summary", { text: "Notes" }), tags, note, save);
+  const fill = (run) => {
+    if (!run || box.contains(document.activeElement)) return;
+    [tags.value, note.value, archived] = [run.tags.join(" "), run.note, run.archived];
+    if (run.tags.length || run.note) box.open = true;
+  };
+  return { box, fill };
 }
 
 function runPage(name) {
@@ -130,91 +469,134 @@ function runPage(name) {
   const state = element("span");
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Task" });
   const content = element("div", {}, element("p", { class: "soft", text: "Loading…" }));
+  const machineBox = element("section", { class: "live", hidden: true }, element("h2", { text: "Machines now" }), element("div", { class: "scroll" }));
   const logTabs = element("div", { class: "tabs", role: "group", "aria-label": "Log" });
   const log = element("pre", { class: "log", tabindex: "0" });
-  const logs = element("section", { hidden: "" }, element("h2", { text: "Logs" }), logTabs, log);
+  const follow = element("input", { type: "checkbox", checked: true });
+  const logs = element("section", { hidden: true }, element("h2", { text: "Logs" }), logTabs, element("label", { class: "soft" }, follow, " follow"), log);
   const report = element("a", { class: "button", href: `/report?name=${encodeURIComponent(name)}`, text: "Report" });
-  view.replaceChildren(element("div", { class: "tools" }, element("a", { class: "button", href: "#", text: "← All runs" }), state, report), tabs, content, logs);
+  const stop = element("button", { type: "button", class: "stop", text: "Stop", hidden: true, title: session.reason || "writes a checkpoint and ends, as Ctrl-C does" });
+  const remove = element("button", { type: "button", class: "delete", text: "Delete…", hidden: true, title: session.reason || null });
+  const sure = element("dialog", { class: "sure" });
+  const { box, fill } = notesBox(name);
+  view.replaceChildren(element("div", { class: "tools" }, element("a", { class: "button", href: "#", text: "← All runs" }), state, report, stop, remove, box), sure, tabs, content, machineBox, logs);
   let task = "";
   let file = "";
   let next = null;
-  let running = false;
+  let known = [];
+  let fetching = false;
+  let over = false;
+  let unlisten = () => {};
+
+  const confirm = (words, act, run) => {
+    const cancel = element("button", { type: "button", class: "no", text: "Cancel", onclick: () => sure.close() });
+    const yes = element("button", { type: "button", class: "yes", text: act, onclick: () => { sure.close(); run(); } });
+    sure.replaceChildren(element("p", { text: words }), element("div", { class: "tools" }, cancel, yes));
+    sure.showModal();
+    cancel.focus();
+  };
+  stop.addEventListener("click", () => confirm(`Stop ${name}? It writes a checkpoint and ends; \`paceline train --resume\` continues it.`, "Stop the run", async () => {
+    try { await change("/api/run/stop", { name }); say("the run was asked to stop"); } catch (error) { failed(error); }
+  }));
+  remove.addEventListener("click", () => confirm(`Delete ${name} with its checkpoints and logs? This cannot be undone.`, "Delete the run", async () => {
+    try { await change("/api/run/delete", { name, confirm: name }); location.hash = "#"; } catch (error) { failed(error); }
+  }));
+
   const pick = (group, names, current, choose) => {
-    group.replaceChildren(...names.map(([value, text]) => element("button", { type: "button", "aria-pressed": String(value === current), text, onclick: () => choose(value) })));
+    const made = names.map(([one, text]) => element("button", { type: "button", "aria-pressed": String(one === current), "data-value": one, text }));
+    const fresh = group.cloneNode(false);
+    fresh.append(...made);
+    morph(group, fresh);
+    group.onclick = (event) => { const button = event.target.closest("button"); if (button) choose(button.dataset.value); };
   };
-  const address = () => `/api/run?name=${encodeURIComponent(name)}&task=${encodeURIComponent(task)}`;
-  const show = (answer) => {
-    running = answer.state === "running" || answer.state === "forming";
-    state.replaceChildren(badge(answer.state));
-    content.innerHTML = answer.html;
-    const names = answer.tasks.map((one) => one.task);
-    pick(tabs, names.length > 1 ? [["", "All tasks"], ...names.map((one) => [one, one])] : [], task, (value) => { task = value; tags.delete(address()); renew(); });
-    logs.hidden = !answer.logs.length;
-    if (!answer.logs.includes(file)) { file = answer.logs[0] || ""; next = null; log.textContent = ""; }
-    pick(logTabs, answer.logs.map((one) => [one, one]), file, (value) => { file = value; next = null; log.textContent = ""; show(answer); renew(); });
+  const readLog = async () => {
+    if (!file || fetching || over) return;
+    fetching = true;
+    try {
+      for (let more = true; more;) {
+        const [of, from] = [file, next];
+        const piece = await ask(`/api/log?name=${encodeURIComponent(name)}&file=${encodeURIComponent(of)}${from === null ? "" : `&from=${from}`}`);
+        if (over) return;
+        if (of !== file) { more = Boolean(file); continue; }
+        if (from !== null && piece.from !== from) log.textContent = ""; // the file was cut
+        if (piece.text) log.append(piece.text);
+        more = next !== piece.next && piece.text.length > 0 && from !== null;
+        next = piece.next;
+      }
+      if (follow.checked) log.scrollTop = log.scrollHeight;
+    } catch (error) { failed(error); } finally { fetching = false; }
   };
-  tags.delete(address());
-  return async (mine) => {
-    const answer = await ask(address());
-    if (mine !== turn) return IDLE;
-    if (answer) show(answer);
-    if (file) {
-      const piece = await ask(`/api/log?name=${encodeURIComponent(name)}&file=${encodeURIComponent(file)}${next === null ? "" : `&from=${next}`}`);
-      if (mine !== turn) return IDLE;
-      const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
-      if (piece && piece.text) log.append(piece.text);
-      if (piece) next = piece.next;
-      if (atEnd) log.scrollTop = log.scrollHeight;
+  // Reading further up ends following, reaching the end begins it; a window of another size does neither.
+  let last = { top: 0, width: 0, height: 0 };
+  log.addEventListener("scroll", () => {
+    const now = { top: log.scrollTop, width: log.clientWidth, height: log.clientHeight };
+    if (now.top + now.height >= log.scrollHeight - 8) follow.checked = true;
+    else if (now.top < last.top && now.width === last.width && now.height === last.height) follow.checked = false;
+    last = now;
+  });
+  const choose = (one) => { file = one; next = null; log.textContent = ""; showLogs(); readLog(); };
+  const showLogs = () => {
+    logs.hidden = !known.length;
+    if (!known.includes(file)) { file = known[0] || ""; next = null; log.textContent = ""; }
+    pick(logTabs, known.map((one) => [one, one]), file, choose);
+  };
+  const machines = async () => {
+    const { tasks } = await ask(`/api/machines?name=${encodeURIComponent(name)}`);
+    machineBox.hidden = !tasks.length;
+    if (tasks.length) {
+      const fresh = machineBox.lastChild.cloneNode(false);
+      fresh.append(machineTable(tasks));
+      morph(machineBox.lastChild, fresh);
     }
-    return running ? POLL : IDLE;
   };
+  const show = (answer) => {
+    if (over) return;
+    const running = answer.state === "running" || answer.state === "forming";
+    state.replaceChildren(badge(answer.state));
+    stop.hidden = answer.state !== "running";
+    remove.hidden = running;
+    stop.disabled = remove.disabled = !session.may_change;
+    markup(content, answer.html);
+    const names = answer.tasks.map((one) => one.task);
+    pick(tabs, names.length > 1 ? [["", "All tasks"], ...names.map((one) => [one, one])] : [], task, (one) => { task = one; unlisten(); watch(); });
+    known = answer.logs;
+    showLogs();
+    if (running) machines().catch(failed); else machineBox.hidden = true;
+  };
+  const watch = () => {
+    const query = `${encodeURIComponent(name)}&task=${encodeURIComponent(task)}`;
+    const fetchRun = () => ask(`/api/run?name=${query}`).then(show).then(readLog).catch(failed);
+    fetchRun();
+    unlisten = listen(`/api/events?run=${query}`, { run: (answer) => { show(answer); readLog(); }, logs: (lengths) => { known = Object.keys(lengths); showLogs(); readLog(); }, gone: () => say("the run is gone", true) }, fetchRun);
+  };
+  ask("/api/runs").then((answer) => fill(answer.runs.find((run) => run.name === name))).catch(failed);
+  watch();
+  return () => { over = true; unlisten(); };
 }
+
+// --- A comparison ---------------------------------------------------------------------------------------------------------
 
 function comparePage(names) {
   where.textContent = `${names.length} runs compared`;
   const content = element("div", {}, element("p", { class: "soft", text: "Loading…" }));
   view.replaceChildren(element("div", { class: "tools" }, element("a", { class: "button", href: "#", text: "← All runs" })), content);
-  const address = `/api/compare?${names.map((name) => `name=${encodeURIComponent(name)}`).join("&")}`;
-  tags.delete(address);
-  return async (mine) => {
-    const answer = await ask(address);
-    if (mine === turn && answer) content.innerHTML = answer.html;
-    return IDLE;
-  };
-}
-
-let look = async () => IDLE;
-
-async function renew() {
-  clearTimeout(timer);
-  const mine = turn;
-  const started = performance.now();
-  let wait = IDLE;
-  try {
-    wait = await look(mine);
-    pulse.className = "";
-    pulse.textContent = wait === POLL ? "live" : "";
-  } catch (error) {
-    pulse.className = "lost";
-    pulse.textContent = error instanceof TypeError ? "the server does not respond" : error.message;
-  }
-  // A slow answer must not become a busy server.
-  if (mine === turn) {
-    clearTimeout(timer);
-    timer = setTimeout(renew, Math.max(wait, 2 * (performance.now() - started)));
-  }
+  let over = false;
+  const draw = () => ask(`/api/compare?${names.map((name) => `name=${encodeURIComponent(name)}`).join("&")}`)
+    .then((answer) => { if (!over) markup(content, answer.html); }).catch(failed);
+  const wanted = new Set(names);
+  draw();
+  const unlisten = listen("/api/events", { reset: draw, runs: ({ changed }) => { if (changed.some((run) => wanted.has(run.name))) draw(); } }, draw);
+  return () => { over = true; unlisten(); };
 }
 
 function route() {
-  turn += 1;
+  leave();
   document.title = "Paceline";
   const [, kind, rest] = location.hash.match(/^#\/(run|compare)\/(.*)$/) || [];
-  if (kind === "run") look = runPage(decodeURIComponent(rest));
-  else if (kind === "compare") look = comparePage(rest.split(",").map(decodeURIComponent));
-  else look = listPage();
-  renew();
+  if (kind === "run") leave = runPage(decodeURIComponent(rest));
+  else if (kind === "compare") leave = comparePage(rest.split(",").map(decodeURIComponent));
+  else leave = listPage();
 }
 
 window.addEventListener("hashchange", route);
-document.addEventListener("visibilitychange", () => { if (!document.hidden) renew(); });
-route();
+ask("/api/session").then((answer) => { session = answer; }).catch(failed).finally(route);

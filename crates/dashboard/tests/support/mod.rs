@@ -4,8 +4,8 @@
 
 use paceline_dashboard::{Options, Server};
 use paceline_runs::{
-    Evaluation, Event, EventLog, Final, PhaseSeconds, PhaseShares, RunFolder, RunStarted, StartRow,
-    StartTable, Status, Step, Summary, TaskJoined, Worker, unix_seconds,
+    Evaluation, Event, EventLog, Final, PhaseTimes, RunFolder, RunStarted, StartRow, StartTable,
+    Status, Step, Summary, TaskJoined, Worker, unix_seconds,
 };
 use serde_json::json;
 use std::io::{Read, Write};
@@ -108,7 +108,7 @@ pub(crate) fn step(step: u64) -> Event {
         accuracy: 0.9,
         learning_rate: 0.1,
         global_batch: 64,
-        phases: PhaseSeconds { input: 0.01, compute: 0.08, exchange: 0.005, wait: 0.005 },
+        phases: PhaseTimes { input: 0.01, compute: 0.08, exchange: 0.005, wait: 0.005 },
     })
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn finished(root: &Path, name: &str, model: &str, accuracy: f64) -> R
         seconds: 50.0,
         examples_per_second: 1280.0,
         last: Final { train_loss: 0.2, test_loss: 0.4, test_accuracy: accuracy },
-        phases: PhaseShares { input: 0.1, compute: 0.8, exchange: 0.05, wait: 0.05 },
+        phases: PhaseTimes { input: 0.1, compute: 0.8, exchange: 0.05, wait: 0.05 },
         workers: vec![Worker {
             task: "worker/0".to_owned(),
             iterations: 1000,

@@ -111,6 +111,7 @@ fn a_manifest_is_held_against_its_shards() {
                 fit: "crop".into(),
                 encode: "raw".into(),
                 quality: None,
+                max_pixels: None,
             },
             seed: 0,
             classes: vec!["a".into(), "b".into()],

@@ -2,8 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -14,7 +12,6 @@ use std::{
 
 use paceline_tfrecord::{Index, ReaderOptions};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::{Progress, in_words, stored_bytes};
 use crate::{
@@ -23,9 +20,9 @@ use crate::{
     source::image_shape,
     sources::{
         self,
-        records::{Files, Records, Shard, list_shards},
+        records::{Files, Records, Shard, digest, list_shards, open_stream},
     },
-    store::{self, Stream},
+    store,
 };
 
 /// What a verification found.
@@ -245,7 +242,8 @@ fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verifi
             offset: None,
             problem,
         };
-        match digest(&file) {
+        let found = digest(&file, |_| true).map(Option::unwrap_or_default);
+        match found {
             Err(source) => {
                 let error = DataError::Read { path: file.clone(), source };
                 result.problems.push(problem(in_words(&error)));
@@ -283,35 +281,8 @@ fn count(file: &Path) -> Result<u64, paceline_tfrecord::Error> {
         return Index::build(file).map(|index| index.len());
     }
     let failed = |source| paceline_tfrecord::Error::Read { file: file.to_owned(), source };
-    let stream = open(file).map_err(failed)?;
+    let stream = open_stream(file).map_err(failed)?;
     let mut reader = ReaderOptions::default().name(file).stream(stream)?;
     while reader.next_record()?.is_some() {}
     Ok(reader.record_number())
-}
-
-/// The bytes of a file or object.
-fn open(path: &Path) -> std::io::Result<Box<dyn Read>> {
-    if !store::is_remote(path) {
-        return Ok(Box::new(File::open(path)?));
-    }
-    let (folder, key) = store::open_file(path)?;
-    Ok(Box::new(Stream::new(folder.find(&key)?, 0)))
-}
-
-/// Size and SHA-256 of a file.
-fn digest(path: &Path) -> std::io::Result<(u64, String)> {
-    let mut file = open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    let mut size = 0;
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        size += read as u64;
-        hash.update(&buffer[..read]);
-    }
-    let text = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((size, text))
 }

@@ -120,7 +120,7 @@ impl Photos {
             schema,
             store,
             catalogue,
-            decode: DecodeOptions::default(),
+            decode: DecodeOptions { limits: options.limits(), ..DecodeOptions::default() },
             size,
             fit: options.fit,
             remarks,

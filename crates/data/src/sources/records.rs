@@ -4,6 +4,7 @@
 //! checksums of a record are verified whenever it is read. With a `manifest.json` the set opens
 //! without touching the records; without one, one pass over all records finds the classes.
 
+mod checksums;
 mod layout;
 mod scan;
 mod shard;
@@ -23,10 +24,11 @@ use crate::{
     DataError,
     fingerprint::sampled,
     manifest::Manifest,
-    source::{OpenOptions, Scratch, Source, Split},
+    source::{Checksums, OpenOptions, Scratch, Source, Split},
     sources::Entry,
     store,
 };
+pub(crate) use checksums::{digest, open as open_stream};
 use layout::Layout;
 pub(crate) use shard::Shard;
 
@@ -61,6 +63,7 @@ pub struct Records {
     remarks: Vec<String>,
     /// Names and counts of the shards, and their checksums where a manifest has them.
     listed: Vec<u8>,
+    watch: Option<checksums::Watch>,
 }
 
 /// The files of a set, before they are opened.
@@ -122,6 +125,21 @@ impl Files {
         }
         Ok(())
     }
+
+    /// Shards with the checksums that the manifest has of them.
+    fn checksums(&self, shards: &[Shard]) -> Vec<checksums::Listed> {
+        let listed = self.manifest.iter().flat_map(|manifest| &manifest.splits);
+        let listed: BTreeMap<&str, &str> = listed
+            .flat_map(|split| &split.shards)
+            .map(|shard| (shard.name.as_str(), shard.sha256.as_str()))
+            .collect();
+        let of = |shard: &Shard| {
+            let name = shard.path().file_name()?.to_string_lossy();
+            let sha256 = (*listed.get(&*name)?).to_owned();
+            Some(checksums::Listed { path: shard.path().to_owned(), sha256 })
+        };
+        shards.iter().filter_map(of).collect()
+    }
 }
 
 impl Records {
@@ -153,7 +171,19 @@ impl Records {
             let found = names.join(", ");
             return Err(DataError::NoSplit { path: path.to_owned(), wanted, found });
         }
-        Self::from_shards(shards, &files, options)
+        let listed = files.checksums(&shards);
+        if options.checksums == Checksums::First {
+            if files.manifest.is_none() {
+                return Err(DataError::NoChecksums { path: path.to_owned() });
+            }
+            checksums::compare_all(&listed)?;
+        }
+        let mut records = Self::from_shards(shards, &files, options)?;
+        // What lies in a store would be fetched a second time.
+        if options.checksums == Checksums::Beside && !listed.is_empty() && !records.distant() {
+            records.watch = checksums::Watch::start(listed);
+        }
+        Ok(records)
     }
 
     /// A set of shards that are open already; `files` says what else belongs to the set.
@@ -207,10 +237,23 @@ impl Records {
         let colour = if shape.channels == 1 { Colour::Grey } else { Colour::Rgb };
         let schema =
             Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } };
-        let decode = DecodeOptions { colour, ..DecodeOptions::default() };
+        let decode = DecodeOptions { colour, limits: options.limits(), ..DecodeOptions::default() };
         let fit = options.fit;
         let listed = listed(&shards, files);
-        Ok(Self { schema, shards, starts, layout, first_label, decode, size, fit, remarks, listed })
+        let watch = None;
+        Ok(Self {
+            schema,
+            shards,
+            starts,
+            layout,
+            first_label,
+            decode,
+            size,
+            fit,
+            remarks,
+            listed,
+            watch,
+        })
     }
 
     /// The shard of an example, and its number there.
@@ -248,6 +291,9 @@ impl Source for Records {
         let (shard, record) = self.find(index);
         let place = || shard.place(record);
         let payload = shard.read(record, &mut scratch.bytes)?;
+        if let Some(watch) = &self.watch {
+            watch.reads(payload.len())?;
+        }
         let found = self.layout.find(&scratch.bytes[payload.clone()], &place)?;
         let label = self.class(found.label, shard, record)?;
         let image = payload.start + found.image.start..payload.start + found.image.end;
@@ -306,15 +352,12 @@ impl Source for Records {
 
 /// What identifies shards without opening them.
 fn listed(shards: &[Shard], files: &Files) -> Vec<u8> {
-    let described = files.manifest.iter().flat_map(|manifest| &manifest.splits);
-    let described: BTreeMap<&str, &str> = described
-        .flat_map(|split| &split.shards)
-        .map(|shard| (shard.name.as_str(), shard.sha256.as_str()))
-        .collect();
+    let mut described = files.checksums(shards).into_iter().peekable();
     let mut listed = Vec::new();
     for shard in shards {
         let name = shard.path().file_name().unwrap_or_default().to_string_lossy();
-        let checksum = described.get(&*name).copied().unwrap_or_default();
+        let checksum = described.next_if(|listed| listed.path == shard.path());
+        let checksum = checksum.map(|listed| listed.sha256).unwrap_or_default();
         listed.extend_from_slice(format!("{name} {} {checksum}\n", shard.len()).as_bytes());
     }
     listed

@@ -9,36 +9,27 @@ use crate::simulate::{
     strategies::{self, Entry},
 };
 use paceline_batch::{Batch, FeatureKind, Features, Schema};
-use paceline_runs::{Event, RunFolder, Step};
+use paceline_runs::{Event, RunFolder, RunPlan, Step};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a plan tells; everything else in it is of no interest here.
+/// The plan of a run over examples, as far as it is needed here.
+type PlanFile = RunPlan<SpecFile, DetailsFile>;
+
 #[derive(Deserialize)]
-struct PlanFile {
+struct DetailsFile {
     schema: Schema,
-    strategy: String,
-    parameters: u64,
-    #[serde(default = "one")]
-    replicas: usize,
-    #[serde(default = "one")]
-    threads: usize,
     #[serde(default)]
     servers: usize,
     #[serde(default)]
     split_parameters: u64,
-    spec: SpecFile,
 }
 
 #[derive(Deserialize)]
 struct SpecFile {
     model: String,
     batch_size: u64,
-}
-
-fn one() -> usize {
-    1
 }
 
 /// What was read and measured.
@@ -99,7 +90,7 @@ impl Measured {
         if tasks.is_empty() {
             return Err(ForecastError::NoSteps { path: folder.path().to_path_buf() });
         }
-        let servers = plan.servers;
+        let servers = plan.details.servers;
         let workers = match &summary {
             Some(summary) if !summary.workers.is_empty() => summary.workers.len(),
             _ => tasks.len().max(plan.replicas),
@@ -183,7 +174,7 @@ impl Measured {
             strategy: plan.strategy.clone(),
             workers,
             servers,
-            split: plan.split_parameters,
+            split: plan.details.split_parameters,
             cores,
             batch,
             examples_per_second: rate * batch as f64,
@@ -361,10 +352,10 @@ fn between(
 /// machine will do.
 fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
     let stepper = |examples: usize, threads: usize| -> Result<Stepper, ForecastError> {
-        let FeatureKind::Image(image) = plan.schema.features else {
+        let FeatureKind::Image(image) = plan.details.schema.features else {
             return Err(ForecastError::ImagesOnly);
         };
-        let classes = plan.schema.labels.classes().max(1);
+        let classes = plan.details.schema.labels.classes().max(1);
         let batch = Batch {
             features: Features::Pixels {
                 values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
@@ -372,7 +363,7 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
             },
             labels: (0..examples).map(|at| (at % classes) as u32).collect(),
         };
-        Stepper::with(&plan.spec.model, &plan.schema, batch, threads)
+        Stepper::with(&plan.spec.model, &plan.details.schema, batch, threads)
     };
     let mut timed = || -> Result<(), ForecastError> {
         let large = (workload.examples as usize).clamp(2, LARGEST);

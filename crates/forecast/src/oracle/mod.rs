@@ -11,8 +11,10 @@
 
 mod network;
 pub mod parallel;
+mod question;
 
 pub use network::{Layer, Network};
+pub use question::{LayerSource, ParallelForecast, ParallelQuestion};
 
 use crate::error::ForecastError;
 use parallel::Strategy;

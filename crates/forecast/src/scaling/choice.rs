@@ -1,6 +1,7 @@
 //! How many machines to take, given what is known and what is not.
 
 use super::{ScalingEstimate, ScalingFit};
+use crate::doublings;
 
 /// The answer to "how many machines?".
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -13,6 +14,36 @@ pub struct ScalingChoice {
     pub keeps_deadline: bool,
     /// The run that would settle whether numbers outside of what was run are better, if any could be.
     pub settled_by: Option<SettlingRun>,
+}
+
+impl ScalingChoice {
+    /// What a run is expected to cost at this price of a machine and hour.
+    #[must_use]
+    pub fn usd(&self, usd_per_hour: f64) -> f64 {
+        usd(usd_per_hour, self.machines, self.estimate.seconds)
+    }
+}
+
+fn usd(per_hour: f64, machines: u32, seconds: f64) -> f64 {
+    per_hour * f64::from(machines) * seconds / 3600.0
+}
+
+/// What is expected of one number of machines.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScalingSize {
+    pub machines: u32,
+    pub estimate: ScalingEstimate,
+    /// Dollars of a run, where a price is known.
+    pub usd: Option<f64>,
+}
+
+/// The curve at a few numbers of machines, and the choice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScalingForecast {
+    /// By rising number of machines, the choice among them.
+    pub sizes: Vec<ScalingSize>,
+    /// `None` if nothing is expected to keep the deadline.
+    pub chosen: Option<ScalingChoice>,
 }
 
 /// A run worth making.
@@ -50,6 +81,31 @@ pub fn sizes_between(first: u32, last: u32) -> Vec<u32> {
 }
 
 impl ScalingFit {
+    /// What to expect of 1 to `up_to` machines, and how many to take: see [`ScalingFit::choose`].
+    #[must_use]
+    pub fn forecast(
+        &self,
+        up_to: u32,
+        usd_per_hour: Option<f64>,
+        deadline: Option<f64>,
+    ) -> ScalingForecast {
+        let chosen = self.choose(up_to, usd_per_hour, deadline);
+        let mut shown: Vec<u32> =
+            doublings(up_to as usize).into_iter().map(|size| size as u32).collect();
+        if let Some(chosen) = &chosen {
+            shown.push(chosen.machines);
+            shown.extend(chosen.settled_by.map(|run| run.machines));
+        }
+        shown.sort_unstable();
+        shown.dedup();
+        let size = |machines: u32| {
+            let estimate = self.estimate(1.0, f64::from(machines));
+            let usd = usd_per_hour.map(|price| usd(price, machines, estimate.seconds));
+            ScalingSize { machines, estimate, usd }
+        };
+        ScalingForecast { sizes: shown.into_iter().map(size).collect(), chosen }
+    }
+
     /// Chooses among 1 to `up_to` machines what costs least, or takes least time without a price per machine
     /// and hour; `None` if nothing is expected to keep the deadline.
     ///
@@ -64,7 +120,7 @@ impl ScalingFit {
         deadline: Option<f64>,
     ) -> Option<ScalingChoice> {
         let value = |machines: u32, seconds: f64| {
-            usd_per_hour.map_or(seconds, |price| price * f64::from(machines) * seconds / 3600.0)
+            usd_per_hour.map_or(seconds, |price| usd(price, machines, seconds))
         };
         let limit = deadline.unwrap_or(f64::INFINITY);
         let all: Vec<(u32, ScalingEstimate)> = sizes_between(1, up_to)

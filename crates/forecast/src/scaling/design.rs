@@ -1,7 +1,22 @@
 //! Which runs to make so that the curve is known best: an A-optimal experiment design under a budget.
 
 use super::terms;
+use crate::doublings;
 use paceline_stats::linear::{Cholesky, dot};
+
+/// The runs `(fraction, machines)` to make first, on parts of the input and up to so many machines, by rising number of
+/// machines.
+#[must_use]
+pub fn runs_to_make(up_to: u32, budget: f64) -> Vec<(f64, f64)> {
+    let sizes = doublings(up_to as usize);
+    let candidates: Vec<(f64, f64)> = (1..=20)
+        .flat_map(|part| sizes.iter().map(move |&size| (f64::from(part) / 20.0, size as f64)))
+        .collect();
+    let mut chosen: Vec<(f64, f64)> =
+        design(&candidates, budget).into_iter().map(|at| candidates[at]).collect();
+    chosen.sort_by(|a, b| a.1.total_cmp(&b.1));
+    chosen
+}
 
 /// Which of the candidate runs `(fraction, machines)` to make so that the curve is known best: minimises
 /// the summed variance of the coefficients under a budget, where a run costs

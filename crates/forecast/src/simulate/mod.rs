@@ -15,10 +15,12 @@ mod engine;
 mod host;
 mod outcome;
 mod placement;
+mod question;
 pub mod strategies;
 mod tasks;
 
-pub use outcome::{Outcome, Staleness, TaskTime, knee};
+pub use outcome::{Outcome, Staleness, knee};
+pub use question::{ClusterForecast, ClusterQuestion};
 
 use crate::error::ForecastError;
 use crate::oracle::Link;

@@ -1,17 +1,7 @@
 //! What a simulation found.
 
-use serde::Serialize;
-
-/// Where one task's time went, in seconds of the whole simulation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct TaskTime {
-    /// Computing.
-    pub compute: f64,
-    /// Moving its own messages.
-    pub exchange: f64,
-    /// Waiting for others: slower workers, or a server that is busy with them.
-    pub wait: f64,
-}
+use paceline_runs::PhaseTimes;
+use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 /// Updates that others made between a worker's pull and its push.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -61,11 +51,12 @@ pub struct Outcome {
     pub updates_per_second: f64,
     /// Simulated seconds.
     pub seconds: f64,
-    /// Each worker's time.
+    /// Each worker's time; reading is part of computing.
     #[serde(skip)]
-    pub tasks: Vec<TaskTime>,
+    pub tasks: Vec<PhaseTimes>,
     /// Shares of all workers' time together.
-    pub shares: TaskTime,
+    #[serde(serialize_with = "without_input")]
+    pub shares: PhaseTimes,
     /// Number of the worker that waited least: all others wait for it.
     pub slowest: usize,
     /// Staleness of the updates; none where they are never stale.
@@ -85,14 +76,9 @@ impl Outcome {
         seconds: f64,
         updates: f64,
         examples: f64,
-        tasks: Vec<TaskTime>,
+        tasks: Vec<PhaseTimes>,
     ) -> Self {
-        let sum = tasks.iter().fold(TaskTime::default(), |sum, task| TaskTime {
-            compute: sum.compute + task.compute,
-            exchange: sum.exchange + task.exchange,
-            wait: sum.wait + task.wait,
-        });
-        let whole = (sum.compute + sum.exchange + sum.wait).max(f64::MIN_POSITIVE);
+        let shares = tasks.iter().copied().sum::<PhaseTimes>().shares();
         let slowest =
             (0..tasks.len()).min_by(|&a, &b| tasks[a].wait.total_cmp(&tasks[b].wait)).unwrap_or(0);
         Self {
@@ -103,11 +89,7 @@ impl Outcome {
             updates_per_second: updates / seconds,
             seconds,
             tasks,
-            shares: TaskTime {
-                compute: sum.compute / whole,
-                exchange: sum.exchange / whole,
-                wait: sum.wait / whole,
-            },
+            shares,
             slowest,
             staleness: None,
             dropped: 0,
@@ -115,6 +97,15 @@ impl Outcome {
             events: 0,
         }
     }
+}
+
+/// A simulation has no input phase: a worker's reading is measured as a part of its computing.
+fn without_input<S: Serializer>(shares: &PhaseTimes, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut out = serializer.serialize_struct("PhaseTimes", 3)?;
+    out.serialize_field("compute", &shares.compute)?;
+    out.serialize_field("exchange", &shares.exchange)?;
+    out.serialize_field("wait", &shares.wait)?;
+    out.end()
 }
 
 /// The fewest workers that reach nine tenths of the best throughput of a range: beyond them more

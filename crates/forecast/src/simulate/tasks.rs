@@ -1,7 +1,7 @@
 //! What workers and servers are in the middle of, and what can happen to them.
 
 use super::cables::Parcel;
-use super::outcome::TaskTime;
+use paceline_runs::PhaseTimes;
 use std::collections::VecDeque;
 
 /// What happens next.
@@ -99,7 +99,7 @@ pub(super) struct Worker {
     pub(super) computed: f64,
     /// Seconds of cores it has had since its turn began.
     pub(super) turn: f64,
-    pub(super) time: TaskTime,
+    pub(super) time: PhaseTimes,
 }
 
 #[derive(Debug, Clone, Default)]

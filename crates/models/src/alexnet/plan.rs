@@ -110,6 +110,43 @@ pub(super) struct Memory {
     pub(super) d_second: Buffer,
 }
 
+/// Floats of one example in each buffer of [`Memory`].
+struct PerExample {
+    input: usize,
+    convs: [usize; 5],
+    pools: [usize; 3],
+    flat: usize,
+    logits: usize,
+    d_dense: [usize; 3],
+    d_first: usize,
+    d_second: usize,
+}
+
+impl PerExample {
+    fn new(shapes: &Shapes, training: bool) -> Self {
+        let convs = shapes.convs.map(|conv| conv.output_len());
+        let pools = shapes.pools.map(|pool| pool.output_image());
+        let mut each = Self {
+            input: shapes.convs[0].input_len(),
+            convs,
+            pools,
+            flat: shapes.dense[0].inputs,
+            logits: shapes.dense[2].outputs,
+            d_dense: [0; 3],
+            d_first: 0,
+            d_second: 0,
+        };
+        if training {
+            each.d_dense = shapes.dense.map(|dense| dense.inputs);
+            // The first holds gradients of the outputs of convolutions 5, 3, 2 and 1, the second
+            // those of 4, and of the inputs of the third and second convolution.
+            each.d_first = convs[0].max(convs[1]).max(convs[2]).max(convs[4]);
+            each.d_second = convs[3].max(pools[0]).max(pools[1]).max(pools[2]);
+        }
+        each
+    }
+}
+
 impl Memory {
     /// Plans memory for a batch; evaluation alone needs no gradients.
     pub(super) fn reserve(&mut self, shapes: &Shapes, batch: usize, training: bool) {
@@ -121,37 +158,25 @@ impl Memory {
         // Gives everything back first: old and new plan together might not fit.
         *self = Self { batch, training, ..Self::default() };
         let floats = |per_example: usize| Buffer::zeroed(batch * per_example);
-        self.input = floats(shapes.convs[0].input_len());
-        self.convs = shapes.convs.map(|conv| floats(conv.output_len()));
-        self.pools = shapes.pools.map(|pool| floats(pool.output_image()));
-        self.pooled = floats(shapes.dense[0].inputs);
-        self.flat = floats(shapes.dense[0].inputs);
+        let each = PerExample::new(shapes, training);
+        self.input = floats(each.input);
+        self.convs = each.convs.map(floats);
+        self.pools = each.pools.map(floats);
+        self.pooled = floats(each.flat);
+        self.flat = floats(each.flat);
         self.hidden = [floats(HIDDEN), floats(HIDDEN)];
-        self.logits = floats(shapes.dense[2].outputs);
-        if training {
-            self.d_dense = shapes.dense.map(|dense| floats(dense.inputs));
-            // The first holds gradients of the outputs of convolutions 5, 3, 2 and 1, the second
-            // those of 4, and of the inputs of the third and second convolution.
-            let [conv1, conv2, conv3, conv4, conv5] = shapes.convs.map(|conv| conv.output_len());
-            self.d_first = floats(conv1.max(conv2).max(conv3).max(conv5));
-            let pooled = shapes.pools[0].output_image().max(shapes.pools[1].output_image());
-            self.d_second = floats(conv4.max(pooled).max(shapes.pools[2].output_image()));
-        }
+        self.logits = floats(each.logits);
+        self.d_dense = each.d_dense.map(floats);
+        self.d_first = floats(each.d_first);
+        self.d_second = floats(each.d_second);
     }
 
-    /// Floats that [`Memory::reserve`] takes for each example.
+    /// Floats that [`Memory::reserve`] takes for each example; takes none itself, since it is asked whether they fit.
     pub(super) fn floats(shapes: &Shapes, training: bool) -> usize {
-        let mut memory = Self::default();
-        memory.reserve(shapes, 1, training);
-        let Self { input, convs, pools, pooled, flat, hidden, logits, d_dense, .. } = &memory;
-        [input, pooled, flat, logits, &memory.d_first, &memory.d_second]
-            .into_iter()
-            .chain(convs)
-            .chain(pools)
-            .chain(hidden)
-            .chain(d_dense)
-            .map(|buffer| buffer.len())
-            .sum()
+        let each = PerExample::new(shapes, training);
+        let several = each.convs.iter().chain(&each.pools).chain(&each.d_dense).sum::<usize>();
+        let single = each.input + each.logits + each.d_first + each.d_second;
+        several + single + 2 * each.flat + 2 * HIDDEN
     }
 
     /// Room for normalised activations, which few ask for.

@@ -181,18 +181,19 @@ impl JpegDecoder {
     ) -> Result<(), PhotoError> {
         let frame = &opened.frame;
         let total = frame.blocks() * 64;
-        // Two bytes for every sample are held at once, so the limit counts samples here.
-        if total > limits.max_pixels.saturating_add(1 << 16) {
-            let (width, height) = (frame.width, frame.height);
-            let Limits { max_pixels, max_side } = *limits;
-            return Err(PhotoError::TooLarge { width, height, max_pixels, max_side });
-        }
         self.coefficients.clear();
+        let no_memory = PhotoError::NoMemory { bytes: opened.held_bytes() };
+        self.coefficients.try_reserve_exact(total as usize).map_err(|_| no_memory)?;
         self.coefficients.resize(total as usize, 0);
         let (mut scan, mut at) = (opened.scan, opened.at);
+        let (mut visited, max_blocks) = (0, limits.max_blocks());
         let mut seen = [false; 4];
         for _ in 0..MAX_SCANS {
             let damaged = |defect| PhotoError::Jpeg { defect, offset: at };
+            visited += progressive::visits(frame, &scan);
+            if visited > max_blocks {
+                return Err(PhotoError::TooManyScans { max_blocks });
+            }
             self.segments.prepare_tables(&scan).map_err(damaged)?;
             let next = self.data.load(bytes, at);
             progressive::scan(&self.segments, frame, &scan, &self.data, &mut self.coefficients)?;

@@ -1,7 +1,7 @@
 //! Scans that refine the whole picture: progressive photos.
 //!
 //! Coefficients of all components stay in memory until the last scan, so these photos cost more
-//! memory than sequential ones; the caller limits them.
+//! memory than sequential ones; the caller limits their pixels, and the passes over them.
 
 use super::bits::{Bits, ScanData};
 use super::huffman::{Table, extend};
@@ -39,6 +39,20 @@ pub(super) fn areas(frame: &Frame) -> [Area; 4] {
         start += area.across * units_down * component.v;
     }
     areas
+}
+
+/// Blocks that a scan visits, whether or not its bits change them.
+pub(super) fn visits(frame: &Frame, scan: &Scan) -> u64 {
+    if scan.count == 1 {
+        let (across, down) = areas(frame)[scan.components[0].index].shown;
+        return across as u64 * down as u64;
+    }
+    let (across, down) = frame.units();
+    let unit = scan.components[..scan.count].iter().map(|part| {
+        let component = &frame.components[part.index];
+        component.h * component.v
+    });
+    across as u64 * down as u64 * unit.sum::<usize>() as u64
 }
 
 /// Decodes one scan into the coefficients of the whole frame.

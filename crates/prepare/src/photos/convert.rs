@@ -61,7 +61,7 @@ impl<'a> Converter<'a> {
         files: &'a Budget,
         pixels: &'a Budget,
     ) -> Self {
-        let decode = DecodeOptions::default();
+        let decode = options.decode();
         Self { options, decode, src, files, pixels, scratch: Scratch::default() }
     }
 

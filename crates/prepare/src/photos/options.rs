@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use paceline_photo::{Encoding, Fit};
+use paceline_photo::{DecodeOptions, Encoding, Fit, Limits};
 
 use super::PrepareError;
 use paceline_data::{
@@ -37,6 +37,8 @@ pub struct Options {
     pub seed: u64,
     /// Threads that convert; `None` for all cores this process may use.
     pub threads: Option<usize>,
+    /// Most pixels of a photo; larger ones are rejected. 64 million where absent.
+    pub max_pixels: Option<u64>,
     /// How many rejects end the run; `None` for no limit.
     pub max_rejects: Option<RejectLimit>,
     /// Remove what an earlier call left in the target, and begin again.
@@ -56,6 +58,7 @@ impl Default for Options {
             splits: Vec::new(),
             seed: 0,
             threads: None,
+            max_pixels: None,
             max_rejects: None,
             fresh: false,
             retry_rejects: false,
@@ -120,7 +123,15 @@ impl Options {
             fit: fit_name(self.fit).into(),
             encode: encode.into(),
             quality,
+            max_pixels: self.max_pixels,
         }
+    }
+
+    /// How photos are decoded.
+    pub(super) fn decode(&self) -> DecodeOptions {
+        let limits = Limits::default();
+        let max_pixels = self.max_pixels.unwrap_or(limits.max_pixels);
+        DecodeOptions { limits: Limits { max_pixels, ..limits }, ..DecodeOptions::default() }
     }
 
     /// Options that make records as `settings` say; unknown words get values that [`Options::check`] refuses.
@@ -136,7 +147,8 @@ impl Options {
         };
         let width = if fit.is_some() { settings.width } else { 0 };
         let fit = fit.unwrap_or(Fit::Crop);
-        Self { width, height: settings.height, fit, encoding, ..Self::default() }
+        let (height, max_pixels) = (settings.height, settings.max_pixels);
+        Self { width, height, fit, encoding, max_pixels, ..Self::default() }
     }
 
     /// Smallest and likely size of a record in bytes.

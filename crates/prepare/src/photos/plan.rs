@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use paceline_photo::Limits;
+
 use super::{Difference, Options, PrepareError, options::program};
 use paceline_data::path_hash::{hash, split_position};
 use paceline_data::{
@@ -202,6 +204,7 @@ impl Recipe {
         compare("size", size(old), size(new));
         compare("fit", old.fit.clone(), new.fit.clone());
         compare("encoding", encoding(old), encoding(new));
+        compare("limit of pixels", most_pixels(old), most_pixels(new));
         compare("seed", was.seed.to_string(), self.seed.to_string());
         if let (Some(was), Some(now)) = (&was.program, &self.program) {
             compare("program", was.clone(), now.clone());
@@ -218,6 +221,10 @@ impl Recipe {
 
 fn size(settings: &Settings) -> String {
     format!("{}x{}", settings.width, settings.height)
+}
+
+fn most_pixels(settings: &Settings) -> String {
+    settings.max_pixels.unwrap_or(Limits::default().max_pixels).to_string()
 }
 
 fn encoding(settings: &Settings) -> String {

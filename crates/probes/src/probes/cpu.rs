@@ -106,7 +106,7 @@ mod tests {
     fn shares_of_modes_and_the_busiest_core() {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots { proc: folder.path().into(), ..Roots::default() };
-        let mut probe = (ENTRY.open)(&roots, Target(1));
+        let mut probe = (ENTRY.open)(&roots, Target::process(1));
         let mut values = [None; 8];
         let file = folder.path().join("stat");
         std::fs::write(
@@ -134,7 +134,11 @@ mod tests {
     fn a_missing_file_leaves_everything_unknown() {
         let roots = Roots { proc: "/nonexistent".into(), ..Roots::default() };
         let mut values = [None; 8];
-        (ENTRY.open)(&roots, Target(1)).sample(Duration::ZERO, &mut values, &mut Detail::new());
+        (ENTRY.open)(&roots, Target::process(1)).sample(
+            Duration::ZERO,
+            &mut values,
+            &mut Detail::new(),
+        );
         assert_eq!(values, [None; 8]);
     }
 }

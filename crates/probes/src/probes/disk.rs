@@ -115,7 +115,7 @@ mod tests {
         };
         fs::write(&file, line("sda", 100, 0) + &line("sda1", 100, 0) + &line("sdb", 5_000, 0))
             .unwrap();
-        let mut probe = (ENTRY.open)(&Roots { proc, sys }, Target(1));
+        let mut probe = (ENTRY.open)(&Roots { proc, sys }, Target::process(1));
         let mut values = [None; 5];
         probe.sample(Duration::from_secs(1), &mut values, &mut Detail::new());
         assert_eq!(values[0], None);

@@ -73,7 +73,7 @@ mod tests {
         .unwrap();
         fs::write(sys.join("fs/cgroup/job/memory.max"), "512000\n").unwrap();
         let mut values = [None; 6];
-        let mut probe = (ENTRY.open)(&Roots { proc, sys: sys.clone() }, Target(7));
+        let mut probe = (ENTRY.open)(&Roots { proc, sys: sys.clone() }, Target::process(7));
         probe.sample(Duration::ZERO, &mut values, &mut Detail::new());
         assert_eq!(values[0], Some(400.0 * 1024.0));
         assert_eq!(values[4], Some(512_000.0));

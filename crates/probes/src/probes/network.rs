@@ -94,7 +94,7 @@ mod tests {
         };
         fs::write(&file, head.to_owned() + &line("lo", 0) + &line("eth0", 4_294_967_290)).unwrap();
         let roots = Roots { proc: folder.path().into(), ..Roots::default() };
-        let mut probe = (ENTRY.open)(&roots, Target(1));
+        let mut probe = (ENTRY.open)(&roots, Target::process(1));
         let mut values = [None; 6];
         probe.sample(Duration::from_secs(1), &mut values, &mut Detail::new());
         let after = head.to_owned() + &line("lo", 500) + &line("eth0", 94) + &line("wg0", 1 << 40);

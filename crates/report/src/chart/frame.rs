@@ -1,7 +1,7 @@
 //! The plot area: margins from the text they must hold, axes, grid.
 
 use super::axis::{Axis, Fitted};
-use super::{Chart, Series, SeriesKind, at, labels};
+use super::{Chart, Series, SeriesKind, at};
 use crate::escape::Escaped;
 
 /// Height of text in drawing units; the style sheet says the same.
@@ -18,20 +18,19 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Lays out a chart: the widest tick label decides the left margin, the longest series name the right one.
-    pub(super) fn of(chart: &Chart, headroom: f64) -> Frame {
+    /// Lays out a chart: the widest tick label decides the left margin.
+    pub(super) fn of(chart: &Chart) -> Frame {
         let (width, height) = chart.size;
-        let top = headroom + TEXT * 2.0;
-        let bottom = headroom + height - TEXT * 3.1;
+        let top = TEXT * 2.0;
+        let bottom = height - TEXT * 3.1;
         let y_values = chart.series.iter().flat_map(|series| heights(series).into_iter());
         let bars = chart.series.iter().any(|series| matches!(series.kind, SeriesKind::Bars(_)));
         let y_axis = Axis { from_zero: chart.y.from_zero || bars, ..chart.y.clone() };
         let y = Fitted::of(&y_axis, y_values, ((bottom - top) / 45.0).max(2.0));
         let widest = y.ticks.iter().map(|(_, label)| text_width(label)).fold(0.0, f64::max);
         let left = widest + 14.0;
-        let names =
-            labels::beside(chart).map(|series| text_width(&series.name)).fold(0.0, f64::max);
-        let right = width - if names > 0.0 { (names + 14.0).min(width * 0.4) } else { 10.0 };
+        // The last tick's label hangs over its tick.
+        let right = width - 16.0;
         let x_values = chart.series.iter().flat_map(|series| places(series).into_iter());
         let x = Fitted::of(&chart.x, x_values, ((right - left) / 70.0).max(2.0));
         Frame { left, top, right, bottom, x, y }

@@ -1,13 +1,15 @@
 //! Points, lines, bands, averages and bars.
 
 use super::frame::{Frame, text_width};
-use super::{Chart, SeriesKind, Span, at};
+use super::{Chart, SeriesKind, Span, Style, at, classes};
 use crate::escape::Escaped;
 use crate::number::grouped;
-use crate::theme;
+
+/// Most points of a line that are marked one by one.
+const MOST_MARKED: usize = 60;
 
 /// Draws all series: bands below, then bars, lines, points, averages.
-pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut String) {
+pub(super) fn draw(chart: &Chart, frame: &Frame, places: &[usize], out: &mut String) {
     let bar_series: Vec<usize> = (0..chart.series.len())
         .filter(|&index| matches!(chart.series[index].kind, SeriesKind::Bars(_)))
         .collect();
@@ -25,17 +27,17 @@ pub(super) fn draw(chart: &Chart, frame: &Frame, colours: &[usize], out: &mut St
     let mut order: Vec<usize> = (0..chart.series.len()).collect();
     order.sort_by_key(|&index| layer(&chart.series[index].kind));
     for index in order {
-        let (colour, again) = (colours[index] % theme::COLOURS, colours[index] >= theme::COLOURS);
-        out.push_str(&format!("<g class=\"c{colour}\">"));
+        let (place, style) = (places[index], chart.series[index].style);
+        out.push_str(&format!("<g class=\"series {}\">", classes(place)));
         match &chart.series[index].kind {
-            SeriesKind::Points(points) => draw_points(points, frame, colour, out),
-            SeriesKind::Line(points) => draw_line(points, frame, (colour, again), out),
+            SeriesKind::Points(points) => draw_points(points, frame, place, out),
+            SeriesKind::Line(points) => draw_line(points, frame, (place, style), out),
             SeriesKind::Band(spans) => draw_band(spans, frame, "band", out),
             SeriesKind::Area(spans) => draw_band(spans, frame, "area", out),
-            SeriesKind::Averages(spans) => draw_averages(spans, frame, colour, out),
+            SeriesKind::Averages(spans) => draw_averages(spans, frame, place, out),
             SeriesKind::Bars(spans) => {
-                let place = bar_series.iter().position(|&bars| bars == index).unwrap_or(0);
-                draw_bars(spans, frame, (place, bar_series.len()), out);
+                let slot = bar_series.iter().position(|&bars| bars == index).unwrap_or(0);
+                draw_bars(spans, frame, (slot, bar_series.len()), out);
             }
         }
         out.push_str("</g>");
@@ -71,11 +73,11 @@ pub(super) fn marker((x, y): (f64, f64), r: f64, shape: usize) -> String {
 fn draw_line(
     points: &[(f64, f64)],
     frame: &Frame,
-    (colour, again): (usize, bool),
+    (place, style): (usize, Style),
     out: &mut String,
 ) {
-    let again = if again { " again" } else { "" };
-    out.push_str(&format!("<path class=\"line d{}{again}\" d=\"", colour % 4));
+    let faint = if style == Style::Faint { " faint" } else { "" };
+    out.push_str(&format!("<path class=\"line{faint}\" d=\""));
     let mut gap = true;
     for place in thinned(points, frame) {
         let Some((x, y)) = place else {
@@ -86,6 +88,13 @@ fn draw_line(
         gap = false;
     }
     out.push_str("\"/>");
+    if style == Style::Marked && points.len() <= MOST_MARKED {
+        out.push_str("<path class=\"spot\" d=\"");
+        for point in points.iter().filter_map(|point| frame.point(*point)) {
+            out.push_str(&marker(point, 2.6, place));
+        }
+        out.push_str("\"/>");
+    }
 }
 
 /// Places of a line's points, `None` for a gap. Where several points share a pixel column only the first, the extremes and the
@@ -121,9 +130,10 @@ fn thinned(points: &[(f64, f64)], frame: &Frame) -> Vec<Option<(f64, f64)>> {
     kept
 }
 
-/// Marks over everything else; a word that would touch its neighbour is left out, its line stays.
+/// Marks over everything else, their words above the plot; one that would touch its neighbour or the name of the axis is left
+/// out, its line stays.
 pub(super) fn draw_marks(chart: &Chart, frame: &Frame, out: &mut String) {
-    let mut free = f64::NEG_INFINITY;
+    let mut free = text_width(&chart.y.caption()) + 6.0;
     for (x, word) in &chart.marks {
         let Some(x) = frame.across(*x).filter(|x| (frame.left..=frame.right).contains(x)) else {
             continue;
@@ -131,14 +141,20 @@ pub(super) fn draw_marks(chart: &Chart, frame: &Frame, out: &mut String) {
         let class = if word.is_empty() { "mark" } else { "mark loud" };
         let (top, bottom) = (at(frame.top), at(frame.bottom));
         out.push_str(&format!("<path class=\"{class}\" d=\"M{} {top}V{bottom}\"/>", at(x)));
-        if word.is_empty() || x < free {
+        if word.is_empty() {
             continue;
         }
-        free = x + text_width(word) + 8.0;
+        // To the right of its line, or to the left where it would leave the drawing.
+        let width = text_width(word) + 8.0;
+        let left = if x + width > chart.size.0 { x - width } else { x };
+        if left < free {
+            continue;
+        }
+        free = left + width;
         out.push_str(&format!(
             "<text class=\"value\" x=\"{}\" y=\"{}\">{}</text>",
-            at(x + 4.0),
-            at(frame.top + 10.0),
+            at(left + 4.0),
+            at(frame.top - 4.0),
             Escaped(word)
         ));
     }

@@ -1,9 +1,9 @@
 //! Charts as SVG: points, lines, bands, bars and averages with intervals.
 //!
 //! One description, drawn the same way everywhere: a speed test's scatter, a training curve, a comparison of strategies. A chart
-//! needs no script and no fonts of its own, names its series beside their last point rather than in a legend, takes its colours
-//! from the page (light, dark or print; see [`crate::theme`]), and tells a screen reader its title and description. The same
-//! chart always gives the same bytes.
+//! needs no script and no fonts of its own, names its series in a legend below the plot, takes its colours from the page (light,
+//! dark or print; see [`crate::theme`]), and tells a screen reader its title and description. It carries its numbers, from which
+//! the page's script ([`crate::script`]) zooms and saves it. The same chart always gives the same bytes.
 //!
 //! ```
 //! use paceline_report::chart::{Axis, Chart, Series};
@@ -15,12 +15,15 @@
 //! ```
 
 mod axis;
+mod data;
 mod frame;
-mod labels;
+mod legend;
 mod marks;
+mod matrix;
 mod stacked;
 
 pub use axis::{Axis, Scale};
+pub use matrix::Matrix;
 pub use stacked::Stacked;
 
 use crate::escape::Escaped;
@@ -35,6 +38,8 @@ pub struct Chart {
     /// What it shows, in a sentence, for screen readers.
     pub description: String,
     pub x: Axis,
+    /// Further horizontal axes that a reader may choose, in the order of [`Series::other_x`].
+    pub other_x: Vec<Axis>,
     pub y: Axis,
     /// What is drawn, later ones over earlier ones (bands always below).
     pub series: Vec<Series>,
@@ -55,6 +60,24 @@ pub struct Series {
     pub colour: Option<usize>,
     /// Whether the name is written; a line through points should not repeat their name.
     pub labelled: bool,
+    /// How strongly a line is drawn.
+    pub style: Style,
+    /// Which of several series of one name it is, such as `training`; shown with its values.
+    pub part: String,
+    /// Its places on the chart's other horizontal axes, one for each point.
+    pub other_x: Vec<Vec<f64>>,
+}
+
+/// How strongly a line is drawn: two curves of one run share its colour and are told apart by this.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Style {
+    /// A line.
+    #[default]
+    Plain,
+    /// A thin line behind others.
+    Faint,
+    /// A line with a marker at every point.
+    Marked,
 }
 
 /// How a series is drawn. Points that are not finite are left out; in a line they leave a gap.
@@ -100,7 +123,15 @@ impl Span {
 
 impl Series {
     fn new(name: impl Into<String>, kind: SeriesKind) -> Series {
-        Series { name: name.into(), kind, colour: None, labelled: true }
+        Series {
+            name: name.into(),
+            kind,
+            colour: None,
+            labelled: true,
+            style: Style::Plain,
+            part: String::new(),
+            other_x: Vec::new(),
+        }
     }
 
     /// Single measurements.
@@ -150,10 +181,25 @@ impl Series {
         self
     }
 
-    /// In the given colour of the palette.
+    /// In the given colour of the palette; places beyond its end are dashed.
     #[must_use]
     pub fn colour(mut self, place: usize) -> Series {
         self.colour = Some(place);
+        self
+    }
+
+    /// As one of several parts of its name, drawn in a style of its own.
+    #[must_use]
+    pub fn part(mut self, part: impl Into<String>, style: Style) -> Series {
+        self.part = part.into();
+        self.style = style;
+        self
+    }
+
+    /// With places on the chart's other horizontal axes.
+    #[must_use]
+    pub fn other_x(mut self, places: Vec<Vec<f64>>) -> Series {
+        self.other_x = places;
         self
     }
 }
@@ -165,10 +211,12 @@ impl Chart {
             title: title.into(),
             description: String::new(),
             x,
+            other_x: Vec::new(),
             y,
             series: Vec::new(),
             marks: Vec::new(),
-            size: (460.0, 300.0),
+            // On a phone 390 pixels wide, 380 units leave text more than 11 pixels high.
+            size: (380.0, 250.0),
         }
     }
 
@@ -202,46 +250,37 @@ impl Chart {
 
     /// The drawing for a page that carries [`theme::CHART_CSS`].
     pub fn svg(&self) -> String {
-        self.draw("", 0.0)
-    }
-
-    /// The drawing as a file of its own: with its style inside and the title drawn above.
-    pub fn standalone(&self) -> String {
-        let style = format!("<style>{}{}</style>", theme::TOKENS_CSS, theme::CHART_CSS);
-        self.draw(&style, 26.0)
-    }
-
-    fn draw(&self, style: &str, headroom: f64) -> String {
-        let (width, height) = (self.size.0, self.size.1 + headroom);
+        let places = self.places();
+        let frame = Frame::of(self);
+        let legend = legend::height(self, &places);
         let mut out = String::with_capacity(4096);
-        let namespace = if headroom > 0.0 { " xmlns=\"http://www.w3.org/2000/svg\"" } else { "" };
         out.push_str(&format!(
-            "<svg class=\"chart\"{namespace} viewBox=\"0 0 {width} {height}\" role=\"img\">"
+            "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\">",
+            at(self.size.0),
+            at(self.size.1 + if legend > 0.0 { legend + LEGEND_GAP } else { 0.0 })
         ));
         out.push_str(&format!("<title>{}</title>", Escaped(&self.title)));
         if !self.description.is_empty() {
             out.push_str(&format!("<desc>{}</desc>", Escaped(&self.description)));
         }
-        out.push_str(style);
-        if headroom > 0.0 {
-            out.push_str("<rect class=\"paper\" width=\"100%\" height=\"100%\"/>");
-            out.push_str(&format!(
-                "<text class=\"title\" x=\"4\" y=\"18\">{}</text>",
-                Escaped(&self.title)
-            ));
-        }
-        let colours = self.colours();
-        let frame = Frame::of(self, headroom);
+        out.push_str(&data::element(self, &frame, &places));
+        out.push_str("<g class=\"plot\">");
         frame.draw_axes(self, &mut out);
-        marks::draw(self, &frame, &colours, &mut out);
+        marks::draw(self, &frame, &places, &mut out);
         marks::draw_marks(self, &frame, &mut out);
-        labels::draw(self, &frame, &colours, &mut out);
+        out.push_str("</g>");
+        legend::draw(self, &places, self.size.1 + LEGEND_GAP, &mut out);
         out.push_str("</svg>");
         out
     }
 
+    /// The drawing as a file of its own: with its style inside and the title drawn above.
+    pub fn standalone(&self) -> String {
+        standalone(&self.title, &self.svg())
+    }
+
     /// A palette place per series: equal names share one. Places beyond the palette begin it again, dashed.
-    fn colours(&self) -> Vec<usize> {
+    fn places(&self) -> Vec<usize> {
         let mut names: Vec<&str> = Vec::new();
         self.series
             .iter()
@@ -255,6 +294,35 @@ impl Chart {
             })
             .collect()
     }
+}
+
+/// Room between the horizontal axis and the legend.
+const LEGEND_GAP: f64 = 5.0;
+
+/// Colour and dash of a place in the palette.
+fn classes(place: usize) -> String {
+    format!("c{} k{}", place % theme::COLOURS, place / theme::COLOURS % theme::DASHES)
+}
+
+/// A page's drawing as a file of its own, for papers: with the title above and a style that needs neither custom properties nor
+/// media queries, which most programs that place drawings in documents do not know.
+#[must_use]
+pub fn standalone(title: &str, svg: &str) -> String {
+    const ABOVE: f64 = 26.0;
+    let size = svg.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
+    let mut size = size.unwrap_or("380 250").split(' ').map(|side| side.parse().unwrap_or(0.0));
+    let (width, height): (f64, f64) = (size.next().unwrap_or(0.0), size.next().unwrap_or(0.0));
+    let place = format!("<svg y=\"{ABOVE}\" width=\"{width}\" height=\"{height}\" ");
+    let all = at(height + ABOVE + 6.0);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" width=\"{width}\" height=\"{all}\" viewBox=\"-6 0 {} {all}\">\
+         <style>{}</style><rect class=\"paper\" x=\"-6\" width=\"100%\" height=\"100%\"/>\
+         <text class=\"title\" x=\"0\" y=\"18\">{}</text>{}</svg>\n",
+        at(width + 12.0),
+        theme::paper_css(),
+        Escaped(title),
+        svg.replacen("<svg ", &place, 1)
+    )
 }
 
 /// A coordinate with one decimal, without a trailing zero: short and the same on every machine.

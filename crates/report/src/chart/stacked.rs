@@ -1,13 +1,17 @@
 //! Horizontal stacked bars. Long names and many rows stay readable, which they would not in vertical bars.
 
-use super::at;
-use super::frame::{shortened, text_width};
+use super::frame::{TEXT, text_width};
+use super::legend::wrapped;
+use super::{at, data};
 use crate::escape::Escaped;
 use crate::theme;
+use serde_json::json;
 
-/// Height of a row, and of the bar in it.
-const ROW: f64 = 30.0;
+/// Height of a bar, and the room below it.
 const BAR: f64 = 18.0;
+const BELOW: f64 = 9.0;
+/// Height of a line of a name, which stands above its bar: beside it, long names would leave no room.
+const LINE: f64 = TEXT * 1.3;
 /// Room for the key above the rows.
 const KEY: f64 = 30.0;
 /// A part narrower than this has no room for its figure.
@@ -30,15 +34,16 @@ impl Stacked {
     /// The drawing for a page that carries [`theme::CHART_CSS`].
     #[must_use]
     pub fn svg(&self) -> String {
-        let names = self.rows.iter().map(|(name, _)| text_width(name)).fold(40.0, f64::max);
-        // A long name must leave room for what it names.
-        let left = (names + 12.0).min(0.45 * self.width);
-        let height = KEY + ROW * self.rows.len() as f64;
+        let names: Vec<Vec<String>> =
+            self.rows.iter().map(|(name, _)| wrapped(name, self.width)).collect();
+        let lines: usize = names.iter().map(Vec::len).sum();
+        let height = KEY + LINE * lines as f64 + (BAR + BELOW) * self.rows.len() as f64;
         let mut out = format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\"><title>{}</title>",
+            "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\"><title>{}</title>{}",
             at(self.width),
             at(height),
-            Escaped(&self.title)
+            Escaped(&self.title),
+            self.numbers()
         );
         let mut x = 0.0;
         for (place, part) in self.parts.iter().enumerate() {
@@ -55,17 +60,20 @@ impl Stacked {
             ));
             x += 16.0 + text_width(part) + 18.0;
         }
-        for (row, (name, shares)) in self.rows.iter().enumerate() {
-            let top = KEY + ROW * row as f64 + (ROW - BAR) / 2.0;
+        let mut top = KEY;
+        for ((_, shares), lines) in self.rows.iter().zip(names) {
+            for line in lines {
+                out.push_str(&format!(
+                    "<text class=\"name\" x=\"0\" y=\"{}\">{}</text>",
+                    at(top + TEXT - 1.0),
+                    Escaped(&line)
+                ));
+                top += LINE;
+            }
             let base = at(top + BAR - 5.0);
-            let name = shortened(name, left - 12.0);
-            out.push_str(&format!(
-                "<text class=\"name\" x=\"0\" y=\"{base}\">{}</text>",
-                Escaped(&name)
-            ));
-            let mut x = left;
+            let mut x = 0.0;
             for (place, share) in shares.iter().enumerate() {
-                let width = share.clamp(0.0, 1.0) * (self.width - left);
+                let width = share.clamp(0.0, 1.0) * self.width;
                 if !width.is_finite() || width < 0.5 {
                     continue;
                 }
@@ -85,9 +93,22 @@ impl Stacked {
                 }
                 x += width;
             }
+            top += BAR + BELOW;
         }
         out.push_str("</svg>");
         out
+    }
+
+    /// The shares, for a file of their own.
+    fn numbers(&self) -> String {
+        let mut rows = vec![vec![json!("")]];
+        rows[0].extend(self.parts.iter().map(|part| json!(part)));
+        for (name, shares) in &self.rows {
+            let mut row = vec![json!(name)];
+            row.extend(shares.iter().map(|share| data::number(*share)));
+            rows.push(row);
+        }
+        data::rows(&self.title, &rows)
     }
 }
 
@@ -108,16 +129,16 @@ mod tests {
         };
         let svg = chart.svg();
         assert!(svg.contains("98 %") && !svg.contains(">2 %") && svg.contains("100 %"), "{svg}");
-        assert!(svg.contains("a &lt;b&gt;") && !svg.contains("exchange"), "{svg}");
+        assert!(svg.contains("a &lt;b&gt;") && !svg.contains(">exchange<"), "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
     }
 
     #[test]
-    fn long_names_leave_room() {
-        let name = "a very long name of a run that goes on and on and on";
-        assert!(
-            shortened(name, 100.0).ends_with('…') && text_width(&shortened(name, 100.0)) <= 110.0
-        );
-        assert_eq!(shortened("short", 100.0), "short");
+    fn long_names_are_written_in_full() {
+        let name =
+            "a very long name of a run that goes on and on and on and tells every setting of it";
+        let lines = wrapped(name, 380.0);
+        assert_eq!(lines.join(" "), name);
+        assert!(lines.len() > 1 && lines.iter().all(|line| text_width(line) <= 380.0));
     }
 }

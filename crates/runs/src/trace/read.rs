@@ -6,7 +6,7 @@
 //! part of what [`import`] returns, because a verdict on five steps is a guess.
 
 use crate::{
-    Event, EventLog, PhaseSeconds, RunEnded, RunFolder, RunStarted, RunsError, Status, Step,
+    Event, EventLog, PhaseTimes, RunEnded, RunFolder, RunStarted, RunsError, Status, Step,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ impl From<serde_json::Value> for Number {
 type Span = (f64, f64);
 
 /// When a step was made, and where its time went.
-type ProfiledStep = (Span, PhaseSeconds);
+type ProfiledStep = (Span, PhaseTimes);
 
 /// Steps of one rank.
 struct Rank {
@@ -246,7 +246,7 @@ fn steps_of(path: &Path) -> Result<(Option<u64>, Vec<ProfiledStep>), TraceError>
         let input = covered(&input, step);
         let exchange = covered(&exchange, step);
         let compute = (step.1 - step.0 - input - exchange).max(0.0);
-        PhaseSeconds { input, compute, exchange, wait: 0.0 }
+        PhaseTimes { input, compute, exchange, wait: 0.0 }
     };
     Ok((rank, steps.iter().map(|step| (*step, phases(step))).collect()))
 }

@@ -1,6 +1,6 @@
 //! A run as a Chrome trace.
 
-use crate::{Event, PhaseSeconds, Record, Resources, RunView, Step};
+use crate::{Event, PhaseTimes, Record, Resources, RunView, Step};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ fn of_record(record: &Record, process: usize, start: f64) -> Vec<Value> {
 }
 
 fn slices(step: &Step, end: f64, process: usize) -> Vec<Value> {
-    let PhaseSeconds { input, compute, exchange, wait } = step.phases;
+    let PhaseTimes { input, compute, exchange, wait } = step.phases;
     let mut from = end - step.seconds;
     let parts = [("input", input), ("compute", compute), ("exchange", exchange), ("wait", wait)];
     let mut slices = Vec::new();
@@ -158,7 +158,7 @@ mod tests {
             steps: 4,
             seconds: 2.0,
             loss: 0.5,
-            phases: PhaseSeconds { input: 0.5, compute: 1.5, ..PhaseSeconds::default() },
+            phases: PhaseTimes { input: 0.5, compute: 1.5, ..PhaseTimes::default() },
             ..Step::default()
         };
         let lost = TaskLost { lost: "worker/1".to_owned(), ..TaskLost::default() };

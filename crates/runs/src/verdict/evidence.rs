@@ -1,5 +1,7 @@
 //! What is known about a run and what happened around it.
 
+use crate::PhaseTimes;
+
 /// What the steps of a run tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Evidence {
@@ -7,14 +9,8 @@ pub struct Evidence {
     pub steps: u64,
     /// Seconds spent in them.
     pub seconds: f64,
-    /// Share of the time spent waiting for the next batch.
-    pub input: f64,
-    /// Share spent in forward pass, backward pass and update.
-    pub compute: f64,
-    /// Share spent moving gradients and weights.
-    pub exchange: f64,
-    /// Share spent waiting for other workers.
-    pub wait: f64,
+    /// Shares of this time.
+    pub phases: PhaseTimes,
     /// Threads the kernels could use.
     pub threads: usize,
     /// Cores that the run's processes kept busy on average, where it was measured.

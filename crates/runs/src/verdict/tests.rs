@@ -6,10 +6,7 @@ fn run() -> Evidence {
     Evidence {
         steps: 1000,
         seconds: 10.0,
-        input: 0.05,
-        compute: 0.9,
-        exchange: 0.03,
-        wait: 0.02,
+        phases: PhaseTimes { input: 0.05, compute: 0.9, exchange: 0.03, wait: 0.02 },
         threads: 2,
         busy_cores: Some(1.9),
         examples: Examples::Any,
@@ -42,12 +39,21 @@ fn worker(number: u32, milliseconds: f64) -> WorkerLoad {
 #[test]
 fn the_phase_that_holds_the_steps_up_is_named() {
     assert_eq!(judge(&run()).limit, Limit::Compute);
-    let input = judge(&Evidence { input: 0.5, compute: 0.45, ..run() });
+    let input = judge(&Evidence {
+        phases: PhaseTimes { input: 0.5, compute: 0.45, ..run().phases },
+        ..run()
+    });
     assert_eq!((input.limit, input.saving), (Limit::Input, 0.5));
     assert!(input.words.contains("50 %"), "{}", input.words);
-    let exchange = Evidence { exchange: 0.4, wait: 0.3, compute: 0.3, input: 0.0, ..run() };
+    let exchange = Evidence {
+        phases: PhaseTimes { exchange: 0.4, wait: 0.3, compute: 0.3, input: 0.0 },
+        ..run()
+    };
     assert_eq!(judge(&exchange).limit, Limit::Exchange);
-    let wait = Evidence { exchange: 0.1, wait: 0.3, compute: 0.6, input: 0.0, ..run() };
+    let wait = Evidence {
+        phases: PhaseTimes { exchange: 0.1, wait: 0.3, compute: 0.6, input: 0.0 },
+        ..run()
+    };
     assert_eq!(judge(&wait).limit, Limit::Synchronisation);
 }
 
@@ -60,7 +66,10 @@ fn idle_threads_and_tiny_steps_are_not_called_healthy() {
 
 #[test]
 fn the_hand_over_of_a_tiny_batch_is_not_slow_input() {
-    let waits = Evidence { input: 0.3, compute: 0.7, exchange: 0.0, wait: 0.0, ..run() };
+    let waits = Evidence {
+        phases: PhaseTimes { input: 0.3, compute: 0.7, exchange: 0.0, wait: 0.0 },
+        ..run()
+    };
     // 4 µs a step, 1.2 of them for the next batch: what a batch of one costs.
     assert_eq!(judge(&Evidence { steps: 2_500_000, ..waits }).limit, Limit::SmallSteps);
     // 80 µs a step, 24 of them for the next batch: the input is slow.
@@ -92,12 +101,18 @@ fn other_programs_are_blamed_only_when_no_core_is_left() {
     assert_eq!(verdict.limit, Limit::TakenCores);
     assert!((verdict.saving - 1.0 / 3.0).abs() < 1e-9, "{}", verdict.saving);
     // Workers that are ready and get no core make each other wait in the exchange; the cores are what is missing.
-    let starved = Evidence { compute: 0.1, exchange: 0.9, input: 0.0, wait: 0.0, ..run() };
+    let starved = Evidence {
+        phases: PhaseTimes { compute: 0.1, exchange: 0.9, input: 0.0, wait: 0.0 },
+        ..run()
+    };
     let around = on(NodeLoad { own: Some(0.1), waiting: Some(2.8), ..full.clone() });
     assert_eq!(judge_within(&starved, &around).limit, Limit::TakenCores);
     // A run that waits for its peers does not want the cores that others use.
-    let waiting =
-        Evidence { compute: 0.2, wait: 0.75, input: 0.05, busy_cores: Some(0.4), ..run() };
+    let waiting = Evidence {
+        phases: PhaseTimes { compute: 0.2, wait: 0.75, input: 0.05, ..run().phases },
+        busy_cores: Some(0.4),
+        ..run()
+    };
     let verdict = judge_within(&waiting, &on(NodeLoad { own: Some(0.4), ..full.clone() }));
     assert_eq!(verdict.limit, Limit::Synchronisation);
     let throttled = on(NodeLoad { throttled: Some(0.4), ..node() });
@@ -114,10 +129,7 @@ fn other_programs_are_blamed_only_when_no_core_is_left() {
 #[test]
 fn a_busy_disk_is_named_behind_slow_input_if_the_run_reads_from_it() {
     let input = Evidence {
-        input: 0.7,
-        compute: 0.3,
-        exchange: 0.0,
-        wait: 0.0,
+        phases: PhaseTimes { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0 },
         busy_cores: Some(0.5),
         ..run()
     };
@@ -135,7 +147,10 @@ fn a_busy_disk_is_named_behind_slow_input_if_the_run_reads_from_it() {
 
 #[test]
 fn advice_on_input_fits_what_is_read() {
-    let input = Evidence { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0, ..run() };
+    let input = Evidence {
+        phases: PhaseTimes { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0 },
+        ..run()
+    };
     let words = |examples| judge(&Evidence { examples, ..input }).words;
     assert!(words(Examples::Images).contains("smaller images"));
     assert!(
@@ -146,7 +161,10 @@ fn advice_on_input_fits_what_is_read() {
 
 #[test]
 fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
-    let waiting = Evidence { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45, ..run() };
+    let waiting = Evidence {
+        phases: PhaseTimes { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45 },
+        ..run()
+    };
     let slow = Surroundings {
         workers: vec![worker(0, 10.0), worker(1, 10.5), worker(2, 40.0)],
         ..quiet()
@@ -159,13 +177,19 @@ fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
     let two = Surroundings { workers: vec![worker(0, 30.0), worker(1, 10.0)], ..quiet() };
     assert_eq!(judge_within(&waiting, &two).culprit.as_deref(), Some("worker/0"));
     // A task that is stopped now and then is often stopped while it exchanges; the other one waits a quarter of the time all the same.
-    let halting = Evidence { input: 0.0, compute: 0.27, exchange: 0.6, wait: 0.125, ..run() };
+    let halting = Evidence {
+        phases: PhaseTimes { input: 0.0, compute: 0.27, exchange: 0.6, wait: 0.125 },
+        ..run()
+    };
     assert_eq!(judge_within(&halting, &two).culprit.as_deref(), Some("worker/0"));
 }
 
 #[test]
 fn a_full_link_a_full_server_and_neither_are_told_apart() {
-    let moving = Evidence { input: 0.0, compute: 0.4, exchange: 0.6, wait: 0.0, ..run() };
+    let moving = Evidence {
+        phases: PhaseTimes { input: 0.0, compute: 0.4, exchange: 0.6, wait: 0.0 },
+        ..run()
+    };
     let link = |capacity| Link {
         task: "ps/0".to_owned(),
         bytes_per_second: 126e6,
@@ -231,7 +255,10 @@ fn a_run_that_was_stopped_from_outside_is_said_to_have_been() {
     let blink = Surroundings { stops: vec![stop("worker/0", 0.02)], ..quiet() };
     assert_eq!(judge_within(&halted, &blink).limit, Limit::IdleCores);
     // One of two is stopped and the other waits for it: the one is the cause, and why is said.
-    let waiting = Evidence { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45, ..run() };
+    let waiting = Evidence {
+        phases: PhaseTimes { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45 },
+        ..run()
+    };
     let around = Surroundings {
         workers: vec![worker(0, 10.0), worker(1, 40.0)],
         stops: vec![stop("worker/1", 0.7)],

@@ -22,7 +22,7 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
     let saving = percent(found.saving);
     match found.limit {
         Limit::Input => {
-            let waited = percent(evidence.input);
+            let waited = percent(evidence.phases.input);
             match (&found.culprit, found.measure) {
                 (Some(_), Some(busy)) => format!(
                     "{name}: {waited} of the time the model waited for data, and {culprit} was busy {} of it; prepared shards, a cache or a faster \
@@ -129,7 +129,7 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             1e6 * evidence.seconds / evidence.steps as f64
         ),
         Limit::Compute => {
-            let spent = percent(evidence.compute);
+            let spent = percent(evidence.phases.compute);
             // Caches and memory are shared with other programs, and nothing counts who uses how much of them.
             let others: f64 = around.nodes.iter().map(NodeLoad::others).fold(0.0, f64::max);
             if others >= NEIGHBOUR {
@@ -154,10 +154,10 @@ pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String
         "{} steps in {} s: input {}, compute {}, exchange {}, wait {}",
         evidence.steps,
         number(evidence.seconds),
-        percent(evidence.input),
-        percent(evidence.compute),
-        percent(evidence.exchange),
-        percent(evidence.wait)
+        percent(evidence.phases.input),
+        percent(evidence.phases.compute),
+        percent(evidence.phases.exchange),
+        percent(evidence.phases.wait)
     )];
     for node in &around.nodes {
         let on = if around.nodes.len() > 1 { format!("{}: ", node.host) } else { String::new() };

@@ -2,11 +2,7 @@
 //! in the meantime.
 
 use super::{Client, Remote};
-use crate::{
-    StrategyError, bytes,
-    dense::message::{self, GrantHead},
-    protocol::explain_send,
-};
+use crate::{StrategyError, bytes, dense::message::GrantHead};
 use paceline_wire::{Head, LinkError, Wait};
 use std::{
     ops::Range,
@@ -63,20 +59,15 @@ impl Outgoing {
 
 impl Remote {
     fn explain(&self, error: LinkError) -> StrategyError {
-        StrategyError::explain(error, &*self.membership, self.version)
-    }
-
-    /// What a message means that could not be sent.
-    pub(super) fn explain_send(&mut self, error: LinkError) -> StrategyError {
-        explain_send(error, &mut self.link, message::REFUSED, &*self.membership, self.version)
+        self.server.explain(error, self.version)
     }
 
     /// Hands over as much of the message as the link takes; says how much, and whether all is on its way.
     fn hand_over(&mut self, grad: &[f32]) -> Result<(usize, bool), LinkError> {
         let Outgoing { fixed, body, sent, .. } = &mut self.outgoing;
-        let body = body_of(*body, &self.part, grad);
+        let body = body_of(*body, &self.server.part, grad);
         let left = if *sent < fixed.len() { &fixed[*sent..] } else { &body[*sent - fixed.len()..] };
-        let sender = &mut self.link.sender;
+        let sender = &mut self.server.link.sender;
         if left.is_empty() && sender.flushed() {
             return Ok((0, true));
         }
@@ -103,15 +94,15 @@ impl Client {
     ) -> Result<(), StrategyError> {
         for remote in &mut self.remotes[servers.clone()] {
             let Outgoing { number, fixed, body, .. } = &remote.outgoing;
-            let body = body_of(*body, &remote.part, grad);
-            let sender = &mut remote.link.sender;
+            let body = body_of(*body, &remote.server.part, grad);
+            let sender = &mut remote.server.link.sender;
             let begun = if servers.len() == 1 {
                 sender.send(kind, *number, &[fixed, body])
             } else {
                 let length = (fixed.len() + body.len()) as u64;
                 sender.start(Head { kind, number: *number, length })
             };
-            begun.map_err(|error| remote.explain_send(error))?;
+            begun.map_err(|error| remote.server.explain_send(error, remote.version))?;
         }
         if servers.len() == 1 {
             return Ok(());
@@ -122,7 +113,8 @@ impl Client {
             for server in servers.clone() {
                 let remote = &mut self.remotes[server];
                 let handed = remote.hand_over(grad);
-                let (count, whole) = handed.map_err(|error| remote.explain_send(error))?;
+                let (count, whole) =
+                    handed.map_err(|error| remote.server.explain_send(error, remote.version))?;
                 moved |= count > 0;
                 late = if whole { late } else { Some(server) };
             }
@@ -151,12 +143,13 @@ impl Client {
         }
         let remote = &self.remotes[server];
         let (task, address, phase) =
-            (remote.link.peer, remote.link.address.clone(), phase.to_owned());
-        Err(remote.explain(if alarmed {
+            (remote.server.link.peer, remote.server.link.address.clone(), phase.to_owned());
+        let error = if alarmed {
             LinkError::Cancelled { task, address, phase }
         } else {
             LinkError::TimedOut { task, address, phase, waited }
-        }))
+        };
+        Err(remote.explain(error))
     }
 
     /// Takes the answers of some servers, as they come.
@@ -175,7 +168,7 @@ impl Client {
         }
         let wait = Wait::within(self.options.patience, phase);
         for remote in &mut self.remotes[servers.clone()] {
-            remote.link.receiver.expect(&wait);
+            remote.server.link.receiver.expect(&wait);
             remote.coming = Coming::Head;
         }
         let begun = Instant::now();
@@ -199,12 +192,12 @@ impl Client {
             }
             // No server has begun: the first in the list wakes this thread, the others are polled soon.
             let moment = Wait::within(glance, phase);
-            let receiver = &mut self.remotes[server].link.receiver;
+            let receiver = &mut self.remotes[server].server.link.receiver;
             let received = receiver.receive(&moment);
             receiver.expect(&wait);
             match received {
                 Ok(head) => {
-                    let head = self.expected(server, head, kind)?;
+                    let head = self.remotes[server].server.expected(head, kind, self.step.step)?;
                     self.begin(server, head, params)?;
                     glance = GLANCE;
                 }
@@ -229,21 +222,18 @@ impl Client {
         let (into, here) = match remote.coming {
             Coming::Nothing => return Ok(false),
             Coming::Head => {
-                let head = remote.link.receiver.poll();
-                let head = head.map_err(|error| {
-                    StrategyError::explain(error, &*self.membership, self.step.step)
-                })?;
+                let head = remote.server.link.receiver.poll();
+                let head = head.map_err(|error| remote.server.explain(error, self.step.step))?;
                 let Some(head) = head else { return Ok(false) };
-                let head = self.expected(server, head, kind)?;
+                let head = remote.server.expected(head, kind, self.step.step)?;
                 self.begin(server, head, params)?;
                 return Ok(true);
             }
-            Coming::Weights(here) => (&mut params[remote.part.clone()], here),
+            Coming::Weights(here) => (&mut params[remote.server.part.clone()], here),
         };
         let into = bytes::of_mut(into);
-        let count = remote.link.receiver.take(&mut into[here..]);
-        let count = count
-            .map_err(|error| StrategyError::explain(error, &*self.membership, self.step.step))?;
+        let count = remote.server.link.receiver.take(&mut into[here..]);
+        let count = count.map_err(|error| remote.server.explain(error, self.step.step))?;
         let (here, whole) = (here + count, here + count == into.len());
         remote.coming = if whole { Coming::Nothing } else { Coming::Weights(here) };
         Ok(count > 0)
@@ -274,7 +264,7 @@ impl Client {
         params: &mut [f32],
     ) -> Result<(), StrategyError> {
         let remote = &mut self.remotes[server];
-        let part = remote.part.clone();
+        let part = remote.server.part.clone();
         let whole = 4 * part.len() as u64;
         match &remote.windows {
             Some(windows) if grant.mapped && rest == 0 => {
@@ -296,9 +286,9 @@ impl Client {
     fn read_rest(&mut self, server: usize, params: &mut [f32]) -> Result<(), StrategyError> {
         let remote = &mut self.remotes[server];
         let into = match std::mem::replace(&mut remote.coming, Coming::Nothing) {
-            Coming::Weights(_) => &mut params[remote.part.clone()],
+            Coming::Weights(_) => &mut params[remote.server.part.clone()],
             Coming::Nothing | Coming::Head => return Ok(()),
         };
-        Ok(remote.link.receiver.read(bytes::of_mut(into))?)
+        Ok(remote.server.link.receiver.read(bytes::of_mut(into))?)
     }
 }

@@ -1,10 +1,13 @@
 //! A worker's side of the servers: one link to each, all requests on their way before the first answer
 //! is awaited.
 
+mod exchange;
 mod flow;
 mod push;
 mod snapshot;
 mod windows;
+
+pub(crate) use exchange::{Dealing, OnServers};
 
 use crate::{
     Entry, Options, Setup, StepInfo, StepReport, StrategyError, Tally, Traffic, Version,
@@ -13,13 +16,13 @@ use crate::{
         message::{self, GrantHead},
     },
     exchange::is_nonfinite,
-    protocol::{nanoseconds, payload, refusal, unexpected},
-    server::parts,
+    protocol::{nanoseconds, payload},
+    server_link::ServerLink,
 };
 use flow::{Coming, Outgoing};
 use paceline_cluster::JobMembership;
 use paceline_models::optimizer::Optimizer;
-use paceline_wire::{Channel, Head, Link, Wait};
+use paceline_wire::{Channel, Head};
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -33,9 +36,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 
 /// One server.
 struct Remote {
-    link: Link,
-    membership: Arc<dyn JobMembership>,
-    part: Range<usize>,
+    server: ServerLink,
     /// Of the weights it gave us last.
     version: u64,
     /// Memory in common with a server on this machine.
@@ -50,8 +51,7 @@ struct Remote {
 
 impl Remote {
     fn send(&mut self, kind: u8, number: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
-        let sent = self.link.sender.send(kind, number, payload);
-        sent.map_err(|error| self.explain_send(error))
+        self.server.send(kind, number, payload, self.version)
     }
 }
 
@@ -137,28 +137,21 @@ impl Client {
         let rank = workers.iter().position(|worker| *worker == me);
         self.rank = rank.ok_or(StrategyError::NoWorker { task: me })?;
         self.workers = workers.len();
-        let servers = self.membership.servers();
-        self.led = is_led(&self.options, self.synchronous, servers.len());
+        self.led = is_led(&self.options, self.synchronous, self.membership.servers().len());
         // What went over links that are gone stays counted.
         let before = self.traffic();
         self.remotes.clear();
-        let wait =
-            Wait::within(CONNECT, "connecting to the servers").unless(self.membership.alarm());
-        for (server, part) in servers.iter().zip(parts(self.length, servers.len())) {
-            let link = self.membership.connect(*server, Channel::ParameterServer, &wait);
-            let link = link.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
-            let membership = Arc::clone(&self.membership);
-            self.remotes.push(Remote {
-                link,
-                membership,
-                part,
-                version: 0,
-                windows: None,
-                grant: GrantHead::default(),
-                outgoing: Outgoing::default(),
-                coming: Coming::Nothing,
-            });
-        }
+        let (channel, refused) = (Channel::ParameterServer, message::REFUSED);
+        let servers =
+            ServerLink::connect_all(&self.membership, channel, refused, self.length, CONNECT)?;
+        self.remotes.extend(servers.into_iter().map(|server| Remote {
+            server,
+            version: 0,
+            windows: None,
+            grant: GrantHead::default(),
+            outgoing: Outgoing::default(),
+            coming: Coming::Nothing,
+        }));
         self.mapped = false;
         self.told = Traffic {
             sent: self.told.sent.wrapping_sub(before.sent),
@@ -170,8 +163,8 @@ impl Client {
     fn traffic(&self) -> Traffic {
         let mut traffic = self.through_windows;
         for remote in &self.remotes {
-            traffic.sent += remote.link.sender.sent();
-            traffic.received += remote.link.receiver.received();
+            let Traffic { sent, received } = remote.server.traffic();
+            (traffic.sent, traffic.received) = (traffic.sent + sent, traffic.received + received);
         }
         traffic
     }
@@ -278,7 +271,7 @@ impl Client {
             return Err(self.protocol_error(0, head));
         }
         let mut sums = sent;
-        self.remotes[0].link.receiver.read(&mut sums)?;
+        self.remotes[0].server.link.receiver.read(&mut sums)?;
         let (words, _) = sums.as_chunks::<8>();
         for (value, word) in values.iter_mut().zip(words) {
             *value = f64::from_le_bytes(*word);
@@ -343,23 +336,8 @@ impl Client {
 
     /// Waits for an answer of one server.
     fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
-        let wait = Wait::within(self.options.patience, phase).unless(self.membership.alarm());
-        let head = self.remotes[server].link.receiver.receive(&wait);
-        let head =
-            head.map_err(|error| StrategyError::explain(error, &*self.membership, self.step.step))?;
-        self.expected(server, head, kind)
-    }
-
-    /// Checks that an answer is what it should be.
-    fn expected(&mut self, server: usize, head: Head, kind: u8) -> Result<Head, StrategyError> {
-        if head.kind == message::REFUSED {
-            let receiver = &mut *self.remotes[server].link.receiver;
-            return Err(refusal(receiver, head, &*self.membership, self.step.step)?);
-        }
-        if head.kind != kind {
-            return Err(self.protocol_error(server, head));
-        }
-        Ok(head)
+        let (patience, step) = (self.options.patience, self.step.step);
+        self.remotes[server].server.receive(kind, phase, patience, step)
     }
 
     /// Reads the fixed part of a grant; says how many bytes follow.
@@ -368,14 +346,14 @@ impl Client {
         let Some(rest) = head.length.checked_sub(GrantHead::BYTES as u64) else {
             return Err(self.protocol_error(server, head));
         };
-        self.remotes[server].link.receiver.read(&mut fixed)?;
+        self.remotes[server].server.link.receiver.read(&mut fixed)?;
         let grant = GrantHead::read(&fixed).map_err(|_| self.protocol_error(server, head))?;
         let Some(rest) = rest.checked_sub(8 * u64::from(grant.taken)) else {
             return Err(self.protocol_error(server, head));
         };
         if grant.taken > 0 {
             self.taken.resize(8 * usize::from(grant.taken), 0);
-            self.remotes[server].link.receiver.read(&mut self.taken)?;
+            self.remotes[server].server.link.receiver.read(&mut self.taken)?;
         }
         Ok((grant, rest))
     }
@@ -390,10 +368,10 @@ impl Client {
 
     /// A payload that is small by its nature.
     fn small(&mut self, server: usize, head: Head) -> Result<Vec<u8>, StrategyError> {
-        Ok(payload(&mut *self.remotes[server].link.receiver, head, message::MOST_SET)?)
+        Ok(payload(&mut *self.remotes[server].server.link.receiver, head, message::MOST_SET)?)
     }
 
     fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
-        unexpected(&self.remotes[server].link, head).into()
+        self.remotes[server].server.protocol_error(head)
     }
 }

@@ -88,7 +88,7 @@ impl Client {
             let mut body = Body::Nothing;
             if !none && remote.windows.is_some() {
                 head.form = Form::Mapped;
-                self.through_windows.sent += 4 * remote.part.len() as u64;
+                self.through_windows.sent += 4 * remote.server.part.len() as u64;
             } else if !none {
                 (head.form, body) = (Form::Dense, Body::Part);
             }

@@ -45,14 +45,14 @@ impl Client {
         state: &mut State,
     ) -> Result<(u64, Vec<u64>, Progress), StrategyError> {
         let head = self.receive(server, message::STATE, "waiting for a copy of its weights")?;
-        let part = self.remotes[server].part.clone();
+        let part = self.remotes[server].server.part.clone();
         let slots = self.optimizer.entry().slots.len();
         let floats = 4 * (part.len() * (1 + slots)) as u64;
         let mut sizes = [0; 16];
         if head.length < floats + 16 || head.length > floats + 2 * message::MOST_SET {
             return Err(self.protocol_error(server, head));
         }
-        let receiver = &mut self.remotes[server].link.receiver;
+        let receiver = &mut self.remotes[server].server.link.receiver;
         receiver.read(&mut sizes)?;
         let (first, second) = (bytes::u64_at(&sizes, 0), bytes::u64_at(&sizes, 8));
         if first.checked_add(second) != Some(head.length - floats - 16) {

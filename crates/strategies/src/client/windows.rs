@@ -18,7 +18,8 @@ impl Client {
         if std::mem::replace(&mut self.mapped, true) {
             return Ok(());
         }
-        let near = |client: &Self, server: usize| client.remotes[server].link.shares_memory();
+        let near =
+            |client: &Self, server: usize| client.remotes[server].server.link.shares_memory();
         for server in 0..self.remotes.len() {
             if near(self, server) {
                 self.remotes[server].send(message::MAP, 0, &[])?;
@@ -35,7 +36,7 @@ impl Client {
                 return Err(self.protocol_error(server, head));
             };
             let remote = &mut self.remotes[server];
-            let length = remote.part.len();
+            let length = remote.server.part.len();
             // If the memory cannot be mapped, weights travel in messages.
             if let (Ok(gradient), Ok(weights)) =
                 (Window::open(first, length), Window::open(second, length))
@@ -49,8 +50,8 @@ impl Client {
 
     /// Copies a range of the gradient into the windows it belongs to.
     pub(super) fn place(&mut self, range: &Range<usize>, grad: &[f32]) {
-        for Remote { part, windows, .. } in &mut self.remotes {
-            let Some(windows) = windows else { continue };
+        for Remote { server, windows, .. } in &mut self.remotes {
+            let (Some(windows), part) = (windows, &server.part) else { continue };
             let (from, to) = (range.start.max(part.start), range.end.min(part.end));
             if from < to {
                 windows.gradient.write()[from - part.start..to - part.start]

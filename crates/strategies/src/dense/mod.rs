@@ -43,7 +43,7 @@ pub(crate) mod tickets;
 
 use crate::{
     Options, Setup, StrategyError, Tally,
-    server::{Core, Failure, Next, ParameterServer, Table, WorkerSession, parts},
+    server::{Core, Failure, Next, ParameterServer, Table, WorkerSession, own_part},
 };
 use ledger::{Ledger, Undo};
 use paceline_wire::{Head, Link};
@@ -104,17 +104,15 @@ impl Server {
         params: &[f32],
     ) -> Result<Self, StrategyError> {
         let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
-        let servers = membership.servers();
-        let index = servers.iter().position(|server| *server == membership.me());
-        let index = index.ok_or_else(|| StrategyError::NoServer { task: membership.me() })?;
-        let range = parts(setup.layout.len(), servers.len()).swap_remove(index);
-        let rolls_back = synchronous && servers.len() > 1;
+        let (index, range) = own_part(&*membership, setup.layout.len())?;
+        let servers = membership.servers().len();
+        let rolls_back = synchronous && servers > 1;
         let table = DenseTable {
             options: setup.options,
             synchronous,
             first: index == 0,
-            led: is_led(&setup.options, synchronous, servers.len()),
-            follows: follows(servers.len(), membership.workers().len()),
+            led: is_led(&setup.options, synchronous, servers),
+            follows: follows(servers, membership.workers().len()),
             rolls_back,
             steps: setup.steps,
             length: range.len(),

@@ -2,7 +2,7 @@
 //! gradient becomes an update.
 
 use super::message::{Form, PushHead};
-use crate::{Combine, Setup};
+use crate::{Combine, Setup, lockstep::LockstepSum};
 use paceline_models::{
     kernels::Buffer,
     optimizer::{Optimizer, State},
@@ -10,9 +10,6 @@ use paceline_models::{
 };
 use paceline_wire::Window;
 use std::{ops::Range, sync::Arc};
-
-/// Values added up at a time; sums, weights and state of a block stay in the first-level cache.
-const BLOCK: usize = 2048;
 
 /// Weights updated and copied at a time: they and their gradient stay in the second-level cache.
 const COPIED: usize = 64 << 10;
@@ -47,9 +44,7 @@ pub(super) struct Part {
     pub(super) state: State,
     optimizer: Optimizer,
     pool: Pool,
-    /// Running statistics, which are averaged and not summed.
-    averaged: Vec<Range<usize>>,
-    block: Vec<f32>,
+    sum: LockstepSum,
     /// How it was before the last step, where that may have to be rolled back.
     before: Option<Before>,
 }
@@ -82,15 +77,13 @@ impl Part {
                 }
             }
         }
-        let untrained = setup.layout.entries().iter().filter(|entry| !entry.trained);
         Self {
             range,
             params: own,
             state,
             optimizer: setup.optimizer.clone(),
             pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
-            averaged: untrained.map(paceline_models::Entry::range).collect(),
-            block: vec![0.0; BLOCK],
+            sum: LockstepSum::new(setup.layout),
             before: rolls_back.then(Before::default),
         }
     }
@@ -145,31 +138,18 @@ impl Part {
     }
 
     fn apply_sum(&mut self, gradients: &[&[f32]], factor: f32, rate: f32, step: u64) {
-        let Self { range, params, state, optimizer, averaged, block, before, .. } = self;
-        let length = range.len();
+        let Self { range, params, state, optimizer, sum, before, .. } = self;
         if let Some(before) = before {
-            before.make_room(length, state);
+            before.make_room(range.len(), state);
         }
-        for start in (0..length).step_by(BLOCK) {
-            let end = (start + BLOCK).min(length);
-            let sums = &mut block[..end - start];
-            sums.copy_from_slice(&gradients[0][start..end]);
-            for gradient in &gradients[1..] {
-                for (sum, value) in sums.iter_mut().zip(&gradient[start..end]) {
-                    *sum += value;
-                }
-            }
-            if factor != 1.0 {
-                sums.iter_mut().for_each(|sum| *sum *= factor);
-            }
-            let global = range.start + start..range.start + end;
-            average(sums, &global, averaged, gradients.len() as f32 * factor);
-            let params = &mut params[start..end];
+        sum.each_block(range, gradients, factor, |block, sums| {
+            let start = block.start - range.start;
+            let params = &mut params[start..start + block.len()];
             if let Some(before) = before {
-                before.keep(start, global.start, params, state);
+                before.keep(start, block.start, params, state);
             }
-            optimizer.update(global, params, sums, state, rate, step);
-        }
+            optimizer.update(block, params, sums, state, rate, step);
+        });
     }
 }
 
@@ -204,17 +184,5 @@ fn factor(inboxes: &[&Inbox], combine: Combine) -> f32 {
     match combine {
         Combine::Mean => mean,
         Combine::Sum => mean * inboxes.len() as f32,
-    }
-}
-
-/// Divides those of `sums` (which stand at `range`) that are averaged.
-fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], by: f32) {
-    let first = averaged.partition_point(|entry| entry.end <= range.start);
-    for entry in averaged[first..].iter().take_while(|entry| entry.start < range.end) {
-        let inside =
-            entry.start.max(range.start) - range.start..entry.end.min(range.end) - range.start;
-        for value in &mut sums[inside] {
-            *value /= by;
-        }
     }
 }

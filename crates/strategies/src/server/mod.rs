@@ -26,6 +26,7 @@ pub(crate) use self::core::{Core, Hold, Presence};
 pub(crate) use session::{Failure, Next, WorkerSession};
 pub(crate) use table::Table;
 
+use crate::StrategyError;
 use paceline_cluster::JobMembership;
 use paceline_wire::TaskId;
 use std::{
@@ -55,6 +56,17 @@ pub fn parts(length: usize, servers: usize) -> Vec<Range<usize>> {
         }
     };
     (0..servers).map(|server| cut(server)..cut(server + 1)).collect()
+}
+
+/// Which server this task is, and its part of `length` weights.
+pub(crate) fn own_part(
+    membership: &dyn JobMembership,
+    length: usize,
+) -> Result<(usize, Range<usize>), StrategyError> {
+    let (servers, task) = (membership.servers(), membership.me());
+    let index = servers.iter().position(|server| *server == task);
+    let index = index.ok_or(StrategyError::NoServer { task })?;
+    Ok((index, parts(length, servers.len()).swap_remove(index)))
 }
 
 /// Why a thread stopped waiting.

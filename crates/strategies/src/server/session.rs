@@ -56,6 +56,30 @@ enum Ending {
     Lost,
 }
 
+impl<T: Table> ParameterServer<T> {
+    /// The next link of a task; nothing once the server closes. While the task is known to be lost, before it ever
+    /// came or after, `gone` is called now and then.
+    pub(crate) fn next_link(
+        &self,
+        task: TaskId,
+        channel: Channel,
+        gone: impl Fn(),
+    ) -> Option<Link> {
+        while !self.closing.load(Ordering::Acquire) {
+            let wait = Wait::within(MOMENT, "waiting for it to connect").unless(&self.closing);
+            if let Ok(link) = self.membership.accept(task, channel, &wait) {
+                return Some(link);
+            }
+            let is_gone = !self.membership.expects(task);
+            if is_gone {
+                gone();
+            }
+            std::thread::sleep(if is_gone { LONG_REST } else { REST });
+        }
+        None
+    }
+}
+
 impl<'a, T: Table> WorkerSession<'a, T> {
     pub(super) fn new(
         server: &'a ParameterServer<T>,
@@ -75,18 +99,10 @@ impl<'a, T: Table> WorkerSession<'a, T> {
 
     fn serve(&mut self) {
         let server = self.server;
-        while !server.closing.load(Ordering::Acquire) {
-            let wait = Wait::within(MOMENT, "waiting for it to connect").unless(&server.closing);
-            let Ok(mut link) = server.membership.accept(self.task, Channel::ParameterServer, &wait)
-            else {
-                // Lost before it ever came, or after; the membership knows.
-                let gone = !server.membership.expects(self.task);
-                if gone {
-                    self.note(Presence::Gone(Instant::now()));
-                }
-                std::thread::sleep(if gone { LONG_REST } else { REST });
-                continue;
-            };
+        let (task, channel) = (self.task, Channel::ParameterServer);
+        loop {
+            let gone = || self.note(Presence::Gone(Instant::now()));
+            let Some(mut link) = server.next_link(task, channel, gone) else { return };
             self.note(Presence::Here);
             match self.converse(&mut link) {
                 Ending::Left => return self.note(Presence::Left),

@@ -6,11 +6,11 @@ use super::{
 };
 use crate::{
     StrategyError, Traffic, Transfer, bytes,
-    protocol::{explain_send, nanoseconds, payload, refusal, unexpected},
-    server::parts,
+    protocol::{nanoseconds, payload},
+    server_link::ServerLink,
 };
 use paceline_cluster::JobMembership;
-use paceline_wire::{Channel, Head, Link, Wait};
+use paceline_wire::{Channel, Head};
 use std::{
     ops::Range,
     sync::Arc,
@@ -61,22 +61,6 @@ pub struct Welcome {
     pub mark: Option<Bookmark>,
 }
 
-#[derive(Debug)]
-struct Remote {
-    link: Link,
-    membership: Arc<dyn JobMembership>,
-    part: Range<usize>,
-}
-
-impl Remote {
-    fn send(&mut self, kind: u8, version: u64, payload: &[&[u8]]) -> Result<(), StrategyError> {
-        let sent = self.link.sender.send(kind, version, payload);
-        sent.map_err(|error| {
-            explain_send(error, &mut self.link, message::REFUSED, &*self.membership, version)
-        })
-    }
-}
-
 /// All weights and all gradients, where everything travels.
 #[derive(Debug)]
 struct Dense {
@@ -89,7 +73,7 @@ struct Dense {
 pub struct SparseClient {
     membership: Arc<dyn JobMembership>,
     options: SparseOptions,
-    remotes: Vec<Remote>,
+    servers: Vec<ServerLink>,
     dense: Option<Dense>,
     encoded: Vec<u8>,
     version: u64,
@@ -118,7 +102,7 @@ impl SparseClient {
         let mut client = Self {
             membership,
             options,
-            remotes: Vec::new(),
+            servers: Vec::new(),
             dense,
             encoded: Vec::new(),
             version: 0,
@@ -135,21 +119,18 @@ impl SparseClient {
     /// As [`SparseClient::connect`].
     pub fn reconnect(&mut self) -> Result<Welcome, StrategyError> {
         self.before = self.traffic();
-        self.remotes.clear();
-        let servers = self.membership.servers();
-        let wait =
-            Wait::within(CONNECT, "connecting to the servers").unless(self.membership.alarm());
-        for (server, part) in servers.iter().zip(parts(self.options.length(), servers.len())) {
-            let link = self.membership.connect(*server, Channel::ParameterServer, &wait);
-            let link = link.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
-            let mut remote = Remote { link, membership: Arc::clone(&self.membership), part };
-            remote.send(message::HELLO, 0, &[])?;
-            self.remotes.push(remote);
+        self.servers.clear();
+        let (channel, refused) = (Channel::ParameterServer, message::REFUSED);
+        let length = self.options.length();
+        self.servers =
+            ServerLink::connect_all(&self.membership, channel, refused, length, CONNECT)?;
+        for server in &mut self.servers {
+            server.send(message::HELLO, 0, &[], 0)?;
         }
         let (mut welcome, mut least) = (Welcome::default(), 0);
-        for server in 0..self.remotes.len() {
+        for server in 0..self.servers.len() {
             let head = self.receive(server, message::WELCOME, "waiting for the first weights")?;
-            let body = payload(&mut *self.remotes[server].link.receiver, head, 64)?;
+            let body = payload(&mut *self.servers[server].link.receiver, head, 64)?;
             let parts = body.split_first().and_then(|(known, rest)| {
                 let (turn, mark) = rest.split_first_chunk::<8>()?;
                 Some((*known == 1, u64::from_le_bytes(*turn), mark.try_into().ok()?))
@@ -187,9 +168,9 @@ impl SparseClient {
         weights.clear();
         weights.resize(pull.len(), 0.0);
         let mut answer = Answer { sparse_bytes, ..Answer::default() };
-        for server in 0..self.remotes.len() {
+        for server in 0..self.servers.len() {
             let head = self.receive(server, message::VALUES, "waiting for weights")?;
-            let part = self.remotes[server].part.clone();
+            let part = self.servers[server].part.clone();
             let inside = within(pull, &part);
             let floats = match (&self.dense, pull.is_empty()) {
                 (_, true) => 0,
@@ -200,7 +181,7 @@ impl SparseClient {
                 return Err(self.protocol_error(server, head));
             }
             let mut fixed = [0; ValuesHead::BYTES];
-            let receiver = &mut self.remotes[server].link.receiver;
+            let receiver = &mut self.servers[server].link.receiver;
             receiver.read(&mut fixed)?;
             let values = ValuesHead::read(&fixed);
             match &mut self.dense {
@@ -240,8 +221,8 @@ impl SparseClient {
                 dense.grads[*index as usize] = *grad;
             }
         }
-        for remote in &mut self.remotes {
-            let part = &remote.part;
+        for server in &mut self.servers {
+            let part = &server.part;
             let wanted = within(pull, part);
             self.encoded.clear();
             indices::encode(&pull[wanted.clone()], first_of(part), &mut self.encoded);
@@ -267,7 +248,7 @@ impl SparseClient {
                 head.bytes = u32::try_from(self.encoded.len()).expect("5 bytes at most each");
             }
             let body = [&head.write()[..], bytes::of(grads), &self.encoded];
-            remote.send(message::STEP, self.version, &body)?;
+            server.send(message::STEP, self.version, &body, self.version)?;
         }
         if let (Some(dense), Some(push)) = (&mut self.dense, push) {
             for index in push.touched {
@@ -282,11 +263,11 @@ impl SparseClient {
     /// # Errors
     /// Names the task that is missing.
     pub fn end(&mut self) -> Result<u64, StrategyError> {
-        for remote in &mut self.remotes {
-            remote.send(message::END, 0, &[])?;
+        for server in &mut self.servers {
+            server.send(message::END, 0, &[], 0)?;
         }
         let mut version = 0;
-        for server in 0..self.remotes.len() {
+        for server in 0..self.servers.len() {
             let head = self.receive(server, message::ENDED, "waiting for the other workers")?;
             if server == 0 {
                 version = head.number;
@@ -298,27 +279,19 @@ impl SparseClient {
     /// Bytes that went over links so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let links = self.remotes.iter().map(|remote| &remote.link);
+        let links = self.servers.iter().map(ServerLink::traffic);
         links.fold(self.before, |sum, link| Traffic {
-            sent: sum.sent + link.sender.sent(),
-            received: sum.received + link.receiver.received(),
+            sent: sum.sent + link.sent,
+            received: sum.received + link.received,
         })
     }
 
     fn receive(&mut self, server: usize, kind: u8, phase: &str) -> Result<Head, StrategyError> {
-        let wait = Wait::within(self.options.patience, phase).unless(self.membership.alarm());
-        let head = self.remotes[server].link.receiver.receive(&wait);
-        let step = self.version;
-        let head = head.map_err(|error| StrategyError::explain(error, &*self.membership, step))?;
-        if head.kind == message::REFUSED {
-            let receiver = &mut *self.remotes[server].link.receiver;
-            return Err(refusal(receiver, head, &*self.membership, step)?);
-        }
-        if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
+        self.servers[server].receive(kind, phase, self.options.patience, self.version)
     }
 
     fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
-        unexpected(&self.remotes[server].link, head).into()
+        self.servers[server].protocol_error(head)
     }
 }
 

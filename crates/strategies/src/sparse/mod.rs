@@ -41,6 +41,7 @@ pub use client::{Answer, Push, SparseClient, Welcome};
 pub use message::Bookmark;
 pub use overseer::{Beginning, Overseer};
 pub use server::{Score, Scores, SparseServer};
+pub use slots::{receive_weights, send_weights};
 
 use crate::{Combine, Transfer};
 use paceline_models::sparse_logistic::Settings;

@@ -7,15 +7,11 @@ use super::{
     slots,
     standing::Standing,
 };
-use crate::{
-    StrategyError, bytes,
-    protocol::{payload, unexpected},
-    server::parts,
-};
+use crate::{StrategyError, bytes, protocol::payload, server_link::ServerLink};
 use paceline_cluster::JobMembership;
 use paceline_models::sparse_logistic::Table;
-use paceline_wire::{Channel, Head, Link, TaskId, Wait};
-use std::{ops::Range, sync::Arc, time::Duration};
+use paceline_wire::{Channel, Head, TaskId, Wait};
+use std::{sync::Arc, time::Duration};
 
 /// How long a server may take to be there, or to score a file of held-out rows.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -37,7 +33,7 @@ pub struct Beginning {
 #[derive(Debug)]
 pub struct Overseer {
     membership: Arc<dyn JobMembership>,
-    links: Vec<(Link, Range<usize>)>,
+    servers: Vec<ServerLink>,
     synchronous: bool,
 }
 
@@ -50,15 +46,10 @@ impl Overseer {
         membership: Arc<dyn JobMembership>,
         options: &SparseOptions,
     ) -> Result<Self, StrategyError> {
-        let servers = membership.servers();
-        let wait = Wait::within(PATIENCE, "connecting to the servers").unless(membership.alarm());
-        let mut links = Vec::with_capacity(servers.len());
-        for (server, part) in servers.iter().zip(parts(options.length(), servers.len())) {
-            let link = membership.connect(*server, Channel::Oversight, &wait);
-            let link = link.map_err(|error| StrategyError::explain(error, &*membership, 0))?;
-            links.push((link, part));
-        }
-        Ok(Self { membership, links, synchronous: options.synchronous })
+        let (channel, refused) = (Channel::Oversight, message::REFUSED);
+        let length = options.length();
+        let servers = ServerLink::connect_all(&membership, channel, refused, length, PATIENCE)?;
+        Ok(Self { membership, servers, synchronous: options.synchronous })
     }
 
     /// Whether all servers hold weights of `lineage`; if so, they are told to keep them. In synchronous training all
@@ -68,11 +59,11 @@ impl Overseer {
     /// A server does not answer.
     pub fn keep(&mut self, lineage: u32) -> Result<bool, StrategyError> {
         let mut same = lineage > 0;
-        let mut versions = Vec::with_capacity(self.links.len());
-        for server in 0..self.links.len() {
-            self.links[server].0.sender.send(message::ASK, 0, &[])?;
+        let mut versions = Vec::with_capacity(self.servers.len());
+        for server in 0..self.servers.len() {
+            self.servers[server].link.sender.send(message::ASK, 0, &[])?;
             let head = self.receive(server, message::HOLDS, "asking what it holds")?;
-            let body = payload(&mut *self.links[server].0.receiver, head, 16)?;
+            let body = payload(&mut *self.servers[server].link.receiver, head, 16)?;
             let Ok(body) = <[u8; 16]>::try_from(body) else {
                 return Err(self.protocol_error(server, head));
             };
@@ -82,7 +73,7 @@ impl Overseer {
         let least = versions.iter().map(|(version, _)| *version).min().unwrap_or_default();
         same &= !self.synchronous || versions.iter().all(|(_, earliest)| *earliest <= least);
         if same {
-            for (link, _) in &mut self.links {
+            for ServerLink { link, .. } in &mut self.servers {
                 link.sender.send(message::KEEP, least, &[])?;
             }
         }
@@ -100,7 +91,7 @@ impl Overseer {
         table: Option<&Table>,
     ) -> Result<(), StrategyError> {
         let standing = Standing::from(beginning);
-        for (link, part) in &mut self.links {
+        for ServerLink { link, part, .. } in &mut self.servers {
             let all = table.into_iter().flat_map(|table| slots::touched(table, part.clone()));
             slots::send(link, lineage, &standing, all)?;
         }
@@ -120,7 +111,7 @@ impl Overseer {
     ) -> Result<Option<Beginning>, StrategyError> {
         let copied = self.cut(take);
         if copied.is_err() {
-            for (link, _) in &mut self.links {
+            for ServerLink { link, .. } in &mut self.servers {
                 // Who does not hear it has no link to wait at.
                 let _ = link.sender.send(message::RELEASE, 0, &[]);
             }
@@ -132,13 +123,13 @@ impl Overseer {
         &mut self,
         mut take: impl FnMut(usize, [f32; 2]),
     ) -> Result<Option<Beginning>, StrategyError> {
-        for (link, _) in &mut self.links {
+        for ServerLink { link, .. } in &mut self.servers {
             link.sender.send(message::HOLD, 0, &[])?;
         }
         let mut furthest = Standing::default();
-        for server in 0..self.links.len() {
+        for server in 0..self.servers.len() {
             let head = self.receive(server, message::HELD, "asking how far it is")?;
-            let receiver = &mut *self.links[server].0.receiver;
+            let receiver = &mut *self.servers[server].link.receiver;
             let body = payload(receiver, head, slots::LONGEST_HEAD)?;
             let Some(standing) = Standing::read(&body) else {
                 return Err(self.protocol_error(server, head));
@@ -146,16 +137,13 @@ impl Overseer {
             furthest.join(&standing);
         }
         let target = furthest.write();
-        for (link, _) in &mut self.links {
+        for ServerLink { link, .. } in &mut self.servers {
             link.sender.send(message::CUT, 0, &[&target])?;
         }
         let (mut whole, mut agreed) = (true, Standing::default());
-        for server in 0..self.links.len() {
-            let wait = Wait::within(PATIENCE, "waiting for a copy of its weights");
-            let wait = wait.unless(self.membership.alarm());
-            let (link, part) = &mut self.links[server];
-            let head = link.receiver.receive(&wait);
-            let head = head.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
+        for server in 0..self.servers.len() {
+            let phase = "waiting for a copy of its weights";
+            let head = self.servers[server].receive_any(phase, PATIENCE, 0)?;
             match head.kind {
                 message::BEGIN => {}
                 message::LATER => {
@@ -164,6 +152,8 @@ impl Overseer {
                 }
                 _ => return Err(self.protocol_error(server, head)),
             }
+            let ServerLink { link, part, .. } = &mut self.servers[server];
+            let wait = Wait::within(PATIENCE, phase).unless(self.membership.alarm());
             let start = part.start;
             let standing = slots::receive(link, head, part.len(), &wait, |number, slot| {
                 take(start + number as usize, slot);
@@ -179,11 +169,11 @@ impl Overseer {
     /// A server does not answer.
     pub fn idle(&mut self, long: Duration) -> Result<Vec<TaskId>, StrategyError> {
         // Every worker talks to all servers: the first one knows.
-        let Some((link, _)) = self.links.first_mut() else { return Ok(Vec::new()) };
+        let Some(ServerLink { link, .. }) = self.servers.first_mut() else { return Ok(Vec::new()) };
         let millis = u64::try_from(long.as_millis()).unwrap_or(u64::MAX);
         link.sender.send(message::IDLE, millis, &[])?;
         let head = self.receive(0, message::IDLERS, "asking who does nothing")?;
-        let names = payload(&mut *self.links[0].0.receiver, head, slots::LONGEST_HEAD)?;
+        let names = payload(&mut *self.servers[0].link.receiver, head, slots::LONGEST_HEAD)?;
         let names = String::from_utf8_lossy(&names);
         Ok(names.lines().filter_map(|name| name.parse().ok()).collect())
     }
@@ -194,19 +184,19 @@ impl Overseer {
     /// # Errors
     /// A server does not answer, or has other held-out rows than the rest.
     pub fn score(&mut self) -> Result<Option<(u64, u64, Scores)>, StrategyError> {
-        for (link, _) in &mut self.links {
+        for ServerLink { link, .. } in &mut self.servers {
             link.sender.send(message::SCORE, 0, &[])?; // all at once: each has its own cores
         }
         let mut whole: Option<(u64, u64, Scores)> = None;
         let mut failed = false;
-        for server in 0..self.links.len() {
+        for server in 0..self.servers.len() {
             let head = self.receive(server, message::SCORES, "waiting for scores")?;
             let body = head.length.checked_sub(8).filter(|body| body % 5 == 0);
             let Some(rows) = body.map(|body| body / 5).filter(|rows| *rows <= MOST_ROWS) else {
                 return Err(self.protocol_error(server, head));
             };
             let rows = usize::try_from(rows).expect("checked above");
-            let receiver = &mut self.links[server].0.receiver;
+            let receiver = &mut self.servers[server].link.receiver;
             let mut examples = [0; 8];
             let (mut logits, mut labels) = (vec![0.0; rows], vec![0; rows]);
             receiver.read(&mut examples)?;
@@ -236,13 +226,10 @@ impl Overseer {
         kind: u8,
         phase: &'static str,
     ) -> Result<Head, StrategyError> {
-        let wait = Wait::within(PATIENCE, phase).unless(self.membership.alarm());
-        let head = self.links[server].0.receiver.receive(&wait);
-        let head = head.map_err(|error| StrategyError::explain(error, &*self.membership, 0))?;
-        if head.kind == kind { Ok(head) } else { Err(self.protocol_error(server, head)) }
+        self.servers[server].receive(kind, phase, PATIENCE, 0)
     }
 
     fn protocol_error(&self, server: usize, head: Head) -> StrategyError {
-        unexpected(&self.links[server].0, head).into()
+        self.servers[server].protocol_error(head)
     }
 }

@@ -7,10 +7,7 @@ use super::{
 };
 use crate::{bytes, protocol::protocol_error, server::ParameterServer};
 use paceline_wire::{Channel, Link, LinkError, TaskId, Wait};
-use std::{sync::atomic::Ordering, time::Duration};
-
-/// How long a connection is waited for before the thread looks around.
-const MOMENT: Duration = Duration::from_millis(500);
+use std::time::Duration;
 
 /// Serves the chief until the server closes.
 pub(super) fn serve_chief(
@@ -18,12 +15,7 @@ pub(super) fn serve_chief(
     chief: TaskId,
     scorer: Option<&dyn Score>,
 ) {
-    while !server.closing.load(Ordering::Acquire) {
-        let wait = Wait::within(MOMENT, "waiting for the chief").unless(&server.closing);
-        let Ok(mut link) = server.membership.accept(chief, Channel::Oversight, &wait) else {
-            std::thread::sleep(Duration::from_millis(5)); // an error may come at once
-            continue;
-        };
+    while let Some(mut link) = server.next_link(chief, Channel::Oversight, || {}) {
         // A chief that is gone is for the session to notice.
         while answer(server, &mut link, scorer).is_ok() {}
         server.release();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     StrategyError,
-    server::{Core, Failure, Next, ParameterServer, Presence, Table, WorkerSession, parts},
+    server::{Core, Failure, Next, ParameterServer, Presence, Table, WorkerSession, own_part},
 };
 use paceline_cluster::JobMembership;
 use paceline_models::sparse_logistic::SparseLogistic;
@@ -140,17 +140,14 @@ impl SparseServer {
         membership: Arc<dyn JobMembership>,
         options: SparseOptions,
     ) -> Result<Self, StrategyError> {
-        let servers = membership.servers();
-        let index = servers.iter().position(|server| *server == membership.me());
-        let index = index.ok_or_else(|| StrategyError::NoServer { task: membership.me() })?;
-        let part = parts(options.length(), servers.len()).swap_remove(index);
+        let (_, part) = own_part(&*membership, options.length())?;
         let model = SparseLogistic::new(options.bits, options.rule, options.settings);
         let model = model.map_err(|error| StrategyError::Option {
             option: "a setting of the model",
             found: error.to_string(),
             wanted: "in range".to_owned(),
         })?;
-        let alone = servers.len() == 1;
+        let alone = membership.servers().len() == 1;
         let table = SparseTable { options, part, alone, model, before: Mutex::default() };
         Ok(Self { inner: ParameterServer::new(membership, table, Ledger::default()) })
     }

@@ -3,10 +3,11 @@
 
 use super::indices;
 use super::message::{BEGIN, LAST, SLOTS};
+use super::overseer::Beginning;
 use super::standing::Standing;
 use crate::{
     bytes,
-    protocol::{payload, protocol_error_of},
+    protocol::{payload, protocol_error_of, unexpected},
 };
 use paceline_models::sparse_logistic::Table;
 use paceline_wire::{Head, Link, LinkError, Wait};
@@ -63,6 +64,31 @@ pub(super) fn send(
     }
     chunk.send(link)?;
     link.sender.send(LAST, 0, &[])
+}
+
+/// Sends all weights of one version to a task that scores them.
+///
+/// # Errors
+/// The task does not take them.
+pub fn send_weights(link: &mut Link, version: &Beginning, table: &Table) -> Result<(), LinkError> {
+    send(link, 0, &Standing::from(version), touched(table, 0..table.len()))
+}
+
+/// Receives what [`send_weights`] sends, whose first message has come, into a table of zeros.
+///
+/// # Errors
+/// The rest does not come, or is damaged.
+pub fn receive_weights(
+    link: &mut Link,
+    begin: Head,
+    wait: &Wait<'_>,
+    table: &Table,
+) -> Result<Beginning, LinkError> {
+    if begin.kind != BEGIN {
+        return Err(unexpected(link, begin));
+    }
+    let take = |number: u32, slot| table.set(number as usize, slot);
+    receive(link, begin, table.len(), wait, take).map(Into::into)
 }
 
 /// The slots of `part` that were ever touched, counted from its start.

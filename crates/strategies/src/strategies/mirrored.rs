@@ -13,6 +13,7 @@ use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Version,
     barrier::{Barrier, Broken},
     exchange::is_nonfinite,
+    lockstep::LockstepSum,
 };
 use paceline_models::{
     kernels::Buffer,
@@ -35,9 +36,6 @@ pub(super) const ENTRY: Entry = Entry {
     connect,
 };
 
-/// Values added up at a time; sums, weights and state of a block stay in the first-level cache.
-const BLOCK: usize = 2048;
-
 /// Parts are cut at multiples of a cache line, so that two replicas never write to the same one.
 const LINE: usize = 16;
 
@@ -45,8 +43,6 @@ const LINE: usize = 16;
 struct Group {
     barrier: Barrier,
     members: Vec<Member>,
-    /// Ranges of entries that are averaged instead of summed.
-    averaged: Vec<Range<usize>>,
 }
 
 /// What a replica shows the others. Locks are never contended for long: the barriers order who reads
@@ -70,7 +66,7 @@ struct Replica {
     version: Version,
     begun: bool,
     nonfinite: bool,
-    block: Vec<f32>,
+    sum: LockstepSum,
 }
 
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
@@ -104,14 +100,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
             }
         })
         .collect();
-    let averaged = setup
-        .layout
-        .entries()
-        .iter()
-        .filter(|entry| !entry.trained)
-        .map(paceline_models::Entry::range)
-        .collect();
-    let group = Arc::new(Group { barrier: Barrier::new(replicas), members, averaged });
+    let group = Arc::new(Group { barrier: Barrier::new(replicas), members });
     Ok((0..replicas)
         .map(|rank| {
             Box::new(Replica {
@@ -122,7 +111,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 version: Version(setup.origin.version),
                 begun: false,
                 nonfinite: false,
-                block: vec![0.0; BLOCK],
+                sum: LockstepSum::new(setup.layout),
             }) as Box<dyn Exchange>
         })
         .collect())
@@ -148,7 +137,7 @@ impl Replica {
 
     /// Adds up this replica's part over all gradients and applies the update to it.
     fn reduce_and_update(&mut self, params: &mut [f32]) {
-        let Self { group, rank, optimizer, step, block, .. } = self;
+        let Self { group, rank, optimizer, step, sum, .. } = self;
         let own = &group.members[*rank];
         let gradients: Vec<_> = group
             .members
@@ -157,23 +146,14 @@ impl Replica {
             .collect();
         let mut weights = own.weights.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = locked(&own.state);
-        let mut start = own.part.start;
-        while start < own.part.end {
-            let range = start..(start + BLOCK).min(own.part.end);
-            let sums = &mut block[..range.len()];
-            sums.copy_from_slice(&gradients[0][range.clone()]);
-            for gradient in &gradients[1..] {
-                for (sum, value) in sums.iter_mut().zip(&gradient[range.clone()]) {
-                    *sum += value;
-                }
-            }
-            average(sums, &range, &group.averaged, gradients.len());
+        let gradients: Vec<&[f32]> =
+            gradients.iter().map(|gradient| &gradient[own.part.clone()]).collect();
+        sum.each_block(&own.part, &gradients, 1.0, |range, sums| {
             let params = &mut params[range.clone()];
             optimizer.update(range.clone(), params, sums, &mut state, step.rate, step.step);
             let place = range.start - own.part.start..range.end - own.part.start;
             weights[place].copy_from_slice(params);
-            start = range.end;
-        }
+        });
     }
 
     /// Copies the parts that the others updated.
@@ -183,18 +163,6 @@ impl Replica {
                 let weights = member.weights.read().unwrap_or_else(PoisonError::into_inner);
                 params[member.part.clone()].copy_from_slice(&weights);
             }
-        }
-    }
-}
-
-/// Divides those of `sums` (which stand at `range`) that are averaged.
-fn average(sums: &mut [f32], range: &Range<usize>, averaged: &[Range<usize>], replicas: usize) {
-    let first = averaged.partition_point(|entry| entry.end <= range.start);
-    for entry in averaged[first..].iter().take_while(|entry| entry.start < range.end) {
-        let inside =
-            entry.start.max(range.start) - range.start..entry.end.min(range.end) - range.start;
-        for value in &mut sums[inside] {
-            *value /= replicas as f32;
         }
     }
 }

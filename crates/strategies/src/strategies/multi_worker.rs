@@ -19,6 +19,7 @@ use super::{Entry, Setup};
 use crate::{
     Exchange, Options, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Traffic, Version,
     exchange::is_nonfinite,
+    lockstep::{AveragedEntries, BLOCK},
 };
 use paceline_cluster::JobMembership;
 use paceline_models::{
@@ -51,8 +52,6 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// Gradients up to so many values go in one piece at the end: nothing is gained by cutting 1 MiB. Where workers share memory,
 /// the model writes them where the others read them.
 const WORTH_CUTTING: usize = 256 << 10;
-/// Values averaged at a time, where some must be.
-const BLOCK: usize = 2048;
 
 struct Worker {
     membership: Arc<dyn JobMembership>,
@@ -62,7 +61,7 @@ struct Worker {
     state: State,
     pool: Pool,
     /// Running statistics.
-    averaged: Vec<Range<usize>>,
+    averaged: AveragedEntries,
     step: StepInfo,
     version: Version,
     /// The ranges of the gradient in the order in which the model completes them, once all workers
@@ -101,14 +100,13 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     super::one_replica(&ENTRY, setup)?;
     let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
     let group = join(&*membership)?;
-    let untrained = setup.layout.entries().iter().filter(|entry| !entry.trained);
     Ok(vec![Box::new(Worker {
         options: setup.options,
         group,
         optimizer: setup.optimizer.clone(),
         state: setup.state.cloned().unwrap_or_else(|| setup.optimizer.state()),
         pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
-        averaged: untrained.map(paceline_models::Entry::range).collect(),
+        averaged: AveragedEntries::of(setup.layout),
         step: StepInfo::NONE,
         version: Version(setup.origin.version),
         order: None,
@@ -292,7 +290,7 @@ impl Peers for Worker {
 struct Update<'a> {
     optimizer: &'a Optimizer,
     pool: &'a Pool,
-    averaged: &'a [Range<usize>],
+    averaged: &'a AveragedEntries,
     workers: f32,
     rate: f32,
     step: u64,
@@ -308,8 +306,7 @@ impl Update<'_> {
         state: &mut State,
         block: &mut [f32],
     ) {
-        let first = self.averaged.partition_point(|entry| entry.end <= range.start);
-        if self.averaged.get(first).is_none_or(|entry| entry.start >= range.end) {
+        if !self.averaged.meets(&range) {
             let (rate, step) = (self.rate, self.step);
             return self.optimizer.update_on(self.pool, range, params, sums, state, rate, step);
         }
@@ -318,13 +315,7 @@ impl Update<'_> {
             let block = &mut block[..end - at];
             block.copy_from_slice(&sums[at..end]);
             let place = range.start + at..range.start + end;
-            for entry in self.averaged[first..].iter().take_while(|entry| entry.start < place.end) {
-                let inside = entry.start.max(place.start).min(place.end)
-                    ..entry.end.min(place.end).max(place.start);
-                for value in &mut block[inside.start - place.start..inside.end - place.start] {
-                    *value /= self.workers;
-                }
-            }
+            self.averaged.divide(block, &place, self.workers);
             self.optimizer.update(place, &mut params[at..end], block, state, self.rate, self.step);
         }
     }

@@ -8,11 +8,9 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Tally, Ticket, Version,
-    client::Client,
+    Exchange, StrategyError, Ticket,
+    client::{Client, Dealing, OnServers},
 };
-use paceline_models::kernels::Buffer;
-use std::ops::Range;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ps-async",
@@ -28,33 +26,30 @@ pub(super) const ENTRY: Entry = Entry {
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     super::one_replica(&ENTRY, setup)?;
     let client = Client::new(setup, &ENTRY)?;
-    Ok(vec![Box::new(Free { client, batch: 0, upcoming: Vec::new() })])
+    Ok(vec![Box::new(OnServers { client, dealing: DealtBatches::default() })])
 }
 
-struct Free {
-    client: Client,
+/// Batches in the order of the run, as the first server deals them.
+#[derive(Default)]
+struct DealtBatches {
     /// The one at work.
     batch: u64,
     upcoming: Vec<u64>,
 }
 
-impl Exchange for Free {
-    fn place(&self) -> (usize, usize) {
-        (self.client.rank, self.client.workers)
-    }
-
+impl Dealing for DealtBatches {
     fn in_lockstep(&self) -> bool {
         false
     }
 
-    fn deal(&mut self, _step: u64) -> Result<Option<Ticket>, StrategyError> {
-        while self.client.dealt.is_empty() && !self.client.over {
-            self.client.ask()?;
+    fn deal(&mut self, client: &mut Client) -> Result<Option<Ticket>, StrategyError> {
+        while client.dealt.is_empty() && !client.over {
+            client.ask()?;
         }
-        let Some(batch) = self.client.dealt.pop_front() else { return Ok(None) };
+        let Some(batch) = client.dealt.pop_front() else { return Ok(None) };
         self.batch = batch;
         self.upcoming.clear();
-        self.upcoming.extend(&self.client.dealt);
+        self.upcoming.extend(&client.dealt);
         Ok(Some(Ticket { batch, share: (0, 1) }))
     }
 
@@ -62,44 +57,7 @@ impl Exchange for Free {
         &self.upcoming
     }
 
-    fn pull(&mut self, step: StepInfo, params: &mut [f32]) -> Result<Version, StrategyError> {
-        self.client.pull(step, params)
-    }
-
-    fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
-        self.client.ready(range, grad);
-    }
-
-    fn push(
-        &mut self,
-        step_report: StepReport,
-        params: &mut [f32],
-        grad: &mut Buffer,
-    ) -> Result<Pushed, StrategyError> {
-        self.client.push(self.batch, step_report, params, grad)
-    }
-
-    fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
-        self.client.sum(values)
-    }
-
-    fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
-        self.client.snapshot()
-    }
-
-    fn tally(&mut self) -> Result<Tally, StrategyError> {
-        self.client.tally()
-    }
-
-    fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
-        self.client.reform(params)
-    }
-
-    fn stop(&mut self) -> Result<(), StrategyError> {
-        self.client.stop()
-    }
-
-    fn leave(&mut self) -> Result<(), StrategyError> {
-        self.client.leave()
+    fn number(&self) -> u64 {
+        self.batch
     }
 }

@@ -7,11 +7,9 @@
 
 use super::{Entry, Setup};
 use crate::{
-    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Tally, Ticket, Version,
-    client::Client,
+    Exchange, StrategyError, Ticket, Version,
+    client::{Client, Dealing, OnServers},
 };
-use paceline_models::kernels::Buffer;
-use std::ops::Range;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ps-sync",
@@ -34,78 +32,37 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
             wanted: format!("less than the {} workers", client.workers),
         });
     }
-    Ok(vec![Box::new(InStep { client, backup: setup.options.backup_workers > 0, version: None })])
+    let dealing = GlobalSteps { backup: setup.options.backup_workers > 0, version: None };
+    Ok(vec![Box::new(OnServers { client, dealing })])
 }
 
-struct InStep {
-    client: Client,
+/// A share of every global step.
+struct GlobalSteps {
     backup: bool,
     /// Updates made, as far as this worker was told; nothing before it asked.
     version: Option<u64>,
 }
 
-impl Exchange for InStep {
-    fn place(&self) -> (usize, usize) {
-        (self.client.rank, self.client.workers)
-    }
-
+impl Dealing for GlobalSteps {
     fn in_lockstep(&self) -> bool {
         !self.backup
     }
 
-    fn deal(&mut self, _step: u64) -> Result<Option<Ticket>, StrategyError> {
+    fn deal(&mut self, client: &mut Client) -> Result<Option<Ticket>, StrategyError> {
         if self.version.is_none() {
-            self.version = Some(self.client.ask()?);
+            self.version = Some(client.ask()?);
         }
-        if self.client.over {
+        if client.over {
             return Ok(None);
         }
-        Ok(self.version.map(|batch| Ticket { batch, share: self.place() }))
+        Ok(self.version.map(|batch| Ticket { batch, share: (client.rank, client.workers) }))
     }
 
-    fn pull(&mut self, step: StepInfo, params: &mut [f32]) -> Result<Version, StrategyError> {
-        self.client.pull(step, params)
+    fn number(&self) -> u64 {
+        self.version.unwrap_or_default()
     }
 
-    fn ready(&mut self, range: Range<usize>, _params: &mut [f32], grad: &mut [f32]) {
-        self.client.ready(range, grad);
-    }
-
-    fn push(
-        &mut self,
-        step_report: StepReport,
-        params: &mut [f32],
-        grad: &mut Buffer,
-    ) -> Result<Pushed, StrategyError> {
-        let step = self.version.unwrap_or_default();
-        let pushed = self.client.push(step, step_report, params, grad)?;
-        self.version = Some(pushed.version.0);
-        Ok(pushed)
-    }
-
-    fn sum(&mut self, values: &mut [f64]) -> Result<(), StrategyError> {
-        self.client.sum(values)
-    }
-
-    fn snapshot(&mut self) -> Result<Option<Snapshot>, StrategyError> {
-        self.client.snapshot()
-    }
-
-    fn tally(&mut self) -> Result<Tally, StrategyError> {
-        self.client.tally()
-    }
-
-    fn reform(&mut self, params: &mut [f32]) -> Result<Version, StrategyError> {
-        let version = self.client.reform(params)?;
+    fn moved_to(&mut self, version: Version) {
         self.version = Some(version.0);
-        Ok(version)
-    }
-
-    fn stop(&mut self) -> Result<(), StrategyError> {
-        self.client.stop()
-    }
-
-    fn leave(&mut self) -> Result<(), StrategyError> {
-        self.client.leave()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SessionObserver;
-use paceline_cluster::session::{Gate, OnLoss, Rules, Settings, Switchboard, Unobserved};
+use paceline_cluster::session::{Gate, OnLoss, Rules, SILENCE, Settings, Switchboard, Unobserved};
 use paceline_runs::{RecorderSettings, RunFolder};
 use std::thread::{self, JoinHandle};
 
@@ -30,6 +30,7 @@ fn join(
             regroup: true,
             all_finish: false,
             join_timeout: PATIENCE,
+            patience: SILENCE,
         },
         host: "here".to_owned(),
         cancel: Arc::default(),

@@ -16,7 +16,7 @@ use paceline_data::rows::{Input, Rejects};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
     self as runs, CheckpointAction, Divergence, Event, FolderWatch, Learning, Leg, LossGuard,
-    Observed, PhaseSeconds, Recorder, RunsError, figures::rate,
+    Observed, PhaseTimes, Recorder, RunsError, figures::rate,
 };
 use std::{
     sync::{
@@ -64,7 +64,7 @@ pub(crate) struct Books<'a> {
     /// Threads that learn at once.
     learners: usize,
     /// Where the time of all steps went.
-    phases: PhaseSeconds,
+    phases: PhaseTimes,
     /// Seconds of learning since the last record, over all learners.
     recent_seconds: f64,
     delay_sum: f64,
@@ -113,7 +113,7 @@ impl<'a> Books<'a> {
             saved: now,
             saved_rows: earlier,
             learners: 1,
-            phases: PhaseSeconds::default(),
+            phases: PhaseTimes::default(),
             recent_seconds: 0.0,
             delay_sum: 0.0,
             delay_most: 0.0,
@@ -193,8 +193,8 @@ impl<'a> Books<'a> {
         let metrics = self.recent.metrics();
         // What learners do not spend learning they wait for rows, which are read and parsed.
         let compute = (self.recent_seconds / self.learners as f64).min(seconds);
-        let phases = PhaseSeconds { input: seconds - compute, compute, ..PhaseSeconds::default() };
-        self.phases.add(&phases);
+        let phases = PhaseTimes { input: seconds - compute, compute, ..PhaseTimes::default() };
+        self.phases += phases;
         self.recorder.record(Event::Step(runs::Step {
             step: self.steps(),
             steps: self.recent.rows.div_ceil(self.spec.batch_size),

@@ -6,7 +6,7 @@ use crate::{
 };
 use paceline_data::rows::{Next, expand};
 use paceline_models::sparse_logistic::SparseLogistic;
-use paceline_runs::{Evaluation, Event};
+use paceline_runs::Evaluation;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Seconds between two scores of held-out rows where no number of rows was asked for.
@@ -44,8 +44,8 @@ pub(crate) fn evaluate(
 }
 
 /// A score of held-out rows, for the run's log.
-pub(crate) fn evaluation(metrics: &Metrics, step: u64, seconds: f64, best: bool) -> Event {
-    Event::Evaluation(Evaluation {
+pub(crate) fn evaluation(metrics: &Metrics, step: u64, seconds: f64, best: bool) -> Evaluation {
+    Evaluation {
         step,
         epochs: 0.0,
         examples: metrics.rows,
@@ -56,5 +56,5 @@ pub(crate) fn evaluation(metrics: &Metrics, step: u64, seconds: f64, best: bool)
         auc: Some(metrics.auc).filter(|auc| auc.is_finite()),
         normalised_entropy: Some(metrics.normalised_entropy).filter(|part| part.is_finite()),
         scored_by: None,
-    })
+    }
 }

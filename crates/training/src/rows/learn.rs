@@ -17,8 +17,8 @@ use crate::{
 use paceline_data::rows::{Input, Next};
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{
-    FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings, RunFolder,
-    Status, unix_seconds,
+    Event, FolderHandle, FolderWatch, Leg, Machine, Ownership, Recorder, RecorderSettings,
+    RunFolder, Status, unix_seconds,
 };
 use std::{
     path::PathBuf,
@@ -139,7 +139,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
         }
         Start::Resume { run } => {
             let owned = Ownership::take(run)?;
-            spec.check_data(run, &run.plan::<Plan>()?.data, true)?;
+            spec.check_data(run, true)?;
             Store::new(&run.checkpoints_path()).sweep()?;
             let ((kept, model), refused) = checkpoint::latest(run, checkpoint::load_model)?;
             check_unfinished(spec, run, &kept)?;
@@ -149,7 +149,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
             (run.clone(), owned, Some(kept), model)
         }
     };
-    let plan = Plan::new(spec, &input, threads)?;
+    let plan = spec.plan(&input, threads)?;
     run.write_plan(&plan)?;
     run.write_machine(&Machine::detect())?;
     let settings =
@@ -336,7 +336,8 @@ impl Stage<'_> {
         let check = Check { step, seconds: now, loss: metrics.loss };
         let noted = losses.lock().unwrap_or_else(PoisonError::into_inner).check(check);
         reached.store(noted.reached, Ordering::Relaxed);
-        self.recorder.record(evaluation(metrics, step, seconds, noted.improved));
+        let event = evaluation(metrics, step, seconds, noted.improved);
+        self.recorder.record(Event::Evaluation(event));
         self.control.observer.evaluated(metrics, rows);
     }
 }

@@ -34,7 +34,7 @@ pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
 pub(crate) use earlier::Earlier;
 pub use learn::{Control, Observer, Silent, Start, check_resume, learn};
 pub use metrics::{Metrics, Totals};
-pub use plan::Plan;
+pub use plan::{Plan, RowsPlan};
 pub use predict::{Predicted, predict};
 pub use report::{Exchanged, Pace, Report};
 pub use source::{Place, Source};

@@ -2,25 +2,16 @@
 
 use crate::{TrainError, rows::Spec};
 use paceline_data::{FileMark, rows::Input};
-use paceline_runs::{Event, RunFolder, RunStarted};
+use paceline_runs::RunKind;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A run as it is going to happen; stored before the first row.
+/// A run over rows as it is going to happen; stored before the first row.
+pub type Plan = paceline_runs::RunPlan<Spec, RowsPlan>;
+
+/// What is decided for runs over rows alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Tells these plans from those of other models.
-    pub kind: String,
-    /// What was asked for.
-    pub spec: Spec,
-    /// Version of the program.
-    pub version: String,
-    /// Strategy's name.
-    pub strategy: String,
-    /// Weights, the bias included.
-    pub parameters: u64,
-    /// Threads.
-    pub threads: usize,
+pub struct RowsPlan {
     /// Bytes of all files, where the data has an end.
     pub bytes: Option<u64>,
     /// What identifies the files; absent in runs of 0.1.
@@ -28,37 +19,19 @@ pub struct Plan {
     pub data: Vec<FileMark>,
 }
 
-impl Plan {
-    /// What [`Plan::kind`] says.
-    pub const KIND: &'static str = "stream";
-
+impl Spec {
     /// The plan of a process that reads `input` on so many threads.
-    pub(crate) fn new(spec: &Spec, input: &Input, threads: usize) -> Result<Self, TrainError> {
-        Ok(Self {
-            kind: Self::KIND.to_owned(),
-            spec: spec.clone(),
+    pub(crate) fn plan(&self, input: &Input, threads: usize) -> Result<Plan, TrainError> {
+        Ok(Plan {
+            kind: RunKind::Rows,
+            spec: self.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            strategy: spec.strategy().to_owned(),
-            parameters: (1 << spec.hashing.bits) + 1,
+            strategy: self.strategy().to_owned(),
+            parameters: (1 << self.hashing.bits) + 1,
+            replicas: 1,
             threads,
-            bytes: bytes_of(input, spec.epochs),
-            data: spec.marks()?,
-        })
-    }
-
-    /// What the log of a task begins with.
-    pub(crate) fn started(&self, run: &RunFolder, first_step: u64) -> Event {
-        Event::RunStarted(RunStarted {
-            run: run.name(),
-            model: self.spec.model.clone(),
-            strategy: self.strategy.clone(),
-            seed: 0,
-            version: self.version.clone(),
-            parameters: self.parameters,
-            global_batch: self.spec.batch_size,
-            first_step,
             planned_steps: None,
-            ..RunStarted::default()
+            details: RowsPlan { bytes: bytes_of(input, self.epochs), data: self.marks()? },
         })
     }
 }

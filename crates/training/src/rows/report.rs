@@ -7,8 +7,8 @@ use crate::{
     summarize::{Conclusion, Heading},
 };
 use paceline_runs::{
-    self as runs, Final, Learning, PhaseSeconds, PhaseShares, Recorder, RunFolder, Status, Summary,
-    Traffic, diagnosis::Examples, figures::rate, write_atomically,
+    self as runs, Final, Learning, PhaseTimes, Recorder, RunFolder, Status, Summary, Traffic,
+    diagnosis::Examples, figures::rate, write_atomically,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub struct Pace {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WorkerReport {
     pub(crate) worker: runs::Worker,
-    pub(crate) phases: PhaseSeconds,
+    pub(crate) phases: PhaseTimes,
     pub(crate) totals: Totals,
     pub(crate) sparse_bytes: u64,
     pub(crate) bytes: u64,
@@ -83,7 +83,7 @@ pub(crate) struct WorkerReport {
 
 impl WorkerReport {
     /// Of a worker that made so many steps, with what it measured of its rows and its time.
-    pub(crate) fn new(task: String, iterations: u64, totals: Totals, phases: PhaseSeconds) -> Self {
+    pub(crate) fn new(task: String, iterations: u64, totals: Totals, phases: PhaseTimes) -> Self {
         let own = totals.metrics();
         let worker = runs::Worker {
             task,
@@ -92,7 +92,7 @@ impl WorkerReport {
             seconds: phases.total(),
             loss: own.loss,
             accuracy: own.accuracy,
-            phases: PhaseShares::from(phases),
+            phases: phases.shares(),
             ..runs::Worker::default()
         };
         let (sparse_bytes, bytes, rejected, staleness, exploded) = Default::default();

@@ -3,15 +3,15 @@
 use crate::{
     Stop, TrainError,
     checkpoint::Policy,
-    rows::Tasks,
-    spec::{Common, Kind},
+    rows::{Plan, Tasks},
+    spec::Common,
 };
 use paceline_data::{
     FileMark,
     rows::{Hashing, Input, Prepared, expand},
 };
 use paceline_models::sparse_logistic::{self, Rule, Settings};
-use paceline_runs::RunFolder;
+use paceline_runs::{AskedSettings, RunFolder, RunKind};
 use paceline_strategies::Combine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ impl Spec {
     /// What it has in common with runs on examples.
     pub(crate) fn common(&self) -> Common {
         Common {
-            kind: Kind::Rows,
+            kind: RunKind::Rows,
             batch_size: self.batch_size,
             stop: Stop {
                 epochs: Some(self.epochs as f64),
@@ -238,12 +238,9 @@ impl Spec {
 
     /// Refuses to continue a run on other files than it began on. A file that has `grown` at its end may count as the
     /// same; runs of 0.1 did not write down what they read.
-    pub(crate) fn check_data(
-        &self,
-        run: &RunFolder,
-        marks: &[FileMark],
-        grown: bool,
-    ) -> Result<(), TrainError> {
+    pub(crate) fn check_data(&self, run: &RunFolder, grown: bool) -> Result<(), TrainError> {
+        let old: Plan = run.plan()?;
+        let marks = &old.details.data;
         let Input::Files(files) = self.data.input()? else { return Ok(()) };
         if marks.is_empty() {
             return Ok(());
@@ -289,5 +286,20 @@ impl Spec {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl AskedSettings for Spec {
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Rows are read in the order of their files, and weights begin at zero.
+    fn seed(&self) -> u64 {
+        0
+    }
+
+    fn batch_size(&self) -> u64 {
+        self.batch_size
     }
 }

@@ -23,40 +23,32 @@ pub struct Args {
 
 /// Proposes, and writes the state file if it is new.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let prepared = args.question.prepare(Some(&args.state))?;
-    if !args.state.exists() {
-        prepared.state.write(&args.state)?;
-    }
-    let search = prepared.search()?;
-    let catalogue = &prepared.problem.catalogue;
-    let proposal = prepared.advisor.propose(&search);
-    let found = prepared.advisor.recommend(&search);
-    match &proposal {
+    let session = args.question.open(&args.state)?;
+    let advice = session.ask().or_else(|error| args.question.explain(error))?;
+    let catalogue = session.catalogue();
+    let found = advice.recommendation.as_ref();
+    match &advice.proposal {
         Some(proposal) => {
+            let next = catalogue.name(proposal.configuration);
             if let Some(stop) = &proposal.stop {
                 terminal.data(format!("enough:      {stop}"))?;
-                answer::print(terminal, catalogue, found.as_ref())?;
-                terminal.data(format!(
-                    "to go on:    {} ({})",
-                    catalogue.name(proposal.configuration),
-                    proposal.reason
-                ))?;
+                answer::print(terminal, catalogue, found)?;
+                terminal.data(format!("to go on:    {next} ({})", proposal.reason))?;
             } else {
-                terminal
-                    .data(format!("run next:    {}", catalogue.name(proposal.configuration)))?;
+                terminal.data(format!("run next:    {next}"))?;
                 terminal.data(format!("because:     {}", proposal.reason))?;
             }
         }
         None => {
             terminal.data("everything has been tried")?;
-            answer::print(terminal, catalogue, found.as_ref())?;
+            answer::print(terminal, catalogue, found)?;
         }
     }
     terminal.json(&json!({
         "state": args.state,
-        "method": prepared.state.method,
-        "next": answer::proposal_json(catalogue, proposal.as_ref()),
-        "recommendation": answer::recommendation_json(catalogue, found.as_ref()),
+        "method": session.method().name,
+        "next": answer::proposal_json(catalogue, advice.proposal.as_ref()),
+        "recommendation": answer::recommendation_json(catalogue, found),
     }))?;
     Ok(Exit::Done)
 }

@@ -3,18 +3,13 @@
 use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
-use crate::failure::{Exit, FailureExt, usage};
+use crate::failure::{Exit, usage};
 use crate::terminal::Terminal;
 use crate::units::{self, show_dollars};
-use anyhow::Context;
-use paceline_advisor::Outcome;
+use paceline_advisor::{Catalogue, JobCommand, Outcome, SearchBudget, SearchEnd, SearchEvent};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Arguments of `paceline advise cloud`.
 #[derive(Debug, clap::Args)]
@@ -40,56 +35,29 @@ pub struct Args {
 
 /// Runs the job until the method has enough, the budget is used up, or the user stops it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    if !args.exec.contains("{machine}") || !args.exec.contains("{count}") {
+    // A limit beyond what a clock can count limits nothing.
+    let limit = args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let command = JobCommand { template: args.exec.clone(), limit };
+    if !command.has_places() {
         return Err(usage(
             "--exec must say where the machine type and the number go",
             "as in --exec './run-job.sh {machine} {count}'",
         ));
     }
-    // A limit beyond what a clock can count limits nothing.
-    let limit = args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let mut prepared = args.question.prepare(Some(&args.state))?;
-    let catalogue = std::sync::Arc::clone(&prepared.problem.catalogue);
-    // A state file that cannot be written should not cost a run.
-    prepared.state.write(&args.state)?;
+    let mut session = args.question.open(&args.state)?;
+    let catalogue = session.catalogue().clone();
     let interrupt = terminal.interrupt()?;
-    let mut search = prepared.search()?;
-    let mut why = format!("{} runs were made", args.max_runs);
-    while search.runs().len() < args.max_runs && !interrupt.load(Ordering::Relaxed) {
-        let Some(proposal) = prepared.advisor.propose(&search) else {
-            why = "everything has been tried".to_owned();
-            break;
-        };
-        if let Some(stop) = proposal.stop {
-            why = stop;
-            break;
-        }
-        let at = proposal.configuration;
-        let run = search.runs().len() + 1;
-        terminal.note(format!("run {run}: {} ({})", catalogue.name(at), proposal.reason));
-        let command = fill(&args.exec, &catalogue.machine(at).name, catalogue.count(at));
-        let Some(outcome) = run_once(&command, limit, &interrupt)? else {
-            why = "interrupted; the run under way was not counted".to_owned();
-            break;
-        };
-        prepared.state.tell(&catalogue, at, outcome, BTreeMap::new());
-        prepared.state.write(&args.state)?;
-        search = prepared.search()?;
-        let seconds = outcome.seconds();
-        let ended = match outcome {
-            Outcome::Completed { .. } => "completed",
-            Outcome::Failed { .. } => "failed",
-            Outcome::TimedOut { .. } => "stopped",
-        };
-        let usd = catalogue.cost(at, seconds);
-        terminal.note(format!("run {run}: {ended} after {seconds:.1} s, {}", show_dollars(usd)));
-    }
-    let found = prepared.advisor.recommend(&search);
+    let budget = SearchBudget { runs: args.max_runs };
+    let ended = session.run(&command, budget, &interrupt, &mut |event| {
+        terminal.note(event_words(&event, &catalogue));
+    });
+    let (end, found) = ended.or_else(|error| args.question.explain(error))?;
+    let why = end_words(&end);
     terminal.data(format!("ended:       {why}"))?;
     answer::print(terminal, &catalogue, found.as_ref())?;
     terminal.json(&json!({
         "state": args.state,
-        "method": prepared.state.method,
+        "method": session.method().name,
         "ended": why,
         "recommendation": answer::recommendation_json(&catalogue, found.as_ref()),
     }))?;
@@ -97,85 +65,29 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(if found.is_some() { Exit::Done } else { Exit::Failed })
 }
 
-/// Puts machine and count into the command; a name with unusual characters is quoted for the shell.
-fn fill(command: &str, machine: &str, count: u32) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let machine = if machine.chars().all(plain) {
-        machine.to_owned()
-    } else {
-        format!("'{}'", machine.replace('\'', r"'\''"))
-    };
-    command.replace("{machine}", &machine).replace("{count}", &count.to_string())
-}
-
-/// Runs a command to its end; `None` if the user interrupted it.
-fn run_once(
-    command: &str,
-    limit: Option<Duration>,
-    interrupt: &AtomicBool,
-) -> anyhow::Result<Option<Outcome>> {
-    let begin = Instant::now();
-    // Its own group, so that whatever it started can be ended with it. Its words are talk: stderr.
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(std::io::stderr()))
-        .process_group(0)
-        .spawn()
-        .with_context(|| format!("cannot start `{command}`"))
-        .hint("the command is run by `sh`")?;
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
-            let seconds = begin.elapsed().as_secs_f64();
-            return Ok(Some(if status.success() {
-                Outcome::Completed { seconds }
-            } else {
-                Outcome::Failed { seconds }
-            }));
+fn event_words(event: &SearchEvent<'_>, catalogue: &Catalogue) -> String {
+    match event {
+        SearchEvent::Begins { run, configuration, reason } => {
+            format!("run {run}: {} ({reason})", catalogue.name(*configuration))
         }
-        if interrupt.load(Ordering::Relaxed) {
-            end(&mut child)?;
-            return Ok(None);
-        }
-        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
-            end(&mut child)?;
-            return Ok(Some(Outcome::TimedOut { seconds: begin.elapsed().as_secs_f64() }));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends the child's whole group: politely, then for good.
-fn end(child: &mut Child) -> anyhow::Result<()> {
-    let group = format!("-{}", child.id());
-    for (signal, patience) in [("-TERM", Duration::from_secs(3)), ("-KILL", Duration::from_secs(3))]
-    {
-        // `kill` fails when no process of the group is left, which is the goal.
-        let _ = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
-        let begin = Instant::now();
-        while begin.elapsed() < patience {
-            if child.try_wait().context("cannot wait for the command")?.is_some() {
-                // The shell is gone; what it left behind goes too.
-                let _ = Command::new("kill")
-                    .args(["-KILL", "--", &group])
-                    .stderr(Stdio::null())
-                    .status();
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        SearchEvent::Ended { run, configuration, outcome } => {
+            let seconds = outcome.seconds();
+            let ended = match outcome {
+                Outcome::Completed { .. } => "completed",
+                Outcome::Failed { .. } => "failed",
+                Outcome::TimedOut { .. } => "stopped",
+            };
+            let usd = show_dollars(catalogue.cost(*configuration, seconds));
+            format!("run {run}: {ended} after {seconds:.1} s, {usd}")
         }
     }
-    child.wait().context("cannot wait for the command")?;
-    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn odd_machine_names_cannot_become_commands() {
-        assert_eq!(fill("run {machine} {count}", "m4.large", 4), "run m4.large 4");
-        assert_eq!(fill("run {machine} {count}", "a; rm 'x'", 1), r"run 'a; rm '\''x'\''' 1");
+fn end_words(end: &SearchEnd) -> String {
+    match end {
+        SearchEnd::Budget { runs } => format!("{runs} runs were made"),
+        SearchEnd::Exhausted => "everything has been tried".to_owned(),
+        SearchEnd::Enough(why) => why.clone(),
+        SearchEnd::Interrupted => "interrupted; the run under way was not counted".to_owned(),
     }
 }

@@ -6,13 +6,11 @@ use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_advisor::Objective;
 use paceline_advisor::evaluate::{
-    Check, Half, JobTraces, Prices, RecordedSet, Settings, Summary, acceptance, compare,
-    evaluate_batch, evaluate_nested, evaluate_scaling, replay,
+    Check, Half, Settings, Study, StudyExtras, StudyQuestion, Summary, acceptance,
 };
 use paceline_advisor::methods::{self, Entry};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Arguments of `paceline advise evaluate`.
 #[derive(Debug, clap::Args)]
@@ -118,7 +116,45 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let entries = entries(&args.methods)?;
     let uses_history = entries.iter().any(|entry| entry.uses_history);
     args.typed.check(&Replayed { nodes: args.nodes, uses_history }, RULES)?;
-    let checks = acceptance(&folder)?;
+    let single = args.nodes == Nodes::Single;
+    let question = StudyQuestion {
+        half: if single { Half::SingleNode } else { Half::MultiNode },
+        settings: Settings {
+            seeds: args.seeds.max(1),
+            steps: args.steps.unwrap_or(if single { 12 } else { 30 }).max(1),
+            threads: paceline_batch::cores().count,
+            objective,
+            medians: args.medians,
+            past_jobs: args.past_jobs,
+            complete_jobs_only: single,
+        },
+        folder,
+    };
+    let checks = published(terminal, &question)?;
+    if let Some(splits) = args.nested {
+        return nested(terminal, &question, splits.max(1));
+    }
+    let stages = terminal.stages();
+    let study = question.replay(&entries, &|method, done| {
+        stages.set(method, done, Some(question.jobs()), Unit::Items("jobs"));
+    });
+    drop(stages);
+    let study = study?;
+    regrets(terminal, &study.summaries)?;
+    searches(terminal, &study.summaries)?;
+    differences(terminal, &study)?;
+    extras(terminal, &study.extras)?;
+    let holds = checks.iter().all(Check::holds);
+    terminal.json(&json!({
+        "acceptance": checks, "methods": study.summaries, "differences": study.differences,
+        "studies": study.extras,
+    }))?;
+    Ok(if holds { Exit::Done } else { Exit::Failed })
+}
+
+/// The published figures, which must be met before anything else is believed.
+fn published(terminal: &Terminal, question: &StudyQuestion) -> anyhow::Result<Vec<Check>> {
+    let checks = acceptance(&question.folder)?;
     let mut table = Table::new(["published figure", "published", "here"]);
     for check in &checks {
         let digits = if check.published.fract() == 0.0 { 0 } else { 6 };
@@ -132,61 +168,17 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if !checks.iter().all(Check::holds) {
         terminal.warn("a published figure is not met: nothing below can be believed");
     }
-    let single = args.nodes == Nodes::Single;
-    let half = if single { Half::SingleNode } else { Half::MultiNode };
-    let set = RecordedSet::read(&folder, half, Prices::OnDemand)?;
-    let settings = Settings {
-        seeds: args.seeds.max(1),
-        steps: args.steps.unwrap_or(if single { 12 } else { 30 }).max(1),
-        threads: paceline_batch::cores().count,
-        objective,
-        medians: args.medians,
-        past_jobs: args.past_jobs,
-        complete_jobs_only: single,
-    };
-    if let Some(splits) = args.nested {
-        let half = if single { Half::MultiNode } else { Half::SingleNode };
-        let other = RecordedSet::read(&folder, half, Prices::OnDemand)?;
-        return nested(terminal, [&set, &other], &settings, splits.max(1));
-    }
-    let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
-    for entry in entries {
-        let jobs = if single { 107 } else { 18 };
-        let bar = terminal.progress(entry.name, Some(jobs), Unit::Items("jobs"));
-        let done = AtomicU64::new(0);
-        let found = replay(&set, entry, &settings, &|| {
-            bar.set(done.fetch_add(1, Ordering::Relaxed) + 1);
-        })?;
-        traces.push((entry.name, found));
-    }
-    let summaries: Vec<Summary> =
-        traces.iter().map(|(name, jobs)| Summary::of(name, jobs)).collect();
-    regrets(terminal, &summaries)?;
-    searches(terminal, &summaries)?;
-    let differences = differences(terminal, &traces)?;
-    let extras = extras(terminal, &set, single, objective, settings.seeds)?;
-    let holds = checks.iter().all(Check::holds);
-    terminal.json(&json!({
-        "acceptance": checks, "methods": summaries, "differences": differences, "studies": extras,
-    }))?;
-    Ok(if holds { Exit::Done } else { Exit::Failed })
+    Ok(checks)
 }
 
 /// Figures of our own method with constants chosen blindly.
-fn nested(
-    terminal: &Terminal,
-    [set, other]: [&RecordedSet; 2],
-    settings: &Settings,
-    splits: usize,
-) -> anyhow::Result<Exit> {
+fn nested(terminal: &Terminal, question: &StudyQuestion, splits: usize) -> anyhow::Result<Exit> {
     let bar = terminal.progress("tunings", None, Unit::Items("replays"));
-    let done = AtomicU64::new(0);
-    let found = evaluate_nested(set, other, settings, splits, &|| {
-        bar.set(done.fetch_add(1, Ordering::Relaxed) + 1);
-    })?;
+    let found = question.nested(splits, &|done| bar.set(done))?;
+    drop(bar);
     terminal.data(format!(
         "\nour own method, {} tunings, {} ways of halving the applications, {} seeds",
-        found.tunings, found.splits, settings.seeds
+        found.tunings, found.splits, question.settings.seeds
     ))?;
     let mut table = Table::new(["constants", "n=6", "n=15"]);
     for (name, [six, fifteen]) in [
@@ -283,56 +275,36 @@ fn searches(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
 }
 
 /// Each method against the first, job by job.
-fn differences(
-    terminal: &Terminal,
-    traces: &[(&str, Vec<JobTraces>)],
-) -> anyhow::Result<Vec<Value>> {
-    let all: Vec<(&str, &[JobTraces])> =
-        traces.iter().map(|(name, jobs)| (*name, jobs.as_slice())).collect();
-    if all.len() < 2 {
-        return Ok(Vec::new());
-    }
-    terminal.data(format!("against {}: Wilcoxon's p after Holm, Cliff's delta", all[0].0))?;
+fn differences(terminal: &Terminal, study: &Study) -> anyhow::Result<()> {
+    let Some(first) = study.summaries.first().filter(|_| !study.differences.is_empty()) else {
+        return Ok(());
+    };
+    terminal.data(format!("against {}: Wilcoxon's p after Holm, Cliff's delta", first.method))?;
     let mut table = Table::new(["method", "p, n=6", "delta", "p, n=15", "delta"]);
-    let mut rows = Vec::new();
-    for (six, fifteen) in compare(&all, 6).into_iter().zip(compare(&all, 15)) {
+    for found in &study.differences {
         table.row([
-            six.0.clone(),
-            format!("{:.4}", six.1),
-            format!("{:+.2}", six.2),
-            format!("{:.4}", fifteen.1),
-            format!("{:+.2}", fifteen.2),
+            found.method.clone(),
+            format!("{:.4}", found.p_6),
+            format!("{:+.2}", found.delta_6),
+            format!("{:.4}", found.p_15),
+            format!("{:+.2}", found.delta_15),
         ]);
-        rows.push(json!({
-            "method": six.0, "p_6": six.1, "delta_6": six.2, "p_15": fifteen.1, "delta_15": fifteen.2,
-        }));
     }
-    terminal.data(table)?;
-    Ok(rows)
+    terminal.data(table)
 }
 
 /// Studies that do not fit the one-job search: scaling curves, one configuration for a batch.
-fn extras(
-    terminal: &Terminal,
-    set: &RecordedSet,
-    single: bool,
-    objective: Objective,
-    seeds: u64,
-) -> anyhow::Result<Value> {
-    if single {
-        let batch = evaluate_batch(set, objective, seeds);
-        terminal.data(format!(
+fn extras(terminal: &Terminal, extras: &StudyExtras) -> anyhow::Result<()> {
+    match extras {
+        StudyExtras::Batch(batch) => terminal.data(format!(
             "micky, one machine for {} jobs: {:.0} runs in all, mean {:.3}, median {:.3}, within 20 % {:.0} %, mostly {}; best possible {:.3}",
             batch.jobs, batch.pulls, batch.mean, batch.median, batch.within_20 * 100.0, batch.choice, batch.ceiling
-        ))?;
-        return Ok(json!({ "batch": batch }));
+        )),
+        StudyExtras::Scaling(studies) => studies.iter().try_for_each(|study| {
+            terminal.data(format!(
+                "ernest, curves on {} sizes: {} predictions, mean error {:.1} %, median {:.1} %, within 20 % {:.0} %",
+                study.fitted_on, study.predictions, study.mean_percent, study.median_percent, study.within_20 * 100.0
+            ))
+        }),
     }
-    let studies = [3, 4].map(|sizes| evaluate_scaling(set, sizes));
-    for study in &studies {
-        terminal.data(format!(
-            "ernest, curves on {} sizes: {} predictions, mean error {:.1} %, median {:.1} %, within 20 % {:.0} %",
-            study.fitted_on, study.predictions, study.mean_percent, study.median_percent, study.within_20 * 100.0
-        ))?;
-    }
-    Ok(json!({ "scaling": studies }))
 }

@@ -6,7 +6,6 @@ mod batch;
 mod cloud;
 mod evaluate;
 pub(super) mod links;
-mod own_runs;
 mod parallel;
 mod question;
 mod scale;

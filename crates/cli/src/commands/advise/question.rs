@@ -1,14 +1,12 @@
 //! What a search is about, from flags and from its state file.
 
 use super::super::staging::local_path;
-use super::own_runs;
-use crate::failure::{FailureExt, usage};
+use crate::failure::{Exit, FailureExt, forecast::explain_search, usage};
 use crate::idle_flags::{Rule, Typed};
 use crate::units;
 use paceline_advisor::methods::{self, Entry};
-use paceline_advisor::{Advisor, Catalogue, Measurements, Objective, Problem, Search, State};
+use paceline_advisor::{AdvisorError, Objective, SearchQuestion, SearchSession};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Flags that ask.
 #[derive(Debug, clap::Args)]
@@ -52,13 +50,6 @@ const RULES: &[Rule<&Entry>] = &[Rule {
     instead: "use `--method paceline`, `scout`, `paris` or `micky`",
 }];
 
-/// A question with everything read and checked.
-pub(super) struct Prepared {
-    pub(super) problem: Problem,
-    pub(super) state: State,
-    pub(super) advisor: Box<dyn Advisor>,
-}
-
 fn method_names() -> clap::builder::PossibleValuesParser {
     let values = methods::ALL
         .iter()
@@ -87,71 +78,37 @@ impl Goal {
 }
 
 impl Question {
-    /// Reads all files; `state` is the search's file if it has one, which may not exist yet.
-    pub(super) fn prepare(&self, state: Option<&Path>) -> anyhow::Result<Prepared> {
-        let catalogue = Catalogue::read(&self.catalog)?;
-        let history = match &self.history {
-            Some(path) if own_runs::are_runs(path) => own_runs::history(path, &catalogue)?,
-            Some(path) => Measurements::read(path, &catalogue)?,
-            None => Measurements::default(),
-        };
-        let asked = match (self.objective, self.deadline) {
+    /// Reads all files; `state` is the search's own, which may not exist yet.
+    pub(super) fn open(&self, state: &Path) -> anyhow::Result<SearchSession> {
+        let objective = match (self.objective, self.deadline) {
             (None, None) => None,
             (goal, deadline) => Some(goal.unwrap_or(Goal::CostUnderDeadline).objective(deadline)?),
         };
-        let known = state.map(State::read).transpose()?.flatten();
-        let state = match known {
-            Some(known) => {
-                let path = state.map(Path::display);
-                let path = path.map_or_else(String::new, |path| path.to_string());
-                let differs = |what: &str| {
-                    usage(
-                        format!("`{path}` was begun with another {what}"),
-                        format!("leave --{what} out to go on, or name another state file"),
-                    )
-                };
-                if asked.is_some_and(|asked| asked != known.objective) {
-                    let typed = if self.objective.is_some() { "objective" } else { "deadline" };
-                    return Err(differs(typed));
-                }
-                if self.method.as_ref().is_some_and(|method| *method != known.method) {
-                    return Err(differs("method"));
-                }
-                if self.typed.has("seed") && self.seed != known.seed {
-                    return Err(differs("seed"));
-                }
-                if let Some(path) = state {
-                    known
-                        .check_space(path, &catalogue)
-                        .hint("give the --catalog it was begun with, or name another state file")?;
-                }
-                known
-            }
-            None => State::new(
-                self.method.as_deref().unwrap_or("paceline"),
-                asked.unwrap_or(Objective::Cost),
-                self.seed,
-                &catalogue,
-            ),
+        let question = SearchQuestion {
+            catalogue: self.catalog.clone(),
+            history: self.history.clone(),
+            objective,
+            method: self.method.clone(),
+            seed: self.typed.has("seed").then_some(self.seed),
+            state: state.to_path_buf(),
         };
-        let problem = Problem {
-            catalogue: Arc::new(catalogue),
-            history: Arc::new(history),
-            objective: state.objective,
-        };
-        let entry: &Entry = methods::find(&state.method)?;
-        self.typed.check(&entry, RULES)?;
-        let advisor = (entry.build)(&problem, state.seed)
-            .hint("give runs of other jobs with `--history FILE`, or take another `--method`")?;
-        Ok(Prepared { problem, state, advisor })
+        let session = SearchSession::open(&question).or_else(|error| self.explain(error))?;
+        self.typed.check(&session.method(), RULES)?;
+        Ok(session)
     }
-}
 
-impl Prepared {
-    /// The search as it stands.
-    pub(super) fn search(&self) -> anyhow::Result<Search> {
-        self.state
-            .search(&self.problem)
-            .hint("the state file and the catalogue do not belong together")
+    /// Adds what helps to an error.
+    pub(super) fn explain<T>(&self, error: AdvisorError) -> anyhow::Result<T> {
+        let AdvisorError::StateMismatch { what, .. } = &error else {
+            return Err(explain_search(error, &self.catalog));
+        };
+        // A deadline alone is an objective, too.
+        let flag = match *what {
+            "objective" if self.objective.is_none() => "deadline",
+            "objective" | "method" | "seed" => what,
+            _ => return Err(error.into()),
+        };
+        let hint = format!("leave --{flag} out to go on, or name another state file");
+        Err(error).hint(hint).exit(Exit::Usage)
     }
 }

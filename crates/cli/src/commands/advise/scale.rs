@@ -1,16 +1,13 @@
 //! `paceline advise scale`: how many machines.
 
-use super::{
-    super::staging::{Staging, without_weights},
-    own_runs,
-};
-use crate::failure::{Exit, FailureExt, usage};
+use super::super::staging::{Staging, without_weights};
+use crate::failure::{Exit, forecast::explain, usage};
 use crate::idle_flags::{Rule, Typed};
 use crate::terminal::{Table, Terminal};
 use crate::units::{self, show_seconds};
-use paceline_forecast::scaling::design::design;
-use paceline_forecast::scaling::{ScalingChoice, ScalingFit, ScalingRun};
-use serde_json::json;
+use paceline_forecast::scaling::design::runs_to_make;
+use paceline_forecast::scaling::{ScalingChoice, ScalingFit, ScalingForecast, ScalingRun};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Arguments of `paceline advise scale`.
@@ -61,106 +58,82 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     let paths = args.runs.iter().map(|run| staging.input(run, &without_weights));
     let paths = paths.collect::<Result<Vec<_>, _>>()?;
-    let runs = match paths.as_slice() {
-        [path] if !own_runs::are_runs(path) => ScalingRun::read(path)?,
-        folders => {
-            let (runs, work) = own_runs::scaling(folders)?;
-            terminal.note(format!("{} runs; seconds are those of {work:.0} examples", runs.len()));
-            runs
-        }
-    };
-    let fit =
-        ScalingFit::new(&runs).hint("`paceline advise scale --plan` says which runs to make")?;
-    predict(args, &fit, terminal)
-}
-
-/// Powers of two, and the largest.
-fn sizes(up_to: u32) -> Vec<u32> {
-    let mut sizes: Vec<u32> = std::iter::successors(Some(1u32), |m| m.checked_mul(2))
-        .take_while(|m| *m < up_to)
-        .collect();
-    sizes.push(up_to);
-    sizes
+    let (runs, work) = ScalingRun::read_all(&paths).map_err(explain)?;
+    if let Some(work) = work {
+        terminal.note(format!("{} runs; seconds are those of {work:.0} examples", runs.len()));
+    }
+    let fit = ScalingFit::new(&runs).map_err(explain)?;
+    let found = fit.forecast(args.up_to, args.usd_per_hour, args.deadline);
+    print(args, &fit, &found, terminal)?;
+    terminal.json(&document(args, &fit, &found))?;
+    Ok(if found.chosen.is_some() { Exit::Done } else { Exit::Failed })
 }
 
 fn plan(args: &Args, terminal: &Terminal) -> anyhow::Result<Exit> {
     if !(args.budget.is_finite() && args.budget > 0.0) {
         return Err(usage("--budget must be above zero", "10 is usual"));
     }
-    let candidates: Vec<(f64, f64)> = (1..=20)
-        .flat_map(|part| {
-            sizes(args.up_to).into_iter().map(move |m| (f64::from(part) / 20.0, f64::from(m)))
-        })
-        .collect();
-    let mut chosen = design(&candidates, args.budget);
-    chosen.sort_by(|&a, &b| candidates[a].1.total_cmp(&candidates[b].1));
+    let runs = runs_to_make(args.up_to, args.budget);
     let mut table = Table::new(["machines", "share of the input"]);
-    for &at in &chosen {
-        table.row([candidates[at].1.to_string(), format!("{:.2}", candidates[at].0)]);
+    for (fraction, machines) in &runs {
+        table.row([machines.to_string(), format!("{fraction:.2}")]);
     }
     terminal.data(table)?;
-    let rows: Vec<_> = chosen
-        .iter()
-        .map(|&at| json!({ "machines": candidates[at].1, "fraction": candidates[at].0 }))
-        .collect();
-    terminal.json(&json!({ "runs": rows }))?;
+    let row =
+        |(fraction, machines): &(f64, f64)| json!({ "machines": machines, "fraction": fraction });
+    terminal.json(&json!({ "runs": runs.iter().map(row).collect::<Vec<_>>() }))?;
     Ok(Exit::Done)
 }
 
-fn predict(args: &Args, fit: &ScalingFit, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let price = args.usd_per_hour;
-    let usd = |machines: u32, seconds: f64| {
-        price.map(|price| price * f64::from(machines) * seconds / 3600.0)
-    };
-    let chosen = fit.choose(args.up_to, price, args.deadline);
-    let mut shown = sizes(args.up_to);
-    if let Some(chosen) = &chosen {
-        shown.push(chosen.machines);
-        shown.extend(chosen.settled_by.map(|run| run.machines));
-    }
-    shown.sort_unstable();
-    shown.dedup();
+fn print(
+    args: &Args,
+    fit: &ScalingFit,
+    found: &ScalingForecast,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
     let mut table = Table::new(["machines", "seconds", "low", "high", "dollars", ""]);
-    let mut rows = Vec::new();
-    for machines in shown {
-        let found = fit.estimate(1.0, f64::from(machines));
-        let dollars = usd(machines, found.seconds);
+    for row in &found.sizes {
         table.row([
-            machines.to_string(),
-            format!("{:.1}", found.seconds),
-            format!("{:.1}", found.low),
-            format!("{:.1}", found.high),
-            dollars.map_or_else(|| "–".to_owned(), |usd| format!("{usd:.4}")),
-            if found.extrapolated { "extrapolated" } else { "" }.to_owned(),
+            row.machines.to_string(),
+            format!("{:.1}", row.estimate.seconds),
+            format!("{:.1}", row.estimate.low),
+            format!("{:.1}", row.estimate.high),
+            row.usd.map_or_else(|| "–".to_owned(), |usd| format!("{usd:.4}")),
+            if row.estimate.extrapolated { "extrapolated" } else { "" }.to_owned(),
         ]);
-        rows.push(json!({
-            "machines": machines, "seconds": found.seconds, "low": found.low, "high": found.high,
-            "extrapolated": found.extrapolated, "usd": dollars,
-        }));
     }
     terminal.data(table)?;
     let (least, most) = fit.measured();
     terminal.data(format!(
         "low to high: 95 % interval of the expected time; measured were {least:.0} to {most:.0} machines"
     ))?;
-    match &chosen {
-        Some(chosen) => recommend(args, chosen, terminal)?,
-        None => terminal.data("no number of machines is expected to keep the deadline")?,
+    match &found.chosen {
+        Some(chosen) => recommend(args, chosen, terminal),
+        None => terminal.data("no number of machines is expected to keep the deadline"),
     }
-    terminal.json(&json!({
+}
+
+fn document(args: &Args, fit: &ScalingFit, found: &ScalingForecast) -> Value {
+    let (least, most) = fit.measured();
+    let rows = found.sizes.iter().map(|row| {
+        json!({
+            "machines": row.machines, "seconds": row.estimate.seconds, "low": row.estimate.low,
+            "high": row.estimate.high, "extrapolated": row.estimate.extrapolated, "usd": row.usd,
+        })
+    });
+    json!({
         "curve": fit.curve(),
         "measured": { "least": least, "most": most },
-        "predictions": rows,
-        "recommended": chosen.as_ref().map(|chosen| json!({
+        "predictions": rows.collect::<Vec<_>>(),
+        "recommended": found.chosen.as_ref().map(|chosen| json!({
             "machines": chosen.machines, "seconds": chosen.estimate.seconds,
             "low": chosen.estimate.low, "high": chosen.estimate.high,
             "extrapolated": chosen.estimate.extrapolated,
             "keeps_deadline": args.deadline.map(|_| chosen.keeps_deadline),
-            "usd": usd(chosen.machines, chosen.estimate.seconds),
+            "usd": args.usd_per_hour.map(|price| chosen.usd(price)),
             "settled_by": chosen.settled_by,
         })),
-    }))?;
-    Ok(if chosen.is_some() { Exit::Done } else { Exit::Failed })
+    })
 }
 
 /// The answer in words: what to take, how sure that is, and which run would make it surer.

@@ -3,9 +3,9 @@
 use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
-use crate::failure::{Exit, FailureExt, usage};
+use crate::failure::{Exit, usage};
 use crate::terminal::Terminal;
-use paceline_advisor::{AdvisorError, Outcome};
+use paceline_advisor::Outcome;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,28 +40,21 @@ pub struct Args {
 
 /// Adds the run to the state file and says what follows from it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let mut prepared = args.question.prepare(Some(&args.state))?;
-    let catalogue = std::sync::Arc::clone(&prepared.problem.catalogue);
-    let (machine, count) = (args.machine.clone(), args.count);
-    let configuration = catalogue
-        .find(&machine, count)
-        .ok_or(AdvisorError::NotInCatalogue { machine, count })
-        .hint(format!("`{}` lists what there is", args.question.catalog.display()))?;
+    let metrics = metrics(&args.metric)?;
+    let mut session = args.question.open(&args.state)?;
     let seconds = args.seconds.unwrap_or(0.0);
     let outcome = match (args.failed, args.timed_out) {
         (true, _) => Outcome::Failed { seconds },
         (_, true) => Outcome::TimedOut { seconds },
         _ => Outcome::Completed { seconds },
     };
-    prepared.state.tell(&catalogue, configuration, outcome, metrics(&args.metric)?);
-    // A time that cannot be is refused here, before anything is written.
-    let search = prepared.search()?;
-    prepared.state.write(&args.state)?;
-    let found = prepared.advisor.recommend(&search);
-    answer::print(terminal, &catalogue, found.as_ref())?;
+    let told = session.tell(&args.machine, args.count, outcome, metrics);
+    let found = told.or_else(|error| args.question.explain(error))?;
+    let catalogue = session.catalogue();
+    answer::print(terminal, catalogue, found.as_ref())?;
     terminal.json(&json!({
         "state": args.state,
-        "recommendation": answer::recommendation_json(&catalogue, found.as_ref()),
+        "recommendation": answer::recommendation_json(catalogue, found.as_ref()),
     }))?;
     Ok(Exit::Done)
 }

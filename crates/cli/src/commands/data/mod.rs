@@ -42,12 +42,15 @@ struct Opening {
     /// Number of classes, where the labels do not show it
     #[arg(long)]
     classes: Option<usize>,
+    /// Most pixels of a photo, such as 100M [default: 64M]
+    #[arg(long, value_parser = super::prepare::parse_pixels, value_name = "N")]
+    max_pixels: Option<u64>,
 }
 
 /// By the kind of data set; rows of sparse features are none.
 const RULES: &[Rule<Option<&str>>] = &[
     Rule {
-        flags: &["size"],
+        flags: &["size", "max-pixels"],
         is_met: |kind| matches!(kind, Some("photos" | "records")),
         otherwise: "on examples that are not resized",
         instead: "name a folder of photos or records",
@@ -79,7 +82,8 @@ impl Opening {
 
     fn options(&self) -> anyhow::Result<OpenOptions> {
         let size = self.size.as_deref().map(parse_size).transpose()?;
-        Ok(OpenOptions { classes: self.classes, size, ..OpenOptions::default() })
+        let (classes, max_pixels) = (self.classes, self.max_pixels);
+        Ok(OpenOptions { classes, size, max_pixels, ..OpenOptions::default() })
     }
 }
 

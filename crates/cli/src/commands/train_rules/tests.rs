@@ -79,7 +79,7 @@ fn line(
         "freeze" => words.extend(["--init", "weights.safetensors", "--pixels", "unit"]),
         "init" => words.extend(["--pixels", "unit"]),
         "grow-batch" => words.extend(["--schedule", "step:1:0.1"]),
-        "until-loss" | "eval-every" if model == sparse_logistic::NAME => {
+        "until-loss" | "eval-every" | "evaluator" if model == sparse_logistic::NAME => {
             words.extend(["--test", "held-out.tsv"]);
         }
         _ => {}

@@ -1,6 +1,6 @@
 //! Who is let in, and who is told why not.
 
-use super::{Entry, OnLoss, Presence, Roster, SILENCE};
+use super::{Entry, OnLoss, Presence, Roster};
 use crate::session::message::Hello;
 use paceline_wire::{Role, TaskId};
 use serde_json::Value;
@@ -18,6 +18,7 @@ impl Entry {
             incarnation: 0,
             process: 0,
             heard: now,
+            rhythm: super::patience::Rhythm::default(),
             error: None,
             offset: None,
             report: None,
@@ -68,7 +69,7 @@ impl Roster {
     pub(super) fn taken(&self, hello: &Hello, now: Instant) -> Option<String> {
         let entry = self.entries.get(&hello.task)?;
         let taken = match entry.presence {
-            Presence::Present => now - entry.heard < SILENCE,
+            Presence::Present => now - entry.heard < self.patience(now),
             Presence::Finished => true,
             _ => false,
         };

@@ -40,8 +40,13 @@ fn expecting(workers: u32, servers: u32, on_loss: OnLoss, regroup: bool) -> Play
         .chain((0..servers).map(|index| TaskId::new(Role::Ps, index)))
         .map(|task| (task, String::new()))
         .collect();
-    let rules =
-        Rules { on_loss, regroup, all_finish: false, join_timeout: Duration::from_secs(60) };
+    let rules = Rules {
+        on_loss,
+        regroup,
+        all_finish: false,
+        join_timeout: Duration::from_secs(60),
+        patience: SILENCE,
+    };
     let now = Instant::now();
     let me = hello(TaskId::new(WORKER, 0), 1);
     let roster = Roster::new(&me, "run".to_owned(), rules, &tasks, now);
@@ -318,4 +323,36 @@ fn an_unlisted_evaluator_is_let_in_at_any_time_and_never_waited_for() {
     assert!(
         matches!(check.hello(scorer, 1), Admission::Refused(reason) if reason.contains("begun without"))
     );
+}
+
+#[test]
+fn hundreds_of_late_tasks_on_an_overloaded_machine_were_lost_after_eight_seconds() {
+    let mut play = play(200, 0, OnLoss::Continue, true);
+    let all: Vec<TaskId> = (1..200).map(worker).collect();
+    // First all speak in time, then every five seconds, then later still.
+    play.pass(5.0, &[]);
+    for gap in [5.0, 7.0, 12.0, 20.0] {
+        play.pass(gap, &all);
+        play.pass(0.1, &[]);
+    }
+    assert!(play.stop_to(worker(1)).is_none() && play.views_to(worker(0)).is_empty());
+    // One that stays silent while the others have recovered is lost as ever, once the overload is forgotten.
+    play.pass(30.0, &[]);
+    play.pass(9.0, &[worker(7)]);
+    assert!(
+        matches!(play.stop_to(worker(7)), Some(Stop::Expelled { reason }) if reason.contains("silent for 8 s"))
+    );
+    // A cut that takes all of them away is a loss in the end.
+    play.pass(40.0, &all);
+    assert!(play.stop_to(worker(1)).is_some());
+}
+
+#[test]
+fn patience_that_was_asked_for_is_kept() {
+    let mut play = play(3, 0, OnLoss::Continue, true);
+    play.roster.rules.patience = Duration::from_secs(30);
+    play.pass(29.0, &[worker(2)]);
+    assert!(play.stop_to(worker(2)).is_none());
+    play.pass(2.0, &[worker(2)]);
+    assert!(play.stop_to(worker(2)).is_some());
 }

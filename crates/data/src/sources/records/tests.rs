@@ -117,6 +117,90 @@ fn records_without_images_say_what_is_missing() {
     assert!(matches!(Records::open(&path, None, &options), Err(DataError::NoExamples { .. })));
 }
 
+/// Two shards of raw photos, which have one size, and their manifest.
+fn prepared(folder: &Path) -> Vec<PathBuf> {
+    use crate::manifest::{Manifest, Settings, Shard, SourceSummary, Split as Part};
+    let paths: Vec<PathBuf> = (0..2_u8)
+        .map(|n| {
+            let path = folder.join(format!("train-0000{n}-of-00002.tfrecord"));
+            let raw = |value| example(&encoded(value, Encoding::Raw), "raw", 0, "daisy");
+            write(&path, &[raw(2 * n), raw(2 * n + 1)], Compression::Plain);
+            path
+        })
+        .collect();
+    let shards = paths.iter().map(|path| {
+        let (bytes, sha256) = digest(path, |_| true).unwrap().unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        Shard { name, records: 2, bytes, sha256, rejects: 0 }
+    });
+    let shards: Vec<Shard> = shards.collect();
+    let bytes = shards.iter().map(|shard| shard.bytes).sum();
+    let manifest = Manifest {
+        version: Manifest::VERSION,
+        program: "a test".into(),
+        kind: "photos".into(),
+        settings: Settings {
+            width: 4,
+            height: 2,
+            fit: "crop".into(),
+            encode: "raw".into(),
+            quality: None,
+            max_pixels: None,
+        },
+        seed: 0,
+        classes: vec!["daisy".into()],
+        first_label: 0,
+        source: SourceSummary {
+            photos: 4,
+            bytes: 4,
+            fingerprint: String::new(),
+            path_fingerprint: String::new(),
+        },
+        rejects: 0,
+        splits: vec![Part { name: "train".into(), share: 1.0, records: 4, bytes, shards }],
+    };
+    manifest.write(&*store::open(folder).unwrap()).unwrap();
+    paths
+}
+
+/// Reads until something is wrong, or for ever: the comparison has a thread of its own.
+fn read_until_refused(source: &Records) -> DataError {
+    let mut pixels = [0; 24];
+    let mut scratch = Scratch::default();
+    loop {
+        for index in 0..source.len() {
+            if let Err(error) = source.read(index, &mut scratch, &mut pixels) {
+                return error;
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_swapped_shard_of_the_same_size_was_trained_on_silently() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = prepared(folder.path());
+    let open = |checksums| {
+        let options = OpenOptions { checksums, ..OpenOptions::default() };
+        Records::open(folder.path(), Some(Split::Train), &options)
+    };
+    let whole = open(Checksums::First).unwrap();
+    assert_eq!(read(&whole, 3), (0, 3));
+    // One shard copied over the other: names, sizes, counts and every record's own checksum are right.
+    fs::copy(&paths[0], &paths[1]).unwrap();
+    let refused = open(Checksums::First).unwrap_err();
+    assert!(refused.to_string().contains("train-00001-of-00002.tfrecord"), "{refused}");
+    assert!(open(Checksums::Never).is_ok());
+    let refused = read_until_refused(&open(Checksums::Beside).unwrap());
+    assert!(
+        matches!(&refused, DataError::ShardChecksum { path, .. } if *path == paths[1]),
+        "{refused}"
+    );
+    fs::remove_file(folder.path().join(crate::manifest::MANIFEST)).unwrap();
+    assert!(matches!(open(Checksums::First), Err(DataError::NoChecksums { .. })));
+}
+
 #[test]
 fn files_written_by_tensorflow_are_read() {
     let data = std::env::var_os("PACELINE_DATA").map_or_else(

@@ -6,8 +6,9 @@
 //! each bucket, then the rounds.
 
 use super::super::host::together;
-use super::super::{Cluster, Collective, HANDOVER, Outcome, Setting, TaskTime};
+use super::super::{Cluster, Collective, HANDOVER, Outcome, Setting};
 use super::Entry;
+use paceline_runs::PhaseTimes;
 
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
@@ -29,7 +30,7 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
     let per_host = setting.tasks_per_host(0);
     let threads = setting.threads(0);
     let apart = workers > per_host;
-    let mut tasks = vec![TaskTime::default(); workers];
+    let mut tasks = vec![PhaseTimes::default(); workers];
     let (mut clock, mut events) = (0.0, 0);
     let mut seconds = vec![0.0; workers];
     let mut ends = vec![0.0; workers];

@@ -1,6 +1,9 @@
 //! What the chief does beside training: weights to begin with, scores of held-out rows, checkpoints.
 
-use super::{RETURNING, Task, Tasks};
+use super::{
+    RETURNING, Task, Tasks,
+    evaluator::{EvaluatorLink, HandedOver},
+};
 use crate::{
     TrainError,
     checkpoint::Store,
@@ -17,7 +20,7 @@ use paceline_runs::{
     self as runs, CheckpointAction, Event, FolderWatch, Leg, Reached, Recorder, RunFolder,
 };
 use paceline_strategies::sparse::{Beginning, Bookmark, Overseer, SparseOptions};
-use paceline_wire::TaskId;
+use paceline_wire::{Role, TaskId};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -30,6 +33,9 @@ use std::{
 const STANDSTILL: Duration = Duration::from_secs(30);
 /// How often the thread looks whether something is due.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The task that scores held-out rows, where one does.
+const EVALUATOR: TaskId = TaskId { role: Role::Evaluator, index: 0 };
 
 /// Why a copy of the weights is of no use.
 const TORN: &str = "a worker's gradient has come to some servers and not yet to others";
@@ -208,16 +214,22 @@ impl<'a> Oversight<'a> {
         let mut pause = EVALUATE_SECONDS;
         let policy = self.spec.common().checkpoints;
         let (mut asked, mut idle) = (Instant::now(), Vec::new());
+        let mut evaluator = EvaluatorLink::default();
         while !self.finished.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             let due = match self.spec.eval_every {
                 Some(every) => rows() >= scored_rows + every,
                 None => scored.elapsed().as_secs_f64() >= pause,
             };
+            if let Some((weights, score)) = evaluator.score() {
+                let HandedOver { step, rows, seconds } = weights;
+                let by = Some(EVALUATOR.to_string());
+                self.note_score(&score.metrics, (step, rows), seconds, score.seconds, by);
+            }
             if self.spec.test.is_some() && due {
                 let begun = Instant::now();
                 // A server that is gone is the worker's to notice.
-                let _ = self.evaluate();
+                let _ = self.have_scored(&mut evaluator);
                 // Scoring must not take more than a fifth of the time of one core.
                 pause = EVALUATE_SECONDS.max(4.0 * begun.elapsed().as_secs_f64());
                 (scored, scored_rows) = (Instant::now(), rows());
@@ -252,6 +264,24 @@ impl<'a> Oversight<'a> {
         self.finished.store(true, Ordering::Relaxed);
     }
 
+    /// Hands the weights to the evaluator; where there is none, has held-out rows scored beside the weights.
+    fn have_scored(&self, evaluator: &mut EvaluatorLink) -> Result<(), TrainError> {
+        let session = self.task.session;
+        let Some(present) = evaluator.present(session) else {
+            return self.evaluate().map(drop);
+        };
+        if evaluator.is_busy() {
+            return Ok(());
+        }
+        let Copied::Whole(model, _, kept) = self.copy()? else { return Ok(()) };
+        let weights = HandedOver { step: kept.step, rows: kept.rows, seconds: kept.seconds };
+        if let Err(error) = evaluator.hand_over(session, present, weights, &model) {
+            // The run does not depend on it.
+            self.warn(format!("{error}; the servers score held-out rows"));
+        }
+        Ok(())
+    }
+
     /// Has held-out rows scored beside the weights.
     pub(super) fn evaluate(&self) -> Result<Option<Metrics>, TrainError> {
         let begun = Instant::now();
@@ -264,13 +294,25 @@ impl<'a> Oversight<'a> {
         let metrics = totals.metrics();
         let before: f64 = locked(&self.earlier).legs.iter().map(|leg| leg.seconds).sum();
         let now = before + self.begun.elapsed().as_secs_f64();
-        let check = Check { step, seconds: now, loss: metrics.loss };
-        let noted = locked(&self.losses).check(check);
-        self.reached.store(noted.reached, Ordering::Relaxed);
-        let seconds = begun.elapsed().as_secs_f64();
-        self.recorder.record(evaluation(&metrics, step, seconds, noted.improved));
-        self.control.observer.evaluated(&metrics, rows);
+        self.note_score(&metrics, (step, rows), now, begun.elapsed().as_secs_f64(), None);
         Ok(Some(metrics))
+    }
+
+    /// Notes a score of the weights after so many steps and rows, as they were after `seconds` of training.
+    fn note_score(
+        &self,
+        metrics: &Metrics,
+        (step, rows): (u64, u64),
+        seconds: f64,
+        took: f64,
+        scored_by: Option<String>,
+    ) {
+        let noted = locked(&self.losses).check(Check { step, seconds, loss: metrics.loss });
+        self.reached.store(noted.reached, Ordering::Relaxed);
+        let evaluation = evaluation(metrics, step, took, noted.improved);
+        let evaluation = runs::Evaluation { scored_by, ..evaluation };
+        self.recorder.record(Event::Evaluation(evaluation));
+        self.control.observer.evaluated(metrics, rows);
     }
 
     /// Copies the weights that the run ends with into a checkpoint, or saves them elsewhere and fails; returns how

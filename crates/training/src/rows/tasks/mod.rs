@@ -3,12 +3,14 @@
 //! ```text
 //! files ──Feed──▶ Portion (rows, the weights they touch) ──Worker──▶ servers
 //!                                                           chief ──▶ scores, checkpoints, summary
+//!                                                             └─────▶ evaluator, where there is one
 //! ```
 //!
 //! Every file belongs to one worker, dealt by size. The chief is a worker like the others and looks after
 //! the rest on a thread of its own, over links of its own, so that training does not wait for it.
 
 mod chief;
+mod evaluator;
 mod feed;
 mod part;
 mod serve;
@@ -50,6 +52,9 @@ pub struct Tasks {
     pub on_loss: OnLoss,
     /// Stop after so many updates.
     pub steps: Option<u64>,
+    /// Whether a task of its own scores held-out rows; the servers do otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evaluator: bool,
 }
 
 impl Tasks {

@@ -3,6 +3,7 @@
 use super::{
     Tasks,
     chief::Oversight,
+    evaluator::score_weights,
     feed::Origin,
     serve::serve,
     worker::{LoopState, Worker},
@@ -59,8 +60,7 @@ pub fn take_part(
         match task.session.me().role {
             Role::Chief | Role::Worker => Part::new(spec, tasks, task, control)?.play().map(Some),
             Role::Ps => serve(spec, tasks, task, control).map(|()| None),
-            // Servers score held-out rows themselves, beside the weights.
-            Role::Evaluator => task.session.wait_for_release().map(|_| None).map_err(Into::into),
+            Role::Evaluator => score_weights(spec, tasks, task, control).map(|()| None),
         }
     })();
     if let Err(error) = &outcome {
@@ -116,7 +116,7 @@ impl<'a> Part<'a> {
         };
         if session.is_chief() {
             if task.resume {
-                spec.check_data(task.run, &task.run.plan::<Plan>()?.data, false)?;
+                spec.check_data(task.run, false)?;
             }
             task.run.write_machine(&Machine::detect())?;
         }
@@ -129,7 +129,7 @@ impl<'a> Part<'a> {
     }
 
     fn play(self) -> Result<Report, TrainError> {
-        let plan = Plan::new(self.spec, &Input::Files(self.origin.files.clone()), 1)?;
+        let plan = self.spec.plan(&Input::Files(self.origin.files.clone()), 1)?;
         let is_chief = self.task.session.is_chief();
         let (mut step, mut rows) = (0, 0);
         if is_chief {

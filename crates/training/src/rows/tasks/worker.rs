@@ -8,12 +8,13 @@ use super::{
 use crate::{
     TrainError,
     error::with_cause,
+    meter::seconds,
     rows::{Control, Spec, Totals, checkpoint, outcome},
     session_log::SessionLog,
 };
 use paceline_cluster::{JobMembership, session::Beat};
 use paceline_runs::{
-    Divergence, Event, LossGuard, Observed, PhaseSeconds, Recorder, Step, figures::rate,
+    Divergence, Event, LossGuard, Observed, PhaseTimes, Recorder, Step, figures::rate,
 };
 use paceline_strategies::{
     Traffic, find,
@@ -47,7 +48,7 @@ pub(super) struct Worker<'a> {
 pub(crate) struct LoopState {
     pub(crate) totals: Totals,
     pub(crate) iterations: u64,
-    pub(crate) phases: PhaseSeconds,
+    pub(crate) phases: PhaseTimes,
     pub(crate) traffic: Traffic,
     pub(crate) sparse_bytes: u64,
     pub(crate) bytes: u64,
@@ -61,7 +62,7 @@ pub(crate) struct LoopState {
     pub(crate) log: SessionLog,
     pub(crate) guard: LossGuard,
     recent: Totals,
-    recent_phases: PhaseSeconds,
+    recent_phases: PhaseTimes,
     recent_steps: u64,
 }
 
@@ -139,7 +140,7 @@ impl Worker<'_> {
             // Only the answer was lost.
             hands.applied = welcome.mark;
             let answer = Answer { version: welcome.version, ..Answer::default() };
-            loop_state.count(sent, &hands.logits, &answer, PhaseSeconds::default());
+            loop_state.count(sent, &hands.logits, &answer, PhaseTimes::default());
             hands.current =
                 hands.next.take().map_or_else(|| self.read(feed), |next| Ok(Some(next)))?;
         } else if hands.feed.is_none() || welcome.mark != hands.applied {
@@ -165,10 +166,10 @@ impl Worker<'_> {
         let Some(first) = current.as_ref() else { return Ok(()) };
         let begun = Instant::now();
         let answer = client.step(None, &first.minibatch.touched, weights, false)?;
-        loop_state.spend(PhaseSeconds {
+        loop_state.spend(PhaseTimes {
             exchange: begun.elapsed().as_secs_f64() - seconds(answer.wait),
             wait: seconds(answer.wait),
-            ..PhaseSeconds::default()
+            ..PhaseTimes::default()
         });
         let mut reported = Instant::now();
         let mut stop = answer.stop || self.is_done(answer.version);
@@ -191,7 +192,7 @@ impl Worker<'_> {
             };
             let pull = next.as_ref().map_or(&[][..], |next| &next.minibatch.touched);
             let answer = client.step(Some(push), pull, weights, wish)?;
-            let phases = PhaseSeconds {
+            let phases = PhaseTimes {
                 input: (fed - computed).as_secs_f64(),
                 compute: (computed - begun).as_secs_f64(),
                 exchange: seconds(answer.exchange),
@@ -241,7 +242,7 @@ impl Worker<'_> {
         self.task.session.progress(Beat {
             step: loop_state.version,
             steps: iterations,
-            busy_seconds: phases.input + phases.compute,
+            busy_seconds: phases.own(),
             wait_seconds: phases.wait,
             step_seconds: phases.total(),
         });
@@ -271,9 +272,9 @@ impl Worker<'_> {
 }
 
 impl LoopState {
-    fn spend(&mut self, phases: PhaseSeconds) {
-        self.phases.add(&phases);
-        self.recent_phases.add(&phases);
+    fn spend(&mut self, phases: PhaseTimes) {
+        self.phases += phases;
+        self.recent_phases += phases;
     }
 
     /// Takes a finished step into account; says whether the loss has exploded for good.
@@ -282,7 +283,7 @@ impl LoopState {
         portion: &Portion,
         logits: &[f32],
         answer: &Answer,
-        phases: PhaseSeconds,
+        phases: PhaseTimes,
     ) -> Option<Divergence> {
         self.spend(phases);
         self.iterations += 1;
@@ -306,8 +307,4 @@ impl LoopState {
         self.staleness[place] += 1;
         found
     }
-}
-
-fn seconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 * 1e-9
 }

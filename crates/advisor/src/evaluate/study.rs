@@ -1,0 +1,125 @@
+//! All methods replayed on one recorded set: summaries, differences, and the studies that fit no single-job search.
+
+use super::batch::{BatchSummary, evaluate_batch};
+use super::replay::{JobTraces, Settings, replay};
+use super::scaling::{ScalingSummary, evaluate_scaling};
+use super::scout::{Half, Prices, RecordedSet};
+use super::summary::{Summary, compare};
+use super::{NestedSummary, evaluate_nested};
+use crate::error::AdvisorError;
+use crate::methods::Entry;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is replayed.
+#[derive(Debug, Clone)]
+pub struct StudyQuestion {
+    /// The recorded set.
+    pub folder: PathBuf,
+    pub half: Half,
+    pub settings: Settings,
+}
+
+/// How a method differs from the first, job by job: Wilcoxon's p after Holm's correction and Cliff's delta, after 6 and
+/// after 15 runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MethodDifference {
+    pub method: String,
+    pub p_6: f64,
+    pub delta_6: f64,
+    pub p_15: f64,
+    pub delta_15: f64,
+}
+
+/// Studies that do not fit the one-job search.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StudyExtras {
+    /// One configuration for a batch of jobs.
+    Batch(BatchSummary),
+    /// Scaling curves.
+    Scaling([ScalingSummary; 2]),
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Study {
+    pub summaries: Vec<Summary>,
+    pub differences: Vec<MethodDifference>,
+    pub extras: StudyExtras,
+}
+
+impl StudyQuestion {
+    /// Jobs that a method searches for.
+    #[must_use]
+    pub fn jobs(&self) -> u64 {
+        match self.half {
+            Half::SingleNode => 107,
+            Half::MultiNode => 18,
+        }
+    }
+
+    /// Replays every method; `watch` hears for how many jobs a method has searched.
+    pub fn replay(
+        &self,
+        methods: &[&'static Entry],
+        watch: &(dyn Fn(&'static str, u64) + Sync),
+    ) -> Result<Study, AdvisorError> {
+        let set = RecordedSet::read(&self.folder, self.half, Prices::OnDemand)?;
+        let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
+        for entry in methods {
+            let done = AtomicU64::new(0);
+            watch(entry.name, 0);
+            let found = replay(&set, entry, &self.settings, &|| {
+                watch(entry.name, done.fetch_add(1, Ordering::Relaxed) + 1);
+            })?;
+            traces.push((entry.name, found));
+        }
+        let settings = &self.settings;
+        let extras = match self.half {
+            Half::SingleNode => {
+                StudyExtras::Batch(evaluate_batch(&set, settings.objective, settings.seeds))
+            }
+            Half::MultiNode => {
+                StudyExtras::Scaling([3, 4].map(|sizes| evaluate_scaling(&set, sizes)))
+            }
+        };
+        let summaries = traces.iter().map(|(name, jobs)| Summary::of(name, jobs)).collect();
+        Ok(Study { summaries, differences: differences(&traces), extras })
+    }
+
+    /// Figures of our own method with constants chosen blindly; `watch` hears how many replays are done.
+    pub fn nested(
+        &self,
+        splits: usize,
+        watch: &(dyn Fn(u64) + Sync),
+    ) -> Result<NestedSummary, AdvisorError> {
+        let other = match self.half {
+            Half::SingleNode => Half::MultiNode,
+            Half::MultiNode => Half::SingleNode,
+        };
+        let set = RecordedSet::read(&self.folder, self.half, Prices::OnDemand)?;
+        let other = RecordedSet::read(&self.folder, other, Prices::OnDemand)?;
+        let done = AtomicU64::new(0);
+        evaluate_nested(&set, &other, &self.settings, splits, &|| {
+            watch(done.fetch_add(1, Ordering::Relaxed) + 1);
+        })
+    }
+}
+
+/// Each method against the first.
+fn differences(traces: &[(&str, Vec<JobTraces>)]) -> Vec<MethodDifference> {
+    let all: Vec<(&str, &[JobTraces])> =
+        traces.iter().map(|(name, jobs)| (*name, jobs.as_slice())).collect();
+    let pairs = compare(&all, 6).into_iter().zip(compare(&all, 15));
+    pairs
+        .map(|((method, p_6, delta_6), (_, p_15, delta_15))| MethodDifference {
+            method,
+            p_6,
+            delta_6,
+            p_15,
+            delta_15,
+        })
+        .collect()
+}

@@ -1,0 +1,304 @@
+//! One search from question to answer: read, checked, kept in a file, asked, told, or left to run the job by itself.
+
+use crate::catalogue::Catalogue;
+use crate::error::AdvisorError;
+use crate::job_command::JobCommand;
+use crate::measurements::{Measurements, Outcome};
+use crate::methods::{self, Entry};
+use crate::own_runs;
+use crate::search::{Advisor, Objective, Problem, Proposal, Recommendation, Search};
+use crate::state::State;
+use paceline_forecast::measure::are_runs;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a search is about. Where nothing is asked for, the state file decides; a new search then looks for the least
+/// cost with our own method.
+#[derive(Debug, Clone)]
+pub struct SearchQuestion {
+    /// What can be rented: CSV or TOML.
+    pub catalogue: PathBuf,
+    /// Runs of other jobs: CSV, JSON, or a folder of our own runs.
+    pub history: Option<PathBuf>,
+    pub objective: Option<Objective>,
+    pub method: Option<String>,
+    /// Of every random choice of a new search.
+    pub seed: Option<u64>,
+    /// The file of the search, which may not exist yet.
+    pub state: PathBuf,
+}
+
+/// A question with everything read and checked.
+pub struct SearchSession {
+    path: PathBuf,
+    problem: Problem,
+    state: State,
+    method: &'static Entry,
+    advisor: Box<dyn Advisor>,
+}
+
+/// What follows from the runs so far.
+#[derive(Debug, Clone)]
+pub struct Advice {
+    /// What to run next; nothing when everything has been tried.
+    pub proposal: Option<Proposal>,
+    /// What to take; nothing while no run has completed.
+    pub recommendation: Option<Recommendation>,
+}
+
+/// How far a search goes by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchBudget {
+    /// Runs in all, those of the state file included.
+    pub runs: usize,
+}
+
+/// What happens while a search runs the job.
+#[derive(Debug)]
+pub enum SearchEvent<'a> {
+    /// A run begins; runs are counted from one.
+    Begins { run: usize, configuration: usize, reason: &'a str },
+    /// It is over.
+    Ended { run: usize, configuration: usize, outcome: Outcome },
+}
+
+/// Why a search went no further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SearchEnd {
+    /// As many runs were made as it may make.
+    Budget { runs: usize },
+    /// No configuration is left.
+    Exhausted,
+    /// More runs are not worth it, for this reason.
+    Enough(String),
+    /// The run under way was not counted.
+    Interrupted,
+}
+
+impl SearchSession {
+    /// Reads all files. Nothing is written.
+    pub fn open(question: &SearchQuestion) -> Result<Self, AdvisorError> {
+        let catalogue = Catalogue::read(&question.catalogue)?;
+        let history = match &question.history {
+            Some(path) if are_runs(path) => own_runs::history(path, &catalogue)?,
+            Some(path) => Measurements::read(path, &catalogue)?,
+            None => Measurements::default(),
+        };
+        let state = match State::read(&question.state)? {
+            Some(known) => {
+                same_question(question, &known)?;
+                known.check_space(&question.state, &catalogue)?;
+                known
+            }
+            None => State::new(
+                question.method.as_deref().unwrap_or("paceline"),
+                question.objective.unwrap_or(Objective::Cost),
+                question.seed.unwrap_or(0),
+                &catalogue,
+            ),
+        };
+        let problem = Problem {
+            catalogue: Arc::new(catalogue),
+            history: Arc::new(history),
+            objective: state.objective,
+        };
+        let method = methods::find(&state.method)?;
+        let advisor = (method.build)(&problem, state.seed)?;
+        Ok(Self { path: question.state.clone(), problem, state, method, advisor })
+    }
+
+    /// The method that searches.
+    #[must_use]
+    pub fn method(&self) -> &'static Entry {
+        self.method
+    }
+
+    /// What can be rented.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.problem.catalogue
+    }
+
+    /// Writes the file of the search.
+    pub fn save(&self) -> Result<(), AdvisorError> {
+        self.state.write(&self.path)
+    }
+
+    /// What follows from the runs so far; the file of a new search is written.
+    pub fn ask(&self) -> Result<Advice, AdvisorError> {
+        if !self.path.exists() {
+            self.save()?;
+        }
+        let search = self.search()?;
+        Ok(Advice {
+            proposal: self.advisor.propose(&search),
+            recommendation: self.advisor.recommend(&search),
+        })
+    }
+
+    /// Adds a run, writes the file, and answers what to take now.
+    pub fn tell(
+        &mut self,
+        machine: &str,
+        count: u32,
+        outcome: Outcome,
+        metrics: BTreeMap<String, f64>,
+    ) -> Result<Option<Recommendation>, AdvisorError> {
+        let catalogue = Arc::clone(&self.problem.catalogue);
+        let configuration = catalogue
+            .find(machine, count)
+            .ok_or_else(|| AdvisorError::NotInCatalogue { machine: machine.to_owned(), count })?;
+        self.state.tell(&catalogue, configuration, outcome, metrics);
+        // A time that cannot be is refused here, before anything is written.
+        let search = self.search()?;
+        self.save()?;
+        Ok(self.advisor.recommend(&search))
+    }
+
+    /// Runs the job on one configuration after the other until more is not worth it, the budget is used up, or
+    /// `interrupt` is set. The file is written after each run, so that a later call continues there.
+    pub fn run(
+        &mut self,
+        command: &JobCommand,
+        budget: SearchBudget,
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(SearchEvent<'_>),
+    ) -> Result<(SearchEnd, Option<Recommendation>), AdvisorError> {
+        // A state file that cannot be written should not cost a run.
+        self.save()?;
+        let end = self.run_until_enough(command, budget, interrupt, watch)?;
+        Ok((end, self.advisor.recommend(&self.search()?)))
+    }
+
+    fn run_until_enough(
+        &mut self,
+        command: &JobCommand,
+        budget: SearchBudget,
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(SearchEvent<'_>),
+    ) -> Result<SearchEnd, AdvisorError> {
+        let catalogue = Arc::clone(&self.problem.catalogue);
+        while self.state.runs.len() < budget.runs && !interrupt.load(Ordering::Relaxed) {
+            let Some(proposal) = self.advisor.propose(&self.search()?) else {
+                return Ok(SearchEnd::Exhausted);
+            };
+            if let Some(stop) = proposal.stop {
+                return Ok(SearchEnd::Enough(stop));
+            }
+            let (configuration, run) = (proposal.configuration, self.state.runs.len() + 1);
+            watch(SearchEvent::Begins { run, configuration, reason: &proposal.reason });
+            let machine = &catalogue.machine(configuration).name;
+            let count = catalogue.count(configuration);
+            let Some(outcome) = command.run(machine, count, interrupt)? else {
+                return Ok(SearchEnd::Interrupted);
+            };
+            self.state.tell(&catalogue, configuration, outcome, BTreeMap::new());
+            self.save()?;
+            watch(SearchEvent::Ended { run, configuration, outcome });
+        }
+        Ok(if self.state.runs.len() < budget.runs {
+            SearchEnd::Interrupted
+        } else {
+            SearchEnd::Budget { runs: budget.runs }
+        })
+    }
+
+    fn search(&self) -> Result<Search, AdvisorError> {
+        self.state.search(&self.problem)
+    }
+}
+
+/// Refuses to continue a search with another question.
+fn same_question(asked: &SearchQuestion, known: &State) -> Result<(), AdvisorError> {
+    let differs = if asked.objective.is_some_and(|asked| asked != known.objective) {
+        Some("objective")
+    } else if asked.method.as_ref().is_some_and(|method| *method != known.method) {
+        Some("method")
+    } else if asked.seed.is_some_and(|seed| seed != known.seed) {
+        Some("seed")
+    } else {
+        None
+    };
+    match differs {
+        Some(what) => Err(AdvisorError::StateMismatch { path: asked.state.clone(), what }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINES: &str =
+        "machine,count,cores,memory_gib,usd_per_hour\nsmall,1;2,2,4,0.1\nlarge,1;2,8,32,0.4\n";
+
+    fn question(folder: &tempfile::TempDir) -> SearchQuestion {
+        let catalogue = folder.path().join("machines.csv");
+        std::fs::write(&catalogue, MACHINES).unwrap();
+        SearchQuestion {
+            catalogue,
+            history: None,
+            objective: None,
+            method: Some("exhaustive".to_owned()),
+            seed: None,
+            state: folder.path().join("search.json"),
+        }
+    }
+
+    #[test]
+    fn a_search_by_itself_keeps_every_run_and_recommends() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut session = SearchSession::open(&question(&folder)).unwrap();
+        let command =
+            JobCommand { template: "test {machine} = large || exit {count}".into(), limit: None };
+        let (mut begun, mut ended) = (0, 0);
+        let calm = AtomicBool::new(false);
+        let budget = SearchBudget { runs: 3 };
+        let (end, _) = session
+            .run(&command, budget, &calm, &mut |event| match event {
+                SearchEvent::Begins { .. } => begun += 1,
+                SearchEvent::Ended { .. } => ended += 1,
+            })
+            .unwrap();
+        assert_eq!((end, begun, ended), (SearchEnd::Budget { runs: 3 }, 3, 3));
+        // Another process continues from the file.
+        let mut session = SearchSession::open(&question(&folder)).unwrap();
+        let budget = SearchBudget { runs: 20 };
+        let (end, found) = session.run(&command, budget, &calm, &mut |_| ()).unwrap();
+        let found = found.unwrap();
+        assert_eq!((end, found.runs, found.failed_runs), (SearchEnd::Exhausted, 4, 2));
+        assert_eq!(session.catalogue().machine(found.configuration).name, "large");
+    }
+
+    #[test]
+    fn another_question_for_a_search_is_refused_and_nothing_is_written_by_opening() {
+        let folder = tempfile::tempdir().unwrap();
+        let asked = question(&folder);
+        let session = SearchSession::open(&asked).unwrap();
+        assert!(!asked.state.exists());
+        assert!(session.ask().unwrap().proposal.is_some());
+        assert!(asked.state.exists());
+        for (what, other) in [
+            ("objective", SearchQuestion { objective: Some(Objective::Time), ..asked.clone() }),
+            ("method", SearchQuestion { method: Some("random".into()), ..asked.clone() }),
+            ("seed", SearchQuestion { seed: Some(7), ..asked.clone() }),
+        ] {
+            let error = SearchSession::open(&other).err().unwrap().to_string();
+            assert!(error.contains(&format!("another {what}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_leaves_the_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let asked = question(&folder);
+        let mut session = SearchSession::open(&asked).unwrap();
+        let told = session.tell("small", 1, Outcome::Completed { seconds: -4.0 }, BTreeMap::new());
+        assert!(told.is_err() && !asked.state.exists());
+        let mut session = SearchSession::open(&asked).unwrap();
+        let told = session.tell("small", 9, Outcome::Completed { seconds: 4.0 }, BTreeMap::new());
+        assert!(matches!(told, Err(AdvisorError::NotInCatalogue { .. })) && !asked.state.exists());
+    }
+}

@@ -1,0 +1,194 @@
+//! `paceline run`: a training script of any framework, unchanged, as a run with a verdict.
+
+use super::monitor::exit_of;
+use crate::{
+    failure::{Exit, FailureExt},
+    terminal::Terminal,
+};
+use anyhow::Context;
+use paceline_probes::{JobVerdict, Watched, judge, watch};
+use paceline_runs::{Machine, RunFolder, RunView};
+use serde_json::json;
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+/// Arguments of `paceline run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  paceline run -- python train.py --epochs 3\n  paceline run --name resnet18 -- torchrun --nproc-per-node 2 train.py"
+)]
+pub struct Args {
+    /// What is trained; shown as the model. By default the script's name
+    #[arg(long)]
+    name: Option<String>,
+    /// Folder of run folders
+    #[arg(long = "runs", value_name = "DIR", default_value = "runs")]
+    folder: PathBuf,
+    /// The command, with its arguments; runs made with PyTorch or Keras are recorded step by step
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Time between two readings of the job's processes.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// The package that records, as the interpreter of the script will import it.
+const PACKAGE: &[(&str, &str)] = &[
+    ("sitecustomize.py", include_str!("../../../../python/paceline/_sitecustomize.py")),
+    ("paceline/__init__.py", include_str!("../../../../python/paceline/__init__.py")),
+    ("paceline/_auto.py", include_str!("../../../../python/paceline/_auto.py")),
+    ("paceline/_keras.py", include_str!("../../../../python/paceline/_keras.py")),
+    ("paceline/_read.py", include_str!("../../../../python/paceline/_read.py")),
+    ("paceline/_resources.py", include_str!("../../../../python/paceline/_resources.py")),
+    ("paceline/_run.py", include_str!("../../../../python/paceline/_run.py")),
+    ("paceline/_torch.py", include_str!("../../../../python/paceline/_torch.py")),
+];
+
+/// Runs the command, and says what was seen of it.
+pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let name = args.name.clone().unwrap_or_else(|| script_name(&args.command));
+    let run = RunFolder::create(&args.folder, &name, "foreign")?;
+    let package = Package::write(run.path())?;
+    terminal.interrupt()?;
+    let (program, arguments) = args.command.split_first().context("no command")?;
+    let started = Command::new(program)
+        .args(arguments)
+        .env("PYTHONPATH", package.search_path())
+        .env("PACELINE_RUN_FOLDER", absolute(run.path())?)
+        .env("PACELINE_RUN_NAME", &name)
+        .spawn()
+        .with_context(|| format!("cannot start `{program}`"))
+        .hint("the command stands behind `--`, its arguments after it");
+    let watched = match started {
+        Ok(mut child) => {
+            let forwarded = std::cell::Cell::new(false);
+            watch(&mut child, EVERY, &|| signal_to_pass_on(terminal, &forwarded))?
+        }
+        Err(error) => {
+            drop(package);
+            run.abandon();
+            return Err(error);
+        }
+    };
+    drop(package);
+    let machine = Machine::detect();
+    let job = judge(&watched.summary, machine.cores, machine.host_cpus);
+    let view = RunView::read(run.path()).ok().filter(|view| view.summary.global_steps > 0);
+    match &view {
+        Some(view) => show(terminal, &run, view)?,
+        None => {
+            run.abandon();
+            show_unrecorded(terminal, &job)?;
+        }
+    }
+    terminal.json(&document(view.is_some().then(|| run.path()), view.as_ref(), &job, &watched))?;
+    Ok(exit_of(watched.status))
+}
+
+/// A signal that reached this process and not the command: one from a terminal reaches both.
+fn signal_to_pass_on(terminal: &Terminal, forwarded: &std::cell::Cell<bool>) -> Option<i32> {
+    let exit = terminal.signalled().filter(|_| !forwarded.get())?;
+    forwarded.set(true);
+    match exit {
+        Exit::Terminated => Some(signal_hook::consts::SIGTERM),
+        _ => (!io::stdin().is_terminal()).then_some(signal_hook::consts::SIGINT),
+    }
+}
+
+fn show(terminal: &mut Terminal, run: &RunFolder, view: &RunView) -> anyhow::Result<()> {
+    let summary = &view.summary;
+    let mut line = format!("{} steps in {:.1} s", summary.global_steps, summary.seconds);
+    if summary.examples_per_second > 0.0 {
+        line.push_str(&format!(", {:.1} examples/s", summary.examples_per_second));
+    }
+    terminal.data(line)?;
+    terminal.data(format!("verdict     {}", summary.verdict))?;
+    terminal.note(format!(
+        "run folder  {}\nnext        `paceline report {0}` draws it; `paceline serve` shows it while it runs",
+        run.path().display()
+    ));
+    Ok(())
+}
+
+fn show_unrecorded(terminal: &mut Terminal, job: &JobVerdict) -> anyhow::Result<()> {
+    terminal.data(format!("verdict     {}", job.words))?;
+    if !job.next.is_empty() {
+        terminal.note(format!("next        {}", job.next));
+    }
+    terminal.warn(
+        "no training step was seen, so there is no run folder: scripts that train with PyTorch's optimisers or Keras's `fit` are \
+         recorded by themselves, other loops with `paceline.Run` (docs/run-folder.md)",
+    );
+    Ok(())
+}
+
+fn document(
+    run: Option<&Path>,
+    view: Option<&RunView>,
+    job: &JobVerdict,
+    watched: &Watched,
+) -> serde_json::Value {
+    json!({
+        "run": run,
+        "summary": view.map(|view| &view.summary),
+        "verdict": view.map_or(&job.words, |view| &view.summary.verdict),
+        "job": job,
+        "seconds": watched.took.as_secs_f64(),
+        "exit": watched.status.code(),
+    })
+}
+
+/// `train` of `torchrun --nproc-per-node 2 train.py --epochs 3`.
+fn script_name(command: &[String]) -> String {
+    let script = command.iter().find(|word| word.ends_with(".py"));
+    let name = script.or(command.first()).map(Path::new);
+    let stem = name.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+    stem.unwrap_or_else(|| "script".to_owned())
+}
+
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("cannot find `{}`", path.display()))
+}
+
+/// The recording package on disk, in front of everything else that the interpreter would import; gone when dropped.
+struct Package {
+    folder: PathBuf,
+}
+
+impl Package {
+    fn write(run: &Path) -> anyhow::Result<Self> {
+        let folder = absolute(run)?.join(".recorder");
+        let package = Self { folder };
+        for (name, text) in PACKAGE {
+            let path = package.folder.join(name);
+            let parent = path.parent().unwrap_or(&package.folder);
+            fs::create_dir_all(parent)
+                .and_then(|()| fs::write(&path, text))
+                .with_context(|| format!("cannot write `{}`", path.display()))?;
+        }
+        Ok(package)
+    }
+
+    fn search_path(&self) -> OsString {
+        let mut path = self.folder.clone().into_os_string();
+        if let Some(before) = env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        path
+    }
+}
+
+impl Drop for Package {
+    fn drop(&mut self) {
+        // Byte code that interpreters left beside it goes too.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,262 @@
+//! `paceline run` and `paceline monitor` on programs that know nothing of Paceline. PyTorch is too large to install for every test: a stand-in
+//! with the parts of it that scripts call and the recorder listens to takes its place.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+use support::said;
+use tempfile::TempDir;
+
+/// The calls a training loop makes, without the arithmetic.
+const TORCH: &[(&str, &str)] = &[
+    (
+        "torch/__init__.py",
+        "
+__version__ = '0.0 (stand-in)'
+class Tensor:
+    def __init__(self, values): self.values = values; self.device = self; self.type = 'cpu'
+    @property
+    def shape(self): return (len(self.values),)
+    def dim(self): return 1
+    def numel(self): return len(self.values)
+    def detach(self): return self
+    def __float__(self): return float(self.values[0])
+    def backward(self): autograd.backward(self)
+def get_num_threads(): return 1
+from . import autograd, optim, utils, distributed
+",
+    ),
+    ("torch/autograd.py", "def backward(tensors, *args): pass\n"),
+    ("torch/distributed.py", "def is_available(): return False\n"),
+    ("torch/optim/__init__.py", "from .optimizer import SGD\n"),
+    (
+        "torch/optim/optimizer.py",
+        "
+_hooks = []
+def register_optimizer_step_post_hook(hook): _hooks.append(hook)
+class SGD:
+    param_groups = [{'lr': 0.5}]
+    def step(self):
+        for hook in _hooks: hook(self, (), {})
+",
+    ),
+    ("torch/utils/__init__.py", "from . import data\n"),
+    (
+        "torch/utils/data.py",
+        "
+class DataLoader:
+    num_workers = 0
+    def __init__(self, dataset): self.dataset = dataset
+    def __iter__(self): return iter(self.dataset)
+",
+    ),
+];
+
+/// A script as a user writes it: slow data, a step, and scoring after every epoch.
+const SCRIPT: &str = "
+import time, torch
+from torch.utils.data import DataLoader
+class Photos:
+    def __iter__(self):
+        for number in range(40):
+            time.sleep(0.01)
+            yield torch.Tensor([0.0] * 16), torch.Tensor([1.0] * 16)
+train, test, optimizer = DataLoader(Photos()), DataLoader(Photos()), torch.optim.SGD()
+for epoch in range(3):
+    for images, labels in train:
+        loss = torch.Tensor([0.5])
+        loss.backward()
+        optimizer.step()
+    for images, labels in test:
+        pass
+print('trained')
+";
+
+struct Place {
+    folder: TempDir,
+    python: std::path::PathBuf,
+}
+
+/// A folder with the stand-in and a script in it; nothing where there is no Python.
+fn place(script: &str) -> Option<Place> {
+    let python = paceline_testing::python("json")?;
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in TORCH {
+        let path = folder.path().join("lib").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fs::write(folder.path().join("train.py"), script).unwrap();
+    Some(Place { folder, python })
+}
+
+impl Place {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = support::paceline();
+        command
+            .current_dir(self.folder.path())
+            .args(words)
+            .args(["--", self.python.to_str().unwrap()]);
+        command.env("PYTHONPATH", self.folder.path().join("lib")).stdin(Stdio::null());
+        command.env("NO_COLOR", "1");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).arg("train.py").output().unwrap()
+    }
+}
+
+/// The JSON document behind whatever the script printed.
+fn document(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let at = text.find('{').unwrap_or_else(|| panic!("{text}\n{}", said(output)));
+    serde_json::from_str(&text[at..]).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_unchanged_script_leaves_a_run_with_a_verdict() {
+    let Some(place) = place(SCRIPT) else { return };
+    let output = place.run(&["run", "--json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("trained"), "{output:?}");
+    let found = document(&output);
+    let summary = &found["summary"];
+    // The first step begins the run; scoring is not part of it.
+    assert_eq!(
+        (&summary["global_steps"], &summary["examples"], &summary["status"]),
+        (&119.into(), &(119 * 16).into(), &"done".into()),
+        "{found}"
+    );
+    assert_eq!((&summary["model"], &summary["data"]), (&"train".into(), &"Photos".into()));
+    let shares = &summary["phases"];
+    assert!(shares["input"].as_f64().unwrap() > 0.5, "{found}");
+    let run = place.folder.path().join(found["run"].as_str().unwrap());
+    assert_eq!(files(&run), ["events-worker-0.jsonl", "machine.json", "resources-worker-0.csv"]);
+    let log = run.join("events-worker-0.jsonl");
+    let errors = paceline_testing::schema_errors("run-folder.schema.json", &log);
+    assert_eq!(errors.unwrap_or_default(), "");
+    // 120 scored batches took as long to come as those trained on.
+    let (all, steps) = (&summary["seconds"], &summary["step_seconds"]);
+    assert!(all.as_f64().unwrap() > 1.4 * steps.as_f64().unwrap(), "{summary}");
+}
+
+#[test]
+fn the_exit_code_is_the_scripts_and_its_exception_the_reason() {
+    let script = SCRIPT.replace("print('trained')", "raise ValueError('shapes differ')");
+    let Some(place) = place(&script) else { return };
+    let output = place.run(&["run", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let found = document(&output);
+    assert_eq!(found["summary"]["status"], "failed", "{found}");
+    assert_eq!(found["verdict"], "ValueError: shapes differ", "{found}");
+    assert!(said(&output).contains("ValueError: shapes differ"), "the script's own traceback");
+}
+
+#[test]
+fn a_framework_that_is_not_as_expected_trains_on_without_a_record() {
+    let Some(place) = place(SCRIPT) else { return };
+    let optimizer = place.folder.path().join("lib/torch/optim/optimizer.py");
+    let text = fs::read_to_string(&optimizer).unwrap();
+    fs::write(&optimizer, text.replace("register_optimizer_step_post_hook", "other")).unwrap();
+    let output = place.run(&["run"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let talk = said(&output);
+    assert!(talk.contains("paceline stops recording: ImportError"), "{talk}");
+    assert!(talk.contains("no training step was seen"), "{talk}");
+    assert_eq!(files(&place.folder.path().join("runs")), [""; 0], "no phantom run");
+}
+
+#[test]
+fn a_command_that_trains_nothing_is_judged_by_its_resources() {
+    let Some(place) = place("import time\ntime.sleep(1)") else { return };
+    let output = place.run(&["run", "--json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let found = document(&output);
+    assert_eq!((&found["run"], &found["exit"]), (&Value::Null, &0.into()));
+    assert!(!found["verdict"].as_str().unwrap().is_empty(), "{found}");
+    assert_eq!(files(&place.folder.path().join("runs")), [""; 0]);
+    let output = support::paceline()
+        .current_dir(place.folder.path())
+        .args(["run", "--", "/no/such/program"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("/no/such/program"), "{}", said(&output));
+    assert_eq!(files(&place.folder.path().join("runs")), [""; 0]);
+}
+
+/// The script's own site customisation still happens, and workers that it starts record nothing.
+#[test]
+fn what_the_interpreter_would_have_loaded_is_loaded_still() {
+    let script = "
+import multiprocessing, sys
+def child(): import torch; torch.optim.SGD().step
+if __name__ == '__main__':
+    worker = multiprocessing.get_context('spawn').Process(target=child); worker.start(); worker.join()
+    print('customised:', sys.customised, worker.exitcode)
+";
+    let Some(place) = place(script) else { return };
+    let own = place.folder.path().join("lib/sitecustomize.py");
+    fs::write(own, "import sys\nsys.customised = True\n").unwrap();
+    let output = place.run(&["run"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("customised: True 0"), "{text}{}", said(&output));
+}
+
+/// Two spinning children once read as 0.00 %.
+#[test]
+fn monitor_counts_the_whole_process_tree_and_ends_in_a_verdict() {
+    let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let script = format!("({spin}) & ({spin}) & wait");
+    let output = support::paceline()
+        .args(["monitor", "--every", "0.1", "--json", "--", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let column = |name: &str| found["columns"][name]["peak"].as_f64().unwrap();
+    assert!(column("process_cpu_percent") > 0.0, "{found}");
+    assert!(column("process_count") >= 3.0, "{found}");
+    let hold = found["verdict"]["hold"].as_str().unwrap();
+    assert!(
+        ["busy", "short-of-cores", "too-many-threads", "stolen", "throttled"].contains(&hold),
+        "{found}"
+    );
+}
+
+#[test]
+fn monitor_watches_a_process_that_already_runs() {
+    let monitor = |process: u32| {
+        support::paceline()
+            .args(["monitor", "--every", "0.1", "--json", "--pid", &process.to_string()])
+            .output()
+            .unwrap()
+    };
+    let mut child = Command::new("sleep").arg("1").spawn().unwrap();
+    let process = child.id();
+    // It ends by itself; a zombie has ended too.
+    let output = monitor(process);
+    assert!(output.status.success(), "{}", said(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["verdict"]["hold"], "idle", "{found}");
+    child.wait().unwrap();
+    let output = monitor(process);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("no such process"), "{}", said(&output));
+}

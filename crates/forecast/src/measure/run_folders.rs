@@ -1,0 +1,100 @@
+//! Run folders as measurements: step times by batch size, points of a scaling curve.
+
+use crate::batch_size::StepTiming;
+use crate::error::ForecastError;
+use crate::scaling::ScalingRun;
+use paceline_runs::{Event, RunFolder};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Whether a path is a run folder, or a folder of such.
+#[must_use]
+pub fn are_runs(path: &Path) -> bool {
+    path.is_dir()
+        && (RunFolder::open(path).is_ok()
+            || paceline_runs::list(path).is_ok_and(|runs| !runs.is_empty()))
+}
+
+/// The run folders among paths, and inside those that are folders of runs.
+pub fn run_folders(paths: &[PathBuf]) -> Result<Vec<RunFolder>, ForecastError> {
+    let mut found = Vec::new();
+    for path in paths {
+        match RunFolder::open(path) {
+            Ok(run) => found.push(run),
+            Err(_) => found.extend(paceline_runs::list(path)?),
+        }
+    }
+    if found.is_empty() { Err(ForecastError::NoRunFolders) } else { Ok(found) }
+}
+
+/// Step times by batch size from runs of a model on one worker that ended.
+pub fn step_timings(folder: &Path, model: &str) -> Result<Vec<StepTiming>, ForecastError> {
+    let mut timings = Vec::new();
+    for run in paceline_runs::list(folder)? {
+        let Ok(Some(summary)) = run.summary() else { continue };
+        if summary.model == model && summary.workers.len() <= 1 {
+            timings.extend(steps_of(&run));
+        }
+    }
+    if timings.is_empty() {
+        let (model, path) = (model.to_owned(), folder.to_path_buf());
+        return Err(ForecastError::NoRunOf { model, path });
+    }
+    Ok(timings)
+}
+
+/// One timing per run and batch size: the median of its events.
+fn steps_of(run: &RunFolder) -> Vec<StepTiming> {
+    let Ok((records, _)) = run.events() else { return Vec::new() };
+    let mut by_batch: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for record in records {
+        if let Some(Event::Step(step)) = record.event
+            && step.steps > 0
+            && step.seconds > 0.0
+            && step.global_batch > 0
+        {
+            by_batch.entry(step.global_batch).or_default().push(step.seconds / step.steps as f64);
+        }
+    }
+    by_batch
+        .into_iter()
+        .map(|(batch, mut seconds)| {
+            seconds.sort_by(f64::total_cmp);
+            StepTiming { batch: batch as f64, seconds: seconds[seconds.len() / 2] }
+        })
+        .collect()
+}
+
+/// Points of a scaling curve: seconds for the same number of examples on so many workers, and that number. It is
+/// the work of the largest run, so that runs of different length can be compared.
+pub fn scaling_runs(paths: &[PathBuf]) -> Result<(Vec<ScalingRun>, f64), ForecastError> {
+    let mut found = Vec::new();
+    let mut job: Option<String> = None;
+    for run in run_folders(paths)? {
+        let Some(summary) = run.summary()? else { continue };
+        if summary.step_rate() <= 0.0 {
+            continue;
+        }
+        let own =
+            format!("{} on {} with batch {}", summary.model, summary.data, summary.global_batch);
+        match &job {
+            None => job = Some(own),
+            Some(others) if *others != own => {
+                let (path, others) = (run.path().to_path_buf(), others.clone());
+                return Err(ForecastError::DifferentJobs { path, found: own, others });
+            }
+            Some(_) => {}
+        }
+        found.push((summary.workers.len().max(1), summary.step_rate(), summary.examples));
+    }
+    let work = found.iter().map(|run| run.2).max().unwrap_or(0) as f64;
+    let runs = found
+        .into_iter()
+        .map(|(workers, rate, _)| ScalingRun {
+            fraction: 1.0,
+            machines: workers as f64,
+            seconds: work / rate,
+        })
+        .collect();
+    Ok((runs, work))
+}

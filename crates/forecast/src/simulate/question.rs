@@ -1,0 +1,203 @@
+//! The question as people ask it: a run in, outcomes of ever larger clusters and their doubts out.
+
+use super::strategies::{self, Entry};
+use super::{Cluster, Collective, Outcome, Plan, simulate};
+use crate::doublings;
+use crate::error::ForecastError;
+use crate::measure::{LinkOrigin, LinkSettings, Links, Measured, local_sums, stepping};
+use crate::oracle::Link;
+use paceline_data::order::{Batches, LastBatch};
+use paceline_runs::{RecordedPlan, RunFolder};
+use std::time::Duration;
+
+/// How long sums inside this machine are timed.
+const SPAN: Duration = Duration::from_millis(150);
+/// Seconds to wake a sleeping thread, where it is not measured.
+const WAKE: f64 = 30e-6;
+
+/// What would a bigger cluster do with a job that was measured on a smaller one?
+#[derive(Debug, Clone)]
+pub struct ClusterQuestion {
+    /// The most workers; smaller numbers are simulated, too.
+    pub workers: usize,
+    /// Without it 1 for 16 workers, where the strategy has any.
+    pub servers: Option<usize>,
+    /// Without it the run's own.
+    pub strategy: Option<String>,
+    /// Examples of one update; without it the run's.
+    pub batch: Option<u64>,
+    /// Synchronous servers wait for all workers but so many.
+    pub backup: usize,
+    /// Updates to simulate for each number of workers.
+    pub steps: u64,
+    /// Tasks on each host; nothing puts all on one machine such as the one measured.
+    pub per_host: Option<usize>,
+    /// Cores of each host; without it those of the run's machine.
+    pub cores: Option<f64>,
+    /// Threads of each worker; without it the host's cores, divided among the workers there.
+    pub threads: Option<usize>,
+    pub links: LinkSettings,
+    /// Whether the model is timed here for what the run does not say.
+    pub measure: bool,
+    /// Seed of all draws.
+    pub seed: u64,
+}
+
+/// The answer and all it rests on.
+pub struct ClusterForecast {
+    pub strategy: &'static Entry,
+    /// Examples of one update.
+    pub batch: u64,
+    pub cluster: Cluster,
+    pub measured: Measured,
+    /// The factor on what messages were first thought to cost, where the run could tell.
+    pub calibrated: Option<f64>,
+    /// By rising number of workers.
+    pub outcomes: Vec<Outcome>,
+    /// Where the simulation leaves what was measured.
+    pub doubts: Vec<String>,
+    /// Where the link between hosts comes from; nothing where no message goes through it.
+    pub network_origin: Option<LinkOrigin>,
+}
+
+impl ClusterQuestion {
+    /// The strategy that is simulated: the one asked for, else the run's own if there is a simulation of it.
+    pub fn strategy(&self, folder: &RunFolder) -> Result<&'static Entry, ForecastError> {
+        if let Some(name) = &self.strategy {
+            return strategies::find(name);
+        }
+        let own = RecordedPlan::open(folder)?.strategy.unwrap_or_default();
+        strategies::find(&own).or_else(|_| strategies::find("multi-worker"))
+    }
+
+    /// Reads the run, times what it does not say, simulates; `watch` hears how many of how many clusters are done.
+    pub fn answer(
+        &self,
+        folder: &RunFolder,
+        watch: &dyn Fn(usize, usize),
+    ) -> Result<ClusterForecast, ForecastError> {
+        let strategy = self.strategy(folder)?;
+        let counts = doublings(self.workers);
+        watch(0, counts.len());
+        let mut measured = Measured::read(folder, self.measure)?;
+        let batch = self.batch.unwrap_or(measured.batch);
+        let plans = counts.iter().map(|&workers| self.plan(strategy, workers, batch));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        let links = self.links(strategy, &measured)?;
+        let mut cluster = Cluster {
+            cores: self.cores.unwrap_or(measured.cores),
+            per_host: self.per_host.unwrap_or(usize::MAX),
+            network: links.network,
+            sums: links.sums,
+            local: links.local,
+            wake: if self.measure { stepping::wake() } else { WAKE },
+        };
+        let calibrated = measured.calibrate(&mut cluster)?;
+        let mut outcomes = Vec::new();
+        for plan in &plans {
+            outcomes.push(simulate(strategy.name, &measured.workload, &cluster, plan)?);
+            watch(outcomes.len(), counts.len());
+        }
+        let mut doubts = measured.doubts(strategy, &cluster, self.workers, batch);
+        if self.strategy.is_none() && strategy.name != measured.strategy {
+            let doubt =
+                format!("the run is of `{}`; simulated is `{}`", measured.strategy, strategy.name);
+            doubts.insert(0, doubt);
+        }
+        // Tasks that all fit on one host send nothing through the network.
+        let tasks = self.workers + outcomes.last().map_or(0, |last| last.servers);
+        let network_origin = (tasks > cluster.per_host).then_some(links.origin);
+        Ok(ClusterForecast {
+            strategy,
+            batch,
+            cluster,
+            measured,
+            calibrated,
+            outcomes,
+            doubts,
+            network_origin,
+        })
+    }
+
+    /// What messages cost, between hosts and inside one.
+    fn links(&self, strategy: &Entry, measured: &Measured) -> Result<Links, ForecastError> {
+        let local = if strategy.servers || !self.measure {
+            measured.local
+        } else {
+            let numbers = (measured.workload.gradient_bytes / 4.0) as usize;
+            let link = local_sums::measure(numbers, SPAN)?;
+            // Of two ranks: `2(α + m/2β)`; here a round is both ways at once.
+            Link { latency: 2.0 * link.latency, ..link }
+        };
+        self.links.decide(Some(local))
+    }
+
+    /// The plan of one size; shares of a batch are cut by the code that cuts them in training.
+    fn plan(&self, strategy: &Entry, workers: usize, batch: u64) -> Result<Plan, ForecastError> {
+        let shares = if strategy.shares_batch {
+            if batch < workers as u64 {
+                return Err(ForecastError::BatchTooSmall { workers, batch });
+            }
+            let whole = Batches::new(batch, LastBatch::Keep)?.global_batch(0, 0, batch);
+            let share = |worker: usize| {
+                whole.as_ref().map_or(0, |whole| whole.share(worker as u64, workers as u64).len())
+                    as f64
+            };
+            (0..workers).map(share).collect()
+        } else {
+            vec![batch as f64]
+        };
+        // Every worker must have its turn several times before a rate means anything.
+        let turns = if workers > 1000 { 6 } else { 20 };
+        let steps =
+            if strategy.shares_batch { self.steps } else { self.steps.max(turns * workers as u64) };
+        Ok(Plan {
+            workers,
+            servers: self.servers.unwrap_or_else(|| workers.div_ceil(16)),
+            backup: self.backup.min(workers - 1),
+            shares,
+            steps,
+            threads: self.threads.map(|threads| threads as f64),
+            collective: Collective::BySize {
+                tree_up_to: paceline_wire::collective::TREE_BYTES as f64,
+            },
+            seed: self.seed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(workers: usize) -> ClusterQuestion {
+        ClusterQuestion {
+            workers,
+            servers: None,
+            strategy: None,
+            batch: None,
+            backup: 3,
+            steps: 10,
+            per_host: Some(1),
+            cores: None,
+            threads: None,
+            links: LinkSettings::default(),
+            measure: false,
+            seed: 0,
+        }
+    }
+
+    #[test]
+    fn a_batch_is_shared_out_whole_and_workers_of_their_own_have_turns() {
+        let shared = strategies::find("ps-sync").unwrap();
+        let plan = question(3).plan(shared, 3, 10).unwrap();
+        assert_eq!(plan.shares.iter().sum::<f64>(), 10.0);
+        assert_eq!((plan.shares.len(), plan.servers, plan.backup, plan.steps), (3, 1, 2, 10));
+        let own = question(3).plan(strategies::find("ps-async").unwrap(), 3, 10).unwrap();
+        assert_eq!((own.shares, own.steps), (vec![10.0], 60));
+        let error = question(3).plan(shared, 3, 2).unwrap_err();
+        assert!(
+            error.is_usage() && error.to_string().contains("3 workers cannot share a batch of 2")
+        );
+    }
+}

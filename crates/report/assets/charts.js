@@ -1,0 +1,688 @@
+// @ts-check
+// Makes the charts and tables of a page workable: exact values under a cursor that all charts share, zoom, logarithmic axes,
+// smoothing, another horizontal axis, hidden runs, sorting, and files for papers and spreadsheets.
+//
+// The server has drawn everything already and put the numbers into each drawing's <metadata>; without this script the page reads
+// the same. No dependency, no build step. The types below are checked with `tsc --checkJs`.
+"use strict";
+(() => {
+  /** @typedef {{label: string, unit: string|null, log: boolean, zero: boolean, range: [number, number]|null, categories: string[]|null}} Axis */
+  /** @typedef {{name: string, part: string, place: number, labelled: boolean, kind: string, style: string, x: (number|null)[][], y: (number|null)[], low?: (number|null)[], high?: (number|null)[]}} Series */
+  /** @typedef {{title: string, frame: [number, number, number, number], x: Axis[], y: Axis, series: Series[], marks: [number, string][], rows?: (string|number|null)[][]}} Data */
+  /** @typedef {{svg: SVGSVGElement, plot: SVGGElement, over: SVGGElement, data: Data, left: number, hidden: Set<string>, zoom: [number, number]|null, logX: boolean, logY: boolean, scale: Scales|null, tip: HTMLElement}} Chart */
+  /** @typedef {{x: Scale, y: Scale, axis: number}} Scales */
+  /** @typedef {{low: number, high: number, log: boolean, at: (value: number) => number, back: (place: number) => number, ticks: number[]}} Scale */
+
+  const COLOURS = 7;
+  const DASHES = 4;
+  const TEXT = 13;
+  const NS = "http://www.w3.org/2000/svg";
+  /** @type {Chart[]} */
+  let charts = [];
+  /** The horizontal axis that is asked for, and how much curves are smoothed, from 0 to 0.99; the same for all charts. */
+  const shared = { axis: "step", smoothing: 0 };
+
+  /** @param {string} name @param {Record<string, string|number>} attributes @param {string} [text] */
+  const shape = (name, attributes, text) => {
+    const element = document.createElementNS(NS, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  /** @param {string} name @param {Record<string, string>} attributes @param {string} [text] */
+  const html = (name, attributes, text) => {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  /** @param {number} value */
+  const round = (value) => Math.round(Math.max(-1e5, Math.min(1e5, value)) * 10) / 10;
+  /** @param {number|null|undefined} value @returns {value is number} */
+  const known = (value) => typeof value === "number" && Number.isFinite(value);
+  /** @param {number} place */
+  const look = (place) => `c${place % COLOURS} k${Math.floor(place / COLOURS) % DASHES}`;
+
+  /** A number as people read it. @param {number} value */
+  const words = (value) => {
+    const size = Math.abs(value);
+    if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(3);
+    const digits = size >= 1000 ? 1 : size >= 10 ? 3 : 5;
+    return value.toLocaleString("en-US", { maximumFractionDigits: digits });
+  };
+  /** @param {Axis} axis */
+  const caption = (axis) => axis.unit ? (axis.label ? `${axis.label} (${axis.unit})` : axis.unit) : axis.label;
+
+  // Axes.
+
+  /** @param {number} low @param {number} high @param {number} wanted */
+  const linearTicks = (low, high, wanted) => {
+    const rough = (high - low) / Math.max(1, wanted);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = (([1, 2, 2.5, 5, 10].find((lead) => rough / power <= lead * 1.15)) ?? 10) * power;
+    /** @type {number[]} */
+    const ticks = [];
+    if (!(step > 0) || !Number.isFinite(step)) return ticks;
+    for (let at = Math.ceil(low / step - 1e-9); at <= high / step + 1e-9 && ticks.length < 50; at++) {
+      ticks.push(Number((at * step).toPrecision(12)));
+    }
+    return ticks;
+  };
+  /** @param {number} low @param {number} high @param {number} wanted */
+  const logTicks = (low, high, wanted) => {
+    const decades = Math.log10(high / low);
+    const leads = decades < 2.5 ? [1, 2, 5] : [1];
+    const every = Math.max(1, Math.ceil(decades / Math.max(1, wanted)));
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+      if (((power % every) + every) % every !== 0) continue;
+      for (const lead of leads) {
+        const tick = lead * 10 ** power;
+        if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(Number(tick.toPrecision(6)));
+      }
+    }
+    return ticks.length > 1 ? ticks : linearTicks(low, high, wanted);
+  };
+  /**
+   * Fits a scale to values between two places of the drawing.
+   * @param {number[]} values @param {{log: boolean, zero: boolean, range: [number, number]|null}} how
+   * @param {number} from @param {number} to @param {number} wanted @returns {Scale}
+   */
+  const fitted = (values, how, from, to, wanted) => {
+    let low = Infinity, high = -Infinity;
+    for (const value of values) {
+      if (how.log && value <= 0) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+    if (low > high) [low, high] = how.log ? [1, 10] : [0, 1];
+    if (how.range && !(how.log && how.range[0] <= 0)) {
+      [low, high] = how.range;
+    } else if (how.log) {
+      const margin = Math.max(0.1, Math.log(high / low) * 0.05);
+      low *= Math.exp(-margin);
+      high *= Math.exp(margin);
+    } else {
+      if (how.zero) { low = Math.min(0, low); high = Math.max(0, high); }
+      const span = high - low;
+      const margin = span > 0 ? span * 0.06 : Math.max(0.5, Math.abs(high) * 0.1);
+      if (!(how.zero && low === 0 && span > 0)) low -= margin;
+      if (!(how.zero && high === 0 && span > 0)) high += margin;
+    }
+    const [a, b] = how.log ? [Math.log(low), Math.log(high)] : [low, high];
+    return {
+      low, high, log: how.log,
+      at: (value) => from + ((how.log ? Math.log(value) : value) - a) / (b - a) * (to - from),
+      back: (place) => {
+        const value = a + (place - from) / (to - from) * (b - a);
+        return how.log ? Math.exp(value) : value;
+      },
+      ticks: how.log ? logTicks(low, high, wanted) : linearTicks(low, high, wanted),
+    };
+  };
+  /** @param {number[]} ticks @param {number} most */
+  const tickLabels = (ticks, most) => {
+    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : Math.abs(ticks[0] ?? 1);
+    return ticks.map((tick) => {
+      if (tick !== 0 && (most >= 1e9 || most < 1e-4)) return tick.toExponential(1).replace("-", "\u2212");
+      if (most >= 1e6 && tick !== 0) return `${Number((tick / 1e6).toPrecision(4))}M`;
+      const fewest = Math.min(step, tick === 0 ? step : Math.abs(tick));
+      const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(fewest) + 1e-9) + (Number.isInteger(fewest / 10 ** Math.floor(Math.log10(fewest) + 1e-9)) ? 0 : 1)));
+      return tick.toLocaleString("en-US", { maximumFractionDigits: digits }).replace("-", "\u2212");
+    });
+  };
+
+  // Drawing.
+
+  /** Whether the script can draw a chart again; bars and matrices stay as the server drew them. @param {Data} data */
+  const drawable = (data) => !data.rows && !data.x[0].categories && !data.y.categories && data.series.length > 0
+    && data.series.every((series) => ["line", "points", "band", "area"].includes(series.kind));
+
+  /** Which of its horizontal axes a chart shows. @param {Chart} chart */
+  const axisOf = (chart) => Math.max(0, chart.data.x.findIndex((axis) => axis.label === shared.axis));
+  /** @param {Series} series @param {number} axis */
+  const placesOf = (series, axis) => series.x[axis] ?? series.x[0];
+
+  /** Exponential mean with the bias of its beginning taken out, as TensorBoard's; gaps stay. @param {(number|null)[]} values */
+  const smoothed = (values) => {
+    const weight = shared.smoothing;
+    let mean = 0, total = 0;
+    return values.map((value) => {
+      if (!known(value)) return null;
+      mean = weight * mean + (1 - weight) * value;
+      total = weight * total + (1 - weight);
+      return mean / total;
+    });
+  };
+
+  /** @param {Chart} chart @param {Series} series @param {(number|null)[]} heights @param {Scales} scale */
+  const path = (chart, series, heights, scale) => {
+    const [, top, right, bottom] = chart.data.frame;
+    const places = placesOf(series, scale.axis);
+    let text = "", gap = true;
+    heights.forEach((height, index) => {
+      const place = places[index];
+      if (!known(height) || !known(place) || (scale.y.log && height <= 0) || (scale.x.log && place <= 0)) { gap = true; return; }
+      const x = scale.x.at(place);
+      if (x < chart.left - 1 || x > right + 1) { gap = true; return; }
+      const y = Math.max(top, Math.min(bottom, scale.y.at(height)));
+      text += `${gap ? "M" : "L"}${round(x)} ${round(y)}`;
+      gap = false;
+    });
+    return text;
+  };
+
+  /** @param {Chart} chart @param {Series} series @param {Scales} scale */
+  const ribbon = (chart, series, scale) => {
+    const [, top, right, bottom] = chart.data.frame;
+    const places = placesOf(series, scale.axis);
+    /** @type {[string[], string[]]} */
+    const [upper, lower] = [[], []];
+    places.forEach((place, index) => {
+      const low = series.low?.[index], high = series.high?.[index];
+      if (!known(place) || !known(low) || !known(high) || (scale.x.log && place <= 0)) return;
+      const x = scale.x.at(place);
+      if (x < chart.left - 1 || x > right + 1) return;
+      const up = (/** @type {number} */ value) => round(Math.max(top, Math.min(bottom, scale.y.log && value <= 0 ? bottom : scale.y.at(value))));
+      upper.push(`${round(x)} ${up(high)}`);
+      lower.push(`${round(x)} ${up(low)}`);
+    });
+    return upper.length > 1 ? `M${upper.concat(lower.reverse()).join("L")}z` : "";
+  };
+
+  /** @param {number} x @param {number} y */
+  const dot = (x, y) => `M${round(x - 2.6)} ${round(y)}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0z`;
+
+  /** The scales for what is visible. @param {Chart} chart @returns {Scales} */
+  const scales = (chart) => {
+    const { data } = chart;
+    const axis = axisOf(chart);
+    const visible = data.series.filter((series) => !chart.hidden.has(series.name));
+    const [, top, right, bottom] = data.frame;
+    /** @type {[number[], number[]]} */
+    const [across, up] = [[], []];
+    for (const series of visible) {
+      const places = placesOf(series, axis);
+      places.forEach((place, index) => {
+        if (!known(place) || (chart.logX && place <= 0)) return;
+        across.push(place);
+        if (chart.zoom && (place < chart.zoom[0] || place > chart.zoom[1])) return;
+        for (const value of [series.y[index], series.low?.[index], series.high?.[index]]) if (known(value)) up.push(value);
+      });
+    }
+    const y = fitted(up, { log: chart.logY, zero: data.y.zero && !chart.logY, range: chart.logY ? null : data.y.range }, bottom, top, (bottom - top) / 45);
+    const most = Math.max(Math.abs(y.low), Math.abs(y.high));
+    const widest = Math.max(...tickLabels(y.ticks, most).map((label) => label.length), 1);
+    chart.left = Math.max(data.frame[0], widest * 7.4 + 14);
+    const x = fitted(across, { log: chart.logX, zero: data.x[axis].zero, range: chart.zoom }, chart.left, right, (right - chart.left) / 70);
+    return { x, y, axis };
+  };
+
+  /** @param {Chart} chart */
+  const draw = (chart) => {
+    const { data, plot } = chart;
+    const [, top, right, bottom] = data.frame;
+    const scale = chart.scale = scales(chart);
+    plot.replaceChildren();
+    const grid = plot.appendChild(shape("g", { class: "grid" }));
+    const axes = plot.appendChild(shape("g", { class: "axis" }));
+    const yMost = Math.max(Math.abs(scale.y.low), Math.abs(scale.y.high));
+    const yLabels = tickLabels(scale.y.ticks, yMost);
+    scale.y.ticks.forEach((tick, index) => {
+      const y = round(scale.y.at(tick));
+      grid.append(shape("path", { d: `M${round(chart.left)} ${y}H${right}` }));
+      axes.append(shape("text", { class: "end", x: round(chart.left - 8), y: round(y + TEXT * 0.35) }, yLabels[index]));
+    });
+    axes.append(shape("path", { d: `M${round(chart.left)} ${bottom}H${right}` }));
+    const xLabels = tickLabels(scale.x.ticks, Math.max(Math.abs(scale.x.low), Math.abs(scale.x.high)));
+    let free = -Infinity;
+    scale.x.ticks.forEach((tick, index) => {
+      const x = scale.x.at(tick), half = xLabels[index].length * 3.8;
+      axes.append(shape("path", { d: `M${round(x)} ${bottom}v4` }));
+      if (x - half < free) return;
+      free = x + half + 4;
+      axes.append(shape("text", { class: "mid", x: round(x), y: round(bottom + TEXT + 5) }, xLabels[index]));
+    });
+    axes.append(shape("text", { class: "mid name", x: round((chart.left + right) / 2), y: round(bottom + TEXT * 2 + 10) }, caption(data.x[scale.axis])));
+    axes.append(shape("text", { class: "name", x: 0, y: round(top - TEXT * 0.85) }, caption(data.y)));
+    const order = ["band", "area", "points", "line"];
+    const sorted = [...data.series].sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
+    for (const series of sorted) {
+      if (chart.hidden.has(series.name)) continue;
+      const group = plot.appendChild(shape("g", { class: `series ${look(series.place)}` }));
+      if (series.kind === "band" || series.kind === "area") {
+        group.append(shape("path", { class: series.kind, d: ribbon(chart, series, scale) }));
+      } else if (series.kind === "points") {
+        const places = placesOf(series, scale.axis);
+        const dots = series.y.map((y, index) => known(y) && known(places[index]) ? dot(scale.x.at(places[index] ?? 0), scale.y.at(y)) : "");
+        group.append(shape("path", { class: "dot", d: dots.join("") }));
+      } else {
+        const faint = series.style === "faint" ? " faint" : "";
+        const smooth = shared.smoothing > 0 && series.y.length > 3;
+        group.append(shape("path", { class: `line${faint}${smooth ? " raw" : ""}`, d: path(chart, series, series.y, scale) }));
+        if (smooth) group.append(shape("path", { class: `line smooth${faint}`, d: path(chart, series, smoothed(series.y), scale) }));
+        if (series.style === "marked" && series.y.length <= 60) {
+          const marks = path(chart, series, series.y, scale).split(/[ML]/).filter(Boolean).map((at) => dot(...(/** @type {[number, number]} */ (at.split(" ").map(Number)))));
+          group.append(shape("path", { class: "spot", d: marks.join("") }));
+        }
+      }
+    }
+    if (scale.axis === 0) drawMarks(chart, scale);
+    chart.svg.dataset.drawn = "yes";
+  };
+
+  /** @param {Chart} chart @param {Scales} scale */
+  const drawMarks = (chart, scale) => {
+    const [, top, right, bottom] = chart.data.frame;
+    let free = caption(chart.data.y).length * 7.4 + 6;
+    for (const [at, word] of chart.data.marks) {
+      const x = scale.x.at(at);
+      if (!(x >= chart.left && x <= right)) continue;
+      chart.plot.append(shape("path", { class: word ? "mark loud" : "mark", d: `M${round(x)} ${top}V${bottom}` }));
+      // To the right of its line, or to the left where it would leave the drawing.
+      const width = word.length * 7.4 + 8;
+      const start = x + width > chart.svg.viewBox.baseVal.width ? x - width : x;
+      if (!word || start < free) continue;
+      free = start + width;
+      chart.plot.append(shape("text", { class: "value", x: round(start + 4), y: round(top - 4) }, word));
+    }
+  };
+
+  // The shared cursor.
+
+  /** The point of a series nearest to a place. @param {Series} series @param {number} axis @param {number} place */
+  const nearest = (series, axis, place) => {
+    const places = placesOf(series, axis);
+    let best = -1, distance = Infinity;
+    places.forEach((x, index) => {
+      if (!known(x) || !known(series.y[index])) return;
+      const away = Math.abs(x - place);
+      if (away < distance) { distance = away; best = index; }
+    });
+    return best;
+  };
+  /** Whether a series' values are shown; a band belongs to its line. @param {Chart} chart @param {Series} series */
+  const told = (chart, series) => series.kind !== "band" && !chart.hidden.has(series.name);
+
+  /**
+   * Shows the values at one moment in every chart.
+   * @param {Chart} from @param {number} place
+   */
+  const point = (from, place) => {
+    /** @type {Record<string, number>} */
+    const moment = {};
+    const axis = from.scale?.axis ?? 0;
+    const lead = from.data.series.find((series) => told(from, series));
+    if (!lead) return;
+    const index = nearest(lead, axis, place);
+    from.data.x.forEach((one, at) => {
+      const x = lead.x[at]?.[index];
+      if (known(x)) moment[one.label] = x;
+    });
+    moment[from.data.x[axis].label] = place;
+    for (const chart of charts) {
+      const own = chart.scale?.axis ?? 0;
+      const at = moment[chart.data.x[own].label];
+      if (known(at)) cursor(chart, own, at); else clear(chart);
+    }
+  };
+
+  /** @param {Chart} chart @param {number} axis @param {number} place */
+  const cursor = (chart, axis, place) => {
+    const scale = chart.scale ?? (chart.scale = scales(chart));
+    const [, top, right, bottom] = chart.data.frame;
+    const x = scale.x.at(place);
+    clear(chart);
+    if (!(x >= chart.left - 1 && x <= right + 1)) return;
+    chart.over.append(shape("path", { class: "cursor", d: `M${round(x)} ${top}V${bottom}` }));
+    const lines = [];
+    for (const series of chart.data.series) {
+      if (!told(chart, series)) continue;
+      const index = nearest(series, axis, place);
+      if (index < 0) continue;
+      const at = placesOf(series, axis)[index], y = series.y[index];
+      if (!known(at) || !known(y)) continue;
+      const height = Math.max(top, Math.min(bottom, scale.y.at(y)));
+      const group = chart.over.appendChild(shape("g", { class: look(series.place) }));
+      group.append(shape("path", { class: "spot", d: dot(scale.x.at(at), height) }));
+      const value = series.kind === "area" && known(series.low?.[index]) && known(series.high?.[index])
+        ? (series.high?.[index] ?? 0) - (series.low?.[index] ?? 0) : y;
+      const named = series.part && series.part !== series.name ? [series.name, series.part].filter(Boolean).join(", ") : series.name;
+      lines.push({ named, value, place: series.place, at });
+    }
+    const tip = chart.tip;
+    tip.replaceChildren(html("div", { class: "at" }, `${caption(chart.data.x[axis])}: ${words(place)}`));
+    for (const line of lines.slice(0, 12)) {
+      const row = tip.appendChild(html("div", {}));
+      row.append(html("span", { class: `tag c${line.place % COLOURS}` }), html("span", {}, line.named), html("b", {}, words(line.value)));
+    }
+    if (lines.length > 12) tip.append(html("div", { class: "at" }, `and ${lines.length - 12} more`));
+    tip.hidden = false;
+    const box = chart.svg.getBoundingClientRect(), figure = /** @type {HTMLElement} */ (tip.parentElement).getBoundingClientRect();
+    const unit = box.width / chart.svg.viewBox.baseVal.width;
+    const centre = box.left - figure.left + x * unit;
+    tip.style.top = `${box.top - figure.top + top * unit}px`;
+    const beyond = centre + 12 + tip.offsetWidth > figure.width;
+    tip.style.left = `${Math.max(2, beyond ? centre - 12 - tip.offsetWidth : centre + 12)}px`;
+  };
+  /** @param {Chart} chart */
+  const clear = (chart) => {
+    chart.over.replaceChildren();
+    chart.tip.hidden = true;
+  };
+
+  // What the mouse does.
+
+  /** The place of the horizontal axis under an event. @param {Chart} chart @param {MouseEvent} event */
+  const under = (chart, event) => {
+    const box = chart.svg.getBoundingClientRect();
+    const x = (event.clientX - box.left) * chart.svg.viewBox.baseVal.width / box.width;
+    const scale = chart.scale ?? (chart.scale = scales(chart));
+    return scale.x.back(Math.max(chart.left, Math.min(chart.data.frame[2], x)));
+  };
+  /** @param {Chart} chart @param {Event} event */
+  const inPlot = (chart, event) => !(/** @type {Element} */ (event.target)).closest(".legend") && chart.svg.isConnected;
+
+  /** @param {Chart} chart */
+  const mouse = (chart) => {
+    /** @type {number|null} */
+    let from = null;
+    chart.svg.addEventListener("pointermove", (event) => {
+      if (!inPlot(chart, event)) return;
+      const place = under(chart, event);
+      point(chart, place);
+      if (from === null || !chart.scale) return;
+      const [, top, , bottom] = chart.data.frame;
+      const [a, b] = [chart.scale.x.at(from), chart.scale.x.at(place)].sort((one, two) => one - two);
+      chart.over.append(shape("rect", { class: "chosen", x: round(a), y: top, width: round(b - a), height: bottom - top }));
+    });
+    chart.svg.addEventListener("pointerleave", () => { if (from === null) charts.forEach(clear); });
+    chart.svg.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.pointerType === "touch" || !inPlot(chart, event)) return;
+      from = under(chart, event);
+      chart.svg.setPointerCapture(event.pointerId);
+      event.preventDefault();
+    });
+    chart.svg.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const scale = chart.scale ?? scales(chart);
+      const to = under(chart, event), start = from;
+      from = null;
+      charts.forEach(clear);
+      if (Math.abs(scale.x.at(to) - scale.x.at(start)) < 6) return;
+      chart.zoom = start < to ? [start, to] : [to, start];
+      draw(chart);
+    });
+    chart.svg.addEventListener("dblclick", () => { chart.zoom = null; draw(chart); });
+  };
+
+  /** @param {Chart} chart */
+  const legend = (chart) => {
+    const entries = chart.svg.querySelectorAll(".legend .entry");
+    if (entries.length > 0) {
+      // With buttons inside, it is no longer one picture.
+      chart.svg.setAttribute("role", "group");
+      chart.svg.setAttribute("aria-label", chart.data.title);
+    }
+    for (const entry of entries) {
+      const name = /** @type {SVGElement} */ (entry).dataset.name ?? "";
+      entry.setAttribute("tabindex", "0");
+      entry.setAttribute("role", "button");
+      entry.setAttribute("aria-pressed", "true");
+      entry.setAttribute("aria-label", `show ${name}`);
+      const turn = () => {
+        if (!chart.hidden.delete(name)) chart.hidden.add(name);
+        entry.classList.toggle("off", chart.hidden.has(name));
+        entry.setAttribute("aria-pressed", String(!chart.hidden.has(name)));
+        draw(chart);
+      };
+      entry.addEventListener("click", turn);
+      entry.addEventListener("keydown", (event) => {
+        const key = /** @type {KeyboardEvent} */ (event).key;
+        if (key === "Enter" || key === " ") { event.preventDefault(); turn(); }
+      });
+    }
+  };
+
+  // Files.
+
+  /** @param {string} name @param {Blob} blob */
+  const save = (name, blob) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+  /** @param {string} title */
+  const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9.]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "chart";
+  const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linejoin", "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor"];
+  /** A drawing with its looks inside, which needs no style sheet. @param {SVGSVGElement} svg */
+  const standalone = (svg) => {
+    const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
+    const originals = svg.querySelectorAll("*"), copies = copy.querySelectorAll("*");
+    originals.forEach((original, index) => {
+      if (!["path", "rect", "text", "circle"].includes(original.localName)) return;
+      const style = getComputedStyle(original);
+      for (const name of DRAWN) {
+        const value = style.getPropertyValue(name);
+        if (value && value !== "none 0px") copies[index].setAttribute(name, value);
+      }
+    });
+    copy.querySelector("g.over")?.remove();
+    const { width, height } = svg.viewBox.baseVal;
+    copy.setAttribute("xmlns", NS);
+    copy.setAttribute("width", String(width));
+    copy.setAttribute("height", String(height));
+    const paper = getComputedStyle(svg.closest("figure") ?? document.body).backgroundColor;
+    copy.prepend(shape("rect", { width: "100%", height: "100%", fill: paper }));
+    return new XMLSerializer().serializeToString(copy);
+  };
+  /** @param {SVGSVGElement} svg @returns {Promise<Blob|null>} */
+  const png = async (svg) => {
+    const { width, height } = svg.viewBox.baseVal;
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(standalone(svg))}`;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [Math.round(width * 3), Math.round(height * 3)];
+    canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  };
+  /** A cell of a CSV file (RFC 4180) that no spreadsheet takes for a formula. @param {string|number|null|undefined} value */
+  const cell = (value) => {
+    let text = value === null || value === undefined ? "" : String(value);
+    if (/^[=@\t\r]/.test(text)) text = `'${text}`;
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  /** @param {(string|number|null|undefined)[][]} rows */
+  const csv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  /** The numbers of a chart, one row for each point. @param {Data} data */
+  const numbers = (data) => {
+    if (data.rows) return csv(data.rows);
+    const spans = data.series.some((series) => series.low);
+    const rows = [["series", "part", ...data.x.map(caption), caption(data.y), ...(spans ? ["low", "high"] : [])]];
+    for (const series of data.series) {
+      series.y.forEach((y, index) => {
+        /** @type {(string|number|null|undefined)[]} */
+        const row = [series.name, series.part, ...data.x.map((axis, at) => {
+          const x = series.x[at]?.[index];
+          return axis.categories && known(x) ? axis.categories[x] : x;
+        }), y];
+        if (spans) row.push(series.low?.[index], series.high?.[index]);
+        rows.push(/** @type {string[]} */ (row));
+      });
+    }
+    return csv(rows);
+  };
+
+  /** @param {HTMLElement} bar @param {string} text @param {string} title @param {() => void} act @returns {HTMLButtonElement} */
+  const button = (bar, text, title, act) => {
+    const made = /** @type {HTMLButtonElement} */ (html("button", { type: "button", title, "aria-label": title }, text));
+    made.addEventListener("click", act);
+    bar.append(made);
+    return made;
+  };
+  /** @param {SVGSVGElement} svg @param {Data|null} data @param {HTMLElement} bar */
+  const files = (svg, data, bar) => {
+    const title = svg.querySelector("title")?.textContent ?? "chart";
+    button(bar, "SVG", "Save as SVG", () => save(`${fileName(title)}.svg`, new Blob([standalone(svg)], { type: "image/svg+xml" })));
+    button(bar, "PNG", "Save as PNG", async () => {
+      const blob = await png(svg);
+      if (blob) save(`${fileName(title)}.png`, blob);
+    });
+    if (data) button(bar, "CSV", "Save the numbers as CSV", () => save(`${fileName(title)}.csv`, new Blob([numbers(data)], { type: "text/csv" })));
+  };
+
+  // Tables.
+
+  /** What a cell is sorted by: its number where it has one. @param {HTMLTableRowElement} row @param {number} column */
+  const key = (row, column) => {
+    const text = (row.cells[column]?.textContent ?? "").trim();
+    const number = Number.parseFloat(text.replaceAll(",", "").replace("\u2212", "-"));
+    return { text, number: /^[\d.,+\-\u2212]/.test(text) && Number.isFinite(number) ? number : null };
+  };
+  /** @param {HTMLTableElement} table @param {number} column */
+  const sort = (table, column) => {
+    const heads = [...table.tHead?.rows[0]?.cells ?? []];
+    const falling = heads[column].getAttribute("aria-sort") === "ascending";
+    heads.forEach((head) => head.removeAttribute("aria-sort"));
+    heads[column].setAttribute("aria-sort", falling ? "descending" : "ascending");
+    const body = table.tBodies[0];
+    const rows = [...body.rows].map((row) => ({ row, ...key(row, column) }));
+    const order = new Intl.Collator("en", { numeric: true });
+    rows.sort((a, b) => {
+      // What is not known comes last, whichever way.
+      const gap = Number(a.text === "–" || a.text === "") - Number(b.text === "–" || b.text === "");
+      if (gap !== 0) return gap;
+      const way = a.number !== null && b.number !== null ? a.number - b.number : order.compare(a.text, b.text);
+      return falling ? -way : way;
+    });
+    body.append(...rows.map(({ row }) => row));
+  };
+  /** @param {Element} head */
+  const heading = (head) => {
+    const unit = head.querySelector("small")?.textContent ?? "";
+    const name = [...head.childNodes].filter((node) => node.nodeName !== "SMALL").map((node) => node.textContent).join("").trim();
+    return unit ? `${name} (${unit})` : name;
+  };
+  /** @param {HTMLTableElement} table */
+  const cells = (table) => [
+    [...table.tHead?.rows[0]?.cells ?? []].map(heading),
+    ...[...table.tBodies[0].rows].map((row) => [...row.cells].map((one) => (one.textContent ?? "").trim())),
+  ];
+  /** @param {string} text */
+  const tex = (text) => text.replace(/[\\{}$&#%_~^]/g, (sign) => ({ "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" })[sign] ?? `\\${sign}`)
+    .replaceAll("–", "--").replaceAll("\u2212", "$-$").replaceAll("\u00d7", "$\\times$");
+  /** A table for a paper, with the rules of the booktabs package. @param {HTMLTableElement} table */
+  const latex = (table) => {
+    const [head, ...rows] = cells(table);
+    const align = [...table.tHead?.rows[0]?.cells ?? []].map((one) => one.classList.contains("num") ? "r" : "l").join("");
+    const line = (/** @type {string[]} */ row) => `  ${row.map(tex).join(" & ")} \\\\`;
+    return [`\\begin{tabular}{${align}}`, "  \\toprule", line(head), "  \\midrule", ...rows.map(line), "  \\bottomrule", "\\end{tabular}", ""].join("\n");
+  };
+  /** @param {HTMLTableElement} table */
+  const enhanceTable = (table) => {
+    if (table.dataset.live || !table.tHead || !table.tBodies[0]) return;
+    table.dataset.live = "yes";
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.tabIndex = 0;
+      head.title = "Sort";
+      head.addEventListener("click", () => sort(table, column));
+      head.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(table, column); }
+      });
+    });
+    const bar = html("div", { class: "actions", role: "group", "aria-label": "Table" });
+    const name = fileName(table.caption?.textContent ?? "table");
+    button(bar, "CSV", "Save the table as CSV", () => save(`${name}.csv`, new Blob([csv(cells(table))], { type: "text/csv" })));
+    button(bar, "LaTeX", "Save the table as LaTeX", () => save(`${name}.tex`, new Blob([latex(table)], { type: "application/x-tex" })));
+    (table.closest(".scroll") ?? table).after(bar);
+  };
+
+  // Start.
+
+  /** @param {SVGSVGElement} svg */
+  const enhance = (svg) => {
+    const figure = svg.closest("figure");
+    if (!figure || svg.dataset.live) return;
+    svg.dataset.live = "yes";
+    const bar = html("div", { class: "actions", role: "group", "aria-label": "Chart" });
+    const text = svg.querySelector("metadata")?.textContent;
+    /** @type {Data|null} */
+    const data = text ? JSON.parse(text) : null;
+    const plot = /** @type {SVGGElement|null} */ (svg.querySelector("g.plot"));
+    if (data && plot && drawable(data)) {
+      const tip = html("div", { class: "tip" });
+      tip.hidden = true;
+      figure.append(tip);
+      const over = /** @type {SVGGElement} */ (svg.appendChild(shape("g", { class: "over" })));
+      /** @type {Chart} */
+      const chart = { svg, plot, over, data, left: data.frame[0], hidden: new Set(), zoom: null, logX: data.x[0].log, logY: data.y.log, scale: null, tip };
+      charts.push(chart);
+      mouse(chart);
+      legend(chart);
+      const toggles = /** @type {["logX"|"logY", string][]} */ ([["logY", "log y"], ["logX", "log x"]]);
+      for (const [which, name] of toggles) {
+        // Shares of a whole have no use for a logarithm.
+        if (which === "logY" && data.series.some((series) => series.kind === "area")) continue;
+        const toggle = button(bar, name, `Logarithmic ${name.slice(4)} axis`, () => {
+          chart[which] = !chart[which];
+          toggle.setAttribute("aria-pressed", String(chart[which]));
+          draw(chart);
+        });
+        toggle.setAttribute("aria-pressed", String(chart[which]));
+      }
+    }
+    files(svg, data, bar);
+    svg.after(bar);
+  };
+
+  /** The controls that all charts share. @param {ParentNode} root */
+  const controls = (root) => {
+    const first = root.querySelector("figure")?.closest(".figures");
+    if (!first || document.querySelector(".controls")) return;
+    const names = [...new Set(charts.filter((chart) => chart.data.x.length > 1).flatMap((chart) => chart.data.x.map((axis) => axis.label)))];
+    const lines = charts.some((chart) => chart.data.series.some((series) => series.kind === "line"));
+    if (!lines) return;
+    const bar = html("div", { class: "controls" });
+    if (names.length > 1) {
+      const label = bar.appendChild(html("label", {}, "x axis "));
+      const choice = /** @type {HTMLSelectElement} */ (html("select", { name: "axis" }));
+      names.forEach((name) => choice.append(html("option", { value: name }, name)));
+      choice.value = shared.axis;
+      choice.addEventListener("change", () => {
+        shared.axis = choice.value;
+        charts.forEach((chart) => {
+          if (chart.data.x.length < 2) return;
+          chart.zoom = null;
+          draw(chart);
+        });
+      });
+      label.append(choice);
+    }
+    const label = bar.appendChild(html("label", {}, "smoothing "));
+    const range = /** @type {HTMLInputElement} */ (html("input", { type: "range", name: "smoothing", min: "0", max: "0.99", step: "0.01", value: String(shared.smoothing) }));
+    const shown = html("output", {}, words(shared.smoothing));
+    range.addEventListener("input", () => {
+      shared.smoothing = Number(range.value);
+      shown.textContent = words(shared.smoothing);
+      charts.forEach((chart) => { if (chart.data.series.some((series) => series.kind === "line")) draw(chart); });
+    });
+    label.append(range, shown);
+    bar.append(html("span", { class: "hint" }, "Drag in a chart to zoom, double click to reset, click a name to hide it, a column to sort."));
+    first.before(bar);
+  };
+
+  /** Makes what is below an element workable; again after new content has come. @param {ParentNode} root */
+  const start = (root) => {
+    charts = charts.filter((chart) => chart.svg.isConnected);
+    root.querySelectorAll("svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
+    root.querySelectorAll("table").forEach((table) => enhanceTable(table));
+    controls(root);
+  };
+  // For pages that bring new content later, and for tests.
+  Object.assign(window, { pacelineCharts: { start, numbers, latex, standalone, png } });
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => start(document));
+  else start(document);
+})();

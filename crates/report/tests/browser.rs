@@ -1,0 +1,425 @@
+//! The report as people use it, in a real browser: every interaction of its script, and its looks at three widths.
+
+#![allow(clippy::unwrap_used)]
+
+use paceline_report::page::Page;
+use paceline_report::training::{RunView, describe};
+use paceline_runs::{
+    Evaluation, Event, PhaseTimes, Record, RecordedPlan, Resources, Status, Step, Summary,
+    TaskJoined, TaskLost, Worker,
+};
+use paceline_testing::{browser::chromium, devtools::Tab};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const STEPS: u32 = 600;
+
+fn record(time: f64, task: &str, event: Event) -> Record {
+    Record { time, task: task.to_owned(), kind: String::new(), event: Some(event) }
+}
+
+fn resources(seed: f64) -> Resources {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("resources.csv");
+    let mut text = "time_seconds,elapsed_seconds,cpu_idle_percent,memory_used_bytes,memory_free_bytes,disk_read_bytes_per_second,\
+                    disk_reads_per_second,disk_writes_per_second,network_received_bytes_per_second,network_sent_bytes_per_second,\
+                    network_received_packets_per_second,network_sent_packets_per_second,process_cpu_percent,process_rss_bytes\n"
+        .to_owned();
+    for at in 0..60 {
+        let wave = seed + (f64::from(at) / 6.0).sin();
+        text.push_str(&format!(
+            "{},{at},{},{},{},{},{},4,{},{},{},{},{},{}\n",
+            1000 + at,
+            40.0 + 20.0 * wave,
+            4e9 + 1e8 * wave,
+            9e9 - 1e8 * wave,
+            2e6 * wave.abs(),
+            30.0 * wave.abs(),
+            5e6 * wave.abs(),
+            4e6 * wave.abs(),
+            900.0 * wave.abs(),
+            800.0 * wave.abs(),
+            120.0 + 30.0 * wave,
+            4e8 + 2e7 * wave,
+        ));
+    }
+    std::fs::write(&path, text).unwrap();
+    Resources::read(&path).unwrap()
+}
+
+fn run(model: &str, rate: f64, batch: u64) -> RunView {
+    let mut records = Vec::new();
+    for (role, host) in [("worker/0", "alpha"), ("worker/1", "beta")] {
+        let joined = TaskJoined { role: role.into(), host: host.into(), ..TaskJoined::default() };
+        records.push(record(1000.0, "worker/0", Event::TaskJoined(joined)));
+    }
+    let phases = PhaseTimes { input: 0.02, compute: 0.06, exchange: 0.015, wait: 0.005 };
+    for at in 1..=STEPS {
+        let share = f64::from(at) / f64::from(STEPS);
+        let noise = 0.1 * (f64::from(at * 7919 % 101) / 101.0 - 0.5);
+        let step = Step {
+            step: u64::from(at),
+            steps: 1,
+            examples: batch,
+            seconds: 0.1,
+            loss: 0.2 + 2.0 * (-6.0 * rate * share).exp() + noise,
+            accuracy: (0.9 - 0.8 * (-9.0 * rate * share).exp() + noise * 0.2).clamp(0.0, 1.0),
+            phases,
+            ..Step::default()
+        };
+        let time = 1000.0 + 60.0 * share;
+        records.push(record(time, "worker/0", Event::Step(step)));
+        if at % 100 == 0 {
+            let score = Evaluation {
+                step: u64::from(at),
+                loss: 0.3 + 2.0 * (-6.0 * rate * share).exp(),
+                accuracy: 0.88 - 0.8 * (-9.0 * rate * share).exp(),
+                ..Evaluation::default()
+            };
+            records.push(record(time, "worker/0", Event::Evaluation(score)));
+        }
+    }
+    let lost = TaskLost { lost: "worker/1".to_owned(), ..TaskLost::default() };
+    records.push(record(1060.0, "worker/0", Event::TaskLost(lost)));
+    let spec = json!({
+        "model": model, "data": "flowers", "strategy": "multi-worker", "optimizer": "sgd", "learning_rate": rate, "batch_size": batch,
+        "schedule": "cosine", "seed": 7, "workers": 2, "threads": 2,
+    });
+    let mut summary = Summary {
+        run: format!("20261117-222847-{model}-multi-worker-qrz7"),
+        status: Status::Done,
+        model: model.to_owned(),
+        data: "flowers".to_owned(),
+        strategy: "multi-worker".to_owned(),
+        global_batch: batch,
+        global_steps: u64::from(STEPS),
+        examples: u64::from(STEPS) * batch,
+        seconds: 60.0,
+        examples_per_second: 10.0 * batch as f64,
+        phases: PhaseTimes { input: 0.2, compute: 0.6, exchange: 0.15, wait: 0.05 },
+        verdict: format!("compute-bound: {rate} <b>"),
+        workers: ["worker/0", "worker/1"]
+            .map(|task| Worker { task: task.into(), iterations: 600, ..Worker::default() })
+            .to_vec(),
+        ..Summary::default()
+    };
+    summary.last.train_loss = 0.2 + rate;
+    summary.last.test_loss = 0.3 + rate;
+    summary.last.test_accuracy = 0.88 - rate / 10.0;
+    RunView {
+        name: format!("{model} multi-worker"),
+        state: "done".to_owned(),
+        summary,
+        plan: RecordedPlan::of(json!({ "spec": spec, "version": "0.1.0" })),
+        records,
+        resources: vec![
+            ("worker/0".to_owned(), resources(0.2)),
+            ("worker/1".to_owned(), resources(0.9)),
+        ],
+        confusion: vec![
+            ("daisy".to_owned(), vec![90, 6, 4]),
+            ("rose".to_owned(), vec![12, 80, 8]),
+            ("tulip".to_owned(), vec![3, 17, 80]),
+        ],
+        ..RunView::default()
+    }
+}
+
+fn page(runs: &[RunView]) -> String {
+    let mut page = Page::new("Training report", "What the runs did");
+    describe(&mut page, runs);
+    page.html()
+}
+
+fn open(browser: &Path, folder: &Path, runs: &[RunView]) -> Tab {
+    let file = folder.join("report.html");
+    std::fs::write(&file, page(runs)).unwrap();
+    let mut tab = Tab::open(browser, &format!("file://{}", file.display()), folder);
+    tab.wait_for("document.querySelector('svg[data-live]')");
+    // Saved files are kept where the test can look at them.
+    tab.evaluate(
+        "window.saved = []; URL.createObjectURL = blob => { saved.push(blob); return 'data:,'; }; 1",
+    );
+    tab
+}
+
+fn two() -> [RunView; 2] {
+    [run("lenet", 0.5, 256), run("lenet", 1.0, 64)]
+}
+
+/// An expression for the nth figure.
+fn figure(at: usize) -> String {
+    format!("document.querySelectorAll('figure')[{at}]")
+}
+
+/// The place on the screen of a share of the first chart's plot.
+fn place(tab: &mut Tab, share: f64) -> (f64, f64) {
+    let found = tab.evaluate(&format!(
+        "(() => {{ const svg = document.querySelector('figure svg'); svg.scrollIntoView({{ block: 'center' }});
+           const box = svg.getBoundingClientRect(), unit = box.width / svg.viewBox.baseVal.width;
+           const [left, top, right, bottom] = JSON.parse(svg.querySelector('metadata').textContent).frame;
+           return [box.left + unit * (left + {share} * (right - left)), box.top + unit * (top + bottom) / 2]; }})()"
+    ));
+    (found[0].as_f64().unwrap(), found[1].as_f64().unwrap())
+}
+
+fn mouse(tab: &mut Tab, kind: &str, (x, y): (f64, f64), clicks: u32) {
+    let button = if kind == "mouseMoved" { "none" } else { "left" };
+    tab.call(
+        "Input.dispatchMouseEvent",
+        &json!({ "type": kind, "x": x, "y": y, "button": button, "buttons": 1, "clickCount": clicks }),
+    );
+}
+
+#[test]
+fn the_cursor_shows_exact_values_in_all_charts_at_once() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let at = place(&mut tab, 0.5);
+    mouse(&mut tab, "mouseMoved", at, 0);
+    tab.wait_for("document.querySelectorAll('.tip:not([hidden])').length > 4");
+    let tips = tab.evaluate("[...document.querySelectorAll('figure')].map(it => it.querySelector('.tip:not([hidden])')?.innerText ?? '')");
+    let first = tips[0].as_str().unwrap();
+    assert!(first.contains("step: ") && first.contains("lr 0.5, batch 256, test"), "{first}");
+    // The values are those of the evaluation nearest to the middle, to the last digit shown.
+    let exact = 0.3 + 2.0 * (-6.0 * 0.5 * 0.5_f64).exp();
+    assert!(first.contains(&format!("{exact:.5}")), "{exact} in {first}");
+    // Charts by time show the same moment.
+    let by_time = tips.as_array().unwrap().iter().filter_map(Value::as_str);
+    let by_time = by_time.filter(|tip| tip.starts_with("time (s): ")).count();
+    assert!(by_time > 3, "{tips}");
+    mouse(&mut tab, "mouseMoved", (2.0, 2.0), 0);
+    tab.wait_for("document.querySelectorAll('.tip:not([hidden])').length === 0");
+}
+
+#[test]
+fn dragging_zooms_and_a_double_click_resets() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let (from, to) = (place(&mut tab, 0.5), place(&mut tab, 0.75));
+    let ticks = format!(
+        "[...{}.querySelectorAll('.axis text.mid:not(.name)')].map(it => Number(it.textContent.replace(',', '')))",
+        figure(0)
+    );
+    let before = tab.evaluate(&ticks);
+    assert_eq!(before[0], 0.0, "{before}");
+    mouse(&mut tab, "mousePressed", from, 1);
+    mouse(&mut tab, "mouseMoved", ((from.0 + to.0) / 2.0, from.1), 0);
+    assert_eq!(tab.evaluate("document.querySelectorAll('.chosen').length"), 1);
+    mouse(&mut tab, "mouseMoved", to, 0);
+    mouse(&mut tab, "mouseReleased", to, 1);
+    tab.wait_for(&format!("{ticks}[0] >= 280"));
+    let zoomed = tab.evaluate(&ticks);
+    let last = zoomed.as_array().unwrap().last().unwrap().as_f64().unwrap();
+    assert!(last < 500.0, "{zoomed}");
+    for clicks in [1, 2] {
+        mouse(&mut tab, "mousePressed", from, clicks);
+        mouse(&mut tab, "mouseReleased", from, clicks);
+    }
+    tab.wait_for(&format!("{ticks}[0] === 0"));
+    assert_eq!(tab.evaluate(&ticks), before);
+}
+
+#[test]
+fn a_click_in_the_legend_hides_a_run_and_another_shows_it() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let drawn = format!("{}.querySelectorAll('.series .line').length", figure(0));
+    assert_eq!(tab.evaluate(&drawn), 4.0, "training and test of two runs");
+    let press = format!(
+        "{}.querySelector('.entry').dispatchEvent(new MouseEvent('click', {{ bubbles: true }}))",
+        figure(0)
+    );
+    tab.evaluate(&press);
+    assert_eq!(tab.evaluate(&drawn), 2.0);
+    assert_eq!(
+        tab.evaluate(&format!(
+            "{}.querySelector('.entry').getAttribute('aria-pressed')",
+            figure(0)
+        )),
+        "false"
+    );
+    // By keyboard, too.
+    tab.evaluate(&format!("{}.querySelector('.entry').focus()", figure(0)));
+    tab.call("Input.dispatchKeyEvent", &json!({ "type": "keyDown", "key": "Enter" }));
+    tab.wait_for(&format!("{drawn} === 4"));
+}
+
+#[test]
+fn axes_and_smoothing_are_chosen() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let caption = format!("{}.querySelector('.axis text.mid.name').textContent", figure(0));
+    for (axis, words) in [("time", "time (s)"), ("examples", "examples"), ("step", "step")] {
+        tab.evaluate(&format!(
+            "(choice => {{ choice.value = '{axis}'; choice.dispatchEvent(new Event('change')); }})(document.querySelector('[name=axis]'))"
+        ));
+        assert_eq!(tab.evaluate(&caption), words);
+    }
+    tab.evaluate("(range => { range.value = '0.9'; range.dispatchEvent(new Event('input')); })(document.querySelector('[name=smoothing]'))");
+    let curves = |class: &str| format!("{}.querySelectorAll('.line.{class}').length", figure(0));
+    assert_eq!(tab.evaluate(&curves("smooth")), 4.0);
+    assert_eq!(tab.evaluate(&curves("raw")), 4.0, "the raw curves stay behind");
+    // The loss is drawn on a logarithmic axis at first.
+    let heights = format!(
+        "[...{}.querySelectorAll('.axis text.end')].map(it => Number(it.textContent))",
+        figure(0)
+    );
+    let pressed =
+        format!("{}.querySelector('.actions button').getAttribute('aria-pressed')", figure(0));
+    assert_eq!(tab.evaluate(&pressed), "true");
+    tab.click("figure .actions button");
+    assert_eq!(tab.evaluate(&pressed), "false");
+    let ticks: Vec<f64> = serde_json::from_value(tab.evaluate(&heights)).unwrap();
+    let even = ticks.windows(3).all(|three| (three[0] + three[2] - 2.0 * three[1]).abs() < 1e-9);
+    assert!(ticks.len() > 2 && even, "{ticks:?}");
+}
+
+#[test]
+fn tables_are_sorted_and_everything_can_be_saved() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let rows =
+        "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)";
+    assert_eq!(tab.evaluate(rows), json!(["lr 0.5, batch 256", "lr 1, batch 64"]));
+    // Batch sizes as numbers: 64 before 256.
+    tab.click("table thead th:nth-child(3)");
+    assert_eq!(tab.evaluate(rows), json!(["lr 1, batch 64", "lr 0.5, batch 256"]));
+    tab.click("table thead th:nth-child(3)");
+    assert_eq!(tab.evaluate(rows), json!(["lr 0.5, batch 256", "lr 1, batch 64"]));
+    for name in ["SVG", "PNG", "CSV"] {
+        tab.evaluate("saved.length = 0");
+        tab.evaluate(&format!(
+            "[...{}.querySelectorAll('.actions button')].find(it => it.textContent === '{name}').click()",
+            figure(0)
+        ));
+        tab.wait_for("saved.length === 1");
+        let kind = tab.evaluate("saved[0].type");
+        let text = tab.evaluate("saved[0].text()");
+        let text = text.as_str().unwrap();
+        match name {
+            "SVG" => {
+                assert_eq!(kind, "image/svg+xml");
+                assert!(text.contains("http://www.w3.org/2000/svg") && !text.contains("var("));
+                assert!(text.contains("stroke=\"rgb(0, 114, 178)\""), "looks are inside");
+            }
+            "PNG" => {
+                assert_eq!(kind, "image/png");
+                assert!(tab.evaluate("saved[0].size").as_f64().unwrap() > 5000.0);
+            }
+            _ => {
+                assert!(
+                    text.starts_with("series,part,step,time (s),examples,loss (nats)\n"),
+                    "{text}"
+                );
+                assert!(text.contains("\"lr 1, batch 64\",test,600,"), "{text}");
+            }
+        }
+    }
+    // Drawings without axes give their numbers, too.
+    tab.evaluate("saved.length = 0; [...document.querySelector('.matrix').closest('figure').querySelectorAll('.actions button')].find(it => it.textContent === 'CSV').click()");
+    tab.wait_for("saved.length === 1");
+    assert_eq!(
+        tab.evaluate("saved[0].text()"),
+        "true class / predicted class,daisy,rose,tulip\ndaisy,90,6,4\nrose,12,80,8\ntulip,3,17,80\n"
+    );
+    tab.evaluate("saved.length = 0; [...document.querySelectorAll('.scroll + .actions button')].find(it => it.textContent === 'LaTeX').click()");
+    tab.wait_for("saved.length === 1");
+    let text = tab.evaluate("saved[0].text()");
+    let text = text.as_str().unwrap();
+    assert!(text.starts_with("\\begin{tabular}{lrr") && text.contains("\\toprule"), "{text}");
+    assert!(text.contains("test accuracy (\\%)"), "{text}");
+}
+
+/// Nothing scrolls sideways, no text is smaller than 11 pixels, and no legend leaves its card; by eye: `target/report`.
+#[test]
+fn pages_fit_every_screen() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut runs = two().to_vec();
+    runs.push(run("softmax", 0.3, 32));
+    let mut tab = open(&browser, folder.path(), &runs);
+    let shots = paceline_testing::workspace().join("target/report");
+    std::fs::create_dir_all(&shots).unwrap();
+    std::fs::copy(folder.path().join("report.html"), shots.join("runs.html")).unwrap();
+    for width in [1400, 800, 390] {
+        for (dark, theme) in [(false, "light"), (true, "dark")] {
+            tab.picture(width, dark, &shots.join(format!("runs-{width}-{theme}.png")));
+        }
+        let wide = tab.evaluate("document.documentElement.scrollWidth");
+        assert!(wide.as_f64().unwrap() <= f64::from(width), "{wide} at {width}");
+        let small = tab.evaluate(
+            "[...document.querySelectorAll('svg text')].map(it => parseFloat(getComputedStyle(it).fontSize) *
+               it.ownerSVGElement.getBoundingClientRect().width / it.ownerSVGElement.viewBox.baseVal.width)
+               .reduce((a, b) => Math.min(a, b))",
+        );
+        assert!(small.as_f64().unwrap() >= 11.0, "{small} px at {width}");
+        let outside = tab.evaluate(
+            "[...document.querySelectorAll('.legend text')].filter(it => { const card = it.closest('figure').getBoundingClientRect(),
+               box = it.getBoundingClientRect(); return box.right > card.right || box.left < card.left || box.bottom > card.bottom; })
+               .map(it => it.textContent)",
+        );
+        assert_eq!(outside, json!([]), "at {width}");
+    }
+    // On paper everything is light, and nothing is a button.
+    let print = json!({ "media": "print", "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
+    tab.call("Emulation.setEmulatedMedia", &print);
+    assert_eq!(
+        tab.evaluate("getComputedStyle(document.body).backgroundColor"),
+        "rgb(255, 255, 255)"
+    );
+    for hidden in [".actions", ".controls"] {
+        let shown = format!("getComputedStyle(document.querySelector('{hidden}')).display");
+        assert_eq!(tab.evaluate(&shown), "none", "{hidden}");
+    }
+    tab.call("Emulation.setEmulatedMedia", &json!({ "media": "" }));
+    // At 1400 pixels no table scrolls in its box either.
+    tab.picture(1400, false, &shots.join("runs-1400-light.png"));
+    let wide = tab.evaluate("[...document.querySelectorAll('.scroll')].filter(it => it.scrollWidth > it.clientWidth + 1).length");
+    assert_eq!(wide, 0.0);
+}
+
+/// Focus, labels, contrast and table semantics, in both themes.
+#[test]
+fn pages_keep_the_rules_of_accessibility() {
+    let (Some(browser), Some(axe)) =
+        (chromium(), paceline_testing::node_file("test-env-axe", "axe-core/axe.min.js"))
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    tab.evaluate(&std::fs::read_to_string(axe).unwrap());
+    for scheme in ["light", "dark"] {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        tab.call("Emulation.setEmulatedMedia", &media);
+        let found = tab.evaluate(
+            "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then(found => found.violations.map(it =>
+               `${it.id}: ${it.nodes.length} x ${it.nodes[0].html.slice(0, 200)} ${it.nodes[0].failureSummary}`))",
+        );
+        assert_eq!(found, json!([]), "{scheme}");
+    }
+}
+
+#[test]
+fn the_page_says_everything_without_its_script() {
+    let mut runs = two().to_vec();
+    runs.push(run("softmax", 0.3, 32));
+    let page = page(&runs);
+    assert!(page.contains("lenet on flowers") && page.contains("softmax on flowers"));
+    assert!(page.contains("compute-bound: 0.5 &lt;b&gt;"), "verdicts are there and stay text");
+    for setting in
+        ["schedule <b>cosine</b>", "threads <b>2</b>", "version <b>0.1.0</b>", "seed <b>7</b>"]
+    {
+        assert!(page.contains(setting), "{setting}");
+    }
+    assert!(page.contains(">daisy<") && page.contains("daisy as rose: 6 (6.0 %)"));
+    assert!(page.contains(">alpha, lr 0.5, batch 256<") || page.contains("alpha, lr 0.5,"));
+    // Between models there is no ratio: the only ones are within a group.
+    assert_eq!(page.matches("1.00 x").count(), 1, "the first run of the group of two");
+}

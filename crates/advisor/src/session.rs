@@ -212,8 +212,14 @@ impl SearchSession {
 
 /// Refuses to continue a search with another question.
 fn same_question(asked: &SearchQuestion, known: &State) -> Result<(), AdvisorError> {
-    let differs = if asked.objective.is_some_and(|asked| asked != known.objective) {
-        Some("objective")
+    let differs = if let Some(objective) = asked.objective.filter(|asked| *asked != known.objective)
+    {
+        let both = (objective, known.objective);
+        let deadlines = matches!(
+            both,
+            (Objective::CostUnderDeadline { .. }, Objective::CostUnderDeadline { .. })
+        );
+        Some(if deadlines { "deadline" } else { "objective" })
     } else if asked.method.as_ref().is_some_and(|method| *method != known.method) {
         Some("method")
     } else if asked.seed.is_some_and(|seed| seed != known.seed) {

@@ -167,7 +167,7 @@ fn settings_of_a_recipe_are_selected_by_name() {
     assert_eq!(commands.len(), 2);
     assert!(commands[0].contains(r#""--batch-size","100""#), "{commands:?}");
     assert!(commands[1].contains(r#""--batch-size","300""#), "{commands:?}");
-    assert!(commands.iter().all(|command| !command.contains("--mode")), "{commands:?}");
+    assert!(commands.iter().all(|command| !command.contains(r#""--mode""#)), "{commands:?}");
     let wrong = dry("mode=double");
     assert_eq!(wrong.status.code(), Some(2));
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();

@@ -537,7 +537,7 @@ mod tests {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(names[1..], ["a", "95 % interval", "published", "measured / published", "n"]);
         assert_eq!(table.columns[3].unit.as_deref(), Some("s"), "in the same unit");
-        assert_eq!(table.rows[0][3..], ["4", "0.500", "3 (1 disturbed)"].map(str::to_owned));
+        assert_eq!(table.rows[0][3..], ["4.00", "0.500", "3 (1 disturbed)"].map(str::to_owned));
         let text = markdown(&recipe, &settings, &few);
         for wanted in
             ["(a report, Table 1)", "blurred", "2 of 6 cells", "other programs took cores"]

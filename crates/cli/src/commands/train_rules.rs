@@ -215,7 +215,7 @@ const TABLE: &[Rule] = {
         Rule("checkpoint-every", Changes, &[]),
         Rule("keep", Changes, &[]),
         Rule("max-rejects", Changes, &[]),
-        Rule("max-pixels", Changes, &[Dense]),
+        Rule("max-pixels", Stays, &[Dense]),
         Rule("verify", Changes, &[Dense]),
         Rule("no-tensorboard", Changes, &[]),
         Rule("out", Changes, &[]),

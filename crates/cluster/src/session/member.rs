@@ -112,9 +112,14 @@ impl Membership {
                     continue;
                 }
                 Ok(message) => {
-                    if let ToMember::Beat { patience: told, .. } = &message {
-                        let told = Duration::try_from_secs_f64(*told).unwrap_or_default();
-                        patience = told.max(self.patience);
+                    match &message {
+                        ToMember::Beat { patience: told, .. } => {
+                            let told = Duration::try_from_secs_f64(*told).unwrap_or_default();
+                            patience = told.max(self.patience);
+                        }
+                        // All have joined: what the chief says from here on is of a run under way.
+                        ToMember::View(view) if view.complete => patience = self.patience,
+                        _ => {}
                     }
                     self.shared.hear();
                     self.shared.apply(message, self.chief, &self.address);

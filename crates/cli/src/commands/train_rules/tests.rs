@@ -30,6 +30,9 @@ const VALUES: &[(&str, &str)] = &[
     ("on-loss", "stop"),
     ("split-dense", "off"),
     ("join-timeout", "61"),
+    ("patience", "9s"),
+    ("verify", ""),
+    ("max-pixels", "1000"),
     ("combine", "sum"),
     ("backup-workers", "1"),
     ("max-staleness", "4"),
@@ -54,7 +57,7 @@ const VALUES: &[(&str, &str)] = &[
 const AXES: [&str; 5] = ["model", "data", "strategy", "optimizer", "resume"];
 
 /// Flags that say where a run is and how long it waits, not what it is.
-const NO_SETTING: [&str; 2] = ["out", "join-timeout"];
+const NO_SETTING: [&str; 3] = ["out", "join-timeout", "patience"];
 
 fn parse(words: &[String]) -> Flags {
     let command = Flags::augment_args(clap::Command::new("train").no_binary_name(true));

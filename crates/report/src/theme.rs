@@ -148,7 +148,7 @@ caption span{display:inline-block;max-width:min(60em,calc(100vw - 40px));positio
 th,td{padding:7px 12px 7px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}\
 th{font-weight:600}thead th{border-bottom:1px solid var(--rule)}\
 th small{font-weight:400;color:var(--soft);display:block}\
-.num{text-align:right;white-space:nowrap}\
+.num{text-align:right;white-space:nowrap}thead th.num{white-space:normal}\
 details{margin:14px 0;border:1px solid var(--line);border-radius:10px;padding:10px 16px}\
 summary{cursor:pointer;font-weight:600}\
 code{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--sunk);border-radius:4px;padding:1px 5px;overflow-wrap:anywhere}\

@@ -1,9 +1,9 @@
 //! `cargo xtask check`: house rules that the compiler cannot check.
 
 use crate::function_length::functions;
-use crate::{item_docs, typos, words};
+use crate::{dependencies, item_docs, markup, typos, words};
 use anyhow::{Context, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +15,8 @@ const MOST_LINES: usize = 600;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
 /// Where that holds.
 const COMMAND_LINE: &str = "crates/cli/src/";
+/// All that the command line consists of. Anything else is work, and belongs in a library crate.
+const OF_THE_COMMAND_LINE: &[&str] = &["arguments", "commands", "terminal", "lib", "main"];
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "base", "misc"];
@@ -23,27 +25,29 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 const EDGES: &[(&str, &[&str])] = &[
     ("batch", &[]),
     ("kernels", &["stats"]),
-    ("models", &["batch", "kernels"]),
+    ("models", &["batch", "kernels", "registry"]),
     ("stats", &[]),
     ("store", &[]),
     ("tfrecord", &[]),
     ("runs", &["batch", "stats", "store", "tfrecord"]),
     ("wire", &["batch"]),
     ("forecast", &["batch", "data", "models", "runs", "stats", "wire"]),
-    ("advisor", &["forecast", "runs", "stats", "store"]),
-    ("cluster", &["wire"]),
+    ("advisor", &["forecast", "probes", "registry", "runs", "stats", "store"]),
+    ("cluster", &["registry", "wire"]),
     ("report", &["runs", "stats"]),
     ("dashboard", &["report", "runs", "stats"]),
     ("photo", &[]),
-    ("data", &["batch", "photo", "stats", "store", "tfrecord"]),
-    ("probes", &[]),
-    ("strategies", &["batch", "cluster", "models", "wire"]),
+    ("data", &["batch", "photo", "registry", "stats", "store", "tfrecord"]),
+    ("probes", &["registry"]),
+    ("registry", &[]),
+    ("strategies", &["batch", "cluster", "models", "registry", "wire"]),
     ("training", &["batch", "cluster", "data", "models", "runs", "strategies", "wire"]),
     ("jobs", &["batch", "cluster", "probes", "runs", "store", "strategies", "training", "wire"]),
+    ("cloud", &["probes", "store"]),
     ("matmul", &["kernels", "store"]),
     ("prepare", &["batch", "data", "photo", "stats", "store", "tfrecord"]),
     ("sweep", &["batch", "probes", "report", "runs", "stats", "store"]),
-    ("testing", &[]),
+    ("testing", &["stats"]),
 ];
 
 /// Documents whose back-quoted paths must exist.
@@ -55,14 +59,19 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     let mut findings = Vec::new();
     findings.extend(long_files(root, &files)?);
     findings.extend(long_functions(root, &files)?);
+    let commands = fs::read_to_string(root.join(COMMAND_LINE).join("commands/mod.rs"))?;
+    findings.extend(strange_modules(&files, &commands));
     findings.extend(empty_names(&files));
     findings.extend(edges(root)?);
     findings.extend(dead_paths(root)?);
     findings.extend(missing_headers(root, &files)?);
+    findings.extend(missing_examples(root, &files)?);
     findings.extend(registries(root)?);
+    findings.extend(markup::findings(root, &files)?);
     findings.extend(words::findings(root, &files)?);
     findings.extend(item_docs::findings(root, &files)?);
     findings.extend(typos::findings(root)?);
+    findings.extend(dependencies::findings(root)?);
     if findings.is_empty() {
         println!("check: {} files, no findings", files.len());
         return Ok(());
@@ -114,6 +123,28 @@ fn long_functions(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> 
     Ok(findings)
 }
 
+/// Modules of the command line that are neither arguments nor the terminal nor one of the `commands`.
+fn strange_modules(files: &[String], commands: &str) -> Vec<String> {
+    let mut findings = BTreeSet::new();
+    for name in rust_files(files) {
+        let Some(path) = name.strip_prefix(COMMAND_LINE) else { continue };
+        let mut parts = path.trim_end_matches(".rs").split('/');
+        let (top, below) = (parts.next().unwrap_or_default(), parts.next());
+        if !OF_THE_COMMAND_LINE.contains(&top) {
+            findings.insert(format!("{COMMAND_LINE}{top}: neither arguments, a command nor the terminal; work belongs in a library crate"));
+        }
+        if let ("commands", Some(module)) = (top, below)
+            && module != "mod"
+            && !commands.contains(&format!("=> {module}::exec("))
+        {
+            findings.insert(format!(
+                "{COMMAND_LINE}commands/{module}: not a command; part of one belongs below it"
+            ));
+        }
+    }
+    findings.into_iter().collect()
+}
+
 fn empty_names(files: &[String]) -> Vec<String> {
     let says_nothing = |name: &&String| {
         name.trim_end_matches(".rs").split('/').any(|part| EMPTY_NAMES.contains(&part))
@@ -133,6 +164,24 @@ fn missing_headers(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>>
         }
     }
     Ok(findings)
+}
+
+/// A crate opens with why it exists and an example that runs.
+fn missing_examples(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    let opens = |name: &&String| name.starts_with("crates/") && name.ends_with("/src/lib.rs");
+    for name in rust_files(files).filter(opens) {
+        if !has_example(&fs::read_to_string(root.join(name))?) {
+            findings.push(format!("{name}: the header has no example"));
+        }
+    }
+    Ok(findings)
+}
+
+fn has_example(source: &str) -> bool {
+    let mut header = source.lines().take_while(|line| line.starts_with("//!"));
+    let runs = ["//! ```", "//! ```rust", "//! ```standalone_crate"];
+    header.any(|line| runs.contains(&line))
 }
 
 fn edges(root: &Path) -> anyhow::Result<Vec<String>> {
@@ -222,4 +271,29 @@ fn registries(root: &Path) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_that_is_neither_a_command_nor_the_terminal_is_found() {
+        let commands = "Command::Train(args) => train::exec(args, terminal),";
+        let found = |path: &str| strange_modules(&[format!("{COMMAND_LINE}{path}")], commands);
+        for fine in ["main.rs", "arguments/mod.rs", "commands/train.rs", "commands/train/show.rs"] {
+            assert_eq!(found(fine), Vec::<String>::new(), "{fine}");
+        }
+        for strange in ["engine.rs", "failure/job.rs", "commands/learn.rs", "commands/staging/a.rs"]
+        {
+            assert_eq!(found(strange).len(), 1, "{strange}");
+        }
+    }
+
+    #[test]
+    fn an_example_counts_only_in_the_header_and_where_it_runs() {
+        assert!(has_example("//! Why.\n//!\n//! ```\n//! f();\n//! ```\n"));
+        assert!(!has_example("//! Why.\n\n/// ```\n/// f();\n/// ```\nfn f() {}\n"));
+        assert!(!has_example("//! Why.\n//! ```text\n//! no code\n"));
+    }
 }

@@ -147,6 +147,29 @@ pub fn with_mpi(command: &mut Command) -> &mut Command {
     }
 }
 
+/// This machine's target, as rustc names it.
+pub fn host() -> anyhow::Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not name its host")?.to_owned())
+}
+
+/// This workspace's cargo, as if it were called by hand. `cargo xtask` describes its own package in the environment, and build
+/// scripts that ask for such variables (ring's does) would run again whenever one calls now the one, now the other, and everything
+/// that rests on them would be compiled again.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Where cargo puts what it builds.
 pub fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))

@@ -15,7 +15,10 @@ use std::{
 /// Disassembles a binary (the release one unless told otherwise) and fails on calls of intrinsics.
 pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     let binary = match words {
-        [] => root.join("target/release/paceline"),
+        [] => {
+            let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+            root.join(target).join("release/paceline")
+        }
         [binary] => Path::new(binary).to_owned(),
         _ => bail!("one binary at a time"),
     };
@@ -35,13 +38,14 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
         other => other.context("cannot run objdump")?,
     };
     let mut findings: BTreeMap<(String, String), usize> = BTreeMap::new();
-    let (mut function, mut lines) = (String::new(), 0_usize);
+    let (mut function, mut lines, mut named) = (String::new(), 0_usize, false);
     let output = objdump.stdout.take().context("objdump has no output")?;
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("cannot read what objdump prints")?;
         let line = String::from_utf8_lossy(&line);
         lines += 1;
         if let Some(name) = function_name(&line) {
+            named |= name.contains("paceline_kernels");
             name.clone_into(&mut function);
         } else if let Some(intrinsic) = called_intrinsic(&line) {
             *findings.entry((function.clone(), intrinsic.to_owned())).or_default() += 1;
@@ -53,6 +57,10 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     }
     for ((function, intrinsic), calls) in &findings {
         println!("{function}: {calls} calls of {intrinsic}");
+    }
+    // Without the names of functions nothing would be found anywhere.
+    if !named {
+        bail!("`{}` names no function of ours: it was stripped", binary.display());
     }
     if !findings.is_empty() {
         bail!("{} functions call intrinsics that should be instructions", findings.len());

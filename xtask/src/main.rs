@@ -5,17 +5,25 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a developer's tool talks to its developer
 #![allow(unreachable_pub)] // a binary exports nothing
 
+mod book;
 mod check;
+mod count;
+mod dependencies;
+mod dist;
 mod environment;
 mod faults;
 mod function_length;
+mod fuzz;
 mod intrinsics;
 mod item_docs;
+mod markup;
+mod sbom;
 mod suite;
 mod test;
 mod typos;
 mod verdicts;
 mod versus;
+mod wheel;
 mod words;
 
 use anyhow::bail;
@@ -25,16 +33,25 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <task>
 
 tasks:
-  check               house rules a compiler does not know: file sizes, names, edges, paths in documents, words, spelling
+  check               house rules a compiler does not know: file sizes, names, edges, paths in documents, words, spelling,
+                      licences and sources of dependencies (deny.toml)
+  count [REVISION]    lines, public items, unsafe code, long functions and words that are out, per crate; of the
+                      working tree, or of a revision of git
   intrinsics [BINARY] fail where a binary (target/release/paceline) calls vector instructions as functions
   test [FILTER…]      install what the tests need beyond cargo, then run them all
   faults [RUNS] [STRATEGY…]
                       kill a random task in many runs of every strategy; every run must end as its policy says
+  faults random [SCHEDULES] [SEED]
+                      random schedules of kills, stops and second owners on real processes (20 unless told); a seed replays one
+  fuzz [SECONDS]      every parser on random changes of stored inputs, so long each (30)
   versus [AREA…]      alternating benchmarks against peers; writes BENCHMARKS.md
                       (areas: data, models, sparse, shaped, matmul, cluster, advisor, predictions, probes, spark; `area/part` is one part)
   verdicts [KIND…]    short runs with an injected bottleneck: are they judged correctly?
                       (--runs N each; --append adds to earlier results; writes BENCHMARKS.md)
+  wheel [BINARY]      build the Python wheel into target/wheels, with a release build or the program named
   docs                rewrite docs/commands.md from the program itself
+  book                build docs/book as HTML into target/book, with mdBook, which it installs under target/
+  dist [--profile P]  what a release needs, in target/dist: stripped binary, completions, man pages, SBOM, checksums
 ";
 
 fn main() -> ExitCode {
@@ -52,12 +69,20 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> anyhow::Result<()> {
     match words {
         ["check"] => check::run(&root()),
+        ["count"] => count::run(&root(), None),
+        ["count", revision] => count::run(&root(), Some(revision)),
         ["intrinsics", words @ ..] => intrinsics::run(&root(), words),
         ["test", filter @ ..] => test::run(&root(), filter),
         ["versus", areas @ ..] => versus::run(&root(), areas),
+        ["faults", "random", words @ ..] => fuzz::random_faults(&root(), words),
         ["faults", words @ ..] => faults::run(&root(), words),
+        ["fuzz", words @ ..] => fuzz::run(&root(), words),
         ["verdicts", kinds @ ..] => verdicts::run(&root(), kinds),
+        ["wheel", words @ ..] => wheel::run(&root(), words),
         ["docs"] => test::write_docs(&root()),
+        ["book"] => book::run(&root()),
+        ["dist"] => dist::run(&root(), "release"),
+        ["dist", "--profile", profile] => dist::run(&root(), profile),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

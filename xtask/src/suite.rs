@@ -1,15 +1,49 @@
-//! Runs all of cargo's tests and lists the failures at the end: one in the middle of a long log is easily missed, and
-//! stopping at the first hides the others.
+//! Runs all of the tests, several programs at a time, and lists the failures at the end: one in the middle of a long log is
+//! easily missed, and stopping at the first hides the others.
+//!
+//! cargo runs one test program after another. Most of ours wait, for a lost task to be noticed or for a server to start, so the
+//! cores were idle half of the time; and what holds only alone would not hold on a user's machine either.
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 use std::{
-    io::{BufRead, BufReader, Write},
-    process::Command,
+    fs::OpenOptions,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 /// Test programs that took longest, in the closing table.
 const SLOWEST: usize = 8;
+/// Programs that take long begin first, so that none is left over at the end.
+const BEGIN_WITH: [&str; 8] = [
+    "spark",
+    "everything",
+    "random_faults",
+    "cluster",
+    "rows_tasks",
+    "servers",
+    "learning",
+    "documents",
+];
+
+/// One program to run, or one cargo command that runs several.
+pub struct Job {
+    name: String,
+    command: Command,
+}
+
+impl Job {
+    /// A cargo command.
+    pub fn new(name: &str, command: Command) -> Job {
+        Job { name: name.to_owned(), command }
+    }
+}
 
 /// What one test program reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,50 +56,44 @@ struct Program {
     took: Duration,
 }
 
-/// What all of them reported, read line by line from what cargo prints.
+/// What all of them reported.
 #[derive(Debug, Default)]
 pub struct Tally {
     programs: Vec<Program>,
     failures: Vec<String>,
-    running: Option<(String, Instant)>,
 }
 
 impl Tally {
-    /// Takes one line of output.
-    fn read(&mut self, line: &str) {
-        let words = line.trim_start();
-        if let Some(name) = started(words) {
-            self.close_without_result(false);
-            self.running = Some((name, Instant::now()));
-        } else if words.starts_with("error: test failed") {
-            self.close_without_result(true);
-        } else if let Some(result) = words.strip_prefix("test result: ") {
-            let (name, since) =
-                self.running.take().unwrap_or_else(|| ("tests".to_owned(), Instant::now()));
-            let count = |what: &str| count_before(result, what);
-            self.programs.push(Program {
-                name,
-                passed: count("passed"),
-                failed: count("failed"),
-                ignored: count("ignored"),
-                took: since.elapsed(),
-            });
-        } else if let Some(test) =
-            words.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
-        {
-            let program = self.running.as_ref().map_or("tests", |(name, _)| name);
-            self.failures.push(format!("{program}: {test}"));
-        }
-    }
-
-    /// A program that ends without counting its tests has its own harness, or crashed: then cargo says so.
-    fn close_without_result(&mut self, crashed: bool) {
-        if let Some((name, since)) = self.running.take() {
-            if crashed {
+    /// Takes all that one job printed. Cargo names the programs it runs; a program that is run directly says only what it counted.
+    fn read(&mut self, job: &str, output: &str, took: Duration, succeeded: bool) {
+        let (mut name, mut counted, before) = (job.to_owned(), true, self.failures.len());
+        let mut found = 0;
+        for line in output.lines().map(str::trim) {
+            if let Some(started) = started(line) {
+                (name, counted) = (started, false);
+            } else if line.starts_with("error: test failed") && !counted {
                 self.failures.push(format!("{name}: ended without a result"));
+                counted = true;
+            } else if let Some(result) = line.strip_prefix("test result: ") {
+                let count = |what: &str| count_before(result, what);
+                let [passed, failed, ignored] = ["passed", "failed", "ignored"].map(count);
+                let took = finished_in(result).unwrap_or(took);
+                self.programs.push(Program { name: name.clone(), passed, failed, ignored, took });
+                counted = true;
+                found += 1;
+            } else if let Some(test) =
+                line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
+            {
+                self.failures.push(format!("{name}: {test}"));
             }
-            let (passed, failed) = (u64::from(!crashed), u64::from(crashed));
-            let took = since.elapsed();
+        }
+        // A program with its own harness counts nothing; one that crashed neither.
+        let silent_failure = !succeeded && self.failures.len() == before;
+        if silent_failure {
+            self.failures.push(format!("{name}: ended without a result"));
+        }
+        if found == 0 || silent_failure {
+            let (passed, failed) = (u64::from(succeeded), u64::from(!succeeded));
             self.programs.push(Program { name, passed, failed, ignored: 0, took });
         }
     }
@@ -112,15 +140,51 @@ fn count_before(result: &str, what: &str) -> u64 {
     parts.filter_map(number).next().unwrap_or(0)
 }
 
-/// Runs `cargo test` commands one after another, each to its end, and fails at the end if anything failed.
-pub fn run_all(commands: Vec<Command>) -> anyhow::Result<()> {
-    let mut tally = Tally::default();
-    let mut broken = Vec::new();
-    for mut command in commands {
-        if !run_one(&mut command, &mut tally)? {
-            broken.push(format!("{command:?}"));
-        }
+/// Seconds that a program says its tests took.
+fn finished_in(result: &str) -> Option<Duration> {
+    let seconds = result.rsplit_once("finished in ")?.1.trim_end_matches('s').parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The test programs that cargo has built, from what it says with `--message-format=json`.
+pub fn built(messages: &[u8]) -> Vec<Job> {
+    let messages = String::from_utf8_lossy(messages);
+    let mut jobs: Vec<Job> = messages.lines().filter_map(built_program).collect();
+    let rank = |job: &Job| {
+        let slow = |name: &str| job.name.split(' ').next() == Some(name);
+        BEGIN_WITH.iter().position(|name| slow(name)).unwrap_or(BEGIN_WITH.len())
+    };
+    jobs.sort_by_key(rank);
+    jobs
+}
+
+fn built_program(message: &str) -> Option<Job> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
     }
+    let package = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let source = Path::new(message["target"]["src_path"].as_str()?);
+    let source = source.strip_prefix(package).unwrap_or(source);
+    let mut command = Command::new(message["executable"].as_str()?);
+    // As cargo does it: in the package's folder, which the environment names too.
+    command.current_dir(package).env("CARGO_MANIFEST_DIR", package).env("CARGO", env!("CARGO"));
+    let name = message["target"]["name"].as_str()?.replace('-', "_");
+    Some(Job { name: format!("{name} ({})", source.display()), command })
+}
+
+/// Runs everything to its end, a few at a time, what must run alone at the end, and fails then if anything failed. What a program
+/// prints is shown when it has ended, in one piece; until then it is in `folder`.
+#[expect(clippy::disallowed_methods, reason = "a guess is enough here")]
+pub fn run_all(jobs: Vec<Job>, alone: Vec<Job>, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create `{}`", folder.display()))?;
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut suite = Suite { total: jobs.len() + alone.len(), ..Suite::new(folder) };
+    suite.run(jobs, cores + 1)?;
+    suite.run(alone, 1)?;
+    let (tally, broken) =
+        suite.results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!("{}", tally.summary());
     if !broken.is_empty() {
         bail!("{} of the tests failed: {}", tally.total(|p| p.failed), broken.join(", "));
@@ -128,27 +192,78 @@ pub fn run_all(commands: Vec<Command>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Passes the output on as it comes; both streams through one pipe, so that their order stays.
-fn run_one(command: &mut Command, tally: &mut Tally) -> anyhow::Result<bool> {
-    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    let mut child = command
-        .stdout(writer.try_clone().context("cannot share a pipe")?)
-        .stderr(writer)
-        .spawn()
-        .with_context(|| format!("cannot start {command:?}"))?;
-    // The command keeps its ends of the pipe open until it is given others.
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let mut out = std::io::stdout().lock();
-    let mut reader = BufReader::new(reader);
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).context("cannot read what the tests print")? > 0 {
-        out.write_all(&line).context("cannot write")?;
-        tally.read(String::from_utf8_lossy(&line).trim_end());
-        line.clear();
+/// A suite that is running.
+struct Suite<'a> {
+    folder: &'a Path,
+    begun: Instant,
+    total: usize,
+    ended: AtomicUsize,
+    /// What was counted, and the commands that failed.
+    results: Mutex<(Tally, Vec<String>)>,
+}
+
+impl Suite<'_> {
+    fn new(folder: &Path) -> Suite<'_> {
+        let (begun, ended) = (Instant::now(), AtomicUsize::new(0));
+        Suite { folder, begun, total: 0, ended, results: Mutex::default() }
     }
-    let status = child.wait().context("cannot wait for the tests")?;
-    tally.close_without_result(!status.success());
-    Ok(status.success())
+
+    /// Runs jobs, so many at a time.
+    fn run(&mut self, jobs: Vec<Job>, at_once: usize) -> anyhow::Result<()> {
+        let (suite, waiting) = (&*self, Mutex::new(jobs.into_iter()));
+        let next = || lock(&waiting).next();
+        let work = || std::iter::from_fn(next).try_for_each(|job| suite.run_job(job));
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })
+    }
+
+    fn run_job(&self, Job { name, mut command }: Job) -> anyhow::Result<()> {
+        println!("== {name} begins ({:.0} s)", self.begun.elapsed().as_secs_f64());
+        let file = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        let started = Instant::now();
+        let (output, succeeded) = run_one(&mut command, &self.folder.join(file + ".log"))?;
+        let took = started.elapsed();
+        let mut results = lock(&self.results);
+        results.0.read(&name, &String::from_utf8_lossy(&output), took, succeeded);
+        if !succeeded {
+            results.1.push(format!("{command:?}"));
+        }
+        let number = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        let words = if succeeded { "ended" } else { "FAILED" };
+        let mut out = std::io::stdout().lock();
+        out.write_all(&output).context("cannot write")?;
+        let (total, seconds) = (self.total, took.as_secs_f64());
+        writeln!(out, "== [{number}/{total}] {name} {words} after {seconds:.1} s")
+            .context("cannot write")
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// All that a command prints, both streams in one file, so that their order stays, and no process that a test forgot can hold the
+/// end up.
+fn run_one(command: &mut Command, file: &Path) -> anyhow::Result<(Vec<u8>, bool)> {
+    let opened = |options: &mut OpenOptions| {
+        options.open(file).with_context(|| format!("cannot open `{}`", file.display()))
+    };
+    opened(OpenOptions::new().create(true).write(true).truncate(true))?;
+    let [out, error] = [(); 2].map(|()| opened(OpenOptions::new().append(true)));
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(out?)
+        .stderr(error?)
+        .status()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    let output =
+        std::fs::read(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    Ok((output, status.success()))
 }
 
 #[cfg(test)]
@@ -164,11 +279,6 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 test a_sweep_resumes ... FAILED
 test result: FAILED. 4 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 9.99s
 error: test failed, to rerun pass `-p paceline --test sweep`
-     Running tests/own.rs (target/debug/deps/own-777777)
-everything is fine
-     Running tests/train.rs (target/debug/deps/train-6a7b8c)
-running 3 tests
-error: test failed, to rerun pass `-p paceline --test train`
    Doc-tests paceline_stats
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s
 ";
@@ -176,7 +286,10 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn everything_that_failed_is_named_at_the_end() {
         let mut tally = Tally::default();
-        LOG.lines().for_each(|line| tally.read(line));
+        tally.read("all", LOG, Duration::from_secs(20), false);
+        tally.read("own (tests/own.rs)", "everything is fine\n", Duration::from_secs(1), true);
+        let failed = "running 3 tests\nthread panicked while panicking\n";
+        tally.read("train (tests/train.rs)", failed, Duration::from_secs(1), false);
         let summary = tally.summary();
         assert!(summary.contains("  sweep (tests/sweep.rs): a_sweep_resumes\n"), "{summary}");
         assert!(summary.contains("train (tests/train.rs): ended without a result"), "{summary}");

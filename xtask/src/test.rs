@@ -2,10 +2,10 @@
 
 use crate::{
     environment::{self, Environment, NodeEnvironment, SPARK},
-    suite,
+    suite::{self, Job},
 };
-use anyhow::anyhow;
-use std::{path::Path, process::Command, time::Instant};
+use anyhow::{Context, anyhow, bail};
+use std::{path::Path, process::Stdio, time::Instant};
 
 /// What tests compare with. TensorFlow itself is not here: it is large, and `versus` shows what it reads.
 const TEST_ENVIRONMENT: Environment = Environment {
@@ -50,16 +50,23 @@ const MPI: &str = "mpi";
 
 /// Installs everything, one after another: apt cannot run twice at the same time.
 fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
+    let part = |name: &'static str, ensure: &dyn Fn() -> anyhow::Result<()>| {
+        let started = Instant::now();
+        let result = ensure();
+        let state = if result.is_ok() { "ready" } else { "not available" };
+        println!("== {name}: {state} ({:.1} s)", started.elapsed().as_secs_f64());
+        (name, result)
+    };
     vec![
-        ("python", TEST_ENVIRONMENT.ensure(root).map(drop)),
-        ("spark", environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop)),
-        (MPI, environment::ensure_mpi()),
-        ("browser", environment::ensure_browser()),
-        ("network", environment::ensure_network_tools()),
-        ("stores", STORES.ensure(root).map(drop)),
-        ("azurite", AZURITE.ensure(root)),
-        ("typescript", TYPESCRIPT.ensure(root)),
-        ("axe", AXE.ensure(root)),
+        part("python", &|| TEST_ENVIRONMENT.ensure(root).map(drop)),
+        part("spark", &|| environment::ensure_java().and_then(|()| SPARK.ensure(root)).map(drop)),
+        part(MPI, &environment::ensure_mpi),
+        part("browser", &environment::ensure_browser),
+        part("network", &environment::ensure_network_tools),
+        part("stores", &|| STORES.ensure(root).map(drop)),
+        part("azurite", &|| AZURITE.ensure(root)),
+        part("typescript", &|| TYPESCRIPT.ensure(root)),
+        part("axe", &|| AXE.ensure(root)),
     ]
 }
 
@@ -67,21 +74,25 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
 pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
     let started = Instant::now();
     println!("== building the tests, and installing what they need beyond cargo");
-    let cargo = || {
-        let mut command = Command::new(env!("CARGO"));
-        command.current_dir(root);
-        command
-    };
+    let cargo = || environment::cargo(root);
     // Installing waits for the network and building for the CPU, so they run in parallel.
     let (installed, built) = std::thread::scope(|scope| {
         let installed = scope.spawn(|| install(root));
-        let built =
-            environment::run(cargo().args(["test", "--workspace", "--no-run"]).args(filter));
+        let mut build = cargo();
+        build.args(["test", "--workspace", "--no-run"]).args(filter);
+        let built = build
+            .arg("--message-format=json-render-diagnostics")
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {build:?}"));
         (installed.join(), built)
     });
     let installed = installed.map_err(|_| anyhow!("installing what the tests need panicked"))?;
     let with_mpi = installed.iter().all(|(part, result)| *part != MPI || result.is_ok());
-    built?;
+    let built = built?;
+    if !built.status.success() {
+        bail!("the tests cannot be built");
+    }
     for error in installed.into_iter().filter_map(|(_, result)| result.err()) {
         // Tests that need a missing part say that they are skipped; in CI that is a failure.
         if std::env::var("CI").as_deref() == Ok("true") {
@@ -90,25 +101,32 @@ pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
         eprintln!("warning: {error:#}; tests that need it will be skipped");
     }
     println!("== built and installed after {:.0} s, now running", started.elapsed().as_secs_f64());
-    let mut all = cargo();
-    all.args(["test", "--workspace", "--no-fail-fast"]).args(filter);
-    let mut commands = vec![all];
-    if with_mpi && filter.is_empty() {
-        // Only what the feature changes; the rest of the suite says nothing new about it. The whole workspace is named so that
-        // third-party crates stay as they were built.
+    if !filter.is_empty() {
+        // A few tests are watched as they run.
+        return environment::run(
+            cargo().args(["test", "--workspace", "--no-fail-fast"]).args(filter),
+        );
+    }
+    let mut jobs = suite::built(&built.stdout);
+    let mut examples = cargo();
+    examples.args(["test", "--workspace", "--no-fail-fast", "--doc"]);
+    jobs.insert(jobs.len().min(1), Job::new("examples in the documentation", examples));
+    let mut alone = Vec::new();
+    if with_mpi {
+        // Alone, since it replaces the binary that others run. Only what the feature changes; the rest of the suite says nothing
+        // new about it. The whole workspace is named so that third-party crates stay as they were built.
         let mut again = cargo();
         again.args(["test", "--workspace", "--features", "paceline/mpi", "--test", "mpi"]);
         environment::with_mpi(&mut again);
-        commands.push(again);
+        alone.push(Job::new("mpi with its feature", again));
     }
-    suite::run_all(commands)
+    suite::run_all(jobs, alone, &environment::target(root).join("suite"))
 }
 
 /// Rewrites the generated reference by running its own test in writing mode.
 pub fn write_docs(root: &Path) -> anyhow::Result<()> {
     environment::run(
-        Command::new(env!("CARGO"))
-            .current_dir(root)
+        environment::cargo(root)
             .args(["test", "-p", "paceline", "--test", "docs"])
             .env("PACELINE_WRITE_DOCS", "1"),
     )

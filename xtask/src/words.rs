@@ -182,11 +182,20 @@ fn joined(window: &[Token]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Whether a file is a text that must keep to the vocabulary.
+pub fn is_read(name: &str) -> bool {
+    name != SELF && EXTENSIONS.iter().any(|extension| name.ends_with(extension))
+}
+
+/// How many phrases of a text are out.
+pub fn count(text: &str) -> usize {
+    in_text(text).len()
+}
+
 /// Findings in all tracked texts.
 pub fn findings(root: &Path, files: &[String]) -> anyhow::Result<Vec<String>> {
     let mut findings = Vec::new();
-    let is_text = |name: &&String| EXTENSIONS.iter().any(|extension| name.ends_with(extension));
-    for name in files.iter().filter(is_text).filter(|name| *name != SELF) {
+    for name in files.iter().filter(|name| is_read(name)) {
         let text =
             fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"))?;
         let found = in_text(&text);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout)] // an example prints
 
-use paceline_advisor::evaluate::{Half, Prices, RecordedSet, Settings, Summary, replay};
+use paceline_advisor::evaluate::{Half, Prices, RecordedSet, ReplaySettings, Summary, replay};
 use paceline_advisor::{Objective, methods};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let set =
         RecordedSet::read(&std::path::Path::new(&folder).join("scout"), half, Prices::OnDemand)?;
     let objective = if text(4, "cost") == "time" { Objective::Time } else { Objective::Cost };
-    let settings = Settings {
+    let settings = ReplaySettings {
         seeds: text(2, "10").parse()?,
         steps: text(3, if single { "12" } else { "30" }).parse()?,
         threads: 2,

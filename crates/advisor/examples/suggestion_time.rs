@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             metrics: row.metrics.clone(),
         })?;
     }
-    for entry in methods::ALL {
+    for entry in &methods::ALL {
         let begin = Instant::now();
         let advisor = (entry.build)(&problem, 0)?;
         let built = begin.elapsed().as_secs_f64() * 1e3;

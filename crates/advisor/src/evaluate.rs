@@ -16,7 +16,7 @@ mod summary;
 pub use acceptance::{Check, acceptance};
 pub use batch::{BatchSummary, evaluate_batch};
 pub use nested::{NestedSummary, evaluate_nested};
-pub use replay::{JobTraces, Settings, Trace, replay};
+pub use replay::{JobTraces, ReplaySettings, Trace, replay};
 pub use scaling::{ScalingSummary, evaluate_scaling};
 pub use scout::{Half, Prices, RecordedSet};
 pub use study::{MethodDifference, Study, StudyExtras, StudyQuestion};

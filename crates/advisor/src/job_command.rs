@@ -2,15 +2,14 @@
 
 use crate::error::AdvisorError;
 use crate::measurements::Outcome;
+use paceline_probes::{ChildLimits, ExitReason, Reach, shell_word};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// How long the command has to end after a signal.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two looks at it.
-const PAUSE: Duration = Duration::from_millis(20);
+const GRACE: Duration = Duration::from_secs(3);
 
 /// A command with places for the machine and the number of them.
 #[derive(Debug, Clone)]
@@ -45,60 +44,22 @@ impl JobCommand {
             .process_group(0)
             .spawn()
             .map_err(|source| AdvisorError::Start { command, source })?;
-        loop {
-            if let Some(status) = child.try_wait().map_err(AdvisorError::Wait)? {
-                let seconds = begin.elapsed().as_secs_f64();
-                return Ok(Some(if status.success() {
-                    Outcome::Completed { seconds }
-                } else {
-                    Outcome::Failed { seconds }
-                }));
-            }
-            if interrupt.load(Ordering::Relaxed) {
-                end(&mut child)?;
-                return Ok(None);
-            }
-            if self.limit.is_some_and(|limit| begin.elapsed() >= limit) {
-                end(&mut child)?;
-                return Ok(Some(Outcome::TimedOut { seconds: begin.elapsed().as_secs_f64() }));
-            }
-            std::thread::sleep(PAUSE);
-        }
+        let (reach, timeout) = (Reach::Group, self.limit);
+        let limits = ChildLimits { reach, timeout, grace: GRACE, cancel: interrupt };
+        let ended = limits.wait(&mut child, begin).map_err(AdvisorError::Wait)?;
+        let seconds = ended.seconds;
+        Ok(match ended.reason {
+            ExitReason::Interrupted => None,
+            ExitReason::TimedOut => Some(Outcome::TimedOut { seconds }),
+            ExitReason::Exited if ended.status.success() => Some(Outcome::Completed { seconds }),
+            ExitReason::Exited => Some(Outcome::Failed { seconds }),
+        })
     }
 }
 
 /// Puts machine and count into the command; a name with unusual characters is quoted for the shell.
 fn fill(command: &str, machine: &str, count: u32) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let machine = if machine.chars().all(plain) {
-        machine.to_owned()
-    } else {
-        format!("'{}'", machine.replace('\'', r"'\''"))
-    };
-    command.replace("{machine}", &machine).replace("{count}", &count.to_string())
-}
-
-/// Ends the child's whole group: politely, then for good.
-fn end(child: &mut Child) -> Result<(), AdvisorError> {
-    let group = format!("-{}", child.id());
-    for signal in ["-TERM", "-KILL"] {
-        // `kill` fails when no process of the group is left, which is the goal.
-        let _ = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
-        let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
-            if child.try_wait().map_err(AdvisorError::Wait)?.is_some() {
-                // The shell is gone; what it left behind goes too.
-                let _ = Command::new("kill")
-                    .args(["-KILL", "--", &group])
-                    .stderr(Stdio::null())
-                    .status();
-                return Ok(());
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-    child.wait().map_err(AdvisorError::Wait)?;
-    Ok(())
+    command.replace("{machine}", &shell_word(machine)).replace("{count}", &count.to_string())
 }
 
 #[cfg(test)]

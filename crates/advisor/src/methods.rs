@@ -13,6 +13,7 @@ mod scout;
 
 use crate::error::AdvisorError;
 use crate::search::{Advisor, Problem};
+use paceline_registry::{Named, Registry};
 
 pub use micky::{Batch, BatchChoice};
 pub(crate) use paceline::Paceline;
@@ -21,7 +22,7 @@ pub(crate) use paceline::Paceline;
 pub type Build = fn(&Problem, u64) -> Result<Box<dyn Advisor>, AdvisorError>;
 
 /// One method.
-pub struct Entry {
+pub struct AdvisorMethod {
     /// What it is called.
     pub name: &'static str,
     /// One line on what it does.
@@ -35,8 +36,14 @@ pub struct Entry {
     pub build: Build,
 }
 
+impl Named for AdvisorMethod {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
 /// Every method there is, ours first.
-pub const ALL: &[&Entry] = &[
+pub static ALL: Registry<AdvisorMethod> = Registry::new(&[
     &paceline::ENTRY,
     &cherrypick::ENTRY,
     &arrow::ENTRY,
@@ -47,11 +54,11 @@ pub const ALL: &[&Entry] = &[
     &random::ENTRY,
     &lhs::ENTRY,
     &exhaustive::ENTRY,
-];
+]);
 
 /// Finds a method by name.
-pub fn find(name: &str) -> Result<&'static Entry, AdvisorError> {
-    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| {
+pub fn find(name: &str) -> Result<&'static AdvisorMethod, AdvisorError> {
+    ALL.named(name).ok_or_else(|| {
         let known: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
         AdvisorError::UnknownMethod { name: name.to_owned(), known: known.join(", ") }
     })

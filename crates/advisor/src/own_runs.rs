@@ -20,7 +20,8 @@ pub(crate) fn history(path: &Path, catalogue: &Catalogue) -> Result<Measurements
             RunState::Died => None,
             RunState::Running | RunState::Broken(_) => continue,
         };
-        let plan = RecordedPlan::open(&run)?;
+        let records = run.events().map(|(records, _)| records).unwrap_or_default();
+        let plan = RecordedPlan::read(&run, &records);
         let (model, data) = (plan.model.unwrap_or_default(), plan.data.unwrap_or_default());
         let batch = plan.batch_size.unwrap_or(0);
         let workers = summary.as_ref().map_or(1, |summary| summary.workers.len().max(1)) as u32;

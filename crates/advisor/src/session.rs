@@ -4,10 +4,10 @@ use crate::catalogue::Catalogue;
 use crate::error::AdvisorError;
 use crate::job_command::JobCommand;
 use crate::measurements::{Measurements, Outcome};
-use crate::methods::{self, Entry};
+use crate::methods::{self, AdvisorMethod};
 use crate::own_runs;
 use crate::search::{Advisor, Objective, Problem, Proposal, Recommendation, Search};
-use crate::state::State;
+use crate::state::SearchState;
 use paceline_forecast::measure::are_runs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ pub struct SearchQuestion {
 pub struct SearchSession {
     path: PathBuf,
     problem: Problem,
-    state: State,
-    method: &'static Entry,
+    state: SearchState,
+    method: &'static AdvisorMethod,
     advisor: Box<dyn Advisor>,
 }
 
@@ -86,13 +86,13 @@ impl SearchSession {
             Some(path) => Measurements::read(path, &catalogue)?,
             None => Measurements::default(),
         };
-        let state = match State::read(&question.state)? {
+        let state = match SearchState::read(&question.state)? {
             Some(known) => {
                 same_question(question, &known)?;
                 known.check_space(&question.state, &catalogue)?;
                 known
             }
-            None => State::new(
+            None => SearchState::new(
                 question.method.as_deref().unwrap_or("paceline"),
                 question.objective.unwrap_or(Objective::Cost),
                 question.seed.unwrap_or(0),
@@ -111,7 +111,7 @@ impl SearchSession {
 
     /// The method that searches.
     #[must_use]
-    pub fn method(&self) -> &'static Entry {
+    pub fn method(&self) -> &'static AdvisorMethod {
         self.method
     }
 
@@ -211,7 +211,7 @@ impl SearchSession {
 }
 
 /// Refuses to continue a search with another question.
-fn same_question(asked: &SearchQuestion, known: &State) -> Result<(), AdvisorError> {
+fn same_question(asked: &SearchQuestion, known: &SearchState) -> Result<(), AdvisorError> {
     let differs = if let Some(objective) = asked.objective.filter(|asked| *asked != known.objective)
     {
         let both = (objective, known.objective);

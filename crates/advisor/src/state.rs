@@ -18,7 +18,7 @@ use std::path::Path;
 /// What a state file holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct SearchState {
     /// Of this layout.
     pub version: u32,
     /// The method that asks.
@@ -60,7 +60,7 @@ pub struct StateRun {
 
 const VERSION: u32 = 1;
 
-impl State {
+impl SearchState {
     /// A search over a catalogue that has not begun.
     #[must_use]
     pub fn new(method: &str, objective: Objective, seed: u64, catalogue: &Catalogue) -> Self {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // a test may
 
-use paceline_advisor::{Catalogue, Measurements, Objective, Outcome, Problem, State, methods};
+use paceline_advisor::{
+    Catalogue, Measurements, Objective, Outcome, Problem, SearchState, methods,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,7 +112,7 @@ fn methods_that_learn_from_history_refuse_to_go_without() {
         history: Arc::new(Measurements::default()),
         objective: Objective::Cost,
     };
-    for entry in methods::ALL {
+    for entry in &methods::ALL {
         let built = (entry.build)(&problem, 0);
         assert_eq!(built.is_err(), entry.needs_history, "{}", entry.name);
         if let Err(error) = built {
@@ -136,9 +138,9 @@ fn every_method_survives_failures_and_runs_out_of_candidates() {
             history: Arc::new(history.clone()),
             objective,
         };
-        for entry in methods::ALL {
+        for entry in &methods::ALL {
             let advisor = (entry.build)(&problem, 0).unwrap();
-            let mut state = State::new(entry.name, objective, 1, &catalogue);
+            let mut state = SearchState::new(entry.name, objective, 1, &catalogue);
             for step in 0..4 {
                 let search = state.search(&problem).unwrap();
                 let proposal = advisor.propose(&search).unwrap();
@@ -168,16 +170,16 @@ fn state_survives_a_round_trip_and_refuses_what_it_does_not_know() {
     let folder = Folder::new();
     let catalogue = folder.catalogue();
     let path = folder.0.path().join("state.json");
-    assert!(State::read(&path).unwrap().is_none());
+    assert!(SearchState::read(&path).unwrap().is_none());
     let objective = Objective::CostUnderDeadline { deadline: 60.0 };
-    let mut state = State::new("cherrypick", objective, 7, &catalogue);
+    let mut state = SearchState::new("cherrypick", objective, 7, &catalogue);
     state.tell(&catalogue, 1, Outcome::Completed { seconds: 12.5 }, BTreeMap::new());
     state.write(&path).unwrap();
-    assert_eq!(State::read(&path).unwrap(), Some(state));
+    assert_eq!(SearchState::read(&path).unwrap(), Some(state));
     let names: Vec<_> = std::fs::read_dir(folder.0.path()).unwrap().collect();
     assert_eq!(names.len(), 2, "no temporary file is left: {names:?}");
     folder.file("state.json", "{\"version\": 1, \"surprise\": true}");
-    holds(&State::read(&path).unwrap_err().to_string(), &["state.json"]);
+    holds(&SearchState::read(&path).unwrap_err().to_string(), &["state.json"]);
 }
 
 #[test]
@@ -185,8 +187,8 @@ fn state_of_another_search_space_is_refused() {
     let folder = Folder::new();
     let catalogue = folder.catalogue();
     let path = folder.0.path().join("state.json");
-    State::new("paceline", Objective::Cost, 0, &catalogue).write(&path).unwrap();
-    let state = State::read(&path).unwrap().unwrap();
+    SearchState::new("paceline", Objective::Cost, 0, &catalogue).write(&path).unwrap();
+    let state = SearchState::read(&path).unwrap().unwrap();
     let check = |text: &str| {
         let other = Catalogue::read(&folder.file("other.csv", text)).unwrap();
         state.check_space(&path, &other).map_err(|error| error.to_string())
@@ -205,11 +207,11 @@ fn results_that_cannot_be_are_named_with_file_and_entry() {
     let folder = Folder::new();
     let catalogue = folder.catalogue();
     let path = folder.0.path().join("state.json");
-    let mut state = State::new("paceline", Objective::Cost, 0, &catalogue);
+    let mut state = SearchState::new("paceline", Objective::Cost, 0, &catalogue);
     state.tell(&catalogue, 0, Outcome::Completed { seconds: 5.0 }, BTreeMap::new());
     state.tell(&catalogue, 1, Outcome::Completed { seconds: -5.0 }, BTreeMap::new());
     state.write(&path).unwrap();
-    holds(&State::read(&path).unwrap_err().to_string(), &["state.json", "entry 2", "-5 s"]);
+    holds(&SearchState::read(&path).unwrap_err().to_string(), &["state.json", "entry 2", "-5 s"]);
     let head = "workload,machine,count,seconds,completed\n";
     let error = |rows: &str| folder.history_error("h.csv", &format!("{head}{rows}"));
     holds(&error("w,small,2,NaN,true\n"), &["h.csv", "line 2", "`seconds` is `NaN`"]);

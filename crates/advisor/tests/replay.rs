@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 use paceline_advisor::evaluate::{
-    Half, Prices, RecordedSet, Settings, Summary, evaluate_batch, evaluate_scaling, replay,
+    Half, Prices, RecordedSet, ReplaySettings, Summary, evaluate_batch, evaluate_scaling, replay,
 };
 use paceline_advisor::{Objective, methods};
 
@@ -18,7 +18,7 @@ fn with_past(
     steps: usize,
     past_jobs: Option<usize>,
 ) -> Summary {
-    let settings = Settings {
+    let settings = ReplaySettings {
         seeds,
         steps,
         threads: 2,

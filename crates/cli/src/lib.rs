@@ -1,21 +1,22 @@
 //! The `paceline` command line: parse, run, report, exit with the code of the contract.
 //!
-//! Commands live in `commands/`, one file each, and stay thin: arguments in, a library call, words
-//! out through [`terminal::Terminal`]. Work belongs in the library crates.
+//! Three modules and no other (`cargo xtask check`): `arguments/` is what can be typed and whether it makes sense,
+//! `commands/` has a file for each command, and everything that is said goes through [`terminal::Terminal`]. A command
+//! stays thin: arguments in, a library call, words out. Work belongs in the library crates.
+//!
+//! ```
+//! let command = paceline_cli::command();
+//! let train = command.find_subcommand("train").expect("a command");
+//! assert!(train.get_arguments().any(|argument| argument.get_id() == "strategy"));
+//! ```
 
 #![allow(unreachable_pub)] // the library exists for the binary and its tests; two functions are exported
 
 mod arguments;
-mod cluster_args;
 mod commands;
-mod engine;
-mod failure;
-mod idle_flags;
 mod terminal;
-mod units;
 
 use clap::Parser;
-use failure::Exit;
 use std::process::ExitCode;
 use terminal::Terminal;
 
@@ -51,19 +52,4 @@ pub fn run() -> ExitCode {
 #[must_use]
 pub fn command() -> clap::Command {
     arguments::command()
-}
-
-impl Exit {
-    /// The number a shell sees.
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::Retry => 75,
-            Self::Interrupted => 130,
-            Self::Terminated => 143,
-            Self::Of(code) => code,
-        }
-    }
 }

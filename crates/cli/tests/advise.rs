@@ -149,7 +149,7 @@ fn interrupted_search_goes_on_where_it_was() {
     let log = folder.0.path().join("log");
     let begin = Instant::now();
     while std::fs::read_to_string(&log).unwrap_or_default().lines().count() < 3 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the third run never began");
+        assert!(begin.elapsed() < paceline_testing::HANG, "the third run never began");
         std::thread::sleep(Duration::from_millis(20));
     }
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

@@ -1,223 +1,222 @@
-//! The commands in README.md and in the guide, run in order as they stand, each document in an empty folder. What the
-//! documents show must appear too; numbers and names of runs may differ, and `…` stands for what was left out.
-#![allow(clippy::unwrap_used, clippy::print_stderr)] // also in functions that tests share
+//! The commands in README.md, in the guide and in the book, run in order as they stand, each document in an empty folder;
+//! the examples; and every link. `support/document.rs` says how a document is read.
+#![allow(clippy::unwrap_used)] // also in functions that tests share
 
 mod support;
 
-use paceline_testing::emulators::Emulator;
-use std::{
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-};
-use support::program;
+#[path = "support/document.rs"]
+mod document;
+#[path = "support/links.rs"]
+mod links;
 
-/// One command of a document and what the document says it prints.
-#[derive(Debug, PartialEq)]
-struct Step {
-    line: usize,
-    command: String,
-    shown: Vec<String>,
-}
+use document::{Mark, blocks, commands_not_run, run_document};
+use paceline_testing::workspace;
+use std::{collections::BTreeSet, fs, process::Command};
 
-/// A fenced block: its label, the line it begins at, its lines.
-fn blocks(document: &str) -> Vec<(String, usize, Vec<&str>)> {
-    let mut found: Vec<(String, usize, Vec<&str>)> = Vec::new();
-    let mut open = false;
-    for (number, line) in document.lines().enumerate() {
-        if let Some(label) = line.strip_prefix("```") {
-            open = !open;
-            if open {
-                found.push((label.to_owned(), number + 1, Vec::new()));
+/// Documents with commands, each with a test of its own.
+macro_rules! documents {
+    ($($test:ident: $path:literal,)+) => {
+        const DOCUMENTS: &[&str] = &[$($path),+];
+        $(
+            #[test]
+            fn $test() {
+                run_document($path);
             }
-        } else if open {
-            found.last_mut().unwrap().2.push(line);
-        }
-    }
-    assert!(!open, "a block is never closed");
-    found
+        )+
+    };
 }
 
-/// The commands of all `console` blocks: lines after `$ `, continued while they end in a backslash.
-fn steps(document: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    for (label, first, lines) in blocks(document) {
-        if label != "console" {
-            continue;
-        }
-        let mut continued = false;
-        for (line, number) in lines.into_iter().zip(first + 1..) {
-            if continued {
-                let command = &mut steps.last_mut().unwrap().command;
-                command.push_str(&format!("\n{line}"));
-            } else if let Some(command) = line.strip_prefix("$ ") {
-                let (command, shown) = (command.to_owned(), Vec::new());
-                steps.push(Step { line: number, command, shown });
-            } else {
-                steps.last_mut().expect("output follows a command").shown.push(line.to_owned());
+documents! {
+    every_command_of_the_readme_does_what_it_shows: "README.md",
+    every_command_of_the_guide_does_what_it_shows: "docs/guide.md",
+    ten_minutes_do_what_they_show: "docs/book/src/ten-minutes.md",
+    photos_become_a_model_as_the_tutorial_shows: "docs/book/src/tutorials/photos.md",
+    slow_training_is_explained_as_the_tutorial_shows: "docs/book/src/tutorials/why-slow.md",
+    a_batch_size_is_chosen_as_the_tutorial_shows: "docs/book/src/tutorials/batch-size.md",
+    three_machines_train_as_the_tutorial_shows: "docs/book/src/tutorials/three-machines.md",
+    a_parameter_server_works_as_the_tutorial_shows: "docs/book/src/tutorials/parameter-server.md",
+    a_click_log_streams_as_the_tutorial_shows: "docs/book/src/tutorials/click-stream.md",
+    a_cloud_machine_is_chosen_as_the_tutorial_shows: "docs/book/src/tutorials/cloud-machine.md",
+    a_published_table_is_made_as_the_tutorial_shows: "docs/book/src/tutorials/published-table.md",
+    figures_for_papers_are_made_as_the_page_shows: "docs/book/src/how-to/papers.md",
+    python_records_as_the_page_shows: "docs/book/src/how-to/python.md",
+}
+
+/// Examples, each with a test of its own: its `run.sh`, in a copy of its folder.
+macro_rules! examples {
+    ($($test:ident: $name:literal,)+) => {
+        const EXAMPLES: &[&str] = &[$($name),+];
+        $(
+            #[test]
+            fn $test() {
+                run_example($name);
             }
-            continued = line.ends_with('\\') && (continued || line.starts_with("$ "));
-        }
-    }
-    steps
+        )+
+    };
 }
 
-/// A line without what differs from run to run: numbers, names of runs, the width of columns.
-fn outline(line: &str) -> String {
-    let mut text = String::new();
-    let mut rest = line;
-    while let Some(c) = rest.chars().next() {
-        let number = rest
-            .find(|c: char| !(c.is_ascii_digit() || ".,−-+e".contains(c)))
-            .unwrap_or(rest.len());
-        if c.is_ascii_digit() {
-            // A run is called after the time it began, and ends in four random characters.
-            let word = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            let is_run = rest.len() > 16 && rest.as_bytes()[8] == b'-' && number >= 16;
-            text.push('#');
-            rest = &rest[if is_run { word } else { number.max(1) }..];
-        } else {
-            text.push(c);
-            rest = &rest[c.len_utf8()..];
-        }
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+examples! {
+    example_photos_to_model_ends_well: "photos-to-model",
+    example_why_slow_ends_well: "why-slow",
+    example_batch_size_ends_well: "batch-size",
+    example_parameter_server_ends_well: "parameter-server",
+    example_click_stream_ends_well: "click-stream",
+    example_published_table_ends_well: "published-table",
 }
 
-/// Whether everything shown appears, in order.
-fn check_shown(step: &Step, printed: &str) {
-    let printed_lines: Vec<String> = printed.lines().map(outline).collect();
-    let mut at = 0;
-    for wanted in step.shown.iter().filter(|line| line.trim() != "…") {
-        let outlined = outline(wanted);
-        let fits = |line: &String| match outlined.strip_suffix('…') {
-            Some(start) => line.starts_with(start.trim_end()),
-            None => *line == outlined,
-        };
-        let found = printed_lines[at..].iter().position(fits);
-        let Some(found) = found else {
-            panic!(
-                "line {}: `{}` does not print `{wanted}` any more, but:\n{printed}",
-                step.line, step.command
-            );
-        };
-        at += found + 1;
+/// Runs an example where it cannot write into the tree. Its README says the last line it prints begins with.
+fn run_example(name: &str) {
+    let source = workspace().join("examples").join(name);
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(&source).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
     }
-}
-
-/// What the commands of a document find around them.
-struct Surroundings {
-    folder: tempfile::TempDir,
-    variables: Vec<(String, String)>,
-    _store: Option<Emulator>,
-}
-
-impl Surroundings {
-    /// `None` where something is missing that the document needs; that was said, and fails in CI.
-    fn of(document: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let binary = Path::new(program());
-        let mut path = vec![binary.parent().unwrap().to_path_buf()];
-        let mut variables = Vec::new();
-        if document.contains("--engine spark") {
-            let spark: PathBuf = paceline_testing::spark()?;
-            path.push(spark.join("bin"));
-            let python = spark.join("bin/python").display().to_string();
-            variables.push(("PYSPARK_PYTHON".to_owned(), python));
-            variables.push(("SPARK_LOCAL_IP".to_owned(), "127.0.0.1".to_owned()));
-        }
-        let mut store = None;
-        if document.contains("s3://lab") {
-            let emulator = Emulator::s3("lab")?;
-            let known = Emulator::s3_variables(emulator.address);
-            variables.extend(known.into_iter().map(|(name, value)| (name.to_owned(), value)));
-            store = Some(emulator);
-        }
-        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
-        let path = std::env::join_paths(path).unwrap().into_string().unwrap();
-        variables.push(("PATH".to_owned(), path));
-        Some(Self { folder, variables, _store: store })
-    }
-
-    fn shell(&self, command: &str) -> Command {
-        let mut shell = Command::new("bash");
-        shell
-            .args(["-c", command])
-            .current_dir(self.folder.path())
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .env_remove("SPARK_HOME")
-            .stdin(Stdio::null());
-        shell
-    }
-
-    fn run(&self, step: &Step) {
-        // Both streams in the order in which a person would see them.
-        let printed = self.shell(&format!("({}) 2>&1", step.command)).output().unwrap();
-        let text = String::from_utf8_lossy(&printed.stdout);
-        assert!(printed.status.success(), "line {}: `{}`: {text}", step.line, step.command);
-        check_shown(step, &text);
-    }
-
-    /// A task that others of the same document are to meet; it must end well when they have.
-    fn begin(&self, command: &str) -> Child {
-        self.shell(&format!("exec {command}")).stdout(Stdio::null()).spawn().unwrap()
-    }
-}
-
-fn run_document(name: &str) {
-    let document = std::fs::read_to_string(paceline_testing::workspace().join(name)).unwrap();
-    let Some(surroundings) = Surroundings::of(&document) else { return };
-    let mut beside: Vec<(Step, Child)> = Vec::new();
-    for step in steps(&document) {
-        eprintln!("{name}, line {}: {}", step.line, step.command);
-        match step.command.strip_suffix('&') {
-            Some(command) => {
-                let child = surroundings.begin(command);
-                beside.push((step, child));
-            }
-            None => surroundings.run(&step),
-        }
-    }
-    for (step, mut child) in beside {
-        let status = child.wait().unwrap();
-        assert!(status.success(), "{name}, line {}: `{}`: {status}", step.line, step.command);
+    let output = Command::new("bash")
+        .arg("run.sh")
+        .current_dir(folder.path())
+        .env("PACELINE", support::program())
+        .env("NO_COLOR", "1")
+        .env_remove("PACELINE_DATA")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    // What its README promises to be left behind is there, and not empty.
+    let readme = fs::read_to_string(source.join("README.md")).unwrap();
+    let promised = readme.lines().filter_map(|line| line.strip_prefix("- leaves `"));
+    let promised: Vec<&str> = promised.filter_map(|rest| rest.split('`').next()).collect();
+    assert!(!promised.is_empty(), "{name}/README.md does not say what is left behind");
+    for path in promised {
+        let found = fs::metadata(folder.path().join(path));
+        let found = found.unwrap_or_else(|error| panic!("{name}: `{path}`: {error}: {said}"));
+        assert!(found.is_dir() || found.len() > 0, "{name}: `{path}` is empty");
     }
 }
 
 #[test]
-fn every_command_of_the_readme_does_what_it_shows() {
-    run_document("README.md");
+fn every_example_has_a_test() {
+    let found = fs::read_dir(workspace().join("examples")).unwrap().flatten();
+    let found: BTreeSet<String> = found
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(found, EXAMPLES.iter().map(|name| (*name).to_owned()).collect());
 }
 
-#[test]
-fn every_command_of_the_guide_does_what_it_shows() {
-    run_document("docs/guide.md");
+/// Pages of the book, README and guide.
+fn pages() -> Vec<String> {
+    let book = links::markdown(&workspace().join("docs/book/src"));
+    let book = book.iter().map(|path| {
+        let path = path.strip_prefix(workspace()).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    book.chain(["README.md".to_owned(), "docs/guide.md".to_owned()]).collect()
 }
 
 /// A command that no test runs would be out of date one day.
 #[test]
 fn no_command_hides_in_a_block_that_is_not_run() {
-    for name in ["README.md", "docs/guide.md"] {
-        let document = std::fs::read_to_string(paceline_testing::workspace().join(name)).unwrap();
-        for (label, first, lines) in blocks(&document) {
-            let known = ["console", "sh", "toml", "text", "json"];
-            assert!(known.contains(&label.as_str()), "{name}, line {first}: block `{label}`");
-            let hidden = |line: &&str| {
-                let line = line.trim_start_matches("$ ");
-                label != "console" && line.starts_with("paceline ")
-            };
-            assert_eq!(lines.iter().find(|line| hidden(line)), None, "{name}, line {first}");
+    for name in pages() {
+        let document = fs::read_to_string(workspace().join(&name)).unwrap();
+        for block in blocks(&document) {
+            let at = format!("{name}, line {}", block.first);
+            let known = ["console", "sh", "toml", "text", "json", "python", "rust", "csv"];
+            assert!(known.contains(&block.label.as_str()), "{at}: block `{}`", block.label);
+            if matches!(block.mark, Mark::NotRun(_)) {
+                continue;
+            }
+            assert!(block.label != "sh", "{at}: a block `sh` says why it is not run");
+            if block.label == "console" {
+                assert!(DOCUMENTS.contains(&name.as_str()), "{at}: no test runs this page");
+                continue;
+            }
+            let hidden = |line: &&&str| line.trim_start_matches("$ ").starts_with("paceline ");
+            let hidden = block.lines.iter().find(hidden).filter(|_| block.label != "text");
+            assert_eq!(hidden, None, "{at}");
         }
     }
 }
 
+/// What cannot be run can at least be understood by the program.
 #[test]
-fn numbers_and_names_of_runs_may_differ_and_words_may_not() {
-    let steps = steps("text\n```console\n$ echo a \\\n  b\na b\n$ two\n```\n```sh\n$ no\n```\n");
-    let commands: Vec<&str> = steps.iter().map(|step| step.command.as_str()).collect();
-    assert_eq!(commands, ["echo a \\\n  b", "two"]);
-    assert_eq!(steps[0].shown, ["a b"]);
-    let run = "run   runs/20261115-225041-lenet-one-device-ar6r";
-    assert_eq!(outline(run), outline("run runs/20270101-000000-lenet-one-device-0000"));
-    assert_eq!(outline("time  1.01 s, 40115 examples/s"), outline("time 0.9 s, 1,234 examples/s"));
-    assert_ne!(outline("test loss 0.1"), outline("train loss 0.1"));
+fn commands_that_are_not_run_are_what_the_program_takes() {
+    let mut seen = 0;
+    for name in pages() {
+        let document = fs::read_to_string(workspace().join(&name)).unwrap();
+        for line in commands_not_run(&document) {
+            let line = line.trim_end_matches(['&', ' ']);
+            let words = line.split_whitespace().map(|word| word.trim_matches(['\'', '"']));
+            let found = paceline_cli::command().try_get_matches_from(words);
+            if let Err(error) = found {
+                panic!("{name}: `{line}`: {error}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no command was looked at");
+}
+
+/// People look for the text they see; a text that the program no longer prints helps no one.
+#[test]
+fn every_message_that_the_book_explains_is_one_that_the_program_prints() {
+    let page = workspace().join("docs/book/src/reference/messages.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut known = fs::read_to_string(workspace().join("crates/cli/tests/messages.txt")).unwrap();
+    for path in links::files(&workspace().join("crates"), "rs") {
+        if path.components().any(|part| part.as_os_str() == "src") {
+            // A text may be broken over lines of source.
+            let source = fs::read_to_string(path).unwrap();
+            let joined: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
+            known.push_str(&joined.concat());
+        }
+    }
+    let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    assert!(headings.len() > 20, "only {} messages are explained", headings.len());
+    for heading in headings {
+        for part in heading.trim_matches('`').split('…') {
+            let part = part.trim();
+            assert!(part.len() < 4 || known.contains(part), "no message has `{part}`: {heading}");
+        }
+    }
+}
+
+/// Flags of other programs that pages mention.
+const FLAGS_OF_OTHERS: &[&str] = &["--features", "--max-idle", "--output", "--path"];
+
+#[test]
+fn every_flag_that_a_page_names_exists() {
+    let reference = fs::read_to_string(workspace().join("docs/commands.md")).unwrap();
+    let is_end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let known: BTreeSet<&str> = reference.split(is_end).filter(|w| w.starts_with("--")).collect();
+    for name in pages() {
+        let document = fs::read_to_string(workspace().join(&name)).unwrap();
+        let quoted = links::prose(&document).flat_map(|line| line.split('`').skip(1).step_by(2));
+        for word in quoted.flat_map(|code| code.split(is_end)) {
+            let is_flag = word.len() > 2 && word.starts_with("--");
+            let found = known.contains(word) || FLAGS_OF_OTHERS.contains(&word);
+            assert!(!is_flag || found, "{name}: there is no flag `{word}`");
+        }
+    }
+}
+
+/// Actions that a workflow may use: those of the host itself.
+const ACTIONS: &[&str] =
+    &["actions/checkout@", "actions/upload-artifact@", "actions/download-artifact@"];
+
+#[test]
+fn release_workflow_uses_no_action_of_strangers_and_checks_the_tag() {
+    let text = fs::read_to_string(workspace().join(".github/workflows/release.yml")).unwrap();
+    let workflow = yaml_rust2::YamlLoader::load_from_str(&text).unwrap().remove(0);
+    let jobs = workflow["jobs"].as_hash().unwrap();
+    let steps: Vec<_> = jobs.values().flat_map(|job| job["steps"].as_vec().unwrap()).collect();
+    for step in &steps {
+        let known = step["uses"].as_str().map(|used| ACTIONS.iter().any(|a| used.starts_with(a)));
+        assert!(known != Some(false), "{step:?}");
+        assert!(known.is_some() != step["run"].as_str().is_some(), "{step:?}");
+    }
+    let runs: Vec<&str> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
+    assert!(runs.contains(&"cargo xtask dist"), "{runs:?}");
+    assert!(runs.iter().any(|run| run.contains("GITHUB_REF_NAME")), "{runs:?}");
+    assert_eq!(workflow["permissions"]["contents"].as_str(), Some("read"));
 }

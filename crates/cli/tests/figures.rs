@@ -197,7 +197,7 @@ fn a_sparse_run_has_one_verdict_one_rate_and_one_set_of_phases() {
 fn await_steps(folder: &Path, wanted: u64) {
     let begun = Instant::now();
     while !folder.join("runs").is_dir() || steps(&only_run(folder)) < wanted {
-        assert!(begun.elapsed() < Duration::from_secs(120), "no {wanted} steps");
+        assert!(begun.elapsed() < paceline_testing::HANG, "no {wanted} steps");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

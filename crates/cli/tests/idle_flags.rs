@@ -14,7 +14,7 @@ use support::run_in;
 
 /// Flags that have an effect in every call, by command.
 const ALWAYS: &[(&str, &str)] = &[
-    ("quickstart", "out"),
+    ("quickstart", "out no-open"),
     ("data synth digits", "train test seed gzip threads"),
     ("data synth photos", "per-class least-side most-side seed odd bad threads"),
     ("data synth clicks", "rows seed vw threads"),
@@ -23,11 +23,11 @@ const ALWAYS: &[(&str, &str)] = &[
     ("prepare", "shards max-rejects format bits engine"),
     // Another number of servers than the cluster lists is a finding of the check.
     ("check", "key listen insecure no-shared-memory ps evaluator join-timeout"),
-    ("predict", "format unlabelled out"),
+    ("predict", "out"),
     ("export", "trace"),
     ("import", "out"),
-    ("matmul", "block memory workers threads no-verify state fresh save-every"),
-    ("monitor", "every duration csv dstat jsonl pid"),
+    ("matmul", "block memory workers threads no-verify state fresh save-every record"),
+    ("monitor", "csv"),
     ("run", "name runs"),
     ("report", "format out"),
     ("serve", "listen token"),
@@ -36,6 +36,7 @@ const ALWAYS: &[(&str, &str)] = &[
         "images records batch-size batches repeats cold seed threads size out fresh engine",
     ),
     ("sweep", "vary repeats seed out timeout retry-failed retry-disturbed keep-all dry-run engine"),
+    ("compare", "budget warm-up measure fail-if timeout seed"),
     ("advise cloud", "catalog objective method exec state max-runs timeout"),
     ("advise ask", "catalog objective method state"),
     ("advise tell", "catalog objective method state machine count seconds metric"),
@@ -46,6 +47,14 @@ const ALWAYS: &[(&str, &str)] = &[
         "model batch-size examples workers memory local-network local-latency overlap chart",
     ),
     ("advise evaluate", "set data nodes seeds objective"),
+    ("advise job", "data-size growth example delay epochs memory"),
+    ("cloud plan", "objective top chart"),
+    ("cloud check", "objective project region target"),
+    ("cloud submit", "target objective dry-run jobs"),
+    ("cloud status", "jobs"),
+    ("cloud logs", "jobs"),
+    ("cloud stop", "jobs"),
+    ("cloud fetch", "jobs out"),
     (
         "simulate",
         "workers strategy batch-size steps cores threads local-network local-latency no-measure seed chart",
@@ -60,6 +69,13 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("data info", "generated:digits", &["--size 32", "--max-pixels 1M"], "not resized"),
     ("data info", "photos", &["--classes 3"], "names its classes"),
     ("monitor", "--duration 0.2", &["--all"], "has no effect"),
+    ("monitor", "", &["--mark begun"], "--csv"),
+    (
+        "monitor",
+        "--csv a.csv --mark begun",
+        &["--every 1s", "--duration 1s", "--dstat d.csv", "--jsonl j.jsonl", "--all", "--pid 1"],
+        "cannot be used with",
+    ),
     ("data info", "clicks.tsv", &["--size 32", "--classes 3"], "has no effect"),
     ("data info", "generated:digits", &["--max-rejects 1%"], "nothing is rejected"),
     ("data verify", "generated:digits", &["--size 32", "--max-pixels 1M"], "not resized"),
@@ -94,9 +110,16 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("check", "", &["--cluster c.toml"], "--task"),
     ("check", "", &["--task worker/0"], "--cluster"),
     ("runs", "runs/dense", &["--runs elsewhere"], "given by their folders"),
+    ("predict", "runs/dense", &["--format vw", "--unlabelled"], "on photos"),
+    ("predict", "runs/sparse clicks.tsv", &["--top 2"], "on rows"),
+    ("evaluate", "runs/dense generated:digits", &["--format vw"], "on examples"),
+    ("evaluate", "runs/sparse clicks.tsv", &["--split test", "--latest"], "on rows"),
     ("export", "runs/dense file", &["--runs elsewhere"], "given by their folders"),
     ("export", "dense file --step 2", &["--latest"], "cannot be used with"),
     ("export", "dense file --latest", &["--step 2"], "cannot be used with"),
+    ("sweep", "--vary lr=1,2 BEHIND", &["--measure loss=(.)"], "on a command of paceline"),
+    ("compare", "--pairs 3 BEHIND", &["--until 2%"], "cannot be used with"),
+    ("compare", "--until 2% BEHIND", &["--pairs 3"], "cannot be used with"),
     ("list", "strategies", &["--profile lenet"], "has no effect on a list"),
     ("list", "", &["--profile lenet"], "list models --profile"),
     (
@@ -148,6 +171,56 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
         &["--steps 3", "--methods random"],
         "cannot be used",
     ),
+    (
+        "advise job",
+        "--data-size 1GB --growth 1MB --example 1KB --delay 1h --rate 5",
+        &["--run runs/dense"],
+        "cannot be used with",
+    ),
+    (
+        "advise job",
+        "--data-size 1GB --growth 1MB --example 1KB --delay 1h --run runs/dense",
+        &["--rate 5"],
+        "cannot be used with",
+    ),
+    ("cloud plan", "job.toml --catalog c.toml", &["--provider aws"], "cannot be used with"),
+    ("cloud plan", "job.toml --provider aws", &["--catalog c.toml"], "cannot be used with"),
+    ("cloud check", "job.toml --catalog c.toml", &["--provider aws"], "cannot be used with"),
+    ("cloud check", "job.toml --provider aws", &["--catalog c.toml"], "cannot be used with"),
+    (
+        "cloud submit",
+        "job.toml --target slurm --dry-run --catalog c.toml",
+        &["--provider aws"],
+        "cannot be used with",
+    ),
+    (
+        "cloud submit",
+        "job.toml --target slurm --dry-run --provider aws",
+        &["--catalog c.toml"],
+        "cannot be used with",
+    ),
+    (
+        "cloud submit",
+        "job.toml --target slurm --dry-run",
+        &[
+            "--project p",
+            "--region r",
+            "--image i",
+            "--hosts a",
+            "--claim c",
+            "--port 7",
+            "--machine m",
+        ],
+        "on slurm",
+    ),
+    (
+        "cloud submit",
+        "job.toml --target ssh --dry-run",
+        &["--nodes 2", "--cores 2", "--memory 1GiB", "--time-limit 1h"],
+        "on ssh",
+    ),
+    ("cloud submit", "job.toml --target dataproc --dry-run", &["--key k"], "on dataproc"),
+    ("cloud submit", "job.toml --target vertex --dry-run", &["--binary b"], "on vertex"),
     ("advise evaluate", "--data d --steps 3", &["--nested 2"], "cannot be used"),
     ("simulate", "runs/dense --no-measure", &["--ps 1"], "without servers"),
     (
@@ -194,11 +267,16 @@ fn prepare(folder: &Path) {
     let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
     fs::create_dir(folder.join("runs")).unwrap();
     fs::rename(made, folder.join("runs/dense")).unwrap();
+    works("train --model sparse-logistic --data clicks.tsv --epochs 1 --no-tensorboard --out rows");
+    let made = fs::read_dir(folder.join("rows")).unwrap().next().unwrap().unwrap().path();
+    fs::rename(made, folder.join("runs/sparse")).unwrap();
     fs::write(folder.join("rows.svm"), "1 1:1 2:0.5\n0 3:1\n".repeat(20)).unwrap();
     let catalog = "machine,count,cores,memory_gib,usd_per_hour\nm,1,2,4,0.1\nm,2,2,4,0.1\n";
     fs::write(folder.join("c.csv"), catalog).unwrap();
     let history = "workload,machine,count,seconds,completed\nw,m,1,5,true\nw,m,2,4,true\n";
     fs::write(folder.join("h.csv"), history).unwrap();
+    let job = "name = 'j'\ncommand = ['train', '--model', 'softmax', '--data', 'd', '--steps', '1']\n[data]\ngb = 1\nexamples = 10\n[measured]\nexamples_per_second = 1\ncores = 1\n";
+    fs::write(folder.join("job.toml"), job).unwrap();
     works("advise ask --state s.json --catalog c.csv --method random --seed 5");
 }
 

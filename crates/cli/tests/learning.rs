@@ -120,7 +120,7 @@ fn models_are_listed_with_what_they_train_with() {
     let folder = tempfile::tempdir().unwrap();
     let output = run_in(folder.path(), &["list", "models"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for pair in ["adam at 0.003", "adagrad at 0.2"] {
+    for pair in ["adam at 0.003", "scaled-adagrad at 0.15"] {
         assert!(text.contains(pair), "{text}");
     }
     let listed = json_in(folder.path(), &["list", "models", "--json"]);
@@ -289,4 +289,57 @@ fn the_default_rate_suits_features_of_any_size() {
     fs::write(folder.path().join("large.vw"), large).unwrap();
     let report = train(folder.path(), &[&common[..], &["--data", "large.vw"]].concat());
     assert!(number(&report, "/progressive/accuracy") > 0.8, "{report}");
+}
+
+/// Columns in units of their own, from a thousandth to a thousand: one rate for all of them left most unlearned, 64 % right where
+/// 88 % can be. Alone and on servers.
+#[test]
+fn columns_in_any_unit_are_learned_alike_alone_and_on_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mut state = 1_u64;
+    let mut uniform = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as f64 / f64::from(1_u32 << 31)
+    };
+    // Rows, and the loss on them of a model that knows the odds they were drawn with.
+    let mut rows = |count: usize| {
+        let (mut text, mut least) = (String::new(), 0.0);
+        for _ in 0..count {
+            let (mut logit, mut features) = (0.0, String::new());
+            for column in 0..13_i32 {
+                // About normal, of deviation 1.
+                let value = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+                logit += value * if column % 2 == 0 { 0.9 } else { -0.7 };
+                let unit = 10_f64.powi(column % 7 - 3);
+                write!(features, " {}:{:.6e}", column + 1, value * unit).unwrap();
+            }
+            let odds = 1.0 / (1.0 + f64::exp(-logit));
+            let label = i32::from(uniform() < odds);
+            least -= if label == 1 { odds.ln() } else { (1.0 - odds).ln() };
+            writeln!(text, "{label}{features}").unwrap();
+        }
+        (text, least / count as f64)
+    };
+    fs::write(here.join("a.svm"), rows(4000).0).unwrap();
+    fs::write(here.join("b.svm"), rows(4000).0).unwrap();
+    let (test, least) = rows(2000);
+    fs::write(here.join("test.svm"), test).unwrap();
+    let common = ["--model", "sparse-logistic", "--bits", "10", "--format", "libsvm"];
+    let data = ["--data", "a.svm,b.svm", "--test", "test.svm"];
+    let alone = train(here, &[&common[..], &data, &["--deterministic"]].concat());
+    let batches = train(here, &[&common[..], &data, &["--batch-size", "32"]].concat());
+    let [one, many] = [&alone, &batches].map(|report| number(report, "/held_out/loss"));
+    assert!(one < 1.03 * least, "{one}, {least} for one who knows the odds");
+    assert!(number(&alone, "/held_out/accuracy") > 0.83, "{alone}");
+    assert!(many < 1.02 * one, "{one} row by row, {many} in batches");
+    for strategy in ["ps-sync", "ps-async"] {
+        for transfer in ["sparse", "dense"] {
+            let tasks = ["--strategy", strategy, "--workers", "2", "--transfer", transfer];
+            let shared = train(here, &[&common[..], &data, &tasks].concat());
+            let found = number(&shared, "/held_out/loss");
+            assert!(found < 1.02 * one, "{strategy} {transfer}: {one} alone, {found} on servers");
+        }
+    }
 }

@@ -42,7 +42,7 @@ fn a_killed_run_goes_on_where_it_was() {
                 length = now;
                 break;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "no state was written");
+            assert!(begun.elapsed() < paceline_testing::HANG, "no state was written");
             std::thread::sleep(Duration::from_millis(2));
         }
         assert!(child.try_wait().unwrap().is_none(), "the run was over before it could be killed");
@@ -88,7 +88,7 @@ fn a_killed_worker_is_named_and_costs_only_its_block() {
         if found.len() == 3 && kept {
             break found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "three workers: {found:?}");
+        assert!(begun.elapsed() < paceline_testing::HANG, "three workers: {found:?}");
         std::thread::sleep(Duration::from_millis(2));
     };
     let victim = &workers[1];

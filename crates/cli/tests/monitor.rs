@@ -4,8 +4,9 @@
 
 mod support;
 
-use std::process::Output;
-use support::run;
+use std::fs;
+use std::process::{Output, Stdio};
+use support::{paceline, run, run_in, said};
 
 fn monitor(args: &[&str]) -> Output {
     run(&[&["monitor"], args].concat())
@@ -32,11 +33,11 @@ fn a_recording_has_a_header_and_rows_of_the_same_width() {
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(document["columns"]["memory_used_bytes"]["mean"].as_f64().unwrap() > 0.0);
     for path in [&csv, &dstat] {
-        let text = std::fs::read_to_string(path).unwrap();
+        let text = fs::read_to_string(path).unwrap();
         let widths: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert!(widths.len() >= 3 && widths.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
     }
-    for line in std::fs::read_to_string(&jsonl).unwrap().lines() {
+    for line in fs::read_to_string(&jsonl).unwrap().lines() {
         let reading: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(reading["detail"]["cpu0"].is_object(), "{line}");
     }
@@ -58,4 +59,45 @@ fn a_duration_ends_a_recording_of_the_machine() {
     assert_eq!(output.status.code(), Some(0));
     let rows = String::from_utf8(output.stdout).unwrap().lines().count();
     assert!(rows >= 2, "a header and a reading at least: {rows} lines");
+}
+
+/// The recording goes on while its file is marked from outside; one that has ended takes no marks.
+#[test]
+fn a_mark_lands_in_the_recording_that_is_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let wait = "until [ -e done ]; do sleep 0.05; done";
+    let mut recorder = paceline()
+        .current_dir(here)
+        .args(["monitor", "--every", "50ms", "--csv", "a.csv", "--", "sh", "-c", wait])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = || fs::read_to_string(here.join("a.csv")).unwrap_or_default().lines().count();
+    while lines() < 3 && recorder.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let call = ["--json", "monitor", "--csv", "a.csv", "--mark", "job \"a\", submitted"];
+    let marked = run_in(here, &call);
+    let second = run_in(here, &["monitor", "--csv", "a.csv", "--duration", "0.1"]);
+    let before = lines();
+    while lines() < before + 2 && recorder.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fs::write(here.join("done"), "").unwrap();
+    assert!(recorder.wait().unwrap().success());
+    assert!(marked.status.success(), "{}", said(&marked));
+    let document: serde_json::Value = serde_json::from_slice(&marked.stdout).unwrap();
+    assert_eq!(document["mark"], "job \"a\", submitted");
+    assert_eq!(second.status.code(), Some(1), "another would have emptied the file");
+    assert!(said(&second).contains("recorded by another process"), "{}", said(&second));
+
+    let report = run_in(here, &["report", "a.csv", "--format", "markdown", "--out", "-"]);
+    let text = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(text.contains("job \"a\", submitted") && text.contains("| a "), "{text}");
+    let late = run_in(here, &call);
+    assert_eq!(late.status.code(), Some(1));
+    assert!(said(&late).contains("no process records to `a.csv`"), "{}", said(&late));
+    assert!(said(&late).contains("hint:"), "{}", said(&late));
 }

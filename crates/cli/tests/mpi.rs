@@ -127,13 +127,13 @@ fn killed(steps: &str, out: &Path, flags: &[&str]) -> Option<(ExitStatus, String
     let mut job =
         command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
     let said = || std::fs::read_to_string(&log).unwrap();
-    let begun = within(Duration::from_secs(60), || training_goes_on(out));
+    let begun = within(paceline_testing::HANG, || training_goes_on(out));
     let victim = process_of(1, job.id());
     if let Some(pid) = victim.filter(|_| begun) {
         let kill = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
         assert!(kill.success());
     }
-    let ended = within(Duration::from_secs(60), || job.try_wait().unwrap().is_some());
+    let ended = within(paceline_testing::HANG, || job.try_wait().unwrap().is_some());
     if !ended {
         job.kill().unwrap();
     }

@@ -120,6 +120,29 @@ fn known_data_is_fetched_from_a_folder() {
     assert!(said(&refused).contains("hint: run the same command again"), "{}", said(&refused));
 }
 
+/// Of PyTorch's files the name carries the beginning of the checksum, and another file is not taken for one.
+#[test]
+fn weights_are_fetched_by_the_name_of_their_model_and_must_be_the_published_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = text(dir.path().join("mobilenet_v2-b0353104.pth"));
+    std::fs::write(&from, b"other weights").unwrap();
+    let out = text(dir.path().join("weights"));
+    let wrong = run(&["data", "fetch", "weights", "mobilenet_v2", &out, "--from", &from]);
+    assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
+    for needle in ["mobilenet_v2-b0353104.pth", "expected b0353104", "not the published one"] {
+        assert!(said(&wrong).contains(needle), "{needle}: {}", said(&wrong));
+    }
+    for (words, needle) in [
+        (&["weights"][..], "mobilenet-v2 and alexnet"),
+        (&["weights", "resnet-20"], "no weights are known for `resnet-20`"),
+        (&["mnist", "here", "there"], "one word too many"),
+    ] {
+        let output = run(&[&["data", "fetch"], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(needle), "{needle}: {}", said(&output));
+    }
+}
+
 /// Records of `--split holdout=0.5` were read back as training data.
 #[test]
 fn a_part_with_a_name_of_its_own_is_not_trained_on() {

@@ -100,3 +100,74 @@ fn charts_are_written_as_drawings_of_their_own() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("hint:"), "{}", said(&output));
 }
+
+/// Files that dstat and sar wrote, and one of ours: each a node by its name, on one page.
+#[test]
+fn recordings_of_any_monitor_are_reported_node_by_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let samples =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../runs/testdata/recordings");
+    for name in ["dstat.csv", "sadf.csv"] {
+        std::fs::copy(samples.join(name), here.join(name)).unwrap();
+    }
+    let output =
+        run_in(here, &["monitor", "--every", "50ms", "--duration", "1s", "--csv", "ours.csv"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let files = ["dstat.csv", "sadf.csv", "ours.csv"];
+    let output = run_in(here, &[&["report"][..], &files[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("3 nodes in `report.html`"));
+    let page = std::fs::read_to_string(here.join("report.html")).unwrap();
+    for wanted in ["CPU, whole node", "Memory free", "CPU by core: sadf", ">dstat<", ">ours<"] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    assert!(!page.contains("CPU, own processes"), "no process was watched");
+    let output = run_in(here, &[&["report", "--format", "csv"][..], &files[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let table = std::fs::read_to_string(here.join("report.csv")).unwrap();
+    assert_eq!(table.lines().count(), 4, "{table}");
+
+    std::fs::write(here.join("half.csv"), "time_seconds,elapsed_seconds,a\n1,1,2\n2,2\n3,3,4\n")
+        .unwrap();
+    let output = run_in(here, &["report", "half.csv"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("`half.csv`, line 3: 2 values for 3 columns"),
+        "{}",
+        said(&output)
+    );
+    std::fs::write(here.join("thesis.txt"), "my thesis\n").unwrap();
+    let output = run_in(here, &["report", "thesis.txt"]);
+    assert!(said(&output).contains("`thesis.txt`, line 1: not a recording"), "{}", said(&output));
+    assert!(said(&output).contains("hint:"), "{}", said(&output));
+}
+
+/// Preparing, measuring and multiplying record the machine; a data set stays as valid as it was.
+#[test]
+fn folders_of_other_commands_are_reported_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let works = |call: &str| {
+        let output = run_in(here, &call.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{call}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    works("data synth photos photos --per-class 2");
+    works("prepare photos shards --size 16 --shards 2");
+    works("data verify shards");
+    works("speedtest --records shards --batch-size 2 --batches 2 --repeats 2");
+    works("matmul --size 400 --block 100 --workers 2 --record product");
+    for (made, mark) in
+        [("shards", "converting"), ("speedtest", "measured"), ("product", "half of the blocks")]
+    {
+        let text = works(&format!("report {made} --format markdown --out -"));
+        assert!(text.contains(mark) && text.contains("CPU idle"), "{made}: {text}");
+    }
+    // Before and after: two of them beside each other.
+    let text = works("report shards product --format markdown --out -");
+    assert!(text.contains("| shards ") && text.contains("| product "), "{text}");
+    let output = run_in(here, &["report", "shards", "photos"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("`photos` is not a recording"), "{}", said(&output));
+}

@@ -149,6 +149,10 @@ fn rows_seen(folder: &Path) -> u64 {
 fn wrong_calls_say_what_would_be_right() {
     let folder = tempfile::tempdir().unwrap();
     clicks(folder.path(), "a.tsv", "100", "1");
+    let made =
+        ["train", "--model", "sparse-logistic", "--data", "a.tsv", "--out", "made", "--json"];
+    let made = json_in(folder.path(), &made);
+    let run = format!("made/{}", made["run"].as_str().unwrap());
     for (words, code, hint) in [
         (&["train", "--model", "softmax", "--data", "x", "--bits", "20"][..], 2, "sparse-logistic"),
         (&["train", "--model", "sparse-logistic", "--data", "a.tsv", "--lrn"], 2, "--lrn"),
@@ -165,7 +169,7 @@ fn wrong_calls_say_what_would_be_right() {
             "clicks, vw, libsvm",
         ),
         (&["predict", "nowhere", "a.tsv"], 1, "nowhere"),
-        (&["predict", "nowhere", "a.tsv", "--json"], 2, "--out"),
+        (&["predict", &run, "a.tsv", "--json"], 2, "--out"),
     ] {
         let output = run_in(folder.path(), words);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -120,7 +120,7 @@ fn synchronous_training_equals_one_process_at_the_same_global_batch() {
         write!(whole, "{}{}", a.concat(), b.concat()).unwrap();
     }
     fs::write(here.join("whole.svm"), whole).unwrap();
-    for optimizer in ["sgd", "adagrad", "ftrl"] {
+    for optimizer in ["sgd", "adagrad", "scaled-adagrad", "ftrl"] {
         let common = ["--optimizer", optimizer, "--batch-size", "200", "--format", "libsvm"];
         let alone = [TRAIN, &common, &["--data", "whole.svm", "--deterministic"]].concat();
         let alone = json_in(here, &alone);
@@ -129,14 +129,16 @@ fn synchronous_training_equals_one_process_at_the_same_global_batch() {
         assert_eq!(alone["global_steps"], 10);
         assert_eq!(shared["global_steps"], 10);
         let losses = [&alone, &shared].map(|report| number(report, "/progressive/loss"));
-        assert!((losses[0] - losses[1]).abs() < 1e-6, "{optimizer}: {losses:?}");
+        // Beside a feature's size, a weight has room for five digits.
+        let most = if optimizer == "scaled-adagrad" { 1e-5 } else { 1e-6 };
+        assert!((losses[0] - losses[1]).abs() < most, "{optimizer}: {losses:?}");
         let scores = [&alone, &shared].map(|report| {
             let run_folder = format!("runs/{}", report["run"].as_str().unwrap());
             let words =
                 ["predict", &run_folder, "a.svm", "--format", "libsvm", "--out", "p", "--json"];
             number(&json_in(here, &words), "/metrics/loss")
         });
-        assert!((scores[0] - scores[1]).abs() < 1e-6, "{optimizer}: {scores:?}");
+        assert!((scores[0] - scores[1]).abs() < most, "{optimizer}: {scores:?}");
     }
 }
 

@@ -59,6 +59,61 @@ class DataLoader:
     ),
 ];
 
+/// The same of JAX.
+const JAX: &[(&str, &str)] = &[
+    (
+        "jax/__init__.py",
+        "
+__version__ = '0.0 (stand-in)'
+import functools
+from . import core, tree_util
+class Array:
+    def __init__(self, shape, value=0.0): self.shape = shape; self.value = value; self.dtype = self; self.kind = 'f'
+    def __float__(self): return self.value
+def jit(fun=None, **options):
+    if fun is None: return functools.partial(jit, **options)
+    @functools.wraps(fun)
+    def compiled(*args): return fun(*args)
+    compiled.lower = lambda: 'lowered'
+    return compiled
+pmap = jit
+def block_until_ready(value): return value
+",
+    ),
+    ("jax/core.py", "class Tracer: pass\n"),
+    (
+        "jax/tree_util.py",
+        "
+def tree_leaves(tree):
+    if isinstance(tree, (tuple, list)): return [leaf for part in tree for leaf in tree_leaves(part)]
+    if isinstance(tree, dict): return tree_leaves(list(tree.values()))
+    return [] if tree is None else [tree]
+",
+    ),
+];
+
+/// A compiled step that is a method, and a compiled function beside it that trains nothing.
+const JAX_SCRIPT: &str = "
+import functools, time, jax
+class Trainer:
+    @functools.partial(jax.jit, static_argnums=0)
+    def step(self, weights, batch):
+        time.sleep(0.001)
+        return {'w': jax.Array((3, 3))}, jax.Array((), 0.25)
+@jax.jit
+def evaluate(weights, batch): return jax.Array(())
+@jax.jit()
+def other(): return jax.Array(())
+weights, trainer = {'w': jax.Array((3, 3))}, Trainer()
+assert evaluate.lower() == 'lowered' and evaluate.__name__ == 'evaluate' and other().shape == ()
+for number in range(150):
+    time.sleep(0.02)
+    batch = jax.Array((16, 8))
+    weights, loss = trainer.step(weights, batch)
+    evaluate(weights, batch)
+print('trained')
+";
+
 /// A script as a user writes it: slow data, a step, and scoring after every epoch.
 const SCRIPT: &str = "
 import time, torch
@@ -88,7 +143,7 @@ struct Place {
 fn place(script: &str) -> Option<Place> {
     let python = paceline_testing::python("json")?;
     let folder = tempfile::tempdir().unwrap();
-    for (name, text) in TORCH {
+    for (name, text) in TORCH.iter().chain(JAX) {
         let path = folder.path().join("lib").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -179,7 +234,7 @@ fn a_framework_that_is_not_as_expected_trains_on_without_a_record() {
     let talk = said(&output);
     assert!(talk.contains("paceline stops recording: ImportError"), "{talk}");
     assert!(talk.contains("no training step was seen"), "{talk}");
-    assert_eq!(files(&place.folder.path().join("runs")), [""; 0], "no phantom run");
+    assert!(!place.folder.path().join("runs").exists(), "no phantom run, and no folder for it");
 }
 
 #[test]
@@ -190,7 +245,7 @@ fn a_command_that_trains_nothing_is_judged_by_its_resources() {
     let found = document(&output);
     assert_eq!((&found["run"], &found["exit"]), (&Value::Null, &0.into()));
     assert!(!found["verdict"].as_str().unwrap().is_empty(), "{found}");
-    assert_eq!(files(&place.folder.path().join("runs")), [""; 0]);
+    assert!(!place.folder.path().join("runs").exists(), "nothing was recorded");
     let output = support::paceline()
         .current_dir(place.folder.path())
         .args(["run", "--", "/no/such/program"])
@@ -198,7 +253,18 @@ fn a_command_that_trains_nothing_is_judged_by_its_resources() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("/no/such/program"), "{}", said(&output));
-    assert_eq!(files(&place.folder.path().join("runs")), [""; 0]);
+    assert!(!place.folder.path().join("runs").exists(), "nothing was recorded");
+}
+
+/// An empty folder of runs that the user made is the user's.
+#[test]
+fn a_folder_of_runs_that_was_there_before_stays() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("runs")).unwrap();
+    let output =
+        support::paceline().current_dir(&folder).args(["run", "--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(files(&folder.path().join("runs")), [""; 0]);
 }
 
 /// The script's own site customisation still happens, and workers that it starts record nothing.
@@ -259,4 +325,17 @@ fn monitor_watches_a_process_that_already_runs() {
     let output = monitor(process);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("no such process"), "{}", said(&output));
+}
+
+#[test]
+fn a_compiled_step_of_jax_is_found_by_being_fed_its_own_results() {
+    let Some(place) = place(JAX_SCRIPT) else { return };
+    let output = place.run(&["run", "--json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let document = document(&output);
+    let summary = &document["summary"];
+    // The first two calls show that it trains, and the run begins with the second.
+    assert_eq!((&summary["global_steps"], &summary["global_batch"]), (&148.into(), &16.into()));
+    assert_eq!(summary["final"]["train_loss"], 0.25, "{document}");
+    assert!(summary["phases"]["input"].as_f64().unwrap() > 0.0, "{document}");
 }

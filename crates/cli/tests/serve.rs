@@ -68,7 +68,7 @@ fn a_run_serves_its_own_folder_and_takes_the_page_with_it() {
         if answer.contains("\"state\":\"running\"") {
             break answer;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{answer}");
+        assert!(begun.elapsed() < paceline_testing::HANG, "{answer}");
         std::thread::sleep(Duration::from_millis(50));
     };
     assert!(seen.contains("softmax"), "{seen}");
@@ -125,7 +125,7 @@ fn only_run(address: &str, wanted: &str) -> serde_json::Value {
         if found["runs"][0]["state"] == wanted {
             return found["runs"][0].clone();
         }
-        assert!(begun.elapsed() < Duration::from_secs(90), "never {wanted}: {answer}");
+        assert!(begun.elapsed() < paceline_testing::HANG, "never {wanted}: {answer}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -152,7 +152,7 @@ fn a_run_on_rows_serves_its_own_folder_too() {
         if seen["step"].as_u64() > Some(0) && seen["test_loss"].is_number() {
             break seen;
         }
-        assert!(begun.elapsed() < Duration::from_secs(90), "{seen}");
+        assert!(begun.elapsed() < paceline_testing::HANG, "{seen}");
         std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(seen["model"], "sparse-logistic", "{seen}");

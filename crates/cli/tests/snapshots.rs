@@ -1,4 +1,5 @@
-//! Everything a person reads, word for word, through the real binary: lists, descriptions of data, advice, verdicts.
+//! Everything a person reads, word for word, through the real binary: lists, descriptions of data, advice, results of runs,
+//! tables, verdicts. Runs are stored or written here, never made: which words a live one ends with depends on the machine.
 //!
 //! Help is kept in `docs/commands.md` (see `docs.rs`), what is said of mistakes in `messages.txt` (see `messages.rs`);
 //! the rest is in `snapshots/`, one file for each kind. `support/transcript.rs` says how to read and renew them.
@@ -9,11 +10,13 @@ mod support;
 #[path = "support/transcript.rs"]
 mod transcript;
 
-use paceline_runs::PhaseTimes;
+use paceline_probes::{Detail, JobVerdict, Reading, columns, judge};
 use paceline_runs::verdict::{
     Evidence, Examples, Limit, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad,
     judge_within,
 };
+use paceline_runs::{Event, EventLog, PhaseTimes, RunStarted, Step};
+use serde_json::{Value, json};
 use std::{fs, path::Path};
 use support::{run_in, said};
 use transcript::{compare, replay};
@@ -79,6 +82,202 @@ fn advice_is_given_in_the_words_that_are_written_down() {
     replay("advice.txt", folder);
 }
 
+/// A run folder that version 0.1 wrote, under another name, with some of its summary replaced.
+fn stored(folder: &Path, from: &str, name: &str, replaced: &Value) {
+    let testdata = paceline_testing::workspace().join("crates/training/testdata");
+    let run = folder.join("runs").join(name);
+    let from = testdata.join(from);
+    for (path, bytes) in paceline_testing::contents(&from) {
+        let path = run.join(path.strip_prefix(&from).unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    fs::copy(testdata.join("rows.svm"), folder.join("rows.svm")).unwrap();
+    let path = run.join("summary.json");
+    let mut summary: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for (key, value) in replaced.as_object().unwrap() {
+        summary[key] = value.clone();
+    }
+    fs::write(path, summary.to_string()).unwrap();
+}
+
+/// What a worker of several did.
+fn worker(task: &str, wait: f64) -> Value {
+    json!({
+        "task": task, "iterations": 40, "examples": 640, "dropped": 1, "loss": 0.5, "accuracy": 0.75,
+        "finished": 2.5, "seconds": 2.0,
+        "phases": { "input": 0.1, "compute": 0.5, "exchange": 0.4 - wait, "wait": wait },
+        "traffic": { "sent_bytes": 1_000_000, "received_bytes": 2_000_000 },
+    })
+}
+
+/// The summary of `train` is that of a run which has nothing left to do: nothing is trained here.
+#[test]
+fn results_of_runs_are_shown_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    stored(folder, "examples-0.1", "dense", &json!({}));
+    let leg = |steps: u64, status: &str| {
+        json!({
+            "started": 1.8e9, "seconds": 2.5, "steps": steps, "examples": 16 * steps,
+            "examples_per_second": 256.0, "status": status,
+        })
+    };
+    let several = json!({
+        "legs": [leg(30, "cancelled"), leg(50, "done")],
+        "workers": [worker("worker/0", 0.1), worker("worker/1", 0.3)],
+        "staleness": [10, 60, 10],
+        "dropped": 2, "dropped_examples": 32,
+        "lost": ["worker/1 was silent for 8.0 s; back after 1.2 s"],
+        "traffic": { "sent_bytes": 4_000_000, "received_bytes": 4_000_000 },
+        "reached": { "loss": 0.5, "step": 35.0, "seconds": 1.5, "between": [30, 40] },
+        "warnings": ["the loss rose in the last tenth of the steps"],
+    });
+    stored(folder, "examples-0.1", "dense-several", &several);
+    stored(folder, "rows-0.1", "sparse", &json!({}));
+    let several = json!({
+        "workers": [worker("worker/0", 0.1), worker("worker/1", 0.3)],
+        "staleness": [10, 60, 10],
+        "rejected": 3,
+        "held_out": {
+            "rows": 20, "loss": 0.6, "accuracy": 0.7, "auc": 0.8, "normalised_entropy": 0.9, "positive_share": 0.5,
+        },
+        "exchange": {
+            "transfer": "sparse", "bytes_per_iteration": 1e4, "sparse_bytes_per_iteration": 1e4,
+            "dense_bytes_per_iteration": 1e6,
+            "tasks": [
+                { "task": "worker/0", "iterations": 40, "seconds_per_iteration": 0.05 },
+                { "task": "worker/1", "iterations": 40, "seconds_per_iteration": 0.05 },
+            ],
+        },
+    });
+    stored(folder, "rows-0.1", "sparse-several", &several);
+    replay("results.txt", folder);
+}
+
+/// A run as another program records it: one worker, so that nothing is calibrated by how fast this machine is.
+fn write_events(run: &Path) {
+    fs::create_dir_all(run).unwrap();
+    let mut log = EventLog::append(&run.join("events-worker-0.jsonl"), "worker/0").unwrap();
+    let started = RunStarted {
+        model: "resnet18".to_owned(),
+        strategy: "multi-worker".to_owned(),
+        parameters: 1000,
+        global_batch: 64,
+        ..RunStarted::default()
+    };
+    log.write(0.0, &Event::RunStarted(started)).unwrap();
+    let phases = PhaseTimes { input: 0.1, compute: 0.4, ..PhaseTimes::default() };
+    for step in 1..=40 {
+        let event = Step {
+            step,
+            steps: 1,
+            examples: 64,
+            seconds: 0.5,
+            loss: 1.0 / step as f64,
+            phases,
+            global_batch: 64,
+            ..Step::default()
+        };
+        log.write(0.5 * step as f64, &Event::Step(event)).unwrap();
+    }
+    log.flush().unwrap();
+}
+
+#[test]
+fn simulations_speak_in_the_words_that_are_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    write_events(&folder.path().join("runs/written"));
+    replay("simulate.txt", folder.path());
+}
+
+/// What a host sees by itself; what tasks see of each other is in `check.rs`.
+#[test]
+fn what_a_check_finds_is_said_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    file("cluster.toml", "chief = \"127.0.0.1:7000\"\nworkers = [\"127.0.0.1:7001\"]\n");
+    file("twice.toml", "chief = \"127.0.0.1:7000\"\nworkers = [\"127.0.0.1:7000\"]\n");
+    replay("check.txt", folder.path());
+}
+
+/// The cells are run once; then their journal gets figures that are the same on every machine, and the sweep is looked at.
+#[test]
+fn a_sweep_is_shown_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let call = "sweep --out grid --repeats 2 --vary batch-size=10,50 --vary seed=1,2 -- train --model softmax --data generated:digits?examples=100 --steps 3";
+    works(folder, &format!("{call} --no-tensorboard"));
+    let path = folder.join("grid/sweep.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let rows = text.lines().zip(1..).map(|(line, number)| {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        let seconds = 1.0 + f64::from(number) / 100.0;
+        row["seconds"] = seconds.into();
+        (row["machine"], row["tasks"]) = (json!({}), json!({}));
+        row["output"]["diagnosis"] = Value::Null;
+        row["output"]["seconds"] = seconds.into();
+        row["output"]["step_seconds"] = seconds.into();
+        row["output"]["examples_per_second"] = (100.0 * seconds).into();
+        format!("{row}\n")
+    });
+    let rows: String = rows.collect();
+    fs::write(&path, rows).unwrap();
+    replay("sweep.txt", folder);
+}
+
+/// One case for each thing that may hold any job up, which `monitor` and `run` name.
+#[test]
+fn verdicts_on_any_job_are_the_sentences_that_are_written_down() {
+    let (cpu, idle) = ("process_cpu_percent", "cpu_idle_percent");
+    let waiting = "process_waiting_percent";
+    let cases: [(&str, &[(&str, f64)]); 12] = [
+        ("nothing measured", &[]),
+        ("all cores", &[(cpu, 195.0), (idle, 1.0)]),
+        ("one core of two", &[(cpu, 99.0), (idle, 50.0)]),
+        ("asleep", &[(cpu, 2.0), (idle, 98.0)]),
+        ("other programs", &[(cpu, 90.0), (waiting, 90.0), (idle, 0.0)]),
+        (
+            "its own threads",
+            &[(cpu, 199.0), (waiting, 600.0), (idle, 0.0), ("process_threads", 8.0)],
+        ),
+        ("a quota", &[(cpu, 100.0), ("cgroup_throttled_percent", 40.0), (idle, 50.0)]),
+        ("a hypervisor", &[(cpu, 90.0), ("cpu_steal_percent", 50.0)]),
+        ("a stop", &[(cpu, 90.0), ("process_stopped_percent", 50.0)]),
+        (
+            "memory",
+            &[
+                (cpu, 20.0),
+                ("pressure_memory_percent", 60.0),
+                ("process_major_faults_per_second", 500.0),
+            ],
+        ),
+        (
+            "a disk",
+            &[
+                (cpu, 20.0),
+                ("pressure_disk_percent", 80.0),
+                ("process_read_bytes_per_second", 5e7),
+                (idle, 80.0),
+            ],
+        ),
+        ("a network", &[(cpu, 30.0), ("network_sent_bytes_per_second", 1e8), (idle, 80.0)]),
+    ];
+    let mut found = String::new();
+    for (name, values) in cases {
+        let mut summary = paceline_probes::Summary::default();
+        let value = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, it)| *it);
+        let values: Vec<_> = columns().map(|column| value(column.name)).collect();
+        summary.add(&Reading { time: 0.0, elapsed: 1.0, values, detail: Detail::new() });
+        let JobVerdict { words, next, .. } = judge(&summary, 2, 2);
+        found.push_str(&format!("# {name}\n{words}\n{next}\n\n"));
+    }
+    compare(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/job_verdicts.txt"),
+        &found,
+    );
+}
+
 /// One case for each limit that a verdict may name, and for each who or what may be behind it.
 #[test]
 fn verdicts_are_the_sentences_that_are_written_down() {
@@ -99,6 +298,7 @@ fn verdicts_are_the_sentences_that_are_written_down() {
         Limit::TakenCores,
         Limit::TooManyThreads,
         Limit::Stopped,
+        Limit::Recovery,
         Limit::Memory,
         Limit::Exchange,
         Limit::Network,
@@ -118,7 +318,13 @@ fn verdicts() -> Vec<Case> {
     let run = Evidence {
         steps: 1000,
         seconds: 10.0,
-        phases: PhaseTimes { input: 0.05, compute: 0.9, exchange: 0.03, wait: 0.02 },
+        phases: PhaseTimes {
+            input: 0.05,
+            compute: 0.9,
+            exchange: 0.03,
+            wait: 0.02,
+            ..PhaseTimes::default()
+        },
         threads: 2,
         busy_cores: Some(1.9),
         examples: Examples::Any,
@@ -141,7 +347,7 @@ fn verdicts() -> Vec<Case> {
     let on = |node: NodeLoad| Surroundings { nodes: vec![node], ..Surroundings::default() };
     let alone = Surroundings::default;
     let spent = |input, compute, exchange, wait| {
-        let phases = PhaseTimes { input, compute, exchange, wait };
+        let phases = PhaseTimes { input, compute, exchange, wait, ..PhaseTimes::default() };
         Evidence { phases, ..run }
     };
     let input = spent(0.5, 0.45, 0.03, 0.02);
@@ -187,6 +393,14 @@ fn verdicts() -> Vec<Case> {
         ("eight threads on two cores", Evidence { threads: 8, ..run }, on(crowded)),
         ("waiting for memory", run, on(NodeLoad { memory_pressure: Some(0.4), ..quiet })),
         ("a stopped process", run, Surroundings { stops: vec![stop], ..alone() }),
+        (
+            "two lost workers",
+            Evidence {
+                phases: PhaseTimes { compute: 0.3, recovery: 0.7, ..PhaseTimes::default() },
+                ..run
+            },
+            Surroundings { lost: vec![task("worker/1"), task("worker/2")], ..alone() },
+        ),
         ("exchange of unknown cause", exchange, alone()),
         ("a full link", exchange, Surroundings { links: vec![link], ..alone() }),
         ("a busy server", exchange, Surroundings { servers: vec![server], ..alone() }),

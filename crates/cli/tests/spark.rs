@@ -133,10 +133,10 @@ fn processes_with(path: &Path) -> BTreeSet<u32> {
     folders.filter(named).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn within_a_minute(mut done: impl FnMut() -> bool) -> bool {
+fn comes_true(mut done: impl FnMut() -> bool) -> bool {
     let since = Instant::now();
     while !done() {
-        if since.elapsed() > Duration::from_secs(60) {
+        if since.elapsed() > paceline_testing::HANG {
             return false;
         }
         sleep(Duration::from_millis(20));
@@ -156,15 +156,15 @@ fn a_cell_ends_with_its_executor(cluster: &Cluster, folder: &Path) {
     let cells = || -> BTreeSet<u32> {
         processes_with(&out.join("cells")).into_iter().filter(|pid| *pid != sweep.id()).collect()
     };
-    assert!(within_a_minute(|| !cells().is_empty()), "no cell was begun");
+    assert!(comes_true(|| !cells().is_empty()), "no cell was begun");
     let begun = cells();
     for executor in HOSTS.iter().flat_map(|host| cluster.executors(host)) {
         signal(executor, "KILL");
     }
-    assert!(within_a_minute(|| cells().is_disjoint(&begun)), "a cell goes on without its task");
+    assert!(comes_true(|| cells().is_disjoint(&begun)), "a cell goes on without its task");
     signal(sweep.id(), "TERM");
     assert!(!sweep.wait().unwrap().success());
-    assert!(within_a_minute(|| processes_with(&out.join("cells")).is_empty()), "a cell goes on");
+    assert!(comes_true(|| processes_with(&out.join("cells")).is_empty()), "a cell goes on");
 }
 
 const TRAIN: [&str; 15] = [
@@ -297,7 +297,7 @@ exec "$real" "$@"
     assert!(calls >= 10, "8 tasks, a failure and a duplicate: {calls} calls");
     let late = notes.join("late.code");
     let since = Instant::now();
-    while !late.exists() && since.elapsed() < Duration::from_secs(60) {
+    while !late.exists() && since.elapsed() < paceline_testing::HANG {
         sleep(Duration::from_millis(50));
     }
     assert!(late.exists(), "the detached attempt never ended; {document}");
@@ -329,7 +329,7 @@ fn executor_is_killed(
         let notes = std::fs::read_dir(dst.join(".prepare")).into_iter().flatten().flatten();
         notes.filter(|note| note.file_name().to_str().unwrap().contains("-of-")).count()
     };
-    while reported() == 0 && since.elapsed() < Duration::from_secs(120) {
+    while reported() == 0 && since.elapsed() < paceline_testing::HANG {
         sleep(Duration::from_millis(20));
     }
     let victims = cluster.executors(HOSTS[1]);

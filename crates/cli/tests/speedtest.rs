@@ -94,7 +94,7 @@ fn a_killed_test_goes_on_and_measures_nothing_twice() {
     let journal = out.join("speedtest.jsonl");
     let lines = || std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
     let begun = std::time::Instant::now();
-    while lines() < 4 && begun.elapsed() < Duration::from_secs(60) {
+    while lines() < 4 && begun.elapsed() < paceline_testing::HANG {
         std::thread::sleep(Duration::from_millis(2));
     }
     child.kill().unwrap();
@@ -114,7 +114,10 @@ fn nothing_to_read_is_wrong_usage() {
     let output = command(&["speedtest"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("hint:"), "{}", said(&output));
-    let output = command(&["speedtest", "--records", "/no/such/folder"]).output().unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let mut missing = command(&["speedtest", "--records", "/no/such/folder"]);
+    let output = missing.current_dir(here.path()).output().unwrap();
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0, "nothing is left behind");
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("/no/such/folder"), "{}", said(&output));
 }

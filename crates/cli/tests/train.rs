@@ -34,7 +34,7 @@ fn committed(run: &Path) -> u64 {
 fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !ready() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "waited a minute for {what}");
+        assert!(begun.elapsed() < paceline_testing::HANG, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -370,14 +370,14 @@ fn wrong_calls_get_a_hint_and_exit_2() {
                 "--model",
                 "lenet",
                 "--data",
-                "generated:images?size=16&classes=3&examples=9",
+                "generated:images?size=8&classes=3&examples=9",
                 "--batch-size",
                 "3",
                 "--steps",
                 "1",
             ],
             2,
-            vec!["lenet", "16x16x3"],
+            vec!["lenet", "8x8x3"],
         ),
         (
             vec!["--model", "softmax", "--data", DIGITS, "--steps", "1", "--batch-size", "601"],

@@ -57,7 +57,7 @@ pub trait JobMembership: Send + Sync + fmt::Debug {
 
 /// A job whose tasks are threads of this process: for tests of everything above links.
 #[derive(Debug)]
-pub struct Table {
+pub struct ThreadedJob {
     inner: Mutex<Seated>,
     arrived: Condvar,
     carrier: Carrier,
@@ -96,15 +96,15 @@ struct Seated {
     alarms: Vec<(TaskId, Arc<AtomicBool>)>,
 }
 
-/// A membership at a [`Table`].
+/// A membership at a [`ThreadedJob`].
 #[derive(Debug, Clone)]
-pub struct TableMembership {
-    table: Arc<Table>,
+pub struct ThreadMembership {
+    table: Arc<ThreadedJob>,
     me: TaskId,
     alarm: Arc<AtomicBool>,
 }
 
-impl Table {
+impl ThreadedJob {
     /// A job of so many workers and servers; worker 0 is the chief's equal.
     #[must_use]
     pub fn new(workers: u32, servers: u32) -> Arc<Self> {
@@ -124,10 +124,10 @@ impl Table {
 
     /// The membership of a task.
     #[must_use]
-    pub fn membership(self: &Arc<Self>, me: TaskId) -> Arc<TableMembership> {
+    pub fn membership(self: &Arc<Self>, me: TaskId) -> Arc<ThreadMembership> {
         let alarm = Arc::new(AtomicBool::new(false));
         self.locked().alarms.push((me, Arc::clone(&alarm)));
-        Arc::new(TableMembership { table: Arc::clone(self), me, alarm })
+        Arc::new(ThreadMembership { table: Arc::clone(self), me, alarm })
     }
 
     /// Takes a task away, as if its process had died; the others are alarmed and a new generation
@@ -159,7 +159,7 @@ impl Table {
     }
 }
 
-impl JobMembership for TableMembership {
+impl JobMembership for ThreadMembership {
     fn me(&self) -> TaskId {
         self.me
     }
@@ -236,11 +236,11 @@ mod tests {
 
     #[test]
     fn links_meet_by_task_and_channel() {
-        let table = Table::new(2, 1);
+        let table = ThreadedJob::new(2, 1);
         let [worker, server] = [(Role::Worker, 1), (Role::Ps, 0)]
             .map(|(role, index)| table.membership(TaskId::new(role, index)));
         assert_eq!(worker.workers().len(), 2);
-        let wait = Wait::within(Duration::from_secs(5), "meeting");
+        let wait = Wait::within(Duration::from_secs(900), "meeting");
         let mut far = worker.connect(server.me(), Channel::ParameterServer, &wait).unwrap();
         let mut near = server.accept(worker.me(), Channel::ParameterServer, &wait).unwrap();
         far.sender.send(3, 7, &[b"hello"]).unwrap();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_loss_alarms_the_others_and_begins_a_generation() {
-        let table = Table::new(3, 0);
+        let table = ThreadedJob::new(3, 0);
         let memberships: Vec<_> = table.membership(TaskId::new(Role::Worker, 0)).workers();
         let first = table.membership(memberships[0]);
         table.lose(memberships[1]);
@@ -262,7 +262,7 @@ mod tests {
             (1, vec![memberships[0], memberships[2]])
         );
         assert_eq!(first.lost(), [memberships[1]]);
-        let wait = Wait::within(Duration::from_secs(5), "looking for the lost");
+        let wait = Wait::within(Duration::from_secs(900), "looking for the lost");
         let error = first.connect(memberships[1], Channel::AllReduce, &wait).unwrap_err();
         assert!(error.is_lost() && error.to_string().contains("worker/1"), "{error}");
     }

@@ -2,7 +2,7 @@
 
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_data::order::{Batches, GlobalBatch, LastBatch};
-use paceline_models::{Model, ModelOptions, registry::Entry};
+use paceline_models::{Model, ModelOptions, registry::ModelEntry};
 
 /// Classes of the examples.
 const CLASSES: usize = 3;
@@ -26,7 +26,7 @@ impl Examples {
     /// # Panics
     /// If it takes none of them: then a shape must be added here.
     #[must_use]
-    pub fn for_model(entry: &Entry) -> Self {
+    pub fn for_model(entry: &ModelEntry) -> Self {
         let image =
             |side, channels| FeatureKind::Image(ImageShape { height: side, width: side, channels });
         let kinds = [
@@ -51,7 +51,7 @@ impl Examples {
 
     /// Larger images where a layer takes the deviation of its values: with one or two of them it
     /// would divide by nearly nothing.
-    fn roomy(mut self, entry: &Entry) -> Self {
+    fn roomy(mut self, entry: &ModelEntry) -> Self {
         let model = self.build(entry);
         if let FeatureKind::Image(shape) = &mut self.schema.features
             && model.layout().entries().iter().any(|entry| !entry.trained)
@@ -63,7 +63,7 @@ impl Examples {
 
     /// The model for these examples, on one thread.
     #[must_use]
-    pub fn build(&self, entry: &Entry) -> Box<dyn Model> {
+    pub fn build(&self, entry: &ModelEntry) -> Box<dyn Model> {
         (entry.build)(&self.schema, &ModelOptions::default()).unwrap()
     }
 

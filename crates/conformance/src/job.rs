@@ -3,7 +3,7 @@
 use crate::{Examples, Transport, batches};
 use paceline_cluster::{
     JobMembership,
-    membership::{Table, TableMembership},
+    membership::{ThreadMembership, ThreadedJob},
 };
 use paceline_models::{
     Layout, Model, Score, StepContext, StepLoss,
@@ -13,8 +13,8 @@ use paceline_models::{
     split::{Split, Together},
 };
 use paceline_strategies::{
-    self as strategies, Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StepReport,
-    Tally,
+    self as strategies, Exchange, Origin, Server, Setup, Snapshot, StepInfo, StepReport,
+    StrategyOptions, Tally,
 };
 use paceline_wire::{Role, TaskId};
 use std::{
@@ -32,8 +32,8 @@ const SEED: u64 = 11;
 /// What to train, how, and with how many.
 #[derive(Debug, Clone)]
 pub struct Job {
-    pub model: &'static registry::Entry,
-    pub strategy: &'static strategies::Entry,
+    pub model: &'static registry::ModelEntry,
+    pub strategy: &'static strategies::StrategyEntry,
     /// The links, where there are processes to join.
     pub transport: Option<&'static Transport>,
     /// Workers, or replicas.
@@ -89,7 +89,7 @@ impl Job {
     /// # Panics
     /// If there are no examples for the model.
     #[must_use]
-    pub fn new(model: &'static registry::Entry) -> Self {
+    pub fn new(model: &'static registry::ModelEntry) -> Self {
         let examples = Examples::for_model(model);
         let built = examples.build(model);
         let layout = built.layout().clone();
@@ -115,7 +115,7 @@ impl Job {
     /// The same under a strategy, with two workers where it has workers, and two servers where it has
     /// servers.
     #[must_use]
-    pub fn under(mut self, strategy: &'static strategies::Entry) -> Self {
+    pub fn under(mut self, strategy: &'static strategies::StrategyEntry) -> Self {
         self.strategy = strategy;
         self.workers = if strategy.in_process { strategy.most_replicas.unwrap_or(2) } else { 2 };
         self.servers = if strategy.needs_servers { 2 } else { 0 };
@@ -228,14 +228,15 @@ impl Job {
     fn setup<'a>(
         &'a self,
         optimizer: &'a Optimizer,
-        membership: Option<Arc<TableMembership>>,
+        membership: Option<Arc<ThreadMembership>>,
         replicas: usize,
     ) -> Setup<'a> {
         let mut setup = Setup::alone(replicas, &self.layout, optimizer);
         setup.membership = membership.map(|membership| membership as Arc<dyn JobMembership>);
         setup.steps = Some(self.steps);
         setup.split = self.split.clone();
-        setup.options = Options { patience: Duration::from_secs(120), ..Options::default() };
+        setup.options =
+            StrategyOptions { patience: Duration::from_secs(120), ..StrategyOptions::default() };
         if let Some(from) = &self.from {
             let Snapshot { version, outstanding, state, .. } = &**from;
             setup.origin = Origin { version: version.0, outstanding: outstanding.clone() };
@@ -247,7 +248,7 @@ impl Job {
     fn connect(
         &self,
         optimizer: &Optimizer,
-        membership: Option<Arc<TableMembership>>,
+        membership: Option<Arc<ThreadMembership>>,
         replicas: usize,
     ) -> Vec<Box<dyn Exchange>> {
         (self.strategy.connect)(&self.setup(optimizer, membership, replicas)).unwrap()
@@ -268,7 +269,7 @@ impl Job {
         let carrier =
             self.transport.expect("a strategy of several processes needs links").carrier();
         let count = |n: usize| u32::try_from(n).unwrap();
-        let table = Table::over(carrier, count(self.workers), count(self.servers));
+        let table = ThreadedJob::over(carrier, count(self.workers), count(self.servers));
         let end = Barrier::new(self.workers);
         std::thread::scope(|scope| {
             let servers: Vec<_> = (0..count(self.servers))

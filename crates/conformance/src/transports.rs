@@ -52,7 +52,7 @@ fn over_sockets(security: Security, shared_memory: bool) -> Carrier {
             Endpoint::bind(identity, "127.0.0.1:0").unwrap()
         };
         let (near, far) = (bind(a), bind(b));
-        let wait = Wait::within(Duration::from_secs(20), "joining two tasks");
+        let wait = Wait::within(Duration::from_secs(900), "joining two tasks");
         let purpose = Purpose::Data { generation: 0, channel: Channel::AllReduce };
         let dialled: Link = near.dial(b, &far.address().to_string(), purpose, &wait).unwrap();
         let (_, accepted) = far.accept(&wait).unwrap();

@@ -10,14 +10,14 @@ use paceline_strategies as strategies;
 /// time does.
 const LARGE: usize = 4 << 20;
 
-fn model(name: &str) -> &'static registry::Entry {
+fn model(name: &str) -> &'static registry::ModelEntry {
     registry::find(name).unwrap()
 }
 
 /// The same job under each strategy and, where there are processes to join, over each transport.
 fn jobs(alone: &Job) -> Vec<(String, Job)> {
     let mut jobs = Vec::new();
-    for strategy in strategies::ALL {
+    for strategy in &strategies::ALL {
         let job = alone.clone().under(strategy);
         let name = format!("{}, {}", job.model.name, strategy.name);
         if strategy.in_process {
@@ -63,7 +63,7 @@ fn asynchronous_tolerance(job: &Job) -> f64 {
     if job.has_statistics { 0.5 } else { 0.25 }
 }
 
-fn check(model: &'static registry::Entry) {
+fn check(model: &'static registry::ModelEntry) {
     let alone = Job::new(model);
     let alone = if alone.start().len() > LARGE { alone.steps(1) } else { alone };
     let mut references: Vec<(&str, usize, Outcome)> = Vec::new();
@@ -123,8 +123,8 @@ fn check_counts(name: &str, job: &Job, outcome: &Outcome, first: u64) {
 
 #[test]
 fn every_model_is_tested_below() {
-    let tested = ["softmax", "lenet", "alexnet", "mobilenet-v2"];
-    for entry in registry::ALL {
+    let tested = ["softmax", "lenet", "alexnet", "mobilenet-v2", "resnet-20"];
+    for entry in &registry::ALL {
         assert!(tested.contains(&entry.name), "add a test for `{}`", entry.name);
     }
 }
@@ -142,6 +142,11 @@ fn lenet() {
 #[test]
 fn mobilenet_v2() {
     check(model("mobilenet-v2"));
+}
+
+#[test]
+fn resnet_20() {
+    check(model("resnet-20"));
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn layers_shared_out_end_like_one_worker_with_empty_shares_too() {
 /// Three steps and then four equal seven, with other links and another number of servers.
 #[test]
 fn a_run_goes_on_where_it_stopped() {
-    for strategy in strategies::ALL {
+    for strategy in &strategies::ALL {
         let mut job = Job::new(model("softmax")).under(strategy);
         if !strategy.synchronous {
             job.workers = 1; // alone, it makes every update from the newest weights, and must equal itself

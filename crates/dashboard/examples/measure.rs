@@ -5,9 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use paceline_dashboard::{Options, Server};
+use paceline_dashboard::{DashboardOptions, Server};
 use paceline_runs::{
-    Diagnosis, Event, EventLog, PhaseTimes, RunFolder, RunStarted, Step, Summary, Worker,
+    Diagnosis, Event, EventLog, PhaseTimes, RunFolder, RunStarted, Step, Summary, WorkerSummary,
 };
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,7 +30,7 @@ fn main() {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some("serve") {
         let root = PathBuf::from(args.next().unwrap());
-        let server = Server::bind(&Options::loopback(root)).unwrap();
+        let server = Server::bind(&DashboardOptions::loopback(root)).unwrap();
         println!("{}", server.address());
         server.run(&AtomicBool::new(false)).unwrap();
         return;
@@ -130,7 +130,8 @@ fn run(root: &Path, name: &str, steps: u64) -> RunFolder {
 fn many_runs(root: &Path) {
     for number in 0..RUNS {
         let run = run(root, &format!("20260101-{number:06}-lenet-one-device"), number as u64);
-        let workers = vec![Worker { task: "worker/0".to_owned(), ..Worker::default() }; 4];
+        let workers =
+            vec![WorkerSummary { task: "worker/0".to_owned(), ..WorkerSummary::default() }; 4];
         let diagnosis =
             Some(Diagnosis { evidence: vec!["a sentence".to_owned(); 4], ..Diagnosis::default() });
         let started = number as f64;

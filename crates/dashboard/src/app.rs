@@ -17,8 +17,10 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use paceline_report::page::{self, Page};
 use paceline_report::policy::hash_source;
+use paceline_report::script;
 use paceline_report::table::{Column, Table};
 use paceline_report::theme;
+use paceline_report::timeline;
 use paceline_report::training;
 use paceline_runs::{RunFolder, StartTable, format_utc};
 use paceline_stats::fnv::Fnv;
@@ -33,9 +35,12 @@ use std::sync::atomic::Ordering;
 const INDEX: &str = include_str!("assets/index.html");
 const SCRIPT: &str = include_str!("assets/app.js");
 const STYLE: &str = include_str!("assets/app.css");
+const ICON: &str = include_str!("assets/icon.svg");
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 /// Pages of one run that are kept, one for each task looked at.
 const MOST_PAGES: usize = 64;
+/// Marks that a page is sent: more than there are in the minute it shows.
+const MOST_MARKS: usize = 50;
 /// Most runs in one comparison.
 const MOST_COMPARED: usize = 12;
 
@@ -48,15 +53,18 @@ struct IndexPage {
 
 static FRONT: LazyLock<IndexPage> = LazyLock::new(|| {
     let style = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
-    let script = hash_source(SCRIPT);
+    let (charts, app) = (hash_source(script::CHARTS), hash_source(SCRIPT));
     let policy = format!(
-        "default-src 'none'; script-src {script}; style-src {}; img-src 'self' data:; connect-src 'self'; \
+        "default-src 'none'; script-src {charts} {app}; style-src {}; img-src 'self' data:; connect-src 'self'; \
          frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
         hash_source(&style)
     );
     IndexPage {
-        // The script is a file of its own, and one with this hash.
-        html: INDEX.replace("{style}", &style).replace("{integrity}", script.trim_matches('\'')),
+        // The scripts are files of their own, and ones with these hashes.
+        html: INDEX
+            .replace("{style}", &style)
+            .replace("{charts}", charts.trim_matches('\''))
+            .replace("{app}", app.trim_matches('\'')),
         policy: HeaderValue::new(policy).expect("hashes are visible ASCII"),
     }
 });
@@ -97,6 +105,11 @@ impl App {
 
     pub(crate) fn script(&self, _: &Request) -> Response {
         Response::new(200, "text/javascript; charset=utf-8", SCRIPT)
+    }
+
+    /// The script that makes charts workable, which reports carry inside.
+    pub(crate) fn charts(&self, _: &Request) -> Response {
+        Response::new(200, "text/javascript; charset=utf-8", script::CHARTS)
     }
 
     pub(crate) fn icon(&self, _: &Request) -> Response {
@@ -331,6 +344,7 @@ fn forming(run: &RunFolder, table: &StartTable) -> Value {
         "html": page.body(),
         "steps": false,
         "tasks": [],
+        "marks": [],
         "logs": logs::list(run.path()),
     })
 }
@@ -344,6 +358,13 @@ fn details(run: &RunFolder, task: &str, seen: Seen) -> Value {
         view.resources.retain(|(name, _)| name == task);
     }
     let state = view.state.clone();
+    let start = view.start();
+    let marks: Vec<Value> = timeline::marks(&view)
+        .into_iter()
+        .map(|it| json!({ "time": start + it.time, "what": it.what, "notable": it.notable }))
+        .collect();
+    let recent = &marks[marks.len().saturating_sub(MOST_MARKS)..];
+    let recent = json!(recent);
     let mut page = Page::new("", "");
     if is_glance {
         page.remark("A first look at samples of a long log; the rest is being read, and the page will follow.");
@@ -361,6 +382,7 @@ fn details(run: &RunFolder, task: &str, seen: Seen) -> Value {
         "html": page.body(),
         "steps": has_steps,
         "tasks": tasks,
+        "marks": recent,
         "logs": logs::list(run.path()),
     })
 }
@@ -403,6 +425,3 @@ fn fnv(bytes: &[u8], mut hash: Fnv) -> u64 {
     hash.add(bytes);
     hash.value()
 }
-
-const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><rect width=\"16\" height=\"16\" rx=\"3\" fill=\"#0072b2\"/>\
-<path d=\"M3 11l3-5 3 3 4-6\" stroke=\"#fff\" stroke-width=\"2\" fill=\"none\" stroke-linecap=\"round\" stroke-linejoin=\"round\"/></svg>";

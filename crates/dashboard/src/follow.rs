@@ -227,8 +227,10 @@ fn step_of(record: &Record) -> Option<&Step> {
 /// Drops every second event that is one of many alike; those that mark a change stay as long as there are few.
 fn thin(records: &mut Vec<Record>) {
     let mut at = 0;
-    let is_many =
-        |record: &Record| matches!(record.event, Some(Event::Resource(_) | Event::Evaluation(_)));
+    let is_many = |record: &Record| {
+        let event = record.event.as_ref();
+        event.is_some_and(|event| event.is_sample() || matches!(event, Event::Evaluation(_)))
+    };
     records.retain(|record| {
         at += usize::from(is_many(record));
         !is_many(record) || at % 2 == 0

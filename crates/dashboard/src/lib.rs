@@ -7,6 +7,30 @@
 //!
 //! Charts and tables come from `paceline_report`, so the page shows exactly what a report shows; the page's script only
 //! fetches them again while something changes.
+//!
+//! ```
+//! use paceline_dashboard::{DashboardOptions, Server};
+//! use std::io::{Read, Write};
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let server = Server::bind(&DashboardOptions::loopback(folder.path().to_path_buf()))?;
+//! let stop = AtomicBool::new(false);
+//! let page = std::thread::scope(|scope| {
+//!     let serving = scope.spawn(|| server.run(&stop));
+//!     let mut page = String::new();
+//!     let asked = std::net::TcpStream::connect(server.address()).and_then(|mut stream| {
+//!         let host = server.address();
+//!         write!(stream, "GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+//!         stream.read_to_string(&mut page)
+//!     });
+//!     stop.store(true, Ordering::Release);
+//!     serving.join().expect("no panic").and(Ok((asked, page)))
+//! });
+//! let (asked, page) = page?;
+//! assert!(asked.is_ok() && page.starts_with("HTTP/1.1 200"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod access;
 mod actions;
@@ -30,4 +54,4 @@ mod tasks;
 
 pub use error::DashboardError;
 pub use header::HeaderValue;
-pub use server::{Options, Server};
+pub use server::{DashboardOptions, Server};

@@ -13,6 +13,10 @@ const LAST_BYTES: u64 = 64 << 10;
 const HEADER_BYTES: usize = 8 << 10;
 /// Readings shown.
 const READINGS: usize = 60;
+/// Rows of the map of cores; on a larger machine neighbours share one.
+const CORE_ROWS: usize = 32;
+/// The column with the busy share of every core.
+const CORES: &str = "cpu_cores_percent";
 /// Figures shown of each reading, by their columns.
 const FIGURES: &[&str] = &[
     "cpu_user_percent",
@@ -41,6 +45,16 @@ pub(crate) struct TaskMachine {
     pub(crate) times: Vec<f64>,
     /// Values by column; null where nothing was read.
     pub(crate) figures: Vec<(&'static str, Vec<Option<f64>>)>,
+    /// Busy shares in per cent, a list for each row of the map of cores; none where cores were not recorded.
+    pub(crate) cores: Vec<CoreRow>,
+}
+
+/// A core, or neighbours of a large machine, over the readings.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct CoreRow {
+    /// Their numbers, such as `3` or `4–7`.
+    pub(crate) name: String,
+    pub(crate) percent: Vec<Option<f64>>,
 }
 
 /// The last readings of every task that records its machine.
@@ -75,24 +89,70 @@ fn readings(path: &Path, task: String) -> io::Result<TaskMachine> {
     let text = part(from, LAST_BYTES as usize)?;
     // The first line is cut, and the last one may not be written yet.
     let lines = text.split_inclusive('\n').skip(1).filter_map(|line| line.strip_suffix('\n'));
-    let mut rows: Vec<Vec<Option<f64>>> = lines
-        .map(|line| line.split(',').map(|cell| cell.parse().ok()).collect::<Vec<_>>())
+    let mut rows: Vec<Vec<&str>> = lines
+        .map(|line| line.split(',').collect::<Vec<_>>())
         .filter(|row| row.len() == header.len())
         .collect();
-    let time = header.iter().position(|name| *name == "time_seconds");
-    rows.retain(|row| time.is_some_and(|time| row[time].is_some()));
+    let column = |name: &str| header.iter().position(|known| *known == name);
+    let number = |row: &Vec<&str>, at: usize| row[at].parse::<f64>().ok();
+    let time = column("time_seconds");
+    rows.retain(|row| time.is_some_and(|time| number(row, time).is_some()));
+    // A row that only holds what someone said has no readings.
+    let said = column("mark");
+    rows.retain(|row| said.is_none_or(|said| row[said].is_empty()));
     rows.drain(..rows.len().saturating_sub(READINGS));
     let figures = FIGURES.iter().filter_map(|name| {
-        let at = header.iter().position(|known| known == name)?;
-        Some((*name, rows.iter().map(|row| row[at]).collect()))
+        let at = column(name)?;
+        Some((*name, rows.iter().map(|row| number(row, at)).collect()))
     });
-    let times = rows.iter().filter_map(|row| row[time?]).collect();
-    Ok(TaskMachine { task, figures: figures.collect(), times })
+    let figures = figures.collect();
+    let times = rows.iter().filter_map(|row| number(row, time?)).collect();
+    let cores = column(CORES).map(|at| rows.iter().map(|row| row[at]).collect::<Vec<_>>());
+    Ok(TaskMachine { task, figures, times, cores: core_rows(&cores.unwrap_or_default()) })
+}
+
+/// The map of cores from one text for each reading: shares with spaces between, a dash for a core that is off.
+fn core_rows(readings: &[&str]) -> Vec<CoreRow> {
+    let shares: Vec<Vec<Option<f64>>> = readings
+        .iter()
+        .map(|text| text.split_whitespace().map(|share| share.parse().ok()).collect())
+        .collect();
+    let count = shares.iter().map(Vec::len).max().unwrap_or(0);
+    let each = count.div_ceil(CORE_ROWS).max(1);
+    (0..count)
+        .step_by(each)
+        .map(|first| {
+            let last = (first + each).min(count) - 1;
+            let mean = |reading: &Vec<Option<f64>>| {
+                let known: Vec<f64> = (first..=last)
+                    .filter_map(|core| reading.get(core).copied().flatten())
+                    .collect();
+                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+            };
+            let name = match each {
+                1 => first.to_string(),
+                _ => format!("{first}–{last}"),
+            };
+            CoreRow { name, percent: shares.iter().map(mean).collect() }
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cores_of_a_large_machine_share_rows_and_one_that_is_off_counts_for_nothing() {
+        let small = core_rows(&["0 50 -", "100 50 20"]);
+        assert_eq!(small.len(), 3);
+        assert_eq!(small[2], CoreRow { name: "2".to_owned(), percent: vec![None, Some(20.0)] });
+        let large: Vec<String> = (0..96).map(|core| core.to_string()).collect();
+        let large = core_rows(&[&large.join(" ")]);
+        assert_eq!(large.len(), 32);
+        assert_eq!(large[1], CoreRow { name: "3–5".to_owned(), percent: vec![Some(4.0)] });
+        assert!(core_rows(&["", ""]).is_empty());
+    }
 
     #[test]
     fn the_last_readings_are_found_and_half_a_line_is_left_out() {

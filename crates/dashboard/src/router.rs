@@ -18,6 +18,7 @@ type Page = fn(&App, &Request) -> Response;
 const PAGES: &[(&str, Page)] = &[
     ("/", App::index),
     ("/app.js", App::script),
+    ("/charts.js", App::charts),
     ("/favicon.ico", App::icon),
     ("/api/runs", App::list),
     ("/api/run", App::run),

@@ -46,7 +46,7 @@ const OTHER_FILES: u64 = 128;
 
 /// How the dashboard is served.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DashboardOptions {
     /// Folder of run folders, at any depth.
     pub root: PathBuf,
     /// Where to listen; port 0 takes a free one.
@@ -57,12 +57,12 @@ pub struct Options {
     pub is_copy: bool,
 }
 
-impl Options {
+impl DashboardOptions {
     /// Loopback, a free port.
     #[must_use]
-    pub fn loopback(root: PathBuf) -> Options {
+    pub fn loopback(root: PathBuf) -> DashboardOptions {
         let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-        Options { root, listen, token: None, is_copy: false }
+        DashboardOptions { root, listen, token: None, is_copy: false }
     }
 }
 
@@ -97,7 +97,7 @@ impl Server {
     ///
     /// # Errors
     /// The address is in use, or the folder cannot be opened.
-    pub fn bind(options: &Options) -> Result<Server, DashboardError> {
+    pub fn bind(options: &DashboardOptions) -> Result<Server, DashboardError> {
         let listen = |source| DashboardError::Listen { address: options.listen, source };
         let token = match &options.token {
             Some(token) => Some(token.clone()),

@@ -14,6 +14,7 @@ pub(crate) struct Task {
     pub(crate) step: u64,
     pub(crate) last: f64,
     pub(crate) words: String,
+    pub(crate) host: String,
 }
 
 impl From<StartRow> for Task {
@@ -29,6 +30,7 @@ impl From<StartRow> for Task {
             task: row.task,
             address: row.address,
             state: row.state,
+            host: row.host,
             ..Task::default()
         }
     }
@@ -55,6 +57,7 @@ pub(crate) fn tasks(run: &RunFolder, records: &[Record]) -> Vec<Task> {
                 let (role, time) = (role.clone(), record.time);
                 let (address, words) = (address.clone(), format!("process {process} on {host}"));
                 let task = of(&mut tasks, &name);
+                task.host.clone_from(host);
                 task.role = role;
                 task.address = address.unwrap_or_else(|| std::mem::take(&mut task.address));
                 task.joined = Some(time);

@@ -34,6 +34,24 @@ fn runs_are_filtered_compared_and_opened_by_hand() {
     tab.wait_for(
         "location.hash.startsWith('#/compare/') && document.body.innerText.includes('per run')",
     );
+    // It is worked with: a run is hidden in a chart, the table is sorted.
+    tab.wait_for("document.querySelector('figure .entry[role=button]') && document.querySelector('.controls')");
+    let drawn =
+        "document.querySelector('.entry').closest('figure').querySelectorAll('.series').length";
+    let both = tab.evaluate(drawn).as_f64().unwrap();
+    tab.evaluate("document.querySelector('.entry').dispatchEvent(new MouseEvent('click', { bubbles: true }))");
+    assert!(tab.evaluate(drawn).as_f64().unwrap() < both);
+    tab.click("main table thead th:nth-child(2)");
+    let order = "document.querySelector('main table th:nth-child(2)').getAttribute('aria-sort')";
+    assert_eq!(tab.evaluate(order), "ascending");
+    // Another run that ends changes nothing of that.
+    let name = "globalThis.kept = document.querySelector('figure svg.chart')";
+    tab.evaluate(name);
+    finished(root.path(), "one", "softmax", 0.5);
+    tab.wait_for("document.querySelector('main').innerText.includes('50.00')");
+    assert_eq!(tab.evaluate(order), "ascending");
+    assert_eq!(tab.evaluate("kept === document.querySelector('figure svg.chart')"), true);
+    assert!(tab.evaluate(drawn).as_f64().unwrap() < both);
     // Back, and into one of them.
     tab.click(".tools a.button");
     tab.click("tr[data-run=three]");

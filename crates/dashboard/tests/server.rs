@@ -4,7 +4,7 @@
 
 mod support;
 
-use paceline_dashboard::Options;
+use paceline_dashboard::DashboardOptions;
 use paceline_runs::EventLog;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -120,7 +120,10 @@ fn a_foreign_host_name_and_a_missing_token_are_refused() {
     assert_eq!(status, 200);
 
     let listen = "0.0.0.0:0".parse().unwrap();
-    let guarded = Running::start(&Options { listen, ..Options::loopback(root.path().to_owned()) });
+    let guarded = Running::start(&DashboardOptions {
+        listen,
+        ..DashboardOptions::loopback(root.path().to_owned())
+    });
     let ask = |headers: &str, target: &str| {
         parts(&guarded.raw(format!("GET {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n").as_bytes()))
             .0
@@ -252,7 +255,10 @@ fn nothing_of_a_request_becomes_a_header_of_its_own() {
     let root = tempfile::tempdir().unwrap();
     finished(root.path(), "a", "softmax", 0.9);
     let listen = "0.0.0.0:0".parse().unwrap();
-    let guarded = Running::start(&Options { listen, ..Options::loopback(root.path().to_owned()) });
+    let guarded = Running::start(&DashboardOptions {
+        listen,
+        ..DashboardOptions::loopback(root.path().to_owned())
+    });
     let token = guarded.url.split("token=").nth(1).unwrap().to_owned();
     let ask = |target: &str| {
         let cookie = format!("Cookie: paceline-token={token}\r\n");
@@ -281,16 +287,21 @@ fn nothing_of_a_request_becomes_a_header_of_its_own() {
 fn a_folder_that_is_not_there_and_a_token_that_no_cookie_holds_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let missing = root.path().join("typo");
-    let error = paceline_dashboard::Server::bind(&Options::loopback(missing.clone())).unwrap_err();
+    let error =
+        paceline_dashboard::Server::bind(&DashboardOptions::loopback(missing.clone())).unwrap_err();
     assert!(error.to_string().contains("typo"), "{error}");
     assert!(!missing.exists());
     for wrong in ["0123456789abcdef;x", "0123456789abcdef\r\nA: b", "0123456789 abcdef"] {
         let token = Some(wrong.to_owned());
-        let options = Options { token, ..Options::loopback(root.path().to_owned()) };
+        let options =
+            DashboardOptions { token, ..DashboardOptions::loopback(root.path().to_owned()) };
         assert!(paceline_dashboard::Server::bind(&options).is_err(), "{wrong:?}");
     }
     let token = Some("0123456789abcdef+/=&".to_owned());
-    let server = Running::start(&Options { token, ..Options::loopback(root.path().to_owned()) });
+    let server = Running::start(&DashboardOptions {
+        token,
+        ..DashboardOptions::loopback(root.path().to_owned())
+    });
     assert!(server.url.ends_with("?token=0123456789abcdef%2B%2F%3D%26"), "{}", server.url);
     let target = server.url.split(&server.address.to_string()).nth(1).unwrap();
     assert_eq!(server.get(target).0, 303);

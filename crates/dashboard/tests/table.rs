@@ -5,7 +5,9 @@
 
 mod support;
 
-use paceline_runs::{EventLog, Machine, OWNER_FILE, RunFolder, unix_seconds};
+use paceline_runs::{
+    Checkpoint, CheckpointAction, Event, EventLog, Machine, OWNER_FILE, RunFolder, unix_seconds,
+};
 use paceline_testing::{browser::chromium, devtools::Tab};
 use serde_json::json;
 use std::io::Write;
@@ -153,6 +155,102 @@ fn tags_and_notes_are_kept_and_runs_are_hidden_archived_and_deleted() {
     assert!(!root.path().join("c").exists());
 }
 
+fn saved() -> Event {
+    let action = CheckpointAction::Saved;
+    Event::Checkpoint(Checkpoint { action, step: 1, seconds: 0.1, bytes: 9, reason: None })
+}
+
+/// The place on the screen of a share of the first chart's plot.
+fn place(tab: &mut Tab, share: f64) -> (f64, f64) {
+    let found = tab.evaluate(&format!(
+        "(() => {{ const svg = document.querySelector('figure svg.chart'), box = svg.getBoundingClientRect();
+           const unit = box.width / svg.viewBox.baseVal.width;
+           const [left, top, right, bottom] = JSON.parse(svg.querySelector('metadata').textContent).frame;
+           return [box.left + unit * (left + {share} * (right - left)), box.top + unit * (top + bottom) / 2]; }})()"
+    ));
+    (found[0].as_f64().unwrap(), found[1].as_f64().unwrap())
+}
+
+/// The charts of the live page do what a report's do, and what is pushed takes nothing back: zoom, axes, smoothing, hidden
+/// parts, the values under the pointer, the place on the page.
+#[test]
+fn charts_of_a_running_run_are_worked_with_while_steps_come() {
+    let (root, profile) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = support::planned(root.path(), "live", "lenet");
+    let mut log = EventLog::append(&run.events_path("worker/0"), "worker/0").unwrap();
+    let begin = unix_seconds() - 60.0;
+    log.write(begin, &started("lenet")).unwrap();
+    for at in 1..=50 {
+        log.write(begin + at as f64, &step(10 * at)).unwrap();
+    }
+    log.flush().unwrap();
+    let Some((_server, mut tab)) = opened(root.path(), profile.path(), "#/run/live") else {
+        return;
+    };
+    tab.wait_for(
+        "document.querySelector('figure svg[data-live]') && document.querySelector('.controls')",
+    );
+    let first = "document.querySelector('figure svg.chart')";
+    tab.evaluate(&format!("globalThis.kept = {first}; kept.scrollIntoView({{ block: 'center' }})"));
+    // Another axis, smoothing, a straight axis in place of the logarithmic one.
+    tab.evaluate("(it => { it.value = 'examples'; it.dispatchEvent(new Event('change')); })(document.querySelector('[name=axis]'))");
+    tab.evaluate("(it => { it.value = '0.9'; it.dispatchEvent(new Event('input')); })(document.querySelector('[name=smoothing]'))");
+    let log_y = "document.querySelector('figure .actions button').getAttribute('aria-pressed')";
+    assert_eq!(tab.evaluate(log_y), "true");
+    tab.click("figure .actions button");
+    // A part of another chart is hidden.
+    let other = "[...document.querySelectorAll('figure')].find(it => it.querySelector('.entry[data-name=input]'))";
+    let areas = format!("{other}.querySelectorAll('.series').length");
+    let all = tab.evaluate(&areas).as_f64().unwrap();
+    tab.evaluate(&format!("{other}.querySelector('.entry[data-name=input]').dispatchEvent(new MouseEvent('click', {{ bubbles: true }}))"));
+    assert_eq!(tab.evaluate(&areas), all - 1.0);
+    // Zoomed to the middle, with the pointer resting there.
+    let (from, to) = (place(&mut tab, 0.4), place(&mut tab, 0.7));
+    tab.drag(from, to);
+    let ticks = format!(
+        "[...{first}.querySelectorAll('.axis text.mid')].map(it => it.textContent).join(' ')"
+    );
+    let zoomed = tab.evaluate(&ticks);
+    assert!(zoomed.as_str().unwrap().starts_with("14,000"), "{zoomed}");
+    tab.mouse("mouseMoved", from, 0);
+    let tips = "[...document.querySelectorAll('.tip:not([hidden])')].map(it => it.innerText)";
+    let tip = tab.evaluate(tips);
+    assert!(tip[0].as_str().unwrap().starts_with("examples: ") && tip[1].is_string(), "{tip}");
+    tab.evaluate("globalThis.saved = []; URL.createObjectURL = (blob) => { saved.push(blob); return 'data:,'; }; globalThis.top_ = scrollY");
+    log.write(begin + 51.0, &step(777)).unwrap();
+    log.write(begin + 51.0, &saved()).unwrap();
+    log.flush().unwrap();
+    tab.wait_for(&format!(
+        "JSON.parse({first}.querySelector('metadata').textContent).series[0].x[0].includes(777)"
+    ));
+    assert_eq!(tab.evaluate(&format!("kept === {first} && scrollY === top_")), true);
+    assert_eq!(tab.evaluate(&ticks), zoomed);
+    assert_eq!(tab.evaluate(tips)[0], tip[0]);
+    assert_eq!(tab.evaluate(&areas), all - 1.0);
+    assert_eq!(tab.evaluate(log_y), "false");
+    assert_eq!(tab.evaluate(&format!("{first}.querySelectorAll('.line.smooth').length")), 1.0);
+    let (bars, controls) = (
+        "document.querySelectorAll('figure .actions').length",
+        "document.querySelectorAll('.controls').length",
+    );
+    assert_eq!(
+        tab.evaluate(bars),
+        tab.evaluate("document.querySelectorAll('figure svg.chart').length")
+    );
+    assert_eq!(tab.evaluate(controls), 1.0);
+    // What is saved is what is drawn now, and a double click shows all of it.
+    tab.evaluate("[...document.querySelectorAll('figure .actions button')].find(it => it.textContent === 'CSV').click()");
+    tab.wait_for("saved.length === 1");
+    let numbers = tab.evaluate("saved[0].text()");
+    assert!(numbers.as_str().unwrap().contains(",777,"), "{numbers}");
+    for clicks in [1, 2] {
+        tab.mouse("mousePressed", from, clicks);
+        tab.mouse("mouseReleased", from, clicks);
+    }
+    tab.wait_for(&format!("{ticks}.startsWith('0 ')"));
+    drop(log);
+}
+
 /// A process that owns a run as `paceline train` does: it locks the owner's file and ends its run at the first SIGINT.
 #[test]
 fn a_run_is_stopped_from_its_page() {
@@ -202,9 +300,13 @@ fn a_log_is_followed_and_what_is_selected_and_scrolled_stays() {
         log.write(unix_seconds(), &step(10 * at)).unwrap();
     }
     log.flush().unwrap();
-    let csv = "time_seconds,elapsed_seconds,cpu_user_percent,cpu_busiest_core_percent,process_rss_bytes\n";
-    let csv: String = csv.to_owned()
-        + &(1..40).map(|at| format!("{at},{at},{at},99,5000000\n")).collect::<String>();
+    // A checkpoint in the last minute of the recording, which ends now.
+    let now = unix_seconds();
+    log.write(now - 20.0, &saved()).unwrap();
+    log.flush().unwrap();
+    let csv = "time_seconds,elapsed_seconds,cpu_user_percent,cpu_busiest_core_percent,process_rss_bytes,cpu_cores_percent\n";
+    let line = |at: i32| format!("{},{at},{at},99,5000000,{at} 99\n", now - f64::from(39 - at));
+    let csv: String = csv.to_owned() + &(1..40).map(line).collect::<String>();
     std::fs::write(run.path().join("resources-worker-0.csv"), csv).unwrap();
     let mut text = std::fs::File::create(run.path().join("worker-0.log")).unwrap();
     (0..500).for_each(|at| writeln!(text, "line {at}").unwrap());
@@ -213,6 +315,13 @@ fn a_log_is_followed_and_what_is_selected_and_scrolled_stays() {
     };
     tab.wait_for("document.querySelector('pre.log').textContent.includes('line 499')");
     tab.wait_for("document.querySelector('.machines td').textContent.includes('39')");
+    // Every core, and what happened meanwhile.
+    tab.wait_for("document.querySelectorAll('.cores g.c0').length === 2");
+    tab.wait_for("document.querySelector('.cores').textContent.includes('core 0: 39 % busy')");
+    tab.wait_for("document.querySelector('.cores .mark title').textContent === 'checkpoint saved'");
+    tab.wait_for(
+        "document.querySelector('.marks').textContent.startsWith('Lately: checkpoint saved (')",
+    );
     pictures(&mut tab, "live");
     writeln!(text, "the newest line").unwrap();
     tab.wait_for("document.querySelector('pre.log').textContent.includes('the newest line')");
@@ -229,7 +338,10 @@ fn a_log_is_followed_and_what_is_selected_and_scrolled_stays() {
     tab.wait_for("document.body.innerText.includes('777')");
     let now = tab.evaluate("JSON.stringify([String(getSelection()), scrollY])");
     assert_eq!(now, tab.evaluate("JSON.stringify(before)"));
-    // One that reads further up is not pulled down.
+    // One that reads further up is not pulled down. A person does that after the page has been drawn at its present size.
+    tab.evaluate(
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))",
+    );
     tab.evaluate("document.querySelector('pre.log').scrollTop = 0");
     tab.wait_for("!document.querySelector('section label input').checked");
     writeln!(text, "one more").unwrap();

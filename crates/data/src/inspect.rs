@@ -6,7 +6,6 @@ mod rows;
 mod verify;
 
 use std::{
-    fmt,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -23,7 +22,7 @@ use crate::{
     lenient::{Instead, Lenient, log_of},
     rejects::{Reject, RejectLimit},
     source::image_shape,
-    sources::{self, Entry},
+    sources::{self, SourceKind},
     store::{self, Store, join_key},
 };
 pub use rows::{RowsInfo, rows};
@@ -192,7 +191,7 @@ fn screen(source: &dyn Source, count: u64, progress: Progress<'_>) -> Result<(),
 }
 
 fn splits(
-    entry: &Entry,
+    entry: &SourceKind,
     path: &Path,
     options: &OpenOptions,
     generated: bool,
@@ -254,18 +253,6 @@ fn stored_in(store: &dyn Store, folder: &str, depth: usize) -> u64 {
     let files: u64 = listing.files.iter().map(|file| file.size).sum();
     let inner = listing.folders.iter().filter(|_| depth < 32);
     files + inner.map(|name| stored_in(store, &join_key(folder, name), depth + 1)).sum::<u64>()
-}
-
-/// An error with all its causes in one line.
-pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
-    use fmt::Write;
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}"); // a String takes everything
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use paceline_batch::Schema;
+use paceline_photo::Fit;
 use sha2::Sha256;
 
 use crate::{
@@ -107,6 +108,10 @@ impl Source for Lenient {
 
     fn origin(&self, index: u64) -> String {
         self.inner.origin(index)
+    }
+
+    fn fit(&self) -> Fit {
+        self.inner.fit()
     }
 
     fn remarks(&self) -> Vec<String> {

@@ -19,6 +19,7 @@
 //! # Ok::<(), paceline_data::DataError>(())
 //! ```
 
+pub mod augment;
 pub mod catalogue;
 mod error;
 pub mod fingerprint;
@@ -29,14 +30,19 @@ pub mod loader;
 pub mod manifest;
 pub mod order;
 pub mod path_hash;
+mod photo_files;
 pub mod rejects;
 pub mod rows;
 pub mod source;
 pub mod sources;
 pub mod store;
+pub mod subset;
 pub mod synth;
 
+pub use augment::Augment;
 pub use error::DataError;
 pub use fingerprint::{FileMark, Fingerprint};
 pub use loader::{Loader, LoaderOptions, OnError};
+pub use paceline_photo::Fit;
+pub use photo_files::{PhotoFiles, expand as expand_photos};
 pub use source::{Checksums, OpenOptions, Scratch, Source, Split, open, open_split};

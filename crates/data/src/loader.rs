@@ -18,7 +18,7 @@ use std::{
 use paceline_batch::{Batch, Features};
 
 use crate::{
-    DataError, Scratch, Source,
+    Augment, DataError, Scratch, Source,
     order::{Batches, EpochOrder, GlobalBatch, LastBatch, Order, Position, Shuffle},
     source::image_shape,
 };
@@ -50,6 +50,8 @@ pub struct LoaderOptions {
     pub prefetch_bytes: u64,
     /// What happens when an example cannot be read.
     pub on_error: OnError,
+    /// How images are changed, by `seed`, epoch and number; not at all without.
+    pub augment: Option<Augment>,
 }
 
 impl Default for LoaderOptions {
@@ -66,6 +68,7 @@ impl Default for LoaderOptions {
             threads: paceline_batch::cores().count,
             prefetch_bytes: 128 << 20,
             on_error: OnError::Stop,
+            augment: None,
         }
     }
 }
@@ -159,7 +162,11 @@ impl Loader {
         } else {
             Mode::Ahead(Ahead {
                 flying: VecDeque::new(),
-                pool: Pool::start(Arc::clone(&source), width, options.threads)?,
+                pool: Pool::start(
+                    Arc::clone(&source),
+                    options.threads,
+                    options.augment.map(|augment| (augment, options.seed)),
+                )?,
                 position: options.start,
                 spare: Vec::new(),
                 bytes: 0,
@@ -196,6 +203,12 @@ impl Loader {
         };
         self.waited += started.elapsed();
         Ok(result?.then_some(&self.batch))
+    }
+
+    /// The batch last delivered, again.
+    #[must_use]
+    pub fn batch(&self) -> &Batch {
+        &self.batch
     }
 
     /// Where the next batch begins; a loader started here continues exactly.
@@ -278,9 +291,16 @@ impl Loader {
         self.batch.clear();
         let Mode::Inline { indices: kept, scratch } = &mut self.mode else { return Ok(false) };
         let mut rest = &indices[..];
+        let epoch = self.current.as_ref().map_or(0, |batch| batch.epoch);
+        let key = (self.options.seed, epoch);
         let result = loop {
             let before = self.batch.len();
-            let Err(error) = self.source.gather(rest, scratch, &mut self.batch) else {
+            let gathered = self.source.gather(rest, scratch, &mut self.batch);
+            if let Some(augment) = &self.options.augment {
+                let shape = image_shape(self.source.schema());
+                augment.apply_all(shape, key, rest, scratch, (&mut self.batch, before));
+            }
+            let Err(error) = gathered else {
                 break Ok(true);
             };
             let failed = self.batch.len() - before;
@@ -341,7 +361,8 @@ impl Loader {
             let mut indices = Vec::with_capacity(usize::try_from(share.len()).unwrap_or(0));
             self.share(&batch, &mut indices);
             let Mode::Ahead(ahead) = &mut self.mode else { return };
-            let job = ahead.pool.submit(indices, ahead.spare.pop().unwrap_or_default());
+            let job =
+                ahead.pool.submit(indices, batch.epoch, ahead.spare.pop().unwrap_or_default());
             ahead.flying.push_back(Flight { job, batch, after, bytes });
             ahead.position = after;
             ahead.bytes += bytes;

@@ -39,7 +39,7 @@ pub struct Manifest {
     /// What the records are; `photos` now.
     pub kind: String,
     /// How they were made.
-    pub settings: Settings,
+    pub settings: RecordSettings,
     /// Decides which example is in which shard, and where.
     pub seed: u64,
     /// Class names by label, counted from `first_label`.
@@ -54,9 +54,9 @@ pub struct Manifest {
     pub splits: Vec<Split>,
 }
 
-/// Settings that decide the bytes of the records.
+/// RecordSettings that decide the bytes of the records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct RecordSettings {
     /// Width of every photo in pixels.
     pub width: u32,
     /// Height of every photo in pixels.
@@ -178,7 +178,7 @@ impl Manifest {
 
     /// What cannot be true of a manifest: nothing may be allocated, opened or counted by it before this was asked.
     fn contradiction(&self) -> Option<String> {
-        let Settings { width, height, .. } = self.settings;
+        let RecordSettings { width, height, .. } = self.settings;
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
             return Some(format!(
                 "photos of {width}x{height} pixels; sides are from 1 to {MAX_SIDE}"
@@ -276,7 +276,7 @@ mod tests {
             version: VERSION,
             program: "paceline 0.0.0".into(),
             kind: "photos".into(),
-            settings: Settings {
+            settings: RecordSettings {
                 width: 192,
                 height: 128,
                 fit: "crop".into(),

@@ -18,6 +18,7 @@ mod lines;
 mod number;
 mod prepared;
 mod rejects;
+mod scan;
 mod tail;
 
 pub use deal::{Dealt, deal};

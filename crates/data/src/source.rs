@@ -58,6 +58,11 @@ pub trait Source: Send + Sync + fmt::Debug {
         format!("example {index}")
     }
 
+    /// How photos of another shape were made to fit this set's, so that a single photo can be treated alike.
+    fn fit(&self) -> Fit {
+        Fit::default()
+    }
+
     /// What a reader should know about this set: assumptions made when it was opened.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
@@ -144,6 +149,8 @@ pub struct Scratch {
     pub(crate) decoder: Decoder,
     /// A photo that was resized.
     pub(crate) pixels: Pixels,
+    /// An image before it is changed.
+    pub(crate) copy: Vec<u8>,
 }
 
 /// A part of a data set.

@@ -14,11 +14,13 @@ use crate::{
     source::{OpenOptions, Source, Split},
     store,
 };
+use paceline_registry::{Named, Registry};
 
-type Opens = fn(&Path, Option<Split>, &OpenOptions) -> Result<Arc<dyn Source>, DataError>;
+/// Opens one split of a data set, or everything.
+pub type Opens = fn(&Path, Option<Split>, &OpenOptions) -> Result<Arc<dyn Source>, DataError>;
 
 /// One kind of data set.
-pub struct Entry {
+pub struct SourceKind {
     /// Its name, as in `paceline list`.
     pub name: &'static str,
     /// What it is, in a line.
@@ -29,10 +31,10 @@ pub struct Entry {
     pub holds: &'static str,
     /// Whether a path is one of these; opens no file for longer than a glance.
     pub recognises: fn(&Path) -> bool,
-    opens: Opens,
+    pub opens: Opens,
 }
 
-impl Entry {
+impl SourceKind {
     /// Opens one split, or everything.
     ///
     /// # Errors
@@ -47,20 +49,27 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl Named for SourceKind {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Debug for SourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("SourceKind").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// Every kind, in the order in which they are tried.
-pub const ALL: &[&Entry] = &[&generated::ENTRY, &records::ENTRY, &idx::ENTRY, &photos::ENTRY];
+pub static ALL: Registry<SourceKind> =
+    Registry::new(&[&generated::ENTRY, &records::ENTRY, &idx::ENTRY, &photos::ENTRY]);
 
 /// The kind of the data set at `path`.
 ///
 /// # Errors
 /// A path that does not exist, or is nothing known, with what was looked for.
-pub fn detect(path: &Path) -> Result<&'static Entry, DataError> {
+pub fn detect(path: &Path) -> Result<&'static SourceKind, DataError> {
     if store::is_remote(path) {
         // A store that does not answer or denies access is reported as such, once.
         store::open(path)?.size(crate::manifest::MANIFEST)?;

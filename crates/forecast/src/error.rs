@@ -82,10 +82,18 @@ pub enum ForecastError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// A run that has made no step tells nothing of others.
-    #[error("`{}` holds no step: nothing to simulate from", .path.display())]
+    #[error("`{}` holds no step that counts its examples: nothing to simulate from", .path.display())]
     NoSteps {
         /// The run folder.
         path: PathBuf,
+    },
+    /// A run that does not say what a simulation needs, such as one that another program recorded.
+    #[error("`{}` does not say its {what}: nothing to simulate from", .path.display())]
+    Unsaid {
+        /// The run folder.
+        path: PathBuf,
+        /// What is missing.
+        what: &'static str,
     },
     /// The model has no layers that could be shared out.
     #[error("model `{model}` is not a chain of layers: only its data can be distributed")]

@@ -9,7 +9,7 @@ use paceline_cluster::{
 use paceline_runs::RunsError;
 use paceline_training::TrainError;
 use paceline_wire::{KeyError, LinkError, Role, TaskId};
-use std::{error::Error, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 /// Why a job could not start, or failed.
 ///
@@ -226,15 +226,4 @@ impl JobError {
             _ => false,
         }
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }

@@ -2,14 +2,13 @@
 
 use crate::{
     JobError, JobNotice, JobObserver, JobResult, Unobserved,
-    error::with_causes,
     local::WORKER_ARGUMENTS,
     placement::program_version,
     protocol::{Culprit, FailureWords, LauncherMessage, TaskOrder, TaskReport, TaskReporter, send},
     task_runner::TaskRunner,
 };
 use paceline_cluster::session::{JOINING, SessionError, chief_of};
-use paceline_runs::RunFolder;
+use paceline_runs::{RunFolder, with_causes};
 use paceline_training::Start;
 use paceline_wire::{Endpoint, Identity, Security, endpoint};
 use std::{

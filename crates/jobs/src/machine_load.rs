@@ -1,15 +1,17 @@
 //! What each task's machine does, told to the chief while training goes on, so that the verdict on a run knows every host.
 
-use crate::{JobNotice, JobObserver, MissingTask, error::with_causes, link_capacity::Capacity};
-use paceline_cluster::session::{Loss, Notice, Row, RowState, Session, SessionObserver};
+use crate::{JobNotice, JobObserver, MissingTask, link_capacity::Capacity};
+use paceline_cluster::session::{Loss, Notice, Session, SessionObserver, TaskRow, TaskRowState};
 use paceline_probes::{
-    Layout, Reading, Roots, Sampler, SamplerError, Summary as Means, Target, Writer,
+    Layout, Reading, RecordingError, Roots, Sampler, SamplerError, Summary as Means, Target,
+    Writer, append,
 };
-use paceline_runs::{Machine, RunFolder, StartRow, StartTable, TaskLoad, unix_seconds};
+use paceline_runs::{
+    Machine, RunFolder, StartRow, StartTable, TaskLoad, unix_seconds, with_causes,
+};
 use paceline_wire::TaskId;
 use std::{
     collections::BTreeMap,
-    fs::OpenOptions,
     io::{self, BufWriter},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -34,7 +36,7 @@ pub(crate) struct LoadObserver {
 }
 
 impl LoadObserver {
-    fn write_start_table(&self, rows: &[Row]) {
+    fn write_start_table(&self, rows: &[TaskRow]) {
         let Some((run, plan)) = &self.start_table else { return };
         let tasks = rows.iter().map(|row| StartRow {
             task: row.task.to_string(),
@@ -58,7 +60,7 @@ impl LoadObserver {
 }
 
 impl SessionObserver for LoadObserver {
-    fn table(&self, rows: &[Row]) {
+    fn table(&self, rows: &[TaskRow]) {
         self.observer.notice(waiting(rows));
         self.write_start_table(rows);
     }
@@ -74,8 +76,8 @@ impl SessionObserver for LoadObserver {
     }
 }
 
-fn waiting(rows: &[Row]) -> JobNotice {
-    let is_missing = |row: &&Row| row.state == RowState::Waiting;
+fn waiting(rows: &[TaskRow]) -> JobNotice {
+    let is_missing = |row: &&TaskRow| row.state == TaskRowState::Waiting;
     let missing: Vec<MissingTask> = rows
         .iter()
         .filter(is_missing)
@@ -109,6 +111,8 @@ fn translated(notice: &Notice) -> Option<JobNotice> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error(transparent)]
+    Open(#[from] RecordingError),
+    #[error(transparent)]
     File(#[from] io::Error),
     #[error(transparent)]
     Sampler(#[from] SamplerError),
@@ -126,8 +130,7 @@ pub(crate) fn record_resources(
     path: &Path,
     mut each: impl FnMut(&Reading) + Send + 'static,
 ) -> Result<Sampler, RecordError> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
-    let mut writer = Writer::new(BufWriter::new(file), Layout::Full)?;
+    let mut writer = Writer::new(BufWriter::new(append(path)?), Layout::Full)?;
     let sampler = Sampler::start(&Roots::default(), Target::own(), SAMPLE_EVERY, move |reading| {
         // A full disk must not end a run; the gap in the recording shows it.
         let _ = writer.write(&reading);

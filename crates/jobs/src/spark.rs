@@ -1,10 +1,12 @@
 //! A job whose tasks are tasks of a Spark barrier stage, each of which runs `paceline node` as one of a cluster.
 
 use crate::{JobError, JobObserver, Work, local_tasks};
-use paceline_cluster::launch::spark::{Event, Outcome, Spark, Work as SparkWork, WorkKind};
+use paceline_cluster::launch::spark::{
+    Spark, SparkEvent, SparkWorkOutcome, Work as SparkWork, WorkKind,
+};
 use paceline_runs::{RunFolder, Summary};
 use paceline_store::is_remote;
-use paceline_training::RunSpec;
+use paceline_training::{RunSpec, UNIFORM};
 use paceline_wire::{ClusterKey, TaskId};
 use std::{
     path::{Path, PathBuf},
@@ -32,7 +34,7 @@ pub struct SparkOutcome {
     /// The job's tasks, in the order of Spark's.
     pub tasks: Vec<TaskId>,
     /// What Spark did.
-    pub spark: Outcome,
+    pub spark: SparkWorkOutcome,
     /// The run's summary.
     pub summary: Summary,
     /// Where the run's folder is, as all machines of the cluster see it.
@@ -63,7 +65,7 @@ impl SparkJob {
         spark: &Spark,
         work: &SparkWork,
         cancel: &AtomicBool,
-        tell: &mut dyn FnMut(Option<&Event>),
+        tell: &mut dyn FnMut(Option<&SparkEvent>),
     ) -> Result<SparkOutcome, JobError> {
         let outcome = spark.run(work, cancel, tell)?;
         let chief = outcome.tasks.first().ok_or(JobError::NoSparkTask)?;
@@ -91,6 +93,10 @@ impl SparkJob {
         match (&self.resume, &self.spec.init) {
             // A run that continues has its own weights.
             (Some(run), _) => say("--resume", shared_path(run)?.display().to_string()),
+            // A range of numbers is not a path.
+            (None, Some(init)) if init.to_string_lossy().starts_with(UNIFORM) => {
+                say("--init", init.display().to_string());
+            }
             (None, Some(init)) => say("--init", shared_path(init)?.display().to_string()),
             (None, None) => {}
         }

@@ -7,7 +7,7 @@ use crate::{
     notice::LoopNotices,
     work::{OpenedWork, Work},
 };
-use paceline_cluster::session::{Rules, Session, SessionObserver, Settings, chief_of};
+use paceline_cluster::session::{Rules, Session, SessionObserver, SessionSettings, chief_of};
 use paceline_runs::{Machine, Ownership, RunFolder, StartTable};
 use paceline_training::{Inbox, Start};
 use paceline_wire::{Endpoint, TaskId};
@@ -148,8 +148,8 @@ impl TaskRunner<'_> {
         Ok(LoadObserver { observer, loads: Arc::clone(loads), start_table })
     }
 
-    fn settings(&self, folder: &Folder) -> Result<Settings, JobError> {
-        Ok(Settings {
+    fn settings(&self, folder: &Folder) -> Result<SessionSettings, JobError> {
+        Ok(SessionSettings {
             me: self.own,
             tasks: self.tasks.clone(),
             chief_address: self.chief_address.clone(),

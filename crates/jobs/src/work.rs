@@ -3,8 +3,8 @@
 use crate::{JobError, JobNotice, JobObserver, notice::LoopNotices};
 use paceline_cluster::session::OnLoss;
 use paceline_runs::{RecordedPlan, RunFolder, Summary, diagnosis};
-use paceline_strategies::{Entry as StrategyEntry, find};
-use paceline_training::rows::{Report, Spec};
+use paceline_strategies::{StrategyEntry, find};
+use paceline_training::rows::{RowsReport, RowsSpec};
 use paceline_training::{Parts, RunSpec, TrainError};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub enum Work {
     /// Train a model on examples.
     Examples(Box<RunSpec>),
     /// Learn from rows of sparse features.
-    Rows(Box<Spec>),
+    Rows(Box<RowsSpec>),
 }
 
 impl From<RunSpec> for Work {
@@ -24,8 +24,8 @@ impl From<RunSpec> for Work {
     }
 }
 
-impl From<Spec> for Work {
-    fn from(spec: Spec) -> Self {
+impl From<RowsSpec> for Work {
+    fn from(spec: RowsSpec) -> Self {
         Self::Rows(Box::new(spec))
     }
 }
@@ -74,7 +74,7 @@ impl Work {
 /// Work whose model and data were found.
 pub(crate) enum OpenedWork<'a> {
     Examples { spec: &'a RunSpec, parts: Box<Parts> },
-    Rows { spec: &'a Spec },
+    Rows { spec: &'a RowsSpec },
 }
 
 impl OpenedWork<'_> {
@@ -145,7 +145,7 @@ pub enum JobResult {
     /// Of training on examples.
     Examples(Box<Summary>),
     /// Of learning from rows.
-    Rows(Box<Report>),
+    Rows(Box<RowsReport>),
 }
 
 impl JobResult {
@@ -177,7 +177,7 @@ impl JobResult {
 ///
 /// # Errors
 /// When there is none, or it cannot be read.
-pub fn recorded_report(run: &RunFolder) -> Result<Report, JobError> {
+pub fn recorded_report(run: &RunFolder) -> Result<RowsReport, JobError> {
     let path = run.path().join("summary.json");
     let text = std::fs::read(&path)
         .map_err(|source| JobError::ReadReport { path: path.clone(), source })?;

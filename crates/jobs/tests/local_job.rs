@@ -4,7 +4,7 @@
 
 use paceline_jobs::{Job, JobError, JobNotice, Work, run_if_launched, run_in_process};
 use paceline_runs::{Event, Status};
-use paceline_training::rows::{DataSpec, Spec, Tasks};
+use paceline_training::rows::{DataSpec, RowsSpec, Tasks};
 use paceline_training::{RunSpec, Start, Stop};
 use std::{
     fmt::Write as _,
@@ -92,7 +92,7 @@ fn a_finished_job_says_so_when_it_is_resumed(folder: &Path) {
 }
 
 /// Rows of which one feature says all, for two workers and a server.
-fn rows(folder: &Path) -> Spec {
+fn rows(folder: &Path) -> RowsSpec {
     for file in ["a.txt", "b.txt"] {
         let mut text = String::new();
         for row in 0..200 {
@@ -103,7 +103,7 @@ fn rows(folder: &Path) -> Spec {
     }
     let list = ["a.txt", "b.txt"].map(|file| folder.join(file).display().to_string());
     let data = DataSpec::Read(list.join(","));
-    let mut spec = Spec::new(data, "ftrl").unwrap();
+    let mut spec = RowsSpec::new(data, "ftrl").unwrap();
     spec.format = Some("vw".to_owned());
     spec.hashing.bits = 12;
     spec.batch_size = 8;

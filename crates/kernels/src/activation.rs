@@ -22,6 +22,23 @@ pub struct Affine {
     pub shift: *const f32,
 }
 
+impl Affine {
+    /// Factors and summands of a vector of channels from `first` on, of which `left` are left.
+    ///
+    /// # Safety
+    /// The CPU has `S`; `left` floats from there on can be read, or a vector of them if that is less.
+    #[inline(always)]
+    pub unsafe fn load<S: Simd>(&self, first: usize, left: usize) -> (S::V, S::V) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            (
+                load_some::<S>(self.scale.add(first), left),
+                load_some::<S>(self.shift.add(first), left),
+            )
+        }
+    }
+}
+
 /// `min(6, max(0, a))`; NaN stays NaN, so that a diverged run shows it.
 #[inline(always)]
 pub fn relu6<S: Simd>(a: S::V) -> S::V {
@@ -70,8 +87,7 @@ pub unsafe fn activate<S: Simd>(from: *const f32, affine: Affine, channels: usiz
     unsafe {
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
-            let scale = load_some::<S>(affine.scale.add(c), left);
-            let shift = load_some::<S>(affine.shift.add(c), left);
+            let (scale, shift) = affine.load::<S>(c, left);
             let y = S::fma(load_some::<S>(from.add(c), left), scale, shift);
             store_some::<S>(to.add(c), relu6::<S>(y), left);
         }
@@ -94,8 +110,7 @@ pub unsafe fn carry<S: Simd>(
     unsafe {
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
-            let scale = load_some::<S>(affine.scale.add(c), left);
-            let shift = load_some::<S>(affine.shift.add(c), left);
+            let (scale, shift) = affine.load::<S>(c, left);
             let mut y = S::fma(load_some::<S>(from.add(c), left), scale, shift);
             if !residual.is_null() {
                 y = S::add(y, load_some::<S>(residual.add(c), left));

@@ -47,7 +47,26 @@ fn total(parts: &[f64], channels: usize, channel: usize) -> (f64, f64) {
     })
 }
 
-impl Coefficients<'_> {
+impl<'a> Coefficients<'a> {
+    /// The seven parts of a buffer.
+    ///
+    /// # Panics
+    /// If it is empty.
+    #[must_use]
+    pub fn of(buffer: &'a mut [f32]) -> Self {
+        let mut parts = buffer.chunks_exact_mut(buffer.len() / 7);
+        let mut next = || parts.next().expect("seven parts");
+        Self {
+            scale: next(),
+            shift: next(),
+            mean: next(),
+            inverse: next(),
+            by_gradient: next(),
+            by_raw: next(),
+            constant: next(),
+        }
+    }
+
     /// From sums and sums of squares over `count` values a channel. Writes the weighted change of
     /// the running statistics to `changes` (mean, variance).
     pub fn set_from_batch(
@@ -120,20 +139,6 @@ impl Coefficients<'_> {
 mod tests {
     use super::*;
 
-    fn coefficients(buffer: &mut [f32], channels: usize) -> Coefficients<'_> {
-        let mut parts = buffer.chunks_exact_mut(channels);
-        let mut next = || parts.next().unwrap();
-        Coefficients {
-            scale: next(),
-            shift: next(),
-            mean: next(),
-            inverse: next(),
-            by_gradient: next(),
-            by_raw: next(),
-            constant: next(),
-        }
-    }
-
     /// Against the textbook formulas on a few values of one channel.
     #[test]
     fn gradients_match_finite_differences_in_f64() {
@@ -150,7 +155,7 @@ mod tests {
                 .sum::<f64>()
         };
         let mut buffer = [0.0; 7];
-        let mut norm = coefficients(&mut buffer, 1);
+        let mut norm = Coefficients::of(&mut buffer);
         let parts = [z.iter().sum(), z.iter().map(|v| v * v).sum()];
         let values = Values { gamma: &[gamma], beta: &[beta], mean: &[0.25], variance: &[2.0] };
         let (mut mean_change, mut variance_change) = ([0.0], [0.0]);

@@ -19,6 +19,20 @@ pub enum Pixels<'a> {
     Floats(&'a [f32]),
 }
 
+impl<'a> Pixels<'a> {
+    /// Some of the values.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn part(self, range: std::ops::Range<usize>) -> Pixels<'a> {
+        match self {
+            Self::Bytes(values) => Self::Bytes(&values[range]),
+            Self::Floats(values) => Self::Floats(&values[range]),
+        }
+    }
+}
+
 /// What a byte counts: 1/255.
 pub const BYTE: f32 = 1.0 / 255.0;
 

@@ -38,12 +38,15 @@ pub mod isa;
 pub mod lenet;
 pub mod linear;
 pub mod loss;
+mod norm_passes;
+pub mod objective;
 pub mod peak;
 pub mod pooling;
 pub mod random;
 mod reduce;
 mod response;
 pub mod simd;
+mod tanh;
 pub mod threads;
 mod winograd;
 
@@ -52,6 +55,7 @@ pub use conv::ConvShape;
 pub use dense::DenseShape;
 pub use gemm::{Finish, Matrix};
 pub use isa::{Isa, IsaError, Kernel};
+pub use objective::Objective;
 pub use pooling::PoolShape;
 
 use crate::threads::Pool;

@@ -25,6 +25,8 @@ pub struct Score {
     pub total: StepLoss,
     /// `classes * classes` counts, row = label, column = prediction; left alone when empty.
     pub confusion: Vec<u64>,
+    /// The probability of every class, example after example; not collected where there is no list.
+    pub probabilities: Option<Vec<f32>>,
 }
 
 /// Loss of the examples whose logits are the rows of `logits`, which become
@@ -53,7 +55,9 @@ pub fn cross_entropy(
 /// # Panics
 /// As [`cross_entropy`].
 pub fn score(isa: Isa, logits: &mut [f32], classes: usize, labels: &[u32], score: &mut Score) {
-    rows(isa, logits, classes, labels, 0.0, |label, predicted, hit, loss| {
+    // What becomes of the logits at a scale of 1 are the probabilities, less 1 at the label.
+    let scale = if score.probabilities.is_some() { 1.0 } else { 0.0 };
+    rows(isa, logits, classes, labels, scale, |label, predicted, hit, loss| {
         score.total.correct += u64::from(hit);
         score.total.loss_sum += loss;
         score.total.examples += 1;
@@ -61,6 +65,13 @@ pub fn score(isa: Isa, logits: &mut [f32], classes: usize, labels: &[u32], score
             *count += 1;
         }
     });
+    if let Some(probabilities) = &mut score.probabilities {
+        for (row, &label) in logits.chunks_exact(classes).zip(labels) {
+            let start = probabilities.len();
+            probabilities.extend_from_slice(row);
+            probabilities[start + label as usize] += 1.0;
+        }
+    }
 }
 
 fn rows(
@@ -305,6 +316,28 @@ mod tests {
                 let mut logits = [1.0, 3.0, 3.0, -2.0].repeat(rows);
                 score(isa, &mut logits, 4, &vec![2; rows], &mut total);
                 assert_eq!(total.confusion[2 * 4 + 1], rows as u64, "{} {rows}", isa.name());
+            }
+        }
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_softmax_whatever_the_label() {
+        for isa in Isa::available() {
+            for (rows, classes) in [(1, 3), (33, 3), (5, 40)] {
+                let logits: Vec<f32> =
+                    noise(7, rows * classes).iter().map(|value| value * 8.0).collect();
+                let labels: Vec<u32> = (0..rows).map(|row| (row % classes) as u32).collect();
+                let mut total = Score { probabilities: Some(Vec::new()), ..Score::default() };
+                score(isa, &mut logits.clone(), classes, &labels, &mut total);
+                let found = total.probabilities.unwrap();
+                assert_eq!(found.len(), logits.len());
+                for (row, found) in logits.chunks(classes).zip(found.chunks(classes)) {
+                    let sum: f64 = row.iter().map(|&logit| f64::from(logit).exp()).sum();
+                    for (&logit, &found) in row.iter().zip(found) {
+                        let wanted = f64::from(logit).exp() / sum;
+                        assert!((f64::from(found) - wanted).abs() < 1e-6, "{found} {wanted}");
+                    }
+                }
             }
         }
     }

@@ -8,8 +8,29 @@
 //! Blocks come from a seed (each value is a function of seed, row and column alone) or from `.npy` files.
 //! Every product is checked by Freivalds' method. Finished jobs are kept in a state file, so that a run
 //! that was stopped or killed resumes where it was.
+//!
+//! ```
+//! use paceline_matmul::{Input, MatmulSettings, Work, run};
+//! use std::{sync::atomic::AtomicBool, time::Duration};
+//!
+//! let matrix = |matrix| Input::Generated { size: 200, seed: 1, matrix };
+//! let settings = MatmulSettings {
+//!     left: matrix(0), right: matrix(1), work: Work::Trace, block: Some(64), memory: 1 << 30,
+//!     workers: 2, threads: 2, isa: paceline_kernels::Isa::current()?, verify: true,
+//!     output: None, state: None, launch: None, save_every: Duration::from_secs(60),
+//! };
+//! let products = run(&settings, &AtomicBool::new(false), &mut |_| {})?;
+//! assert_eq!((products.complete, products.plan.blocks), (true, 4));
+//!
+//! // The same number without a product.
+//! let identity = MatmulSettings { work: Work::Identity, ..settings };
+//! let identity = run(&identity, &AtomicBool::new(false), &mut |_| {})?;
+//! assert!((products.trace - identity.trace).abs() < 1e-3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod error;
+pub mod fuzzing;
 mod input;
 mod npy;
 mod numeric;
@@ -23,5 +44,5 @@ mod worker;
 pub use error::MatmulError;
 pub use input::Input;
 pub use plan::{LEAST_BLOCK, Plan, Work};
-pub use run::{Outcome, Progress, Settings, run};
+pub use run::{MatmulSettings, ProductOutcome, Progress, run};
 pub use task::{Launch, Order, obey};

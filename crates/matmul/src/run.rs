@@ -3,7 +3,7 @@
 use crate::{
     Input, MatmulError, Plan, Work,
     npy::Writer,
-    state::{Part, State},
+    state::{JobResult, State},
     task::{Launch, Order},
     worker::either,
 };
@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// What to compute, and with what.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct MatmulSettings {
     /// `A`.
     pub left: Input,
     /// `B`.
@@ -61,7 +61,7 @@ pub struct Progress {
 
 /// What came out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct ProductOutcome {
     pub plan: Plan,
     /// Whether all jobs are done; if stopped early, the figures cover the jobs that were.
     pub complete: bool,
@@ -84,10 +84,10 @@ pub struct Outcome {
 
 /// Computes the product; calls `tell` with progress; ends early when `stop` is set.
 pub fn run(
-    settings: &Settings,
+    settings: &MatmulSettings,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress),
-) -> Result<Outcome, MatmulError> {
+) -> Result<ProductOutcome, MatmulError> {
     let size = check_sizes(settings)?;
     let stored = settings.state.as_deref().map(State::read).transpose()?.flatten();
     // A resumed run keeps its block size, whatever the memory would suggest now.
@@ -133,7 +133,7 @@ pub fn run(
     Ok(outcome)
 }
 
-fn check_sizes(settings: &Settings) -> Result<u64, MatmulError> {
+fn check_sizes(settings: &MatmulSettings) -> Result<u64, MatmulError> {
     let (left, right) = (settings.left.open()?.size(), settings.right.open()?.size());
     if left != right {
         return Err(MatmulError::Sizes {
@@ -154,13 +154,13 @@ fn partial_name(output: &Path) -> PathBuf {
 }
 
 fn work(
-    settings: &Settings,
+    settings: &MatmulSettings,
     plan: &Plan,
     state: &mut State,
     partial: Option<&Path>,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress),
-) -> Result<Outcome, MatmulError> {
+) -> Result<ProductOutcome, MatmulError> {
     let resumed = state.parts.len();
     let done: Vec<usize> = state.parts.iter().map(|part| part.job).collect();
     let (halt, started) = (AtomicBool::new(false), Instant::now());
@@ -169,7 +169,7 @@ fn work(
     let mut failure = None;
     thread::scope(|scope| {
         // Bounded, so that workers do not get ahead of the state file.
-        let (sender, receiver) = mpsc::sync_channel::<Result<Part, MatmulError>>(plan.workers);
+        let (sender, receiver) = mpsc::sync_channel::<Result<JobResult, MatmulError>>(plan.workers);
         for number in 0..plan.workers {
             let order = Order {
                 worker: number,
@@ -242,8 +242,8 @@ fn work(
     if let Some(error) = failure {
         return Err(error);
     }
-    let total = |of: fn(&Part) -> f64| state.parts.iter().map(of).sum::<f64>();
-    Ok(Outcome {
+    let total = |of: fn(&JobResult) -> f64| state.parts.iter().map(of).sum::<f64>();
+    Ok(ProductOutcome {
         plan: plan.clone(),
         complete,
         done: state.parts.len(),

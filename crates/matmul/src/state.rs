@@ -12,7 +12,7 @@ const VERSION: u32 = 1;
 
 /// What one job gave.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct JobResult {
     pub(crate) job: usize,
     /// Its share of the trace.
     pub(crate) trace: f64,
@@ -32,7 +32,7 @@ pub(crate) struct State {
     pub(crate) blocks: usize,
     /// Seconds of earlier runs.
     pub(crate) seconds: f64,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<JobResult>,
 }
 
 impl State {

@@ -6,8 +6,8 @@
 use crate::{
     Input, MatmulError, Plan,
     npy::Writer,
-    state::Part,
-    worker::{Worker, either},
+    state::JobResult,
+    worker::{BlockWorker, either},
 };
 use paceline_kernels::{Compute, Isa};
 use serde::{Deserialize, Serialize};
@@ -44,8 +44,8 @@ pub type Launch = fn(&Order) -> io::Result<Child>;
 /// A message of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
-    Part(Part),
+enum WorkerLine {
+    Part(JobResult),
     Failed(String),
 }
 
@@ -59,10 +59,10 @@ pub fn obey(
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut tell = |line: Line| say(&serde_json::to_string(&line).map_err(io::Error::from)?);
+    let mut tell = |line: WorkerLine| say(&serde_json::to_string(&line).map_err(io::Error::from)?);
     let never = AtomicBool::new(false);
     let outcome = order.carry_out(isa, &|| either(stop, &never), &mut |part| {
-        tell(Line::Part(part))
+        tell(WorkerLine::Part(part))
             .map_err(|source| MatmulError::Write { path: PathBuf::from("standard output"), source })
     });
     match outcome {
@@ -73,7 +73,7 @@ pub fn obey(
         Err(error) => {
             let cause = std::error::Error::source(&error);
             let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-            tell(Line::Failed(format!("{error}{cause}")))
+            tell(WorkerLine::Failed(format!("{error}{cause}")))
         }
     }
 }
@@ -84,14 +84,14 @@ impl Order {
         &self,
         isa: Isa,
         stopped: &dyn Fn() -> bool,
-        give: &mut dyn FnMut(Part) -> Result<(), MatmulError>,
+        give: &mut dyn FnMut(JobResult) -> Result<(), MatmulError>,
     ) -> Result<(), MatmulError> {
         let plan = &self.plan;
         let compute = Compute::with_isa(isa, self.threads.max(1));
         let output = self.output.as_deref().map(|path| Writer::open(path, plan.size as u64));
         let output = output.transpose()?.map(|(writer, _)| writer);
         let inputs = (&self.left, &self.right);
-        let mut worker = Worker::new(plan, inputs, self.verify, compute, output)?;
+        let mut worker = BlockWorker::new(plan, inputs, self.verify, compute, output)?;
         let done: HashSet<usize> = self.done.iter().copied().collect();
         let mine = |job: &usize| !done.contains(job) && plan.worker_of(*job) == self.worker;
         for job in (0..plan.jobs()).filter(mine) {
@@ -111,7 +111,7 @@ impl Order {
         &self,
         launch: Launch,
         stopped: &dyn Fn() -> bool,
-        give: &mut dyn FnMut(Part) -> Result<(), MatmulError>,
+        give: &mut dyn FnMut(JobResult) -> Result<(), MatmulError>,
     ) -> Result<(), MatmulError> {
         let worker = self.worker;
         let failed = |reason: String| MatmulError::Worker { worker, reason };
@@ -130,8 +130,8 @@ impl Order {
             for line in BufReader::new(output).lines() {
                 let said = line.ok().and_then(|line| serde_json::from_str(&line).ok());
                 match said {
-                    Some(Line::Part(part)) => outcome = give(part),
-                    Some(Line::Failed(reason)) => outcome = Err(failed(reason)),
+                    Some(WorkerLine::Part(part)) => outcome = give(part),
+                    Some(WorkerLine::Failed(reason)) => outcome = Err(failed(reason)),
                     None => {}
                 }
                 if outcome.is_err() || stopped() {

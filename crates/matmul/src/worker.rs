@@ -6,7 +6,7 @@ use crate::{
     npy::Writer,
     numeric,
     plan::{Plan, Work},
-    state::Part,
+    state::JobResult,
     verify::Check,
 };
 use paceline_kernels::{Buffer, Compute, Finish, Matrix};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CORNER: usize = 512;
 
 /// A worker's matrices, memory and threads.
-pub(crate) struct Worker<'a> {
+pub(crate) struct BlockWorker<'a> {
     plan: &'a Plan,
     verify: bool,
     compute: Compute,
@@ -27,7 +27,7 @@ pub(crate) struct Worker<'a> {
     output: Option<Writer>,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> BlockWorker<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
         (left, right): (&Input, &Input),
@@ -54,7 +54,7 @@ impl<'a> Worker<'a> {
         &mut self,
         job: usize,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Part>, MatmulError> {
+    ) -> Result<Option<JobResult>, MatmulError> {
         match self.plan.work {
             Work::Trace => self.pair(job).map(Some),
             Work::Identity => self.identity(job).map(Some),
@@ -90,7 +90,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn pair(&mut self, job: usize) -> Result<Part, MatmulError> {
+    fn pair(&mut self, job: usize) -> Result<JobResult, MatmulError> {
         let (row, inner) = self.plan.blocks_of(job);
         let rows = self.plan.range(row);
         self.load(row, inner, row)?;
@@ -104,10 +104,10 @@ impl<'a> Worker<'a> {
                 .end(&self.compute, result)
                 .map_err(|mismatch| mismatch.error((row, row), rows.start))?;
         }
-        Ok(Part { job, trace: diagonal(result, rows.len()), sum: 0.0, squares: 0.0 })
+        Ok(JobResult { job, trace: diagonal(result, rows.len()), sum: 0.0, squares: 0.0 })
     }
 
-    fn identity(&mut self, job: usize) -> Result<Part, MatmulError> {
+    fn identity(&mut self, job: usize) -> Result<JobResult, MatmulError> {
         let (row, inner) = self.plan.blocks_of(job);
         let (rows, inside) = (self.plan.range(row).len(), self.plan.range(inner).len());
         self.load(row, inner, row)?;
@@ -143,14 +143,14 @@ impl<'a> Worker<'a> {
         }
         let (left, right) = (&left[..rows * inside], &right[..rows * inside]);
         let trace = numeric::trace_of_product(&self.compute, left, right, rows, inside);
-        Ok(Part { job, trace, sum: 0.0, squares: 0.0 })
+        Ok(JobResult { job, trace, sum: 0.0, squares: 0.0 })
     }
 
     fn product(
         &mut self,
         job: usize,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Part>, MatmulError> {
+    ) -> Result<Option<JobResult>, MatmulError> {
         let (row, column) = self.plan.blocks_of(job);
         let (rows, columns) = (self.plan.range(row), self.plan.range(column));
         if self.verify {
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
             sum += f64::from(value);
             squares += f64::from(value) * f64::from(value);
         }
-        Ok(Some(Part { job, trace, sum, squares }))
+        Ok(Some(JobResult { job, trace, sum, squares }))
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_kernels::Isa;
-use paceline_matmul::{Input, MatmulError, Settings, Work, run};
+use paceline_matmul::{Input, MatmulError, MatmulSettings, Work, run};
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ fn generated(size: u64, matrix: u64) -> Input {
     Input::Generated { size, seed: 5, matrix }
 }
 
-fn settings(left: Input, right: Input, work: Work, block: usize, workers: usize) -> Settings {
-    Settings {
+fn settings(left: Input, right: Input, work: Work, block: usize, workers: usize) -> MatmulSettings {
+    MatmulSettings {
         left,
         right,
         work,
@@ -32,7 +32,7 @@ fn settings(left: Input, right: Input, work: Work, block: usize, workers: usize)
     }
 }
 
-fn done(settings: &Settings) -> paceline_matmul::Outcome {
+fn done(settings: &MatmulSettings) -> paceline_matmul::ProductOutcome {
     let outcome = run(settings, &AtomicBool::new(false), &mut |_| ()).unwrap();
     assert!(outcome.complete);
     outcome
@@ -221,7 +221,7 @@ fn wrong_files_are_named_and_nothing_is_written() {
 }
 
 /// Stops after `jobs` jobs.
-fn stopped(settings: &Settings, jobs: usize) -> paceline_matmul::Outcome {
+fn stopped(settings: &MatmulSettings, jobs: usize) -> paceline_matmul::ProductOutcome {
     let stop = AtomicBool::new(false);
     let seen = AtomicUsize::new(0);
     run(settings, &stop, &mut |progress| {
@@ -262,10 +262,10 @@ fn a_state_of_another_product_or_a_damaged_one_is_refused() {
     let mut first = settings(generated(400, 0), generated(400, 1), Work::Trace, 20, 1);
     first.state = Some(path.clone());
     stopped(&first, 3);
-    let attempt = |settings: &Settings| {
+    let attempt = |settings: &MatmulSettings| {
         run(settings, &AtomicBool::new(false), &mut |_| ()).unwrap_err().to_string()
     };
-    let with = |change: &dyn Fn(&mut Settings)| {
+    let with = |change: &dyn Fn(&mut MatmulSettings)| {
         let mut settings = first.clone();
         change(&mut settings);
         attempt(&settings)

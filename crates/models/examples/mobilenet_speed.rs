@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         labels: LabelKind::Classes { names: (0..5).map(|class| class.to_string()).collect() },
     };
     let options = ModelOptions { threads, dropout: Some(0.0), ..ModelOptions::default() };
-    let mut model = mobilenet_v2::build(&schema, &options)?;
+    let mut model = (mobilenet_v2::ENTRY.build)(&schema, &options)?;
     let width = size * size * 3;
     let examples = Batch {
         features: Features::Dense {

@@ -2,11 +2,12 @@
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss)] // a tool for the terminal
 
-use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+mod drawn;
+
+use drawn::{Drawn, drawn};
 use paceline_models::{
     ModelOptions, StepContext,
-    kernels::{Buffer, Compute, peak::peak_flops},
-    registry,
+    kernels::{Compute, peak::peak_flops},
 };
 use std::{ops::Range, time::Instant};
 
@@ -16,23 +17,9 @@ fn main() {
     let name = args.first().map_or("alexnet", String::as_str);
     let (examples, threads) = (number(1, 32), number(2, 2));
     let (side, channels, classes) = if name == "lenet" { (28, 1, 10) } else { (224, 3, 1000) };
-    let image = ImageShape { height: side, width: side, channels };
-    let names = (0..classes).map(|class| class.to_string()).collect();
-    let schema =
-        Schema { features: FeatureKind::Image(image), labels: LabelKind::Classes { names } };
     let options = ModelOptions { threads, dropout: Some(0.0), ..ModelOptions::default() };
-    let entry = registry::find(name).expect("a model of the registry");
-    let mut model = (entry.build)(&schema, &options).expect("the schema fits");
-    let batch = Batch {
-        features: Features::Pixels {
-            values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
-            width: image.len(),
-        },
-        labels: (0..examples).map(|at| (at % classes) as u32).collect(),
-    };
-    let mut params = Buffer::zeroed(model.layout().len());
-    let mut grad = Buffer::zeroed(model.layout().len());
-    model.init(1, &mut params);
+    let shape = (side, channels, classes);
+    let Drawn { mut model, batch, mut params, mut grad } = drawn(name, shape, examples, &options);
     let context =
         StepContext { seed: 1, step: 0, first_example: 0, scale: 1e-3, keeps_gradient: false };
     let peak = peak_flops(&Compute::new(threads).expect("an instruction set")) / 1e9;

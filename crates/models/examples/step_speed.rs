@@ -6,8 +6,10 @@
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss)] // a tool for the terminal
 
-use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
-use paceline_models::{ModelOptions, StepContext, kernels::Buffer, registry};
+mod drawn;
+
+use drawn::{Drawn, drawn};
+use paceline_models::{ModelOptions, StepContext};
 use std::time::Instant;
 
 fn main() {
@@ -20,23 +22,9 @@ fn main() {
         "mobilenet-v2" => (224, 3, 5),
         _ => (224, 3, 1000),
     };
-    let image = ImageShape { height: side, width: side, channels };
-    let names = (0..classes).map(|class| class.to_string()).collect();
-    let schema =
-        Schema { features: FeatureKind::Image(image), labels: LabelKind::Classes { names } };
     let options = ModelOptions { threads, dropout: Some(0.0), ..ModelOptions::default() };
-    let entry = registry::find(name).expect("a model of the registry");
-    let mut model = (entry.build)(&schema, &options).expect("the schema fits");
-    let batch = Batch {
-        features: Features::Pixels {
-            values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
-            width: image.len(),
-        },
-        labels: (0..examples).map(|at| (at % classes) as u32).collect(),
-    };
-    let mut params = Buffer::zeroed(model.layout().len());
-    let mut grad = Buffer::zeroed(model.layout().len());
-    model.init(1, &mut params);
+    let shape = (side, channels, classes);
+    let Drawn { mut model, batch, mut params, mut grad } = drawn(name, shape, examples, &options);
     let pool = model.pool().cloned();
     let mut step = |number: u64| {
         let scale = 1.0 / examples as f32;

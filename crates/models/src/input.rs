@@ -64,6 +64,34 @@ pub(crate) fn image_and_classes(
     }
 }
 
+/// The same, with images of a least height and width.
+pub(crate) fn large_image_and_classes(
+    model: &'static str,
+    schema: &Schema,
+    least: usize,
+) -> Result<(ImageShape, usize), ModelError> {
+    let (image, classes) = image_and_classes(model, schema)?;
+    if image.height < least || image.width < least {
+        let needs = format!("images of at least {least}x{least}");
+        return Err(ModelError::Mismatch { model, needs, has: format!("images of {image}") });
+    }
+    Ok((image, classes))
+}
+
+/// The dropout the options ask for, if it is a share that leaves something.
+pub(crate) fn dropout(
+    model: &'static str,
+    options: &ModelOptions,
+    default: f32,
+) -> Result<f32, ModelError> {
+    let rate = options.dropout.unwrap_or(default);
+    if (0.0..1.0).contains(&rate) {
+        return Ok(rate);
+    }
+    let (option, found) = ("dropout", rate.to_string());
+    Err(ModelError::Option { model, option, found, wanted: "at least 0 and below 1" })
+}
+
 /// The pixels of a batch whose examples have `width` values and whose labels are below `classes`.
 pub(crate) fn pixels<'a>(
     model: &'static str,

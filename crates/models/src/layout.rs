@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// One named parameter tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LayoutEntry {
     /// Dotted name, as checkpoints and TensorBoard show it.
     pub name: String,
     /// Dimensions, outermost first.
@@ -16,7 +16,7 @@ pub struct Entry {
     pub trained: bool,
 }
 
-impl Entry {
+impl LayoutEntry {
     /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -36,10 +36,13 @@ impl Entry {
     }
 }
 
+/// Where the weights and the bias of a layer lie in the flat buffer.
+pub type LayerPlace = (Range<usize>, Range<usize>);
+
 /// All parameters of a model, in buffer order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    entries: Vec<Entry>,
+    entries: Vec<LayoutEntry>,
     len: usize,
 }
 
@@ -51,22 +54,37 @@ impl Layout {
         shape: &[usize],
         trained: bool,
     ) -> Range<usize> {
-        let entry = Entry { name: name.into(), shape: shape.to_vec(), offset: self.len, trained };
+        let entry =
+            LayoutEntry { name: name.into(), shape: shape.to_vec(), offset: self.len, trained };
         let range = entry.range();
         self.len = range.end;
         self.entries.push(entry);
         range
     }
 
+    /// Appends the weights and the bias of each layer, trained all of them, and returns where they lie. `shape` says that of
+    /// a layer's weights; the first number of it is its outputs.
+    pub fn push_layers<const N: usize>(
+        &mut self,
+        names: [&str; N],
+        shape: impl Fn(usize) -> Vec<usize>,
+    ) -> [LayerPlace; N] {
+        std::array::from_fn(|number| {
+            let (name, shape) = (names[number], shape(number));
+            let weights = self.push(format!("{name}.weight"), &shape, true);
+            (weights, self.push(format!("{name}.bias"), &shape[..1], true))
+        })
+    }
+
     /// The tensors, in buffer order, without gaps.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[LayoutEntry] {
         &self.entries
     }
 
     /// The tensor of that name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    pub fn get(&self, name: &str) -> Option<&LayoutEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 

@@ -10,9 +10,12 @@ use crate::{
 };
 use paceline_batch::{Batch, Schema};
 pub use paceline_kernels::{
+    Objective,
     dense::Ready,
     loss::{Score, StepLoss},
 };
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// A model: a pure function of parameters and batch, plus the scratch memory to compute it fast.
 pub trait Model: Send {
@@ -64,6 +67,10 @@ pub trait Model: Send {
         Err(ModelError::NoSplit)
     }
 
+    /// Whether only the last layer is trained from the next step on, as [`ModelOptions::head_only`] says it at the start;
+    /// nothing for models that always train everything.
+    fn set_head_only(&mut self, _head_only: bool) {}
+
     /// Forward pass only (no dropout, running statistics), added to `score`.
     fn score(&mut self, params: &[f32], batch: &Batch, score: &mut Score)
     -> Result<(), ModelError>;
@@ -107,6 +114,40 @@ pub struct StepContext {
     pub keeps_gradient: bool,
 }
 
+/// What follows a layer, where a model offers a choice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// Nothing below zero.
+    #[default]
+    Relu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+impl Activation {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Relu, Self::Tanh];
+
+    /// What users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Relu => "relu",
+            Self::Tanh => "tanh",
+        }
+    }
+}
+
+impl FromStr for Activation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|activation| activation.name() == text);
+        found.ok_or_else(|| "expected relu or tanh".to_owned())
+    }
+}
+
 /// Choices that shape a model, beside the data's schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelOptions {
@@ -118,6 +159,12 @@ pub struct ModelOptions {
     pub dropout: Option<f32>,
     /// Local response normalisation in AlexNet.
     pub lrn: bool,
+    /// What follows LeNet's layers.
+    pub activation: Activation,
+    /// Zeros on each side of LeNet's images, in pixels; 2 without, which makes 28 x 28 pixels 32 x 32.
+    pub pad: Option<usize>,
+    /// What training minimises.
+    pub objective: Objective,
     /// Only the last layer will be trained: gradients of the others are zero and cost nothing, and they run as in
     /// inference.
     pub head_only: bool,
@@ -133,6 +180,9 @@ impl Default for ModelOptions {
             width: 1.0,
             dropout: None,
             lrn: false,
+            activation: Activation::default(),
+            pad: None,
+            objective: Objective::default(),
             head_only: false,
             imagenet_input: false,
         }
@@ -211,4 +261,4 @@ impl ModelError {
 }
 
 /// Builds a model for the examples a schema describes.
-pub type Build = fn(&Schema, &ModelOptions) -> Result<Box<dyn Model>, ModelError>;
+pub type BuildModel = fn(&Schema, &ModelOptions) -> Result<Box<dyn Model>, ModelError>;

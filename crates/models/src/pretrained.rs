@@ -1,4 +1,4 @@
-//! Weights of other programs: safetensors files with torchvision's or timm's names, in and out.
+//! Weights of other programs: safetensors files with torchvision's or timm's names, in and out; PyTorch's own files, in.
 //!
 //! Our layouts keep torchvision's names, shapes and element order, so that reading is copying and a
 //! round trip is exact to the bit. A head for another number of classes keeps its fresh values.
@@ -6,13 +6,15 @@
 //! Files come from strangers: the header is checked by the `safetensors` crate before any tensor is
 //! looked at, and nothing is taken unless every name and shape fits.
 
+mod pth;
 mod timm;
 
+pub use pth::PthError;
+
 use crate::{
-    layout::{Entry, Layout},
+    layout::{Layout, LayoutEntry},
     mobilenet_v2,
     names::spelling,
-    optimizer::Mask,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::{
@@ -23,7 +25,7 @@ use std::{
 
 /// Models whose weights can be exchanged, and the prefix of their heads.
 const HEADS: &[(&str, &str)] =
-    &[("alexnet", "classifier.6."), (mobilenet_v2::NAME, "classifier.1.")];
+    &[("alexnet", "classifier.6."), (mobilenet_v2::ENTRY.name, "classifier.1.")];
 
 /// PyTorch counts batches in a batch norm and never uses the count.
 const IGNORED: &str = ".num_batches_tracked";
@@ -56,8 +58,22 @@ pub enum PretrainedError {
         /// Why.
         source: io::Error,
     },
-    /// The file is not in safetensors format.
-    #[error("weights `{}` are not a safetensors file", .path.display())]
+    /// A file of PyTorch's that gives no tensors.
+    #[error("cannot take weights from `{}`", .path.display())]
+    Pth {
+        path: PathBuf,
+        /// What was found in it.
+        source: PthError,
+    },
+    /// A file of Keras.
+    #[error(
+        "weights `{}` are Keras's, whose layers pad images and normalise otherwise than those here: they would not give \
+         what Keras gets from them",
+        .path.display()
+    )]
+    Keras { path: PathBuf },
+    /// The file is neither in safetensors format nor PyTorch's.
+    #[error("weights `{}` are neither a safetensors file nor a .pth file of PyTorch", .path.display())]
     Format {
         path: PathBuf,
         /// What the parser found.
@@ -151,15 +167,6 @@ fn head(model: &str) -> Result<&'static str, PretrainedError> {
     })
 }
 
-/// A mask that trains only the head: `--freeze`.
-///
-/// # Errors
-/// [`PretrainedError::Model`] for models without a known head.
-pub fn freeze_all_but_head(model: &str, layout: &Layout) -> Result<Mask, PretrainedError> {
-    let head = head(model)?;
-    Ok(Mask::freezing(layout, |name| !name.starts_with(head)))
-}
-
 /// Whether the weights of a file were trained on pixels scaled as ImageNet's (mean and deviation of
 /// each channel, as torchvision and timm do). A file of this program says so itself; all others are
 /// taken for ImageNet's.
@@ -167,12 +174,37 @@ pub fn freeze_all_but_head(model: &str, layout: &Layout) -> Result<Mask, Pretrai
 /// # Errors
 /// [`PretrainedError::Read`] and [`PretrainedError::Format`].
 pub fn expects_imagenet_input(path: &Path) -> Result<bool, PretrainedError> {
-    let bytes =
-        fs::read(path).map_err(|source| PretrainedError::Read { path: path.to_owned(), source })?;
+    let bytes = read(path)?;
     let (_, metadata) = SafeTensors::read_metadata(&bytes)
         .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
     let said = |key: &str| Some(metadata.metadata().as_ref()?.get(key)?.as_str());
     Ok(said("format") != Some(OWN_FORMAT) || said(INPUT_KEY) == Some(IMAGENET_INPUT))
+}
+
+/// A file of weights in safetensors format; one of PyTorch's is put into it.
+///
+/// # Errors
+/// [`PretrainedError::Read`], [`PretrainedError::Keras`] and [`PretrainedError::Pth`].
+pub fn read(path: &Path) -> Result<Vec<u8>, PretrainedError> {
+    let bytes =
+        fs::read(path).map_err(|source| PretrainedError::Read { path: path.to_owned(), source })?;
+    if is_keras(&bytes) {
+        return Err(PretrainedError::Keras { path: path.to_owned() });
+    }
+    if !pth::is_pth(&bytes) {
+        return Ok(bytes);
+    }
+    pth::to_safetensors(&bytes)
+        .map_err(|source| PretrainedError::Pth { path: path.to_owned(), source })
+}
+
+/// Whether a file is of Keras: HDF5 (`.h5`), or an archive with such a file in it (`.keras`).
+fn is_keras(bytes: &[u8]) -> bool {
+    // The directory is at the end of an archive.
+    let end = &bytes[bytes.len().saturating_sub(64 << 10)..];
+    let holds = |name: &[u8]| end.windows(name.len()).any(|window| window == name);
+    bytes.starts_with(b"\x89HDF\r\n\x1a\n")
+        || (bytes.starts_with(b"PK\x03\x04") && holds(b"model.weights.h5"))
 }
 
 /// Takes the weights of a file into `params`, which already holds initial values. On an error
@@ -186,8 +218,7 @@ pub fn load(
     path: &Path,
     params: &mut [f32],
 ) -> Result<Loaded, PretrainedError> {
-    let bytes =
-        fs::read(path).map_err(|source| PretrainedError::Read { path: path.to_owned(), source })?;
+    let bytes = read(path)?;
     load_bytes(model, layout, path, &bytes, params)
 }
 
@@ -207,19 +238,19 @@ pub fn load_bytes(
         .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
     let found: BTreeSet<&str> =
         file.names().into_iter().filter(|name| !name.ends_with(IGNORED)).collect();
-    let convention = if spelling(model) == mobilenet_v2::NAME && found.contains("conv_stem.weight")
-    {
-        Convention::Timm
-    } else {
-        Convention::Torchvision
-    };
-    let wanted: Vec<(String, &Entry)> =
+    let convention =
+        if spelling(model) == mobilenet_v2::ENTRY.name && found.contains("conv_stem.weight") {
+            Convention::Timm
+        } else {
+            Convention::Torchvision
+        };
+    let wanted: Vec<(String, &LayoutEntry)> =
         layout.entries().iter().map(|entry| (convention.name(&entry.name), entry)).collect();
     check_names(model, path, &found, &wanted)?;
 
     // Everything is checked before anything is copied.
     let mut other_head = None;
-    let mut taken: Vec<(&Entry, TensorView<'_>)> = Vec::with_capacity(wanted.len());
+    let mut taken: Vec<(&LayoutEntry, TensorView<'_>)> = Vec::with_capacity(wanted.len());
     for (name, entry) in wanted {
         let tensor = file
             .tensor(&name)
@@ -254,7 +285,7 @@ fn check_names(
     model: &str,
     path: &Path,
     found: &BTreeSet<&str>,
-    wanted: &[(String, &Entry)],
+    wanted: &[(String, &LayoutEntry)],
 ) -> Result<(), PretrainedError> {
     let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
     let only = |a: &BTreeSet<&str>, b: &BTreeSet<&str>| -> Vec<String> {

@@ -28,6 +28,34 @@ pub(crate) fn init_layers(seed: u64, layout: &Layout, params: &mut [f32]) {
     }
 }
 
+/// Normally distributed numbers by Box and Muller.
+pub(crate) struct Normals {
+    key: u64,
+    drawn: u64,
+}
+
+impl Normals {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { key: mix(seed), drawn: 0 }
+    }
+
+    fn unit(&mut self) -> f64 {
+        self.drawn += 1;
+        // Above 0, so that its logarithm is finite.
+        ((mix(self.key ^ self.drawn) >> 11) as f64 + 0.5) / 2f64.powi(53)
+    }
+
+    pub(crate) fn fill(&mut self, to: &mut [f32], deviation: f64) {
+        for pair in to.chunks_mut(2) {
+            let radius = deviation * (-2.0 * self.unit().ln()).sqrt();
+            let (sin, cos) = (std::f64::consts::TAU * self.unit()).sin_cos();
+            for (value, part) in pair.iter_mut().zip([cos, sin]) {
+                *value = (radius * part) as f32;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,15 @@
 //! The models users can name.
 
 use crate::{
-    model::{Build, ModelError},
+    model::{BuildModel, ModelError},
     names::{UnknownName, spelling},
     sparse_logistic,
 };
+use paceline_registry::Registry;
 
 /// One model of the registry.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct ModelEntry {
     /// What users type.
     pub name: &'static str,
     /// One line for lists.
@@ -16,21 +17,27 @@ pub struct Entry {
     /// Flags of `paceline train` that change this model and not every model, without dashes.
     pub settings: &'static [&'static str],
     /// What it trains well with.
-    pub defaults: Defaults,
+    pub defaults: ModelDefaults,
     /// Builds it for a data source.
-    pub build: Build,
+    pub build: BuildModel,
+}
+
+impl paceline_registry::Named for ModelEntry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 /// What a model trains well with where nothing else is asked for. Tuned on small grids; `docs/defaults.md` has the figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Defaults {
+pub struct ModelDefaults {
     /// Optimiser's name.
     pub optimizer: &'static str,
     /// Learning rate, for that optimiser.
     pub rate: f32,
 }
 
-impl Defaults {
+impl ModelDefaults {
     /// Optimiser and learning rate where a user gave one, both or neither; no rate means the optimiser's own.
     ///
     /// The two go together, so a rate alone does not change the optimiser that rates are usually quoted for: plain sgd.
@@ -46,18 +53,19 @@ impl Defaults {
 }
 
 /// Every model, simplest first.
-pub const ALL: &[&Entry] = &[
+pub static ALL: Registry<ModelEntry> = Registry::new(&[
     &crate::softmax::ENTRY,
     &crate::lenet::ENTRY,
+    &crate::resnet::ENTRY,
     &crate::alexnet::ENTRY,
     &crate::mobilenet_v2::ENTRY,
-];
+]);
 
 /// A model by its name: one that learns from batches of examples, or the one that learns from streams of rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Named {
     /// A model of [`ALL`].
-    Dense(&'static Entry),
+    Dense(&'static ModelEntry),
     /// [`sparse_logistic`], whose weights are too many for flat buffers.
     Sparse,
 }
@@ -87,7 +95,7 @@ pub fn named(name: &str) -> Result<Named, ModelError> {
     if wanted == sparse_logistic::NAME {
         return Ok(Named::Sparse);
     }
-    let dense = ALL.iter().copied().find(|entry| entry.name == wanted);
+    let dense = ALL.named(&wanted);
     dense.map(Named::Dense).ok_or_else(|| UnknownName::new("model", name, names()).into())
 }
 
@@ -95,7 +103,7 @@ pub fn named(name: &str) -> Result<Named, ModelError> {
 ///
 /// # Errors
 /// As [`named`]; [`ModelError::Sparse`] for the one that learns from streams.
-pub fn find(name: &str) -> Result<&'static Entry, ModelError> {
+pub fn find(name: &str) -> Result<&'static ModelEntry, ModelError> {
     match named(name)? {
         Named::Dense(entry) => Ok(entry),
         Named::Sparse => Err(ModelError::Sparse { model: sparse_logistic::NAME }),
@@ -108,14 +116,14 @@ mod tests {
 
     #[test]
     fn defaults_are_a_pair_and_what_is_given_stays() {
-        let own = Defaults { optimizer: "adam", rate: 0.003 };
+        let own = ModelDefaults { optimizer: "adam", rate: 0.003 };
         let name = |name: &str| name.to_owned();
         assert_eq!(own.complete(None, None), (name("adam"), Some(0.003)));
         assert_eq!(own.complete(Some("adam"), None), (name("adam"), Some(0.003)));
         assert_eq!(own.complete(Some("sgd"), None), (name("sgd"), None));
         assert_eq!(own.complete(None, Some(0.5)), (name("sgd"), Some(0.5)));
         assert_eq!(own.complete(Some("momentum"), Some(0.1)), (name("momentum"), Some(0.1)));
-        for entry in ALL {
+        for entry in &ALL {
             let optimizer = crate::optimizer::find(entry.defaults.optimizer).unwrap();
             assert!(entry.defaults.rate > 0.0 && entry.defaults.rate < 1.0, "{}", optimizer.name);
         }

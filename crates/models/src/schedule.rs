@@ -138,9 +138,6 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// The base rate throughout.
-    pub const CONSTANT: Self = Self { warmup: None, decay: Decay::Constant };
-
     /// Whether the rate depends on the run's length, which must then be known.
     #[must_use]
     pub fn needs_end(&self) -> bool {

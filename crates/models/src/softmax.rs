@@ -4,28 +4,28 @@
 //! needlessly: pixels are read as bytes, and a second thread joins only where it has enough to do.
 
 use crate::{
+    image_model::{ImageModel, Images, ModelCore, Network, Step, Training},
     input::{self, BYTE, Pixels},
     kernels::{
-        Buffer, Compute,
+        Buffer,
         linear::{Bytes, Floats, Logits, Source, WeightGrad},
-        loss,
     },
     layout::Layout,
-    model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
-    profile::{Pass, Profile},
+    model::{Model, ModelError, ModelOptions},
+    profile::Pass,
     random,
-    registry::{Defaults, Entry},
+    registry::{ModelDefaults, ModelEntry},
     shapes::LayerShape,
-    threads::{Pool, SendPtr},
+    threads::SendPtr,
 };
-use paceline_batch::{Batch, Schema};
+use paceline_batch::Schema;
 
 /// The registry's entry.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: ModelEntry = ModelEntry {
     name: "softmax",
     about: "softmax (logistic) regression on pixels, any image size",
-    settings: &[],
-    defaults: Defaults { optimizer: "adam", rate: 0.005 },
+    settings: &["loss"],
+    defaults: ModelDefaults { optimizer: "adam", rate: 0.005 },
     build,
 };
 
@@ -33,48 +33,47 @@ pub const ENTRY: Entry = Entry {
 /// the next batches to gather.
 const ALONE: usize = 1_000_000;
 
+#[derive(Default)]
 struct Softmax {
-    width: usize,
-    classes: usize,
-    layout: Layout,
-    compute: Compute,
     logits: Buffer,
-    profile: Profile,
 }
 
 /// Builds the model for any images.
 fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
     let (image, classes) = input::image_and_classes(ENTRY.name, schema)?;
-    let width = image.len();
     let mut layout = Layout::default();
-    layout.push("weight", &[classes, width], true);
+    layout.push("weight", &[classes, image.len()], true);
     layout.push("bias", &[classes], true);
     input::unit_only(ENTRY.name, options)?;
-    let compute = Compute::new(options.threads)?;
-    let (logits, profile) = (Buffer::default(), Profile::default());
-    Ok(Box::new(Softmax { width, classes, layout, compute, logits, profile }))
+    let network = Softmax::default();
+    Ok(Box::new(ImageModel::new(ENTRY.name, (image, classes), options, layout, network)?))
+}
+
+/// Multiplications and additions of a pass.
+#[allow(clippy::cast_precision_loss)]
+fn flops(core: &ModelCore, rows: usize) -> f64 {
+    2.0 * (rows * core.classes * core.image.len()) as f64
+}
+
+fn tasks(core: &ModelCore, rows: usize) -> usize {
+    let work = rows * core.image.len() * core.classes;
+    if work < ALONE { 1 } else { core.compute.pool().threads() }
 }
 
 impl Softmax {
-    fn tasks(&self, rows: usize) -> usize {
-        let work = rows * self.width * self.classes;
-        if work < ALONE { 1 } else { self.compute.pool().threads() }
-    }
-
-    fn forward(&mut self, params: &[f32], pixels: Pixels<'_>, rows: usize) {
-        self.logits.reserve(rows * self.classes);
-        match pixels {
-            Pixels::Bytes(bytes) => self.logits(params, Bytes(bytes.as_ptr()), BYTE, rows),
-            Pixels::Floats(floats) => self.logits(params, Floats(floats.as_ptr()), 1.0, rows),
-        }
-    }
-
-    fn logits<I: Source>(&mut self, params: &[f32], input: I, unit: f32, rows: usize) {
-        let (weights, bias) = params.split_at(self.width * self.classes);
-        let tasks = self.tasks(rows);
-        let (width, classes, isa) = (self.width, self.classes, self.compute.isa());
+    fn logits<I: Source>(
+        &mut self,
+        core: &ModelCore,
+        params: &[f32],
+        input: I,
+        unit: f32,
+        rows: usize,
+    ) {
+        let (width, classes, isa) = (core.image.len(), core.classes, core.compute.isa());
+        let (weights, bias) = params.split_at(width * classes);
+        let tasks = tasks(core, rows);
         let logits = SendPtr(self.logits.as_mut_ptr());
-        self.compute.pool().run(tasks, &|task, _| {
+        core.compute.pool().run(tasks, &|task, _| {
             // SAFETY: `input::pixels` checked that there are `rows * width` inputs, the layout gives
             // the parameters their size, the logits were reserved; tasks write different rows.
             #[allow(unsafe_code)]
@@ -94,14 +93,21 @@ impl Softmax {
         });
     }
 
-    fn weight_grad<I: Source>(&self, input: I, unit: f32, rows: usize, grad: &mut [f32]) {
-        let tasks = self.tasks(rows);
-        let (width, classes, isa) = (self.width, self.classes, self.compute.isa());
+    fn weight_grad<I: Source>(
+        &self,
+        core: &ModelCore,
+        input: I,
+        unit: f32,
+        rows: usize,
+        grad: &mut [f32],
+    ) {
+        let tasks = tasks(core, rows);
+        let (width, classes, isa) = (core.image.len(), core.classes, core.compute.isa());
         let d_weights = SendPtr(grad.as_mut_ptr());
         // Shares of whole pairs of vectors; the last task has the ragged end.
         let share = width.div_ceil(tasks).next_multiple_of(32);
         let d_logits = self.logits.as_ptr() as usize;
-        self.compute.pool().run(tasks, &|task, _| {
+        core.compute.pool().run(tasks, &|task, _| {
             // SAFETY: as in `logits`; tasks write different columns of the weights' gradient.
             #[allow(unsafe_code)]
             unsafe {
@@ -121,75 +127,60 @@ impl Softmax {
     }
 }
 
-impl Model for Softmax {
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn pool(&self) -> Option<&Pool> {
-        Some(self.compute.pool())
-    }
-
-    fn profile(&mut self) -> Option<&mut Profile> {
-        Some(&mut self.profile)
-    }
-
-    fn shapes(&self) -> Vec<LayerShape> {
-        vec![LayerShape::dense("softmax", self.width, self.classes)]
+impl Network for Softmax {
+    fn shapes(&self, core: &ModelCore) -> Vec<LayerShape> {
+        vec![LayerShape::dense("softmax", core.image.len(), core.classes)]
     }
 
     #[allow(clippy::cast_precision_loss)]
-    fn init(&self, seed: u64, params: &mut [f32]) {
-        random::fill_uniform(seed, 0, 1.0 / (self.width as f32).sqrt(), params);
+    fn init(&self, core: &ModelCore, seed: u64, params: &mut [f32]) {
+        random::fill_uniform(seed, 0, 1.0 / (core.image.len() as f32).sqrt(), params);
     }
 
-    fn loss_and_grad(
+    fn reserve(&mut self, core: &ModelCore, images: usize, _training: bool) -> usize {
+        self.logits.reserve(images * core.classes);
+        images
+    }
+
+    fn forward(
         &mut self,
-        params: &mut [f32],
-        batch: &Batch,
-        context: &StepContext,
-        grad: &mut [f32],
-        ready: &mut Ready<'_>,
-    ) -> Result<StepLoss, ModelError> {
-        self.layout.check(params, grad);
-        let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
-        let (rows, classes) = (batch.len(), self.classes);
-        #[allow(clippy::cast_precision_loss)]
-        let flops = 2.0 * (rows * classes * self.width) as f64;
-        let mut profile = std::mem::take(&mut self.profile);
-        profile.time("softmax", Pass::Forward, flops, || self.forward(params, pixels, rows));
-        let isa = self.compute.isa();
-        let logits = &mut self.logits[..rows * classes];
-        let loss = profile.time("loss", Pass::Forward, 0.0, || {
-            loss::cross_entropy(isa, logits, classes, &batch.labels, context.scale)
+        core: &mut ModelCore,
+        params: &[f32],
+        Images { pixels, count }: Images<'_>,
+        _training: Option<Training<'_>>,
+    ) -> &mut [f32] {
+        let (flops, mut profile) = (flops(core, count), std::mem::take(&mut core.profile));
+        profile.time("softmax", Pass::Forward, flops, || match pixels {
+            Pixels::Bytes(bytes) => self.logits(core, params, Bytes(bytes.as_ptr()), BYTE, count),
+            Pixels::Floats(floats) => {
+                self.logits(core, params, Floats(floats.as_ptr()), 1.0, count);
+            }
         });
-        let (d_weights, d_bias) = grad.split_at_mut(self.width * classes);
+        core.profile = profile;
+        &mut self.logits[..count * core.classes]
+    }
+
+    fn backward(
+        &mut self,
+        core: &mut ModelCore,
+        Images { pixels, count }: Images<'_>,
+        step: &mut Step<'_>,
+    ) {
+        let classes = core.classes;
+        let (d_weights, d_bias) = step.grad.split_at_mut(core.image.len() * classes);
+        let (flops, mut profile) = (flops(core, count), std::mem::take(&mut core.profile));
         profile.time("softmax", Pass::BackwardWeights, flops, || {
             match pixels {
                 Pixels::Bytes(bytes) => {
-                    self.weight_grad(Bytes(bytes.as_ptr()), BYTE, rows, d_weights);
+                    self.weight_grad(core, Bytes(bytes.as_ptr()), BYTE, count, d_weights);
                 }
                 Pixels::Floats(floats) => {
-                    self.weight_grad(Floats(floats.as_ptr()), 1.0, rows, d_weights);
+                    self.weight_grad(core, Floats(floats.as_ptr()), 1.0, count, d_weights);
                 }
             }
-            self.compute.column_sums(&self.logits[..rows * classes], classes, d_bias);
+            core.compute.column_sums(&self.logits[..count * classes], classes, d_bias);
         });
-        self.profile = profile;
-        ready(0..params.len(), params, grad);
-        Ok(loss)
-    }
-
-    fn score(
-        &mut self,
-        params: &[f32],
-        batch: &Batch,
-        score: &mut Score,
-    ) -> Result<(), ModelError> {
-        let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
-        self.forward(params, pixels, batch.len());
-        let logits = &mut self.logits[..batch.len() * self.classes];
-        loss::score(self.compute.isa(), logits, self.classes, &batch.labels, score);
-        Ok(())
+        core.profile = profile;
+        step.hand_over(0..step.params.len());
     }
 }

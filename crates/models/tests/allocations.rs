@@ -47,6 +47,7 @@ fn a_step_allocates_nothing_after_the_first() {
         let (side, channels) = match entry.name {
             "alexnet" => (64, 3),
             "mobilenet-v2" => (32, 3),
+            "resnet-20" => (16, 3),
             _ => (28, 1),
         };
         let schema = Schema {

@@ -3,8 +3,11 @@
 //!
 //! A figure that changes on purpose is replaced by what the failing test prints, and the change explained.
 
-use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
-use paceline_models::{ModelOptions, StepContext, kernels::Buffer, kernels::Isa, registry};
+#[path = "../examples/drawn/mod.rs"]
+mod drawn;
+
+use drawn::{Drawn, drawn};
+use paceline_models::{ModelOptions, StepContext, kernels::Isa};
 use std::process::Command;
 
 /// Models with the side and channels of their images, examples and steps.
@@ -27,23 +30,9 @@ const CHILD: &str = "CHECKSUMS_CHILD";
 
 /// A hash of the bits of all weights after a few steps of plain SGD, and of the last gradient.
 fn checksum(name: &str, side: usize, channels: usize, examples: usize, steps: u64) -> u64 {
-    let image = ImageShape { height: side, width: side, channels };
-    let names = (0..7).map(|class| class.to_string()).collect();
-    let schema =
-        Schema { features: FeatureKind::Image(image), labels: LabelKind::Classes { names } };
     let options = ModelOptions { threads: 2, lrn: true, ..ModelOptions::default() };
-    let entry = registry::find(name).expect("a model of the registry");
-    let mut model = (entry.build)(&schema, &options).expect("the schema fits");
-    let batch = Batch {
-        features: Features::Pixels {
-            values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
-            width: image.len(),
-        },
-        labels: (0..examples).map(|at| (at % 7) as u32).collect(),
-    };
-    let mut params = Buffer::zeroed(model.layout().len());
-    let mut grad = Buffer::zeroed(model.layout().len());
-    model.init(1, &mut params);
+    let Drawn { mut model, batch, mut params, mut grad } =
+        drawn(name, (side, channels, 7), examples, &options);
     for step in 0..steps {
         let scale = 1.0 / examples as f32;
         // Both ways gradients are handed out; the last step keeps them for the sum.

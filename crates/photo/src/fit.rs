@@ -12,6 +12,27 @@ pub enum Fit {
     Stretch,
 }
 
+impl Fit {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Crop, Self::Pad, Self::Stretch];
+
+    /// The name on the command line, in manifests and in plans of runs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crop => "crop",
+            Self::Pad => "pad",
+            Self::Stretch => "stretch",
+        }
+    }
+
+    /// The way of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fit| fit.name() == name)
+    }
+}
+
 /// A part of the source, in source pixels; fractions are parts of pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Region {

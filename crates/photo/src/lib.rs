@@ -15,6 +15,21 @@
 //!   colour profiles are not applied.
 //!
 //! The same bytes give the same pixels on every thread and on every instruction set.
+//!
+//! ```
+//! use paceline_photo::{Colour, DecodeOptions, Decoder, Encoder, Encoding, Pixels};
+//!
+//! let grey = Pixels::from_data(2, 1, Colour::Grey, vec![0, 200]).expect("two pixels");
+//! let mut file = Vec::new();
+//! Encoder::new().encode_into(&grey, Encoding::Png, &mut file)?;
+//!
+//! let options = DecodeOptions { colour: Colour::Grey, ..DecodeOptions::default() };
+//! let mut pixels = Pixels::new();
+//! Decoder::new().decode_into(&file, &options, &mut pixels)?;
+//! assert_eq!(pixels.data(), [0, 200]);
+//! assert!(Decoder::new().decode_into(&file[..20], &options, &mut pixels).is_err());
+//! # Ok::<(), paceline_photo::PhotoError>(())
+//! ```
 
 mod decode;
 mod encode;

@@ -74,11 +74,6 @@ impl Pixels {
         &self.data
     }
 
-    /// The samples, to be changed in place.
-    pub fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.data
-    }
-
     /// Gives the buffer away.
     #[must_use]
     pub fn into_data(self) -> Vec<u8> {

@@ -13,6 +13,7 @@ mod download;
 mod error;
 mod unpack;
 mod verify;
+pub mod weights;
 
 pub use datasets::{Dataset, RemoteFile};
 pub use error::FetchError;
@@ -42,7 +43,7 @@ const MARKER_LIMIT: u64 = 1 << 20;
 
 /// How to fetch.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct FetchOptions {
     /// Take the files from here instead of the known mirrors: a URL or a path, of the file itself or of
     /// the folder that holds it.
     pub from: Option<String>,
@@ -54,7 +55,7 @@ pub struct Options {
     pub back_off: Duration,
 }
 
-impl Default for Options {
+impl Default for FetchOptions {
     fn default() -> Self {
         Self {
             from: None,
@@ -130,7 +131,7 @@ pub struct FetchedFile {
 pub fn fetch(
     dataset: &Dataset,
     out: &Path,
-    options: &Options,
+    options: &FetchOptions,
     cancel: &AtomicBool,
     events: &mut dyn FnMut(Event<'_>),
 ) -> Result<Fetched, FetchError> {
@@ -231,7 +232,7 @@ fn bring(
     dataset: &Dataset,
     file: &RemoteFile,
     target: &Path,
-    options: &Options,
+    options: &FetchOptions,
     cancel: &AtomicBool,
     events: &mut dyn FnMut(Event<'_>),
 ) -> Result<FetchedFile, FetchError> {
@@ -240,7 +241,8 @@ fn bring(
         let result = match &place {
             Place::Path(path) => copy(path, file, target),
             Place::Url(url) => {
-                let exact = options.from.is_none() || file.content_sha256.is_none();
+                let exact =
+                    file.is_exact() && (options.from.is_none() || file.content_sha256.is_none());
                 Download { url, file, target, exact, options, cancel }.run(events)
             }
         };
@@ -270,7 +272,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-fn places(dataset: &Dataset, file: &RemoteFile, options: &Options) -> Vec<Place> {
+fn places(dataset: &Dataset, file: &RemoteFile, options: &FetchOptions) -> Vec<Place> {
     let Some(from) = &options.from else {
         return dataset.mirrors.iter().map(|mirror| Place::Url(join_url(mirror, file))).collect();
     };

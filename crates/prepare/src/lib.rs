@@ -19,7 +19,7 @@
 //! let drawn = synth::PhotosOptions { per_class: 2, ..Default::default() };
 //! synth::write_photos(&from, &drawn, &|_| ())?;
 //!
-//! let options = photos::Options { width: 32, height: 32, shards: 2, ..Default::default() };
+//! let options = photos::PhotoOptions { width: 32, height: 32, shards: 2, ..Default::default() };
 //! let (src, dst) = (LocalStore::new(&from), LocalStore::new(&to));
 //! let made = photos::prepare(&src, &dst, &options, &AtomicBool::new(false), &mut |_| {})?;
 //! assert_eq!(open(&to, &OpenOptions::default())?.len(), made.records);

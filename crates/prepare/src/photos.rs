@@ -8,7 +8,7 @@
 //! A restarted preparation finds the reports and continues after them; the manifest comes last. So even
 //! if it is killed at any moment, every photo ends up exactly once in a shard or in the list of rejects.
 //!
-//! [`prepare`] does all of it in this process. An engine such as Spark takes the same steps apart: a [`Job`]
+//! [`prepare`] does all of it in this process. An engine such as Spark takes the same steps apart: a [`PhotoJob`]
 //! begins and finishes, and in between others [`work`] on its slices, in any place, order and number of attempts.
 
 mod convert;
@@ -25,8 +25,8 @@ mod shard;
 mod slice;
 
 pub use error::{Difference, PrepareError};
-pub use job::{Begun, Job};
-pub use options::{Options, SplitShare};
+pub use job::{Begun, PhotoJob};
+pub use options::{PhotoOptions, SplitShare};
 pub use paceline_data::rejects::RejectLimit;
 pub use paceline_photo::{Encoding, Fit};
 pub use progress::{Event, Progress, SplitSummary, Summary, Warning};
@@ -49,11 +49,11 @@ use paceline_store::Store;
 pub fn prepare(
     src: &dyn Store,
     dst: &dyn Store,
-    options: &Options,
+    options: &PhotoOptions,
     cancel: &AtomicBool,
     events: &mut dyn FnMut(Event<'_>),
 ) -> Result<Summary, PrepareError> {
-    match Job::begin(src, dst, options, cancel, events)? {
+    match PhotoJob::begin(src, dst, options, cancel, events)? {
         Begun::Finished(summary) => Ok(summary),
         Begun::Open(mut job) => {
             job.convert(cancel, events)?;

@@ -29,7 +29,7 @@ use crate::target::{Writing, occupant};
 
 /// What to prepare and how.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RowsOptions {
     /// Format of the rows; recognised where absent.
     pub format: Option<String>,
     /// How features become weight numbers.
@@ -113,7 +113,7 @@ pub fn claim(folder: &Path, fresh: bool) -> Result<(), RowsError> {
 pub fn prepare(
     input: &Input,
     folder: &Path,
-    options: &Options,
+    options: &RowsOptions,
     cancel: &AtomicBool,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Option<Prepared>, RowsError> {
@@ -229,8 +229,8 @@ mod tests {
     use super::*;
     use crate::synth::{ClicksOptions, write_clicks};
 
-    fn options(shards: usize) -> Options {
-        Options { format: None, hashing: Hashing::default(), shards, max_rejects: 0.01 }
+    fn options(shards: usize) -> RowsOptions {
+        RowsOptions { format: None, hashing: Hashing::default(), shards, max_rejects: 0.01 }
     }
 
     /// Labels, and per row its features with their values.

@@ -49,14 +49,14 @@ use subset::Subset;
 /// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ReadKind {
     /// One file per image, in class folders.
     ImageFiles,
     /// Shards of records.
     Records,
 }
 
-impl Kind {
+impl ReadKind {
     /// Its name in sentences.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -69,18 +69,18 @@ impl Kind {
 
 /// One thing to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct ReadTarget {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ReadKind,
     /// Where it is.
     pub path: PathBuf,
 }
 
 /// What to measure. Equal settings continue a test, others need a folder of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct SpeedTestSettings {
     /// What is read; the first is what others are compared with.
-    pub targets: Vec<Target>,
+    pub targets: Vec<ReadTarget>,
     /// Examples per batch.
     pub batch_sizes: Vec<u64>,
     /// Batches per measurement.
@@ -102,7 +102,7 @@ pub struct Settings {
     pub max_rejects: Option<RejectLimit>,
 }
 
-impl Settings {
+impl SpeedTestSettings {
     fn check(&self) -> Result<(), SpeedTestError> {
         for (what, values) in [("batch sizes", &self.batch_sizes), ("batches", &self.batches)] {
             if values.is_empty() || values.contains(&0) {
@@ -145,7 +145,7 @@ pub struct Sample {
     /// Place in the order of measuring, from 0.
     pub order: u64,
     /// What was read.
-    pub source: Kind,
+    pub source: ReadKind,
     /// Examples per batch.
     pub batch_size: u64,
     /// Batches read.
@@ -175,7 +175,7 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
     /// What it is.
-    pub source: Kind,
+    pub source: ReadKind,
     /// Where it is.
     pub path: PathBuf,
     /// Examples in it.
@@ -190,7 +190,7 @@ pub struct Opened {
 
 /// A finished or interrupted test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SpeedTestOutcome {
     pub sources: Vec<Opened>,
     /// All measurements, those of earlier calls included, in the order of measuring.
     pub samples: Vec<Sample>,
@@ -227,12 +227,12 @@ pub struct Progress<'a> {
 /// Sources that cannot be read, a folder that holds a test with other settings or is in use by another process, a page cache
 /// that cannot be dropped.
 pub fn run(
-    settings: &Settings,
+    settings: &SpeedTestSettings,
     folder: &Path,
     page_cache: &PageCache,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Outcome, SpeedTestError> {
+) -> Result<SpeedTestOutcome, SpeedTestError> {
     settings.check()?;
     // Sources before the journal: a mistyped path leaves no folder behind.
     let mut bench = Bench::open(settings)?;
@@ -275,12 +275,12 @@ pub fn run(
     };
     let photos = bench.sources.iter().filter(|source| source.may_reject()).map(tried).sum();
     let sources = bench.opened;
-    Ok(Outcome { sources, samples, resumed, complete, cold, photos, rejects })
+    Ok(SpeedTestOutcome { sources, samples, resumed, complete, cold, photos, rejects })
 }
 
 /// Time left: images still to read at the speed each source has shown so far.
 fn left(samples: &[Sample], runs: &[Run]) -> Option<Duration> {
-    let mut seen: BTreeMap<Kind, (f64, f64)> = BTreeMap::new();
+    let mut seen: BTreeMap<ReadKind, (f64, f64)> = BTreeMap::new();
     for sample in samples {
         let entry = seen.entry(sample.source).or_default();
         entry.0 += sample.seconds + sample.setup_seconds;
@@ -298,7 +298,7 @@ fn left(samples: &[Sample], runs: &[Run]) -> Option<Duration> {
 
 /// The opened sources, and the caches between repetitions.
 struct Bench<'a> {
-    settings: &'a Settings,
+    settings: &'a SpeedTestSettings,
     /// How the sources were opened.
     options: OpenOptions,
     sources: Vec<Arc<dyn Source>>,
@@ -306,15 +306,15 @@ struct Bench<'a> {
     /// What was left out of each source.
     logs: Vec<Arc<RejectLog>>,
     /// Decoded examples of each setting that will be measured again.
-    caches: BTreeMap<(Kind, u64, u64), Arc<Cached>>,
+    caches: BTreeMap<(ReadKind, u64, u64), Arc<Cached>>,
 }
 
 impl<'a> Bench<'a> {
-    fn open(settings: &'a Settings) -> Result<Self, SpeedTestError> {
+    fn open(settings: &'a SpeedTestSettings) -> Result<Self, SpeedTestError> {
         let mut options = OpenOptions { size: settings.size, ..OpenOptions::default() };
         // Records first: without a size asked for, image files are resized to theirs, so that both deliver the same.
         let mut places: Vec<usize> = (0..settings.targets.len()).collect();
-        places.sort_by_key(|&place| settings.targets[place].kind != Kind::Records);
+        places.sort_by_key(|&place| settings.targets[place].kind != ReadKind::Records);
         let mut opened = BTreeMap::new();
         for place in places {
             let target = &settings.targets[place];
@@ -460,10 +460,10 @@ impl<'a> Bench<'a> {
 }
 
 /// Opens a target as what it was said to be.
-fn open_as(target: &Target, options: &OpenOptions) -> Result<Arc<dyn Source>, SpeedTestError> {
+fn open_as(target: &ReadTarget, options: &OpenOptions) -> Result<Arc<dyn Source>, SpeedTestError> {
     let wanted = match target.kind {
-        Kind::ImageFiles => &paceline_data::sources::photos::ENTRY,
-        Kind::Records => &paceline_data::sources::records::ENTRY,
+        ReadKind::ImageFiles => &paceline_data::sources::photos::ENTRY,
+        ReadKind::Records => &paceline_data::sources::records::ENTRY,
     };
     if !store::is_remote(&target.path) && !target.path.exists() {
         return Err(SpeedTestError::Missing { kind: target.kind, path: target.path.clone() });

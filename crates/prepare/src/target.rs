@@ -35,7 +35,7 @@ pub(crate) fn occupant(dst: &dyn Store, writing: Writing) -> Result<Option<Strin
         return Ok(None);
     }
     let location = dst.locate("");
-    let holds = |entry: &&&sources::Entry| {
+    let holds = |entry: &&&sources::SourceKind| {
         // A folder around a photo folder (`data` around `data/flowers`) is not a data set itself.
         let photos = entry.name == sources::photos::ENTRY.name;
         (entry.recognises)(Path::new(&location)) && (!photos || sources::photos::has_classes(dst))

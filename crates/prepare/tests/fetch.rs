@@ -16,7 +16,7 @@ use std::{
 };
 
 use paceline_prepare::fetch::{
-    Dataset, Event, FetchError, Fetched, MARKER, Options, RemoteFile, datasets::Archive, fetch,
+    Dataset, Event, FetchError, FetchOptions, Fetched, MARKER, RemoteFile, datasets::Archive, fetch,
 };
 use sha2::{Digest, Sha256};
 
@@ -231,16 +231,16 @@ fn dataset(mirrors: &[&Server], files: Vec<RemoteFile>) -> Dataset {
     }
 }
 
-fn quick() -> Options {
-    Options {
+fn quick() -> FetchOptions {
+    FetchOptions {
         stall: Duration::from_millis(300),
         attempts: 3,
         back_off: Duration::from_millis(5),
-        ..Options::default()
+        ..FetchOptions::default()
     }
 }
 
-fn get(dataset: &Dataset, out: &Path, options: &Options) -> Result<Fetched, FetchError> {
+fn get(dataset: &Dataset, out: &Path, options: &FetchOptions) -> Result<Fetched, FetchError> {
     fetch(dataset, out, options, &AtomicBool::new(false), &mut |_| {})
 }
 
@@ -378,7 +378,7 @@ fn local_files_and_folders_serve_as_well() {
     std::fs::write(away.path().join("a.bin"), &first).unwrap();
     std::fs::write(away.path().join("b.bin"), &second).unwrap();
     let both = dataset(&[], vec![remote("a.bin", &first), remote("b.bin", &second)]);
-    let from = |path: &Path| Options { from: Some(path.to_str().unwrap().into()), ..quick() };
+    let from = |path: &Path| FetchOptions { from: Some(path.to_str().unwrap().into()), ..quick() };
     let out = dir.path().join("both");
     get(&both, &out, &from(away.path())).unwrap();
     assert_eq!(names(&out), ["a.bin", "b.bin", MARKER]);
@@ -394,12 +394,28 @@ fn local_files_and_folders_serve_as_well() {
     assert!(names(&bad).is_empty(), "{:?}", names(&bad));
 }
 
+/// Of PyTorch's files only the beginning of the checksum is known, and about how large they are.
+#[test]
+fn a_file_is_known_by_the_beginning_of_its_checksum_where_no_more_is_known() {
+    let bytes = noise(7, 20_000);
+    let known = RemoteFile { bytes: 19_900, sha256: &hash(&bytes)[..8], ..remote("a.pth", &bytes) };
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&[("a.pth", bytes.clone())], &[Trick::Honest]);
+    let fetched = get(&dataset(&[&server], vec![known.clone()]), dir.path(), &quick()).unwrap();
+    assert_eq!((fetched.files[0].bytes, &*fetched.files[0].sha256), (20_000, hash(&bytes)));
+    let server = Server::start(&[("a.pth", noise(8, 20_000))], &[Trick::Honest]);
+    let bad = dir.path().join("bad");
+    let error = get(&dataset(&[&server], vec![known.clone()]), &bad, &quick()).unwrap_err();
+    assert!(error.to_string().contains(known.sha256), "{error}");
+    assert!(names(&bad).is_empty(), "{:?}", names(&bad));
+}
+
 #[test]
 fn same_contents_packed_again_are_accepted() {
     let Some(mnist) = paceline_testing::real_data("mnist") else { return };
     let dir = tempfile::tempdir().unwrap();
     let dataset = paceline_prepare::fetch::datasets::find("mnist").unwrap();
-    let options = Options { from: Some(mnist.to_str().unwrap().into()), ..quick() };
+    let options = FetchOptions { from: Some(mnist.to_str().unwrap().into()), ..quick() };
     let fetched = get(dataset, dir.path(), &options).unwrap();
     assert_eq!(fetched.files.len(), 4);
     assert!(get(dataset, dir.path(), &quick()).unwrap().was_complete);

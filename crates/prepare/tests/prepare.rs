@@ -14,7 +14,9 @@ use paceline_data::{
     manifest::{Manifest, REJECTS},
     open_split,
 };
-use paceline_prepare::photos::{Encoding, Event, Fit, Options, PrepareError, RejectLimit, prepare};
+use paceline_prepare::photos::{
+    Encoding, Event, Fit, PhotoOptions, PrepareError, RejectLimit, prepare,
+};
 use paceline_store::LocalStore;
 use paceline_tfrecord::{Example, Reader};
 use support::{FailingStore, Fault, assert_same, options, photos, run, snapshot};
@@ -72,13 +74,13 @@ fn records_hold_the_standard_fields() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     photos(&src, 9, 0);
-    let small = Options {
+    let small = PhotoOptions {
         width: 24,
         height: 16,
         shards: 1,
         fit: Fit::Pad,
         encoding: Encoding::Raw,
-        ..Options::default()
+        ..PhotoOptions::default()
     };
     run(&src, &dst, &small).unwrap();
     let mut reader = Reader::open(dst.join("train-00000-of-00001.tfrecord")).unwrap();
@@ -105,7 +107,7 @@ fn threads_and_repetition_do_not_change_a_byte() {
         .into_iter()
         .map(|threads| {
             let dst = dir.path().join(format!("dst{threads}"));
-            run(&src, &dst, &Options { threads: Some(threads), ..options() }).unwrap();
+            run(&src, &dst, &PhotoOptions { threads: Some(threads), ..options() }).unwrap();
             snapshot(&dst)
         })
         .collect();
@@ -125,7 +127,7 @@ fn failing_writes_are_named_and_survived() {
     let (src, clean) = (dir.path().join("src"), dir.path().join("clean"));
     photos(&src, 40, 9);
     // Two shards: every kind of write comes, and the disk is not asked to sync thousands of times.
-    let options = || Options { shards: 2, splits: Vec::new(), ..options() };
+    let options = || PhotoOptions { shards: 2, splits: Vec::new(), ..options() };
     run(&src, &clean, &options()).unwrap();
     let wanted = snapshot(&clean);
     let source = LocalStore::new(&src);
@@ -160,7 +162,7 @@ fn cancelled_run_goes_on_where_it_was() {
     photos(&src, 120, 11);
     run(&src, &clean, &options()).unwrap();
     let cancel = AtomicBool::new(false);
-    let one = Options { threads: Some(1), shards: 30, ..options() };
+    let one = PhotoOptions { threads: Some(1), shards: 30, ..options() };
     let stores = (LocalStore::new(&src), LocalStore::new(&dst));
     let wanted = dir.path().join("wanted");
     run(&src, &wanted, &one).unwrap();
@@ -193,20 +195,20 @@ fn changed_settings_or_source_are_refused_with_names() {
     photos(&src, 30, 0);
     run(&src, &dst, &options()).unwrap();
     let before = snapshot(&dst);
-    let quality = Options { encoding: Encoding::Jpeg { quality: 50 }, seed: 12, ..options() };
+    let quality = PhotoOptions { encoding: Encoding::Jpeg { quality: 50 }, seed: 12, ..options() };
     let error = run(&src, &dst, &quality).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("quality 90, now jpeg at quality 50"), "{message}");
     assert!(message.contains("seed was 11, now 12"), "{message}");
     assert!(error.hint().unwrap().contains("--fresh"));
-    let shards = run(&src, &dst, &Options { shards: 3, ..options() }).unwrap_err().to_string();
+    let shards = run(&src, &dst, &PhotoOptions { shards: 3, ..options() }).unwrap_err().to_string();
     assert!(shards.contains("5 shards") && shards.contains("3 shards"), "{shards}");
     std::fs::write(src.join("rose/new.jpg"), support::photo(99, 20, 20)).unwrap();
     let source = run(&src, &dst, &options()).unwrap_err().to_string();
     assert!(source.contains("source was 30 photos"), "{source}");
     assert_same(&before, &snapshot(&dst), "after refusals");
     // Starting over leaves no shard of the old count behind.
-    run(&src, &dst, &Options { shards: 3, fresh: true, ..options() }).unwrap();
+    run(&src, &dst, &PhotoOptions { shards: 3, fresh: true, ..options() }).unwrap();
     assert_complete(&src, &dst);
     assert!(!snapshot(&dst).contains_key("train-00004-of-00005.tfrecord"));
 }
@@ -220,10 +222,10 @@ fn unfinished_work_of_other_settings_is_not_mixed() {
     let cancel = AtomicBool::new(false);
     let source = LocalStore::new(&src);
     prepare(&source, &failing, &options(), &cancel, &mut |_| {}).unwrap_err();
-    let other = Options { width: 40, ..options() };
+    let other = PhotoOptions { width: 40, ..options() };
     let message = run(&src, &dst, &other).unwrap_err().to_string();
     assert!(message.contains("size was 32x32, now 40x32"), "{message}");
-    let summary = run(&src, &dst, &Options { fresh: true, ..other }).unwrap();
+    let summary = run(&src, &dst, &PhotoOptions { fresh: true, ..other }).unwrap();
     assert_eq!((summary.resumed_shards, summary.records), (0, 40));
 }
 
@@ -256,7 +258,7 @@ fn foreign_shards_are_never_touched() {
     std::fs::create_dir(&dst).unwrap();
     std::fs::write(dst.join("train-00000-of-00002.tfrecord"), b"precious").unwrap();
     for fresh in [false, true] {
-        let error = run(&src, &dst, &Options { fresh, ..options() }).unwrap_err();
+        let error = run(&src, &dst, &PhotoOptions { fresh, ..options() }).unwrap_err();
         assert!(matches!(error, PrepareError::Occupied { .. }), "{error}");
     }
     assert_eq!(std::fs::read(dst.join("train-00000-of-00002.tfrecord")).unwrap(), b"precious");
@@ -269,7 +271,7 @@ fn folders_named_train_and_test_stay_splits() {
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     photos(&src.join("train"), 20, 0);
     photos(&src.join("test"), 10, 0);
-    let summary = run(&src, &dst, &Options { splits: Vec::new(), ..options() }).unwrap();
+    let summary = run(&src, &dst, &PhotoOptions { splits: Vec::new(), ..options() }).unwrap();
     let small = OpenOptions { size: Some((8, 8)), ..OpenOptions::default() };
     for split in [Split::Train, Split::Test] {
         let (photos, records) =
@@ -306,13 +308,13 @@ fn too_many_rejects_stop_with_reasons_and_can_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     photos(&src, 60, 4);
-    let strict = Options { max_rejects: Some(RejectLimit::Percent(10.0)), ..options() };
+    let strict = PhotoOptions { max_rejects: Some(RejectLimit::Percent(10.0)), ..options() };
     let error = run(&src, &dst, &strict).unwrap_err();
     let PrepareError::TooManyRejects { rejects: 7, limit: 6, first } = &error else {
         panic!("{error}")
     };
     assert!(first[0].contains(".jpg: "), "{first:?}");
-    let exact = Options { max_rejects: Some(RejectLimit::Count(15)), ..options() };
+    let exact = PhotoOptions { max_rejects: Some(RejectLimit::Count(15)), ..options() };
     assert_eq!(run(&src, &dst, &exact).unwrap().rejects, 15);
     assert_complete(&src, &dst);
 }
@@ -325,7 +327,7 @@ fn repaired_photos_are_taken_in_when_asked() {
     let summary = run(&src, &dst, &options()).unwrap();
     assert_eq!(summary.rejects, 4);
     photos(&src, 40, 20); // mends two of the four
-    let again = Options { retry_rejects: true, ..options() };
+    let again = PhotoOptions { retry_rejects: true, ..options() };
     let summary = run(&src, &dst, &again).unwrap();
     assert_eq!((summary.rejects, summary.records), (2, 38));
     assert!(summary.converted < 40, "only shards with rejects are done again");
@@ -379,7 +381,7 @@ fn hostile_photos_are_records_or_rejects() {
         }
     }
     std::os::unix::fs::symlink("nowhere", src.join("odd/dangling.jpg")).unwrap();
-    let few = Options { shards: 3, ..Options::default() };
+    let few = PhotoOptions { shards: 3, ..PhotoOptions::default() };
     let summary = run(&src, &dst, &few).unwrap();
     println!("{} hostile photos: {} rejected", summary.photos, summary.rejects);
     assert!(summary.rejects > 5 && summary.records > 0);

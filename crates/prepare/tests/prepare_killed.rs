@@ -13,15 +13,15 @@ use std::{
 };
 
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
-use paceline_prepare::photos::Options;
+use paceline_prepare::photos::PhotoOptions;
 use support::{assert_same, options, photos, run, snapshot};
 
 const SRC: &str = "PACELINE_TEST_SRC";
 const DST: &str = "PACELINE_TEST_DST";
 const THREADS: &str = "PACELINE_TEST_THREADS";
 
-fn child_options(threads: usize) -> Options {
-    Options { shards: 12, threads: Some(threads), ..options() }
+fn child_options(threads: usize) -> PhotoOptions {
+    PhotoOptions { shards: 12, threads: Some(threads), ..options() }
 }
 
 /// Not a test of its own: what the processes below run.

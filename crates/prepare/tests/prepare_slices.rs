@@ -6,7 +6,7 @@ mod support;
 use std::{path::Path, sync::atomic::AtomicBool, thread};
 
 use paceline_prepare::photos::{
-    Begun, Job, Options, Origin, PrepareError, Slice, Summary, Worked, work,
+    Begun, Origin, PhotoJob, PhotoOptions, PrepareError, Slice, Summary, Worked, work,
 };
 use paceline_store::{IfExists, LocalStore, Store};
 use support::{assert_same, options, photos, run, snapshot};
@@ -30,11 +30,11 @@ fn do_slice(lines: &[&String]) -> Result<Worked, PrepareError> {
 fn distribute(
     src: &Path,
     dst: &Path,
-    options: &Options,
+    options: &PhotoOptions,
     workers: impl FnOnce(&[String]),
 ) -> Result<Summary, PrepareError> {
     let (src, dst) = (LocalStore::new(src), LocalStore::new(dst));
-    let Begun::Open(mut job) = Job::begin(&src, &dst, options, &never(), &mut |_| {})? else {
+    let Begun::Open(mut job) = PhotoJob::begin(&src, &dst, options, &never(), &mut |_| {})? else {
         panic!("finished already");
     };
     workers(&job.hand_out()?);
@@ -130,7 +130,7 @@ fn a_worker_that_outlives_its_job_leaves_no_trace() {
     assert!(matches!(do_slice(&late), Err(PrepareError::Over { .. })));
     assert_same(&before, &snapshot(&dst), "after its job");
     // Handed out again with other settings: the old ticket is not valid for it.
-    let changed = Options { width: 16, fresh: true, ..options() };
+    let changed = PhotoOptions { width: 16, fresh: true, ..options() };
     distribute(&src, &dst, &changed, |lines| {
         assert!(matches!(do_slice(&late), Err(PrepareError::Over { .. })));
         do_slice(&lines.iter().collect::<Vec<_>>()).unwrap();
@@ -184,7 +184,7 @@ fn retried_rejects_are_made_again_by_slices_too() {
     assert_eq!(first.rejects, 2);
     let good = std::fs::read(src.join("daisy/0000.jpg")).unwrap();
     std::fs::write(src.join("rose/0019.jpg"), good).unwrap();
-    let again = Options { retry_rejects: true, ..options() };
+    let again = PhotoOptions { retry_rejects: true, ..options() };
     let second = distribute(&src, &dst, &again, |lines| {
         assert!(lines.len() - 1 < first.splits.iter().map(|split| split.shards).sum());
         do_slice(&lines.iter().collect::<Vec<_>>()).unwrap();

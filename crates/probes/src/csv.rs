@@ -1,13 +1,14 @@
 //! Recordings as CSV, in our own fixed schema with units in the header or in dstat's layout.
 
-use crate::probe::columns;
+use crate::probe::{Detail, columns};
 use crate::sampler::Reading;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Which columns, in which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Ours: `time_seconds, elapsed_seconds`, then every column.
+    /// Ours: `time_seconds, elapsed_seconds`, then every column, the share of every core, and a word for those who mark a moment.
     Full,
     /// What `dstat -tcdngy --output` wrote, for scripts that expect it.
     Dstat,
@@ -19,6 +20,11 @@ pub struct Writer<W: Write> {
     out: W,
     layout: Layout,
 }
+
+/// Busy share of every core in per cent, with spaces between, a dash for one that is off: one column however many there are.
+pub(crate) const CORES: &str = "cpu_cores_percent";
+/// What someone said at a moment; such a row has nothing else but the time.
+pub(crate) const MARK: &str = "mark";
 
 /// Groups and columns of the dstat layout, and our column behind each.
 const DSTAT: &[(&str, &[(&str, &str)])] = &[
@@ -60,7 +66,7 @@ impl<W: Write> Writer<W> {
                 for column in columns() {
                     write!(out, ",{}", column.name)?;
                 }
-                writeln!(out)?;
+                writeln!(out, ",{CORES},{MARK}")?;
             }
             Layout::Dstat => {
                 write!(out, "\"epoch\"")?;
@@ -74,6 +80,8 @@ impl<W: Write> Writer<W> {
                 writeln!(out)?;
             }
         }
+        // By its header a file is known to be a recording, before the first reading too.
+        out.flush()?;
         Ok(Self { out, layout })
     }
 
@@ -85,6 +93,7 @@ impl<W: Write> Writer<W> {
                 for value in &reading.values {
                     write_value(&mut self.out, *value)?;
                 }
+                write!(self.out, ",{},", cores(&reading.detail))?;
             }
             Layout::Dstat => {
                 write!(self.out, "{:.3}", reading.time)?;
@@ -99,6 +108,22 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// The busy shares of all cores, in the order of their numbers.
+fn cores(detail: &Detail) -> String {
+    let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
+    for (name, columns) in detail {
+        let number = name.strip_prefix("cpu").and_then(|digits| digits.parse().ok());
+        let free = ["cpu_idle_percent", "cpu_iowait_percent"].map(|column| columns.get(column));
+        if let (Some(number), [Some(idle), Some(waiting)]) = (number, free) {
+            shares.insert(number, (100.0 - idle - waiting).clamp(0.0, 100.0));
+        }
+    }
+    let all = shares.keys().next_back().map_or(0, |last| last + 1);
+    let share =
+        |core| shares.get(&core).map_or_else(|| "-".to_owned(), |share| format!("{share:.0}"));
+    (0..all).map(share).collect::<Vec<_>>().join(" ")
+}
+
 fn write_value(out: &mut impl Write, value: Option<f64>) -> io::Result<()> {
     match value {
         // Bytes and counts are whole; percentages deserve two digits.
@@ -111,7 +136,22 @@ fn write_value(out: &mut impl Write, value: Option<f64>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Detail;
+
+    fn of_cores(idle: &[(usize, f64)]) -> Detail {
+        let core = |(number, idle): &(usize, f64)| {
+            let columns = [("cpu_idle_percent", *idle), ("cpu_iowait_percent", 0.0)];
+            (format!("cpu{number}"), columns.into_iter().collect())
+        };
+        idle.iter().map(core).collect()
+    }
+
+    #[test]
+    fn cores_stand_in_the_order_of_their_numbers_and_one_that_is_off_leaves_a_dash() {
+        let idle: Vec<(usize, f64)> =
+            (0..12).filter(|core| *core != 3).map(|core| (core, 100.0 - core as f64)).collect();
+        assert_eq!(cores(&of_cores(&idle)), "0 1 2 - 4 5 6 7 8 9 10 11");
+        assert_eq!(cores(&Detail::new()), "");
+    }
 
     #[test]
     fn header_and_rows_have_the_same_width_and_every_dstat_column_exists() {
@@ -120,7 +160,7 @@ mod tests {
             time: 1.0,
             elapsed: 0.5,
             values: vec![Some(2.0); width],
-            detail: Detail::new(),
+            detail: of_cores(&[(0, 90.0)]),
         };
         for layout in [Layout::Full, Layout::Dstat] {
             let mut out = Vec::new();
@@ -141,6 +181,6 @@ mod tests {
         let mut out = Vec::new();
         Writer::new(&mut out, Layout::Full).unwrap().write(&reading).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.ends_with(&format!("1.000,0.500{}\n", ",".repeat(width))), "{text}");
+        assert!(text.ends_with(&format!("1.000,0.500{}\n", ",".repeat(width + 2))), "{text}");
     }
 }

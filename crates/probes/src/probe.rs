@@ -1,6 +1,7 @@
 //! What every probe can do.
 
 use crate::probes;
+use paceline_registry::Named;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,11 +26,17 @@ pub trait Probe: Send {
 }
 
 /// A probe as the registry knows it.
-pub struct Entry {
+pub struct ProbeEntry {
     pub name: &'static str,
     /// The columns it fills, in order.
     pub columns: &'static [Column],
     pub open: fn(&Roots, Target) -> Box<dyn Probe>,
+}
+
+impl Named for ProbeEntry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 /// Where the kernel's files are; tests put their own tree there.
@@ -93,6 +100,6 @@ pub fn columns() -> impl Iterator<Item = &'static Column> {
 
 /// Opens every probe.
 #[must_use]
-pub fn open_all(roots: &Roots, target: Target) -> Vec<(&'static Entry, Box<dyn Probe>)> {
+pub fn open_all(roots: &Roots, target: Target) -> Vec<(&'static ProbeEntry, Box<dyn Probe>)> {
     probes::ALL.iter().map(|entry| (*entry, (entry.open)(roots, target))).collect()
 }

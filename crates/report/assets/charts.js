@@ -3,13 +3,13 @@
 // smoothing, another horizontal axis, hidden runs, sorting, and files for papers and spreadsheets.
 //
 // The server has drawn everything already and put the numbers into each drawing's <metadata>; without this script the page reads
-// the same. No dependency, no build step. The types below are checked with `tsc --checkJs`.
+// the same. A page that is pushed new content (the live page) puts it in place with `morph`, which keeps what the reader has chosen. No dependency, no build step. The types below are checked with `tsc --checkJs`.
 "use strict";
 (() => {
   /** @typedef {{label: string, unit: string|null, log: boolean, zero: boolean, range: [number, number]|null, categories: string[]|null}} Axis */
   /** @typedef {{name: string, part: string, place: number, labelled: boolean, kind: string, style: string, x: (number|null)[][], y: (number|null)[], low?: (number|null)[], high?: (number|null)[]}} Series */
   /** @typedef {{title: string, frame: [number, number, number, number], x: Axis[], y: Axis, series: Series[], marks: [number, string][], rows?: (string|number|null)[][]}} Data */
-  /** @typedef {{svg: SVGSVGElement, plot: SVGGElement, over: SVGGElement, data: Data, left: number, hidden: Set<string>, zoom: [number, number]|null, logX: boolean, logY: boolean, scale: Scales|null, tip: HTMLElement}} Chart */
+  /** @typedef {{svg: SVGSVGElement, plot: SVGGElement, over: SVGGElement, data: Data, left: number, hidden: Set<string>, zoom: [number, number]|null, logX: boolean, logY: boolean, scale: Scales|null, tip: HTMLElement, made: string, entries: string}} Chart */
   /** @typedef {{x: Scale, y: Scale, axis: number}} Scales */
   /** @typedef {{low: number, high: number, log: boolean, at: (value: number) => number, back: (place: number) => number, ticks: number[]}} Scale */
 
@@ -19,6 +19,8 @@
   const NS = "http://www.w3.org/2000/svg";
   /** @type {Chart[]} */
   let charts = [];
+  /** Where the pointer is, as long as it is in a chart. @type {{chart: Chart, place: number}|null} */
+  let pointer = null;
   /** The horizontal axis that is asked for, and how much curves are smoothed, from 0 to 0.99; the same for all charts. */
   const shared = { axis: "step", smoothing: 0 };
 
@@ -390,13 +392,18 @@
     chart.svg.addEventListener("pointermove", (event) => {
       if (!inPlot(chart, event)) return;
       const place = under(chart, event);
+      pointer = { chart, place };
       point(chart, place);
       if (from === null || !chart.scale) return;
       const [, top, , bottom] = chart.data.frame;
       const [a, b] = [chart.scale.x.at(from), chart.scale.x.at(place)].sort((one, two) => one - two);
       chart.over.append(shape("rect", { class: "chosen", x: round(a), y: top, width: round(b - a), height: bottom - top }));
     });
-    chart.svg.addEventListener("pointerleave", () => { if (from === null) charts.forEach(clear); });
+    chart.svg.addEventListener("pointerleave", () => {
+      if (from !== null) return;
+      pointer = null;
+      charts.forEach(clear);
+    });
     chart.svg.addEventListener("pointerdown", (event) => {
       if (event.button !== 0 || event.pointerType === "touch" || !inPlot(chart, event)) return;
       from = under(chart, event);
@@ -407,7 +414,7 @@
       if (from === null) return;
       const scale = chart.scale ?? scales(chart);
       const to = under(chart, event), start = from;
-      from = null;
+      from = pointer = null;
       charts.forEach(clear);
       if (Math.abs(scale.x.at(to) - scale.x.at(start)) < 6) return;
       chart.zoom = start < to ? [start, to] : [to, start];
@@ -428,14 +435,17 @@
       const name = /** @type {SVGElement} */ (entry).dataset.name ?? "";
       entry.setAttribute("tabindex", "0");
       entry.setAttribute("role", "button");
-      entry.setAttribute("aria-pressed", "true");
       entry.setAttribute("aria-label", `show ${name}`);
-      const turn = () => {
-        if (!chart.hidden.delete(name)) chart.hidden.add(name);
+      const show = () => {
         entry.classList.toggle("off", chart.hidden.has(name));
         entry.setAttribute("aria-pressed", String(!chart.hidden.has(name)));
+      };
+      const turn = () => {
+        if (!chart.hidden.delete(name)) chart.hidden.add(name);
+        show();
         draw(chart);
       };
+      show();
       entry.addEventListener("click", turn);
       entry.addEventListener("keydown", (event) => {
         const key = /** @type {KeyboardEvent} */ (event).key;
@@ -523,15 +533,22 @@
     bar.append(made);
     return made;
   };
-  /** @param {SVGSVGElement} svg @param {Data|null} data @param {HTMLElement} bar */
-  const files = (svg, data, bar) => {
+  /** The numbers that a drawing carries. @param {SVGSVGElement} svg @returns {Data|null} */
+  const carried = (svg) => {
+    const text = svg.querySelector("metadata")?.textContent;
+    return text ? JSON.parse(text) : null;
+  };
+  /** @param {SVGSVGElement} svg @param {HTMLElement} bar */
+  const files = (svg, bar) => {
     const title = svg.querySelector("title")?.textContent ?? "chart";
     button(bar, "SVG", "Save as SVG", () => save(`${fileName(title)}.svg`, new Blob([standalone(svg)], { type: "image/svg+xml" })));
     button(bar, "PNG", "Save as PNG", async () => {
       const blob = await png(svg);
       if (blob) save(`${fileName(title)}.png`, blob);
     });
-    if (data) button(bar, "CSV", "Save the numbers as CSV", () => save(`${fileName(title)}.csv`, new Blob([numbers(data)], { type: "text/csv" })));
+    // Read when they are wanted: the drawing may have got new ones.
+    const now = () => { const data = carried(svg); return data ? numbers(data) : ""; };
+    if (carried(svg)) button(bar, "CSV", "Save the numbers as CSV", () => save(`${fileName(title)}.csv`, new Blob([now()], { type: "text/csv" })));
   };
 
   // Tables.
@@ -545,17 +562,21 @@
   /** @param {HTMLTableElement} table @param {number} column */
   const sort = (table, column) => {
     const heads = [...table.tHead?.rows[0]?.cells ?? []];
-    const falling = heads[column].getAttribute("aria-sort") === "ascending";
+    order(table, column, heads[column].getAttribute("aria-sort") === "ascending");
+  };
+  /** @param {HTMLTableElement} table @param {number} column @param {boolean} falling */
+  const order = (table, column, falling) => {
+    const heads = [...table.tHead?.rows[0]?.cells ?? []];
     heads.forEach((head) => head.removeAttribute("aria-sort"));
     heads[column].setAttribute("aria-sort", falling ? "descending" : "ascending");
     const body = table.tBodies[0];
     const rows = [...body.rows].map((row) => ({ row, ...key(row, column) }));
-    const order = new Intl.Collator("en", { numeric: true });
+    const words = new Intl.Collator("en", { numeric: true });
     rows.sort((a, b) => {
       // What is not known comes last, whichever way.
       const gap = Number(a.text === "–" || a.text === "") - Number(b.text === "–" || b.text === "");
       if (gap !== 0) return gap;
-      const way = a.number !== null && b.number !== null ? a.number - b.number : order.compare(a.text, b.text);
+      const way = a.number !== null && b.number !== null ? a.number - b.number : words.compare(a.text, b.text);
       return falling ? -way : way;
     });
     body.append(...rows.map(({ row }) => row));
@@ -581,19 +602,23 @@
     const line = (/** @type {string[]} */ row) => `  ${row.map(tex).join(" & ")} \\\\`;
     return [`\\begin{tabular}{${align}}`, "  \\toprule", line(head), "  \\midrule", ...rows.map(line), "  \\bottomrule", "\\end{tabular}", ""].join("\n");
   };
+  /** @param {HTMLTableCellElement} head */
+  const sortable = (head) => {
+    head.tabIndex = 0;
+    head.title = "Sort";
+  };
   /** @param {HTMLTableElement} table */
   const enhanceTable = (table) => {
     if (table.dataset.live || !table.tHead || !table.tBodies[0]) return;
     table.dataset.live = "yes";
     [...table.tHead.rows[0].cells].forEach((head, column) => {
-      head.tabIndex = 0;
-      head.title = "Sort";
+      sortable(head);
       head.addEventListener("click", () => sort(table, column));
       head.addEventListener("keydown", (event) => {
         if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(table, column); }
       });
     });
-    const bar = html("div", { class: "actions", role: "group", "aria-label": "Table" });
+    const bar = html("div", { class: "actions", role: "group", "aria-label": "Table", "data-own": "" });
     const name = fileName(table.caption?.textContent ?? "table");
     button(bar, "CSV", "Save the table as CSV", () => save(`${name}.csv`, new Blob([csv(cells(table))], { type: "text/csv" })));
     button(bar, "LaTeX", "Save the table as LaTeX", () => save(`${name}.tex`, new Blob([latex(table)], { type: "application/x-tex" })));
@@ -607,18 +632,17 @@
     const figure = svg.closest("figure");
     if (!figure || svg.dataset.live) return;
     svg.dataset.live = "yes";
-    const bar = html("div", { class: "actions", role: "group", "aria-label": "Chart" });
-    const text = svg.querySelector("metadata")?.textContent;
-    /** @type {Data|null} */
-    const data = text ? JSON.parse(text) : null;
+    const bar = html("div", { class: "actions", role: "group", "aria-label": "Chart", "data-own": "" });
+    const data = carried(svg);
     const plot = /** @type {SVGGElement|null} */ (svg.querySelector("g.plot"));
     if (data && plot && drawable(data)) {
-      const tip = html("div", { class: "tip" });
+      const tip = html("div", { class: "tip", "data-own": "" });
       tip.hidden = true;
       figure.append(tip);
-      const over = /** @type {SVGGElement} */ (svg.appendChild(shape("g", { class: "over" })));
+      const over = /** @type {SVGGElement} */ (svg.appendChild(shape("g", { class: "over", "data-own": "" })));
       /** @type {Chart} */
-      const chart = { svg, plot, over, data, left: data.frame[0], hidden: new Set(), zoom: null, logX: data.x[0].log, logY: data.y.log, scale: null, tip };
+      const chart = { svg, plot, over, data, left: data.frame[0], hidden: new Set(), zoom: null, logX: data.x[0].log, logY: data.y.log, scale: null, tip,
+        made: svg.querySelector("metadata")?.textContent ?? "", entries: svg.querySelector(".legend")?.outerHTML ?? "" };
       charts.push(chart);
       mouse(chart);
       legend(chart);
@@ -634,18 +658,22 @@
         toggle.setAttribute("aria-pressed", String(chart[which]));
       }
     }
-    files(svg, data, bar);
+    files(svg, bar);
     svg.after(bar);
   };
 
   /** The controls that all charts share. @param {ParentNode} root */
   const controls = (root) => {
     const first = root.querySelector("figure")?.closest(".figures");
-    if (!first || document.querySelector(".controls")) return;
+    const there = document.querySelector(".controls");
+    if (!first) { there?.remove(); return; }
     const names = [...new Set(charts.filter((chart) => chart.data.x.length > 1).flatMap((chart) => chart.data.x.map((axis) => axis.label)))];
     const lines = charts.some((chart) => chart.data.series.some((series) => series.kind === "line"));
+    const made = names.join(" ");
+    if (there instanceof HTMLElement && there.dataset.made === made) return;
+    there?.remove();
     if (!lines) return;
-    const bar = html("div", { class: "controls" });
+    const bar = html("div", { class: "controls", "data-own": "", "data-made": made });
     if (names.length > 1) {
       const label = bar.appendChild(html("label", {}, "x axis "));
       const choice = /** @type {HTMLSelectElement} */ (html("select", { name: "axis" }));
@@ -674,15 +702,134 @@
     first.before(bar);
   };
 
+  // New content.
+
+  /** What the script added, which is not part of what the server sends. @param {Node} node */
+  const own = (node) => node instanceof Element && node.hasAttribute("data-own");
+  /** What tells a part of a page from those beside it. @param {Node} node */
+  const signature = (node) => {
+    if (!(node instanceof Element)) return node.nodeName;
+    if (node.localName === "figure") return `figure ${node.querySelector("h3")?.textContent}`;
+    if (/^h[1-6]$/.test(node.localName)) return `${node.localName} ${node.textContent}`;
+    return `${node.localName} ${node instanceof SVGElement ? node.getAttribute("class") : node.classList[0] ?? ""}`;
+  };
+  /**
+   * For each new part, the old one that it takes the place of: as many as possible, in their order.
+   * @param {Node[]} olds @param {Node[]} news @returns {(Node|null)[]}
+   */
+  const partners = (olds, news) => {
+    const [a, b] = [olds.map(signature), news.map(signature)];
+    /** @type {(Node|null)[]} */
+    const found = news.map(() => null);
+    let head = 0, tail = 0;
+    while (head < a.length && head < b.length && a[head] === b[head]) { found[head] = olds[head]; head++; }
+    while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) {
+      found[b.length - 1 - tail] = olds[a.length - 1 - tail];
+      tail++;
+    }
+    const [rows, columns] = [a.length - head - tail, b.length - head - tail];
+    if (rows * columns === 0 || rows * columns > 1e6) return found;
+    // The longest common subsequence of what is between; `most` from a pair to the end.
+    const most = Array.from({ length: rows + 1 }, () => new Uint32Array(columns + 1));
+    for (let i = rows - 1; i >= 0; i--) {
+      for (let j = columns - 1; j >= 0; j--) {
+        most[i][j] = a[head + i] === b[head + j] ? most[i + 1][j + 1] + 1 : Math.max(most[i + 1][j], most[i][j + 1]);
+      }
+    }
+    for (let i = 0, j = 0; i < rows && j < columns;) {
+      if (a[head + i] === b[head + j]) { found[head + j] = olds[head + i]; i++; j++; }
+      else if (most[i + 1][j] >= most[i][j + 1]) i++;
+      else j++;
+    }
+    return found;
+  };
+  /** Takes a part away, with what the script added for it. @param {Node} node */
+  const drop = (node) => {
+    if (node instanceof SVGElement && node.dataset.live) node.parentElement?.querySelectorAll(":scope > [data-own]").forEach((one) => one.remove());
+    const after = node instanceof Element ? node.nextElementSibling : null;
+    if (after?.classList.contains("actions") && own(after)) after.remove();
+    node.parentNode?.removeChild(node);
+  };
+  /** Gives a chart its new numbers; zoom, axes and hidden runs stay. @param {Chart} chart @param {Element} made @param {Data} data */
+  const renew = (chart, made, data) => {
+    const { svg } = chart;
+    const [text, entries] = [made.querySelector("metadata")?.textContent ?? "", made.querySelector(".legend")?.outerHTML ?? ""];
+    if (chart.made === text && chart.entries === entries) return;
+    [chart.made, chart.data] = [text, data];
+    const box = made.getAttribute("viewBox");
+    if (box && box !== svg.getAttribute("viewBox")) svg.setAttribute("viewBox", box);
+    for (const name of ["title", "desc", "metadata"]) {
+      const [old, now] = [svg.querySelector(`:scope > ${name}`), made.querySelector(`:scope > ${name}`)];
+      if (old && now) old.textContent = now.textContent;
+    }
+    if (chart.entries !== entries) {
+      chart.entries = entries;
+      svg.querySelector(".legend")?.remove();
+      const fresh = made.querySelector(".legend");
+      if (fresh) chart.plot.after(fresh);
+      legend(chart);
+    }
+    draw(chart);
+  };
+  /** Sorts a new table as the reader has sorted the old one. @param {HTMLTableElement} old @param {HTMLTableElement} made */
+  const sortedLike = (old, made) => {
+    const [olds, news] = [old, made].map((table) => [...table.tHead?.rows[0]?.cells ?? []]);
+    made.dataset.live = "yes";
+    news.forEach(sortable);
+    const column = olds.findIndex((head) => head.hasAttribute("aria-sort"));
+    if (column >= 0 && olds.length === news.length) order(made, column, olds[column].getAttribute("aria-sort") === "descending");
+  };
+  /** What the reader's own doing sets, which new content does not take back. @param {Element} element @param {string} name */
+  const kept = (element, name) => name === "data-live" || name === "data-drawn" || (name === "open" && element.localName === "details");
+
+  /**
+   * Makes one tree like another and keeps every node that is the same: what is selected, focused, scrolled, zoomed, sorted or
+   * unfolded stays so.
+   * @param {Element|ChildNode} old @param {Element|ChildNode} made
+   */
+  const morph = (old, made) => {
+    if (!(old instanceof Element) || !(made instanceof Element) || old.nodeName !== made.nodeName) {
+      if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName) old.replaceWith(made);
+      else if (old.nodeValue !== made.nodeValue) old.nodeValue = made.nodeValue;
+      return;
+    }
+    if (old.isEqualNode(made)) return;
+    const chart = charts.find((one) => one.svg === old);
+    const data = chart ? carried(/** @type {SVGSVGElement} */ (made)) : null;
+    if (chart && data && drawable(data)) { renew(chart, made, data); return; }
+    if (old instanceof HTMLTableElement && made instanceof HTMLTableElement && old.dataset.live) sortedLike(old, made);
+    for (const { name } of [...old.attributes]) if (!made.hasAttribute(name) && !kept(old, name)) old.removeAttribute(name);
+    for (const { name, value } of [...made.attributes]) {
+      // As an attribute, a page's policy refuses it.
+      if (name === "style" && old instanceof HTMLElement) old.style.cssText = value;
+      else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    const [olds, news] = [[...old.childNodes].filter((node) => !own(node)), [...made.childNodes]];
+    const found = partners(olds, news);
+    const staying = new Set(found);
+    olds.forEach((node) => { if (!staying.has(node)) drop(node); });
+    /** The place after the last part that is in its place. @type {ChildNode|null} */
+    let at = old.firstChild;
+    news.forEach((node, index) => {
+      const partner = /** @type {ChildNode|null} */ (found[index]);
+      if (!partner) { old.insertBefore(node, at); return; }
+      at = partner.nextSibling;
+      while (at && own(at)) at = at.nextSibling;
+      morph(partner, node);
+    });
+  };
+
   /** Makes what is below an element workable; again after new content has come. @param {ParentNode} root */
   const start = (root) => {
     charts = charts.filter((chart) => chart.svg.isConnected);
     root.querySelectorAll("svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
     root.querySelectorAll("table").forEach((table) => enhanceTable(table));
     controls(root);
+    // The numbers under a resting pointer are the new ones.
+    if (pointer?.chart.svg.isConnected) point(pointer.chart, pointer.place); else pointer = null;
   };
   // For pages that bring new content later, and for tests.
-  Object.assign(window, { pacelineCharts: { start, numbers, latex, standalone, png } });
+  Object.assign(window, { pacelineCharts: { start, morph, numbers, latex, standalone, png } });
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => start(document));
   else start(document);
 })();

@@ -97,7 +97,7 @@ pub(crate) fn caption(found: &[Against]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_runs::{Record, Settings, Step, Summary};
+    use paceline_runs::{Record, RunSettings, Step, Summary};
     use serde_json::json;
 
     fn run(strategy: &str, rate: f64, jitter: f64) -> RunView {
@@ -122,7 +122,7 @@ mod tests {
                 examples_per_second: rate,
                 ..Summary::default()
             },
-            settings: Settings::of(&json!({ "spec": { "strategy": strategy } }), None),
+            settings: RunSettings::of(&json!({ "spec": { "strategy": strategy } }), None),
             records,
             ..RunView::default()
         }
@@ -165,7 +165,7 @@ mod tests {
                 ["a", "b", "b", "a"].map(|strategy| run(strategy, 1000.0, 0.01)).to_vec();
             runs[1] = run("b", 2000.0, 0.01);
             runs[2] = run("b", 4000.0, 0.01);
-            runs[2].settings = Settings::of(&other, None);
+            runs[2].settings = RunSettings::of(&other, None);
             let found = against_first(&runs.iter().collect::<Vec<_>>());
             for at in [1, 2] {
                 let (.., basis) = found[at].interval.unwrap();

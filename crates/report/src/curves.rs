@@ -8,7 +8,7 @@ use crate::chart::{Axis, Chart, Matrix, Series, Span, Stacked, Style};
 use crate::page::Figure;
 use crate::timeline::{self, PHASES};
 use crate::training::RunView;
-use paceline_runs::{Event, figures};
+use paceline_runs::{Event, PhaseTimes, figures};
 use std::collections::BTreeMap;
 
 /// Points of a curve that is drawn as means; curves with fewer than twice as many are drawn as they are.
@@ -258,27 +258,31 @@ fn rate_axis(runs: &[&RunView]) -> Axis {
     if most > 20.0 * least { axis.logarithmic() } else { axis.from_zero() }
 }
 
-pub(crate) fn time(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
+/// The phases of each run as shares of its time.
+pub(crate) fn shares(runs: &[&RunView], names: &[String], width: f64) -> Figure {
     let shares = runs.iter().zip(names).map(|(run, name)| {
-        let shares = &run.summary.phases;
-        (name.clone(), vec![shares.input, shares.compute, shares.exchange, shares.wait])
+        let PhaseTimes { input, compute, exchange, wait, recovery } = run.summary.phases;
+        (name.clone(), vec![input, compute, exchange, wait, recovery])
     });
     let chart = Stacked {
         title: "Where does the time of a step go?".to_owned(),
         parts: PHASES.map(str::to_owned).to_vec(),
         rows: shares.collect(),
-        width: 380.0,
+        width,
     };
-    let words =
-        "Input: waiting for data. Exchange: communicating gradients. Wait: for other workers.";
-    let mut figures = vec![Figure {
+    let words = "Input: waiting for data. Exchange: communicating gradients. Wait: for other workers. Recovery: no steps, because a task was lost.";
+    Figure {
         title: chart.title.clone(),
         colour: None,
         key: Vec::new(),
         svg: chart.svg(),
         words: words.to_owned(),
         notes: Vec::new(),
-    }];
+    }
+}
+
+pub(crate) fn time(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
+    let mut figures = vec![shares(runs, names, 380.0)];
     figures.extend(timeline::phases(runs, names));
     figures.extend(rate(runs, names));
     figures

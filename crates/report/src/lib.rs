@@ -5,6 +5,16 @@
 //! numbers. [`experiment`] turns the findings of an analysis into such a page.
 //!
 //! Output is a pure function of its input: the same findings give the same bytes. All text from outside is escaped.
+//!
+//! ```
+//! use paceline_report::chart::{Axis, Chart, Series};
+//!
+//! let loss = Series::line("<softmax>", [(0.0, 2.3), (100.0, 0.6), (200.0, 0.4)]);
+//! let chart = Chart::new("Loss", Axis::new("step"), Axis::new("loss")).with(loss);
+//! let svg = chart.svg();
+//! assert!(svg.starts_with("<svg") && svg.contains("&lt;softmax&gt;"));
+//! assert_eq!(svg, chart.svg());
+//! ```
 
 pub mod chart;
 mod comparison;
@@ -13,14 +23,17 @@ mod curves;
 mod escape;
 pub mod experiment;
 mod groups;
+pub mod nodes;
 mod number;
 pub mod page;
 pub mod policy;
 pub mod script;
+mod settings;
 pub mod table;
 mod tasks;
 pub mod theme;
 pub mod timeline;
 pub mod training;
+mod weights;
 
 pub use escape::Escaped;

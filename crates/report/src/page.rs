@@ -1,5 +1,6 @@
 //! One HTML page that needs nothing but itself: no network, readable on a phone, on paper and without its script.
 
+use crate::chart::Drawing;
 use crate::escape::Escaped;
 use crate::policy::hash_source;
 use crate::script;
@@ -69,7 +70,7 @@ pub struct Figure {
     /// Key numbers below the heading, as (name, value).
     pub key: Vec<(String, String)>,
     /// The drawing, from [`crate::chart::Chart::svg`].
-    pub svg: String,
+    pub svg: Drawing,
     /// What it says, in words.
     pub words: String,
     /// Caveats: what, and what to do.
@@ -151,7 +152,36 @@ impl Page {
 
     /// Figures side by side, below each other on a narrow screen.
     pub fn figures(&mut self, figures: &[Figure]) {
-        self.body.push_str("<div class=\"figures\">");
+        self.grid("figures", figures);
+    }
+
+    /// Figures in twos that belong together: before and after.
+    pub fn pairs(&mut self, figures: &[Figure]) {
+        self.grid("figures pairs", figures);
+    }
+
+    /// The one picture that says it all, as wide as the page.
+    pub fn hero(&mut self, figure: &Figure) {
+        self.grid("figures hero", std::slice::from_ref(figure));
+    }
+
+    /// Places that belong to the page, as (address, name, what is there): addresses of files beside it, so that the page can be
+    /// moved with them. One that leads elsewhere is left out.
+    pub fn links(&mut self, links: &[(&str, &str, &str)]) {
+        self.body.push_str("<ul class=\"links\">");
+        for (address, name, what) in links.iter().filter(|link| is_beside(link.0)) {
+            self.body.push_str(&format!(
+                "<li><a href=\"{}\">{}</a>: {}</li>",
+                Escaped(address),
+                Escaped(name),
+                prose(what)
+            ));
+        }
+        self.body.push_str("</ul>");
+    }
+
+    fn grid(&mut self, class: &str, figures: &[Figure]) {
+        self.body.push_str(&format!("<div class=\"{class}\">"));
         for figure in figures {
             let key: Vec<String> = figure
                 .key
@@ -252,6 +282,12 @@ impl Page {
     }
 }
 
+/// Whether an address names a file in the page's own folder or below: no scheme, no host, nothing above.
+fn is_beside(address: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != ".." && !part.contains([':', '\\']);
+    address.split('/').all(plain)
+}
+
 /// Text without line breaks before a percent sign or inside a number such as 4.1e-21.
 fn prose(text: &str) -> String {
     let escaped =
@@ -278,5 +314,20 @@ pub fn capitalised(text: &str) -> String {
     match letters.next() {
         Some(first) => first.to_uppercase().chain(letters).collect(),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_to_files_beside_the_page_and_nowhere_else() {
+        let mut page = Page::new("", "");
+        let addresses = ["a/b.html", "javascript:alert(1)", "//host/x", "../up", "/etc/passwd", ""];
+        let links: Vec<_> = addresses.iter().map(|it| (*it, "a <b>", "what & why")).collect();
+        page.links(&links);
+        let wanted = "<ul class=\"links\"><li><a href=\"a/b.html\">a &lt;b&gt;</a>: what &amp; why</li></ul>";
+        assert_eq!(page.body(), wanted);
     }
 }

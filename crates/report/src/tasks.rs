@@ -63,10 +63,17 @@ pub(crate) fn workers(runs: &[&RunView], names: &[String]) -> Table {
             ("accuracy", "%", |worker| {
                 worker.accuracy.is_finite().then(|| decimal(100.0 * worker.accuracy, 1))
             }),
+            ("test accuracy", "%", |worker| {
+                worker.test_accuracy.map(|accuracy| decimal(100.0 * accuracy, 1))
+            }),
+            ("test loss", "", |worker| worker.test_loss.map(|loss| decimal(loss, 4))),
             ("input", "%", |worker| percent(worker.phases.input)),
             ("compute", "%", |worker| percent(worker.phases.compute)),
             ("exchange", "%", |worker| percent(worker.phases.exchange)),
             ("wait", "%", |worker| percent(worker.phases.wait)),
+            ("recovery", "%", |worker| {
+                percent(worker.phases.recovery).filter(|_| worker.phases.recovery > 0.0)
+            }),
             ("sent", "MB", |worker| megabytes(worker.traffic.sent_bytes)),
             ("received", "MB", |worker| megabytes(worker.traffic.received_bytes)),
             ("gradients dropped", "", |worker| {
@@ -133,7 +140,7 @@ pub(crate) fn staleness(runs: &[&RunView], names: &[String]) -> Option<Figure> {
         let all = counts.iter().sum::<u64>().max(1) as f64;
         let shares = (0..most).map(|value| {
             let count: u64 = match value {
-                MOST_STALE => counts[MOST_STALE..].iter().sum(),
+                MOST_STALE => counts.iter().skip(MOST_STALE).sum(),
                 _ => counts.get(value).copied().unwrap_or(0),
             };
             Span::exact(value as f64, (1000.0 * count as f64 / all).round() / 10.0)
@@ -158,14 +165,14 @@ pub(crate) fn staleness(runs: &[&RunView], names: &[String]) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_runs::{Summary, TaskLoad, Traffic, Worker};
+    use paceline_runs::{Summary, TaskLoad, Traffic, WorkerSummary};
 
     fn run() -> RunView {
-        let worker = |task: &str, sent_bytes| Worker {
+        let worker = |task: &str, sent_bytes| WorkerSummary {
             task: task.to_owned(),
             iterations: 7,
             traffic: Traffic { sent_bytes, received_bytes: 0 },
-            ..Worker::default()
+            ..WorkerSummary::default()
         };
         let mut staleness = vec![50, 30];
         staleness.resize(30, 1);
@@ -195,6 +202,16 @@ mod tests {
         );
         let text = machines(&[&run()], &["r".to_owned()]).markdown();
         assert!(text.contains("ps/0") && text.contains("0.50") && !text.contains("host"), "{text}");
+    }
+
+    /// The report of both panicked: one run's tail was looked up in the other.
+    #[test]
+    fn runs_with_little_and_with_much_staleness_share_one_picture() {
+        let mut other = run();
+        other.summary.staleness = vec![9, 3];
+        let names = ["r".to_owned(), "s".to_owned()];
+        let figure = staleness(&[&run(), &other], &names).unwrap();
+        assert!(figure.words.contains("s: 0.25 on average"), "{}", figure.words);
     }
 
     #[test]

@@ -45,10 +45,13 @@ pub const CHART_CSS: &str = "\
 .chart .cell{fill:var(--c);stroke:none;fill-opacity:.04}\
 .chart .s1{fill-opacity:.14}.chart .s2{fill-opacity:.25}.chart .s3{fill-opacity:.36}.chart .s4{fill-opacity:.47}.chart .s5{fill-opacity:.58}\
 .chart .s6{fill-opacity:.7}.chart .s7{fill-opacity:.8}.chart .s8{fill-opacity:.9}.chart .s9{fill-opacity:1}\
+.chart text.halo{paint-order:stroke;stroke:var(--card);stroke-width:3px}\
+.chart .framed{stroke:var(--ink);stroke-width:2}\
 .chart .band{fill:var(--c);fill-opacity:.16;stroke:none}\
 .chart .area{fill:var(--c);fill-opacity:.62;stroke:none}\
 .chart .mark{stroke:var(--rule);stroke-width:1;stroke-dasharray:1 4;fill:none}.chart .mark.loud{stroke:var(--bad);stroke-dasharray:none}\
 .chart .bar{fill:var(--c)}\
+.chart .line:has(>title):hover{stroke-width:4;stroke-opacity:1}\
 .chart .raw{stroke-opacity:.25;stroke-width:1.2}\
 .chart .cursor{stroke:var(--soft);stroke-width:1;fill:none}\
 .chart .chosen{fill:var(--soft);fill-opacity:.18;stroke:none}\
@@ -114,6 +117,9 @@ p{margin:0 0 12px;max-width:76ch}\
 .card .value span{font-size:15px;font-weight:400;color:var(--soft);letter-spacing:0}\
 .card .more{color:var(--soft);font-size:13.5px}\
 .figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr));gap:16px;margin:14px 0}\
+@media(min-width:721px){.figures.pairs{grid-template-columns:1fr 1fr}}\
+.figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero .chart{max-width:680px}\
+.links{padding-left:20px}.links li{margin:4px 0}a{color:var(--series-0)}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 12px 12px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\
 figure{position:relative}\

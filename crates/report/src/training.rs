@@ -1,13 +1,16 @@
 //! Training runs as one page: the verdict first, then curves, time, resources, workers.
 
+use crate::chart::Drawing;
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
 use crate::curves;
 use crate::groups::{Group, MOST_DRAWN, groups, settings as asked};
-use crate::page::{Card, Page, Tone};
+use crate::nodes::{self, Recorded};
+use crate::page::{Card, Figure, Page, Tone};
+use crate::settings;
 use crate::table::{Column, Table};
 use crate::tasks;
-use crate::timeline;
+use crate::weights;
 use paceline_runs::Status;
 use paceline_stats::scaling::{Rates, Scaling, scaling};
 
@@ -58,18 +61,33 @@ pub fn describe(page: &mut Page, runs: &[RunView]) {
 
 /// Every picture of some runs with its title, for papers.
 #[must_use]
-pub fn pictures(runs: &[RunView]) -> Vec<(String, String)> {
+pub fn pictures(runs: &[RunView]) -> Vec<(String, Drawing)> {
     let mut found = Vec::new();
     for group in groups(runs) {
         let (runs, names) = drawn(&group);
-        let mut figures = curves::learning(&runs, &names);
+        let mut figures = settings::figures(&group);
+        figures.extend(curves::learning(&runs, &names));
+        if let [only] = &runs[..] {
+            figures.extend(weights::figures(only));
+        }
         figures.extend(curves::time(&runs, &names));
-        figures.extend(timeline::resources(&runs, &names));
+        figures.extend(nodes::charts(&recorded(&runs, &names)).figures);
         figures.extend(tasks::staleness(&runs, &names));
         let title = &group.title;
         found.extend(figures.into_iter().map(|it| (format!("{title}: {}", it.title), it.svg)));
     }
     found
+}
+
+/// The picture that says at a glance where the time of some runs went.
+#[must_use]
+pub fn where_the_time_goes(runs: &[RunView]) -> Figure {
+    let groups = groups(runs);
+    let (runs, names): (Vec<&RunView>, Vec<String>) = named(&groups).unzip();
+    Figure {
+        title: "This is where the time goes".to_owned(),
+        ..curves::shares(&runs, &names, 430.0)
+    }
 }
 
 /// What a page has said already: explanations are given once.
@@ -90,7 +108,7 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
         if several { page.subsection(words) } else { page.section(words) }
     };
     page.table(&overview(&group.runs, group, notes));
-    settings(page, group);
+    asked_for(page, group);
     let (runs, names) = drawn(group);
     if runs.len() < group.runs.len() {
         page.remark(&format!(
@@ -99,21 +117,33 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
             group.runs.len()
         ));
     }
+    let by_settings = settings::figures(group);
+    if !by_settings.is_empty() {
+        heading(page, "Settings and results");
+        page.figures(&by_settings);
+    }
     let figures = curves::learning(&runs, &names);
     if !figures.is_empty() {
         heading(page, "Learning");
         page.figures(&figures);
     }
+    if let [only] = &runs[..] {
+        let figures = weights::figures(only);
+        if !figures.is_empty() {
+            heading(page, "Weights");
+            page.figures(&figures);
+        }
+    }
     heading(page, "Time");
     page.figures(&curves::time(&runs, &names));
-    let figures = timeline::resources(&runs, &names);
-    let means = timeline::means(&group.runs, &group.labels);
-    if !figures.is_empty() || !means.rows.is_empty() {
+    let charts = nodes::charts(&recorded(&runs, &names));
+    let means = nodes::means(&recorded(&group.runs, &group.labels));
+    if !charts.figures.is_empty() || !means.rows.is_empty() {
         heading(page, "Nodes");
         if !means.rows.is_empty() {
             page.table(&means);
         }
-        page.figures(&figures);
+        charts.place(page);
     }
     if group.runs.iter().any(|run| run.summary.workers.len() > 1) {
         heading(page, "Workers");
@@ -124,6 +154,11 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
         heading(page, "Processes");
         page.table(&tasks::machines(&group.runs, &group.labels));
     }
+}
+
+/// What the nodes of some runs did, under the names of the runs.
+fn recorded<'a>(runs: &[&'a RunView], names: &[String]) -> Vec<Recorded<'a>> {
+    runs.iter().zip(names).map(|(run, name)| Recorded::of_run(run, name)).collect()
 }
 
 /// The runs of a group that are drawn: all, or those with the lowest loss, in their order.
@@ -142,7 +177,7 @@ fn drawn<'a>(group: &Group<'a>) -> (Vec<&'a RunView>, Vec<String>) {
 }
 
 /// What was asked: once for all runs, as far as they agree; the table has the rest.
-fn settings(page: &mut Page, group: &Group<'_>) {
+fn asked_for(page: &mut Page, group: &Group<'_>) {
     let mut all = Vec::new();
     if let Some(run) = group.runs.first() {
         let known = [("model", &run.summary.model), ("data", &run.summary.data)];
@@ -237,6 +272,7 @@ pub fn csv(runs: &[RunView]) -> String {
         "threads",
         "version",
         "host",
+        "share_recovery",
     ]);
     let number = |value: f64| if value.is_finite() { value.to_string() } else { String::new() };
     let setting = |run: &RunView, name: &str| {
@@ -275,6 +311,7 @@ pub fn csv(runs: &[RunView]) -> String {
             setting(run, "threads"),
             setting(run, "version"),
             setting(run, "host"),
+            number(summary.phases.recovery),
         ]);
     }
     csv.finish()

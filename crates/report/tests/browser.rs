@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use paceline_report::nodes;
 use paceline_report::page::Page;
 use paceline_report::training::{RunView, describe};
 use paceline_runs::{
-    Evaluation, Event, PhaseTimes, Record, RecordedPlan, Resources, Status, Step, Summary,
-    TaskJoined, TaskLost, Worker,
+    Evaluation, Event, PhaseTimes, Record, RecordedPlan, Recording, Resources, Status, Step,
+    Summary, TaskJoined, TaskLost, WorkerSummary,
 };
 use paceline_testing::{browser::chromium, devtools::Tab};
 use serde_json::{Value, json};
@@ -23,12 +24,12 @@ fn resources(seed: f64) -> Resources {
     let path = folder.path().join("resources.csv");
     let mut text = "time_seconds,elapsed_seconds,cpu_idle_percent,memory_used_bytes,memory_free_bytes,disk_read_bytes_per_second,\
                     disk_reads_per_second,disk_writes_per_second,network_received_bytes_per_second,network_sent_bytes_per_second,\
-                    network_received_packets_per_second,network_sent_packets_per_second,process_cpu_percent,process_rss_bytes\n"
+                    network_received_packets_per_second,network_sent_packets_per_second,process_cpu_percent,process_rss_bytes,cpu_cores_percent\n"
         .to_owned();
     for at in 0..60 {
         let wave = seed + (f64::from(at) / 6.0).sin();
         text.push_str(&format!(
-            "{},{at},{},{},{},{},{},4,{},{},{},{},{},{}\n",
+            "{},{at},{},{},{},{},{},4,{},{},{},{},{},{},{at} 90\n",
             1000 + at,
             40.0 + 20.0 * wave,
             4e9 + 1e8 * wave,
@@ -53,7 +54,13 @@ fn run(model: &str, rate: f64, batch: u64) -> RunView {
         let joined = TaskJoined { role: role.into(), host: host.into(), ..TaskJoined::default() };
         records.push(record(1000.0, "worker/0", Event::TaskJoined(joined)));
     }
-    let phases = PhaseTimes { input: 0.02, compute: 0.06, exchange: 0.015, wait: 0.005 };
+    let phases = PhaseTimes {
+        input: 0.02,
+        compute: 0.06,
+        exchange: 0.015,
+        wait: 0.005,
+        ..PhaseTimes::default()
+    };
     for at in 1..=STEPS {
         let share = f64::from(at) / f64::from(STEPS);
         let noise = 0.1 * (f64::from(at * 7919 % 101) / 101.0 - 0.5);
@@ -96,10 +103,20 @@ fn run(model: &str, rate: f64, batch: u64) -> RunView {
         examples: u64::from(STEPS) * batch,
         seconds: 60.0,
         examples_per_second: 10.0 * batch as f64,
-        phases: PhaseTimes { input: 0.2, compute: 0.6, exchange: 0.15, wait: 0.05 },
+        phases: PhaseTimes {
+            input: 0.2,
+            compute: 0.6,
+            exchange: 0.15,
+            wait: 0.05,
+            ..PhaseTimes::default()
+        },
         verdict: format!("compute-bound: {rate} <b>"),
         workers: ["worker/0", "worker/1"]
-            .map(|task| Worker { task: task.into(), iterations: 600, ..Worker::default() })
+            .map(|task| WorkerSummary {
+                task: task.into(),
+                iterations: 600,
+                ..WorkerSummary::default()
+            })
             .to_vec(),
         ..Summary::default()
     };
@@ -132,8 +149,12 @@ fn page(runs: &[RunView]) -> String {
 }
 
 fn open(browser: &Path, folder: &Path, runs: &[RunView]) -> Tab {
+    open_page(browser, folder, &page(runs))
+}
+
+fn open_page(browser: &Path, folder: &Path, html: &str) -> Tab {
     let file = folder.join("report.html");
-    std::fs::write(&file, page(runs)).unwrap();
+    std::fs::write(&file, html).unwrap();
     let mut tab = Tab::open(browser, &format!("file://{}", file.display()), folder);
     tab.wait_for("document.querySelector('svg[data-live]')");
     // Saved files are kept where the test can look at them.
@@ -163,21 +184,13 @@ fn place(tab: &mut Tab, share: f64) -> (f64, f64) {
     (found[0].as_f64().unwrap(), found[1].as_f64().unwrap())
 }
 
-fn mouse(tab: &mut Tab, kind: &str, (x, y): (f64, f64), clicks: u32) {
-    let button = if kind == "mouseMoved" { "none" } else { "left" };
-    tab.call(
-        "Input.dispatchMouseEvent",
-        &json!({ "type": kind, "x": x, "y": y, "button": button, "buttons": 1, "clickCount": clicks }),
-    );
-}
-
 #[test]
 fn the_cursor_shows_exact_values_in_all_charts_at_once() {
     let Some(browser) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut tab = open(&browser, folder.path(), &two());
     let at = place(&mut tab, 0.5);
-    mouse(&mut tab, "mouseMoved", at, 0);
+    tab.mouse("mouseMoved", at, 0);
     tab.wait_for("document.querySelectorAll('.tip:not([hidden])').length > 4");
     let tips = tab.evaluate("[...document.querySelectorAll('figure')].map(it => it.querySelector('.tip:not([hidden])')?.innerText ?? '')");
     let first = tips[0].as_str().unwrap();
@@ -189,7 +202,7 @@ fn the_cursor_shows_exact_values_in_all_charts_at_once() {
     let by_time = tips.as_array().unwrap().iter().filter_map(Value::as_str);
     let by_time = by_time.filter(|tip| tip.starts_with("time (s): ")).count();
     assert!(by_time > 3, "{tips}");
-    mouse(&mut tab, "mouseMoved", (2.0, 2.0), 0);
+    tab.mouse("mouseMoved", (2.0, 2.0), 0);
     tab.wait_for("document.querySelectorAll('.tip:not([hidden])').length === 0");
 }
 
@@ -205,18 +218,18 @@ fn dragging_zooms_and_a_double_click_resets() {
     );
     let before = tab.evaluate(&ticks);
     assert_eq!(before[0], 0.0, "{before}");
-    mouse(&mut tab, "mousePressed", from, 1);
-    mouse(&mut tab, "mouseMoved", ((from.0 + to.0) / 2.0, from.1), 0);
+    tab.mouse("mousePressed", from, 1);
+    tab.mouse("mouseMoved", ((from.0 + to.0) / 2.0, from.1), 0);
     assert_eq!(tab.evaluate("document.querySelectorAll('.chosen').length"), 1);
-    mouse(&mut tab, "mouseMoved", to, 0);
-    mouse(&mut tab, "mouseReleased", to, 1);
+    tab.mouse("mouseMoved", to, 0);
+    tab.mouse("mouseReleased", to, 1);
     tab.wait_for(&format!("{ticks}[0] >= 280"));
     let zoomed = tab.evaluate(&ticks);
     let last = zoomed.as_array().unwrap().last().unwrap().as_f64().unwrap();
     assert!(last < 500.0, "{zoomed}");
     for clicks in [1, 2] {
-        mouse(&mut tab, "mousePressed", from, clicks);
-        mouse(&mut tab, "mouseReleased", from, clicks);
+        tab.mouse("mousePressed", from, clicks);
+        tab.mouse("mouseReleased", from, clicks);
     }
     tab.wait_for(&format!("{ticks}[0] === 0"));
     assert_eq!(tab.evaluate(&ticks), before);
@@ -336,6 +349,93 @@ fn tables_are_sorted_and_everything_can_be_saved() {
     assert!(text.contains("test accuracy (\\%)"), "{text}");
 }
 
+/// Presses a button below a figure that is found by its heading, and returns what it saves.
+fn saved(tab: &mut Tab, heading: &str, button: &str) -> String {
+    tab.evaluate("saved.length = 0");
+    tab.evaluate(&format!(
+        "[...[...document.querySelectorAll('figure')].find(it => it.querySelector('h3').textContent.startsWith('{heading}'))
+           .querySelectorAll('.actions button')].find(it => it.textContent === '{button}').click()"
+    ));
+    tab.wait_for("saved.length === 1");
+    tab.evaluate("saved[0].text()").as_str().unwrap().to_owned()
+}
+
+/// Parallel coordinates: the line under the pointer stands out and says which run it is; the numbers can be saved. Dots of a
+/// setting against the result are zoomed and read like any chart.
+#[test]
+fn settings_of_many_runs_are_pointed_at_zoomed_and_saved() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let runs: Vec<RunView> = [(0.2, 16), (0.4, 32), (0.6, 64), (0.8, 128), (1.0, 256)]
+        .map(|(rate, batch)| run("lenet", rate, batch))
+        .to_vec();
+    let mut tab = open(&browser, folder.path(), &runs);
+    let line = "document.querySelector('.matrix path.line')";
+    let middle = tab.evaluate(&format!(
+        "(() => {{ const line = {line}; line.scrollIntoView({{ block: 'center' }});
+           const at = line.getPointAtLength(line.getTotalLength() / 2).matrixTransform(line.getScreenCTM()); return [at.x, at.y]; }})()"
+    ));
+    let middle = (middle[0].as_f64().unwrap(), middle[1].as_f64().unwrap());
+    tab.mouse("mouseMoved", middle, 0);
+    let under = "document.querySelector('.matrix path.line:hover')";
+    tab.wait_for(&format!("{under} && getComputedStyle({under}).strokeWidth === '4px'"));
+    let name = tab.evaluate(&format!("{under}.querySelector('title').textContent"));
+    assert!(name.as_str().unwrap().starts_with("lr 0."), "{name}");
+    let numbers = saved(&mut tab, "Which settings go with", "CSV");
+    assert!(numbers.starts_with("run,") && numbers.lines().count() == 6, "{numbers}");
+    assert!(numbers.contains("\"lr 0.6, batch 64\""), "{numbers}");
+    let dots = "[...document.querySelectorAll('figure')].find(it => it.querySelector('h3').textContent.includes(' by learning rate'))";
+    let box_ = tab.evaluate(&format!(
+        "(() => {{ const svg = {dots}.querySelector('svg'); svg.scrollIntoView({{ block: 'center' }});
+           const box = svg.getBoundingClientRect(); return [box.left + box.width / 2, box.right - 25, box.top + box.height / 2]; }})()"
+    ));
+    let at = |index: usize| (box_[index].as_f64().unwrap(), box_[2].as_f64().unwrap());
+    tab.mouse("mouseMoved", at(0), 0);
+    tab.wait_for(&format!(
+        "{dots}.querySelector('.tip').innerText.startsWith('learning rate: 0.')"
+    ));
+    let first = format!("Number({dots}.querySelector('.axis text.mid').textContent)");
+    assert!(tab.evaluate(&first).as_f64().unwrap() <= 0.3);
+    tab.drag(at(0), at(1));
+    tab.wait_for(&format!("{first} > 0.5"));
+}
+
+/// Recordings of machines without a run: the same cursor over all resources of all nodes, the cores as a map.
+#[test]
+fn recordings_of_nodes_are_worked_with_as_runs_are() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let recordings = [("alpha", 0.2), ("beta", 0.9)].map(|(node, seed)| Recording {
+        node: Some(node.to_owned()),
+        file: format!("{node}.csv").into(),
+        resources: resources(seed),
+    });
+    let mut page = Page::new("What the nodes did", "");
+    nodes::describe(&mut page, &[nodes::Recorded::of_recordings(&recordings, "")]);
+    let mut tab = open_page(&browser, folder.path(), &page.html());
+    let at = place(&mut tab, 0.5);
+    tab.mouse("mouseMoved", at, 0);
+    tab.wait_for("document.querySelectorAll('.tip:not([hidden])').length > 4");
+    let tip = tab.evaluate("document.querySelector('.tip:not([hidden])').innerText");
+    let tip = tip.as_str().unwrap();
+    assert!(
+        tip.starts_with("time (s): ") && tip.contains("alpha") && tip.contains("beta"),
+        "{tip}"
+    );
+    // One node is hidden in one chart and shown in the others.
+    let lines = |at: usize| format!("{}.querySelectorAll('.series .line').length", figure(at));
+    tab.evaluate("document.querySelector('.entry[data-name=beta]').dispatchEvent(new MouseEvent('click', { bubbles: true }))");
+    assert_eq!((tab.evaluate(&lines(0)), tab.evaluate(&lines(1))), (json!(1), json!(2)));
+    let (from, to) = (place(&mut tab, 0.5), place(&mut tab, 0.8));
+    tab.drag(from, to);
+    let ticks = format!("Number({}.querySelector('.axis text.mid').textContent)", figure(0));
+    tab.wait_for(&format!("{ticks} >= 25"));
+    let cores = saved(&mut tab, "CPU by core: alpha", "CSV");
+    assert!(cores.starts_with("core / time (s),0.0 s,") && cores.lines().count() == 3, "{cores}");
+    let said = tab.evaluate("document.querySelector('.matrix rect title').textContent");
+    assert!(said.as_str().unwrap().ends_with("% busy"), "{said}");
+}
+
 /// Nothing scrolls sideways, no text is smaller than 11 pixels, and no legend leaves its card; by eye: `target/report`.
 #[test]
 fn pages_fit_every_screen() {
@@ -419,7 +519,10 @@ fn the_page_says_everything_without_its_script() {
         assert!(page.contains(setting), "{setting}");
     }
     assert!(page.contains(">daisy<") && page.contains("daisy as rose: 6 (6.0 %)"));
-    assert!(page.contains(">alpha, lr 0.5, batch 256<") || page.contains("alpha, lr 0.5,"));
+    assert!(
+        page.contains(">alpha<") && page.contains("lr 0.5, batch 256"),
+        "nodes and runs are named"
+    );
     // Between models there is no ratio: the only ones are within a group.
     assert_eq!(page.matches("1.00 x").count(), 1, "the first run of the group of two");
 }

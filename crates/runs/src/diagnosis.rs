@@ -9,7 +9,7 @@ use crate::verdict::{
 pub use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
     Diagnosis, Event, Machine, PhaseTimes, RunFolder, RunState, RunView, RunsError, Status,
-    Summary, TaskLoad, Worker,
+    Summary, TaskLoad, WorkerSummary,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,6 +62,7 @@ pub fn diagnose(run: &RunView) -> Verdict {
         workers: if work.len() > 1 { worker_loads(&work) } else { Vec::new() },
         servers: servers(&loads),
         links: links(&loads, &run.summary.workers, together),
+        lost: lost(run),
     };
     let mut verdict = judge_within(&evidence, &around);
     if verdict.limit == Limit::Unknown && run.summary.global_steps > 0 {
@@ -119,7 +120,7 @@ fn work_by_task(run: &RunView) -> BTreeMap<&str, TaskWork> {
     workers.filter_map(|worker| Some((&*worker.task, counted(worker)?))).collect()
 }
 
-fn counted(worker: &Worker) -> Option<TaskWork> {
+fn counted(worker: &WorkerSummary) -> Option<TaskWork> {
     (worker.phases.total() > 0.0).then(|| TaskWork {
         steps: worker.iterations,
         seconds: worker.seconds,
@@ -211,6 +212,17 @@ fn nodes(loads: &[TaskLoad], threads: usize) -> Vec<NodeLoad> {
         .collect()
 }
 
+/// The tasks that were lost on the way, each once.
+fn lost(run: &RunView) -> Vec<String> {
+    let said = run.summary.lost.iter().filter_map(|loss| loss.split_whitespace().next());
+    let seen = run.records.iter().filter_map(|record| match record.event.as_ref()? {
+        Event::TaskLost(loss) => Some(&*loss.lost),
+        _ => None,
+    });
+    let names: BTreeSet<&str> = said.chain(seen).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
 /// Tasks whose processes were stopped from outside.
 fn stops(loads: &[TaskLoad]) -> Vec<Stop> {
     let stops = loads.iter().filter_map(|load| Some((load, load.stopped?)));
@@ -247,7 +259,7 @@ fn servers(loads: &[TaskLoad]) -> Vec<ServerLoad> {
 }
 
 /// What the tasks exchange over a network: what workers counted, and what the interfaces of the others carried.
-fn links(loads: &[TaskLoad], workers: &[Worker], together: f64) -> Vec<Link> {
+fn links(loads: &[TaskLoad], workers: &[WorkerSummary], together: f64) -> Vec<Link> {
     let host = |load: &TaskLoad| load.address.rsplit_once(':').map(|(host, _)| host.to_owned());
     loads
         .iter()
@@ -295,17 +307,23 @@ mod tests {
     use super::*;
     use crate::Traffic;
 
-    fn worker(task: &str, exchange: f64, megabytes: u64) -> Worker {
-        Worker {
+    fn worker(task: &str, exchange: f64, megabytes: u64) -> WorkerSummary {
+        WorkerSummary {
             task: task.to_owned(),
             iterations: 100,
             seconds: 2.0,
-            phases: PhaseTimes { input: 0.0, compute: 1.0 - exchange, exchange, wait: 0.0 },
+            phases: PhaseTimes {
+                input: 0.0,
+                compute: 1.0 - exchange,
+                exchange,
+                wait: 0.0,
+                ..PhaseTimes::default()
+            },
             traffic: Traffic {
                 sent_bytes: megabytes * 1_000_000,
                 received_bytes: megabytes * 1_000_000,
             },
-            ..Worker::default()
+            ..WorkerSummary::default()
         }
     }
 

@@ -42,6 +42,14 @@ pub enum RunsError {
         /// Where and why.
         source: serde_json::Error,
     },
+    /// A recording of a machine cannot be understood.
+    #[error("`{}`, line {line}: {reason}", .path.display())]
+    Recording {
+        path: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+        reason: String,
+    },
     /// The folder holds no run.
     #[error("`{}` is not a run folder: it has neither plan.json nor events-*.jsonl", .path.display())]
     NotARun { path: PathBuf },

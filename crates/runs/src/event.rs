@@ -25,6 +25,10 @@ pub enum Event {
     Step(Step),
     /// The model was scored on held-out examples.
     Evaluation(Evaluation),
+    /// A worker scored the weights that it ended with.
+    WorkerEvaluation(Evaluation),
+    /// How the weights were spread at an evaluation.
+    Histograms(Histograms),
     /// A reading of the machine's resources.
     Resource(Resource),
     /// A checkpoint was saved, restored, deleted, refused, or could not be saved.
@@ -42,7 +46,7 @@ impl Event {
     /// All others mark a change and are always kept.
     #[must_use]
     pub fn is_sample(&self) -> bool {
-        matches!(self, Self::Step(_) | Self::Resource(_))
+        matches!(self, Self::Step(_) | Self::Resource(_) | Self::Histograms(_))
     }
 }
 
@@ -195,6 +199,29 @@ pub enum CheckpointAction {
     /// An action that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+/// How the weights were spread at an evaluation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Histograms {
+    /// Global step at which they were counted.
+    pub step: u64,
+    /// The largest tensors of the model, in its order.
+    pub tensors: Vec<Tensor>,
+}
+
+/// The weights of one tensor, counted in buckets of equal width.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tensor {
+    pub name: String,
+    /// Lower edge of the first bucket.
+    pub min: f64,
+    /// Upper edge of the last bucket.
+    pub max: f64,
+    /// Weights in each bucket; those that are not finite are in none.
+    pub counts: Vec<u64>,
 }
 
 /// A checkpoint was saved, restored, deleted, refused, or could not be saved.

@@ -4,11 +4,12 @@
 //! - *Examples* are those that training used. Every task counts its own, so those of all tasks add up; gradients that
 //!   came too late were worked on and not used.
 //! - *Rate* is these examples over this time, so that dividing the two printed figures gives the third.
-//! - *Step time* is the part of the time that the slowest worker spent in steps.
+//! - *Step time* is the part of the time that the slowest worker spent in steps. Time without steps after a task was
+//!   lost is *recovery*: part of the time, of the rate and of the phases' shares, not of step time.
 //!
 //! A ratio of rates says something about a setting only between runs of the same model on the same data.
 
-use crate::{Event, PhaseTimes, Record, Summary, Worker};
+use crate::{Event, PhaseTimes, Record, Summary, WorkerSummary};
 
 /// Examples a second; 0 where no time has passed.
 #[must_use]
@@ -16,9 +17,9 @@ pub fn rate(examples: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { examples as f64 / seconds } else { 0.0 }
 }
 
-/// Shares of all workers' time in steps together.
+/// Shares of all workers' time together.
 #[must_use]
-pub fn shares(workers: &[Worker]) -> PhaseTimes {
+pub fn shares(workers: &[WorkerSummary]) -> PhaseTimes {
     let total: f64 = workers.iter().map(|worker| worker.seconds).sum();
     let seconds = workers.iter().map(|worker| worker.phases.seconds_of(worker.seconds));
     seconds.sum::<PhaseTimes>().shares_of(total)
@@ -29,7 +30,8 @@ impl Summary {
     /// everything that fills a summary.
     pub fn settle(&mut self) {
         self.examples_per_second = rate(self.examples, self.seconds);
-        self.step_seconds = self.workers.iter().map(|one| one.seconds).fold(0.0, f64::max);
+        let stepping = |one: &WorkerSummary| one.seconds * (1.0 - one.phases.recovery);
+        self.step_seconds = self.workers.iter().map(stepping).fold(0.0, f64::max);
         self.phases = shares(&self.workers);
     }
 
@@ -100,11 +102,11 @@ mod tests {
     /// `time 8.43 s, 500000 rows, 1024726 rows/s` was printed: the rate was of another time.
     #[test]
     fn the_rate_is_the_printed_examples_over_the_printed_time() {
-        let worker = Worker {
+        let worker = WorkerSummary {
             seconds: 0.49,
             examples: 500_000,
             phases: PhaseTimes { input: 0.5, compute: 0.5, ..PhaseTimes::default() },
-            ..Worker::default()
+            ..WorkerSummary::default()
         };
         let mut summary = Summary {
             examples: 500_000,
@@ -117,6 +119,24 @@ mod tests {
         assert_eq!((summary.step_seconds, summary.phases.input), (0.49, 0.5));
         assert!((summary.step_rate() - 500_000.0 / 0.49).abs() < 1e-6);
         assert_eq!(rate(5, 0.0), 0.0);
+    }
+
+    /// Of 16 s, 11 were spent waiting for a lost worker, and were in no figure but the time.
+    #[test]
+    fn time_without_steps_after_a_loss_has_its_share_and_is_not_step_time() {
+        let phases = PhaseTimes { compute: 5.0, recovery: 11.0, ..PhaseTimes::default() };
+        let worker = WorkerSummary {
+            seconds: phases.total(),
+            examples: 1600,
+            phases: phases.shares(),
+            ..WorkerSummary::default()
+        };
+        let mut summary =
+            Summary { examples: 1600, seconds: 16.0, workers: vec![worker], ..Summary::default() };
+        summary.settle();
+        assert_eq!((summary.examples_per_second, summary.phases.recovery), (100.0, 11.0 / 16.0));
+        assert!((summary.step_seconds - 5.0).abs() < 1e-9, "{}", summary.step_seconds);
+        assert!((summary.step_rate() - 320.0).abs() < 1e-6);
     }
 
     #[test]

@@ -44,7 +44,7 @@ const LEAST_UPDATES: u64 = 20;
 /// What became of the learning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum LearningOutcome {
     /// Better than a constant prediction.
     #[default]
     Learned,
@@ -59,7 +59,7 @@ pub enum Outcome {
 #[serde(default)]
 pub struct Learning {
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: LearningOutcome,
     /// What that rests on.
     pub words: String,
     /// What to try next; empty where the run learned.
@@ -410,7 +410,7 @@ impl Learning {
     #[must_use]
     pub fn diverged(words: impl std::fmt::Display, tried: &Tried<'_>) -> Self {
         let words = words.to_string();
-        Self { outcome: Outcome::Diverged, words, advice: tried.after_divergence() }
+        Self { outcome: LearningOutcome::Diverged, words, advice: tried.after_divergence() }
     }
 
     /// Of a run that made all its updates; nothing where they were too few to tell.
@@ -431,7 +431,7 @@ impl Learning {
         );
         if ranks || predicts || beats_constant(accuracy, common) {
             let words = format!("better than a constant prediction: {figures}");
-            return Some(Self { outcome: Outcome::Learned, words, advice: Vec::new() });
+            return Some(Self { outcome: LearningOutcome::Learned, words, advice: Vec::new() });
         }
         let worse = loss.is_nan() || loss > 1.05 * entropy;
         let than = if worse {
@@ -441,7 +441,7 @@ impl Learning {
         };
         let words = format!("{than} after {updates} updates: {figures}");
         Some(Self {
-            outcome: Outcome::DidNotLearn,
+            outcome: LearningOutcome::DidNotLearn,
             words,
             advice: tried.after_nothing(worse, updates),
         })
@@ -451,9 +451,9 @@ impl Learning {
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let what = match self.outcome {
-            Outcome::Learned => return None,
-            Outcome::DidNotLearn => "the model did not learn",
-            Outcome::Diverged => "training diverged",
+            LearningOutcome::Learned => return None,
+            LearningOutcome::DidNotLearn => "the model did not learn",
+            LearningOutcome::Diverged => "training diverged",
         };
         let advice = if self.advice.is_empty() {
             String::new()

@@ -175,7 +175,10 @@ mod tests {
         let earlier = [leg(100.0, 2.0, 400, Some(Status::Cancelled))];
         let before = Summary {
             last: Final { train_loss: 0.5, test_loss: 0.6, test_accuracy: f64::NAN },
-            workers: vec![crate::Worker { iterations: 40, ..crate::Worker::default() }],
+            workers: vec![crate::WorkerSummary {
+                iterations: 40,
+                ..crate::WorkerSummary::default()
+            }],
             status: Status::Cancelled,
             global_steps: 40,
             warnings: vec!["one".to_owned()],
@@ -183,7 +186,7 @@ mod tests {
         };
         let mut summary = Summary {
             last: Final { test_loss: 0.4, test_accuracy: 0.9, ..Final::default() },
-            workers: vec![crate::Worker::default()],
+            workers: vec![crate::WorkerSummary::default()],
             status: Status::Done,
             global_steps: 40,
             warnings: vec!["two".to_owned()],

@@ -49,24 +49,27 @@ pub use atomic_file::{sync_folder, write_atomically};
 pub use clock::{format_utc, unix_seconds};
 pub use error::RunsError;
 pub use event::{
-    Checkpoint, CheckpointAction, ENVELOPE_VERSION, Evaluation, Event, Resource, RunEnded,
-    RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered,
+    Checkpoint, CheckpointAction, ENVELOPE_VERSION, Evaluation, Event, Histograms, Resource,
+    RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered, Tensor,
 };
 pub use event_log::{EventLog, Record, read_events, read_last_events};
 pub use folder_watch::{FolderHandle, FolderWatch};
-pub use learning::{Divergence, Ending, Labels, Learning, LossGuard, Observed, Outcome, Tried};
+pub use learning::{
+    Divergence, Ending, Labels, Learning, LearningOutcome, LossGuard, Observed, Tried,
+};
 pub use legs::Leg;
 pub use load::TaskLoad;
 pub use machine::Machine;
 pub use ownership::{OWNER_FILE, Owner, Ownership, owner};
+pub use paceline_store::with_causes;
 pub use phase_times::PhaseTimes;
 pub use plan::{AskedSettings, RunKind, RunPlan};
 pub use recorded_plan::RecordedPlan;
 pub use recorder::{Recorder, RecorderReport, RecorderSettings};
 pub use rescue::FinalWeights;
-pub use resources::Resources;
+pub use resources::{Recording, Resources, read_recordings};
 pub use run_dir::{RunFolder, RunState, list};
-pub use settings::Settings;
+pub use settings::RunSettings;
 pub use start_table::{StartRow, StartTable};
-pub use summary::{Diagnosis, Final, Reached, Summary, Traffic, Worker};
+pub use summary::{Diagnosis, Final, Reached, Summary, Traffic, WorkerSummary};
 pub use view::RunView;

@@ -7,6 +7,7 @@
 
 use crate::verdict::Examples;
 use crate::{Event, Record, RunFolder, RunStarted, RunsError};
+use paceline_batch::Schema;
 use serde_json::Value;
 
 /// A plan, whichever program or version wrote it.
@@ -30,6 +31,8 @@ pub struct RecordedPlan {
     pub threads: Option<u64>,
     pub parameters: Option<u64>,
     pub planned_steps: Option<u64>,
+    /// Weights of dense layers that the workers share out; absent where each has a copy of everything.
+    pub split_parameters: Option<u64>,
     /// Version of the program that recorded the run.
     pub version: Option<String>,
     /// The whole file, for settings that only one kind of run has; null where there is none.
@@ -91,6 +94,7 @@ impl RecordedPlan {
             threads: number("threads"),
             parameters: number("parameters"),
             planned_steps: number("planned_steps"),
+            split_parameters: number("split_parameters").filter(|weights| *weights > 0),
             version: text(&whole["version"]),
             whole,
         }
@@ -156,6 +160,12 @@ impl RecordedPlan {
     pub fn threads_of_worker(&self) -> usize {
         let threads = self.threads.unwrap_or(1).max(1) * self.replicas.unwrap_or(1).max(1);
         usize::try_from(threads).unwrap_or(1)
+    }
+
+    /// What an example looks like, where the plan says it: rows and other programs' runs do not.
+    #[must_use]
+    pub fn schema(&self) -> Option<Schema> {
+        serde_json::from_value(self.whole.get("schema")?.clone()).ok()
     }
 
     /// What the run reads.

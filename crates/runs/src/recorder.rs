@@ -8,7 +8,7 @@
 
 use crate::{
     Event, EventLog, RunFolder, RunsError, clock,
-    event::{Evaluation, RunEnded, Step},
+    event::{Evaluation, Histograms, RunEnded, Step, Tensor},
     tensorboard::{EventWriter, GraphNode, Histogram, Scalar},
 };
 use std::{
@@ -20,6 +20,9 @@ use std::{
 
 /// How long a record may stay in memory before it is flushed.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// Tensors whose histograms go into the log, the largest; TensorBoard gets all.
+const MOST_TENSORS: usize = 16;
 
 /// Choices of a recorder.
 #[derive(Debug, Clone)]
@@ -79,6 +82,9 @@ impl Shared {
 pub struct Recorder {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<RecorderReport>>,
+    /// When it was started, also in seconds since 1970. Events are timed from here, so that a clock that is set in
+    /// mid-run moves none of them.
+    begun: (Instant, f64),
 }
 
 impl Recorder {
@@ -109,7 +115,8 @@ impl Recorder {
             .name("recorder".into())
             .spawn(move || sink.run(&reader))
             .map_err(|source| RunsError::Create { path: run.events_path(task), source })?;
-        Ok(Self { shared, writer: Some(writer) })
+        let begun = (Instant::now(), clock::unix_seconds());
+        Ok(Self { shared, writer: Some(writer), begun })
     }
 
     /// Records an event that happens now. Never blocks on the disk.
@@ -153,7 +160,7 @@ impl Recorder {
     }
 
     fn send(&self, message: Message, sample: bool) {
-        let now = clock::unix_seconds();
+        let now = self.begun.1 + self.begun.0.elapsed().as_secs_f64();
         let mut queue = self.shared.lock();
         if sample {
             if queue.samples >= self.shared.limit {
@@ -223,10 +230,11 @@ impl Sink {
                 let logged = self.log.write(time, event);
                 logged.and(self.board_event(time, event))
             }
-            Message::Histograms { step, values } => match &mut self.board {
-                Some(board) => board.histograms(time, *step, values),
-                None => Ok(()),
-            },
+            Message::Histograms { step, values } => {
+                let logged = self.log.write(time, &Event::Histograms(largest(*step, values)));
+                let board = self.board.as_mut();
+                logged.and(board.map_or(Ok(()), |board| board.histograms(time, *step, values)))
+            }
             Message::Graph(nodes) => match &mut self.board {
                 Some(board) => board.graph(time, nodes),
                 None => Ok(()),
@@ -241,7 +249,7 @@ impl Sink {
         let Some(board) = &mut self.board else { return Ok(()) };
         match event {
             Event::Step(step) => board.scalars(time, step.step, &step_scalars(step)),
-            Event::Evaluation(evaluation) => {
+            Event::Evaluation(evaluation) | Event::WorkerEvaluation(evaluation) => {
                 board.scalars(time, evaluation.step, &evaluation_scalars(evaluation))
             }
             _ => Ok(()),
@@ -263,6 +271,20 @@ impl Sink {
             self.report.error.get_or_insert(error);
         }
     }
+}
+
+/// The largest tensors, in the order of the model.
+fn largest(step: u64, values: &[(String, Histogram)]) -> Histograms {
+    let size = |at: usize| values[at].1.counts.iter().sum::<u64>();
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(size(*at)));
+    order.truncate(MOST_TENSORS);
+    order.sort_unstable();
+    let tensors = order.into_iter().map(|at| {
+        let (name, Histogram { min, max, counts }) = values[at].clone();
+        Tensor { name, min, max, counts }
+    });
+    Histograms { step, tensors: tensors.collect() }
 }
 
 fn step_scalars(step: &Step) -> [Scalar; 4] {
@@ -312,6 +334,26 @@ mod tests {
         assert!(report.dropped > 0);
         let Some(Event::RunEnded(end)) = &records.last().unwrap().event else { panic!("no end") };
         assert_eq!(end.dropped_events, report.dropped);
+    }
+
+    #[test]
+    fn histograms_of_the_largest_tensors_are_in_the_log_without_tensorboard_too() {
+        let (_root, run) = run_folder();
+        let settings = RecorderSettings { queue: 8, tensorboard: false };
+        let recorder = Recorder::start(&run, "worker/0", &settings).unwrap();
+        let values = |size: usize| (0..size).map(|at| at as f32).collect::<Vec<_>>();
+        let all = (1..=20).map(|size| (format!("t{size}"), Histogram::of(&values(size))));
+        recorder.histograms(7, all.collect());
+        drop(recorder);
+        let (records, broken) = read_events(&run.events_path("worker/0")).unwrap();
+        let Some(Event::Histograms(found)) = &records[0].event else { panic!("{records:?}") };
+        assert_eq!((broken, found.step, found.tensors.len()), (0, 7, MOST_TENSORS));
+        assert_eq!(
+            (found.tensors[0].name.as_str(), found.tensors[15].name.as_str()),
+            ("t5", "t20")
+        );
+        assert_eq!(found.tensors[15].counts.iter().sum::<u64>(), 20);
+        assert_eq!((found.tensors[15].min, found.tensors[15].max), (0.0, 19.0));
     }
 
     #[test]

@@ -1,16 +1,36 @@
 //! `resources-<task>.csv`: what the machine did while the task ran, one row per reading.
 //!
-//! Columns are found by name and may be any; a reader asks for those it knows.
+//! Columns are found by name and may be any; a reader asks for those it knows. Two columns hold no number: `cpu_cores_percent` has
+//! that of every core, with spaces between, and `mark` what someone had to say at that moment.
+
+mod dstat;
+mod recording;
+mod sadf;
+
+pub use recording::{Recording, read_recordings};
 
 use crate::error::RunsError;
 use std::fs;
 use std::path::Path;
+
+/// Seconds since 1970.
+pub(crate) const TIME: &str = "time_seconds";
+/// Seconds since the recording began.
+pub(crate) const ELAPSED: &str = "elapsed_seconds";
+/// Busy share of every core, in their order, with spaces between.
+const CORES: &str = "cpu_cores_percent";
+/// A word at a moment, in a row of its own.
+const MARK: &str = "mark";
 
 /// A recording, column by column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resources {
     header: Vec<String>,
     rows: Vec<Vec<Option<f64>>>,
+    /// Seconds since 1970 and the busy share of every core in percent; a core that was off is not a number.
+    cores: Vec<(f64, Vec<f32>)>,
+    /// Seconds since 1970 and what was said.
+    marks: Vec<(f64, String)>,
 }
 
 impl Resources {
@@ -28,11 +48,65 @@ impl Resources {
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let header: Vec<String> =
             lines.next().unwrap_or_default().split(',').map(str::to_owned).collect();
-        let rows = lines
-            .map(|line| line.split(',').map(|cell| cell.parse().ok()).collect::<Vec<_>>())
-            .filter(|row| row.len() == header.len())
-            .collect();
-        Self { header, rows }
+        let mut found = Self { header, ..Self::default() };
+        for line in lines {
+            let cells = cells(line, ',');
+            if cells.len() == found.header.len() {
+                found.push(&cells);
+            }
+        }
+        found
+    }
+
+    /// Takes a row of as many cells as there are columns.
+    fn push(&mut self, cells: &[String]) {
+        let row: Vec<Option<f64>> = cells.iter().map(|cell| number(cell)).collect();
+        let time = self.place(TIME).and_then(|at| row[at]);
+        if let (Some(time), Some(at)) = (time, self.place(CORES)) {
+            // A core that was off is written as a dash.
+            let shares = cells[at].split_ascii_whitespace();
+            let shares: Vec<f32> = shares.map(|it| it.parse().unwrap_or(f32::NAN)).collect();
+            if !shares.is_empty() {
+                self.cores.push((time, shares));
+            }
+        }
+        if let (Some(time), Some(at)) = (time, self.place(MARK))
+            && !cells[at].is_empty()
+        {
+            self.marks.push((time, cells[at].clone()));
+        }
+        self.rows.push(row);
+    }
+
+    fn place(&self, column: &str) -> Option<usize> {
+        self.header.iter().position(|known| known == column)
+    }
+
+    /// What was marked while recording: seconds since 1970, and the words.
+    #[must_use]
+    pub fn marks(&self) -> &[(f64, String)] {
+        &self.marks
+    }
+
+    /// The busy share of every core in percent, with seconds since the recording began; a core that was off is not a number.
+    pub fn cores(&self) -> impl Iterator<Item = (f64, &[f32])> {
+        let begin = self.begin().unwrap_or(0.0);
+        self.cores.iter().map(move |(time, shares)| (time - begin, shares.as_slice()))
+    }
+
+    /// How many cores the machine had, where that was recorded.
+    #[must_use]
+    pub fn core_count(&self) -> Option<usize> {
+        self.cores.iter().map(|(_, shares)| shares.len()).max()
+    }
+
+    /// Moments of the first and last reading, in seconds since 1970.
+    #[must_use]
+    pub fn extent(&self) -> Option<(f64, f64)> {
+        let time = self.place(TIME)?;
+        let known = || self.rows.iter().filter_map(|row| row[time]);
+        // A mark may stand behind a reading of a later moment.
+        Some((known().reduce(f64::min)?, known().reduce(f64::max)?))
     }
 
     /// Pairs of (seconds since the recording began, value), where both are known. A run that was
@@ -57,6 +131,8 @@ impl Resources {
         for row in &mut self.rows {
             row[time] = row[time].map(|moment| moment - seconds);
         }
+        self.cores.iter_mut().for_each(|reading| reading.0 -= seconds);
+        self.marks.iter_mut().for_each(|mark| mark.0 -= seconds);
     }
 
     /// When the recording began, in seconds since 1970.
@@ -105,6 +181,33 @@ impl Resources {
     }
 }
 
+/// The cells of a line; one in quotes may hold the separator, and quotes twice.
+fn cells(line: &str, separator: char) -> Vec<String> {
+    if !line.contains('"') {
+        return line.split(separator).map(str::to_owned).collect();
+    }
+    let (mut found, mut cell, mut quoted) = (Vec::new(), String::new(), false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                cell.push('"');
+            }
+            '"' => quoted = !quoted,
+            letter if letter == separator && !quoted => found.push(std::mem::take(&mut cell)),
+            letter => cell.push(letter),
+        }
+    }
+    found.push(cell);
+    found
+}
+
+/// A number as recordings have it.
+fn number(cell: &str) -> Option<f64> {
+    cell.trim().parse().ok().filter(|value: &f64| value.is_finite())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +227,23 @@ mod tests {
         assert_eq!((shifted.begin(), shifted.mean("cpu")), (Some(2.5), Some(20.0)));
         assert_eq!(resources.mean("nothing"), None);
         assert_eq!(Resources::parse("").series("cpu"), []);
+    }
+
+    #[test]
+    fn marks_and_cores_are_read_beside_the_numbers() {
+        let text = "time_seconds,elapsed_seconds,cpu,cpu_cores_percent,mark\n\
+                    10,1,5,10 - 90,\n10.5,,,,\"job \"\"a\"\", submitted\"\n11,2,7,20,\n";
+        let mut found = Resources::parse(text);
+        assert_eq!(found.marks(), [(10.5, "job \"a\", submitted".to_owned())]);
+        assert_eq!(found.mean("cpu"), Some(6.0), "a mark is not a reading");
+        assert_eq!(found.core_count(), Some(3));
+        let cores: Vec<(f64, Vec<f32>)> =
+            found.cores().map(|(time, shares)| (time, shares.to_vec())).collect();
+        assert_eq!((cores[0].0, cores[0].1[2], cores[1].1.len()), (1.0, 90.0, 1));
+        assert!(cores[0].1[1].is_nan(), "a core that was off");
+        found.set_back(-2.0);
+        assert_eq!(found.marks()[0].0, 12.5);
+        assert_eq!(found.extent(), Some((12.0, 13.0)));
     }
 
     /// A process that is stopped for five of six seconds leaves one reading for them.

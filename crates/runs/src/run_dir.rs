@@ -21,9 +21,26 @@ const TASKS: &str = "tasks.json";
 const LAST_BYTES: u64 = 64 << 10;
 
 /// A run's folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Folders around it that were made for it, the innermost first.
+    made: Vec<PathBuf>,
+}
+
+/// The same folder is the same run, whichever call made it.
+impl PartialEq for RunFolder {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for RunFolder {}
+
+/// The folders of a path that are not there yet, the innermost first.
+fn missing(path: &Path) -> Vec<PathBuf> {
+    let named = path.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+    named.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect()
 }
 
 /// What a run's files say about its fate.
@@ -58,8 +75,10 @@ impl RunFolder {
     /// takes another suffix.
     pub fn create(root: &Path, model: &str, strategy: &str) -> Result<Self, RunsError> {
         let error = |path: &Path, source| RunsError::Create { path: path.to_path_buf(), source };
-        fs::create_dir_all(root).map_err(|source| error(root, source))?;
+        let made: Vec<PathBuf> = missing(root);
         loop {
+            // Again each time: a run that never began may take its folder away in between.
+            fs::create_dir_all(root).map_err(|source| error(root, source))?;
             let now = clock::since_epoch();
             let name = format!(
                 "{}-{}-{}-{}",
@@ -70,8 +89,9 @@ impl RunFolder {
             );
             let path = root.join(name);
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path }),
+                Ok(()) => return Ok(Self { path, made }),
                 Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(error(&path, source)),
             }
         }
@@ -82,7 +102,7 @@ impl RunFolder {
         let path = root.join(in_name(name));
         fs::create_dir_all(&path)
             .map_err(|source| RunsError::Create { path: path.clone(), source })?;
-        Ok(Self { path })
+        Ok(Self { path, made: Vec::new() })
     }
 
     /// Creates a run folder of a given name; a folder that is there already is refused, unless it is empty.
@@ -99,7 +119,7 @@ impl RunFolder {
     /// A run's folder, whether or not its plan has been written yet.
     #[must_use]
     pub fn at(path: &Path) -> Self {
-        Self { path: path.to_path_buf() }
+        Self { path: path.to_path_buf(), made: Vec::new() }
     }
 
     /// What a task's process printed, if its launcher captures that.
@@ -192,10 +212,15 @@ impl RunFolder {
         (path.join(TASKS).is_file() && !path.join(PLAN).is_file()).then(|| Self::at(path))
     }
 
-    /// Removes the folder of a run that never began; one with something in it stays.
+    /// Removes the folder of a run that never began, and the folders around it that were made for it. One with
+    /// something in it stays.
     pub fn abandon(&self) {
         let _ = fs::remove_file(self.path.join(TASKS));
-        let _ = fs::remove_dir(&self.path);
+        for folder in std::iter::once(&self.path).chain(&self.made) {
+            if fs::remove_dir(folder).is_err() {
+                return;
+            }
+        }
     }
 
     /// Writes where it happens.
@@ -294,10 +319,10 @@ impl RunFolder {
         match self.summary() {
             Ok(Some(summary)) => return RunState::Ended(Box::new(summary)),
             Ok(None) => {}
-            Err(error) => return RunState::Broken(with_cause(&error)),
+            Err(error) => return RunState::Broken(crate::with_causes(&error)),
         }
         match self.event_files() {
-            Err(error) => RunState::Broken(with_cause(&error)),
+            Err(error) => RunState::Broken(crate::with_causes(&error)),
             // Between its start and its first event a run has an owner and no log.
             Ok(mut files) => {
                 files.push(self.path.join(OWNER_FILE));
@@ -395,16 +420,6 @@ fn children(folder: &Path) -> Result<Vec<PathBuf>, RunsError> {
         .map_err(|source| RunsError::Read { path: folder.to_path_buf(), source })
 }
 
-fn with_cause(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
-}
-
 /// A name that is safe inside a file name: `worker/0` becomes `worker-0`.
 fn in_name(text: &str) -> String {
     text.chars()
@@ -455,6 +470,22 @@ mod tests {
         assert_eq!(paths.len(), 200);
         assert!(made[0].name().contains("-softmax-one-device-"), "{}", made[0].name());
         assert_eq!(list(root).unwrap(), [], "a folder without a plan is not a run");
+    }
+
+    /// A run that never began used to leave the folder of runs behind, empty.
+    #[test]
+    fn a_run_that_never_began_takes_the_folders_along_that_were_made_for_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("results/runs");
+        RunFolder::create(&root, "script", "foreign").unwrap().abandon();
+        assert!(!place.path().join("results").exists());
+        // What others put there stays, and so does a folder that was there before.
+        let first = RunFolder::create(&root, "script", "foreign").unwrap();
+        let second = RunFolder::create(&root, "script", "foreign").unwrap();
+        first.abandon();
+        assert!(!first.path().exists() && second.path().exists());
+        second.abandon();
+        assert!(root.exists(), "it was there when the second run began");
     }
 
     #[test]

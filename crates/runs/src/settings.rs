@@ -13,7 +13,7 @@ const WORKERS: &[&str] = &["seed", "workers"];
 
 /// The settings of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settings {
+pub struct RunSettings {
     /// What was asked for.
     asked: Value,
     /// What was decided where nothing was asked: threads, learning rate.
@@ -22,12 +22,12 @@ pub struct Settings {
     surroundings: Value,
 }
 
-impl Settings {
+impl RunSettings {
     /// From a run's plan, whichever version wrote it, and its machine.
     #[must_use]
-    pub fn of(plan: &Value, machine: Option<&Machine>) -> Settings {
+    pub fn of(plan: &Value, machine: Option<&Machine>) -> RunSettings {
         let decided = ["workers", "servers", "replicas", "threads", "learning_rate", "strategy"];
-        Settings {
+        RunSettings {
             asked: plan.get("spec").cloned().unwrap_or_default(),
             decided: decided.iter().map(|key| plan.get(key).cloned().unwrap_or_default()).collect(),
             surroundings: json!([
@@ -39,7 +39,7 @@ impl Settings {
 
     /// Whether two runs differ in nothing but the seed.
     #[must_use]
-    pub fn are_repeats(&self, other: &Settings) -> bool {
+    pub fn are_repeats(&self, other: &RunSettings) -> bool {
         without(&self.asked, SEED) == without(&other.asked, SEED)
             && self.decided == other.decided
             && self.surroundings == other.surroundings
@@ -48,7 +48,7 @@ impl Settings {
     /// Whether two runs differ in nothing but seed and workers. What follows from the number of workers, such as the threads that
     /// each gets of a machine, may differ.
     #[must_use]
-    pub fn differ_in_workers(&self, other: &Settings) -> bool {
+    pub fn differ_in_workers(&self, other: &RunSettings) -> bool {
         without(&self.asked, WORKERS) == without(&other.asked, WORKERS)
             && self.surroundings == other.surroundings
     }
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[allow(clippy::needless_pass_by_value)] // written in place, where a reference would be noise
-    fn settings(spec: Value, threads: u64) -> Settings {
-        Settings::of(&json!({ "spec": spec, "threads": threads, "version": "0.1.0" }), None)
+    fn settings(spec: Value, threads: u64) -> RunSettings {
+        RunSettings::of(&json!({ "spec": spec, "threads": threads, "version": "0.1.0" }), None)
     }
 
     #[test]

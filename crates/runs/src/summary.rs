@@ -49,7 +49,7 @@ pub struct Summary {
     /// When the loss asked for was reached, if one was asked for and reached.
     pub reached: Option<Reached>,
     /// What each worker did.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<WorkerSummary>,
     /// Shares of the steps' time.
     pub phases: PhaseTimes,
     /// Bytes exchanged with other tasks.
@@ -132,7 +132,7 @@ pub struct Reached {
 /// What one worker did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Worker {
+pub struct WorkerSummary {
     /// Its name, such as `worker/0`.
     pub task: String,
     /// Steps it took part in.
@@ -149,6 +149,12 @@ pub struct Worker {
     /// Share of its own last examples that were classified correctly.
     #[serde(with = "nullable")]
     pub accuracy: f64,
+    /// Mean loss on all held-out examples of the weights it ended with, where every worker was asked to score its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_loss: Option<f64>,
+    /// Share of those examples that were classified correctly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
     /// Its gradients that came too late and were thrown away.
     pub dropped: u64,
     /// Shares of its steps' time.
@@ -157,7 +163,7 @@ pub struct Worker {
     pub traffic: Traffic,
 }
 
-impl Default for Worker {
+impl Default for WorkerSummary {
     fn default() -> Self {
         Self {
             task: String::new(),
@@ -167,6 +173,8 @@ impl Default for Worker {
             finished: 0.0,
             loss: f64::NAN,
             accuracy: f64::NAN,
+            test_loss: None,
+            test_accuracy: None,
             dropped: 0,
             phases: PhaseTimes::default(),
             traffic: Traffic::default(),

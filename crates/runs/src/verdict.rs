@@ -2,7 +2,7 @@
 //!
 //! The rules are few and stated, and each looks at what was measured, never at what was asked for:
 //!
-//! 1. The run was stopped from outside, or has too few cores, because a quota, the hypervisor, other programs or its own number of
+//! 1. Tasks were lost, and a quarter of the time there were no steps. The run was stopped from outside, or has too few cores, because a quota, the hypervisor, other programs or its own number of
 //!    threads is in the way: nothing else can be told before that is gone.
 //! 2. A phase that is not compute takes a quarter of the time. What lies behind it is looked for: a disk, one slow worker, a
 //!    link at its capacity, a server at its limit.
@@ -82,6 +82,8 @@ pub enum Limit {
     TooManyThreads,
     /// The run's processes were stopped from outside.
     Stopped,
+    /// Tasks were lost, and the others made no steps until the run went on.
+    Recovery,
     /// Processes wait for memory.
     Memory,
     /// Gradients and weights take longer to move than to make; why is not known.
@@ -111,6 +113,7 @@ impl Limit {
             Limit::TakenCores => "taken-cores",
             Limit::TooManyThreads => "too-many-threads",
             Limit::Stopped => "stopped",
+            Limit::Recovery => "recovery",
             Limit::Memory => "memory",
             Limit::Exchange => "exchange",
             Limit::Network => "network",
@@ -132,6 +135,7 @@ impl Limit {
             Limit::TakenCores => "short of cores",
             Limit::TooManyThreads => "more threads than cores",
             Limit::Stopped => "stopped from outside",
+            Limit::Recovery => "held up by lost tasks",
             Limit::Memory => "memory-bound",
             Limit::Exchange => "exchange-bound",
             Limit::Network => "network-bound",
@@ -200,7 +204,8 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
             evidence: Vec::new(),
         };
     }
-    let found = stopped(evidence, around)
+    let found = recovering(evidence, around)
+        .or_else(|| stopped(evidence, around))
         .or_else(|| taken_cores(evidence, around))
         .or_else(|| crowded(around))
         .or_else(|| held_up(evidence, around))
@@ -222,6 +227,17 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
         thin,
         evidence: words::evidence(evidence, around),
     }
+}
+
+/// Tasks were lost, and the others could not go on at once.
+fn recovering(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
+    let share = evidence.phases.recovery;
+    let found = Found::new(Limit::Recovery, share);
+    let found = match &*around.lost {
+        [] => found,
+        lost => found.by(&lost.join(", "), None),
+    };
+    (share >= HOLDS_UP).then_some(found)
 }
 
 /// The run itself was stopped. Where one worker was and the others waited for it, it is a straggler.
@@ -267,6 +283,8 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     }
     // Where waiting was not counted, a run that mostly waits for others is taken not to want those cores.
     let wants = evidence.phases.own() >= 0.5;
+    let PhaseTimes { input, exchange, wait, .. } = evidence.phases;
+    let held_up = input.max(exchange).max(wait);
     let taken = around.nodes.iter().filter_map(|node| {
         let (cores, busy, _) = (node.cores?, node.busy?, node.own?);
         let taken = node.others() / cores;
@@ -278,7 +296,12 @@ fn taken_cores(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
             None if wants => taken,
             None => 0.0,
         };
-        (taken >= TAKEN && idle <= IDLE && missed >= MISSED).then_some((node, taken, cores, missed))
+        // No run gains more than the time its threads waited for a core. One that sleeps through its input and has to wait a little
+        // whenever it wakes up is slow for what is left of the input.
+        let waited = node.waiting.map_or(missed, |waiting| waiting.min(1.0));
+        let explains = waited >= held_up - waited;
+        let lacks = taken >= TAKEN && idle <= IDLE && missed >= MISSED && explains;
+        lacks.then_some((node, taken, cores, missed.min(waited)))
     });
     let (node, taken, cores, missed) = taken.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let culprit = format!("{OTHERS}{}", place(node));
@@ -379,7 +402,8 @@ fn computing(evidence: &Evidence) -> Found {
     let idle = evidence
         .busy_cores
         .is_some_and(|busy| evidence.threads > 1 && busy < BUSY * evidence.threads as f64);
-    let step = evidence.seconds / evidence.steps as f64;
+    let stepping = evidence.seconds * (1.0 - evidence.phases.recovery);
+    let step = stepping / evidence.steps as f64;
     let limit = if step < TINY_STEP_SECONDS {
         Limit::SmallSteps
     } else if idle {

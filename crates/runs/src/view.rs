@@ -5,8 +5,8 @@
 
 use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
-    Event, Machine, PhaseTimes, Record, RecordedPlan, Resources, RunFolder, RunState, RunsError,
-    Settings, Status, Step, Summary, Worker, diagnosis,
+    Event, Machine, PhaseTimes, Record, RecordedPlan, Resources, RunFolder, RunSettings, RunState,
+    RunsError, Status, Step, Summary, WorkerSummary, diagnosis,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct RunView {
     /// The state in a word: how it ended, `running`, `died` or `broken`.
     pub state: String,
     /// What it was asked to do, to be compared with other runs.
-    pub settings: Settings,
+    pub settings: RunSettings,
     /// What it was going to do, as far as it was recorded.
     pub plan: RecordedPlan,
     /// Where it ran.
@@ -101,7 +101,7 @@ impl RunView {
         Self {
             name: format!("{} {}", summary.model, summary.strategy).trim().to_owned(),
             state: state.word(),
-            settings: Settings::of(&plan.whole, folder.machine().ok().as_ref()),
+            settings: RunSettings::of(&plan.whole, folder.machine().ok().as_ref()),
             machine: folder.machine().ok(),
             threads: plan.threads_of_worker(),
             examples: plan.examples(),
@@ -154,6 +154,7 @@ impl Summary {
         records.retain(|record| match &record.event {
             Some(Event::Step(made)) => made.step <= step,
             Some(Event::Evaluation(score)) => score.step <= step,
+            Some(Event::Histograms(counted)) => counted.step <= step,
             _ => true,
         });
         records.sort_by(|a, b| a.time.total_cmp(&b.time));
@@ -255,7 +256,10 @@ fn as_far_as_it_came(summary: &mut Summary, records: &[Record]) {
             }
             Some(Event::Step(step)) => {
                 tasks.entry(&record.task).or_default().add(*step, record.time);
-                summary.last.train_loss = step.loss;
+                // One that tells of a recovery alone has no loss.
+                if step.steps > 0 {
+                    summary.last.train_loss = step.loss;
+                }
             }
             Some(Event::Evaluation(evaluation)) => {
                 summary.last.test_loss = evaluation.loss;
@@ -263,12 +267,13 @@ fn as_far_as_it_came(summary: &mut Summary, records: &[Record]) {
             }
             _ => {}
         }
-        if let Some(leg) = legs.last_mut() {
-            leg.1 = record.time;
+        // The time of a run is the chief's: the clock of another task may be set in mid-run.
+        if let Some(leg) = legs.last_mut().filter(|_| chief == Some(&record.task)) {
+            leg.1 = leg.1.max(record.time);
         }
     }
     let begun = legs.first().map_or(0.0, |leg| leg.0);
-    let workers: Vec<Worker> = tasks
+    let workers: Vec<WorkerSummary> = tasks
         .iter()
         .filter(|(_, told)| !told.steps.is_empty())
         .map(|(task, told)| worker(task, told, begun))
@@ -286,10 +291,10 @@ fn as_far_as_it_came(summary: &mut Summary, records: &[Record]) {
     summary.settle();
 }
 
-fn worker(task: &str, told: &Told, begun: f64) -> Worker {
+fn worker(task: &str, told: &Told, begun: f64) -> WorkerSummary {
     let phases: PhaseTimes = told.steps.iter().map(|step| step.phases).sum();
     let last = told.steps.last();
-    Worker {
+    WorkerSummary {
         task: task.to_owned(),
         iterations: told.steps.iter().map(|step| step.steps).sum(),
         examples: told.steps.iter().map(|step| step.examples).sum(),
@@ -302,7 +307,7 @@ fn worker(task: &str, told: &Told, begun: f64) -> Worker {
         loss: last.map_or(f64::NAN, |step| step.loss),
         accuracy: last.map_or(f64::NAN, |step| step.accuracy),
         phases: phases.shares(),
-        ..Worker::default()
+        ..WorkerSummary::default()
     }
 }
 
@@ -343,6 +348,23 @@ mod tests {
         );
         assert!(confusion("label,a,b\na,1,2\nb,x,2\n").is_empty());
         assert!(confusion("").is_empty());
+    }
+
+    /// A worker's clock was set an hour ahead, and the run had taken an hour.
+    #[test]
+    fn a_jump_of_one_workers_clock_is_not_the_time_of_the_run() {
+        let records = [
+            record(10.0, "worker/0", started(0)),
+            record(10.1, "worker/1", started(0)),
+            record(11.0, "worker/0", step(50, 100)),
+            record(11.0, "worker/1", step(50, 100)),
+            record(12.0, "worker/0", step(100, 100)),
+            record(3612.0, "worker/1", step(100, 100)),
+        ];
+        let mut summary = Summary::default();
+        as_far_as_it_came(&mut summary, &records);
+        assert_eq!((summary.seconds, summary.examples), (2.0, 400));
+        assert!((summary.examples_per_second - 200.0).abs() < 1e-9);
     }
 
     /// Two workers' events added up to twice the examples, over the seconds of both.

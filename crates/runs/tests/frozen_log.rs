@@ -34,6 +34,9 @@ fn the_log_of_version_1_still_means_the_same() {
                 seen[2] += 1;
                 assert!(step.loss.is_nan() && step.accuracy.is_nan());
             }
+            Event::WorkerEvaluation(_) | Event::Histograms(_) => {
+                unreachable!("version 1 wrote neither")
+            }
             Event::Evaluation(evaluation) => {
                 seen[3] += 1;
                 assert_eq!((evaluation.loss, evaluation.accuracy), (0.5, 0.875));

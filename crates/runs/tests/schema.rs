@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_runs::{
-    Checkpoint, CheckpointAction, Evaluation, Event, EventLog, Resource, RunEnded, RunStarted,
-    Status, Step, TaskJoined, TaskLost, TaskRecovered,
+    Checkpoint, CheckpointAction, Evaluation, Event, EventLog, Histograms, Resource, RunEnded,
+    RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered, Tensor,
 };
 use paceline_testing::{schema_errors, workspace};
 use std::fs;
@@ -13,8 +13,14 @@ use std::path::Path;
 const SCHEMA: &str = "run-folder.schema.json";
 
 /// One event of each kind with every field in it.
-fn all() -> [Event; 9] {
+fn all() -> [Event; 11] {
     let text = || "text".to_owned();
+    let evaluation = Evaluation {
+        auc: Some(0.5),
+        normalised_entropy: Some(1.0),
+        scored_by: Some(text()),
+        ..Evaluation::default()
+    };
     [
         Event::RunStarted(RunStarted {
             data: text(),
@@ -25,11 +31,11 @@ fn all() -> [Event; 9] {
         }),
         Event::TaskJoined(TaskJoined { clock_offset: Some(0.1), ..TaskJoined::default() }),
         Event::Step(Step { step: 1, steps: 1, loss: f64::NAN, ..Step::default() }),
-        Event::Evaluation(Evaluation {
-            auc: Some(0.5),
-            normalised_entropy: Some(1.0),
-            scored_by: Some(text()),
-            ..Evaluation::default()
+        Event::Evaluation(evaluation.clone()),
+        Event::WorkerEvaluation(evaluation),
+        Event::Histograms(Histograms {
+            step: 1,
+            tensors: vec![Tensor { name: text(), min: -1.0, max: 1.0, counts: vec![3, 4] }],
         }),
         Event::Resource(Resource::default()),
         Event::Checkpoint(Checkpoint {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a helper outside of #[test] functions
 
 use paceline_runs::tensorboard::{
-    Entry, EntryValue, EventWriter, Histogram, Scalar, layer_chain, read,
+    EntryValue, EventValue, EventWriter, Histogram, Scalar, layer_chain, read,
 };
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn write_sample(folder: &Path) -> PathBuf {
     writer.path().to_path_buf()
 }
 
-fn scalars(entries: &[Entry], tag: &str) -> Vec<(i64, f64)> {
+fn scalars(entries: &[EventValue], tag: &str) -> Vec<(i64, f64)> {
     entries
         .iter()
         .filter(|entry| entry.tag == tag)
@@ -104,7 +104,7 @@ fn two_writers_in_one_second_do_not_share_a_file() {
 #[test]
 fn files_of_tensorflow_are_understood() {
     let Some(root) = paceline_testing::real_data("tfevents") else { return };
-    let read_folder = |name: &str| -> Vec<Entry> {
+    let read_folder = |name: &str| -> Vec<EventValue> {
         let file = fs::read_dir(root.join(name)).unwrap().next().unwrap().unwrap().path();
         read(&file).unwrap()
     };

@@ -1,10 +1,7 @@
-//! Tail probabilities of the t, F and normal distributions.
+//! Tail probabilities of the t and F distributions.
 //!
 //! Written for the tails: a p-value of 1e-86 keeps ten digits, because the small side of the incomplete beta function is computed
 //! directly and never as one minus something. Checked against scipy for 1 to ten million degrees of freedom.
-
-use crate::erf::erfc;
-use std::f64::consts::FRAC_1_SQRT_2;
 
 /// ln √(2π).
 const LN_SQRT_2PI: f64 = 0.918_938_533_204_672_8;
@@ -151,9 +148,4 @@ pub fn f_upper(f: f64, numerator: f64, denominator: f64) -> f64 {
     }
     let whole = denominator + scaled;
     incomplete_beta(denominator / 2.0, numerator / 2.0, denominator / whole, scaled / whole)
-}
-
-/// Probability that a standard normal variable lies at least as far from 0 as `z`, on either side.
-pub fn normal_two_sided(z: f64) -> f64 {
-    erfc(z.abs() * FRAC_1_SQRT_2)
 }

@@ -37,6 +37,7 @@ pub mod paired;
 pub mod random;
 pub mod repeats;
 pub mod scaling;
+pub mod sequential;
 pub mod shape;
 pub mod words;
 

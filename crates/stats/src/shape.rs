@@ -372,7 +372,11 @@ fn words(
                 number(ratio.interval.low),
                 number(ratio.interval.high)
             ),
-            None => "measured not known".to_owned(),
+            // One measurement each has a ratio too, without an interval.
+            None => match plain_ratio(last, first) {
+                Some(ratio) => format!("measured {}, without an interval", number(ratio)),
+                None => "not measured".to_owned(),
+            },
         };
         text.push_str(&format!(
             "; {} over {}: published {}, {found}",
@@ -384,9 +388,30 @@ fn words(
     text
 }
 
+/// The ratio of two typical values, where both are known and positive.
+fn plain_ratio(over: &Point, under: &Point) -> Option<f64> {
+    let centre = |point: &Point| {
+        repeats(&point.measured, point.scale).ok().map(|set| set.centre).filter(|it| *it > 0.0)
+    };
+    Some(centre(over)? / centre(under)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A recipe that is run once has ratios; only their intervals are not known.
+    #[test]
+    fn one_measurement_each_has_a_ratio_without_an_interval() {
+        let once = compare_shape(&series(&[(10.0, &[4.0]), (20.0, &[6.0])]), Tolerance::default());
+        assert!(
+            once.words.contains("published 2.00, measured 1.50, without an interval"),
+            "{}",
+            once.words
+        );
+        let none = compare_shape(&series(&[(10.0, &[4.0]), (20.0, &[])]), Tolerance::default());
+        assert!(none.words.contains("published 2.00, not measured"), "{}", none.words);
+    }
 
     fn series(rows: &[(f64, &[f64])]) -> Vec<Point> {
         rows.iter()

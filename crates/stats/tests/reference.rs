@@ -1,10 +1,8 @@
 //! Numbers against scipy, statsmodels and exact rational arithmetic (`reference/make.py` wrote them), and against fifty digits
 //! of mpmath (`reference/precise.py`).
 
-use paceline_stats::compare::{paired_ratio, rank_test, ratio};
-use paceline_stats::distribution::{
-    f_upper, normal_two_sided, t_critical, t_quantile, t_two_sided,
-};
+use paceline_stats::compare::ratio;
+use paceline_stats::distribution::{f_upper, t_critical, t_quantile, t_two_sided};
 use paceline_stats::erfc;
 use paceline_stats::{Coefficient, Predictor, fit_line, fit_multiple, lack_of_fit};
 use serde_json::Value;
@@ -206,9 +204,6 @@ fn tail_probabilities_agree_with_scipy_far_out() {
             row[3],
         );
     }
-    for row in rows("normal_two_sided") {
-        assert_close(&format!("P(|z| > {})", row[0]), normal_two_sided(row[0]), row[1]);
-    }
 }
 
 #[test]
@@ -216,10 +211,6 @@ fn comparisons_agree_with_scipy() {
     for case in parse(include_str!("reference/comparisons.json")).as_array().expect("cases") {
         let (first, second) = (numbers(&case["first"]), numbers(&case["second"]));
         let what = format!("{} and {} measurements", first.len(), second.len());
-        let rank = rank_test(&first, &second).expect("estimable");
-        assert_close(&format!("{what}: U"), rank.u, number(&case["u"]));
-        assert_close(&format!("{what}: p of ranks"), rank.p, number(&case["rank_p"]));
-        assert_eq!(rank.exact, case["exact"].as_bool().expect("flag"), "{what}");
         let welch = ratio(&first, &second).expect("estimable");
         assert_close(&format!("{what}: ratio"), welch.value, number(&case["ratio"]));
         assert_close(&format!("{what}: low"), welch.interval.low, number(&case["ratio_low"]));
@@ -228,23 +219,6 @@ fn comparisons_agree_with_scipy() {
             &format!("{what}: p"),
             welch.p.expect("Welch has one"),
             number(&case["ratio_p"]),
-        );
-        let pairs: Vec<(f64, f64)> = first.into_iter().zip(second).collect();
-        let paired = paired_ratio(&pairs).expect("estimable");
-        assert_close(
-            &format!("{what}: paired low"),
-            paired.interval.low,
-            number(&case["paired_low"]),
-        );
-        assert_close(
-            &format!("{what}: paired high"),
-            paired.interval.high,
-            number(&case["paired_high"]),
-        );
-        assert_close(
-            &format!("{what}: paired p"),
-            paired.p.expect("paired has one"),
-            number(&case["paired_p"]),
         );
     }
 }

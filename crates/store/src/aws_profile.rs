@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use object_store::{CredentialProvider, Error, aws::AwsCredential};
 use serde::Deserialize;
 
-use crate::{Settings, remote::NoCredentials};
+use crate::{RemoteSettings, remote::NoCredentials};
 
 /// Time after which the files are read again. Keys that expire do so after an hour or more.
 const FRESH: Duration = Duration::from_secs(180);
@@ -97,12 +97,12 @@ fn ask(command: &str) -> Result<AwsCredential, ProfileError> {
 
 /// Credentials from a profile, read again from time to time.
 pub(crate) struct ProfileCredentials {
-    settings: Settings,
+    settings: RemoteSettings,
     last: Mutex<Option<(Instant, Arc<AwsCredential>)>>,
 }
 
 impl ProfileCredentials {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &RemoteSettings) -> Self {
         Self { settings: settings.clone(), last: Mutex::new(None) }
     }
 }
@@ -154,7 +154,7 @@ impl CredentialProvider for Anonymous {
 }
 
 /// The profile `AWS_PROFILE` names, or the default one; empty where there are no files.
-pub(crate) fn read(settings: &Settings) -> Profile {
+pub(crate) fn read(settings: &RemoteSettings) -> Profile {
     let variable = |name: &str| settings.variable(name);
     let name = variable("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
     let file = |variable_name: &str, usual: &str| {

@@ -258,6 +258,18 @@ fn owner(pid: Option<u32>, host: Option<&str>) -> String {
     }
 }
 
+/// An error and its causes in one line.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

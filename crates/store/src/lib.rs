@@ -46,11 +46,11 @@ mod stream;
 use std::{fmt::Debug, io, ops::Range, sync::Arc, time::SystemTime};
 
 pub use download::{Follower, download, download_if};
-pub use error::{Advice, StoreError, advice};
+pub use error::{Advice, StoreError, advice, with_causes};
 pub use local::LocalStore;
 pub use mirror::{Mirror, MirrorReport, OWNER_FILE};
 pub use place::{is_file, is_remote, open, open_file, open_with, read_file, split};
-pub use remote::Settings;
+pub use remote::RemoteSettings;
 pub use services::{ALL as SERVICES, Service};
 pub use side_by_side::side_by_side;
 pub use spool::Spool;

@@ -8,7 +8,7 @@ use std::{
 
 use object_store::ObjectStore;
 
-use crate::{LocalStore, Result, Settings, Store, StoreError, remote::RemoteStore, services};
+use crate::{LocalStore, RemoteSettings, Result, Store, StoreError, remote::RemoteStore, services};
 
 /// The clients of this process, by scheme and bucket.
 static CLIENTS: Mutex<BTreeMap<(String, String), Arc<dyn ObjectStore>>> =
@@ -36,14 +36,14 @@ fn scheme(location: &Path) -> Option<&str> {
 /// A URL of a service that is not known, without a bucket, or with settings in the environment that
 /// make no sense. Nothing is asked of the service yet.
 pub fn open(location: impl AsRef<Path>) -> Result<Arc<dyn Store>> {
-    open_with(location, &Settings::default())
+    open_with(location, &RemoteSettings::default())
 }
 
 /// As [`open`], with other limits of patience.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_with(location: impl AsRef<Path>, settings: &Settings) -> Result<Arc<dyn Store>> {
+pub fn open_with(location: impl AsRef<Path>, settings: &RemoteSettings) -> Result<Arc<dyn Store>> {
     let location = location.as_ref();
     let Some(scheme) = scheme(location) else {
         return Ok(Arc::new(LocalStore::new(location)));
@@ -83,7 +83,7 @@ pub fn open_with(location: impl AsRef<Path>, settings: &Settings) -> Result<Arc<
         (service.open)(scheme, bucket, settings).map_err(|error| bad(crate::remote::words(&error)))
     };
     // Connections and credentials are worth keeping: a set of a thousand shards is opened shard by shard.
-    let objects = if *settings == Settings::default() {
+    let objects = if *settings == RemoteSettings::default() {
         let mut known = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&(scheme.to_owned(), bucket.to_owned())) {
             Some(client) => Arc::clone(client),

@@ -37,7 +37,7 @@ const PIECES_AT_ONCE: usize = 8;
 /// Limits of patience, and what is known beside the environment. The defaults suit a service on the
 /// internet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct RemoteSettings {
     /// How long connecting may take.
     pub connect: Duration,
     /// An answer that stands still for so long is given up and asked for again.
@@ -54,7 +54,7 @@ pub struct Settings {
     pub variables: Vec<(String, String)>,
 }
 
-impl Settings {
+impl RemoteSettings {
     /// A variable, if it says something.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         let given = self.variables.iter().find(|(known, _)| known == name);
@@ -63,7 +63,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for RemoteSettings {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),

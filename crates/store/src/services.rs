@@ -9,9 +9,9 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
-use crate::Settings;
+use crate::RemoteSettings;
 
-type Opens = fn(&str, &str, &Settings) -> object_store::Result<Arc<dyn ObjectStore>>;
+type Opens = fn(&str, &str, &RemoteSettings) -> object_store::Result<Arc<dyn ObjectStore>>;
 
 /// One kind of object store.
 pub struct Service {
@@ -52,7 +52,7 @@ pub(crate) fn hint(location: &str) -> Option<&'static str> {
     find(scheme).map(|service| service.credentials)
 }
 
-fn retry(settings: &Settings) -> RetryConfig {
+fn retry(settings: &RemoteSettings) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
             init_backoff: settings.back_off,
@@ -65,7 +65,7 @@ fn retry(settings: &Settings) -> RetryConfig {
 }
 
 /// The settings among the given variables that a client's builder knows under their own names.
-fn configured<K: FromStr>(settings: &Settings, prefix: &str) -> Vec<(K, String)> {
+fn configured<K: FromStr>(settings: &RemoteSettings, prefix: &str) -> Vec<(K, String)> {
     let named = settings.variables.iter().filter(|(name, _)| name.starts_with(prefix));
     let known = named
         .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.clone())));

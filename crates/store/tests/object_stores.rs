@@ -12,7 +12,7 @@ use std::{
 };
 
 use paceline_store::{
-    IfExists, Mirror, Settings, Spool, Store, StoreError, Stream, download, open_with,
+    IfExists, Mirror, RemoteSettings, Spool, Store, StoreError, Stream, download, open_with,
 };
 use paceline_testing::{
     emulators::Emulator,
@@ -24,12 +24,12 @@ struct Rig {
     _emulator: Emulator,
     proxy: FaultyProxy,
     store: Arc<dyn Store>,
-    settings: Settings,
+    settings: RemoteSettings,
     root: String,
 }
 
-fn settings(variables: Vec<(&'static str, String)>) -> Settings {
-    Settings {
+fn settings(variables: Vec<(&'static str, String)>) -> RemoteSettings {
+    RemoteSettings {
         connect: Duration::from_secs(5),
         stall: Duration::from_secs(10),
         retries: 5,
@@ -208,7 +208,7 @@ fn faults(rig: &Rig) {
         }
     }
     // The object arrived, its answer did not, and the repetition meets the object: that is a success.
-    let hasty = Settings { stall: Duration::from_secs(1), ..rig.settings.clone() };
+    let hasty = RemoteSettings { stall: Duration::from_secs(1), ..rig.settings.clone() };
     let hasty = open_with(&rig.root, &hasty).unwrap();
     for (number, fault) in
         [Fault::LostAnswer, Fault::NoAnswer, Fault::Stall(Duration::from_secs(3))]
@@ -257,11 +257,11 @@ fn s3_does_what_a_store_must() {
     assert_eq!(gets, 1 + 4, "one that tells the size, four pieces of 4 MiB");
 
     // An answer that stands still is asked for again.
-    let hasty = Settings { stall: Duration::from_millis(300), ..rig.settings.clone() };
+    let hasty = RemoteSettings { stall: Duration::from_millis(300), ..rig.settings.clone() };
     let store = open_with(&rig.root, &hasty).unwrap();
     rig.proxy.rules(&[once("GET", "p", Fault::Stall(Duration::from_secs(2)))]);
     assert_eq!(store.read_range("p", 5..9).unwrap(), bytes(9)[5..]);
-    let stubborn = Settings { retries: 1, ..hasty };
+    let stubborn = RemoteSettings { retries: 1, ..hasty };
     let store = open_with(&rig.root, &stubborn).unwrap();
     let always = Rule {
         method: "GET",
@@ -418,7 +418,8 @@ fn without_credentials_the_error_says_so_and_no_request_is_repeated() {
         ("AWS_CONFIG_FILE", "/nonexistent".to_owned()),
     ];
     for asked in [1, 0] {
-        let settings = Settings { stall: Duration::from_secs(1), ..settings(variables.clone()) };
+        let settings =
+            RemoteSettings { stall: Duration::from_secs(1), ..settings(variables.clone()) };
         let store = open_with("s3://nobodys-bucket/key", &settings).unwrap();
         let error = store.read("x", 9).unwrap_err();
         assert!(error.to_string().contains("s3://nobodys-bucket/key/x"), "{error}");

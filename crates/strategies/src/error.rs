@@ -106,7 +106,7 @@ impl StrategyError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_cluster::membership::Table;
+    use paceline_cluster::membership::ThreadedJob;
     use paceline_wire::Role;
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             TaskId::new(Role::Ps, 0),
             TaskId::new(Role::Ps, 1),
         ];
-        let table = Table::new(2, 2);
+        let table = ThreadedJob::new(2, 2);
         let membership = table.membership(worker);
         let hung_up = || LinkError::Lost {
             task: well,

@@ -1,7 +1,7 @@
 //! What a worker needs from a strategy.
 
 use crate::StrategyError;
-use paceline_models::{StepLoss, kernels::Buffer, optimizer::State, split::Peers};
+use paceline_models::{StepLoss, kernels::Buffer, optimizer::OptimizerState, split::Peers};
 use std::ops::Range;
 
 /// Updates done so far on the parameters a worker holds: one global step is one update.
@@ -94,7 +94,7 @@ pub struct Snapshot {
     pub version: Version,
     /// The weights; nothing where they are the ones the worker holds.
     pub params: Option<Buffer>,
-    pub state: State,
+    pub state: OptimizerState,
     /// Batches that were dealt but whose updates are not in the weights, ascending. A run that resumes
     /// from here deals them first and then continues with batch `version + outstanding.len()`.
     pub outstanding: Vec<u64>,

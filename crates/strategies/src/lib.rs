@@ -31,5 +31,5 @@ pub use error::StrategyError;
 pub use exchange::{
     Exchange, Origin, Pushed, Snapshot, StepInfo, StepReport, Tally, Ticket, Traffic, Version,
 };
-pub use options::{Combine, Options, SplitDense, Transfer};
-pub use strategies::{ALL, Connect, Entry, Setup, find};
+pub use options::{Combine, SplitDense, StrategyOptions, Transfer};
+pub use strategies::{ALL, Connect, Setup, StrategyEntry, find};

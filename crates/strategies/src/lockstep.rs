@@ -18,7 +18,7 @@ impl AveragedEntries {
     /// Those that are not trained.
     pub(crate) fn of(layout: &Layout) -> Self {
         let untrained = layout.entries().iter().filter(|entry| !entry.trained);
-        Self(untrained.map(paceline_models::Entry::range).collect())
+        Self(untrained.map(paceline_models::LayoutEntry::range).collect())
     }
 
     /// The first entry that does not end before `range`.

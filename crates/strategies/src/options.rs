@@ -42,7 +42,7 @@ pub enum SplitDense {
 
 /// Choices of the strategies that have them; the others ignore them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct StrategyOptions {
     /// How the gradients of one global step become one (ps-sync).
     pub combine: Combine,
     /// Workers whose gradients a global step does not wait for (ps-sync).
@@ -54,7 +54,7 @@ pub struct Options {
     pub patience: Duration,
 }
 
-impl Default for Options {
+impl Default for StrategyOptions {
     fn default() -> Self {
         Self {
             combine: Combine::Mean,

@@ -12,7 +12,7 @@ use job::{
 };
 use paceline_cluster::{
     JobMembership,
-    membership::{Table, TableMembership},
+    membership::{ThreadMembership, ThreadedJob},
 };
 use paceline_models::kernels::Buffer;
 use paceline_strategies::{Server, StepInfo, StrategyError};
@@ -31,7 +31,7 @@ const HOLD: u8 = 6;
 /// Runs a job in which worker 1 is `other`; returns what worker 0 and the others got.
 fn with_intruder(
     job: &Job,
-    intruder: impl FnOnce(Arc<TableMembership>) + Send,
+    intruder: impl FnOnce(Arc<ThreadMembership>) + Send,
 ) -> Vec<job::Outcome> {
     std::thread::scope(|scope| {
         let servers: Vec<_> = (0..job.servers)
@@ -64,7 +64,7 @@ fn with_intruder(
     })
 }
 
-fn link_to(membership: &TableMembership, index: u32) -> Link {
+fn link_to(membership: &ThreadMembership, index: u32) -> Link {
     let wait = Wait::within(PATIENCE, "testing");
     membership.connect(server(index), Channel::ParameterServer, &wait).unwrap()
 }
@@ -166,10 +166,10 @@ fn a_worker_that_comes_back_is_given_work_again() {
 }
 
 /// Waits until the session has said that a new generation begins.
-fn next_generation(membership: &TableMembership) {
+fn next_generation(membership: &ThreadMembership) {
     let begun = Instant::now();
     while !membership.alarm().swap(false, Ordering::AcqRel) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "no new generation was announced");
+        assert!(begun.elapsed() < PATIENCE, "no new generation was announced");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -232,7 +232,8 @@ fn a_step_that_only_some_servers_made_is_rolled_back() {
     for (cut_off, sparse) in [(0, false), (1, false), (1, true)] {
         let gate = Arc::new(Gate::default());
         let mut job = Job::new("ps-sync", 3, 2, 20);
-        job.table = Table::over(gated(vec![(worker(1), server(cut_off), gate.clone())]), 3, 2);
+        job.table =
+            ThreadedJob::over(gated(vec![(worker(1), server(cut_off), gate.clone())]), 3, 2);
         if sparse {
             (job.sparse, job.optimizer) = (true, "adagrad");
         }
@@ -246,7 +247,7 @@ fn a_step_that_only_some_servers_made_is_rolled_back() {
         lose_one(&job, 20, &what, close, |servers| {
             let begun = Instant::now();
             while servers[ahead].version() < 7 {
-                assert!(begun.elapsed() < Duration::from_secs(10), "{what}: it has all gradients");
+                assert!(begun.elapsed() < PATIENCE, "{what}: it has all gradients");
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(servers[1 - ahead].version(), 6);

@@ -5,7 +5,7 @@
 mod job;
 
 use job::{PATIENCE, server, worker};
-use paceline_cluster::{JobMembership, membership::Table};
+use paceline_cluster::{JobMembership, membership::ThreadedJob};
 use paceline_models::{
     Layout, StepLoss,
     kernels::Buffer,
@@ -61,7 +61,7 @@ impl Puppet {
 
 /// Two puppets, of which `slow` does nothing before the other one has finished: each does what its role says.
 fn puppets<'scope>(
-    table: &std::sync::Arc<Table>,
+    table: &std::sync::Arc<ThreadedJob>,
     scope: &'scope Scope<'scope, '_>,
     slow: u32,
     play: fn(&mut Puppet, &dyn Fn(), &dyn Fn()),
@@ -97,7 +97,7 @@ fn puppets<'scope>(
     }
 }
 
-fn one_step(table: &std::sync::Arc<Table>) {
+fn one_step(table: &std::sync::Arc<ThreadedJob>) {
     let mut layout = Layout::default();
     layout.push("weight", &[WEIGHTS], true);
     let entry = optimizer::find("sgd").unwrap();
@@ -120,7 +120,7 @@ fn one_step(table: &std::sync::Arc<Table>) {
 #[test]
 fn a_server_that_does_not_answer_does_not_hold_up_the_weights_of_another() {
     for slow in [0, 1] {
-        let table = Table::new(1, 2);
+        let table = ThreadedJob::new(1, 2);
         std::thread::scope(|scope| {
             puppets(&table, scope, slow, |puppet, wait, tell| {
                 puppet.receive(FETCH);
@@ -138,7 +138,7 @@ fn a_server_that_does_not_answer_does_not_hold_up_the_weights_of_another() {
 #[test]
 fn a_server_that_does_not_read_does_not_hold_up_the_gradient_of_another() {
     for slow in [0, 1] {
-        let table = Table::new(1, 2);
+        let table = ThreadedJob::new(1, 2);
         std::thread::scope(|scope| {
             puppets(&table, scope, slow, |puppet, wait, tell| {
                 puppet.receive(FETCH);

@@ -9,7 +9,7 @@ use job::{
     gate::{Gate, gated},
     no_pause, server, worker,
 };
-use paceline_cluster::membership::{Table, TableMembership};
+use paceline_cluster::membership::{ThreadMembership, ThreadedJob};
 use paceline_models::{StepLoss, kernels::Buffer};
 use paceline_strategies::{Combine, Origin, StepInfo, StepReport};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -167,7 +167,7 @@ fn a_step_takes_the_same_gradients_on_all_servers() {
     let [first, second] = [0, 1].map(|at| Arc::clone(&gates[at].2));
     let mut job = Job { optimizer: "sgd", ..Job::new("ps-sync", 2, 2, 1) };
     job.options.backup_workers = 1;
-    job.table = Table::over(gated(gates.into()), 2, 2);
+    job.table = ThreadedJob::over(gated(gates.into()), 2, 2);
     first.close();
     second.close();
     let outcomes = std::thread::scope(|scope| {
@@ -197,7 +197,7 @@ fn a_step_takes_the_same_gradients_on_all_servers() {
 }
 
 /// One step with a gradient that is the same everywhere.
-fn one_step(job: &Job, membership: Arc<TableMembership>, value: f32) -> Vec<f32> {
+fn one_step(job: &Job, membership: Arc<ThreadMembership>, value: f32) -> Vec<f32> {
     let mut exchange = job.exchange(Some(membership)).unwrap();
     let (mut params, mut grad) = (vec![0.0; WEIGHTS], Buffer::zeroed(WEIGHTS));
     grad.fill(value);
@@ -239,7 +239,7 @@ fn snapshots_hold_one_version_while_all_workers_continue() {
 }
 
 /// Trains with a gradient of 1 everywhere; worker 0 looks at a snapshot every few steps.
-fn constant_steps(job: &Job, membership: Arc<TableMembership>, index: u32) -> Vec<u64> {
+fn constant_steps(job: &Job, membership: Arc<ThreadMembership>, index: u32) -> Vec<u64> {
     let mut exchange = job.exchange(Some(membership)).unwrap();
     let mut params = vec![0.0; WEIGHTS];
     let mut grad = Buffer::zeroed(WEIGHTS);

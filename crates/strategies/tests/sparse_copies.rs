@@ -8,9 +8,9 @@
 
 use paceline_cluster::{
     JobMembership,
-    membership::{Table as Job, TableMembership},
+    membership::{ThreadMembership, ThreadedJob as Job},
 };
-use paceline_models::sparse_logistic::{Settings, SparseLogistic};
+use paceline_models::sparse_logistic::{RuleSettings, SparseLogistic};
 use paceline_strategies::{
     Combine, Transfer,
     sparse::{Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
@@ -30,7 +30,7 @@ const BITS: u32 = 16;
 const HALF: usize = 1 << (BITS - 1);
 
 /// Long enough for a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(900);
 
 /// Kinds of messages, as they stand on the wire, and bytes of the head of a step.
 const HELLO: u8 = 32;
@@ -41,7 +41,7 @@ fn options(synchronous: bool, transfer: Transfer) -> SparseOptions {
     SparseOptions {
         bits: BITS,
         rule: "sgd",
-        settings: Settings { rate: 1.0, l1: 0.0, l2: 0.0, beta: 0.0 },
+        settings: RuleSettings { rate: 1.0, l1: 0.0, l2: 0.0, beta: 0.0 },
         synchronous,
         combine: Combine::Mean,
         transfer,
@@ -78,7 +78,7 @@ impl Drop for Raise<'_> {
 }
 
 /// A server, generation after generation.
-fn serve(membership: &Arc<TableMembership>, options: SparseOptions, over: &AtomicBool) {
+fn serve(membership: &Arc<ThreadMembership>, options: SparseOptions, over: &AtomicBool) {
     let server =
         SparseServer::new(Arc::clone(membership) as Arc<dyn JobMembership>, options).unwrap();
     while server.serve(&|| over.load(Ordering::Acquire), None).is_err() {
@@ -94,7 +94,7 @@ fn begin<'scope>(
     options: SparseOptions,
     over: &'scope AtomicBool,
     from: Option<&Taken>,
-) -> (Arc<TableMembership>, Overseer) {
+) -> (Arc<ThreadMembership>, Overseer) {
     for index in 0..servers {
         let membership = job.membership(TaskId::new(Role::Ps, index));
         scope.spawn(move || serve(&membership, options, over));
@@ -113,7 +113,7 @@ fn begin<'scope>(
 /// Pushes gradients until turn `until`, or until it or another worker wants to stop; `lost` is called when the
 /// generation was lost.
 fn work(
-    membership: &Arc<TableMembership>,
+    membership: &Arc<ThreadMembership>,
     options: SparseOptions,
     until: u64,
     stop: &AtomicBool,
@@ -131,8 +131,8 @@ fn work(
         let result = client.step(None, &touched, &mut weights, false).and_then(|_| {
             while turn < until && !stopped {
                 let examples = examples(me);
-                let push =
-                    Push { touched: &touched, grads: &grads, examples, mark: mark(turn + 1) };
+                let mark = mark(turn + 1);
+                let push = Push { touched: &touched, grads: &grads, sizes: &[], examples, mark };
                 let wish = stop.load(Ordering::Acquire);
                 let answer = client.step(Some(push), &touched, &mut weights, wish)?;
                 stopped = wish || answer.stop;
@@ -277,7 +277,7 @@ fn wait() -> Wait<'static> {
 }
 
 /// A link to a server, which has said hello.
-fn link_to(membership: &TableMembership, server: u32) -> Link {
+fn link_to(membership: &ThreadMembership, server: u32) -> Link {
     let wait = wait();
     let mut link =
         membership.connect(TaskId::new(Role::Ps, server), Channel::ParameterServer, &wait).unwrap();
@@ -288,7 +288,7 @@ fn link_to(membership: &TableMembership, server: u32) -> Link {
 }
 
 /// Sends a worker's gradient to the first of two servers, all of its part, and not to the second.
-fn push_to_the_first(membership: &TableMembership, turn: u64) -> Link {
+fn push_to_the_first(membership: &ThreadMembership, turn: u64) -> Link {
     let mut link = link_to(membership, 0);
     let mut head = [0; STEP_HEAD];
     head[..8].copy_from_slice(&examples(membership.me()).to_le_bytes());

@@ -195,7 +195,7 @@ fn remove(folder: &Path) -> Result<(), SweepError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::Settings;
+    use crate::grid::SweepSettings;
     use crate::journal::Journal;
     use std::os::unix::fs::PermissionsExt;
     use std::thread;
@@ -221,7 +221,7 @@ mod tests {
         let recipe = Recipe::parse("t", RECIPE).unwrap();
         let places = Places { out: folder.path().join("sweep"), data: None };
         Journal::open(&places.out).unwrap();
-        let cells = Settings::default().cells(&recipe).unwrap();
+        let cells = SweepSettings::default().cells(&recipe).unwrap();
         let sweep = Distributed::new(&recipe, &places, None, false).unwrap();
         Setting { folder, cells, sweep }
     }

@@ -40,6 +40,21 @@ pub enum SweepError {
     /// A grid that is too large.
     #[error("{cells} cells are too many (at most {most})")]
     TooMany { cells: usize, most: usize },
+    /// A command of a comparison failed.
+    #[error("{side} {reason}: {command}{}", indented(.said))]
+    Side {
+        side: &'static str,
+        command: String,
+        reason: String,
+        /// Its last lines.
+        said: Vec<String>,
+    },
+    /// A call left no run folder, or one without a rate.
+    #[error("no rate was recorded by `{command}`")]
+    NoRate { command: String },
+    /// A measurement that is not a speed.
+    #[error("a command cannot be compared")]
+    NoSpeed(#[source] paceline_stats::NotEstimable),
     /// Another sweep writes into the folder.
     #[error("another sweep writes into `{}`", .path.display())]
     Busy { path: PathBuf },
@@ -104,6 +119,11 @@ pub enum SweepError {
     /// The sweep was interrupted.
     #[error("stopped")]
     Interrupted,
+}
+
+/// The last lines of a command, each below the other.
+fn indented(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("\n    {line}")).collect()
 }
 
 fn quoted(names: &[String]) -> String {

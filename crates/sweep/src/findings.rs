@@ -1,8 +1,8 @@
 //! From rows to findings: one group per setting, each published series beside what was measured, scaling over workers.
 
-use crate::grid::{Cell, Settings};
+use crate::grid::{Cell, SweepSettings};
 use crate::journal::{Failure, Row};
-use crate::measure::{Measure, default_measures};
+use crate::measure::{Measure, default_measures, figure_measures};
 use crate::recipe::{Axis, Published, Recipe};
 use crate::recording::Score;
 use paceline_stats::repeats::{Repeats, repeats};
@@ -110,13 +110,18 @@ impl Findings {
 
 /// Analyses the results of a sweep so far.
 #[must_use]
-pub fn analyse(recipe: &Recipe, settings: &Settings, cells: &[Cell], rows: &[Row]) -> Findings {
+pub fn analyse(
+    recipe: &Recipe,
+    settings: &SweepSettings,
+    cells: &[Cell],
+    rows: &[Row],
+) -> Findings {
     // Cells were made from these axes, so they are valid.
     let axes = settings.axes(recipe).unwrap_or_default();
-    let measures = if recipe.measure.is_empty() {
-        default_measures(&recipe.command)
-    } else {
-        recipe.measure.clone()
+    let measures = match &recipe.program {
+        _ if !recipe.measure.is_empty() => recipe.measure.clone(),
+        Some(_) => figure_measures(rows),
+        None => default_measures(&recipe.command),
     };
     let mut groups = empty_groups(&axes, cells, measures.len());
     let (mut failures, mut done, mut seconds) = (Vec::new(), 0, 0.0);
@@ -380,7 +385,7 @@ mod tests {
     #[test]
     fn published_figures_stand_beside_their_settings_and_failures_stay() {
         let recipe = Recipe::parse("t", RECIPE).unwrap();
-        let settings = Settings::default();
+        let settings = SweepSettings::default();
         let cells = settings.cells(&recipe).unwrap();
         let rows: Vec<Row> = cells
             .iter()
@@ -433,7 +438,7 @@ mod tests {
             unit = "examples/s"
         "#;
         let recipe = Recipe::parse("t", text).unwrap();
-        let settings = Settings::default();
+        let settings = SweepSettings::default();
         let cells = settings.cells(&recipe).unwrap();
         let row = |cell: &Cell| Row {
             cell: cell.key.clone(),
@@ -456,7 +461,7 @@ mod tests {
     #[test]
     fn disturbed_cells_are_counted_and_named() {
         let recipe = Recipe::parse("t", RECIPE).unwrap();
-        let settings = Settings::default();
+        let settings = SweepSettings::default();
         let cells = settings.cells(&recipe).unwrap();
         let row = Row {
             cell: cells[0].key.clone(),
@@ -473,7 +478,7 @@ mod tests {
     fn a_narrowed_grid_compares_what_is_left() {
         let recipe = Recipe::parse("t", RECIPE).unwrap();
         let vary = vec![crate::parse_vary("workers=1,2").unwrap()];
-        let settings = Settings { vary, ..Settings::default() };
+        let settings = SweepSettings { vary, ..SweepSettings::default() };
         let cells = settings.cells(&recipe).unwrap();
         let found = analyse(&recipe, &settings, &cells, &[]);
         assert_eq!(found.comparisons[0].shape.points.len(), 2);

@@ -5,6 +5,7 @@
 //! warms up or slows down affects all settings equally.
 
 use crate::error::SweepError;
+use crate::process::fill_known;
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
 use paceline_stats::fnv::Fnv;
@@ -22,7 +23,7 @@ pub(crate) const LATER: &[&str] = &["cell", "out", "data"];
 
 /// How a recipe is to be run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct SweepSettings {
     /// Share of the published size, above 0 and at most 1.
     pub scale: f64,
     /// Measurements of each setting, where not the recipe's own.
@@ -37,7 +38,7 @@ pub struct Settings {
     pub found_data: Option<PathBuf>,
 }
 
-impl Default for Settings {
+impl Default for SweepSettings {
     fn default() -> Self {
         Self {
             scale: 1.0,
@@ -61,6 +62,12 @@ pub struct Cell {
     pub repeat: u32,
     /// The command line after the program's name; `{cell}`, `{out}` and `{data}` still to be filled.
     pub arguments: Vec<String>,
+    /// The program, where it is not our own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Names of figures, and the patterns that find them in what the program prints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<(String, String)>,
 }
 
 impl Cell {
@@ -70,6 +77,14 @@ impl Cell {
         let parts: Vec<String> =
             self.settings.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
         format!("{} #{}", parts.join(", "), self.repeat)
+    }
+
+    /// The command line as it would be typed.
+    #[must_use]
+    pub fn typed(&self, arguments: &[String]) -> String {
+        let program = self.program.as_deref().unwrap_or("paceline");
+        let words = std::iter::once(program).chain(arguments.iter().map(String::as_str));
+        words.collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -92,7 +107,7 @@ pub fn parse_vary(text: &str) -> Result<Axis, SweepError> {
     Ok(Axis { name: name.to_owned(), values })
 }
 
-impl Settings {
+impl SweepSettings {
     /// The axes: the recipe's own, some replaced, some narrowed to settings of theirs, some added.
     ///
     /// # Errors
@@ -176,6 +191,9 @@ impl Settings {
     ) -> Result<Cell, SweepError> {
         let mut names: Names = self.names(recipe);
         names.insert("repeat".to_owned(), repeat.to_string());
+        if let Some(program) = &recipe.program {
+            return Ok(self.foreign_cell(recipe, program, chosen, names, repeat));
+        }
         let mut flags: BTreeMap<&str, &Value> =
             recipe.flags.iter().map(|(name, value)| (name.as_str(), value)).collect();
         for (axis, choice) in chosen {
@@ -212,7 +230,37 @@ impl Settings {
                 .collect(),
             repeat,
             arguments,
+            program: None,
+            patterns: Vec::new(),
         })
+    }
+
+    /// A cell of any program: settings go where the command line has their names in braces, and nowhere else.
+    fn foreign_cell(
+        &self,
+        recipe: &Recipe,
+        program: &str,
+        chosen: &[(&Axis, &Choice)],
+        names: Names,
+        repeat: u32,
+    ) -> Cell {
+        let settings: Vec<(String, String)> =
+            chosen.iter().map(|(axis, choice)| (axis.name.clone(), choice.label())).collect();
+        let names: Names = names.into_iter().chain(settings.iter().cloned()).collect();
+        let arguments: Vec<String> =
+            self.extra.iter().map(|argument| fill_known(argument, &names)).collect();
+        // A figure that is looked for otherwise is another measurement.
+        let patterns = recipe.patterns.iter().map(|(name, pattern)| format!("{name}={pattern}"));
+        let mut words = vec![program.to_owned()];
+        words.extend(arguments.iter().cloned().chain(patterns));
+        Cell {
+            key: key(&words, repeat),
+            settings,
+            repeat,
+            arguments,
+            program: Some(program.to_owned()),
+            patterns: recipe.patterns.clone(),
+        }
     }
 
     /// What placeholders stand for at this scale.
@@ -340,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_cell_says_its_whole_command_line() {
-        let cells = Settings::default().cells(&recipe()).unwrap();
+        let cells = SweepSettings::default().cells(&recipe()).unwrap();
         assert_eq!(cells.len(), 6, "two modes, two sizes, one left out, twice");
         let cell = cells.iter().find(|cell| cell.label() == "mode two, batch-size 32 #2").unwrap();
         let wanted = "train --batch-size 32 --model softmax --no-tensorboard --seed 2 --workers 2 --out {cell}";
@@ -351,7 +399,7 @@ mod tests {
     #[test]
     fn varied_axes_replace_the_recipes_own_and_add_to_them() {
         let vary = vec![parse_vary("batch-size=8").unwrap(), parse_vary("--lr=0.1,0.2").unwrap()];
-        let cells = Settings { vary, ..Settings::default() }.cells(&recipe()).unwrap();
+        let cells = SweepSettings { vary, ..SweepSettings::default() }.cells(&recipe()).unwrap();
         assert_eq!(cells.len(), 8);
         for wrong in ["lr", "=1", "lr=", "lr=1,,2"] {
             assert!(parse_vary(wrong).is_err(), "{wrong}");
@@ -375,7 +423,7 @@ mod tests {
         let recipe = Recipe::parse("t", text).unwrap();
         let cells = |vary: &str| {
             let vary = vec![parse_vary(vary).unwrap()];
-            Settings { vary, ..Settings::default() }.cells(&recipe)
+            SweepSettings { vary, ..SweepSettings::default() }.cells(&recipe)
         };
         let one = cells("mode=single").unwrap();
         assert_eq!(one.len(), 1);
@@ -393,11 +441,11 @@ mod tests {
     fn every_sweep_has_a_folder_of_its_own_and_finds_it_again() {
         let typed = |vary: &str, repeats: u32, extra: &str| {
             let recipe = Recipe::of_command("train", extra);
-            let settings = Settings {
+            let settings = SweepSettings {
                 repeats: Some(repeats),
                 vary: vec![parse_vary(vary).unwrap()],
                 extra: extra.split(' ').map(str::to_owned).collect(),
-                ..Settings::default()
+                ..SweepSettings::default()
             };
             let cells = settings.cells(&recipe).unwrap();
             settings.folder_name(&recipe, &cells, None)
@@ -420,7 +468,7 @@ mod tests {
     #[test]
     fn nonsense_scales_and_huge_grids_are_refused() {
         for scale in [0.0, -1.0, 1.5, f64::NAN] {
-            let settings = Settings { scale, ..Settings::default() };
+            let settings = SweepSettings { scale, ..SweepSettings::default() };
             assert!(matches!(settings.cells(&recipe()), Err(SweepError::Scale { .. })));
         }
         let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
@@ -428,14 +476,14 @@ mod tests {
             .iter()
             .map(|name| parse_vary(&format!("{name}={}", many.join(","))).unwrap())
             .collect();
-        let settings = Settings { vary, ..Settings::default() };
+        let settings = SweepSettings { vary, ..SweepSettings::default() };
         assert!(matches!(settings.cells(&recipe()), Err(SweepError::TooMany { .. })));
     }
 
     proptest! {
         #[test]
         fn every_cell_is_there_once_whatever_the_order(seed: u64, repeats in 1u32..4) {
-            let settings = Settings { seed, repeats: Some(repeats), ..Settings::default() };
+            let settings = SweepSettings { seed, repeats: Some(repeats), ..SweepSettings::default() };
             let cells = settings.cells(&recipe()).unwrap();
             let keys: BTreeSet<&str> = cells.iter().map(|cell| cell.key.as_str()).collect();
             prop_assert_eq!(keys.len(), 3 * repeats as usize);

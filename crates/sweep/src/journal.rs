@@ -31,6 +31,9 @@ pub struct Row {
     pub failure: Option<Failure>,
     /// The JSON it printed.
     pub output: Value,
+    /// Figures that were found in what another program than ours printed or recorded.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
     /// The machine's resources during the cell, by column.
     pub machine: BTreeMap<String, MeanPeak>,
     /// What each task of a training job recorded, by column.
@@ -208,6 +211,8 @@ mod tests {
             settings: Vec::new(),
             repeat: 1,
             arguments: vec![argument.to_owned()],
+            program: None,
+            patterns: Vec::new(),
         };
         let of = |output: Value| Row { output, ..Row::default() }.remarks(&cell("train"));
         let taken = |culprit: &str| serde_json::json!({ "diagnosis": { "limit": "taken-cores", "culprit": culprit } });
@@ -235,6 +240,8 @@ mod tests {
             settings: Vec::new(),
             repeat: 1,
             arguments: Vec::new(),
+            program: None,
+            patterns: Vec::new(),
         };
         journal.check(&[cell("a")], "").unwrap();
         journal.add(Row { data: "/data/mnist".to_owned(), ..row("a", 1.0) }).unwrap();

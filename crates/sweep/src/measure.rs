@@ -7,6 +7,7 @@ use paceline_stats::repeats::Scale;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A quantity measured of every cell.
@@ -38,8 +39,8 @@ fn one() -> f64 {
 /// Written as `/final/test_loss` (a path in the JSON; of a list, `*` sums all elements, `max` and `mean` take their largest and
 /// their mean), `wall` (seconds from start to end of the process), `machine:COLUMN:mean` or `:peak` (the whole machine),
 /// `task:worker/0:COLUMN:mean` or `:peak` (as that task of a training job recorded it), `curve:loss:roughness` or
-/// `curve:accuracy:roughness` (ups and downs of the test scores over their range: 1 where the curve never turns), or as two of
-/// these with ` per ` between them.
+/// `curve:accuracy:roughness` (ups and downs of the test scores over their range: 1 where the curve never turns), `figure:NAME`
+/// (found in what a program printed), or as two of these with ` per ` between them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// A path in the JSON that the command printed.
@@ -50,6 +51,8 @@ pub enum Source {
     Machine(String, Statistic),
     /// A column of the probes, as a task recorded it.
     Task(String, String, Statistic),
+    /// A figure that a program printed or recorded, by its name.
+    Figure(String),
     /// How far a curve of test scores goes up and down.
     Roughness(Curve),
     /// One over the other.
@@ -108,6 +111,9 @@ impl Source {
             "curve:accuracy:roughness" => return Some(Source::Roughness(Curve::Accuracy)),
             _ => {}
         }
+        if let Some(name) = text.strip_prefix("figure:").filter(|name| !name.is_empty()) {
+            return Some(Source::Figure(name.to_owned()));
+        }
         if let Some(path) = text.strip_prefix('/') {
             return Some(Source::Output(path.split('/').map(str::to_owned).collect()));
         }
@@ -132,6 +138,7 @@ impl Source {
         match self {
             Source::Wall => Some(row.seconds),
             Source::Output(path) => find(&row.output, path),
+            Source::Figure(name) => row.figures.get(name).copied(),
             Source::Machine(column, statistic) => {
                 row.machine.get(column).map(|recorded| statistic.of(recorded))
             }
@@ -158,6 +165,7 @@ impl fmt::Display for Source {
         match self {
             Source::Output(path) => write!(f, "/{}", path.join("/")),
             Source::Wall => f.write_str("wall"),
+            Source::Figure(name) => write!(f, "figure:{name}"),
             Source::Machine(column, statistic) => {
                 write!(f, "machine:{column}:{}", statistic.name())
             }
@@ -207,6 +215,27 @@ impl Measure {
         self.from.of(row).map(|value| value * self.factor).filter(|value| value.is_finite())
     }
 
+    /// Seconds from start to end of the process.
+    #[must_use]
+    pub fn wall() -> Measure {
+        Measure::new("duration", "wall", "s", 1.0)
+    }
+
+    /// A figure that a program printed or recorded.
+    #[must_use]
+    pub fn figure(name: &str) -> Measure {
+        let unit = if name == "rate" { "examples/s" } else { "" };
+        let from = Source::Figure(name.to_owned());
+        Measure { from, ..Measure::new(name, "wall", unit, 1.0) }
+    }
+
+    /// A value in the JSON that a program printed.
+    #[must_use]
+    pub fn output(name: &str, path: &str) -> Option<Measure> {
+        let from = Source::parse(path).filter(|from| matches!(from, Source::Output(_)))?;
+        Some(Measure { from, ..Measure::new(name, "wall", "", 1.0) })
+    }
+
     fn new(name: &str, from: &str, unit: &str, factor: f64) -> Measure {
         let from = Source::parse(from).expect("places in this file are well formed");
         Measure {
@@ -242,7 +271,7 @@ fn find(value: &Value, path: &[String]) -> Option<f64> {
 /// The default measures of a command without a recipe.
 #[must_use]
 pub fn default_measures(command: &[String]) -> Vec<Measure> {
-    let wall = Measure::new("duration", "wall", "s", 1.0);
+    let wall = Measure::wall();
     match command.first().map(String::as_str) {
         Some("train") => vec![
             Measure::new("accuracy", "/final/test_accuracy", "%", 100.0),
@@ -255,6 +284,14 @@ pub fn default_measures(command: &[String]) -> Vec<Measure> {
         }
         _ => vec![wall],
     }
+}
+
+/// The measures of a program that is not ours: how long it took, and every figure that some cell has.
+pub(crate) fn figure_measures(rows: &[Row]) -> Vec<Measure> {
+    let names: BTreeSet<&String> = rows.iter().flat_map(|row| row.figures.keys()).collect();
+    std::iter::once(Measure::wall())
+        .chain(names.into_iter().map(|name| Measure::figure(name)))
+        .collect()
 }
 
 #[cfg(test)]

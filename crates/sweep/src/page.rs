@@ -1,9 +1,10 @@
 //! A sweep as a page, as tables, as CSV: published figures beside measured ones, and where the shapes agree.
 
 mod figures;
+mod grid;
 
 use crate::findings::{Findings, Group, Growth, joined};
-use crate::grid::Settings;
+use crate::grid::SweepSettings;
 use crate::recipe::Recipe;
 use figures::{beside, curves, measured};
 use paceline_report::csv::Csv;
@@ -18,7 +19,7 @@ const MOST_MEASURES: usize = 3;
 
 /// The whole page.
 #[must_use]
-pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str) -> String {
+pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer: &str) -> String {
     let mut page = Page::new(&recipe.title, &recipe.about);
     let (sentence, tone) = verdict(found);
     page.verdict(tone, &sentence, &points(found));
@@ -31,6 +32,20 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
              Whiskers are 95 % intervals over the repeats, with two repeats their range.",
         );
         page.figures(&figures);
+    }
+    let maps = grid::maps(found);
+    if !maps.is_empty() {
+        page.section("Both axes at once");
+        page.figures(&maps);
+    }
+    let effects = grid::marginals(found);
+    if !effects.is_empty() {
+        page.section("What does each setting do on its own?");
+        page.paragraph(
+            "Every measurement against the mean over this setting, with the others the same: their effects cancel out. \
+             Whiskers are 95 % intervals over repeats and the other settings.",
+        );
+        page.figures(&effects);
     }
     let plain = measured(found);
     if !plain.is_empty() {
@@ -76,7 +91,7 @@ pub fn html(recipe: &Recipe, settings: &Settings, found: &Findings, footer: &str
 
 /// The findings as Markdown.
 #[must_use]
-pub fn markdown(recipe: &Recipe, settings: &Settings, found: &Findings) -> String {
+pub fn markdown(recipe: &Recipe, settings: &SweepSettings, found: &Findings) -> String {
     let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", recipe.title, recipe.about, verdict(found).0);
     points(found).iter().for_each(|point| out.push_str(&format!("- {point}\n")));
     out.push_str("\n## All settings\n");
@@ -283,8 +298,11 @@ fn points(found: &Findings) -> Vec<String> {
     for growth in &found.growth {
         points.push(growth_words(growth));
     }
+    points.extend(grid::best_words(found));
     if found.comparisons.is_empty() {
-        points.extend((0..found.measures.len()).filter_map(|place| extremes(found, place)));
+        // Where one end is the good one, the best has been named.
+        let plain = (0..found.measures.len()).filter(|at| found.measures[*at].better().is_none());
+        points.extend(plain.filter_map(|place| extremes(found, place)));
     }
     points
 }
@@ -434,9 +452,10 @@ fn used(recipe: &Recipe, name: &str) -> bool {
     format!("{run} {:?}", recipe.setup).contains(&format!("{{{name}}}"))
 }
 
-fn method(recipe: &Recipe, settings: &Settings, found: &Findings) -> Vec<String> {
+fn method(recipe: &Recipe, settings: &SweepSettings, found: &Findings) -> Vec<String> {
     let mut lines = vec![format!(
-        "Every cell is `paceline {}` in its own process; {} repeats of {} settings, each repeat in a random order with seed {}.",
+        "Every cell is `{}{}` in its own process; {} repeats of {} settings, each repeat in a random order with seed {}.",
+        if recipe.program.is_some() { "" } else { "paceline " },
         recipe.command.join(" "),
         settings.repeats.unwrap_or(recipe.repeats),
         found.groups.len(),
@@ -494,7 +513,7 @@ mod tests {
     use crate::{Recipe, Row, analyse};
     use serde_json::json;
 
-    fn found(measures: &[&str]) -> (Recipe, Settings, Findings) {
+    fn found(measures: &[&str]) -> (Recipe, SweepSettings, Findings) {
         let mut text = r#"
             title = "t"
             about = "a"
@@ -512,7 +531,7 @@ mod tests {
             "\n[[published]]\nin = \"Table 1\"\ndoubt = \"blurred\"\nmeasure = \"a\"\nalong = \"batch-size\"\nat = [10, 50]\nis = [4.0, 2.0]",
         );
         let recipe = Recipe::parse("t", &text).unwrap();
-        let settings = Settings { repeats: Some(3), ..Settings::default() };
+        let settings = SweepSettings { repeats: Some(3), ..SweepSettings::default() };
         let cells = settings.cells(&recipe).unwrap();
         let rows: Vec<Row> = cells
             .iter()

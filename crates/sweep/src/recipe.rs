@@ -18,6 +18,12 @@ pub struct Recipe {
     /// Short name: the file's own, without its ending.
     #[serde(skip)]
     pub name: String,
+    /// The program, where it is not our own.
+    #[serde(skip)]
+    pub program: Option<String>,
+    /// Names of figures, and the patterns that find them in what another program prints.
+    #[serde(skip)]
+    pub patterns: Vec<(String, String)>,
     /// What it shows, as a heading.
     pub title: String,
     /// What was done and why, in a sentence or two.
@@ -294,6 +300,8 @@ impl Recipe {
     pub fn of_command(command: &str, arguments: &str) -> Recipe {
         Recipe {
             name: command.to_owned(),
+            program: None,
+            patterns: Vec::new(),
             title: format!("Sweep of {command}"),
             about: format!("paceline {command} {arguments}"),
             sources: Vec::new(),
@@ -311,6 +319,18 @@ impl Recipe {
             measure: Vec::new(),
             published: Vec::new(),
             discard: Vec::new(),
+        }
+    }
+
+    /// A recipe for any program, with its arguments as they are to be shown.
+    #[must_use]
+    pub fn of_program(program: &str, arguments: &str) -> Recipe {
+        let name = Path::new(program).file_stem().unwrap_or_default();
+        Recipe {
+            about: format!("{program} {arguments}"),
+            command: vec![program.to_owned()],
+            program: Some(program.to_owned()),
+            ..Recipe::of_command(&name.to_string_lossy(), arguments)
         }
     }
 

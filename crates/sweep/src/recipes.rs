@@ -38,7 +38,7 @@ pub fn names() -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Places, Recipe, Settings, analyse};
+    use crate::{Places, Recipe, SweepSettings, analyse};
     use std::collections::BTreeSet;
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
             assert!(!recipe.title.is_empty() && !recipe.about.is_empty(), "{name}");
             assert!(!recipe.measure.is_empty(), "{name}");
             for scale in [1.0, 0.01] {
-                let settings = Settings { scale, ..Settings::default() };
+                let settings = SweepSettings { scale, ..SweepSettings::default() };
                 let cells = settings.cells(&recipe).unwrap();
                 assert!(!cells.is_empty(), "{name}");
                 let places = Places { out: "out".into(), data: Some("data".into()) };

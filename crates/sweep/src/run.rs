@@ -1,29 +1,28 @@
-//! Runs one cell: our own binary as a child process, its JSON kept, its stderr in a log, the machine's resources recorded.
+//! Runs one cell as a child process: what it printed is kept, its stderr in a log, the machine's resources recorded.
 
 use crate::error::SweepError;
-use crate::grid::{Cell, Settings};
+use crate::figures::Figures;
+use crate::grid::{Cell, SweepSettings};
 use crate::journal::{Failure, MeanPeak, Row};
+use crate::process::{GRACE, fill_known, last_error};
 use crate::recipe::Recipe;
 use crate::recording::Recording;
 use crate::template::{Names, fill};
-use paceline_probes::{Roots, Sampler, Summary, Target};
+use paceline_probes::{
+    ChildLimits, ExitReason, Reach, Roots, Sampler, Summary, Target, read_pipe, tie,
+};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest JSON of a command that the journal keeps.
 const MOST_OUTPUT: u64 = 16 << 20;
-/// Between two polls of a running cell.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Between two readings of the machine.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Time a cell has to exit after SIGTERM before it is killed.
-const GRACE: Duration = Duration::from_secs(20);
 
 /// Folders of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +74,11 @@ impl Places {
     fn arguments_in(&self, cell: &Cell, folder: &Path) -> Result<Vec<String>, SweepError> {
         let mut names = self.names();
         names.insert("cell".to_owned(), folder.display().to_string());
-        cell.arguments.iter().map(|argument| fill(argument, &names, &[])).collect()
+        let arguments = cell.arguments.iter();
+        match cell.program {
+            Some(_) => Ok(arguments.map(|argument| fill_known(argument, &names)).collect()),
+            None => arguments.map(|argument| fill(argument, &names, &[])).collect(),
+        }
     }
 }
 
@@ -101,7 +104,7 @@ impl Runner<'_> {
     pub fn set_up(
         &self,
         recipe: &Recipe,
-        settings: &Settings,
+        settings: &SweepSettings,
         mut tell: impl FnMut(&str),
     ) -> Result<(), SweepError> {
         let mut names = settings.names(recipe);
@@ -124,7 +127,7 @@ impl Runner<'_> {
                 command.iter().map(|part| fill(part, &names, &[])).collect::<Result<_, _>>()?;
             tell(&command.join(" "));
             let log = self.places.out.join("setup.log");
-            let ran = self.child(&command, &log, None)?;
+            let ran = self.child(self.own(&command), &log, Reach::Process, None)?;
             if ran.interrupted {
                 return Err(SweepError::Interrupted);
             }
@@ -162,9 +165,23 @@ impl Runner<'_> {
         let arguments = self.places.arguments_in(cell, folder)?;
         let log = folder.join("log.txt");
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ran = self.child(&arguments, &log, self.timeout)?;
+        let (command, reach) = match &cell.program {
+            Some(program) => (foreign(program, &arguments, folder)?, Reach::Group),
+            None => (self.own(&arguments), Reach::Process),
+        };
+        let ran = self.child(command, &log, reach, self.timeout)?;
         if ran.interrupted {
             return Ok(None);
+        }
+        let mut failed = failure(&ran, &log);
+        let mut figures = Figures::default();
+        if cell.program.is_some() {
+            let output = folder.join("output.txt");
+            fs::write(&output, &ran.printed)
+                .map_err(|source| SweepError::Write { path: output, source })?;
+            figures = Figures::read(&ran.printed, &log, folder);
+            let missing = figures.find(&cell.patterns).err();
+            failed = failed.or(missing.map(|reason| Failure { exit: Some(0), reason }));
         }
         let Recording { tasks, curve } = Recording::read(folder);
         if !self.keep_all {
@@ -177,8 +194,9 @@ impl Runner<'_> {
             data: self.places.data_name(),
             started: started.as_secs_f64(),
             seconds: ran.seconds,
-            failure: failure(&ran, &log),
-            output: ran.output,
+            failure: failed,
+            output: if cell.program.is_some() { figures.document } else { ran.output },
+            figures: figures.values,
             machine: ran.machine,
             tasks,
             curve,
@@ -186,32 +204,30 @@ impl Runner<'_> {
         }))
     }
 
+    /// Our own program.
+    fn own(&self, arguments: &[String]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--json").env("NO_COLOR", "1");
+        command
+    }
+
     fn child(
         &self,
-        arguments: &[String],
+        mut command: Command,
         log: &Path,
+        reach: Reach,
         timeout: Option<Duration>,
     ) -> Result<ProcessResult, SweepError> {
         let file = File::create(log)
             .map_err(|source| SweepError::Write { path: log.to_owned(), source })?;
+        let program = PathBuf::from(command.get_program());
         let begin = Instant::now();
-        let mut command = Command::new(&self.program);
-        command.args(arguments).arg("--json").env("NO_COLOR", "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
-        end_with_us(&mut command);
+        tie(&mut command, reach);
         let mut child = command
             .spawn()
-            .map_err(|source| SweepError::Start { program: self.program.clone(), source })?;
-        let stdout = child.stdout.take();
-        let reader = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(mut stdout) = stdout {
-                // A pipe that breaks ends the output; the exit code says the rest.
-                let _ = stdout.by_ref().take(MOST_OUTPUT).read_to_end(&mut bytes);
-                let _ = std::io::copy(&mut stdout, &mut std::io::sink());
-            }
-            bytes
-        });
+            .map_err(|source| SweepError::Start { program: program.clone(), source })?;
+        let reader = child.stdout.take().map(|pipe| read_pipe(pipe, MOST_OUTPUT));
         let seen = Arc::new(Mutex::new(Summary::default()));
         let sink = Arc::clone(&seen);
         let sampler = Sampler::start(
@@ -222,15 +238,16 @@ impl Runner<'_> {
                 sink.lock().unwrap_or_else(PoisonError::into_inner).add(&reading);
             },
         );
-        let (status, seconds, end) = match self.wait(&mut child, begin, timeout) {
+        let limits = ChildLimits { reach, timeout, grace: GRACE, cancel: self.cancel };
+        let ended = match limits.wait(&mut child, begin) {
             Ok(ended) => ended,
             Err(source) => {
                 let _ = child.kill();
-                return Err(SweepError::Start { program: self.program.clone(), source });
+                return Err(SweepError::Start { program, source });
             }
         };
         sampler?.stop();
-        let bytes = reader.join().unwrap_or_default();
+        let bytes = reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
         let machine = seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -238,83 +255,31 @@ impl Runner<'_> {
             .map(|(name, mean, peak)| (name.to_owned(), MeanPeak { mean, peak }))
             .collect();
         Ok(ProcessResult {
-            status,
-            seconds,
+            status: ended.status,
+            seconds: ended.seconds,
             output: serde_json::from_slice(&bytes).unwrap_or_default(),
+            printed: bytes,
             machine,
-            timed_out: end == ExitReason::TimedOut,
-            interrupted: end == ExitReason::Interrupted,
+            timed_out: ended.reason == ExitReason::TimedOut,
+            interrupted: ended.reason == ExitReason::Interrupted,
         })
     }
-
-    /// Waits for a cell, and ends it on a timeout or an interruption.
-    fn wait(
-        &self,
-        child: &mut Child,
-        begin: Instant,
-        timeout: Option<Duration>,
-    ) -> std::io::Result<(ExitStatus, f64, ExitReason)> {
-        let mut end = ExitReason::Exited;
-        let mut asked: Option<Instant> = None;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok((status, begin.elapsed().as_secs_f64(), end));
-            }
-            let late = timeout.is_some_and(|limit| begin.elapsed() > limit);
-            let cancelled = self.cancel.load(Ordering::Relaxed);
-            match asked {
-                None if late || cancelled => {
-                    end = if cancelled { ExitReason::Interrupted } else { ExitReason::TimedOut };
-                    asked = Some(Instant::now());
-                    // Ctrl-C has reached the child already, a SIGTERM to us alone has not; twice does no harm
-                    // because a second one merely makes it end at once.
-                    if let Some(process) =
-                        i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
-                    {
-                        let _ =
-                            rustix::process::kill_process(process, rustix::process::Signal::TERM);
-                    }
-                }
-                Some(since) if since.elapsed() > GRACE => {
-                    let _ = child.kill();
-                }
-                _ => {}
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
 }
 
-/// Has the kernel kill the child when this thread ends: a killed sweep must not leave a cell behind that runs for hours and disturbs
-/// the next sweep. The cell's own tasks are tied to it in the same way.
-#[allow(unsafe_code)]
-fn end_with_us(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    let parent = rustix::process::getpid();
-    let ask = move || {
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // The parent may have ended before this call.
-        if rustix::process::getppid() != Some(parent) {
-            return Err(rustix::io::Errno::SRCH.into());
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec, two system calls that neither allocate nor take a lock.
-    unsafe { command.pre_exec(ask) };
-}
-
-/// Why a cell ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ExitReason {
-    Exited,
-    TimedOut,
-    Interrupted,
+/// Any program. Python loops that record themselves leave their run in the cell's folder.
+fn foreign(program: &str, arguments: &[String], folder: &Path) -> Result<Command, SweepError> {
+    let whole = std::path::absolute(folder)
+        .map_err(|source| SweepError::Read { path: folder.to_owned(), source })?;
+    let mut command = Command::new(program);
+    command.args(arguments).env("PACELINE_RUN_FOLDER", whole.join("run"));
+    Ok(command)
 }
 
 struct ProcessResult {
     status: ExitStatus,
     seconds: f64,
     output: serde_json::Value,
+    printed: Vec<u8>,
     machine: BTreeMap<String, MeanPeak>,
     timed_out: bool,
     interrupted: bool,
@@ -332,15 +297,6 @@ fn failure(ran: &ProcessResult, log: &Path) -> Option<Failure> {
         said.or_else(|| last_error(log)).unwrap_or_else(|| ran.status.to_string())
     };
     Some(Failure { exit: ran.status.code(), reason })
-}
-
-/// The error in a log, else its last line.
-fn last_error(log: &Path) -> Option<String> {
-    let bytes = fs::read(log).ok()?;
-    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8 << 10)..]).into_owned();
-    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let error = lines().find_map(|line| line.strip_prefix("error: "));
-    error.or_else(|| lines().next_back()).map(str::to_owned)
 }
 
 /// Removes large files that are not needed once a cell is done.

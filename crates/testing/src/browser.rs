@@ -81,7 +81,7 @@ fn run(chromium: &Path, profile: &Path, args: &[&str]) -> String {
         .expect("Chromium starts");
     let begun = Instant::now();
     while child.try_wait().expect("Chromium can be waited for").is_none() {
-        if begun.elapsed() > Duration::from_secs(90) {
+        if begun.elapsed() > crate::HANG {
             let _ = child.kill();
             let _ = child.wait();
             panic!("Chromium did not end within 90 s");

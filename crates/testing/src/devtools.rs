@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// How long the browser may take for anything on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = crate::HANG;
 
 /// An open page; the browser ends with it.
 #[derive(Debug)]
@@ -134,6 +134,24 @@ impl Tab {
         // Found and clicked in one go: a page that draws itself again in between would leave the click nothing to hit.
         let found = format!("document.querySelector({})", json!(selector));
         self.wait_for(&format!("(place => place && (place.click(), true))({found})"));
+    }
+
+    /// Moves, presses or releases the mouse: `kind` is the protocol's `mouseMoved`, `mousePressed` or `mouseReleased`.
+    pub fn mouse(&mut self, kind: &str, (x, y): (f64, f64), clicks: u32) {
+        let button = if kind == "mouseMoved" { "none" } else { "left" };
+        self.call(
+            "Input.dispatchMouseEvent",
+            &json!({ "type": kind, "x": x, "y": y, "button": button, "buttons": 1, "clickCount": clicks }),
+        );
+    }
+
+    /// Drags from one place to another.
+    pub fn drag(&mut self, from: (f64, f64), to: (f64, f64)) {
+        self.mouse("mouseMoved", from, 0);
+        self.mouse("mousePressed", from, 1);
+        self.mouse("mouseMoved", ((from.0 + to.0) / 2.0, from.1), 0);
+        self.mouse("mouseMoved", to, 0);
+        self.mouse("mouseReleased", to, 1);
     }
 
     /// Types into the first field that a selector finds, in place of what was there.

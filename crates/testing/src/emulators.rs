@@ -17,7 +17,7 @@ use crate::{interpreter, missing, workspace};
 
 /// How long an emulator may take to answer for the first time; Python imports take their time on a
 /// machine that is busy compiling.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = crate::HANG;
 /// Azurite's account and key are published with it.
 pub const AZURE_ACCOUNT: &str = "devstoreaccount1";
 /// The key of that account.

@@ -2,16 +2,28 @@
 //!
 //! A test asks here for something that may be absent. What is absent is reported, and with `CI=true`
 //! it is a failure: a test that silently did nothing is worse than no test.
+//!
+//! ```
+//! // In a test: `let Some(photos) = paceline_testing::real_data("photos") else { return };`
+//! let files = paceline_testing::contents(&paceline_testing::workspace().join("crates/testing/src"));
+//! assert!(files.keys().any(|path| path.ends_with("lib.rs")));
+//! ```
 
 pub mod browser;
 pub mod devtools;
 pub mod emulators;
 pub mod faults;
+pub mod fuzzing;
 mod google;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+/// How long a test waits for an event before it says that the program hangs. Far beyond what the busiest machine needs: it
+/// is there so that a hang ends with words, never to judge a speed.
+pub const HANG: Duration = Duration::from_secs(900);
 
 /// The root of the workspace.
 #[must_use]

@@ -33,7 +33,7 @@ pub struct Int64List {
 
 /// Which of the three lists a feature holds.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Kind {
+pub enum ListKind {
     /// Byte strings.
     #[prost(message, tag = "1")]
     BytesList(BytesList),
@@ -49,8 +49,8 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Message)]
 pub struct Feature {
     /// The list; `None` for a feature that is named but not set.
-    #[prost(oneof = "Kind", tags = "1, 2, 3")]
-    pub kind: Option<Kind>,
+    #[prost(oneof = "ListKind", tags = "1, 2, 3")]
+    pub kind: Option<ListKind>,
 }
 
 /// Features by name.
@@ -97,25 +97,25 @@ impl Feature {
     /// A feature of byte strings.
     pub fn bytes<B: Into<Vec<u8>>>(values: impl IntoIterator<Item = B>) -> Self {
         let value = values.into_iter().map(Into::into).collect();
-        Self { kind: Some(Kind::BytesList(BytesList { value })) }
+        Self { kind: Some(ListKind::BytesList(BytesList { value })) }
     }
 
     /// A feature of floats.
     pub fn floats(values: impl IntoIterator<Item = f32>) -> Self {
         let value = values.into_iter().collect();
-        Self { kind: Some(Kind::FloatList(FloatList { value })) }
+        Self { kind: Some(ListKind::FloatList(FloatList { value })) }
     }
 
     /// A feature of integers.
     pub fn ints(values: impl IntoIterator<Item = i64>) -> Self {
         let value = values.into_iter().collect();
-        Self { kind: Some(Kind::Int64List(Int64List { value })) }
+        Self { kind: Some(ListKind::Int64List(Int64List { value })) }
     }
 
     /// The byte strings; empty if the feature holds something else.
     pub fn as_bytes(&self) -> &[Vec<u8>] {
         match &self.kind {
-            Some(Kind::BytesList(list)) => &list.value,
+            Some(ListKind::BytesList(list)) => &list.value,
             _ => &[],
         }
     }
@@ -123,7 +123,7 @@ impl Feature {
     /// The floats; empty if the feature holds something else.
     pub fn as_floats(&self) -> &[f32] {
         match &self.kind {
-            Some(Kind::FloatList(list)) => &list.value,
+            Some(ListKind::FloatList(list)) => &list.value,
             _ => &[],
         }
     }
@@ -131,7 +131,7 @@ impl Feature {
     /// The integers; empty if the feature holds something else.
     pub fn as_ints(&self) -> &[i64] {
         match &self.kind {
-            Some(Kind::Int64List(list)) => &list.value,
+            Some(ListKind::Int64List(list)) => &list.value,
             _ => &[],
         }
     }

@@ -3,7 +3,7 @@
 //! They live here so that the property tests run them too, on every build and
 //! without a fuzzer. Each panics if the promise is broken.
 
-use crate::example::{Example, Kind};
+use crate::example::{Example, ListKind};
 use crate::index::Index;
 use crate::reader::ReaderOptions;
 use crate::view::{ExampleView, FeatureKind, FeatureView};
@@ -77,14 +77,14 @@ pub fn example_prost_agreement(bytes: &[u8]) {
 }
 
 /// Compares values, floats by their bits because NaN differs from itself.
-fn same(view: FeatureView<'_>, kind: Option<&Kind>) -> bool {
+fn same(view: FeatureView<'_>, kind: Option<&ListKind>) -> bool {
     match (view.kind(), kind) {
         (FeatureKind::Unset, None) => true,
-        (FeatureKind::Bytes, Some(Kind::BytesList(list))) => view.bytes().eq(&list.value),
-        (FeatureKind::Int64, Some(Kind::Int64List(list))) => {
+        (FeatureKind::Bytes, Some(ListKind::BytesList(list))) => view.bytes().eq(&list.value),
+        (FeatureKind::Int64, Some(ListKind::Int64List(list))) => {
             view.ints().eq(list.value.iter().copied())
         }
-        (FeatureKind::Float, Some(Kind::FloatList(list))) => {
+        (FeatureKind::Float, Some(ListKind::FloatList(list))) => {
             view.floats().map(f32::to_bits).eq(list.value.iter().map(|value| value.to_bits()))
         }
         _ => false,

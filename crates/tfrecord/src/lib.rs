@@ -15,6 +15,26 @@
 //!
 //! Files may be hostile: nothing is allocated that the bytes read so far do
 //! not justify, and every damaged byte is reported with file, record and offset.
+//!
+//! ```
+//! use paceline_tfrecord::{Example, ExampleView, Feature, Reader, Writer};
+//!
+//! let example = Example::new()
+//!     .with("image/class/label", Feature::ints([3]))
+//!     .with("image/encoded", Feature::bytes([b"pixels".to_vec()]));
+//! let mut writer = Writer::new(Vec::new());
+//! writer.write(&example.to_bytes())?;
+//! let mut file = writer.finish()?;
+//!
+//! let mut reader = Reader::new(&file[..])?;
+//! let record = reader.next_record()?.expect("one record");
+//! let label = ExampleView::new(record).feature("image/class/label")?.expect("a label");
+//! assert_eq!(label.first_int(), Some(3));
+//!
+//! file[20] ^= 1;
+//! assert!(Reader::new(&file[..])?.next_record().is_err(), "a damaged byte is found");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod compression;
 pub mod crc;
@@ -35,8 +55,8 @@ mod writer;
 pub use compression::Compression;
 pub use error::{Error, Place};
 pub use example::{
-    BytesList, Example, Feature, FeatureList, FeatureLists, Features, FloatList, Int64List, Kind,
-    SequenceExample,
+    BytesList, Example, Feature, FeatureList, FeatureLists, Features, FloatList, Int64List,
+    ListKind, SequenceExample,
 };
 pub use index::Index;
 pub use parallel::{Totals, for_each_record};

@@ -203,20 +203,12 @@ impl<'a> FeatureView<'a> {
 
     /// The floats; none if the feature holds something else.
     pub fn floats(&self) -> FloatValues<'a> {
-        FloatValues {
-            lists: self.lists_if(FeatureKind::Float),
-            fields: Fields::default(),
-            packed: &[],
-        }
+        FloatValues(Numbers::new(self.lists_if(FeatureKind::Float)))
     }
 
     /// The integers; none if the feature holds something else.
     pub fn ints(&self) -> IntValues<'a> {
-        IntValues {
-            lists: self.lists_if(FeatureKind::Int64),
-            fields: Fields::default(),
-            packed: &[],
-        }
+        IntValues(Numbers::new(self.lists_if(FeatureKind::Int64)))
     }
 
     /// The first byte string: an image, a text, a file name.
@@ -227,11 +219,6 @@ impl<'a> FeatureView<'a> {
     /// The first integer: a label, a width.
     pub fn first_int(&self) -> Option<i64> {
         self.ints().next()
-    }
-
-    /// The first float.
-    pub fn first_float(&self) -> Option<f32> {
-        self.floats().next()
     }
 
     /// All floats as one block of little-endian bytes, if they are stored as
@@ -347,30 +334,31 @@ impl<'a> Iterator for BytesValues<'a> {
     }
 }
 
-/// Iterates over floats, packed or not.
+/// The numbers of one kind of list: alone in a field each, or packed into one.
 #[derive(Debug, Clone)]
-pub struct FloatValues<'a> {
+struct Numbers<'a> {
     lists: Lists<'a>,
     fields: Fields<'a>,
+    /// What is left of the packed ones found last.
     packed: &'a [u8],
 }
 
-impl Iterator for FloatValues<'_> {
-    type Item = f32;
+impl<'a> Numbers<'a> {
+    fn new(lists: Lists<'a>) -> Self {
+        Self { lists, fields: Fields::default(), packed: &[] }
+    }
 
+    /// The next field of numbers; packed ones are then in `packed`.
     #[inline]
-    fn next(&mut self) -> Option<f32> {
+    fn next_field(&mut self) -> Option<Value<'a>> {
         loop {
-            if let Some((value, rest)) = self.packed.split_first_chunk::<4>() {
-                self.packed = rest;
-                return Some(f32::from_le_bytes(*value));
-            }
             match self.fields.next() {
-                Ok(Some(field)) if field.number == 1 => match field.value {
-                    Value::Fixed32(value) => return Some(f32::from_le_bytes(value)),
-                    Value::Bytes(packed) => self.packed = packed,
-                    _ => {}
-                },
+                Ok(Some(field)) if field.number == 1 => {
+                    if let Value::Bytes(packed) = field.value {
+                        self.packed = packed;
+                    }
+                    return Some(field.value);
+                }
                 Ok(Some(_)) => {}
                 _ => self.fields = Fields::new(self.lists.next()?),
             }
@@ -378,13 +366,30 @@ impl Iterator for FloatValues<'_> {
     }
 }
 
+/// Iterates over floats, packed or not.
+#[derive(Debug, Clone)]
+pub struct FloatValues<'a>(Numbers<'a>);
+
+impl Iterator for FloatValues<'_> {
+    type Item = f32;
+
+    #[inline]
+    fn next(&mut self) -> Option<f32> {
+        loop {
+            if let Some((value, rest)) = self.0.packed.split_first_chunk::<4>() {
+                self.0.packed = rest;
+                return Some(f32::from_le_bytes(*value));
+            }
+            if let Value::Fixed32(value) = self.0.next_field()? {
+                return Some(f32::from_le_bytes(value));
+            }
+        }
+    }
+}
+
 /// Iterates over integers, packed or not.
 #[derive(Debug, Clone)]
-pub struct IntValues<'a> {
-    lists: Lists<'a>,
-    fields: Fields<'a>,
-    packed: &'a [u8],
-}
+pub struct IntValues<'a>(Numbers<'a>);
 
 impl Iterator for IntValues<'_> {
     type Item = i64;
@@ -392,17 +397,11 @@ impl Iterator for IntValues<'_> {
     #[inline]
     fn next(&mut self) -> Option<i64> {
         loop {
-            if let Some(value) = take_varint(&mut self.packed) {
+            if let Some(value) = take_varint(&mut self.0.packed) {
                 return Some(value as i64);
             }
-            match self.fields.next() {
-                Ok(Some(field)) if field.number == 1 => match field.value {
-                    Value::Varint(value) => return Some(value as i64),
-                    Value::Bytes(packed) => self.packed = packed,
-                    _ => {}
-                },
-                Ok(Some(_)) => {}
-                _ => self.fields = Fields::new(self.lists.next()?),
+            if let Value::Varint(value) = self.0.next_field()? {
+                return Some(value as i64);
             }
         }
     }

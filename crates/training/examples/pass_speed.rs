@@ -6,7 +6,7 @@
 
 use paceline_batch::Batch;
 use paceline_data::rows::{Block, Hashing, Input, Lines, Next, Parser, Position, formats};
-use paceline_models::sparse_logistic::{Settings, SparseLogistic, rules};
+use paceline_models::sparse_logistic::{RuleSettings, SparseLogistic, rules};
 use paceline_training::rows::Totals;
 use std::time::Instant;
 
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let entry = rules::find(&pair[0])?;
         let mut parts = pair[1].split(':').map(str::parse);
         let mut next = |default: f32| parts.next().map_or(Ok(default), |value| value);
-        let settings = Settings {
+        let settings = RuleSettings {
             rate: next(entry.defaults.rate)?,
             beta: next(entry.defaults.beta)?,
             l1: next(0.0)?,

@@ -3,12 +3,12 @@
 use crate::{
     Observer, RunPlan, TrainError,
     checkpoint::{Action, Checkpoint, Evaluated, Meta, Policy, Store, write_weights},
-    error::{cause, with_cause},
+    error::{cause, with_causes},
     plan::Prepared,
 };
 use paceline_models::{
     Layout,
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
 };
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FinalWeights, FolderWatch, Recorder, RunFolder,
@@ -83,12 +83,12 @@ impl<'a> Keeper<'a> {
     }
 
     /// Holds a state in memory until the next save.
-    pub(crate) fn remember(&mut self, meta: Meta, params: &[f32], state: State) {
+    pub(crate) fn remember(&mut self, meta: Meta, params: &[f32], state: OptimizerState) {
         self.remembered = Some(Checkpoint { meta, params: params.to_vec(), state });
     }
 
     /// Holds a state whose score is still to come: it may turn out to be the best.
-    pub(crate) fn hand_over(&mut self, meta: Meta, params: &[f32], state: State) {
+    pub(crate) fn hand_over(&mut self, meta: Meta, params: &[f32], state: OptimizerState) {
         self.awaited.push(Checkpoint { meta, params: params.to_vec(), state });
     }
 
@@ -98,7 +98,7 @@ impl<'a> Keeper<'a> {
         let held = place.map(|place| self.awaited.drain(..=place).next_back()).unwrap_or_default();
         if self.store.contains(step) {
             if let Err(error) = self.store.rate(step, score) {
-                self.warn(with_cause(&error));
+                self.warn(with_causes(&error));
             }
         } else if let Some(mut held) = held.filter(|_| improved) {
             held.meta.evaluation = Some(score);
@@ -117,7 +117,7 @@ impl<'a> Keeper<'a> {
 
     /// Writes the state (and the best one, if it waits), then removes what need not be kept. A failure
     /// is a warning: the run continues with the checkpoints it has.
-    pub(crate) fn save(&mut self, meta: &Meta, params: &[f32], state: &State) {
+    pub(crate) fn save(&mut self, meta: &Meta, params: &[f32], state: &OptimizerState) {
         let news = self.folder.look();
         self.follow(news);
         self.unsaved = None;
@@ -146,7 +146,7 @@ impl<'a> Keeper<'a> {
         &mut self,
         meta: &Meta,
         params: &[f32],
-        state: Option<&State>,
+        state: Option<&OptimizerState>,
     ) -> Result<(), TrainError> {
         let held = self.unsaved.take().filter(|(held, _)| held.meta.step == meta.step);
         let (params, state) = match &held {
@@ -186,7 +186,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Writes one state; says why, where it could not.
-    fn save_one(&mut self, meta: &Meta, params: &[f32], state: &State) -> Option<String> {
+    fn save_one(&mut self, meta: &Meta, params: &[f32], state: &OptimizerState) -> Option<String> {
         let begun = Instant::now();
         let result = self.store.save(meta, self.layout, self.optimizer, params, state);
         let seconds = begun.elapsed().as_secs_f64();
@@ -195,7 +195,7 @@ impl<'a> Keeper<'a> {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
             Err(error) => {
                 why = Some(cause(&error));
-                (CheckpointAction::Failed, 0, Some(with_cause(&error)))
+                (CheckpointAction::Failed, 0, Some(with_causes(&error)))
             }
         };
         if let Some(reason) = &reason {
@@ -227,7 +227,7 @@ impl<'a> Keeper<'a> {
                     bytes: 0,
                     reason: None,
                 })),
-                Err(error) => self.warn(with_cause(&error)),
+                Err(error) => self.warn(with_causes(&error)),
             }
         }
     }

@@ -7,6 +7,7 @@ use paceline_models::{
     sparse_logistic,
 };
 use paceline_runs::RunsError;
+pub(crate) use paceline_runs::with_causes;
 use paceline_strategies::StrategyError;
 use paceline_wire::{LinkError, TaskId};
 use std::{fmt, io, path::PathBuf};
@@ -81,6 +82,18 @@ pub enum TrainError {
         /// Its value.
         found: String,
         /// What it may be.
+        wanted: String,
+    },
+    /// Other data than those that a model was trained on.
+    #[error("`{data}` has {found}, but run `{run}` was trained on {wanted}")]
+    OtherData {
+        /// The data set.
+        data: String,
+        /// The run.
+        run: String,
+        /// What the data have.
+        found: String,
+        /// What the model knows.
         wanted: String,
     },
     /// Nothing says when to stop.
@@ -291,13 +304,6 @@ pub enum TrainError {
     /// Weights of another program do not fit.
     #[error(transparent)]
     Pretrained(#[from] PretrainedError),
-    /// Initial weights could not be read.
-    #[error("cannot read initial weights from `{}`", .path.display())]
-    InitRead {
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
     /// Initial weights do not fit the model.
     #[error("initial weights `{}` do not fit model `{model}`: {reason}", .path.display())]
     InitUnfit {
@@ -336,6 +342,7 @@ impl TrainError {
             Self::Optimizer(_)
             | Self::Schedule(_)
             | Self::Setting { .. }
+            | Self::OtherData { .. }
             | Self::NoStop
             | Self::GrowthWithoutEpochs
             | Self::BatchTooLarge { .. }
@@ -372,17 +379,6 @@ impl TrainError {
     pub(crate) fn is_echo(&self) -> bool {
         matches!(self, Self::Strategy(StrategyError::ReplicaLost { .. }))
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn with_cause(error: &TrainError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 /// What lies below an error that says no more than which file or checkpoint it was.

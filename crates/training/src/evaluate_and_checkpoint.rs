@@ -289,7 +289,7 @@ impl Worker<'_> {
             };
             chief.observer.evaluated(&event);
             recorder.record(Event::Evaluation(event));
-            if self.prepared.plan.spec.tensorboard && !params.is_empty() {
+            if !params.is_empty() {
                 let entries = self.prepared.layout.entries().iter();
                 let histograms = entries
                     .map(|entry| (entry.name.clone(), Histogram::of(&params[entry.range()])));

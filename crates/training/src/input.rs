@@ -7,9 +7,10 @@ pub(crate) use tickets::TicketFeed;
 use crate::TrainError;
 use paceline_batch::{Batch, FeatureKind};
 use paceline_data::{
-    DataError, Scratch, Source,
+    Augment, DataError, Scratch, Source,
     loader::{Cached, Loader, LoaderOptions},
     order::{Batches, GlobalBatch, LastBatch, Order, Position, Shuffle},
+    source::image_shape,
 };
 use std::sync::{
     Arc,
@@ -68,7 +69,7 @@ impl Feed {
     /// `steady` says that the batch size never changes.
     pub(crate) fn new(
         source: &Arc<dyn Source>,
-        seed: u64,
+        (seed, augment): (u64, Option<Augment>),
         (size, steady): (u64, bool),
         start: Position,
         (worker, workers): (usize, usize),
@@ -83,6 +84,7 @@ impl Feed {
             workers: workers as u64,
             start,
             threads: readers(source, threads),
+            augment,
             prefetch_bytes: TRAIN_AHEAD_BYTES,
             ..LoaderOptions::default()
         };
@@ -204,6 +206,10 @@ fn gather_ahead(
             if let Err(error) = source.gather(&indices, &mut scratch, batch) {
                 parcel.error = Some(error);
                 break;
+            }
+            if let Some(augment) = &options.augment {
+                let (shape, key) = (image_shape(source.schema()), (options.seed, global.epoch));
+                augment.apply_all(shape, key, &indices, &mut scratch, (batch, 0));
             }
             parcel.filled += 1;
             position = next;

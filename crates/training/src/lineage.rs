@@ -8,7 +8,7 @@
 use crate::{TrainError, loop_state::Origin};
 use paceline_cluster::session::Session;
 use paceline_data::order::Position;
-use paceline_models::optimizer::{Optimizer, State};
+use paceline_models::optimizer::{Optimizer, OptimizerState};
 use paceline_wire::{Channel, Link, LinkError, Role, TaskId, Wait};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct Description {
 pub(crate) struct Beginning {
     pub(crate) lineage: u32,
     pub(crate) origin: Origin,
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<OptimizerState>,
 }
 
 /// The chief asks all servers what they hold; says whether they must be given weights, and keeps the
@@ -73,7 +73,7 @@ pub(crate) fn give(
     lineage: u32,
     origin: &Origin,
     params: &[f32],
-    state: Option<&State>,
+    state: Option<&OptimizerState>,
 ) -> Result<(), TrainError> {
     let description = Description {
         lineage,
@@ -87,7 +87,7 @@ pub(crate) fn give(
     for mut link in links {
         link.sender.send(TAKE, origin.step, &[&text])?;
         link.sender.send(WEIGHTS, origin.step, &[as_bytes(params)])?;
-        for buffer in state.into_iter().flat_map(State::buffers) {
+        for buffer in state.into_iter().flat_map(OptimizerState::buffers) {
             link.sender.send(STATE, origin.step, &[as_bytes(buffer)])?;
         }
     }
@@ -129,7 +129,7 @@ pub(crate) fn take(
     };
     floats(WEIGHTS, params)?;
     let mut state = description.state.then(|| optimizer.state());
-    for buffer in state.iter_mut().flat_map(State::buffers_mut) {
+    for buffer in state.iter_mut().flat_map(OptimizerState::buffers_mut) {
         floats(STATE, buffer)?;
     }
     let origin = Origin {

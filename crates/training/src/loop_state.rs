@@ -1,6 +1,9 @@
 //! Where a worker's loop stands.
 
-use crate::{TrainError, evaluate::Evaluated, loss_watch::LossWatch, meter::Meter, plan::Prepared};
+use crate::{
+    TrainError, evaluate::Evaluated, loss_watch::LossWatch, meter::Meter, plan::Prepared,
+    recovery::Standstill,
+};
 use paceline_data::order::Position;
 use paceline_models::StepLoss;
 use paceline_runs::{Divergence, Leg, LossGuard, Observed, PhaseTimes, Reached};
@@ -42,6 +45,8 @@ pub(crate) struct Done {
     pub(crate) total: Meter,
     pub(crate) train_loss: f64,
     pub(crate) evaluated: Option<Evaluated>,
+    /// What its own weights gave on all held-out examples, where that was asked for.
+    pub(crate) own_score: Option<Evaluated>,
     pub(crate) reached: Option<Reached>,
     pub(crate) cancelled: bool,
     pub(crate) dropped: u64,
@@ -107,6 +112,8 @@ pub(crate) struct LoopState {
     pub(crate) train_loss: f64,
     /// Time of all steps so far.
     pub(crate) spent: PhaseTimes,
+    /// Since when there are no steps because a task was lost.
+    pub(crate) stands: Standstill,
     /// Examples of the last update.
     pub(crate) size: u64,
 }
@@ -120,7 +127,8 @@ impl LoopState {
             position: origin.position,
             examples: origin.examples,
             unheard: 0,
-            losses: LossWatch::new(prepared.plan.spec.stop.until_loss, origin.best),
+            losses: LossWatch::new(prepared.plan.spec.stop.until_loss, origin.best)
+                .idle_at_most(prepared.plan.spec.stop.no_gain),
             guard: LossGuard::of_updates(prepared.plan.details.schema.labels.classes()),
             diverged: None,
             reached: false,
@@ -147,6 +155,7 @@ impl LoopState {
             save_looked: origin.step,
             train_loss: origin.train_loss.unwrap_or(f64::NAN),
             spent: PhaseTimes::default(),
+            stands: Standstill::default(),
             size,
         }
     }
@@ -246,6 +255,7 @@ impl LoopState {
             total: self.total,
             train_loss: self.train_loss,
             evaluated: self.evaluated.map(|(_, evaluated)| evaluated),
+            own_score: None,
             reached: self.losses.reached(),
             cancelled: self.ending == Some(true),
             dropped: self.dropped,

@@ -19,7 +19,7 @@ pub(crate) struct Check {
 pub(crate) struct Noted {
     /// There was never a lower loss.
     pub(crate) improved: bool,
-    /// The loss to reach was reached, now or before.
+    /// The loss to reach was reached, now or before; or there were as many checks without a lower loss as are allowed.
     pub(crate) reached: bool,
 }
 
@@ -30,12 +30,42 @@ pub(crate) struct LossWatch {
     best: f64,
     last: Option<Check>,
     reached: Option<Reached>,
+    /// Checks in a row without a lower loss after which it is enough, and how many there were.
+    most_idle: Option<u64>,
+    idle: u64,
 }
 
 impl LossWatch {
     /// `best` is the lowest loss of the run so far, if there was one.
     pub(crate) fn new(target: Option<f64>, best: Option<f64>) -> Self {
-        Self { target, best: best.unwrap_or(f64::INFINITY), last: None, reached: None }
+        Self {
+            target,
+            best: best.unwrap_or(f64::INFINITY),
+            last: None,
+            reached: None,
+            most_idle: None,
+            idle: 0,
+        }
+    }
+
+    /// The same, with an end after so many checks in a row without a lower loss.
+    pub(crate) fn idle_at_most(self, checks: Option<u64>) -> Self {
+        Self { most_idle: checks, ..self }
+    }
+
+    /// Whether there were so many.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.most_idle.is_some_and(|most| self.idle >= most)
+    }
+
+    /// What a user should know of such an end.
+    pub(crate) fn idle_words(&self) -> Option<String> {
+        self.is_idle().then(|| {
+            format!(
+                "stopped early: {} evaluations in a row found no lower test loss than {:.4}",
+                self.idle, self.best
+            )
+        })
     }
 
     /// Takes note of a check.
@@ -47,8 +77,10 @@ impl LossWatch {
         {
             self.reached = Some(self.crossing(target, check));
         }
+        // The state before the first step is not an achievement that a later one must surpass.
+        self.idle = if improved || check.step == 0 { 0 } else { self.idle + 1 };
         self.last = Some(check);
-        Noted { improved, reached: self.reached.is_some() }
+        Noted { improved, reached: self.reached.is_some() || self.is_idle() }
     }
 
     /// Where the loss was crossed, on a line between the last check and this one.
@@ -99,6 +131,18 @@ mod tests {
 
     fn check(step: u64, loss: f64) -> Check {
         Check { step, seconds: step as f64 / 100.0, loss }
+    }
+
+    #[test]
+    fn enough_checks_without_a_lower_loss_end_a_run_and_a_lower_one_begins_again() {
+        let mut watch = LossWatch::new(None, None).idle_at_most(Some(2));
+        for (step, loss, ends) in
+            [(0, 1.0, false), (1, 0.9, false), (2, 0.95, false), (3, 0.8, false), (4, 0.8, false)]
+        {
+            assert_eq!(watch.check(check(step, loss)).reached, ends, "{step}");
+        }
+        assert!(watch.check(check(5, f64::NAN)).reached && watch.is_idle());
+        assert!(watch.reached().is_none(), "no loss was to be reached");
     }
 
     #[test]

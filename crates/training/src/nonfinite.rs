@@ -1,6 +1,6 @@
 //! Finds out where NaN or infinity came from.
 
-use paceline_models::{Entry, Layout};
+use paceline_models::{Layout, LayoutEntry};
 
 /// Names the first tensor with a value that is not finite: weights first, since they were there
 /// before the gradient; then the gradient.
@@ -24,14 +24,14 @@ pub(crate) fn cause(layout: &Layout, params: &[f32], grad: &[f32]) -> String {
 }
 
 /// The first tensor with a value that is not finite, and the value.
-pub(crate) fn first_bad<'a>(layout: &'a Layout, values: &[f32]) -> Option<(&'a Entry, f32)> {
+pub(crate) fn first_bad<'a>(layout: &'a Layout, values: &[f32]) -> Option<(&'a LayoutEntry, f32)> {
     layout.entries().iter().find_map(|entry| {
         let value = values[entry.range()].iter().find(|value| !value.is_finite())?;
         Some((entry, *value))
     })
 }
 
-fn largest<'a>(layout: &'a Layout, values: &[f32]) -> Option<(&'a Entry, f32)> {
+fn largest<'a>(layout: &'a Layout, values: &[f32]) -> Option<(&'a LayoutEntry, f32)> {
     layout
         .entries()
         .iter()

@@ -17,6 +17,8 @@ pub(crate) struct Pace {
     pub(crate) phases: Vec<Phase>,
     /// Steps of the run, where they are known.
     pub(crate) total_steps: Option<u64>,
+    /// Steps of an epoch, where it is not one pass over the examples.
+    pub(crate) steps_per_epoch: Option<u64>,
 }
 
 impl Pace {
@@ -25,7 +27,9 @@ impl Pace {
         if self.phases.is_empty() {
             let progress = Progress {
                 step,
-                steps_per_epoch: self.examples as f64 / self.batch as f64,
+                steps_per_epoch: self
+                    .steps_per_epoch
+                    .map_or(self.examples as f64 / self.batch as f64, |steps| steps as f64),
                 total_steps: self.total_steps,
             };
             return (self.batch, self.schedule.rate(self.rate, &progress));
@@ -70,6 +74,9 @@ impl Pace {
 
     /// Steps until `epochs` passes are done, counted by walking them.
     pub(crate) fn steps_for(&self, epochs: f64) -> u64 {
+        if let Some(steps) = self.steps_per_epoch {
+            return (epochs * steps as f64 - 1e-9).ceil().max(0.0) as u64;
+        }
         if self.phases.is_empty() && epochs.fract() == 0.0 {
             return self.batches.per_epoch(self.batch) * epochs as u64;
         }
@@ -99,7 +106,22 @@ mod tests {
             schedule: schedule.parse().unwrap(),
             phases: Vec::new(),
             total_steps: None,
+            steps_per_epoch: None,
         }
+    }
+
+    #[test]
+    fn an_epoch_of_so_many_steps_is_what_schedules_and_the_end_count() {
+        let mut pace = pace(1000, 64, "step:2:0.5");
+        pace.steps_per_epoch = Some(5);
+        assert_eq!((pace.steps_for(3.0), pace.steps_for(0.5), pace.steps_for(0.1)), (15, 3, 1));
+        assert_eq!(pace.at(9, Position::default()).1, 0.1);
+        assert_eq!(pace.at(10, Position::default()).1, 0.05);
+        assert_eq!(
+            pace.position_of(16),
+            Position { epoch: 1, example: 0 },
+            "data end where they end"
+        );
     }
 
     #[test]

@@ -8,8 +8,9 @@ use paceline_data::{
     open_split,
     rejects::RejectLog,
     sources,
+    subset::hold_out,
 };
-use paceline_models::{Layout, model::Build, registry};
+use paceline_models::{Layout, model::BuildModel, registry};
 use std::{path::Path, sync::Arc};
 
 /// A split that is not trained on, and its examples.
@@ -19,7 +20,7 @@ pub type HeldOut = (Split, Arc<dyn Source>);
 #[derive(Clone)]
 pub struct Parts {
     /// Builds the model.
-    pub build: Build,
+    pub build: BuildModel,
     /// Training examples.
     pub train: Arc<dyn Source>,
     /// Held-out examples and which split they are, where there are any.
@@ -44,7 +45,13 @@ impl Parts {
             Ok(test) => test?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let train = train?;
+        let (train, test) = match spec.validation_split {
+            Some(share) => {
+                let [train, held_out] = validation_split(&train?, share, &spec.data)?;
+                (train, Some((Split::Validation, held_out)))
+            }
+            None => (train?, test),
+        };
         let held_out = test.as_ref().map(|(_, source)| &**source);
         let fingerprint = Some(Fingerprint::of(&*train, held_out)?);
         if spec.max_rejects.is_some() && !train.may_reject() {
@@ -84,6 +91,25 @@ impl Parts {
     }
 }
 
+/// Training examples of which a share is held out.
+fn validation_split(
+    train: &Arc<dyn Source>,
+    share: f64,
+    data: &str,
+) -> Result<[Arc<dyn Source>; 2], TrainError> {
+    let wrong = |wanted: String| {
+        let setting = "the share of training examples that is held out";
+        Err(TrainError::Setting { setting, found: share.to_string(), wanted })
+    };
+    if !(share > 0.0 && share < 1.0) {
+        return wrong("above 0 and below 1".to_owned());
+    }
+    match hold_out(train, share) {
+        Some((train, held_out)) => Ok([train, held_out]),
+        None => wrong(format!("such that both parts of `{data}` have examples")),
+    }
+}
+
 /// How the data of a run are opened; a setting that these data have no use for is an error.
 fn open_options(spec: &RunSpec) -> Result<OpenOptions, TrainError> {
     for (setting, is_given, kinds) in [
@@ -104,7 +130,7 @@ fn open_options(spec: &RunSpec) -> Result<OpenOptions, TrainError> {
 
 /// The split that decisions are made on: validation where there is one, so that the test split keeps
 /// the last word; else test.
-fn open_test(data: &str, options: &OpenOptions) -> Result<Option<HeldOut>, DataError> {
+pub(crate) fn open_test(data: &str, options: &OpenOptions) -> Result<Option<HeldOut>, DataError> {
     for split in [Split::Validation, Split::Test] {
         match open_split(data, split, options) {
             Ok(source) => return Ok(Some((split, source))),

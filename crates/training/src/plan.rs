@@ -6,12 +6,13 @@
 use crate::{
     Parts, RunSpec, TrainError,
     memory::{self, MemoryPlan},
+    objective,
     pace::Pace,
 };
 use paceline_batch::{FeatureKind, Schema};
 use paceline_cluster::session::OnLoss;
 use paceline_data::{
-    Fingerprint, Split,
+    Fingerprint, Fit, Split,
     order::{Batches, LastBatch},
 };
 use paceline_models::{
@@ -59,6 +60,9 @@ pub struct ExamplesPlan {
     /// What tells the data from others; absent in runs of 0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Fingerprint>,
+    /// How photos were made to fit the examples' shape, where it was not by cropping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<String>,
     /// Hash of everything that decides the numbers.
     pub hash: String,
 }
@@ -69,10 +73,12 @@ pub(crate) struct Prepared {
     pub(crate) pace: Pace,
     pub(crate) layout: Layout,
     pub(crate) optimizer: Optimizer,
-    pub(crate) strategy: &'static strategies::Entry,
+    pub(crate) strategy: &'static strategies::StrategyEntry,
     pub(crate) options: ModelOptions,
     /// Layers that the workers share out.
     pub(crate) split: Option<LayerSplit>,
+    /// The step from which on all layers are trained, where that is not the first.
+    pub(crate) unfreeze_at: Option<u64>,
 }
 
 impl Prepared {
@@ -97,11 +103,21 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
     if strategy.synchronous && spec.batch_size < shares as u64 {
         return Err(TrainError::BatchTooSmall { batch: spec.batch_size, replicas: shares });
     }
-    let options = model_options(spec, threads);
-    let model = (parts.build)(parts.train.schema(), &options)?;
+    let options = ModelOptions {
+        objective: objective::of(spec, &*parts.train)?,
+        ..model_options(spec, threads)
+    };
+    let mut model = (parts.build)(parts.train.schema(), &options)?;
     let layout = model.layout().clone();
     let split = split(spec, strategy, &*model)?;
-    let optimizer = optimizer(spec, &layout)?;
+    let mut optimizer = optimizer(spec, &layout)?;
+    let pace = pace(spec, examples, optimizer.settings().rate)?;
+    let unfreeze_at = unfreeze_at(spec, &pace)?;
+    if let Some(step) = unfreeze_at {
+        optimizer = optimizer.unfreezing(&layout, step);
+        // Memory is planned for the whole network.
+        model.set_head_only(false);
+    }
     // A worker of several processes has its share of the batch, or a whole one where each makes its own updates.
     let own = if strategy.synchronous && !strategy.in_process {
         spec.batch_size.div_ceil(shares as u64)
@@ -110,8 +126,8 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
     };
     MemoryPlan::new(&*model, replicas, optimizer.entry().slots.len(), own)
         .check(spec.batch_size, memory::limit())?;
-    let pace = pace(spec, examples, optimizer.settings().rate)?;
-    let steps_per_epoch = pace.batches.per_epoch(spec.batch_size);
+    let steps_per_epoch =
+        spec.steps_per_epoch.unwrap_or_else(|| pace.batches.per_epoch(spec.batch_size));
     let eval_every = match (&parts.test, spec.eval_every, spec.stop.until_loss) {
         (None, ..) => 0,
         (_, Some(steps), _) => steps,
@@ -141,11 +157,12 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
             steps_per_epoch,
             eval_every,
             data: parts.fingerprint.clone(),
+            fit: (parts.train.fit() != Fit::default()).then(|| parts.train.fit().name().to_owned()),
             hash: String::new(),
         },
     };
     plan.details.hash = numbers_hash(&plan);
-    Ok(Prepared { plan, pace, layout, optimizer, strategy, options, split })
+    Ok(Prepared { plan, pace, layout, optimizer, strategy, options, split, unfreeze_at })
 }
 
 /// What a specification says about the model itself.
@@ -155,8 +172,11 @@ pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
         width: spec.width,
         dropout: spec.dropout,
         lrn: spec.lrn,
+        activation: spec.activation.unwrap_or_default(),
+        pad: spec.pad,
         head_only: spec.freeze,
         imagenet_input: spec.imagenet_input,
+        ..ModelOptions::default()
     }
 }
 
@@ -169,6 +189,7 @@ fn numbers_hash(plan: &RunPlan) -> String {
     (spec.eval_every, spec.checkpoint_every, spec.keep) = (None, None, 0);
     (spec.threads, spec.replicas, spec.tensorboard) = (None, None, false);
     (spec.evaluator, spec.on_loss, spec.max_rejects) = (false, OnLoss::Continue, None);
+    spec.evaluate_workers = false;
     spec.verify = false;
     spec.split_dense = SplitDense::Auto; // changes no more than rounding, like threads
     let ExamplesPlan { schema, train_examples, learning_rate, .. } = &plan.details;
@@ -181,7 +202,7 @@ fn numbers_hash(plan: &RunPlan) -> String {
 /// hangs on settings that they share.
 fn split(
     spec: &RunSpec,
-    strategy: &'static strategies::Entry,
+    strategy: &'static strategies::StrategyEntry,
     model: &dyn Model,
 ) -> Result<Option<LayerSplit>, TrainError> {
     let split = model.split();
@@ -216,8 +237,18 @@ fn split(
 
 fn check_stop(spec: &RunSpec) -> Result<(), TrainError> {
     let stop = &spec.stop;
-    if stop.epochs.is_none() && stop.steps.is_none() && stop.until_loss.is_none() {
+    let is_given = stop.epochs.is_some() || stop.steps.is_some();
+    if !is_given && stop.until_loss.is_none() && stop.no_gain.is_none() {
         return Err(TrainError::NoStop);
+    }
+    if spec.steps_per_epoch == Some(0) || (spec.steps_per_epoch.is_some() && spec.grow_batch) {
+        let found = spec.steps_per_epoch.unwrap_or(0).to_string();
+        let wanted = "positive, and left out where the batch grows".to_owned();
+        return Err(TrainError::Setting {
+            setting: "the number of steps per epoch",
+            found,
+            wanted,
+        });
     }
     spec.common().check()
 }
@@ -245,8 +276,12 @@ fn check_data(spec: &RunSpec, parts: &Parts) -> Result<u64, TrainError> {
             let name = |count: usize| format!("{count} classes");
             return Err(mismatch(name(other.labels.classes()), name(classes)));
         }
+    } else if spec.stop.no_gain.is_some() {
+        return Err(TrainError::NoTestData { what: "stopping without a gain", data: data() });
     } else if spec.stop.until_loss.is_some() {
         return Err(TrainError::NoTestData { what: "stopping at a loss", data: data() });
+    } else if spec.evaluate_workers {
+        return Err(TrainError::NoTestData { what: "scoring by every worker", data: data() });
     } else if spec.eval_every.is_some() {
         return Err(TrainError::NoTestData { what: "evaluation", data: data() });
     }
@@ -266,7 +301,10 @@ pub(crate) fn features(schema: &Schema) -> String {
 }
 
 /// Checks the numbers of tasks.
-fn check_tasks(spec: &RunSpec, strategy: &'static strategies::Entry) -> Result<(), TrainError> {
+fn check_tasks(
+    spec: &RunSpec,
+    strategy: &'static strategies::StrategyEntry,
+) -> Result<(), TrainError> {
     let wrong = |setting, found: usize, wanted: String| {
         Err(TrainError::Setting { setting, found: found.to_string(), wanted })
     };
@@ -299,7 +337,7 @@ fn check_tasks(spec: &RunSpec, strategy: &'static strategies::Entry) -> Result<(
 /// Replicas, and threads of each.
 fn threads(
     spec: &RunSpec,
-    strategy: &'static strategies::Entry,
+    strategy: &'static strategies::StrategyEntry,
 ) -> Result<(usize, usize), TrainError> {
     let threads = spec.common().threads();
     // A task of several has one replica; its host's cores are shared out by the process that starts it.
@@ -339,6 +377,22 @@ fn optimizer(spec: &RunSpec, layout: &Layout) -> Result<Optimizer, TrainError> {
     Ok(Optimizer::with_mask(entry, settings, mask)?)
 }
 
+/// The step from which on all layers are trained.
+fn unfreeze_at(spec: &RunSpec, pace: &Pace) -> Result<Option<u64>, TrainError> {
+    let Some(epochs) = spec.unfreeze_after else { return Ok(None) };
+    let wrong = |found: String, wanted: &str| {
+        let wanted = wanted.to_owned();
+        Err(TrainError::Setting { setting: "the epochs before unfreezing", found, wanted })
+    };
+    if !spec.freeze {
+        return wrong(epochs.to_string(), "left out where nothing is frozen");
+    }
+    if !(epochs.is_finite() && epochs > 0.0) {
+        return wrong(epochs.to_string(), "positive");
+    }
+    Ok(Some(pace.steps_for(epochs)))
+}
+
 const fn one() -> usize {
     1
 }
@@ -371,6 +425,7 @@ fn pace(spec: &RunSpec, examples: u64, rate: f32) -> Result<Pace, TrainError> {
         schedule,
         phases: Vec::new(),
         total_steps: None,
+        steps_per_epoch: spec.steps_per_epoch,
     };
     if spec.grow_batch {
         let Some(epochs) = spec.stop.epochs else {

@@ -3,14 +3,16 @@
 use crate::{
     TrainError,
     checkpoint::Moment,
-    error::with_cause,
-    evaluate::Evaluator,
+    error::with_causes,
+    evaluate::{Evaluated, Evaluator},
     lineage,
     loop_state::{LoopState, Origin},
     train::{initial_weights, origin_of},
     worker::{Input, Worker},
 };
-use paceline_models::optimizer::State;
+use paceline_models::optimizer::OptimizerState;
+use paceline_runs::{Evaluation, Event};
+use std::time::Instant;
 
 impl Worker<'_> {
     /// Workers that hold weights begin with the same ones: those of the worker that is furthest.
@@ -64,7 +66,11 @@ impl Worker<'_> {
             self.secure(loop_state)?;
             return Ok(Ok(()));
         }
-        peers.session.regroup(error.peer(), &with_cause(&error))?;
+        if peers.session.regroup(error.peer(), &with_causes(&error))?.is_none() {
+            // The chief has done its part: every update is made and saved.
+            loop_state.closed = true;
+            return Ok(Ok(()));
+        }
         loop_state.reached |= self.hear(loop_state, false);
         Ok(self.go_on(loop_state))
     }
@@ -112,7 +118,7 @@ impl Worker<'_> {
         let Some(links) = lineage::ask(&peers.session, peers.lineage)? else { return Ok(None) };
         let (layout, optimizer) = (&self.prepared.layout, &self.prepared.optimizer);
         let (found, _) = chief.keeper.store.latest(layout, optimizer)?;
-        let mut state: Option<State> = None;
+        let mut state: Option<OptimizerState> = None;
         let origin = match found {
             Some(checkpoint) => {
                 self.params.copy_from_slice(&checkpoint.params);
@@ -158,6 +164,35 @@ impl Worker<'_> {
         self.exchange.leave()?;
         loop_state.closed = true;
         Ok(())
+    }
+}
+
+impl Worker<'_> {
+    /// Scores the weights that this worker ended with, where every worker was asked to: where updates are asynchronous
+    /// they are those of its last step, which others have gone beyond. Its training is over, so no step waits for it.
+    pub(crate) fn score_own(
+        &mut self,
+        loop_state: &LoopState,
+    ) -> Result<Option<Evaluated>, TrainError> {
+        let plan = &self.prepared.plan;
+        let test = self.sources.test.as_ref().filter(|_| plan.spec.evaluate_workers);
+        let Some(test) = test.filter(|_| loop_state.ending != Some(true)) else { return Ok(None) };
+        let begun = Instant::now();
+        let scored = Evaluator::new(test, plan.spec.batch_size, (0, 1), plan.threads)?
+            .alone(&mut *self.model, &self.params)?;
+        if let Some(recorder) = self.recorder {
+            let pace = &self.prepared.pace;
+            recorder.record(Event::WorkerEvaluation(Evaluation {
+                step: loop_state.step,
+                epochs: pace.epochs(pace.position_of(loop_state.step)),
+                examples: scored.examples,
+                loss: scored.loss,
+                accuracy: scored.accuracy,
+                seconds: begun.elapsed().as_secs_f64(),
+                ..Evaluation::default()
+            }));
+        }
+        Ok(Some(scored))
     }
 }
 

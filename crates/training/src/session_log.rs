@@ -2,7 +2,7 @@
 
 pub use paceline_cluster::session::SessionObserver;
 
-use paceline_cluster::session::{Notice, Row};
+use paceline_cluster::session::{Notice, TaskRow};
 use paceline_runs::{Event, Recorder, TaskJoined, TaskLost, TaskRecovered};
 use paceline_wire::TaskId;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -68,7 +68,7 @@ impl Inbox {
 }
 
 impl SessionObserver for Inbox {
-    fn table(&self, rows: &[Row]) {
+    fn table(&self, rows: &[TaskRow]) {
         self.observer.table(rows);
     }
 

@@ -1,10 +1,11 @@
 //! What was asked for.
 
-use crate::{TrainError, checkpoint::Policy};
+use crate::{ClassWeights, Loss, TrainError, checkpoint::Policy};
 use paceline_cluster::session::OnLoss;
-use paceline_data::rejects::RejectLimit;
+use paceline_data::{Augment, rejects::RejectLimit};
+use paceline_models::Activation;
 use paceline_runs::{AskedSettings, RunKind};
-use paceline_strategies::{Combine, Options, SplitDense, Transfer};
+use paceline_strategies::{Combine, SplitDense, StrategyOptions, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -61,6 +62,9 @@ pub struct RunSpec {
     /// Whether a task of its own scores the model; the chief does otherwise.
     #[serde(default)]
     pub evaluator: bool,
+    /// Whether every worker scores the weights that it ends with.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub evaluate_workers: bool,
     /// How the gradients of one update become one (ps-sync).
     #[serde(default)]
     pub combine: Combine,
@@ -88,12 +92,15 @@ pub struct RunSpec {
     /// How many of the latest checkpoints to keep, besides the best.
     #[serde(default = "keep")]
     pub keep: usize,
-    /// Weights to start from, a safetensors file.
+    /// Weights to start from: a file of safetensors or PyTorch, or `uniform:A:B` for values between the two.
     #[serde(default)]
     pub init: Option<PathBuf>,
     /// Train the last layer only.
     #[serde(default)]
     pub freeze: bool,
+    /// Train the other layers too after so many epochs; never where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfreeze_after: Option<f64>,
     /// Width multiplier of MobileNet-v2.
     #[serde(default = "width")]
     pub width: f32,
@@ -103,9 +110,33 @@ pub struct RunSpec {
     /// Local response normalisation in AlexNet.
     #[serde(default)]
     pub lrn: bool,
+    /// What follows LeNet's layers; relu where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// Zeros on each side of LeNet's images; its own default where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pad: Option<usize>,
     /// Scale pixels as weights trained on ImageNet expect them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub imagenet_input: bool,
+    /// How training images are changed at random; not at all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub augment: Option<Augment>,
+    /// What training minimises, beside cross entropy; as it is where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    /// Share of each label that is dealt out among all classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_smoothing: Option<f32>,
+    /// What an example of each class counts; all alike where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
+    /// Share of the training examples that is held out, instead of the data's own held-out part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_split: Option<f64>,
+    /// Updates of an epoch, where it is not one pass over the training examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_per_epoch: Option<u64>,
     /// Write TensorBoard files.
     #[serde(default = "yes")]
     pub tensorboard: bool,
@@ -133,6 +164,9 @@ pub struct Stop {
     /// When the loss on the test set falls to this, in nats.
     #[serde(default)]
     pub until_loss: Option<f64>,
+    /// When so many evaluations in a row found no lower loss on the test set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_gain: Option<u64>,
 }
 
 impl RunSpec {
@@ -157,6 +191,7 @@ impl RunSpec {
             workers: 1,
             servers: 0,
             evaluator: false,
+            evaluate_workers: false,
             combine: Combine::Mean,
             backup_workers: 0,
             max_staleness: None,
@@ -168,10 +203,19 @@ impl RunSpec {
             keep: keep(),
             init: None,
             freeze: false,
+            unfreeze_after: None,
             width: width(),
             dropout: None,
             lrn: false,
+            activation: None,
+            pad: None,
             imagenet_input: false,
+            augment: None,
+            loss: None,
+            label_smoothing: None,
+            class_weights: None,
+            validation_split: None,
+            steps_per_epoch: None,
             tensorboard: true,
             max_rejects: None,
             max_pixels: None,
@@ -179,6 +223,9 @@ impl RunSpec {
         }
     }
 }
+
+/// What weights that are drawn between two numbers begin with.
+pub const UNIFORM: &str = "uniform:";
 
 /// What every run is asked, whatever it is trained on.
 #[derive(Debug, Clone, Copy)]
@@ -198,7 +245,7 @@ impl Common {
             Err(TrainError::Setting { setting, found, wanted: "positive".to_owned() })
         };
         let by_steps = self.kind == RunKind::Examples;
-        let Stop { epochs, steps, until_loss } = self.stop;
+        let Stop { epochs, steps, until_loss, no_gain } = self.stop;
         if let Some(epochs) = epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
             return wrong("the number of epochs", epochs.to_string());
         }
@@ -207,6 +254,9 @@ impl Common {
         }
         if let Some(loss) = until_loss.filter(|loss| !(loss.is_finite() && *loss > 0.0)) {
             return wrong("the loss to reach", loss.to_string());
+        }
+        if no_gain == Some(0) {
+            return wrong("the number of evaluations without a lower loss", "0".to_owned());
         }
         let evaluations = if by_steps {
             "the number of steps between evaluations"
@@ -250,13 +300,31 @@ impl RunSpec {
         }
     }
 
+    /// The least and the greatest weight to start from, where they are drawn between two numbers.
+    pub(crate) fn init_range(&self) -> Result<Option<(f32, f32)>, TrainError> {
+        let text = self.init.as_ref().and_then(|init| init.to_str());
+        let Some(range) = text.and_then(|text| text.strip_prefix(UNIFORM)) else { return Ok(None) };
+        let parsed = range.split_once(':').and_then(|(least, most)| {
+            let (least, most): (f32, f32) = (least.parse().ok()?, most.parse().ok()?);
+            (least.is_finite() && most.is_finite() && least < most).then_some((least, most))
+        });
+        if parsed.is_none() {
+            return Err(TrainError::Setting {
+                setting: "the range of weights to start from",
+                found: format!("`{range}`"),
+                wanted: "two numbers, the lower first, such as `uniform:-10:10`".to_owned(),
+            });
+        }
+        Ok(parsed)
+    }
+
     /// What the strategy is told.
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    pub(crate) fn options(&self) -> StrategyOptions {
+        StrategyOptions {
             combine: self.combine,
             backup_workers: self.backup_workers,
             max_staleness: self.max_staleness,
-            ..Options::default()
+            ..StrategyOptions::default()
         }
     }
 

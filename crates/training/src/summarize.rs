@@ -6,7 +6,7 @@
 
 use crate::{
     Parts, RunPlan, TrainError,
-    error::{Point, with_cause},
+    error::{Point, with_causes},
     loop_state::Done,
     plan::Prepared,
 };
@@ -62,7 +62,7 @@ impl Conclusion<'_> {
         summary.settle();
         if let Some(error) = self.failure {
             summary.status = Status::Failed;
-            summary.verdict = with_cause(error);
+            summary.verdict = with_causes(error);
             summary.learning = divergence(error, &self.tried);
         } else {
             summary.verdict = first_words(summary, self.threads, self.examples);
@@ -71,7 +71,7 @@ impl Conclusion<'_> {
             status: summary.status,
             step: summary.global_steps,
             seconds: summary.seconds,
-            reason: self.failure.map(with_cause),
+            reason: self.failure.map(|error| with_causes(error)),
             dropped_events: 0,
         });
         if closed.dropped > 0 {
@@ -96,10 +96,11 @@ fn divergence(error: &TrainError, tried: &Tried<'_>) -> Option<Learning> {
 }
 
 /// What one worker did.
-pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
+pub(crate) fn worker(task: String, done: &Done) -> runs::WorkerSummary {
     let phases = done.total.phases;
     let examples = done.own_last.examples as f64;
-    runs::Worker {
+    let own_score = done.own_score.as_ref();
+    runs::WorkerSummary {
         task,
         iterations: done.total.steps,
         examples: done.own_examples,
@@ -107,6 +108,8 @@ pub(crate) fn worker(task: String, done: &Done) -> runs::Worker {
         finished: done.finished,
         loss: done.own_last.loss_sum / examples,
         accuracy: done.own_last.correct as f64 / examples,
+        test_loss: own_score.map(|score| score.loss),
+        test_accuracy: own_score.map(|score| score.accuracy),
         dropped: done.dropped,
         phases: phases.shares(),
         traffic: traffic(done),
@@ -117,12 +120,13 @@ fn traffic(done: &Done) -> Traffic {
     Traffic { sent_bytes: done.total.traffic.sent, received_bytes: done.total.traffic.received }
 }
 
-/// Fills in what the chief and all workers did.
+/// Fills in what the chief and all workers did. By the chief's clock, all of it took at most so many seconds.
 pub(crate) fn fill(
     summary: &mut Summary,
     prepared: &Prepared,
     chief: &Done,
-    workers: Vec<runs::Worker>,
+    mut workers: Vec<runs::WorkerSummary>,
+    most_seconds: f64,
 ) {
     summary.status = if chief.cancelled { Status::Cancelled } else { Status::Done };
     summary.global_steps = chief.step;
@@ -135,7 +139,10 @@ pub(crate) fn fill(
         let used = own.saturating_sub(chief.tally.dropped_examples);
         summary.examples = summary.examples.max(used);
     }
-    // Another worker may have made the last step.
+    // Another worker may have made the last step; its clock may also have been set in between.
+    for worker in &mut workers {
+        worker.finished = worker.finished.min(most_seconds);
+    }
     summary.seconds = workers.iter().map(|one| one.finished).fold(summary.seconds, f64::max);
     summary.last = Final {
         train_loss: chief.train_loss,

@@ -1,7 +1,7 @@
 //! What each task of a run does: workers train, servers hold weights, an evaluator scores.
 
 use crate::{
-    Control, Parts, RunSpec, Start, Task, TrainError, error::with_cause, evaluate::Evaluator,
+    Control, Parts, RunSpec, Start, Task, TrainError, error::with_causes, evaluate::Evaluator,
     input::cached, lineage, peers::next_weights, plan, session_log::Scored, train::train_worker,
 };
 use paceline_models::kernels::Buffer;
@@ -30,22 +30,17 @@ pub fn train_task(
 ) -> Result<Option<Summary>, TrainError> {
     let outcome = match task.session.me().role {
         Role::Chief | Role::Worker => train_worker(spec, parts, start, control, task).map(Some),
-        Role::Ps => serve(spec, parts, control, task).map(|()| None),
+        Role::Ps => serve(spec, parts, task).map(|()| None),
         Role::Evaluator => evaluate(spec, parts, control, task).map(|()| None),
     };
     if let Err(error) = &outcome {
-        task.session.fail(&with_cause(error));
+        task.session.fail(&with_causes(error));
     }
     outcome
 }
 
 /// Holds weights, generation after generation.
-fn serve(
-    spec: &RunSpec,
-    parts: &Parts,
-    control: &Control<'_>,
-    task: Task<'_>,
-) -> Result<(), TrainError> {
+fn serve(spec: &RunSpec, parts: &Parts, task: Task<'_>) -> Result<(), TrainError> {
     let prepared = plan::prepare(spec, parts)?;
     let session = task.session;
     let mut params = Buffer::zeroed(prepared.layout.len());
@@ -85,16 +80,18 @@ fn serve(
                     return Ok(());
                 }
                 if session.interrupted().load(Ordering::Relaxed) {
-                    session.regroup(None, "the workers had left")?;
+                    if session.regroup(None, "the workers had left")?.is_none() {
+                        return Ok(session.wait_for_release().map(drop)?);
+                    }
                     break;
                 }
                 std::thread::sleep(LOOK);
             },
             Err(error) if error.is_peer() => {
-                if control.cancel.load(Ordering::Relaxed) && session.released() {
-                    return Ok(());
+                if session.regroup(error.peer(), &with_causes(&error))?.is_none() {
+                    // All that it held is saved.
+                    return Ok(session.wait_for_release().map(drop)?);
                 }
-                session.regroup(error.peer(), &with_cause(&error))?;
             }
             Err(error) => return Err(error),
         }
@@ -132,3 +129,6 @@ fn evaluate(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

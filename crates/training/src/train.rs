@@ -4,7 +4,7 @@ use crate::{
     Observer, Parts, RunPlan, RunSpec, TrainError,
     checkpoint::{Checkpoint, Store},
     checkpoint_keeper::Keeper,
-    error::{Point, with_cause},
+    error::{Point, with_causes},
     evaluate::Evaluated,
     input::cached,
     lineage,
@@ -18,9 +18,14 @@ use crate::{
     weights,
     worker::{Chief, Input, Sources, Worker},
 };
-use paceline_cluster::{JobMembership, session::Session};
+use paceline_cluster::{
+    JobMembership,
+    session::{Session, SessionError},
+};
 use paceline_data::rejects::Reject;
-use paceline_models::{Layout, Model, kernels::Buffer, optimizer::State, threads::Pool};
+use paceline_models::{
+    Layout, Model, kernels::Buffer, optimizer::OptimizerState, random, threads::Pool,
+};
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FolderHandle, Learning, Leg, Machine, Ownership,
     Recorder, RecorderSettings, RunFolder, Status, Summary, diagnosis::Examples, unix_seconds,
@@ -201,7 +206,8 @@ fn carry_out(
     let outcome = outcome.and_then(|done| Ok((stage.meet(&name, &done)?, done)));
     let failure = match outcome {
         Ok((workers, mut done)) => {
-            summarize::fill(&mut summary, prepared, &done[0], workers);
+            let most_seconds = begun.elapsed().as_secs_f64();
+            summarize::fill(&mut summary, prepared, &done[0], workers, most_seconds);
             let mut records = || -> Result<(), TrainError> {
                 summarize::note_rejects(&home, parts, &mut summary)?;
                 summarize::write_confusion(&home, &prepared.plan, &done[0])
@@ -247,6 +253,14 @@ pub(crate) fn initial_weights(
     params: &mut [f32],
 ) -> Result<Vec<String>, TrainError> {
     model.init(spec.seed, params);
+    if let Some((least, most)) = spec.init_range()? {
+        for (number, entry) in layout.entries().iter().enumerate().filter(|(_, it)| it.trained) {
+            let values = &mut params[entry.range()];
+            random::fill_uniform(spec.seed, number as u64, (most - least) / 2.0, values);
+            values.iter_mut().for_each(|value| *value += (most + least) / 2.0);
+        }
+        return Ok(Vec::new());
+    }
     match &spec.init {
         Some(file) => weights::init_from(file, &spec.model, layout, params),
         None => Ok(Vec::new()),
@@ -403,7 +417,7 @@ impl<'a> Stage<'a> {
         &self,
         models: Vec<Box<dyn Model>>,
         params: Buffer,
-        state: Option<&State>,
+        state: Option<&OptimizerState>,
         origin: Origin,
     ) -> Result<Vec<Done>, TrainError> {
         let Self { prepared, recorder, control, task, .. } = *self;
@@ -460,7 +474,7 @@ impl<'a> Stage<'a> {
         &self,
         origin: &Origin,
         params: &Buffer,
-        state: Option<&State>,
+        state: Option<&OptimizerState>,
         pools: &[Pool],
     ) -> Result<(Vec<Box<dyn Exchange>>, u32), TrainError> {
         let prepared = self.prepared;
@@ -487,7 +501,10 @@ impl<'a> Stage<'a> {
                 .and_then(|lineage| Ok(((prepared.strategy.connect)(&setup)?, lineage)));
             match (attempt, self.task) {
                 (Err(error), Some(task)) if error.is_peer() => {
-                    task.session.regroup(error.peer(), &with_cause(&error))?;
+                    if task.session.regroup(error.peer(), &with_causes(&error))?.is_none() {
+                        let (me, reason) = (task.session.me(), "the run had ended".to_owned());
+                        return Err(SessionError::Expelled { me, reason }.into());
+                    }
                 }
                 (attempt, _) => return attempt,
             }
@@ -499,7 +516,7 @@ impl<'a> Stage<'a> {
         &self,
         origin: &Origin,
         params: &Buffer,
-        state: Option<&State>,
+        state: Option<&OptimizerState>,
     ) -> Result<u32, TrainError> {
         let Some(task) = self.task.filter(|task| task.session.is_chief()) else { return Ok(0) };
         if self.prepared.plan.details.servers == 0 {
@@ -513,7 +530,7 @@ impl<'a> Stage<'a> {
     }
 
     /// The exit barrier: what every worker did, as far as this task learns it.
-    fn meet(&self, name: &str, done: &[Done]) -> Result<Vec<runs::Worker>, TrainError> {
+    fn meet(&self, name: &str, done: &[Done]) -> Result<Vec<runs::WorkerSummary>, TrainError> {
         let Some(task) = self.task else {
             let alone = done.len() == 1;
             let name = |number| if alone { name.to_owned() } else { format!("replica/{number}") };

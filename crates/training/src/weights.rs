@@ -11,7 +11,7 @@ use paceline_models::{
 };
 use paceline_runs::RunFolder;
 use safetensors::{Dtype, SafeTensors};
-use std::{fs, path::Path};
+use std::path::Path;
 
 /// Which of a run's checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,16 @@ pub struct Exported {
     pub tensors: usize,
 }
 
-/// Writes the weights of a checkpoint as one safetensors file, whole or not at all.
-pub fn export(run: &RunFolder, which: Which, file: &Path) -> Result<Exported, TrainError> {
+/// The weights of a checkpoint, and what they belong to.
+pub(crate) struct ChosenWeights {
+    pub(crate) plan: RunPlan,
+    pub(crate) layout: Layout,
+    pub(crate) step: u64,
+    pub(crate) params: Vec<f32>,
+}
+
+/// Reads the weights of a checkpoint.
+pub(crate) fn choose(run: &RunFolder, which: Which) -> Result<ChosenWeights, TrainError> {
     let plan: RunPlan = run.plan()?;
     let layout = Parts::layout(&plan.spec, &plan.details.schema)?;
     let store = Store::new(&run.checkpoints_path());
@@ -52,6 +60,12 @@ pub fn export(run: &RunFolder, which: Which, file: &Path) -> Result<Exported, Tr
         },
     };
     let (_, params) = store.load_weights(step, &layout)?;
+    Ok(ChosenWeights { plan, layout, step, params })
+}
+
+/// Writes the weights of a checkpoint as one safetensors file, whole or not at all.
+pub fn export(run: &RunFolder, which: Which, file: &Path) -> Result<Exported, TrainError> {
+    let ChosenWeights { plan, layout, step, params } = choose(run, which)?;
     write_weights(file, &layout, &params, plan.spec.imagenet_input)
         .map_err(|source| TrainError::CheckpointWrite { path: file.to_path_buf(), source })?;
     Ok(Exported { model: plan.spec.model, step, tensors: layout.entries().len() })
@@ -79,8 +93,7 @@ pub(crate) fn init_from(
             return Ok(note.into_iter().collect());
         }
     }
-    let bytes = fs::read(file)
-        .map_err(|source| TrainError::InitRead { path: file.to_path_buf(), source })?;
+    let bytes = pretrained::read(file)?;
     let unfit = |reason: String| TrainError::InitUnfit {
         path: file.to_path_buf(),
         model: model.to_string(),

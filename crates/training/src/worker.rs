@@ -86,6 +86,7 @@ impl<'a> Worker<'a> {
         let mut outcome =
             self.align(&mut loop_state).and_then(|()| self.train(&mut loop_state, &mut grad));
         while let Err(error) = outcome {
+            loop_state.stands.begin();
             outcome = match self.recover(&mut loop_state, error)? {
                 // Lost a task at the very end: what was left to do is done.
                 _ if loop_state.ended() => Ok(()),
@@ -93,15 +94,26 @@ impl<'a> Worker<'a> {
                 Err(again) => Err(again),
             };
         }
-        let warnings = match (self.chief, &self.peers) {
+        let recovery = loop_state.stands.end();
+        loop_state.recent.phases.recovery += recovery;
+        if recovery > 0.0 {
+            // All steps were made; what the last loss cost would be in no record.
+            self.report_recovery(&mut loop_state);
+        }
+        let finished = self.begun.elapsed().as_secs_f64();
+        let own_score = self.score_own(&loop_state)?;
+        let mut warnings: Vec<String> = match (self.chief, &self.peers) {
             (Some(chief), Some(peers)) => {
                 chief.keeper.warnings.iter().chain(&peers.log.remarks).cloned().collect()
             }
             (Some(chief), None) => chief.keeper.warnings,
             (None, _) => Vec::new(),
         };
+        warnings.extend(loop_state.losses.idle_words());
         let lost = self.peers.map(|peers| peers.log.lost).unwrap_or_default();
-        Ok(loop_state.done(warnings, lost, self.begun.elapsed().as_secs_f64()))
+        let mut done = loop_state.done(warnings, lost, finished);
+        done.own_score = own_score;
+        Ok(done)
     }
 
     /// All steps from here to the end, and the end itself.
@@ -136,8 +148,11 @@ impl<'a> Worker<'a> {
             (self.prepared.pace.total_steps.unwrap_or(50_000) / POINTS).clamp(1, 100);
         while loop_state.ending.is_none() && loop_state.step < total_steps {
             let began = Instant::now();
+            loop_state.recent.phases.recovery += loop_state.stands.end();
+            loop_state.stands.step(began);
             let Some(ticket) = self.exchange.deal(loop_state.step)? else { break };
             let (step_report, batch, rate) = self.step(loop_state, grad, ticket, began)?;
+            loop_state.stands.step_made();
             if step_report.nonfinite || !step_report.loss.loss_sum.is_finite() {
                 return Err(TrainError::NotFinite {
                     at: Point::Step(loop_state.step.saturating_sub(1)),
@@ -258,6 +273,10 @@ impl<'a> Worker<'a> {
             self.input = Input::new(prepared, train, &*self.exchange, loop_state.step, position)?;
         }
         let Self { prepared, model, exchange, input, params, peers, .. } = self;
+        if let Some(step) = prepared.unfreeze_at {
+            // Both ways: a run that lost its servers goes back.
+            model.set_head_only(loop_state.step < step);
+        }
         let pace = &prepared.pace;
         let (rank, of) = ticket.share;
         let position = if ticket.batch == loop_state.batch {
@@ -327,7 +346,7 @@ impl<'a> Worker<'a> {
         let input = (fed - begun).as_secs_f64();
         let (exchange, wait) = (seconds(pushed.exchange), seconds(pushed.wait));
         let compute = ((ended - began).as_secs_f64() - exchange - wait - input).max(0.0);
-        let phases = PhaseTimes { input, compute, exchange, wait };
+        let phases = PhaseTimes { input, compute, exchange, wait, ..PhaseTimes::default() };
         loop_state.advance(&pushed, &loss, phases, (ticket.batch, next));
         loop_state.size = batch;
         if let Some(peers) = &mut self.peers {
@@ -341,6 +360,21 @@ impl<'a> Worker<'a> {
             });
         }
         Ok((pushed.step_report, batch, rate))
+    }
+
+    /// Says that time went by without steps, where no step follows that would.
+    fn report_recovery(&self, loop_state: &mut LoopState) {
+        let recent = loop_state.take_recent();
+        if let Some(recorder) = self.recorder {
+            recorder.record(Event::Step(Step {
+                step: loop_state.step,
+                seconds: recent.phases.total(),
+                loss: f64::NAN,
+                accuracy: f64::NAN,
+                phases: recent.phases,
+                ..Step::default()
+            }));
+        }
     }
 
     /// Says what the last few steps were like.
@@ -387,13 +421,13 @@ impl Input {
         position: Position,
     ) -> Result<Self, TrainError> {
         let plan = &prepared.plan;
-        let seed = plan.spec.seed;
+        let chance = (plan.spec.seed, plan.spec.augment);
         if !exchange.in_lockstep() {
-            return Ok(Self::Tickets(TicketFeed::new(train, seed, plan.threads)?));
+            return Ok(Self::Tickets(TicketFeed::new(train, chance, plan.threads)?));
         }
         let (batch, _) = prepared.pace.at(step, position);
         let size = (batch, !plan.spec.grow_batch);
-        let feed = Feed::new(train, seed, size, position, exchange.place(), plan.threads)?;
+        let feed = Feed::new(train, chance, size, position, exchange.place(), plan.threads)?;
         Ok(Self::Shares(feed))
     }
 }

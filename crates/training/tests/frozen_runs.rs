@@ -58,7 +58,7 @@ fn a_run_on_examples_continues() {
 fn a_run_on_rows_continues() {
     let folder = tempfile::tempdir().unwrap();
     let run = thawed("rows-0.1", folder.path());
-    let mut spec = run.plan::<rows::Spec, rows::RowsPlan>().unwrap().spec;
+    let mut spec = run.plan::<rows::RowsSpec, rows::RowsPlan>().unwrap().spec;
     spec.data = DataSpec::Read(testdata("rows.svm").to_str().unwrap().to_owned());
     let finished = rows::check_resume(&spec, &run);
     assert!(matches!(finished, Err(TrainError::Finished { .. })), "{finished:?}");

@@ -8,8 +8,8 @@ use paceline_runs::{Event, RunFolder, Status};
 use paceline_training::{
     TrainError,
     rows::{
-        Control, DataSpec, Metrics, Observer, Report, Silent, Spec, Start, Window, learn, load,
-        load_model, predict, resolve,
+        Control, DataSpec, Metrics, Observer, RowsReport, RowsSpec, Silent, Start, Window, learn,
+        load, load_model, predict, resolve,
     },
 };
 use std::{
@@ -25,21 +25,22 @@ fn clicks(path: &Path, rows: u64, seed: u64) -> ClicksWritten {
     write_clicks(path, &options, &|_| ()).unwrap()
 }
 
-fn spec(data: &Path) -> Spec {
-    let mut spec = Spec::new(DataSpec::Read(data.to_str().unwrap().to_owned()), "adagrad").unwrap();
+fn spec(data: &Path) -> RowsSpec {
+    let mut spec =
+        RowsSpec::new(DataSpec::Read(data.to_str().unwrap().to_owned()), "adagrad").unwrap();
     spec.hashing.bits = 20;
     spec.tensorboard = false;
     spec.threads = Some(2);
     spec
 }
 
-fn run(spec: &Spec, out: &Path) -> Result<Report, TrainError> {
+fn run(spec: &RowsSpec, out: &Path) -> Result<RowsReport, TrainError> {
     let cancel = AtomicBool::new(false);
     let start = Start::New { out: out.to_owned() };
     learn(spec, &start, &Control { cancel: &cancel, observer: &Silent })
 }
 
-fn weights(out: &Path, report: &Report) -> Vec<u8> {
+fn weights(out: &Path, report: &RowsReport) -> Vec<u8> {
     fs::read(resolve(&out.join(&report.summary.run)).unwrap().join("weights.safetensors")).unwrap()
 }
 
@@ -49,8 +50,11 @@ fn one_pass_beats_knowing_nothing_and_leaves_all_records() {
     let (train, test) = (folder.path().join("a.tsv"), folder.path().join("b.tsv"));
     let written = clicks(&train, 60_000, 1);
     clicks(&test, 10_000, 2);
-    let spec =
-        Spec { test: Some(test.to_str().unwrap().to_owned()), tensorboard: true, ..spec(&train) };
+    let spec = RowsSpec {
+        test: Some(test.to_str().unwrap().to_owned()),
+        tensorboard: true,
+        ..spec(&train)
+    };
     let report = run(&spec, folder.path()).unwrap();
     let progressive = report.progressive;
     assert_eq!(progressive.rows, 60_000);
@@ -84,7 +88,7 @@ fn deterministic_runs_agree_to_the_bit_whatever_the_threads() {
         let mut seen = Vec::new();
         for threads in [1, 2, 3] {
             let spec =
-                Spec { threads: Some(threads), deterministic: true, batch_size, ..spec(&data) };
+                RowsSpec { threads: Some(threads), deterministic: true, batch_size, ..spec(&data) };
             let report = run(&spec, folder.path()).unwrap();
             seen.push((weights(folder.path(), &report), report.progressive.loss));
         }
@@ -98,8 +102,8 @@ fn every_rule_and_lock_free_threads_learn() {
     let data = folder.path().join("a.tsv");
     let written = clicks(&data, 40_000, 1);
     for rule in ["sgd", "adagrad", "ftrl"] {
-        let defaults = Spec::new(DataSpec::Read(String::new()), rule).unwrap();
-        let spec = Spec {
+        let defaults = RowsSpec::new(DataSpec::Read(String::new()), rule).unwrap();
+        let spec = RowsSpec {
             optimizer: rule.to_owned(),
             learning_rate: defaults.learning_rate,
             threads: Some(4),
@@ -129,7 +133,7 @@ fn a_run_that_was_stopped_goes_on_to_the_same_weights() {
         clicks(path, 40_000, seed);
     }
     let list: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
-    let whole = Spec {
+    let whole = RowsSpec {
         data: DataSpec::Read(list.join(",")),
         deterministic: true,
         epochs: 12, // long enough to be stopped in the middle, on any machine
@@ -165,7 +169,7 @@ fn checkpoints_are_kept_pruned_and_refused_when_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("a.tsv");
     clicks(&data, 30_000, 1);
-    let spec = Spec { checkpoint_every: Some(5000), keep: 2, ..spec(&data) };
+    let spec = RowsSpec { checkpoint_every: Some(5000), keep: 2, ..spec(&data) };
     let report = run(&spec, folder.path()).unwrap();
     let path = folder.path().join(&report.summary.run);
     let kept = paceline_training::rows::checkpoints(&path.join("checkpoints")).unwrap();
@@ -235,7 +239,7 @@ fn malformed_lines_are_counted_and_stop_the_run_past_a_budget() {
     assert_eq!((report.rejected, report.progressive.rows), (20, 5000));
     let rejects = folder.path().join(&report.summary.run).join("rejects.jsonl");
     assert_eq!(fs::read_to_string(rejects).unwrap().lines().count(), 20);
-    let strict = Spec { max_rejects: 0.001, ..spec(&data) };
+    let strict = RowsSpec { max_rejects: 0.001, ..spec(&data) };
     let error = run(&strict, folder.path()).unwrap_err().to_string();
     assert!(error.contains("20 of 5020 lines"), "{error}");
 }
@@ -249,7 +253,7 @@ fn a_log_that_grows_is_learned_from_until_it_is_cancelled() {
     let lines: Vec<&str> = text.lines().collect();
     for window in [Window::None, Window::Rows(500), Window::Seconds(0.05)] {
         let _ = fs::remove_file(&log);
-        let follow = Spec { data: DataSpec::Follow(log.clone()), window, ..spec(&full) };
+        let follow = RowsSpec { data: DataSpec::Follow(log.clone()), window, ..spec(&full) };
         let cancel = AtomicBool::new(false);
         let seen = std::sync::atomic::AtomicU64::new(0);
         let watcher = Seen(&seen);
@@ -290,7 +294,7 @@ fn training_stops_at_the_loss_asked_for() {
     let (train, test) = (folder.path().join("a.tsv"), folder.path().join("b.tsv"));
     clicks(&train, 50_000, 1);
     clicks(&test, 500, 2);
-    let spec = Spec {
+    let spec = RowsSpec {
         test: Some(test.to_str().unwrap().to_owned()),
         until_loss: Some(0.53),
         eval_every: Some(1000),
@@ -325,14 +329,14 @@ fn wrong_settings_and_missing_files_are_named_before_anything_is_made() {
     clicks(&data, 100, 1);
     let out = folder.path().join("runs");
     for (bad, word) in [
-        (Spec { batch_size: 0, ..spec(&data) }, "batch size"),
-        (Spec { learning_rate: f32::NAN, ..spec(&data) }, "learning rate"),
-        (Spec { test: Some("/nowhere".to_owned()), ..spec(&data) }, "/nowhere"),
-        (Spec { data: DataSpec::Read("/nowhere".to_owned()), ..spec(&data) }, "/nowhere"),
-        (Spec { max_rejects: 2.0, ..spec(&data) }, "rejects"),
-        (Spec { until_loss: Some(0.1), ..spec(&data) }, "held-out"),
-        (Spec { window: Window::Seconds(-1.0), ..spec(&data) }, "window"),
-        (Spec { epochs: 2, data: DataSpec::Read("-".to_owned()), ..spec(&data) }, "epochs"),
+        (RowsSpec { batch_size: 0, ..spec(&data) }, "batch size"),
+        (RowsSpec { learning_rate: f32::NAN, ..spec(&data) }, "learning rate"),
+        (RowsSpec { test: Some("/nowhere".to_owned()), ..spec(&data) }, "/nowhere"),
+        (RowsSpec { data: DataSpec::Read("/nowhere".to_owned()), ..spec(&data) }, "/nowhere"),
+        (RowsSpec { max_rejects: 2.0, ..spec(&data) }, "rejects"),
+        (RowsSpec { until_loss: Some(0.1), ..spec(&data) }, "held-out"),
+        (RowsSpec { window: Window::Seconds(-1.0), ..spec(&data) }, "window"),
+        (RowsSpec { epochs: 2, data: DataSpec::Read("-".to_owned()), ..spec(&data) }, "epochs"),
     ] {
         let error = run(&bad, &out).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");

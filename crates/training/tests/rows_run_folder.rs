@@ -8,8 +8,8 @@ use paceline_testing::contents;
 use paceline_training::{
     Point, TrainError,
     rows::{
-        Control, DataSpec, Metrics, Observer, Plan, Report, Silent, Spec, Start, checkpoints,
-        learn, load_model, resolve,
+        Control, DataSpec, Metrics, Observer, Plan, RowsReport, RowsSpec, Silent, Start,
+        checkpoints, learn, load_model, resolve,
     },
 };
 use std::{
@@ -23,26 +23,27 @@ fn clicks(path: &Path, rows: u64, seed: u64) {
     write_clicks(path, &options, &|_| ()).unwrap();
 }
 
-fn spec(data: &Path) -> Spec {
-    let mut spec = Spec::new(DataSpec::Read(data.to_str().unwrap().to_owned()), "adagrad").unwrap();
+fn spec(data: &Path) -> RowsSpec {
+    let mut spec =
+        RowsSpec::new(DataSpec::Read(data.to_str().unwrap().to_owned()), "adagrad").unwrap();
     spec.hashing.bits = 18;
     spec.tensorboard = false;
     spec.threads = Some(2);
     spec
 }
 
-fn go(spec: &Spec, start: &Start, observer: &dyn Observer) -> Result<Report, TrainError> {
+fn go(spec: &RowsSpec, start: &Start, observer: &dyn Observer) -> Result<RowsReport, TrainError> {
     let cancel = AtomicBool::new(false);
     learn(spec, start, &Control { cancel: &cancel, observer })
 }
 
-fn run(spec: &Spec, out: &Path) -> (Report, RunFolder) {
+fn run(spec: &RowsSpec, out: &Path) -> (RowsReport, RunFolder) {
     let report = go(spec, &Start::New { out: out.to_owned() }, &Silent).unwrap();
     let folder = RunFolder::open(&out.join(&report.summary.run)).unwrap();
     (report, folder)
 }
 
-fn resume(spec: &Spec, run: &RunFolder) -> Result<Report, TrainError> {
+fn resume(spec: &RowsSpec, run: &RunFolder) -> Result<RowsReport, TrainError> {
     go(spec, &Start::Resume { run: run.clone() }, &Silent)
 }
 
@@ -57,7 +58,7 @@ fn resuming_a_finished_run_says_so_and_changes_nothing() {
     assert!(matches!(error, TrainError::Finished { at: Point::Rows(5_000), .. }), "{error}");
     assert!(contents(run.path()) == before, "something was changed");
     // More passes are something to do.
-    let twice = Spec { epochs: 2, ..spec(&data) };
+    let twice = RowsSpec { epochs: 2, ..spec(&data) };
     let longer = resume(&twice, &run).unwrap();
     assert_eq!((longer.summary.examples, longer.progressive.rows), (10_000, 10_000));
     assert_eq!(longer.summary.legs.len(), 2);
@@ -83,7 +84,7 @@ fn a_damaged_checkpoint_is_passed_over_and_said() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("a.tsv");
     clicks(&data, 20_000, 1);
-    let spec = Spec { checkpoint_every: Some(5_000), deterministic: true, ..spec(&data) };
+    let spec = RowsSpec { checkpoint_every: Some(5_000), deterministic: true, ..spec(&data) };
     let (whole, run) = run(&spec, folder.path());
     let kept = checkpoints(&run.checkpoints_path()).unwrap();
     let weights = kept[1].path.join("weights.safetensors");
@@ -125,7 +126,7 @@ fn a_run_is_resumed_by_one_process_at_a_time() {
     let data = folder.path().join("a.tsv");
     clicks(&data, 5_000, 1);
     let (_, run) = run(&spec(&data), folder.path());
-    let twice = Spec { epochs: 2, ..spec(&data) };
+    let twice = RowsSpec { epochs: 2, ..spec(&data) };
     let held = Ownership::take(&run).unwrap();
     let error = resume(&twice, &run).unwrap_err();
     assert!(matches!(error, TrainError::Runs(RunsError::Owned { .. })), "{error}");
@@ -183,7 +184,7 @@ fn a_run_whose_final_weights_cannot_be_written_fails_and_saves_them_elsewhere() 
     let place = rescued(&error);
     let (checkpoint, _) = load_model(&resolve(place.path()).unwrap()).unwrap();
     assert_eq!(checkpoint.rows, 5_000);
-    let longer = resume(&Spec { epochs: 2, ..spec(&data) }, &place).unwrap();
+    let longer = resume(&RowsSpec { epochs: 2, ..spec(&data) }, &place).unwrap();
     assert_eq!(longer.summary.examples, 10_000);
 }
 
@@ -195,7 +196,7 @@ fn a_run_whose_folder_is_removed_ends_at_once_and_its_weights_are_saved_elsewher
     let start = Start::New { out: folder.path().join("runs") };
     let hand = Hand::new(false, |run: &Path| fs::remove_dir_all(run).unwrap());
     // So many passes that only the removed folder ends it.
-    let error = go(&Spec { epochs: 1 << 40, ..spec(&data) }, &start, &hand).unwrap_err();
+    let error = go(&RowsSpec { epochs: 1 << 40, ..spec(&data) }, &start, &hand).unwrap_err();
     assert!(error.to_string().contains("was removed while the run was writing"), "{error}");
     assert!(!hand.run.lock().unwrap().as_ref().unwrap().path().exists());
     assert!(rescued(&error).is_resumable());

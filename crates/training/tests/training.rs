@@ -5,7 +5,7 @@
 mod tiny;
 
 use paceline_data::{Source, Split};
-use paceline_runs::{Event, Outcome, RunState, Status};
+use paceline_runs::{Event, LearningOutcome, RunState, Status};
 use paceline_training::{Parts, Point, RunSpec, Start, Stop, TrainError, train};
 use std::{fs, sync::Arc};
 use tiny::{SessionObserver, Toy, build, parts, run, spec, weights};
@@ -234,7 +234,7 @@ fn a_loss_that_explodes_ends_the_run_and_the_last_good_checkpoint_stays() {
     let Some(summary) = watcher.run().summary().unwrap() else { panic!("no summary") };
     assert_eq!(summary.status, Status::Failed);
     let learning = summary.learning.unwrap();
-    assert_eq!(learning.outcome, Outcome::Diverged);
+    assert_eq!(learning.outcome, LearningOutcome::Diverged);
     assert!(learning.advice[0].contains("--lr 0.01"), "{learning:?}");
 }
 
@@ -246,10 +246,14 @@ fn a_run_at_chance_level_says_that_it_did_not_learn() {
     let start = Start::New { out: out.path().to_path_buf() };
     let summary = train(&spec, &parts(), &start, &watcher.control()).unwrap();
     assert_eq!(summary.status, Status::Done);
-    assert_eq!(summary.learning.as_ref().unwrap().outcome, Outcome::DidNotLearn, "{summary:?}");
+    assert_eq!(
+        summary.learning.as_ref().unwrap().outcome,
+        LearningOutcome::DidNotLearn,
+        "{summary:?}"
+    );
     let said = watcher.warnings.lock().unwrap().join("\n");
     assert!(said.contains("the model did not learn: "), "{said}");
     assert_eq!(summary.warnings, *watcher.warnings.lock().unwrap());
     let (fine, _) = run(&tiny::spec(), out.path());
-    assert_eq!(fine.learning.unwrap().outcome, Outcome::Learned);
+    assert_eq!(fine.learning.unwrap().outcome, LearningOutcome::Learned);
 }

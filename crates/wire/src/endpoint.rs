@@ -14,7 +14,7 @@ use crate::link::{Link, Wait};
 use crate::strangers::{Notice, Strangers};
 use crate::transport::sealed::{self, Secrets};
 use crate::transport::shared::region::{Owned, Region, machine};
-use crate::transport::{shared, tcp, tls};
+use crate::transport::{shared, suite, tcp, tls};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -351,6 +351,7 @@ impl Shared {
             version: identity.version.clone(),
             plan: identity.plan,
             purpose,
+            suite: self.tls.as_ref().map(|_| suite::NAME.to_owned()),
             machine: if identity.shared_memory { machine() } else { None },
             memory: None,
         }

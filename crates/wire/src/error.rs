@@ -143,6 +143,14 @@ pub enum Refusal {
         /// Who was looked for.
         wanted: TaskId,
     },
+    /// Builds with different ciphers.
+    #[error("this build encrypts with {ours}, that one with {theirs}")]
+    Suite {
+        /// The cipher of this build.
+        ours: String,
+        /// That of the other.
+        theirs: String,
+    },
     /// One side encrypts, the other does not.
     #[error("one of them encrypts and the other does not")]
     Security,

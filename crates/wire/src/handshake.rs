@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const PREAMBLE: [u8; 7] = *b"PLNK\x00\x01\x00";
 /// Longest hello, in bytes; a run's name is the only long thing in it.
 const LONGEST_HELLO: usize = 2048;
+/// The cipher of tasks that do not say which they have.
+const FIRST_SUITE: &str = "AEGIS-128X4";
 
 pub(crate) const ACCEPT: u8 = b'A';
 /// The client has mapped the memory that the server offers.
@@ -73,6 +75,9 @@ pub(crate) struct Hello {
     pub(crate) version: String,
     pub(crate) plan: [u8; 32],
     pub(crate) purpose: Purpose,
+    /// The cipher of its records, where they are encrypted.
+    #[serde(default)]
+    pub(crate) suite: Option<String>,
     /// The machine, if this side is willing to share memory on it.
     #[serde(default)]
     pub(crate) machine: Option<String>,
@@ -273,6 +278,10 @@ pub(crate) fn compare(ours: &Hello, theirs: &Hello) -> Result<(), Refusal> {
         let (ours, theirs) = (ours.version.clone(), theirs.version.clone());
         return Err(Refusal::Version { ours, theirs });
     }
+    let suite = |hello: &Hello| hello.suite.clone().unwrap_or_else(|| FIRST_SUITE.to_owned());
+    if suite(ours) != suite(theirs) {
+        return Err(Refusal::Suite { ours: suite(ours), theirs: suite(theirs) });
+    }
     if ours.run != theirs.run {
         return Err(Refusal::Run { ours: ours.run.clone(), theirs: theirs.run.clone() });
     }
@@ -309,7 +318,7 @@ fn check(secret: &hmac::Key, parts: &[&[u8]], mac: &[u8; 32]) -> Result<(), Shak
     hmac::verify(secret, &whole, mac).map_err(|_| ShakeError::Refused(Refusal::Key))
 }
 
-fn parse(bytes: &[u8]) -> Result<Hello, ShakeError> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, ShakeError> {
     serde_json::from_slice(bytes).map_err(|_| ShakeError::Garbage("a hello of another protocol"))
 }
 
@@ -365,6 +374,7 @@ mod tests {
             version: String::from("1"),
             plan: [0; 32],
             purpose: Purpose::Control,
+            suite: None,
             machine: None,
             memory: None,
         }
@@ -382,6 +392,21 @@ mod tests {
             let proved = prove(&mut near, client.0, &client.1, &client.2, &hello(0));
             (proved, examined.join().unwrap())
         })
+    }
+
+    #[test]
+    fn builds_with_different_ciphers_refuse_each_other_by_name() {
+        let with = |suite: &str| Hello { suite: Some(suite.to_owned()), ..hello(0) };
+        let (fast, plain) = (with("AEGIS-128X4"), with("AES-128-GCM"));
+        assert_eq!(compare(&plain, &plain), Ok(()));
+        assert_eq!(compare(&fast, &hello(1)), Ok(()), "it did not say so at first");
+        for other in [&fast, &hello(1)] {
+            let refused = compare(&plain, other).unwrap_err().to_string();
+            assert!(
+                refused.contains("AES-128-GCM") && refused.contains("AEGIS-128X4"),
+                "{refused}"
+            );
+        }
     }
 
     fn is_refused(result: &Result<Hello, ShakeError>) -> bool {

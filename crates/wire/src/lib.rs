@@ -27,6 +27,7 @@ pub mod collective;
 pub mod endpoint;
 mod error;
 mod frame;
+pub mod fuzzing;
 mod handshake;
 pub mod key;
 pub mod link;

@@ -3,37 +3,23 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod tasks;
+
 use paceline_wire::{
-    ClusterKey, Endpoint, Head, Identity, Link, LinkError, Purpose, Role, Security, TaskId, Wait,
-    pair,
+    ClusterKey, Endpoint, Head, Identity, Link, LinkError, Purpose, Security, Wait, pair,
 };
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use tasks::{identity, soon, worker};
 
 /// More than sockets, rings and queues hold.
 const LARGE: usize = 64 << 20;
 
-fn worker(index: u32) -> TaskId {
-    TaskId::new(Role::Worker, index)
-}
-
-fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(120), phase)
-}
-
 fn endpoint(index: u32, key: &ClusterKey, security: Security, shared_memory: bool) -> Endpoint {
-    let identity = Identity {
-        me: worker(index),
-        run: String::from("run-1"),
-        version: String::from("1.0.0"),
-        plan: [7; 32],
-        key: key.clone(),
-        security,
-        shared_memory,
-    };
+    let identity = Identity { shared_memory, ..identity(index, key, security) };
     Endpoint::bind(identity, "127.0.0.1:0").unwrap()
 }
 

@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod tasks;
+
 use paceline_wire::{
-    Channel, ClusterKey, Endpoint, Identity, Link, LinkError, Notice, Purpose, Refusal, Role,
-    Security, TaskId, Wait,
+    Channel, ClusterKey, Endpoint, Identity, Link, LinkError, Notice, Purpose, Refusal, Security,
+    TaskId, Wait,
 };
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+use tasks::{identity, soon, worker};
 
 const ALL: [Security; 2] = [Security::Plain, Security::Tls];
 
@@ -19,26 +22,6 @@ const CARRIERS: [(Security, bool, &str); 4] = [
     (Security::Plain, true, "shared memory"),
     (Security::Tls, true, "shared memory"),
 ];
-
-fn worker(index: u32) -> TaskId {
-    TaskId::new(Role::Worker, index)
-}
-
-fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(120), phase)
-}
-
-fn identity(index: u32, key: &ClusterKey, security: Security) -> Identity {
-    Identity {
-        me: worker(index),
-        run: String::from("run-1"),
-        version: String::from("1.0.0"),
-        plan: [7; 32],
-        key: key.clone(),
-        security,
-        shared_memory: false,
-    }
-}
 
 fn bind(identity: Identity) -> (Endpoint, Arc<Mutex<Vec<Notice>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -253,4 +236,132 @@ fn an_occupied_port_is_named() {
     let address = first.address().to_string();
     let error = Endpoint::bind(identity(1, &key, Security::Plain), &address).unwrap_err();
     assert!(error.to_string().contains(&address), "{error}");
+}
+
+/// What tasks of version 0.1 say to each other, byte by byte: written down here, not taken from the crate, so that no change of it
+/// goes unnoticed.
+mod version_0_1 {
+    use super::*;
+    use ring::hmac;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+
+    const PREAMBLE: &[u8] = b"PLNK\x00\x01\x00P";
+    /// HKDF-SHA256 with the salt `paceline cluster key v1` of the public key, 32 zeros, for `link handshake`.
+    const SECRET: [u8; 32] = [
+        0x10, 0x80, 0xc6, 0xe2, 0x20, 0x4f, 0x33, 0x1e, 0x97, 0xda, 0xca, 0x2a, 0xea, 0xf3, 0xf8,
+        0x6c, 0xf5, 0x9f, 0xef, 0xb5, 0xa4, 0x00, 0xa8, 0x52, 0x7a, 0xde, 0xb2, 0x3c, 0xa6, 0x99,
+        0x4b, 0xb6,
+    ];
+    const NONCE: [u8; 32] = [5; 32];
+    /// A message of kind 7 with the number 17.
+    const FRAME: &[u8] = b"\x07PL1\0\0\0\0\x11\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0gradient";
+
+    fn proof(parts: &[&[u8]]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for part in parts {
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &SECRET), &text).as_ref().to_vec()
+    }
+
+    fn read(stream: &mut TcpStream, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// A worker of 0.1 calls; comes back with what the other side says of itself.
+    fn call(address: SocketAddr, purpose: &str) -> (TcpStream, String) {
+        let plan = vec!["7"; 32].join(",");
+        let hello = format!(
+            r#"{{"task":"worker/0","to":"worker/1","run":"run-1","version":"0.1.0","plan":[{plan}],"purpose":{purpose}}}"#
+        );
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(PREAMBLE).unwrap();
+        assert_eq!(read(&mut stream, 1), b"A");
+        let theirs = read(&mut stream, 32);
+        let mac = proof(&[b"client", &theirs, &NONCE, &[0; 32], hello.as_bytes()]);
+        let length = (hello.len() as u16).to_le_bytes();
+        stream.write_all(&[&NONCE[..], &length, hello.as_bytes(), &mac].concat()).unwrap();
+        let mut answer = [0];
+        if stream.read(&mut answer).unwrap_or(0) == 0 {
+            return (stream, String::new());
+        }
+        assert_eq!(answer, *b"A");
+        let length = read(&mut stream, 2);
+        let said = read(&mut stream, usize::from(u16::from_le_bytes([length[0], length[1]])));
+        let mac = read(&mut stream, 32);
+        let parts: [&[u8]; 6] = [b"server", &theirs, &NONCE, &[0; 32], hello.as_bytes(), &said];
+        assert_eq!(mac, proof(&parts));
+        (stream, String::from_utf8(said).unwrap())
+    }
+
+    fn server(version: &str) -> (Endpoint, Arc<Mutex<Vec<Notice>>>) {
+        let mut identity = identity(1, &ClusterKey::public(), Security::Plain);
+        version.clone_into(&mut identity.version);
+        bind(identity)
+    }
+
+    #[test]
+    fn a_task_of_the_same_version_is_understood() {
+        let (server, _) = server("0.1.0");
+        let (mut stream, said) = call(server.address(), "\"control\"");
+        assert!(said.contains(r#""task":"worker/1""#) && said.contains(r#""version":"0.1.0""#));
+        stream.write_all(b"A").unwrap();
+        let (purpose, mut link) = server.accept(&soon("an old task")).unwrap();
+        assert_eq!((purpose, link.peer), (Purpose::Control, worker(0)));
+        stream.write_all(FRAME).unwrap();
+        let mut payload = Vec::new();
+        let head = link.receiver.receive_into(&soon("a message"), 100, &mut payload).unwrap();
+        assert_eq!((head.kind, head.number, &payload[..]), (7, 17, &b"gradient"[..]));
+        link.sender.send(7, 17, &[b"grad", b"ient"]).unwrap();
+        assert_eq!(read(&mut stream, FRAME.len()), FRAME);
+    }
+
+    #[test]
+    fn a_task_of_another_version_is_refused_with_both_versions() {
+        let (server, heard) = server("0.2.0");
+        let (mut stream, said) = call(server.address(), "\"control\"");
+        assert!(said.contains(r#""version":"0.2.0""#), "it can tell its user: {said}");
+        // It says that it goes on, and is let go.
+        let _ = stream.write_all(b"A");
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+        let said = notice(&heard);
+        assert!(said.contains("this is version 0.2.0, that is version 0.1.0"), "{said}");
+    }
+
+    #[test]
+    fn links_for_data_keep_their_numbers_and_unknown_ones_are_refused() {
+        let (server, heard) = server("0.1.0");
+        for (number, channel) in [
+            (0, Channel::AllReduce),
+            (1, Channel::ParameterServer),
+            (2, Channel::Oversight),
+            (8, Channel::Evaluator),
+            (9, Channel::Lineage),
+        ] {
+            let purpose = format!(r#"{{"data":{{"generation":2,"channel":{number}}}}}"#);
+            let (mut stream, _) = call(server.address(), &purpose);
+            stream.write_all(b"A").unwrap();
+            let (found, _) = server.accept(&soon("an old link")).unwrap();
+            assert_eq!(found, Purpose::Data { generation: 2, channel });
+        }
+        let (_, said) = call(server.address(), r#"{"data":{"generation":2,"channel":200}}"#);
+        assert_eq!(said, "");
+        let said = notice(&heard);
+        assert!(said.contains("a hello of another protocol"), "{said}");
+    }
+
+    fn notice(heard: &Mutex<Vec<Notice>>) -> String {
+        let began = std::time::Instant::now();
+        loop {
+            if let Some(notice) = heard.lock().unwrap().first() {
+                return notice.to_string();
+            }
+            assert!(began.elapsed() < tasks::HANG, "nothing is said of a stranger");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }

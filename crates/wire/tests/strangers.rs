@@ -3,35 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use paceline_wire::{
-    ClusterKey, Endpoint, Identity, Link, Notice, Purpose, Role, Security, TaskId, Wait,
-};
+mod tasks;
+
+use paceline_wire::{ClusterKey, Endpoint, Link, Notice, Purpose, Security, Wait};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-
-fn worker(index: u32) -> TaskId {
-    TaskId::new(Role::Worker, index)
-}
-
-fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(120), phase)
-}
-
-fn identity(index: u32, key: &ClusterKey, security: Security) -> Identity {
-    Identity {
-        me: worker(index),
-        run: String::from("run-1"),
-        version: String::from("1.0.0"),
-        plan: [7; 32],
-        key: key.clone(),
-        security,
-        shared_memory: false,
-    }
-}
+use tasks::{HANG, identity, soon, worker};
 
 /// A run of two tasks that exchange messages without pause until told to stop.
 struct Run {
@@ -106,7 +87,7 @@ impl Run {
     /// Waits for the first line about a stranger, ends the run, and gives all lines.
     fn end(self) -> Vec<String> {
         let began = Instant::now();
-        while self.heard.lock().unwrap().is_empty() && began.elapsed() < Duration::from_secs(120) {
+        while self.heard.lock().unwrap().is_empty() && began.elapsed() < HANG {
             thread::sleep(Duration::from_millis(10));
         }
         self.end_unharmed()
@@ -117,7 +98,7 @@ impl Run {
         self.welcomes_its_own();
         let (began, before) = (Instant::now(), self.said.load(Ordering::Relaxed));
         while self.said.load(Ordering::Relaxed) < before + 2 {
-            assert!(began.elapsed() < Duration::from_secs(120), "the run stood still");
+            assert!(began.elapsed() < HANG, "the run stood still");
             thread::sleep(Duration::from_millis(1));
         }
         self.stop.store(true, Ordering::Relaxed);

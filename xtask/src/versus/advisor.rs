@@ -42,7 +42,7 @@ pub fn nested(root: &Path) -> anyhow::Result<()> {
 
 /// Times single suggestions.
 pub fn speed(root: &Path) -> anyhow::Result<()> {
-    let mut command = std::process::Command::new(env!("CARGO"));
+    let mut command = crate::environment::cargo(root);
     command.current_dir(root).args(["run", "--release", "--quiet", "-p", "paceline-advisor"]);
     command.args(["--example", "suggestion_time"]);
     command.env("PACELINE_DATA", shared_data(root));

@@ -53,13 +53,8 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 
 impl Setting {
     fn make(root: &Path) -> anyhow::Result<Self> {
-        environment::run(Command::new(env!("CARGO")).current_dir(root).args([
-            "build",
-            "--release",
-            "-p",
-            "paceline",
-        ]))?;
-        environment::run(Command::new(env!("CARGO")).current_dir(root).args([
+        environment::run(environment::cargo(root).args(["build", "--release", "-p", "paceline"]))?;
+        environment::run(environment::cargo(root).args([
             "build",
             "--release",
             "-p",

@@ -23,7 +23,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         // A program that is built already, with its examples beside it.
         Some(program) => Path::new(&program).with_file_name("examples/gemm_speed"),
         None => {
-            environment::run(Command::new(env!("CARGO")).current_dir(root).args([
+            environment::run(environment::cargo(root).args([
                 "build",
                 "--release",
                 "-p",

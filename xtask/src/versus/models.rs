@@ -79,7 +79,7 @@ const WORKS: &[Work] = &[
 
 /// Runs all comparisons of the area and writes its section.
 pub fn run(root: &Path) -> anyhow::Result<()> {
-    environment::run(Command::new(env!("CARGO")).current_dir(root).args([
+    environment::run(environment::cargo(root).args([
         "build",
         "--release",
         "-p",

@@ -18,7 +18,7 @@ impl Paceline {
             return Ok(Self { program: PathBuf::from(program) });
         }
         let build = ["build", "--release", "-p", "paceline"];
-        environment::run(Command::new(env!("CARGO")).current_dir(root).args(build))?;
+        environment::run(environment::cargo(root).args(build))?;
         Ok(Self { program: root.join("target/release/paceline") })
     }
 

@@ -87,12 +87,7 @@ pub fn servers(root: &Path) -> anyhow::Result<()> {
 impl Setting {
     fn make(root: &Path) -> anyhow::Result<Self> {
         let build = |words: &[&str]| {
-            environment::run(
-                Command::new(env!("CARGO"))
-                    .current_dir(root)
-                    .args(["build", "--release"])
-                    .args(words),
-            )
+            environment::run(environment::cargo(root).args(["build", "--release"]).args(words))
         };
         let release = match std::env::var_os("PACELINE_BIN") {
             // A program that is built already, with its examples beside it.

@@ -6,7 +6,7 @@
 //!
 //! Halves are small. So they are also chosen on another set altogether, one that nothing is reported on.
 
-use super::replay::{JobTraces, Settings, replay_with};
+use super::replay::{JobTraces, ReplaySettings, replay_with};
 use super::scout::RecordedSet;
 use crate::error::AdvisorError;
 use crate::measurements::Measurements;
@@ -65,27 +65,28 @@ type Regrets = BTreeMap<String, [f64; 2]>;
 pub fn evaluate_nested(
     set: &RecordedSet,
     elsewhere: &RecordedSet,
-    settings: &Settings,
+    settings: &ReplaySettings,
     splits: usize,
     progress: &dyn Fn(),
 ) -> Result<NestedSummary, AdvisorError> {
-    let settings = Settings { steps: AT[1], ..settings.clone() };
+    let settings = ReplaySettings { steps: AT[1], ..settings.clone() };
     let tunings = tunings();
-    let run_with = |set: &RecordedSet, settings: &Settings| -> Result<Vec<Regrets>, AdvisorError> {
-        tunings
-            .iter()
-            .map(|&tuning| {
-                let prepare = |problem: &crate::Problem, seed: u64| {
-                    let advisor: Box<dyn crate::Advisor> =
-                        Box::new(Paceline::new(problem, seed, tuning));
-                    Ok(advisor)
-                };
-                let traces = replay_with(set, &prepare, settings, &|| {})?;
-                progress();
-                Ok(traces.iter().map(regrets).collect())
-            })
-            .collect()
-    };
+    let run_with =
+        |set: &RecordedSet, settings: &ReplaySettings| -> Result<Vec<Regrets>, AdvisorError> {
+            tunings
+                .iter()
+                .map(|&tuning| {
+                    let prepare = |problem: &crate::Problem, seed: u64| {
+                        let advisor: Box<dyn crate::Advisor> =
+                            Box::new(Paceline::new(problem, seed, tuning));
+                        Ok(advisor)
+                    };
+                    let traces = replay_with(set, &prepare, settings, &|| {})?;
+                    progress();
+                    Ok(traces.iter().map(regrets).collect())
+                })
+                .collect()
+        };
     let run = |set: &RecordedSet| run_with(set, &settings);
     let best = |scores: &[Regrets]| {
         (0..tunings.len())
@@ -128,7 +129,7 @@ pub fn evaluate_nested(
         }
     }
     let steps = elsewhere.catalogue.len().min(AT[1]);
-    let settings = Settings { steps, complete_jobs_only: true, ..settings };
+    let settings = ReplaySettings { steps, complete_jobs_only: true, ..settings };
     let picked = best(&run_with(elsewhere, &settings)?);
     let means: Vec<[f64; 2]> = reported.iter().map(mean).collect();
     let extreme = |pick: fn(f64, f64) -> f64| {

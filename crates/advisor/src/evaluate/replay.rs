@@ -4,7 +4,7 @@ use super::acceptance::medians;
 use super::scout::RecordedSet;
 use crate::error::AdvisorError;
 use crate::measurements::{Measurement, Outcome};
-use crate::methods::Entry;
+use crate::methods::AdvisorMethod;
 use crate::search::{Advisor, Objective, Problem, Run, Search};
 use paceline_stats::random::Random;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 /// How to replay.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ReplaySettings {
     /// Searches per job, each with its own seed.
     pub seeds: u64,
     /// Runs per search; its own stopping rule is noted, not obeyed.
@@ -82,8 +82,8 @@ const PREPARATIONS: u64 = 5;
 /// Replays `method` on every job of the set.
 pub fn replay(
     set: &RecordedSet,
-    method: &Entry,
-    settings: &Settings,
+    method: &AdvisorMethod,
+    settings: &ReplaySettings,
     progress: &(dyn Fn() + Sync),
 ) -> Result<Vec<JobTraces>, AdvisorError> {
     replay_with(set, &|problem, seed| (method.build)(problem, seed), settings, progress)
@@ -97,7 +97,7 @@ pub(super) type Prepare<'a> =
 pub(super) fn replay_with(
     set: &RecordedSet,
     prepare: &Prepare<'_>,
-    settings: &Settings,
+    settings: &ReplaySettings,
     progress: &(dyn Fn() + Sync),
 ) -> Result<Vec<JobTraces>, AdvisorError> {
     let problem = Problem {
@@ -157,7 +157,7 @@ pub(super) fn replay_with(
     Ok(done)
 }
 
-fn jobs<'a>(set: &'a RecordedSet, problem: &Problem, settings: &Settings) -> Vec<Job<'a>> {
+fn jobs<'a>(set: &'a RecordedSet, problem: &Problem, settings: &ReplaySettings) -> Vec<Job<'a>> {
     let count = set.catalogue.len();
     let mut records: BTreeMap<&str, (&str, Vec<Vec<&Measurement>>)> = BTreeMap::new();
     for row in set.runs.rows() {
@@ -198,7 +198,7 @@ type Prepared = (Problem, Box<dyn Advisor>);
 
 fn one_job(
     prepared: &[Prepared],
-    settings: &Settings,
+    settings: &ReplaySettings,
     job: &Job<'_>,
 ) -> Result<JobTraces, AdvisorError> {
     let mut traces = Vec::new();

@@ -1,13 +1,13 @@
 //! All methods replayed on one recorded set: summaries, differences, and the studies that fit no single-job search.
 
 use super::batch::{BatchSummary, evaluate_batch};
-use super::replay::{JobTraces, Settings, replay};
+use super::replay::{JobTraces, ReplaySettings, replay};
 use super::scaling::{ScalingSummary, evaluate_scaling};
 use super::scout::{Half, Prices, RecordedSet};
 use super::summary::{Summary, compare};
 use super::{NestedSummary, evaluate_nested};
 use crate::error::AdvisorError;
-use crate::methods::Entry;
+use crate::methods::AdvisorMethod;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub struct StudyQuestion {
     /// The recorded set.
     pub folder: PathBuf,
     pub half: Half,
-    pub settings: Settings,
+    pub settings: ReplaySettings,
 }
 
 /// How a method differs from the first, job by job: Wilcoxon's p after Holm's correction and Cliff's delta, after 6 and
@@ -63,7 +63,7 @@ impl StudyQuestion {
     /// Replays every method; `watch` hears for how many jobs a method has searched.
     pub fn replay(
         &self,
-        methods: &[&'static Entry],
+        methods: &[&'static AdvisorMethod],
         watch: &(dyn Fn(&'static str, u64) + Sync),
     ) -> Result<Study, AdvisorError> {
         let set = RecordedSet::read(&self.folder, self.half, Prices::OnDemand)?;

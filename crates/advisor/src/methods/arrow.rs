@@ -5,13 +5,13 @@
 //! uncertainty; variety comes from the random start. Stops when nothing is predicted below 1.1 times
 //! the best.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::forest::{Forest, Growth, Kind, Rows};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 use paceline_stats::random::Random;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "arrow",
     about: "extra-trees over pairs of runs and their CPU, memory and disk metrics, no history",
     needs_history: false,

@@ -5,14 +5,14 @@
 //! from the cost model, `ln T = ln C - ln price`, so there is no second process. Stops when nothing
 //! is expected to save a tenth, after at least six runs.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::gp::{Beliefs, Kernels, Mixture, ScalePrior};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 use paceline_stats::normal;
 use paceline_stats::random::{EvenPoints, Random};
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "cherrypick",
     about: "Bayesian optimisation: Gaussian process and expected improvement, no history",
     needs_history: false,

@@ -3,13 +3,13 @@
 //! The curve is that of [`paceline_forecast::scaling`]. Which runs to make is an A-optimal experiment design under a
 //! budget. One curve per machine type; shuffles and memory cliffs are outside of it.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 use paceline_forecast::scaling::design::spread;
 use paceline_forecast::scaling::{Scaling, ScalingRun};
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "ernest",
     about: "a scaling curve for each machine type, from runs chosen by optimal design",
     needs_history: false,

@@ -1,10 +1,10 @@
 //! Everything, one after the other: the truth, at full price.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::search::{Advisor, Proposal, Search};
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "exhaustive",
     about: "tries every configuration, cheapest per hour first",
     needs_history: false,

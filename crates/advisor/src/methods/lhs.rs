@@ -4,13 +4,13 @@
 //! strata, and every stratum is used once. Points are taken in random order, each by the untried
 //! configuration nearest to it; after the design is used up, another begins.
 
-use super::Entry;
+use super::AdvisorMethod;
 use super::cherrypick::nearest;
 use crate::search::{Advisor, Problem, Proposal, Search};
 use paceline_stats::random::Random;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "lhs",
     about: "spreads runs evenly over every feature (Latin hypercube); a baseline",
     needs_history: false,

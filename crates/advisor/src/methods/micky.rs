@@ -5,14 +5,14 @@
 //! highest. The reward is the best value known for that workload over the one observed. For a single job,
 //! past jobs are the pulls that were made already.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::error::AdvisorError;
 use crate::history::History;
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 use paceline_stats::random::Random;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "micky",
     about: "a bandit over a batch of jobs: one configuration that is good for all",
     needs_history: true,

@@ -6,7 +6,7 @@
 //! Without any history, or with a very short one, it is plain Bayesian optimisation. Only completed runs are
 //! recommended.
 
-use super::Entry;
+use super::AdvisorMethod;
 use super::cherrypick::in_time;
 use crate::completion::Completion;
 use crate::history::History;
@@ -16,7 +16,7 @@ use crate::transfer::{Expectation, TUNING, Transfer, Tuning};
 use paceline_stats::normal;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "paceline",
     about: "learns from past jobs which configurations go together, and which fail; our own",
     needs_history: false,

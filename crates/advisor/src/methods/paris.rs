@@ -5,14 +5,14 @@
 //! reference: one for the mean, one for what to be ready for (the worst of repeated runs). The
 //! references are the two that tell most about all others, by past jobs.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::error::AdvisorError;
 use crate::forest::{Forest, Growth, Kind, Rows};
 use crate::history::{History, PastJob};
 use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "paris",
     about: "two reference runs as a fingerprint, random forests of past jobs for all others",
     needs_history: true,

@@ -1,11 +1,11 @@
 //! Random order: what every method must beat.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::search::{Advisor, Proposal, Search};
 use paceline_stats::random::Random;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "random",
     about: "tries configurations in random order; the baseline",
     needs_history: false,

@@ -4,7 +4,7 @@
 //! to; is the second clearly better? The search walks from the best run so far to the candidate most
 //! probably better. The published class cuts and tolerance could not be verified; ours are stated below.
 
-use super::Entry;
+use super::AdvisorMethod;
 use crate::error::AdvisorError;
 use crate::forest::{Forest, Growth, Kind, Rows};
 use crate::history::History;
@@ -12,7 +12,7 @@ use crate::search::{Advisor, Problem, Proposal, Search};
 use paceline_stats::random::Random;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     name: "scout",
     about: "walks from run to run to what past jobs say is most probably better",
     needs_history: true,

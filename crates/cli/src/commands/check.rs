@@ -5,16 +5,16 @@
 //! trips and bandwidth between every pair. A task that does not come is named.
 
 use crate::{
-    cluster_args::ClusterArgs,
-    failure::{Exit, Failure, job::of_placement},
+    arguments::cluster::ClusterArgs,
+    arguments::units::{Span, span},
+    terminal::failure::{Exit, Failure, job::of_placement},
     terminal::{Table, Terminal},
-    units::{Span, span},
 };
 use paceline_cluster::{
     Cluster, Members,
     session::{
-        Notice, OnLoss, Row, Rules, SILENCE, Session, SessionError, SessionObserver, Settings,
-        chief_of,
+        Notice, OnLoss, Rules, SILENCE, Session, SessionError, SessionObserver, SessionSettings,
+        TaskRow, chief_of,
     },
 };
 use paceline_jobs::{ExtraTasks, NetworkReport, TaskPlacement, measure_network, resolve};
@@ -59,7 +59,7 @@ struct Finding {
 /// What was heard of the others.
 #[derive(Default)]
 struct Heard {
-    rows: Mutex<Vec<Row>>,
+    rows: Mutex<Vec<TaskRow>>,
     refused: Mutex<Vec<Finding>>,
 }
 
@@ -70,7 +70,7 @@ impl Heard {
 }
 
 impl SessionObserver for Heard {
-    fn table(&self, rows: &[Row]) {
+    fn table(&self, rows: &[TaskRow]) {
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = rows.to_vec();
     }
 
@@ -96,6 +96,9 @@ fn apart(found: String, refusal: &Refusal) -> Finding {
         Refusal::Version { .. } => {
             wrong("version", found, "install the same version of the program on every host")
         }
+        Refusal::Suite { .. } => {
+            wrong("encryption", found, "build the program with the same features for every host")
+        }
         Refusal::Security => wrong("encryption", found, "give --insecure on every host or on none"),
         _ => wrong("tasks", found, DIFFERENT_TASKS),
     }
@@ -104,7 +107,7 @@ fn apart(found: String, refusal: &Refusal) -> Finding {
 /// Examines the cluster.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    args.cluster.warn(terminal);
+    terminal.warn_of_insecure(args.cluster.is_insecure());
     let mut findings = Vec::new();
     let mut network = NetworkReport::default();
     let mut tasks = Vec::new();
@@ -274,7 +277,7 @@ fn meet(
         }
     };
     good(findings, "port", format!("listening on {}", endpoint.address()));
-    let settings = Settings {
+    let settings = SessionSettings {
         me: placement.own,
         tasks: placement.tasks.clone(),
         chief_address: placement.chief_address.clone(),
@@ -336,7 +339,7 @@ fn not_met(error: &SessionError) -> Finding {
     }
 }
 
-fn clocks(rows: &[Row], findings: &mut Vec<Finding>) {
+fn clocks(rows: &[TaskRow], findings: &mut Vec<Finding>) {
     let offsets = rows.iter().filter_map(|row| Some((row.task, row.offset?.seconds)));
     let worst = offsets.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
     match worst {

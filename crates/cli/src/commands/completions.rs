@@ -1,6 +1,6 @@
 //! `paceline completions`: completion scripts, made from the same definitions as the parser.
 
-use crate::{Cli, failure::Exit, terminal::Terminal};
+use crate::{Cli, terminal::Terminal, terminal::failure::Exit};
 use clap::CommandFactory;
 
 /// Arguments of `paceline completions`.

@@ -1,11 +1,13 @@
 //! `paceline export`: a run's weights as one safetensors file, or what happened in it as a trace.
 
-use super::{runs::NAME_RULES, staging::Staging, train_flags::find_run, train_rules::Choice};
+use super::runs::NAME_RULES;
+use crate::arguments::{train_flags::find_run, train_rules::Choice};
 use crate::{
-    failure::{Exit, FailureExt, usage},
-    idle_flags::Typed,
+    arguments::idle_flags::Typed,
     terminal::Terminal,
+    terminal::failure::{Exit, FailureExt, usage},
 };
+use paceline_data::store::Staging;
 use paceline_runs::{RunFolder, RunView, trace, write_atomically};
 use paceline_training::{Which, export};
 use serde_json::json;
@@ -55,7 +57,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         write(args, &run, &file, terminal)
     });
-    staging.settle(outcome, terminal)
+    terminal.settle(staging, outcome)
 }
 
 /// Writes a trace.

@@ -1,8 +1,8 @@
 //! `paceline import`: a profiler's traces as a run that can be reported, served and compared.
 
 use crate::{
-    failure::{Exit, FailureExt},
     terminal::Terminal,
+    terminal::failure::{Exit, FailureExt},
 };
 use paceline_runs::{RunView, trace};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! `paceline key`: the key that makes a task one of ours.
 
 use crate::{
-    failure::{Exit, FailureExt},
     terminal::Terminal,
+    terminal::failure::{Exit, FailureExt},
 };
 use paceline_wire::{ClusterKey, KeyError};
 use serde_json::json;

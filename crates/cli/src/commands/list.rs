@@ -1,10 +1,12 @@
 //! `paceline list`: everything there is to choose from, straight from the registries.
 
-use super::models::{self, ProfileArgs};
-use crate::failure::{Exit, usage};
+mod models;
+
+use crate::terminal::failure::{Exit, usage};
 use crate::terminal::{Table, Terminal};
+use models::ProfileArgs;
 use paceline_models::{
-    registry::{self, Defaults, Named},
+    registry::{self, ModelDefaults, Named},
     sparse_logistic,
 };
 use paceline_sweep::{Recipe, recipes};
@@ -111,7 +113,7 @@ impl Kind {
 
 /// What a model has beside its name.
 struct ModelFacts {
-    defaults: Defaults,
+    defaults: ModelDefaults,
     parameters: u64,
     schema: Value,
 }
@@ -159,7 +161,7 @@ fn of_models(kind: Kind) -> anyhow::Result<(Table, Vec<Value>)> {
     let mut table = Table::new([kind.name(), "parameters", "trains with", ""]);
     let mut rows = Vec::new();
     for (name, about) in kind.entries() {
-        let ModelFacts { defaults: Defaults { optimizer, rate }, parameters, schema } =
+        let ModelFacts { defaults: ModelDefaults { optimizer, rate }, parameters, schema } =
             ModelFacts::of(&name)?;
         table.row([
             format!("  {name}"),

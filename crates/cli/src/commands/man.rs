@@ -1,6 +1,6 @@
 //! `paceline man`: manual pages, made from the same definitions as the parser.
 
-use crate::{Cli, failure::Exit, terminal::Terminal};
+use crate::{Cli, terminal::Terminal, terminal::failure::Exit};
 use anyhow::Context;
 use clap::CommandFactory;
 use std::path::PathBuf;

@@ -1,11 +1,14 @@
 //! `paceline matmul`: trace or product of matrices too large for memory.
 
-use super::staging::local_path;
-use crate::failure::{Exit, FailureExt, usage};
+use crate::arguments::paths::local_path;
+use crate::arguments::units::{self, Span, span};
+use crate::terminal::failure::{Exit, FailureExt, usage};
+use crate::terminal::recorder::{record, say};
 use crate::terminal::{Table, Terminal, Unit};
-use crate::units::{self, Span, span};
 use anyhow::Context as _;
-use paceline_matmul::{Input, MatmulError, Order, Outcome, Plan, Settings, Work, obey, run};
+use paceline_matmul::{
+    Input, MatmulError, MatmulSettings, Order, Plan, ProductOutcome, Work, obey, run,
+};
 use paceline_models::kernels::Isa;
 use paceline_models::random::mix;
 use serde_json::{Value, json};
@@ -73,6 +76,9 @@ pub struct Args {
     /// Time between two writes of the state
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
     save_every: Span,
+    /// Record what this machine and all workers do meanwhile into this folder, for `paceline report DIR`
+    #[arg(long, value_name = "DIR", value_parser = local_path())]
+    record: Option<PathBuf>,
     /// One of the processes that this command starts; it is told everything through a pipe
     #[arg(long, hide = true, exclusive = true)]
     launched: bool,
@@ -91,12 +97,19 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let resuming = state.exists();
     let stop = terminal.interrupt()?;
     let bar = terminal.progress("multiplying", None, Unit::Items("blocks"));
+    let recorder = args.record.as_deref().and_then(|folder| record(folder, "matmul", terminal));
+    say(recorder.as_ref(), if resuming { "goes on" } else { "first block" });
+    let mut half = false;
     let result = run(&settings, &stop, &mut |progress| {
+        if !half && 2 * progress.done >= progress.jobs {
+            half = true;
+            say(recorder.as_ref(), "half of the blocks");
+        }
         bar.set_total(progress.jobs as u64);
         bar.set(progress.done as u64);
         bar.message(format!("{:.0} GFLOP/s", progress.flops_per_second / 1e9));
     });
-    drop(bar);
+    drop((bar, recorder));
     let outcome = result.map_err(|error| advise(error, args))?;
     if resuming && outcome.resumed > 0 {
         terminal.note(format!(
@@ -149,7 +162,7 @@ fn orphaned() {
     std::process::exit(i32::from(Exit::Retry.code()));
 }
 
-fn settings(args: &Args) -> anyhow::Result<Settings> {
+fn settings(args: &Args) -> anyhow::Result<MatmulSettings> {
     let (left, right) = match (&args.a, args.size) {
         (Some(a), _) => {
             (Input::File(a.clone()), Input::File(args.b.clone().unwrap_or_else(|| a.clone())))
@@ -175,7 +188,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         Some(path) => path.clone(),
         None => PathBuf::from(state_name(&left, &right, work, args)?),
     };
-    Ok(Settings {
+    Ok(MatmulSettings {
         left,
         right,
         work,
@@ -244,7 +257,11 @@ fn other_ways(plan: &Plan) -> (f64, f64) {
     (2.0 * size * size * size, 2.0 * size * size)
 }
 
-fn show(settings: &Settings, outcome: &Outcome, terminal: &Terminal) -> anyhow::Result<()> {
+fn show(
+    settings: &MatmulSettings,
+    outcome: &ProductOutcome,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
     let plan = &outcome.plan;
     let (whole, identity) = other_ways(plan);
     let flops = plan.flops();
@@ -292,7 +309,7 @@ fn show(settings: &Settings, outcome: &Outcome, terminal: &Terminal) -> anyhow::
     terminal.data(table)
 }
 
-fn checked(settings: &Settings, work: Work) -> &'static str {
+fn checked(settings: &MatmulSettings, work: Work) -> &'static str {
     match (settings.verify, work) {
         (false, _) => "no",
         (true, Work::Identity) => "the first corner against its product",
@@ -300,7 +317,7 @@ fn checked(settings: &Settings, work: Work) -> &'static str {
     }
 }
 
-fn document(settings: &Settings, outcome: &Outcome) -> Value {
+fn document(settings: &MatmulSettings, outcome: &ProductOutcome) -> Value {
     let plan = &outcome.plan;
     let (whole, identity) = other_ways(plan);
     let flops = plan.flops();

@@ -2,22 +2,21 @@
 
 mod advise;
 mod check;
+mod cloud;
+mod compare;
 mod completions;
 mod data;
+mod evaluate;
 mod export;
 mod import;
 mod key;
-mod learn;
-mod learn_tasks;
 mod list;
 mod man;
 mod matmul;
-mod models;
 mod monitor;
 mod node;
 mod predict;
 mod prepare;
-mod prepare_rows;
 mod quickstart;
 mod report;
 mod run;
@@ -25,17 +24,12 @@ mod runs;
 mod serve;
 mod simulate;
 mod speedtest;
-mod staging;
 mod sweep;
 mod task;
 mod train;
-mod train_flags;
-mod train_rules;
-mod train_show;
-mod train_spark;
 
-use crate::failure::Exit;
 use crate::terminal::Terminal;
+use crate::terminal::failure::Exit;
 
 /// Every command there is. `--help`, completions, man pages and `docs/commands.md` derive from this.
 #[derive(Debug, clap::Subcommand)]
@@ -52,13 +46,15 @@ pub enum Command {
     Node(Box<node::Args>),
     /// Examine a cluster before a run: names, ports, key, versions, clocks, network
     Check(check::Args),
-    /// Score rows with the weights of a sparse model
+    /// Tell the classes of photos, or the probabilities of rows, with the weights of a run
     Predict(predict::Args),
+    /// Score a run's model on a data set: accuracy, loss, each class, confusion, calibration
+    Evaluate(evaluate::Args),
     /// List runs, or compare those named
     Runs(runs::Args),
     /// Write a run's weights as one safetensors file, or what happened in it as a trace
     Export(export::Args),
-    /// Run a training script of PyTorch or Keras as it is, and say where its time went
+    /// Run a training script of PyTorch, Keras or JAX as it is, and say where its time went
     Run(run::Args),
     /// Turn traces of PyTorch's profiler into a run
     Import(import::Args),
@@ -76,8 +72,12 @@ pub enum Command {
     Speedtest(speedtest::Args),
     /// Run a grid of settings, resumable; or a published experiment, its figures beside ours
     Sweep(sweep::Args),
+    /// Say whether one command is faster than another, by how much and how surely
+    Compare(compare::Args),
     /// Which machines to run on: advice from a few runs, with error bars
     Advise(advise::Args),
+    /// Plan the machines of a job, check the account, submit it, follow it, stop it
+    Cloud(cloud::Args),
     /// Make or check the key that the tasks of a cluster prove themselves with
     Key(key::Args),
     /// Say what a bigger cluster would do with a measured run
@@ -100,14 +100,17 @@ pub fn exec(command: &Command, terminal: &mut Terminal) -> anyhow::Result<Exit> 
         Command::Check(args) => check::exec(args, terminal),
         Command::Node(args) => node::exec(args, terminal),
         Command::Predict(args) => predict::exec(args, terminal),
+        Command::Evaluate(args) => evaluate::exec(args, terminal),
         Command::Runs(args) => runs::exec(args, terminal),
         Command::Export(args) => export::exec(args, terminal),
         Command::Run(args) => run::exec(args, terminal),
         Command::Import(args) => import::exec(args, terminal),
         Command::Matmul(args) => matmul::exec(args, terminal),
         Command::Advise(args) => advise::exec(args, terminal),
+        Command::Cloud(args) => cloud::exec(args, terminal),
         Command::Key(args) => key::exec(args, terminal),
         Command::Simulate(args) => simulate::exec(args, terminal),
+        Command::Compare(args) => compare::exec(args, terminal),
         Command::Completions(args) => completions::exec(args, terminal),
         Command::Monitor(args) => monitor::exec(args, terminal),
         Command::Report(args) => report::exec(args, terminal),

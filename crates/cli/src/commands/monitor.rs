@@ -1,27 +1,26 @@
 //! `paceline monitor`: what this machine does, every second; or what a command or process does, and what held it up.
 
-use super::staging::local_path;
-use crate::failure::{Exit, FailureExt, usage};
-use crate::terminal::{Gauge, Table, Terminal};
-use crate::units::{Span, show_seconds, span};
+use crate::arguments::paths::local_path;
+use crate::arguments::units::{Span, span};
+use crate::terminal::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Gauge, Table, Terminal, show_seconds};
 use anyhow::Context;
 use paceline_probes::{
-    JobVerdict, Layout, Reading, Roots, SHORTEST, Sampler, Summary, Target, Writer, columns, judge,
+    JobVerdict, Layout, Reading, RecordingError, SHORTEST, WatchOrder, WatchTarget, Watched,
+    Writer, columns, create, is_running, judge, mark, watch,
 };
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Arguments of `paceline monitor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 100ms --csv job.csv -- python train.py\n  paceline monitor --pid 4711"
+    after_help = "Examples:\n  paceline monitor --csv machine.csv\n  paceline monitor --every 100ms --csv job.csv -- python train.py\n  paceline monitor --pid 4711\n  paceline monitor --csv machine.csv --mark \"job submitted\"    marks the running recording\n  paceline report machine.csv other.csv"
 )]
 pub struct Args {
     /// Time between two readings; at least 50ms
@@ -45,13 +44,13 @@ pub struct Args {
     /// Watch a process that already runs, and everything it starts, until it ends
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
+    /// Record nothing; put these words at this moment into the recording that is running to `--csv FILE`
+    #[arg(long, value_name = "WORDS", requires = "csv", conflicts_with_all = ["every", "duration", "dstat", "jsonl", "all", "pid", "command"])]
+    mark: Option<String>,
     /// Run this command, record it and everything it starts until it ends, and exit with its code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
-
-/// Time between two looks whether the command has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The interval, once the arguments make sense together.
 fn checked(args: &Args) -> anyhow::Result<Duration> {
@@ -68,7 +67,7 @@ fn checked(args: &Args) -> anyhow::Result<Duration> {
             "name a command behind `--`, or a process with `--pid`",
         ));
     }
-    if let Some(process) = args.pid.filter(|process| !runs(*process)) {
+    if let Some(process) = args.pid.filter(|process| !is_running(*process)) {
         return Err(usage(
             format!("--pid {process}: there is no such process"),
             "`pgrep -f train.py` finds the number of a running program",
@@ -77,35 +76,41 @@ fn checked(args: &Args) -> anyhow::Result<Duration> {
     Ok(every)
 }
 
-/// Records until the command, the duration or the user ends it.
+/// Records, or marks a recording.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    match (&args.mark, &args.csv) {
+        (Some(words), Some(csv)) => put_mark(csv, words, terminal),
+        _ => record(args, terminal),
+    }
+}
+
+/// Records until the command, the duration or the user ends it.
+fn record(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let every = checked(args)?;
     let duration = args.duration.map(Span::duration);
     // Outputs first: a wrong path should not cost a run.
     let mut outputs = Outputs::open(args)?;
     let interrupt = terminal.interrupt()?;
     let mut child = start(&args.command)?;
-    let job = child.as_ref().map(Child::id).or(args.pid);
-    let target = job.map_or_else(Target::own, Target::tree);
-    let (send, readings) = channel();
-    let sampler = Sampler::start(&Roots::default(), target, every, move |reading| {
-        let _ = send.send(reading); // the other end is gone only when we are ending anyway
-    })?;
-    let mut summary = Summary::default();
-    let live = job.is_none() && !terminal.wants_json();
+    let target = match (&mut child, args.pid) {
+        (Some(child), _) => WatchTarget::Command(child),
+        (None, Some(process)) => WatchTarget::Process(process),
+        (None, None) => WatchTarget::Machine,
+    };
+    let of_job = !matches!(target, WatchTarget::Machine);
+    let live = !of_job && !terminal.wants_json();
     let panel = (live && terminal.watched()).then(|| Panel::new(terminal));
     if live && panel.is_none() {
         terminal.data(live_header())?;
     }
-    let begin = Instant::now();
-    let over = || {
-        let late = duration.is_some_and(|limit| begin.elapsed() >= limit);
+    let begun = Instant::now();
+    let order = || {
+        let late = duration.is_some_and(|limit| begun.elapsed() >= limit);
         // A command got the signal too (same terminal); its own end is what we wait for.
-        late || args.command.is_empty() && interrupt.load(Ordering::Relaxed)
-            || args.pid.is_some_and(|process| !runs(process))
+        let over = late || args.command.is_empty() && interrupt.load(Ordering::Relaxed);
+        if over { WatchOrder::End } else { WatchOrder::Continue }
     };
-    let mut status = follow(&readings, &mut child, &over, &mut |reading| {
-        summary.add(reading);
+    let watched = watch(target, every, &order, &mut |reading| -> anyhow::Result<()> {
         outputs.write(reading)?;
         match &panel {
             Some(panel) => panel.show(reading),
@@ -114,50 +119,32 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
         Ok(())
     })?;
-    let cost = sampler.stop();
     drop(panel);
-    for reading in readings.try_iter() {
-        summary.add(&reading);
-        outputs.write(&reading)?;
-    }
-    if let (Some(child), None) = (&mut child, status) {
-        // The time was up before the command ended.
-        child.kill().context("cannot end the command")?;
-        status = Some(child.wait().context("cannot wait for the command")?);
-    }
-    let verdict = job.map(|_| {
+    let verdict = of_job.then(|| {
         let machine = paceline_runs::Machine::detect();
-        judge(&summary, machine.cores, machine.host_cpus)
+        judge(&watched.summary, machine.cores, machine.host_cpus)
     });
-    report(
-        terminal,
-        &summary,
-        &Ended { took: begin.elapsed(), cost, status, verdict, all: args.all },
-    )?;
-    Ok(status.map_or(Exit::Done, exit_of))
+    report(terminal, &watched, verdict.as_ref(), args.all)?;
+    Ok(watched.status.map_or(Exit::Done, Exit::of_command))
 }
 
-/// Shows readings to `each` until the command has ended or it is `over`; says how the command ended, if it did.
-fn follow(
-    readings: &Receiver<Reading>,
-    child: &mut Option<Child>,
-    over: &dyn Fn() -> bool,
-    each: &mut dyn FnMut(&Reading) -> anyhow::Result<()>,
-) -> anyhow::Result<Option<ExitStatus>> {
-    loop {
-        match readings.recv_timeout(LOOK_EVERY) {
-            Ok(reading) => each(&reading)?,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+/// Marks a moment in a recording that another process makes.
+fn put_mark(csv: &Path, words: &str, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let time = paceline_runs::unix_seconds();
+    match mark(csv, words, time) {
+        Err(RecordingError::Empty) => {
+            return Err(usage(
+                "--mark has no words",
+                "say what happened: `--mark \"job submitted\"`",
+            ));
         }
-        let status = match child {
-            Some(child) => child.try_wait().context("cannot wait for the command")?,
-            None => None,
-        };
-        if status.is_some() || over() {
-            return Ok(status);
+        outcome => {
+            outcome.hint(format!("`paceline monitor --csv {}` records there", csv.display()))?;
         }
     }
+    terminal.note(format!("marked in `{}`: {words}", csv.display()));
+    terminal.json(&json!({ "csv": csv, "mark": words, "time_seconds": time }))?;
+    Ok(Exit::Done)
 }
 
 fn start(command: &[String]) -> anyhow::Result<Option<Child>> {
@@ -170,12 +157,6 @@ fn start(command: &[String]) -> anyhow::Result<Option<Child>> {
     Ok(Some(child))
 }
 
-/// Shells report a signal as 128 plus its number.
-pub(super) fn exit_of(status: ExitStatus) -> Exit {
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    Exit::Of(u8::try_from(code).unwrap_or(1))
-}
-
 struct Outputs {
     csv: Vec<Writer<BufWriter<File>>>,
     jsonl: Option<BufWriter<File>>,
@@ -183,7 +164,7 @@ struct Outputs {
 
 impl Outputs {
     fn open(args: &Args) -> anyhow::Result<Self> {
-        let create = |path: &Path| -> anyhow::Result<BufWriter<File>> {
+        let plain = |path: &Path| -> anyhow::Result<BufWriter<File>> {
             let file =
                 File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
             Ok(BufWriter::new(file))
@@ -191,10 +172,11 @@ impl Outputs {
         let mut csv = Vec::new();
         for (path, layout) in [(&args.csv, Layout::Full), (&args.dstat, Layout::Dstat)] {
             if let Some(path) = path {
-                csv.push(Writer::new(create(path)?, layout)?);
+                let file = create(path).hint("name another file, or end the other recording")?;
+                csv.push(Writer::new(BufWriter::new(file), layout)?);
             }
         }
-        let jsonl = args.jsonl.as_deref().map(create).transpose()?;
+        let jsonl = args.jsonl.as_deref().map(plain).transpose()?;
         Ok(Self { csv, jsonl })
     }
 
@@ -331,6 +313,10 @@ const FIRST: &[&str] = &[
     "process_rss_bytes",
     "process_read_bytes_per_second",
     "process_written_bytes_per_second",
+    "gpu_busy_percent",
+    "gpu_memory_used_bytes",
+    "gpu_power_watts",
+    "gpu_throttled_percent",
     "cpu_idle_percent",
     "cpu_steal_percent",
     "cgroup_throttled_percent",
@@ -340,22 +326,31 @@ const FIRST: &[&str] = &[
     "network_sent_bytes_per_second",
 ];
 
-/// How a recording ended.
-struct Ended {
-    took: Duration,
-    cost: Duration,
-    status: Option<ExitStatus>,
-    verdict: Option<JobVerdict>,
+fn report(
+    terminal: &Terminal,
+    watched: &Watched,
+    verdict: Option<&JobVerdict>,
     all: bool,
+) -> anyhow::Result<()> {
+    terminal.note(in_words(watched, verdict, all));
+    let columns: Map<String, Value> = watched
+        .summary
+        .rows()
+        .map(|(name, mean, peak)| (name.to_owned(), json!({ "mean": mean, "peak": peak })))
+        .collect();
+    terminal.json(&json!({
+        "seconds": watched.took.as_secs_f64(),
+        "own_cpu_seconds": watched.cost.as_secs_f64(),
+        "exit": watched.status.and_then(|status| status.code()),
+        "verdict": verdict,
+        "columns": columns,
+    }))
 }
 
-fn report(terminal: &Terminal, summary: &Summary, ended: &Ended) -> anyhow::Result<()> {
-    let mut rows: Vec<_> = summary.rows().collect();
-    let document: Map<String, Value> = rows
-        .iter()
-        .map(|(name, mean, peak)| ((*name).to_owned(), json!({ "mean": mean, "peak": peak })))
-        .collect();
-    if ended.verdict.is_some() && !ended.all {
+/// The verdict, what recording cost, and a table of what was recorded.
+fn in_words(watched: &Watched, verdict: Option<&JobVerdict>, all: bool) -> String {
+    let mut rows: Vec<_> = watched.summary.rows().collect();
+    if verdict.is_some() && !all {
         rows = FIRST
             .iter()
             .filter_map(|wanted| rows.iter().find(|(name, ..)| name == wanted).copied())
@@ -365,33 +360,58 @@ fn report(terminal: &Terminal, summary: &Summary, ended: &Ended) -> anyhow::Resu
     for (name, mean, peak) in rows {
         table.row([name.to_owned(), readable(name, mean), readable(name, peak)]);
     }
-    let seconds = ended.took.as_secs_f64();
-    let share = 100.0 * ended.cost.as_secs_f64() / seconds.max(1e-9);
-    if let Some(verdict) = &ended.verdict {
-        terminal.note(format!("\nverdict     {}", verdict.words));
+    let mut words = String::new();
+    if let Some(verdict) = verdict {
+        words.push_str(&format!("\nverdict     {}\n", verdict.words));
         if !verdict.next.is_empty() {
-            terminal.note(format!("next        {}", verdict.next));
+            words.push_str(&format!("next        {}\n", verdict.next));
         }
     }
-    terminal.note(format!(
+    let seconds = watched.took.as_secs_f64();
+    let share = 100.0 * watched.cost.as_secs_f64() / seconds.max(1e-9);
+    words.push_str(&format!(
         "\n{seconds:.1} s recorded; recording itself took {share:.2} % of a core\n{table}"
     ));
-    terminal.json(&json!({
-        "seconds": seconds,
-        "own_cpu_seconds": ended.cost.as_secs_f64(),
-        "exit": ended.status.and_then(|status| status.code()),
-        "verdict": ended.verdict,
-        "columns": document,
-    }))
-}
-
-/// Whether a process runs; one that has ended and was not waited for does not.
-fn runs(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_ascii_whitespace().next());
-    state.is_some_and(|state| state != "Z" && state != "X")
+    words
 }
 
 fn readable(name: &str, value: f64) -> String {
     if name.contains("bytes") { format!("{:.2} MB", value / 1e6) } else { format!("{value:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_probes::{Detail, Summary};
+
+    /// What a person reads of a recording, in `tests/snapshots/monitor.txt`; `PACELINE_BLESS=1` writes it again. It is written
+    /// here and not recorded: which columns a machine has, and what a verdict says, is the machine's affair.
+    #[test]
+    fn a_recording_is_shown_as_is_written_down() {
+        let values = columns().zip(1..).map(|(_, number)| Some(f64::from(number) * 1e3)).collect();
+        let reading = Reading { time: 0.0, elapsed: 2.0, values, detail: Detail::new() };
+        let mut summary = Summary::default();
+        summary.add(&reading);
+        let (took, cost) = (Duration::from_secs(2), Duration::from_millis(3));
+        let watched = Watched { status: None, summary, took, cost };
+        let verdict = JobVerdict {
+            hold: paceline_probes::Hold::Busy,
+            words: "busy with its own work on 1.0 of 2 cores; the rest was free".to_owned(),
+            next: "more threads or processes could use the free cores".to_owned(),
+        };
+        let found = format!(
+            "# a command\n{}\n# a command, --all\n{}\n# the machine, live\n{}\n{}\n\n# the machine, at the end\n{}",
+            in_words(&watched, Some(&verdict), false),
+            in_words(&watched, Some(&verdict), true),
+            live_header(),
+            live_row(&reading),
+            in_words(&watched, None, false),
+        );
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/monitor.txt");
+        if std::env::var_os("PACELINE_BLESS").is_some() {
+            std::fs::write(&path, &found).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == kept, "PACELINE_BLESS=1 writes it again\n{found}");
+    }
 }

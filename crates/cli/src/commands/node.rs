@@ -1,16 +1,18 @@
 //! `paceline node`: one task of a cluster, whatever describes it.
 
-use super::{
-    learn, learn_tasks,
-    staging::Staging,
-    train,
-    train_flags::{Checked, Flags},
-};
+use super::train;
 use crate::{
-    cluster_args::{ClusterArgs, placement_words},
-    failure::{Exit, Failure, exit_of, job, usage},
-    terminal::{JobTerminal, Terminal},
+    arguments::{
+        cluster::ClusterArgs,
+        rows_tasks,
+        train_flags::{Checked, Flags},
+    },
+    terminal::{
+        JobTerminal, Terminal,
+        failure::{Exit, Failure, exit_of, job, usage},
+    },
 };
+use paceline_data::store::Staging;
 use paceline_jobs::{
     ClusterTask, ExtraTasks, FailureSource, FailureWords, JobError, JobResult, LaunchedTask,
     TaskOutcome, TaskPlacement, Work,
@@ -42,9 +44,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     let mut staging = Staging::default();
     let flags = train::stand_in(&args.flags, &mut staging, false)?;
-    staging.tell(terminal);
+    terminal.call_stand_ins(&staging);
     let outcome = described(args, &flags, &mut staging, terminal);
-    staging.settle(outcome, terminal)
+    terminal.settle(staging, outcome)
 }
 
 /// A task that something outside describes.
@@ -105,10 +107,10 @@ fn planned(
 ) -> anyhow::Result<(TaskPlacement, Work)> {
     let Checked { choice, resumed } = checked;
     if choice.is_sparse() {
-        let before = resumed.as_ref().map_or(0, learn_tasks::servers_of);
+        let before = resumed.as_ref().map_or(0, rows_tasks::servers_of);
         let extra = ExtraTasks { servers: flags.ps.unwrap_or(before), evaluator: flags.evaluator };
         let placement = placed(args, extra, terminal)?;
-        let spec = learn_tasks::in_cluster(&placement, flags, resumed.as_ref())?;
+        let spec = rows_tasks::in_cluster(&placement, flags, resumed.as_ref())?;
         return Ok((placement, spec.into()));
     }
     // A run that continues has the servers it had.
@@ -128,14 +130,14 @@ fn planned(
 
 fn placed(args: &Args, extra: ExtraTasks, terminal: &Terminal) -> anyhow::Result<TaskPlacement> {
     let placement = args.cluster.options(extra).place().map_err(job::of_placement)?;
-    terminal.note(placement_words(&placement));
-    args.cluster.warn(terminal);
+    terminal.tell_placement(&placement);
+    terminal.warn_of_insecure(args.cluster.is_insecure());
     Ok(placement)
 }
 
 fn show_finished(error: &JobError, run: &RunFolder, terminal: &Terminal) -> anyhow::Result<Exit> {
     match error {
-        JobError::Rows(_) => learn::show_finished(run, terminal),
+        JobError::Rows(_) => train::show_finished_rows(run, terminal),
         _ => train::show_finished(run, terminal),
     }
 }
@@ -150,7 +152,7 @@ fn show(outcome: TaskOutcome, cancel: &AtomicBool, terminal: &Terminal) -> anyho
             return Ok(Exit::Done);
         }
         Some(JobResult::Rows(report)) if is_chief => {
-            return learn::show(report, run.path(), asked, terminal);
+            return train::show_rows(report, run.path(), asked, terminal);
         }
         Some(JobResult::Rows(_)) => "rows",
         _ => "examples",

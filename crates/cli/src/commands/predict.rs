@@ -1,16 +1,18 @@
-//! `paceline predict`: scores rows with a checkpoint.
+//! `paceline predict`: the classes of photos, or the probabilities of rows, by the weights of a run.
 
-use super::{
-    learn::{explain, words},
-    staging::Staging,
-};
-use crate::{
-    failure::{Exit, FailureExt, usage},
-    terminal::Terminal,
+mod photos;
+
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::train_rules::Choice;
+use crate::terminal::{
+    Terminal,
+    failure::{Exit, FailureExt, rows::explain, usage},
+    metrics_words as words,
 };
 use anyhow::Context;
 use paceline_data::rows::{Hashing, Input, expand};
-use paceline_data::store::{self, durable::AtomicFile};
+use paceline_data::store::{self, Staging, durable::AtomicFile};
+use paceline_runs::RunFolder;
 use paceline_training::rows::{load_model, predict, resolve};
 use std::{
     io::{BufWriter, IntoInnerError},
@@ -20,11 +22,17 @@ use std::{
 /// Arguments of `paceline predict`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A run folder, or one of its checkpoints; here or in an object store
+    #[command(flatten)]
+    typed: Typed,
+    /// A run folder, its name under `runs`, or a checkpoint of a sparse model; here or in an object store
     run: PathBuf,
-    /// Rows to score: files and folders, or `-` for standard input
-    #[arg(default_value = "-")]
-    data: String,
+    /// Photos, and folders of them; `-` reads their paths from standard input, one a line. For a sparse model rows: files and
+    /// folders, or `-` for standard input
+    #[arg(default_value = "-", value_name = "PHOTOS|ROWS")]
+    data: Vec<String>,
+    /// How many classes of each photo are printed, most probable first [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    top: Option<u64>,
     /// Format of the rows: clicks, vw or libsvm [default: recognised]
     #[arg(long)]
     format: Option<String>,
@@ -36,19 +44,64 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Scores.
+const SPARSE_RULES: &[Rule<bool>] = &[
+    Rule {
+        flags: &["format", "unlabelled"],
+        is_met: |&is_sparse| is_sparse,
+        otherwise: "on photos",
+        instead: "name a run of `--model sparse-logistic`",
+    },
+    Rule {
+        flags: &["top"],
+        is_met: |&is_sparse| !is_sparse,
+        otherwise: "on rows, of which one probability is printed",
+        instead: "name a run of another model",
+    },
+];
+
+/// Predicts.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let mut staging = Staging::default();
+    let run = by_name(staging.input(&args.run, &|_| true)?);
+    let dense = dense_run(&run)?;
+    args.typed.check(&dense.is_none(), SPARSE_RULES)?;
+    let out = args.out.as_deref().map(|out| staging.output_file(out)).transpose()?;
+    let outcome = match dense {
+        Some(dense) => photos::predict(args, &dense, out.as_deref(), terminal),
+        None => score_rows(args, &run, out.as_deref(), terminal),
+    };
+    terminal.settle(staging, outcome)
+}
+
+/// A run by its path, or by its name among those of this folder.
+pub(super) fn by_name(run: PathBuf) -> PathBuf {
+    let named = Path::new("runs").join(&run);
+    if !run.exists() && named.is_dir() { named } else { run }
+}
+
+/// The run, if it is one of a model that learns from examples; nothing for sparse models and their checkpoints.
+pub(super) fn dense_run(path: &Path) -> anyhow::Result<Option<RunFolder>> {
+    if !path.exists() {
+        return Err(anyhow::anyhow!("there is no run at `{}`", path.display()))
+            .hint("`paceline runs` lists the runs here; name one of their folders");
+    }
+    let Ok(run) = RunFolder::open(path) else { return Ok(None) };
+    Ok(Choice::of_run(&run).is_ok_and(|choice| !choice.is_sparse()).then_some(run))
+}
+
+fn score_rows(
+    args: &Args,
+    run: &Path,
+    out: Option<&Path>,
+    terminal: &mut Terminal,
+) -> anyhow::Result<Exit> {
     if terminal.wants_json() && args.out.is_none() {
         return Err(usage(
             "with --json, standard output holds one document",
             "write the probabilities to a file with --out FILE",
         ));
     }
-    let mut staging = Staging::default();
-    let run = staging.input(&args.run, &|_| true)?;
-    let out = args.out.as_deref().map(|out| staging.output_file(out)).transpose()?;
-    let outcome = score(args, &run, out.as_deref(), terminal);
-    staging.settle(outcome, terminal)
+    score(args, run, out, terminal)
 }
 
 /// Scores with a run on this machine, into a file on this machine.
@@ -63,10 +116,7 @@ fn score(
     let (checkpoint, model) = load_model(&path).map_err(explain)?;
     let hashing = Hashing { labelled: !args.unlabelled, ..checkpoint.spec.hashing };
     let format = args.format.as_deref().or(checkpoint.spec.format.as_deref());
-    let input = match args.data.as_str() {
-        "-" => Input::Standard,
-        list => Input::Files(expand(list)?),
-    };
+    let input = rows_of(&args.data)?;
     let shown = if store::is_remote(&args.run) { &args.run } else { &path };
     terminal.note(format!("weights of `{}`, after {} rows", shown.display(), checkpoint.rows));
     let predicted = match out {
@@ -94,4 +144,12 @@ fn score(
     }
     terminal.json(&predicted)?;
     Ok(Exit::Done)
+}
+
+/// Rows by their files, or of standard input.
+pub(super) fn rows_of(data: &[String]) -> anyhow::Result<Input> {
+    Ok(match data {
+        [alone] if alone == "-" => Input::Standard,
+        files => Input::Files(expand(&files.join(","))?),
+    })
 }

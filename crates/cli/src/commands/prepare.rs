@@ -1,33 +1,38 @@
 //! `paceline prepare`: photos in class folders, or rows of sparse features → shards of records.
 
+mod rows;
 mod spark;
 
-use crate::engine::{Engine, EngineArgs};
-use crate::failure::{Exit, FailureExt, usage};
-use crate::idle_flags::Typed;
+use crate::arguments::engine::{Engine, EngineArgs};
+use crate::arguments::idle_flags::Typed;
+use crate::arguments::limits::{parse_limit, parse_pixels};
+use crate::terminal::failure::{Exit, FailureExt, usage};
+use crate::terminal::recorder::{record, say};
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_data::rejects::Reject;
 use paceline_data::store;
 use paceline_prepare::photos::{
-    Encoding, Event, Fit, Options, PrepareError, Progress, RejectLimit, SplitShare, Summary,
+    Encoding, Event, Fit, PhotoOptions, PrepareError, Progress, RejectLimit, SplitShare, Summary,
     prepare,
 };
+use paceline_probes::FolderRecorder;
 use std::path::PathBuf;
 
 /// Arguments of `paceline prepare`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Interrupted, killed or out of disk: run the same command again, and it goes on where it was.\n\
-                  Photos that cannot be used are listed with their reasons in DST/rejects.jsonl.\n\n\
+                  Photos that cannot be used are listed with their reasons in DST/rejects.jsonl.\n\
+                  What the machines did meanwhile is in DST/resources; `paceline report DST` draws it.\n\n\
                   Example: paceline prepare flowers shards --size 192 --shards 16 --split validation=0.1"
 )]
 pub struct Args {
     #[command(flatten)]
     typed: Typed,
     /// Folder or URL (s3:, gs:, az:, https:) with one folder of photos (JPEG, PNG) per class; or a click log, libsvm or Vowpal Wabbit text
-    pub(super) src: PathBuf,
+    src: PathBuf,
     /// Folder for the shards, here or in an object store
-    pub(super) dst: PathBuf,
+    dst: PathBuf,
     /// Size of every photo in pixels: a side, or WIDTHxHEIGHT
     #[arg(long, default_value = "192", value_parser = parse_size, value_name = "SIZE")]
     size: Size,
@@ -42,7 +47,7 @@ pub struct Args {
     quality: Option<u8>,
     /// Shards for training; other splits get as many in proportion
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=99_999))]
-    pub(super) shards: u32,
+    shards: u32,
     /// Put a share of the photos apart, such as validation=0.1; may be given several times. Splits that folders name (SRC/train/CLASS, SRC/test/CLASS) stay, and the share is of the training photos
     #[arg(long = "split", id = "split", value_parser = parse_split, value_name = "NAME=SHARE")]
     splits: Vec<SplitShare>,
@@ -57,15 +62,15 @@ pub struct Args {
     max_pixels: Option<u64>,
     /// Stop after more than so many rejected photos, a number or a percentage such as 5%
     #[arg(long, value_parser = parse_limit, value_name = "N|P%")]
-    pub(super) max_rejects: Option<RejectLimit>,
+    max_rejects: Option<RejectLimit>,
     /// Remove what an earlier run left in DST, and begin again
     #[arg(long, conflicts_with = "retry_failed")]
-    pub(super) fresh: bool,
+    fresh: bool,
     /// Try the photos again that an earlier run rejected
     #[arg(long)]
     retry_failed: bool,
     #[command(flatten)]
-    pub(super) rows: super::prepare_rows::RowArgs,
+    rows: rows::RowArgs,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -99,13 +104,13 @@ enum EncodeArg {
 /// Prepares.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let spark = args.engine.spark()?;
-    let rows = super::prepare_rows::are_rows(args);
-    args.typed.check(&rows, super::prepare_rows::PHOTO_RULES)?;
-    if rows {
+    let of_rows = rows::are_rows(args);
+    args.typed.check(&of_rows, rows::PHOTO_RULES)?;
+    if of_rows {
         if spark.is_some() {
             return Err(usage("rows are prepared by one process", "leave out --engine spark"));
         }
-        return super::prepare_rows::exec(args, terminal);
+        return rows::exec(args, terminal);
     }
     let options = args.options()?;
     if let Some(spark) = spark {
@@ -114,8 +119,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
     let (src, dst) = (store::open(&args.src)?, store::open(&args.dst)?);
     let bar = terminal.progress("preparing", None, Unit::Items("photos"));
+    let mut recorder = None;
     let outcome = prepare(&*src, &*dst, &options, &cancel, &mut |event| match event {
         Event::Progress(progress) => {
+            // Only now the target is known to be ours, and there is something to do.
+            recorder.get_or_insert_with(|| args.begin_recording("prepare", terminal));
             bar.set_total(progress.total);
             bar.set(progress.photos);
             bar.message(behind_the_bar(&progress));
@@ -123,7 +131,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Event::Warning(warning) => terminal.warn(warning),
         _ => {}
     });
-    drop(bar);
+    drop((bar, recorder));
     let summary = outcome.or_else(dress)?;
     report(args, &summary, terminal)?;
     terminal.json(&summary)?;
@@ -131,7 +139,23 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 }
 
 impl Args {
-    fn options(&self) -> anyhow::Result<Options> {
+    /// Where what the machines did is kept: a folder beside the shards, which no reader of the data set looks into.
+    fn resources(&self) -> Option<PathBuf> {
+        (!store::is_remote(&self.dst)).then(|| self.dst.join("resources"))
+    }
+
+    /// Records this machine; what an earlier preparation recorded goes with it.
+    fn begin_recording(&self, task: &str, terminal: &Terminal) -> Option<FolderRecorder> {
+        let folder = self.resources()?;
+        if self.fresh {
+            FolderRecorder::forget(&folder);
+        }
+        let recorder = record(&folder, task, terminal);
+        say(recorder.as_ref(), "converting");
+        recorder
+    }
+
+    fn options(&self) -> anyhow::Result<PhotoOptions> {
         let encoding = match (self.encode, self.quality) {
             (EncodeArg::Jpeg, quality) => Encoding::Jpeg { quality: quality.unwrap_or(90) },
             (EncodeArg::Png, None) => Encoding::Png,
@@ -143,7 +167,7 @@ impl Args {
                 ));
             }
         };
-        Ok(Options {
+        Ok(PhotoOptions {
             width: self.size.width,
             height: self.size.height,
             fit: match self.fit {
@@ -270,33 +294,4 @@ fn parse_split(text: &str) -> Result<SplitShare, String> {
         return Err("the share must lie between 0 and 1".into());
     }
     Ok(SplitShare { name: name.into(), share })
-}
-
-/// `64M` or `64000000`.
-pub(super) fn parse_pixels(text: &str) -> Result<u64, String> {
-    let (digits, scale) = match text.strip_suffix(['M', 'm']) {
-        Some(digits) => (digits, 1_000_000),
-        None => (text, 1),
-    };
-    let pixels = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
-    let expected = || "expected a number of pixels such as 100M or 12000000".to_owned();
-    pixels.filter(|pixels| *pixels > 0).ok_or_else(expected)
-}
-
-/// `10` is a number, `5%` a share; `0.05`, which `train` took before, is a share too.
-pub(super) fn parse_limit(text: &str) -> Result<RejectLimit, String> {
-    let bad = || "expected a number such as 10, or a percentage such as 5%".to_owned();
-    match text.strip_suffix('%') {
-        Some(percent) => match percent.parse::<f64>() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(RejectLimit::Percent(percent)),
-            _ => Err(bad()),
-        },
-        None => match (text.parse(), text.parse::<f64>()) {
-            (Ok(count), _) => Ok(RejectLimit::Count(count)),
-            (_, Ok(share)) if (0.0..=1.0).contains(&share) => {
-                Ok(RejectLimit::Percent(100.0 * share))
-            }
-            _ => Err(bad()),
-        },
-    }
 }

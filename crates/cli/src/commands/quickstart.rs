@@ -6,9 +6,9 @@
 mod belongings;
 
 use super::report;
-use super::staging::local_path;
-use crate::failure::{Exit, FailureExt};
-use crate::terminal::Terminal;
+use crate::arguments::paths::local_path;
+use crate::terminal::failure::{Exit, FailureExt};
+use crate::terminal::{Terminal, desktop};
 use anyhow::Context;
 use belongings::Belongings;
 use paceline_report::chart::{Axis, Chart, Series, Span};
@@ -28,6 +28,9 @@ pub struct Args {
     /// Folder for everything the tour makes; a second tour replaces what the first made, and nothing else
     #[arg(long, default_value = "quickstart", value_parser = local_path())]
     out: PathBuf,
+    /// Do not open the report in a browser at the end, which happens on a desktop
+    #[arg(long)]
+    no_open: bool,
 }
 
 /// A training run of the tour.
@@ -83,6 +86,7 @@ const MADE: &[&str] = &[
     "stream",
     "sweep",
     "report.html",
+    "stream.html",
 ];
 
 /// Runs the tour.
@@ -100,13 +104,18 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     tour.say("7. The report");
     let findings = findings(&speed, &summaries);
     let path = args.out.join("report.html");
+    write_atomically(&args.out.join("stream.html"), stream_page(&args.out)?.as_bytes())?;
     write_atomically(&path, page(&args.out, &speed, &prepared, &findings)?.as_bytes())?;
     tour.belongings.record()?;
     terminal.data(findings.join("\n"))?;
+    let whole = std::fs::canonicalize(&path).unwrap_or(path.clone());
+    let opened = !args.no_open
+        && desktop::open(&whole, terminal.watched(), |name| std::env::var_os(name)).is_some();
     terminal.data(format!(
-        "\nreport: {} ({:.0} s)",
-        std::fs::canonicalize(&path).unwrap_or(path.clone()).display(),
-        start.elapsed().as_secs_f64()
+        "\nreport: {} ({:.0} s){}",
+        whole.display(),
+        start.elapsed().as_secs_f64(),
+        if opened { ", opened in the browser" } else { "" }
     ))?;
     terminal.note(format!(
         "next: `paceline serve {}` shows these runs in a browser, `paceline train --help` makes your own",
@@ -355,7 +364,17 @@ fn page(
         "Paceline quickstart",
         "Data made, prepared, read and trained on, on this machine; every figure was measured just now",
     );
+    let runs = report::read(&[out.join("runs")])?;
     page.verdict(Tone::Good, "What the tour found", findings);
+    page.hero(&training::where_the_time_goes(&runs));
+    page.section("What the tour made");
+    page.links(&[
+        ("speedtest/speedtest.html", "Speed test", "files against records, with regressions and what their p-values mean"),
+        ("sweep/sweep.html", "Sweep", "three batch sizes, each twice: which is best, and how surely"),
+        ("stream.html", "Stream", "a million weights learned from a log of clicks as it is read"),
+        ("runs", "Run folders", "every run below with its events, recordings and checkpoints; `paceline serve` shows them live"),
+        ("shards/manifest.json", "Shards", "what became of every photo: counts, sizes, hashes"),
+    ]);
     page.section("Reading: files against records");
     if let (Some(photos), Some(rate)) =
         (prepared["photos"].as_u64(), prepared["photos_per_second"].as_f64())
@@ -365,8 +384,18 @@ fn page(
         ));
     }
     page.figures(&[reading(speed)]);
-    page.remark("Regressions with intervals and what their p-values mean: speedtest/speedtest.html, beside this file.");
-    training::describe(&mut page, &report::read(&[out.join("runs")])?);
+    training::describe(&mut page, &runs);
+    page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
+    Ok(page.html())
+}
+
+/// The page of the run that learned from a stream.
+fn stream_page(out: &Path) -> anyhow::Result<String> {
+    let mut page = Page::new(
+        "Paceline quickstart: a stream of clicks",
+        "Sparse logistic regression, learned from a log as it was read",
+    );
+    training::describe(&mut page, &report::read(&[out.join("stream")])?);
     page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
     Ok(page.html())
 }

@@ -1,24 +1,28 @@
-//! `paceline report`: runs as one page, or as a table for other programs.
+//! `paceline report`: runs, or recordings of machines, as one page, or as a table for other programs.
 
-use super::staging::{Staging, without_weights};
-use crate::failure::{Exit, FailureExt, usage};
+mod recordings;
+
 use crate::terminal::Terminal;
+use crate::terminal::failure::{Exit, FailureExt, usage};
 use anyhow::Context;
 use paceline_data::store;
+use paceline_data::store::{Staging, staging::without_weights};
 use paceline_report::chart;
+use paceline_report::nodes::{self, Recorded};
 use paceline_report::page::{self, Page};
 use paceline_report::training::{self, RunView};
 use paceline_runs::write_atomically;
-use serde_json::json;
+use recordings::Recordings;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline report`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline report runs/*\n  paceline report runs/a runs/b --format markdown --out -\n  paceline report runs/* --format svg --out figures"
+    after_help = "Examples:\n  paceline report runs/*\n  paceline report runs/a runs/b --format markdown --out -\n  paceline report runs/* --format svg --out figures\n  paceline report node1.csv node2.csv\n  paceline report speedtest"
 )]
 pub struct Args {
-    /// Run folders, or folders of runs; the first run is what the others are compared with
+    /// Run folders, or folders of runs; the first run is what the others are compared with. Or recordings: CSV files of `paceline monitor`, dstat and sar (`sadf -d`), each a node, and folders of `prepare`, `speedtest` and `matmul --record`
     #[arg(required = true)]
     runs: Vec<PathBuf>,
     /// What to write
@@ -75,13 +79,16 @@ impl Format {
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     let folders = args.runs.iter().map(|run| staging.input(run, &without_weights));
-    let runs = read(&folders.collect::<Result<Vec<_>, _>>()?)?;
-    let text = match args.format {
-        Format::Html => html(&runs),
-        Format::Markdown => training::markdown(&runs),
-        Format::Csv => training::csv(&runs),
-        Format::Svg => return figures(args, &runs, terminal),
+    let folders = folders.collect::<Result<Vec<_>, _>>()?;
+    let recordings = Recordings::among(&folders)?;
+    let subject = match &recordings {
+        Some(recordings) => Subject::Nodes(recordings.recorded()),
+        None => Subject::Runs(read(&folders)?),
     };
+    if args.format == Format::Svg {
+        return figures(args, &subject, terminal);
+    }
+    let text = subject.text(args.format);
     let to_stdout = args.out.as_deref() == Some(Path::new("-"));
     if to_stdout && terminal.wants_json() {
         return Err(usage("--out - and --json both want standard output", "leave one of them out"));
@@ -108,15 +115,60 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         write_atomically(&out, text.as_bytes())
             .with_context(|| format!("cannot write `{}`", out.display()))?;
     }
-    terminal.data(format!("{} runs in `{}`", runs.len(), out.display()))?;
-    terminal.json(
-        &json!({ "out": out, "runs": runs.iter().map(|run| &run.summary).collect::<Vec<_>>() }),
-    )?;
+    terminal.data(format!("{} in `{}`", subject.words(), out.display()))?;
+    terminal.json(&subject.document(&out))?;
     Ok(Exit::Done)
 }
 
+/// What a report is about.
+enum Subject<'a> {
+    Runs(Vec<RunView>),
+    Nodes(Vec<Recorded<'a>>),
+}
+
+impl Subject<'_> {
+    /// How much of it there is.
+    fn words(&self) -> String {
+        match self {
+            Subject::Runs(runs) if runs.len() == 1 => "1 run".to_owned(),
+            Subject::Runs(runs) => format!("{} runs", runs.len()),
+            Subject::Nodes(all) => match all.iter().map(Recorded::node_count).sum() {
+                1 => "1 node".to_owned(),
+                nodes => format!("{nodes} nodes"),
+            },
+        }
+    }
+
+    fn text(&self, format: Format) -> String {
+        match (self, format) {
+            (Subject::Runs(runs), Format::Markdown) => training::markdown(runs),
+            (Subject::Runs(runs), Format::Csv) => training::csv(runs),
+            (Subject::Runs(runs), _) => html(runs),
+            (Subject::Nodes(all), Format::Markdown) => nodes::markdown(all),
+            (Subject::Nodes(all), Format::Csv) => nodes::csv(all),
+            (Subject::Nodes(all), _) => html_of_nodes(all),
+        }
+    }
+
+    fn pictures(&self) -> Vec<(String, chart::Drawing)> {
+        match self {
+            Subject::Runs(runs) => training::pictures(runs),
+            Subject::Nodes(all) => nodes::pictures(all),
+        }
+    }
+
+    fn document(&self, out: &Path) -> Value {
+        match self {
+            Subject::Runs(runs) => {
+                json!({ "out": out, "runs": runs.iter().map(|run| &run.summary).collect::<Vec<_>>() })
+            }
+            Subject::Nodes(all) => json!({ "out": out, "nodes": nodes::document(all) }),
+        }
+    }
+}
+
 /// Writes every chart as a drawing of its own into a folder.
-fn figures(args: &Args, runs: &[RunView], terminal: &mut Terminal) -> anyhow::Result<Exit> {
+fn figures(args: &Args, subject: &Subject<'_>, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(Format::Svg.file_name()));
     if folder == Path::new("-") || store::is_remote(&folder) || folder.is_file() {
         return Err(usage(
@@ -127,7 +179,7 @@ fn figures(args: &Args, runs: &[RunView], terminal: &mut Terminal) -> anyhow::Re
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
     let mut files = Vec::new();
-    for (number, (title, svg)) in training::pictures(runs).into_iter().enumerate() {
+    for (number, (title, svg)) in subject.pictures().into_iter().enumerate() {
         let file = folder.join(format!("{:02}-{}.svg", number + 1, file_stem(&title)));
         let text = chart::standalone(&title, &svg);
         if !Format::Svg.may_replace(&file, &text)? {
@@ -140,12 +192,8 @@ fn figures(args: &Args, runs: &[RunView], terminal: &mut Terminal) -> anyhow::Re
             .with_context(|| format!("cannot write `{}`", file.display()))?;
         files.push(file);
     }
-    terminal.data(format!(
-        "{} charts of {} runs in `{}`",
-        files.len(),
-        runs.len(),
-        folder.display()
-    ))?;
+    let (count, about) = (files.len(), subject.words());
+    terminal.data(format!("{count} charts of {about} in `{}`", folder.display()))?;
     terminal.json(&json!({ "out": folder, "files": files }))?;
     Ok(Exit::Done)
 }
@@ -180,6 +228,13 @@ pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
             .hint("a run folder holds plan.json or events-*.jsonl; `paceline train` makes one under runs/");
     }
     Ok(runs)
+}
+
+fn html_of_nodes(all: &[Recorded<'_>]) -> String {
+    let mut page = Page::new("What the nodes did", "CPU, memory, network and disks over time");
+    nodes::describe(&mut page, all);
+    page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
+    page.html()
 }
 
 fn html(runs: &[RunView]) -> String {

@@ -1,12 +1,11 @@
 //! `paceline run`: a training script of any framework, unchanged, as a run with a verdict.
 
-use super::monitor::exit_of;
 use crate::{
-    failure::{Exit, FailureExt},
     terminal::Terminal,
+    terminal::failure::{Exit, FailureExt},
 };
 use anyhow::Context;
-use paceline_probes::{JobVerdict, Watched, judge, watch};
+use paceline_probes::{JobVerdict, WatchError, WatchOrder, WatchTarget, Watched, judge, watch};
 use paceline_runs::{Machine, RunFolder, RunView};
 use serde_json::json;
 use std::{
@@ -31,7 +30,7 @@ pub struct Args {
     /// Folder of run folders
     #[arg(long = "runs", value_name = "DIR", default_value = "runs")]
     folder: PathBuf,
-    /// The command, with its arguments; runs made with PyTorch or Keras are recorded step by step
+    /// The command, with its arguments; runs made with PyTorch, Keras or JAX are recorded step by step
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -41,14 +40,15 @@ const EVERY: Duration = Duration::from_millis(250);
 
 /// The package that records, as the interpreter of the script will import it.
 const PACKAGE: &[(&str, &str)] = &[
-    ("sitecustomize.py", include_str!("../../../../python/paceline/_sitecustomize.py")),
-    ("paceline/__init__.py", include_str!("../../../../python/paceline/__init__.py")),
-    ("paceline/_auto.py", include_str!("../../../../python/paceline/_auto.py")),
-    ("paceline/_keras.py", include_str!("../../../../python/paceline/_keras.py")),
-    ("paceline/_read.py", include_str!("../../../../python/paceline/_read.py")),
-    ("paceline/_resources.py", include_str!("../../../../python/paceline/_resources.py")),
-    ("paceline/_run.py", include_str!("../../../../python/paceline/_run.py")),
-    ("paceline/_torch.py", include_str!("../../../../python/paceline/_torch.py")),
+    ("sitecustomize.py", include_str!("../../python/paceline/_sitecustomize.py")),
+    ("paceline/__init__.py", include_str!("../../python/paceline/__init__.py")),
+    ("paceline/_auto.py", include_str!("../../python/paceline/_auto.py")),
+    ("paceline/_jax.py", include_str!("../../python/paceline/_jax.py")),
+    ("paceline/_keras.py", include_str!("../../python/paceline/_keras.py")),
+    ("paceline/_read.py", include_str!("../../python/paceline/_read.py")),
+    ("paceline/_resources.py", include_str!("../../python/paceline/_resources.py")),
+    ("paceline/_run.py", include_str!("../../python/paceline/_run.py")),
+    ("paceline/_torch.py", include_str!("../../python/paceline/_torch.py")),
 ];
 
 /// Runs the command, and says what was seen of it.
@@ -69,7 +69,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let watched = match started {
         Ok(mut child) => {
             let forwarded = std::cell::Cell::new(false);
-            watch(&mut child, EVERY, &|| signal_to_pass_on(terminal, &forwarded))?
+            let order = || match signal_to_pass_on(terminal, &forwarded) {
+                Some(signal) => WatchOrder::PassOn(signal),
+                None => WatchOrder::Continue,
+            };
+            watch::<WatchError>(WatchTarget::Command(&mut child), EVERY, &order, &mut |_| Ok(()))?
         }
         Err(error) => {
             drop(package);
@@ -89,7 +93,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         }
     }
     terminal.json(&document(view.is_some().then(|| run.path()), view.as_ref(), &job, &watched))?;
-    Ok(exit_of(watched.status))
+    Ok(watched.status.map_or(Exit::Done, Exit::of_command))
 }
 
 /// A signal that reached this process and not the command: one from a terminal reaches both.
@@ -123,7 +127,7 @@ fn show_unrecorded(terminal: &mut Terminal, job: &JobVerdict) -> anyhow::Result<
         terminal.note(format!("next        {}", job.next));
     }
     terminal.warn(
-        "no training step was seen, so there is no run folder: scripts that train with PyTorch's optimisers or Keras's `fit` are \
+        "no training step was seen, so there is no run folder: scripts that train with PyTorch's optimisers, Keras's `fit` or a compiled step of JAX are \
          recorded by themselves, other loops with `paceline.Run` (docs/run-folder.md)",
     );
     Ok(())
@@ -141,7 +145,7 @@ fn document(
         "verdict": view.map_or(&job.words, |view| &view.summary.verdict),
         "job": job,
         "seconds": watched.took.as_secs_f64(),
-        "exit": watched.status.code(),
+        "exit": watched.status.and_then(|status| status.code()),
     })
 }
 
@@ -190,5 +194,29 @@ impl Drop for Package {
     fn drop(&mut self) {
         // Byte code that interpreters left beside it goes too.
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The package lies inside the crate, so that `cargo package` takes it along, and all of it is compiled in.
+    #[test]
+    fn every_module_of_the_recording_package_is_in_the_binary() {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/paceline");
+        let mut found: Vec<String> = fs::read_dir(package)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".py"))
+            .map(|name| match name.as_str() {
+                "_sitecustomize.py" => "sitecustomize.py".to_owned(),
+                _ => format!("paceline/{name}"),
+            })
+            .collect();
+        found.sort();
+        let mut packed: Vec<&str> = PACKAGE.iter().map(|(name, _)| *name).collect();
+        packed.sort_unstable();
+        assert_eq!(packed, found);
     }
 }

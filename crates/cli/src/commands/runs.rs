@@ -1,15 +1,12 @@
 //! `paceline runs`: lists runs, and compares those that are named.
 
-use super::{
-    staging::{Staging, without_weights},
-    train_flags::find_run,
-};
 use crate::{
-    failure::Exit,
-    idle_flags::{Rule, Typed},
+    arguments::idle_flags::{Rule, Typed},
+    arguments::train_flags::find_run,
+    terminal::failure::Exit,
     terminal::{Table, Terminal},
 };
-use paceline_data::store;
+use paceline_data::store::{self, Staging, staging::without_weights};
 use paceline_report::training::{Growth, scaling_of};
 use paceline_runs::{RecordedPlan, RunFolder, RunState, RunView, Summary, format_utc, list};
 use serde_json::{Value, json};
@@ -218,8 +215,9 @@ fn comparison(runs: &[Row]) -> String {
     ] {
         row(&name.replace('_', " "), runs.iter().map(|run| run.asked(name)).collect());
     }
+    const RECOVERY: &str = "recovery %";
     type Measure = (&'static str, usize, fn(&Summary) -> f64);
-    let measures: [Measure; 9] = [
+    let measures: [Measure; 10] = [
         ("steps", 0, |summary| summary.global_steps as f64),
         ("seconds", 3, |summary| summary.seconds),
         ("examples/s", 0, |summary| summary.examples_per_second),
@@ -231,6 +229,7 @@ fn comparison(runs: &[Row]) -> String {
         ("exchange and wait %", 1, |summary| {
             100.0 * (summary.phases.exchange + summary.phases.wait)
         }),
+        (RECOVERY, 1, |summary| 100.0 * summary.phases.recovery),
     ];
     // A ratio to another model or other data says nothing.
     let base = runs.first().and_then(Row::summary);
@@ -241,6 +240,9 @@ fn comparison(runs: &[Row]) -> String {
     for (name, decimals, measure) in measures {
         let values: Vec<f64> =
             runs.iter().map(|run| run.summary().map_or(f64::NAN, measure)).collect();
+        if name == RECOVERY && values.iter().all(|share| share.is_nan() || *share == 0.0) {
+            continue; // no run lost a task
+        }
         let cells = values.iter().enumerate().map(|(at, value)| {
             let ratio = value / values[0];
             let text = number(*value, decimals);

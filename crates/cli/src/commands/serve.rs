@@ -1,11 +1,11 @@
 //! `paceline serve`: a live web page of all runs under a folder; also what `train --serve` starts beside a run.
 
-use super::staging::{Staging, without_weights};
-use crate::failure::{Exit, FailureExt, usage};
 use crate::terminal::Terminal;
+use crate::terminal::failure::{Exit, FailureExt, usage};
 use anyhow::Context;
-use paceline_dashboard::{DashboardError, Options, Server};
+use paceline_dashboard::{DashboardError, DashboardOptions, Server};
 use paceline_data::store;
+use paceline_data::store::{Staging, staging::without_weights};
 use serde_json::json;
 use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -50,7 +50,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     let root = staging.followed(&args.folder, without_weights)?;
     let is_copy = store::is_remote(&args.folder);
-    let options = Options { root, listen, token: args.token.clone(), is_copy };
+    let options = DashboardOptions { root, listen, token: args.token.clone(), is_copy };
     let server = Server::bind(&options).or_else(|error| explain(error, args))?;
     if args.until_eof {
         end_with_stdin(&stop);

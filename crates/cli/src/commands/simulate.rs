@@ -1,16 +1,14 @@
 //! `paceline simulate`: what a bigger cluster would do with a job that was measured on a smaller one.
 
-use super::{
-    advise::links,
-    staging::{Staging, local_path, without_weights},
-};
-use crate::failure::{Exit, FailureExt, forecast::explain, usage};
-use crate::idle_flags::{Rule, Typed};
-use crate::terminal::{Table, Terminal, Unit};
-use crate::units::show_seconds;
+use super::advise::links;
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::paths::local_path;
+use crate::terminal::failure::{Exit, FailureExt, forecast::explain, usage};
+use crate::terminal::{Table, Terminal, Unit, show_seconds};
+use paceline_data::store::{Staging, staging::without_weights};
 use paceline_forecast::simulate::{
-    ClusterForecast, ClusterQuestion, Outcome, knee,
-    strategies::{self, Entry},
+    ClusterForecast, ClusterQuestion, SimulationOutcome, knee,
+    strategies::{self, SimulatedStrategy},
 };
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::{PhaseTimes, RunFolder, write_atomically};
@@ -42,9 +40,9 @@ pub struct Args {
     /// Synchronous servers wait for all workers but so many
     #[arg(long, default_value_t = 0)]
     backup_workers: usize,
-    /// Updates to simulate for each number of workers
-    #[arg(long, default_value_t = 200)]
-    steps: u64,
+    /// Updates to simulate for each number of workers [default: 200; with servers fewer beyond 1,000 workers]
+    #[arg(long)]
+    steps: Option<u64>,
     /// All tasks on one machine such as the one measured
     #[arg(long, conflicts_with_all = ["network", "latency", "check"])]
     one_machine: bool,
@@ -70,7 +68,7 @@ pub struct Args {
     chart: Option<PathBuf>,
 }
 
-const RULES: &[Rule<&Entry>] = &[
+const RULES: &[Rule<&SimulatedStrategy>] = &[
     Rule {
         flags: &["ps"],
         is_met: |strategy| strategy.servers,
@@ -162,7 +160,11 @@ fn document(found: &ClusterForecast, workers: usize) -> Value {
     })
 }
 
-fn print_table(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn print_table(
+    terminal: &Terminal,
+    strategy: &SimulatedStrategy,
+    outcomes: &[SimulationOutcome],
+) -> anyhow::Result<()> {
     let Some(first) = outcomes.first() else { return Ok(()) };
     let mut header =
         vec!["workers", "examples/s", "speed-up", "efficiency", "compute", "exchange", "wait"];
@@ -201,7 +203,11 @@ fn print_table(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> a
 }
 
 /// From where on more workers bring little.
-fn print_knee(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn print_knee(
+    terminal: &Terminal,
+    strategy: &SimulatedStrategy,
+    outcomes: &[SimulationOutcome],
+) -> anyhow::Result<()> {
     if let Some(knee) = knee(outcomes) {
         let most = outcomes.iter().map(|found| found.examples_per_second).fold(0.0, f64::max);
         let each = show_seconds(1.0 / knee.updates_per_second.max(f64::MIN_POSITIVE));
@@ -220,7 +226,7 @@ fn print_knee(terminal: &Terminal, strategy: &Entry, outcomes: &[Outcome]) -> an
 }
 
 /// How much of their time workers of the largest cluster wait.
-fn print_waiting(terminal: &Terminal, outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn print_waiting(terminal: &Terminal, outcomes: &[SimulationOutcome]) -> anyhow::Result<()> {
     if let Some(last) = outcomes.last().filter(|last| last.workers > 1) {
         let share = |task: &PhaseTimes| task.shares().wait;
         let by_share =
@@ -237,7 +243,7 @@ fn print_waiting(terminal: &Terminal, outcomes: &[Outcome]) -> anyhow::Result<()
     Ok(())
 }
 
-fn chart(strategy: &Entry, outcomes: &[Outcome]) -> Chart {
+fn chart(strategy: &SimulatedStrategy, outcomes: &[SimulationOutcome]) -> Chart {
     let points = outcomes.iter().map(|found| (found.workers as f64, found.examples_per_second));
     let ideal =
         outcomes.first().map_or(0.0, |first| first.examples_per_second / first.workers as f64);

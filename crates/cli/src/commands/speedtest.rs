@@ -3,19 +3,23 @@
 //! Measuring is `paceline_prepare::speedtest`, the statistics are `paceline_stats`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
-use super::prepare::{parse_limit, warn_of_rejects};
-use super::staging::{Staging, refuse_for_tasks};
-use crate::engine::{self, Engine, EngineArgs, MEASURING};
-use crate::failure::{Exit, FailureExt, usage};
-use crate::idle_flags::{Rule, Typed};
-use crate::terminal::{Table, Terminal, Unit};
+use super::prepare::warn_of_rejects;
+use crate::arguments::engine::EngineArgs;
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::limits::parse_limit;
+use crate::arguments::paths::refuse_for_tasks;
+use crate::terminal::failure::{Exit, FailureExt, usage};
+use crate::terminal::recorder::{record, recorded_task, say};
+use crate::terminal::{Table, Terminal, Unit, spark_job};
 use anyhow::Context as _;
-use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
+use paceline_cluster::launch::spark::{MEASURING, Spark, Work, WorkKind};
 use paceline_data::rejects::RejectLimit;
+use paceline_data::store::Staging;
 use paceline_prepare::speedtest::{
-    self, ColdMethod, Distributed, JOURNAL, Kind, Opened, Outcome, PageCache, Sample, Settings,
-    SpeedTestError, Target,
+    self, ColdMethod, Distributed, JOURNAL, Opened, PageCache, ReadKind, ReadTarget, Sample,
+    SpeedTestError, SpeedTestOutcome, SpeedTestSettings,
 };
+use paceline_probes::FolderRecorder;
 use paceline_report::csv::Csv;
 use paceline_report::experiment::{self as page, Context};
 use paceline_stats::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
@@ -96,10 +100,11 @@ const RULES: &[Rule<Args>] = &[
 
 /// Measures, analyses, writes the results.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let settings = settings(args)?;
+    let mut settings = settings(args)?;
     args.typed.check(args, RULES)?;
     let engine = args.engine.spark()?;
-    if engine.is_some() {
+    if let Some(spark) = &engine {
+        settings.threads = args.threads.unwrap_or_else(|| spark.task_cores());
         if args.max_rejects.is_some() {
             return Err(usage(
                 "--max-rejects does not reach the tasks of Spark",
@@ -111,13 +116,21 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
     let out = staging.results(&args.out)?;
     let outcome = test(args, &settings, &out, engine.as_ref(), terminal);
-    staging.settle(outcome, terminal)
+    terminal.settle(staging, outcome)
+}
+
+/// Removes a folder that holds nothing but the recording of a test that measured nothing.
+fn leave_nothing(out: &Path) {
+    if !out.join(JOURNAL).exists() {
+        FolderRecorder::forget(out);
+        let _ = fs::remove_dir(out); // stays if there is something else in it
+    }
 }
 
 /// Does it, with results in a folder of this machine.
 fn test(
     args: &Args,
-    settings: &Settings,
+    settings: &SpeedTestSettings,
     out: &Path,
     engine: Option<&Spark>,
     terminal: &mut Terminal,
@@ -129,11 +142,21 @@ fn test(
                 .with_context(|| format!("cannot remove `{}`", journal.display()))?;
         }
         speedtest::forget(out)?;
+        FolderRecorder::forget(out);
     }
     if let Some(spark) = engine {
         distribute(settings, out, spark, terminal)?;
     }
-    let outcome = measure(settings, out, terminal)?;
+    let is_new = !out.exists();
+    let recorder = record(out, "speedtest", terminal);
+    say(recorder.as_ref(), "measuring");
+    let outcome = measure(settings, out, terminal);
+    say(recorder.as_ref(), "measured");
+    drop(recorder);
+    if outcome.is_err() && is_new {
+        leave_nothing(out);
+    }
+    let outcome = outcome?;
     if outcome.resumed > 0 && engine.is_none() {
         terminal.note(format!("{} measurements were there already", outcome.resumed));
     }
@@ -165,13 +188,13 @@ fn test(
     Ok(Exit::Done)
 }
 
-fn settings(args: &Args) -> anyhow::Result<Settings> {
+fn settings(args: &Args) -> anyhow::Result<SpeedTestSettings> {
     let mut targets = Vec::new();
-    for (kind, path) in [(Kind::ImageFiles, &args.images), (Kind::Records, &args.records)] {
+    for (kind, path) in [(ReadKind::ImageFiles, &args.images), (ReadKind::Records, &args.records)] {
         if let Some(path) = path {
             // Absolute, so that a test continues from whatever folder the call is repeated in.
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-            targets.push(Target { kind, path });
+            targets.push(ReadTarget { kind, path });
         }
     }
     if targets.is_empty() {
@@ -186,7 +209,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         values.dedup();
         values
     };
-    Ok(Settings {
+    Ok(SpeedTestSettings {
         targets,
         batch_sizes: distinct(&args.batch_size),
         batches: distinct(&args.batches),
@@ -194,10 +217,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         cold: args.cold,
         cache: args.cache,
         seed: args.seed,
-        threads: args.threads.unwrap_or_else(|| match args.engine.engine {
-            Engine::Spark => args.engine.task_cores(),
-            Engine::Local => paceline_data::LoaderOptions::default().threads,
-        }),
+        threads: args.threads.unwrap_or_else(|| paceline_data::LoaderOptions::default().threads),
         size: args.size.map(|side| (side, side)),
         max_rejects: args.max_rejects,
     })
@@ -205,7 +225,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
 
 /// Lets tasks of Spark measure what the folder does not hold yet.
 fn distribute(
-    settings: &Settings,
+    settings: &SpeedTestSettings,
     out: &Path,
     spark: &Spark,
     terminal: &mut Terminal,
@@ -217,26 +237,30 @@ fn distribute(
     let pieces = lines.len();
     let work = Work {
         name: "paceline speedtest".into(),
-        arguments: ["--json", "--quiet", "task", "speedtest"].map(str::to_owned).to_vec(),
+        arguments: recorded_task("speedtest", out),
         settings: MEASURING,
         kind: WorkKind::Slices { heading, slices: lines.collect() },
     };
     if pieces > 0 {
         let bar = terminal.progress("measuring", None, Unit::Items("settings"));
         let spark = spark.with_partitions(pieces);
-        let outcome = engine::run(&spark, &work, &stop, terminal, &mut || {
+        let outcome = spark_job::run(&spark, &work, &stop, terminal, &mut || {
             if let Ok((done, total)) = test.progress() {
                 bar.set_total(total);
                 bar.set(done);
             }
         })?;
         drop(bar);
-        engine::tell_outcome(&outcome, terminal);
+        spark_job::tell_outcome(&outcome, terminal);
     }
     test.collect().or_else(dress)
 }
 
-fn measure(settings: &Settings, out: &Path, terminal: &mut Terminal) -> anyhow::Result<Outcome> {
+fn measure(
+    settings: &SpeedTestSettings,
+    out: &Path,
+    terminal: &mut Terminal,
+) -> anyhow::Result<SpeedTestOutcome> {
     let stop = terminal.interrupt()?;
     let bar = terminal.progress("measuring", None, Unit::Items("measurements"));
     let mut tell = |progress: speedtest::Progress<'_>| {
@@ -290,14 +314,14 @@ fn advice(error: &SpeedTestError) -> (Option<&'static str>, Exit) {
 }
 
 /// The measurements as an experiment.
-fn experiment(settings: &Settings, samples: &[Sample]) -> Experiment {
+fn experiment(settings: &SpeedTestSettings, samples: &[Sample]) -> Experiment {
     let parameter = |key: &str, name: &str, step: &str, setting| Parameter {
         key: key.to_owned(),
         name: name.to_owned(),
         step: step.to_owned(),
         setting,
     };
-    let group = |target: &Target| Group {
+    let group = |target: &ReadTarget| Group {
         name: target.kind.name().to_owned(),
         observations: samples.iter().filter(|s| s.source == target.kind).map(observation).collect(),
     };
@@ -324,12 +348,12 @@ fn observation(sample: &Sample) -> Observation {
 }
 
 /// Hosts that measured, where tasks of an engine did.
-fn hosts(outcome: &Outcome) -> BTreeSet<&str> {
+fn hosts(outcome: &SpeedTestOutcome) -> BTreeSet<&str> {
     outcome.samples.iter().filter_map(|sample| sample.host.as_deref()).collect()
 }
 
 /// How it was measured, in sentences.
-fn method(settings: &Settings, outcome: &Outcome) -> Vec<String> {
+fn method(settings: &SpeedTestSettings, outcome: &SpeedTestOutcome) -> Vec<String> {
     let mut method = vec![
         "The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching on all \
          threads. Opening the data and starting threads are not timed."
@@ -359,7 +383,7 @@ fn method(settings: &Settings, outcome: &Outcome) -> Vec<String> {
 }
 
 /// What the page says around the findings.
-fn context(settings: &Settings, outcome: &Outcome) -> Context {
+fn context(settings: &SpeedTestSettings, outcome: &SpeedTestOutcome) -> Context {
     let cells = settings.batch_sizes.len() * settings.batches.len();
     let conditions = match (settings.cold, settings.cache) {
         (true, true) => "cold page cache, decoded images kept",
@@ -428,8 +452,8 @@ const CSV: &str = "speedtest.csv";
 /// Writes page, tables and numbers; returns their names.
 fn write(
     out: &Path,
-    settings: &Settings,
-    outcome: &Outcome,
+    settings: &SpeedTestSettings,
+    outcome: &SpeedTestOutcome,
     experiment: &Experiment,
     findings: &Findings,
     context: &Context,
@@ -452,8 +476,8 @@ fn write(
 }
 
 fn document(
-    settings: &Settings,
-    outcome: &Outcome,
+    settings: &SpeedTestSettings,
+    outcome: &SpeedTestOutcome,
     findings: &Findings,
     files: &[PathBuf],
 ) -> serde_json::Value {

@@ -2,22 +2,24 @@
 //!
 //! Cells, journal and findings are `paceline_sweep`; here they meet the terminal.
 
+pub(super) mod foreign;
 mod spark;
 
-use super::staging::{Staging, refuse_for_tasks};
 use crate::arguments;
-use crate::engine::EngineArgs;
-use crate::failure::{Exit, FailureExt, usage};
-use crate::idle_flags::{Rule, Typed};
+use crate::arguments::engine::EngineArgs;
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::paths::refuse_for_tasks;
+use crate::arguments::units::{Span, span};
+use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Table, Terminal, Unit};
-use crate::units::{Span, span};
 use anyhow::Context;
 use paceline_cluster::launch::spark::Spark;
+use paceline_data::store::Staging;
 use paceline_models::names::{UnknownName, nearest};
 use paceline_models::registry::{self, Named};
 use paceline_runs::{Machine, write_atomically};
 use paceline_sweep::{
-    Cell, Findings, Journal, Places, Recipe, Row, Runner, Settings, SweepError, analyse, csv,
+    Cell, Findings, Journal, Places, Recipe, Row, Runner, SweepError, SweepSettings, analyse, csv,
     growth_words, html, markdown, parse_vary, recipes, tables,
 };
 use serde_json::json;
@@ -34,6 +36,12 @@ Examples:
   paceline sweep softmax-batch --scale 0.1
   paceline sweep recipes/lenet.toml --vary batch-size=32,128 --repeats 5
   paceline sweep --vary batch-size=10,50,100 --vary lr=0.01,0.1 -- train --model softmax --data digits --epochs 2
+  paceline sweep --vary lr=0.1,0.01 --measure loss='loss: ([0-9.]+)' -- python train.py --lr {lr}
+
+If the first word behind `--` is a command of paceline (`paceline --help` lists them), that is swept, and --vary adds flags to it.
+Otherwise it is a program (`./train` is one, even if its name is a command's), and each value goes where its name stands in braces.
+Of a program, the numbers of a JSON object that it prints, the rate, loss and accuracy of a run folder that it leaves
+(PACELINE_RUN_FOLDER names the place, paceline.Run in Python writes there) and its duration are measured.
 
 The same call continues an interrupted sweep; cells that are done are not run again. A folder that
 holds another sweep is refused. `paceline list recipes` lists what comes with the program. A
@@ -67,6 +75,9 @@ pub struct Args {
     /// Most time for one cell
     #[arg(long, value_name = "TIME", value_parser = span)]
     timeout: Option<Span>,
+    /// A figure of a program: NAME='PATTERN (NUMBER)' finds it in its output, where the last match counts; NAME=/path takes it from its JSON
+    #[arg(long, value_name = "NAME=PATTERN", value_parser = foreign::figure)]
+    measure: Vec<foreign::WantedFigure>,
     /// Run cells again that failed
     #[arg(long)]
     retry_failed: bool,
@@ -90,6 +101,7 @@ pub struct Args {
 struct Uses {
     scale: bool,
     data: bool,
+    measures: bool,
 }
 
 impl Uses {
@@ -98,6 +110,7 @@ impl Uses {
         Self {
             scale: !recipe.scaled.is_empty(),
             data: recipe.data.is_some() || cells.iter().any(asks),
+            measures: recipe.program.is_some(),
         }
     }
 }
@@ -114,6 +127,12 @@ const RULES: &[Rule<Uses>] = &[
         is_met: |uses| uses.data,
         otherwise: "on a command that does not ask for it",
         instead: "give the data to the command itself, or put `{data}` there",
+    },
+    Rule {
+        flags: &["measure"],
+        is_met: |uses| uses.measures,
+        otherwise: "on a command of paceline, whose figures are known",
+        instead: "sweep a program",
     },
 ];
 
@@ -141,13 +160,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     settings.found_data = places.data.clone().filter(|data| *data != places.out.join("data"));
     let plan = Plan { recipe: &recipe, settings: &settings, cells: &cells, places: &places };
     let outcome = sweep(args, &plan, spark.as_ref(), &staging, terminal);
-    staging.settle(outcome, terminal)
+    terminal.settle(staging, outcome)
 }
 
 /// What is to be run, with results in a folder of this machine.
 struct Plan<'a> {
     recipe: &'a Recipe,
-    settings: &'a Settings,
+    settings: &'a SweepSettings,
     cells: &'a [Cell],
     places: &'a Places,
 }
@@ -289,7 +308,7 @@ impl Args {
         })
     }
 
-    fn resolve(&self) -> anyhow::Result<(Recipe, Settings)> {
+    fn resolve(&self) -> anyhow::Result<(Recipe, SweepSettings)> {
         let vary = self
             .vary
             .iter()
@@ -304,9 +323,12 @@ impl Args {
                     "name a recipe (`paceline list recipes`), or give --vary FLAG=A,B and a command behind `--`",
                 ));
             }
-            None => (self.of_command(), self.swept()[1..].to_vec()),
+            None => match foreign::program(&self.swept()[0])? {
+                Some(program) => (self.of_program(&program)?, self.command[1..].to_vec()),
+                None => (self.of_command(), self.swept()[1..].to_vec()),
+            },
         };
-        let settings = Settings {
+        let settings = SweepSettings {
             scale: self.scale,
             repeats: self.repeats,
             seed: self.seed,
@@ -319,6 +341,9 @@ impl Args {
 
     /// A name that the swept command does not know would fail in every cell; it is said before the first.
     fn check_names(&self, recipe: &Recipe) -> anyhow::Result<()> {
+        if recipe.program.is_some() {
+            return self.check_places();
+        }
         let mut program = crate::command();
         program.build();
         let mut swept = &program;
@@ -429,8 +454,10 @@ fn dry_run(
     let mut documents = Vec::new();
     for cell in cells {
         let arguments = places.arguments(cell).map_err(explain)?;
-        shown.row([cell.label(), format!("paceline {}", arguments.join(" "))]);
-        documents.push(json!({ "cell": cell.label(), "key": cell.key, "arguments": arguments }));
+        shown.row([cell.label(), cell.typed(&arguments)]);
+        documents.push(json!({
+            "cell": cell.label(), "key": cell.key, "program": cell.program, "arguments": arguments,
+        }));
     }
     terminal.data(shown)?;
     terminal.json(&json!({ "recipe": recipe.name, "data": places.data, "cells": documents }))?;
@@ -446,7 +473,7 @@ fn hosts<'a>(cells: &[Cell], journal: &'a Journal) -> BTreeSet<&'a str> {
 /// Page, Markdown, CSV and JSON, in that order.
 fn write(
     recipe: &Recipe,
-    settings: &Settings,
+    settings: &SweepSettings,
     places: &Places,
     found: &Findings,
     hosts: &BTreeSet<&str>,

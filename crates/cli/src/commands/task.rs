@@ -3,13 +3,14 @@
 //! Engines such as Spark start it on their executors with the work on standard input. It answers with one JSON
 //! document, like every command with `--json`.
 
-use crate::failure::Exit;
 use crate::terminal::Terminal;
+use crate::terminal::failure::Exit;
+use crate::terminal::recorder::record_task;
 use anyhow::Context;
 use paceline_data::store;
 use paceline_prepare::photos::{self, Slice};
 use paceline_prepare::speedtest::{self, PageCache};
-use std::io;
+use std::{io, path::PathBuf};
 
 /// Arguments of `paceline task`.
 #[derive(Debug, clap::Args)]
@@ -26,9 +27,16 @@ enum Kind {
         /// Threads that convert [default: all cores this process may use]
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
         threads: Option<u32>,
+        /// Record this machine meanwhile into this folder
+        #[arg(long, value_name = "DIR")]
+        record: Option<PathBuf>,
     },
     /// Measure cells of `paceline speedtest`, read from standard input
-    Speedtest,
+    Speedtest {
+        /// Record this machine meanwhile into this folder
+        #[arg(long, value_name = "DIR")]
+        record: Option<PathBuf>,
+    },
     /// Run cells of `paceline sweep`, read from standard input
     Sweep,
 }
@@ -36,15 +44,17 @@ enum Kind {
 /// Works.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    match args.kind {
-        Kind::Prepare { threads } => {
+    match &args.kind {
+        Kind::Prepare { threads, record } => {
+            let _recorder = record_task(record.as_deref(), terminal);
             let slice = Slice::read(&mut io::stdin().lock()).or_else(super::prepare::dress)?;
             let (src, dst) = (store::open(slice.src())?, store::open(slice.dst())?);
             let threads = threads.map(|threads| threads as usize);
             let worked = photos::work(&*src, &*dst, &slice, threads, &cancel);
             terminal.json(&worked.or_else(super::prepare::dress)?)?;
         }
-        Kind::Speedtest => {
+        Kind::Speedtest { record } => {
+            let _recorder = record_task(record.as_deref(), terminal);
             let cache = PageCache::default();
             let done = speedtest::measure_cells(&mut io::stdin().lock(), &cache, &cancel);
             terminal.json(&done.or_else(super::speedtest::dress)?)?;

@@ -3,24 +3,30 @@
 //! Strategies of one process train right here; the others get a process for each task on this machine, or tasks of
 //! Spark.
 
-use super::{
-    learn,
-    serve::Beside,
-    staging::{Staging, without_weights},
-    train_flags::{Checked, Flags},
-    train_rules::Choice,
-    train_show::describe,
-    train_spark,
-};
+mod rows;
+mod show;
+mod spark;
+
+pub(super) use rows::{show as show_rows, show_finished as show_finished_rows};
+
+use super::serve::Beside;
 use crate::{
-    engine::EngineArgs,
-    failure::{Exit, job, usage},
-    terminal::{JobTerminal, Terminal},
+    arguments::{
+        engine::EngineArgs,
+        train_flags::{Checked, Flags},
+        train_rules::Choice,
+    },
+    terminal::{
+        JobTerminal, Terminal,
+        failure::{Exit, job, usage},
+    },
 };
 use paceline_cluster::launch::spark::Spark;
+use paceline_data::store::{Staging, staging::without_weights};
 use paceline_jobs::{Job, JobError, JobOutcome, JobResult, Work, run_in_process};
 use paceline_runs::{RunFolder, Status, Summary};
 use paceline_training::Start;
+use show::describe;
 use std::{
     path::Path,
     sync::{
@@ -50,9 +56,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Some(_) => look_at(&args.flags, &mut staging)?,
         None => stand_in(&args.flags, &mut staging, true)?,
     };
-    staging.tell(terminal);
+    terminal.call_stand_ins(&staging);
     let outcome = run(args, &flags, spark, &staging, terminal);
-    staging.settle(outcome, terminal)
+    terminal.settle(staging, outcome)
 }
 
 /// The flags with folders of this machine in the place of folders in a store; `owns` says whether this process is
@@ -89,7 +95,7 @@ fn run(
     let _page =
         args.serve.as_deref().map(|address| Beside::start(&flags.out, address)).transpose()?;
     if choice.is_sparse() {
-        return learn::exec(flags, resumed, terminal);
+        return rows::exec(flags, resumed, terminal);
     }
     let (mut spec, start) = match resumed {
         Some(run) => flags.resumed(run)?,
@@ -100,7 +106,7 @@ fn run(
         spec.servers = flags.ps.unwrap_or(usize::from(choice.strategy.needs_servers));
     }
     if let Some(spark) = spark {
-        return train_spark::exec(flags, &args.engine, &spark, spec, &start, staging, terminal);
+        return spark::exec(flags, &spark, spec, &start, staging, terminal);
     }
     let sizes = (!choice.strategy.in_process).then_some((spec.workers, spec.servers));
     carry_out(flags, spec.into(), &start, sizes, terminal)?.show(terminal)
@@ -169,9 +175,9 @@ impl Ended {
                 Ok(Exit::Done)
             }
             Ok(JobOutcome { run, result: JobResult::Rows(report) }) => {
-                learn::show(&report, run.path(), self.asked, terminal)
+                rows::show(&report, run.path(), self.asked, terminal)
             }
-            Err((JobError::Rows(_), run)) => learn::show_finished(&run, terminal),
+            Err((JobError::Rows(_), run)) => rows::show_finished(&run, terminal),
             Err((_, run)) => show_finished(&run, terminal),
         }
     }

@@ -242,10 +242,7 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
             format!("{workers} workers x {} threads{held}{scored}", plan.threads)
         }
     };
-    let ends = plan.planned_steps.map_or_else(
-        || format!("until the test loss is {}", spec.stop.until_loss.unwrap_or_default()),
-        |steps| format!("{steps} steps"),
-    );
+    let ends = end_words(plan);
     let from =
         if first_step > 0 { format!(", going on at step {first_step}") } else { String::new() };
     let split = match details.split_parameters {
@@ -270,6 +267,15 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
         spec.schedule,
         spec.seed,
     )
+}
+
+/// When it stops.
+fn end_words(plan: &RunPlan) -> String {
+    match (plan.planned_steps, plan.spec.stop.until_loss) {
+        (Some(steps), _) => format!("{steps} steps"),
+        (None, Some(loss)) => format!("until the test loss is {loss}"),
+        (None, None) => "until the test loss falls no more".to_owned(),
+    }
 }
 
 /// The same for rows.

@@ -3,16 +3,25 @@
 //! stdout carries data, stderr carries talk. With `--json`, stdout holds exactly one JSON document,
 //! for success and failure alike. Bars are drawn on stderr, and only when a person is watching.
 
+pub(crate) mod desktop;
+pub(crate) mod failure;
 mod job;
 mod members;
+mod placement;
 mod progress;
+mod quantities;
+pub(crate) mod recorder;
+pub(crate) mod spark_job;
+mod stand_ins;
 mod table;
 
 pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Stages, Unit};
+pub use quantities::{show_bytes, show_dollars, show_seconds};
 pub use table::Table;
 
-use crate::failure::{Exit, Failure, exit_of};
+use failure::{Exit, Failure, exit_of};
+
 use anstream::{AutoStream, ColorChoice};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use paceline_data::store;

@@ -17,7 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine; nothing here is a measurement.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = paceline_testing::HANG;
 
 /// So many steps that a run outlives any test; those that hurt it also end it.
 pub const ENDLESS: &str = "100000000";

@@ -147,7 +147,7 @@ fn free_port(host: &str) -> u16 {
 fn await_port(host: &str, port: u16) {
     let since = Instant::now();
     while std::net::TcpStream::connect((host, port)).is_err() {
-        assert!(since.elapsed() < Duration::from_secs(120), "no master at {host}:{port}");
+        assert!(since.elapsed() < paceline_testing::HANG, "no master at {host}:{port}");
         sleep(Duration::from_millis(100));
     }
 }

@@ -9,7 +9,7 @@
 mod process;
 mod report;
 
-pub use report::{Event, Outcome, TaskReport};
+pub use report::{SparkEvent, SparkWorkOutcome, TaskReport};
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,6 +26,8 @@ use paceline_wire::{ClusterKey, TaskId};
 const DRIVER: &str = include_str!("spark/driver.py");
 /// Tasks per core where the user names no number: enough to even out slow tasks, few enough to cost nothing.
 pub const TASKS_PER_CORE: u32 = 3;
+/// Settings of Spark for measurements: a second attempt at one that goes on would only disturb it.
+pub const MEASURING: &[(&str, &str)] = &[("spark.speculation", "false")];
 /// Time between two looks at the flag and at progress.
 const TICK: Duration = Duration::from_millis(200);
 /// Name of the shipped binary on the executors.
@@ -206,6 +208,13 @@ impl Spark {
         Self { partitions: self.partitions.or(Some(tasks)), ..self.clone() }
     }
 
+    /// Cores that Spark gives to one task, and so the threads of our binary there.
+    #[must_use]
+    pub fn task_cores(&self) -> usize {
+        let set = self.conf.iter().rev().find(|(key, _)| key == "spark.task.cpus");
+        set.and_then(|(_, value)| value.parse().ok()).unwrap_or(1)
+    }
+
     /// Runs the work to its end. `tell` is called with every event, and with `None` a few times a second.
     ///
     /// # Errors
@@ -214,8 +223,8 @@ impl Spark {
         &self,
         work: &Work,
         cancel: &AtomicBool,
-        tell: &mut dyn FnMut(Option<&Event>),
-    ) -> Result<Outcome, SparkError> {
+        tell: &mut dyn FnMut(Option<&SparkEvent>),
+    ) -> Result<SparkWorkOutcome, SparkError> {
         let folder = tempfile::Builder::new()
             .prefix("paceline-spark-")
             .tempdir()
@@ -342,5 +351,25 @@ pub fn default_submit(spark_home: Option<&Path>) -> PathBuf {
     match spark_home {
         Some(home) => home.join("bin/spark-submit"),
         None => PathBuf::from("spark-submit"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_setting_says_how_many_cores_a_task_has() {
+        let spark = |conf: &[(&str, &str)]| Spark {
+            submit: "spark-submit".into(),
+            master: None,
+            conf: conf.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            binary: "paceline".into(),
+            patience: Duration::from_secs(1),
+            partitions: None,
+        };
+        assert_eq!(spark(&[]).task_cores(), 1);
+        assert_eq!(spark(&[("spark.task.cpus", "4"), ("spark.task.cpus", "2")]).task_cores(), 2);
+        assert_eq!(spark(&[("spark.task.cpus", "many")]).task_cores(), 1);
     }
 }

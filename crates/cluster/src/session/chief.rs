@@ -6,7 +6,7 @@ use super::{
     clock::{Offset, unix_seconds},
     control,
     message::{Hello, Loss, Stop, ToChief, ToMember},
-    notice::{Notice, RowState, SessionObserver},
+    notice::{Notice, SessionObserver, TaskRowState},
     roster::{Admission, Order, Roster, SILENCE},
     shared::Shared,
     starved::{Starved, Telling},
@@ -226,7 +226,9 @@ impl Chief {
                 self.roster.heard(task, now);
                 self.observer.told(task, &value);
             }
-            ToChief::Finished { report } => self.roster.finished(task, report, now),
+            ToChief::Finished { report, generation } => {
+                self.roster.finished(task, report, generation, now);
+            }
             ToChief::Failed { reason } => self.roster.failed(task, &reason, now, orders),
             ToChief::Hello(_) | ToChief::Pong { .. } => self.roster.heard(task, now),
         }
@@ -271,7 +273,7 @@ impl Chief {
             .roster
             .rows(now)
             .into_iter()
-            .filter(|row| row.state == RowState::Waiting)
+            .filter(|row| row.state == TaskRowState::Waiting)
             .map(|row| Loss {
                 task: row.task,
                 address: row.address,
@@ -291,7 +293,7 @@ impl Chief {
             .roster
             .rows(now)
             .into_iter()
-            .filter(|row| row.state == RowState::Waiting && !row.address.is_empty())
+            .filter(|row| row.state == TaskRowState::Waiting && !row.address.is_empty())
             .map(|row| (row.task, row.address))
             .collect();
         if missing.is_empty() {

@@ -66,7 +66,7 @@ struct Lines {
 }
 
 /// One task's side of a [`Switchboard`].
-pub struct Line {
+pub struct SwitchboardLine {
     me: TaskId,
     board: Switchboard,
 }
@@ -74,9 +74,9 @@ pub struct Line {
 impl Switchboard {
     /// Lets a task in.
     #[must_use]
-    pub fn line(&self, me: TaskId) -> Line {
+    pub fn line(&self, me: TaskId) -> SwitchboardLine {
         self.lock().waiting.insert(me, VecDeque::new());
-        Line { me, board: self.clone() }
+        SwitchboardLine { me, board: self.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Lines> {
@@ -85,13 +85,13 @@ impl Switchboard {
     }
 }
 
-impl Drop for Line {
+impl Drop for SwitchboardLine {
     fn drop(&mut self) {
         self.board.lock().waiting.remove(&self.me);
     }
 }
 
-impl Gate for Line {
+impl Gate for SwitchboardLine {
     fn address(&self) -> String {
         format!("memory:{}", self.me)
     }

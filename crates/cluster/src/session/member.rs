@@ -1,13 +1,13 @@
 //! A task's control link to the chief: joins, listens, sends heartbeats, connects again.
 
 use super::{
-    JOINING, SessionError, Settings,
+    JOINING, SessionError, SessionSettings,
     chief::reason,
     clock::unix_seconds,
     control,
     gate::Gate,
     message::{Hello, ToChief, ToMember},
-    notice::{Row, RowState, SessionObserver},
+    notice::{SessionObserver, TaskRow, TaskRowState},
     roster::{BEAT, GRACE},
     shared::Shared,
     starved::Telling,
@@ -42,7 +42,7 @@ pub(super) struct Membership {
 /// Dials the chief until it answers or time is up.
 pub(super) fn join(
     membership: &Membership,
-    settings: &Settings,
+    settings: &SessionSettings,
     observer: &dyn SessionObserver,
 ) -> Result<(Speaker, Box<dyn Receiver>), SessionError> {
     let Membership { chief, address, hello, .. } = membership;
@@ -76,11 +76,11 @@ pub(super) fn join(
                 reason: reason(&error),
             });
         }
-        observer.table(&[Row {
+        observer.table(&[TaskRow {
             task: *chief,
             address: address.clone(),
             host: String::new(),
-            state: RowState::Waiting,
+            state: TaskRowState::Waiting,
             seconds: begun.elapsed().as_secs_f64(),
             error: Some(reason(&error)),
             offset: None,
@@ -162,6 +162,14 @@ impl Membership {
                 let Link { mut sender, receiver, .. } = link;
                 if control::send(&mut *sender, &ToChief::Hello(self.hello.clone())).is_ok() {
                     *speaker.lock().unwrap_or_else(PoisonError::into_inner) = sender;
+                    // The old connection may have taken it along; said twice, it counts once.
+                    let (finished, generation) = {
+                        let state = self.shared.lock();
+                        (state.finished.clone(), state.adopted.generation)
+                    };
+                    if let Some(report) = finished {
+                        let _ = say(speaker, &ToChief::Finished { report, generation });
+                    }
                     return Some(receiver);
                 }
             }

@@ -63,8 +63,8 @@ pub(super) enum ToChief {
     Suspect { task: TaskId, reason: String },
     /// A result while the run goes on, such as an evaluation.
     Note { value: Value },
-    /// The part of this task is done.
-    Finished { report: Value },
+    /// The part of this task is done, in that generation.
+    Finished { report: Value, generation: u32 },
     /// This task cannot go on.
     Failed { reason: String },
 }
@@ -106,6 +106,9 @@ pub struct View {
     pub lost: Vec<Loss>,
     /// Name of the run, the same for all.
     pub run: String,
+    /// The chief has done its part, in that generation: every update is made and saved, and no other generation follows.
+    #[serde(default)]
+    pub concluded: Option<u32>,
 }
 
 /// A task that takes part.

@@ -6,13 +6,15 @@
 //! lost after a short grace, a silent one after eight seconds, and all tasks learn its name. What
 //! follows is decided by [`Rules`]: the others form a new *generation* without it, wait until it is
 //! back, or stop. At the end all tasks wait for each other, so that a finished task is never taken
-//! for a failed one.
+//! for a failed one. Once the chief has done its part every update is made and saved: no generation begins after that, and who is
+//! lost then is named and not waited for.
 //!
 //! No task trains alone: one that loses the chief ends, and only the chief begins a generation.
 
 mod chief;
 mod clock;
 mod control;
+mod door;
 mod error;
 mod gate;
 mod member;
@@ -21,6 +23,8 @@ mod message;
 mod notice;
 mod roster;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod starved;
 mod straggler;
 #[cfg(test)]
@@ -28,9 +32,9 @@ mod tests;
 
 pub use clock::Offset;
 pub use error::SessionError;
-pub use gate::{Gate, Line, Switchboard};
+pub use gate::{Gate, Switchboard, SwitchboardLine};
 pub use message::{Beat, Loss, Member, Stop, View};
-pub use notice::{Notice, Row, RowState, SessionObserver, Unobserved};
+pub use notice::{Notice, SessionObserver, TaskRow, TaskRowState, Unobserved};
 pub use roster::SILENCE;
 pub use starved::Starved;
 pub use straggler::Straggler;
@@ -101,7 +105,7 @@ pub struct Rules {
 }
 
 /// Who takes part and how.
-pub struct Settings {
+pub struct SessionSettings {
     /// This task.
     pub me: TaskId,
     /// All tasks with their addresses, empty where they are not known beforehand.
@@ -120,7 +124,7 @@ pub struct Settings {
     pub cancel: Arc<AtomicBool>,
 }
 
-impl Settings {
+impl SessionSettings {
     fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }
@@ -168,7 +172,7 @@ impl Session {
     /// deadline; [`SessionError::Refused`] says why the chief did not let this task in.
     pub fn start(
         gate: Arc<dyn Gate>,
-        settings: &Settings,
+        settings: &SessionSettings,
         observer: Arc<dyn SessionObserver>,
     ) -> Result<Self, SessionError> {
         let chief = chief_of(settings.tasks.keys().copied());
@@ -216,7 +220,7 @@ impl Session {
         };
         let (door, knows) = (Arc::clone(&gate), Arc::clone(&shared));
         let hear = matches!(voice, Voice::Own(_)).then_some(to_chief);
-        threads.push(spawn("door", move || doorkeeper(&*door, &knows, hear.as_ref()))?);
+        threads.push(spawn("door", move || door::keep(&*door, &knows, hear.as_ref()))?);
         let session = Self {
             chief,
             gate,
@@ -313,7 +317,13 @@ impl Session {
     ///
     /// `suspect` is the task that could not be reached, if one is known. When the chief knows nothing
     /// of any trouble, it lets all tasks connect again; a second failure is taken as a loss.
-    pub fn regroup(&self, suspect: Option<TaskId>, reason: &str) -> Result<View, SessionError> {
+    ///
+    /// Nothing comes back where no generation follows: the chief has done its part, so that every update is made and saved.
+    pub fn regroup(
+        &self,
+        suspect: Option<TaskId>,
+        reason: &str,
+    ) -> Result<Option<View>, SessionError> {
         let known = {
             let state = self.shared.lock();
             state.latest.generation > state.adopted.generation || state.ended.is_some()
@@ -331,7 +341,10 @@ impl Session {
                 &[Some(&self.cancel)],
                 |state| match &state.ended {
                     Some(error) => Some(Err(error.clone())),
-                    None => self.shared.adopt(state).map(Ok),
+                    None => {
+                        let view = self.shared.adopt(state);
+                        (view.is_some() || state.is_concluded()).then_some(Ok(view))
+                    }
                 },
             );
         next.unwrap_or_else(|| {
@@ -378,7 +391,11 @@ impl Session {
         if last.steps > 0 {
             self.say(ToChief::Beat(last));
         }
-        self.say(ToChief::Finished { report });
+        let generation = self.shared.change(|state| {
+            state.finished = Some(report.clone());
+            state.adopted.generation
+        });
+        self.say(ToChief::Finished { report, generation });
         self.wait_for_release()
     }
 
@@ -447,7 +464,12 @@ impl Session {
 
     /// Remembers a data connection that is now in use: it is closed when the task at its other end is lost, and waits
     /// on it end when the generation (for evaluators, the run) is over.
-    fn keep(&self, state: &mut shared::State, place: (TaskId, Channel, bool), link: &mut Link) {
+    fn keep(
+        &self,
+        state: &mut shared::SessionState,
+        place: (TaskId, Channel, bool),
+        link: &mut Link,
+    ) {
         state.open.insert(place, link.closer.clone());
         let lasting = evaluates(self.me()) || evaluates(place.0);
         link.heed(if lasting { &self.shared.over } else { &self.shared.interrupted });
@@ -461,7 +483,7 @@ impl Session {
         wait: &Wait<'_>,
     ) -> Result<Link, LinkError> {
         let begun = Instant::now();
-        let address = |state: &shared::State| {
+        let address = |state: &shared::SessionState| {
             let member = state.adopted.members.iter().find(|member| member.task == from);
             member.map(|member| member.address.clone())
         };
@@ -540,38 +562,6 @@ impl Drop for Session {
 /// Whether a task is an evaluator. Evaluators belong to no generation: they continue when the others regroup.
 fn evaluates(task: TaskId) -> bool {
     task.role == Role::Evaluator
-}
-
-/// Accepts connections: control links for the chief, data links for the threads that ask for them.
-fn doorkeeper(gate: &dyn Gate, shared: &Arc<Shared>, chief: Option<&mpsc::Sender<Heard>>) {
-    let numbers = AtomicU64::new(1);
-    while !shared.closing.load(Ordering::Relaxed) {
-        let wait =
-            Wait::within(Duration::from_secs(60), "taking connections").unless(&shared.closing);
-        let (purpose, link) = match gate.accept(&wait) {
-            Ok(found) => found,
-            Err(error) if error.is_timeout() => continue,
-            Err(_) => {
-                // A listener that fails (no file descriptors left) must not spin.
-                std::thread::sleep(Duration::from_millis(20));
-                continue;
-            }
-        };
-        match purpose {
-            Purpose::Control => {
-                let Some(chief) = chief else { continue };
-                let (chief, knows) = (chief.clone(), Arc::clone(shared));
-                let number = numbers.fetch_add(1, Ordering::Relaxed);
-                // Without a thread the task tries again.
-                let _ = spawn("member", move || chief::listen(link, number, &chief, &knows));
-            }
-            Purpose::Data { generation, channel } => shared.change(|state| {
-                if generation >= state.adopted.generation {
-                    state.mailbox.insert((link.peer, generation, channel), link);
-                }
-            }),
-        }
-    }
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SessionError> {

@@ -42,7 +42,7 @@ pub enum Notice {
 
 /// How a task stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowState {
+pub enum TaskRowState {
     /// Not there yet, or waited for again.
     Waiting,
     /// Takes part.
@@ -53,7 +53,7 @@ pub enum RowState {
     Lost,
 }
 
-impl RowState {
+impl TaskRowState {
     /// One word.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -68,7 +68,7 @@ impl RowState {
 
 /// A line of the table of tasks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct TaskRow {
     /// Which task.
     pub task: TaskId,
     /// Its address; empty where it is not known before the task is there.
@@ -76,7 +76,7 @@ pub struct Row {
     /// Its host's name.
     pub host: String,
     /// How it stands.
-    pub state: RowState,
+    pub state: TaskRowState,
     /// Seconds since that is so.
     pub seconds: f64,
     /// Why it is not there, as far as is known.
@@ -88,7 +88,7 @@ pub struct Row {
 /// Told what happens in a session. Called from the session's own threads; must not block for long.
 pub trait SessionObserver: Send + Sync {
     /// The table of tasks, a few times a second until all have joined.
-    fn table(&self, _rows: &[Row]) {}
+    fn table(&self, _rows: &[TaskRow]) {}
     /// Something changed.
     fn noticed(&self, _notice: &Notice) {}
     /// Another task sent the chief a result, such as an evaluation.

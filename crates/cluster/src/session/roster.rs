@@ -4,6 +4,7 @@
 //! test. The threads around it are in `chief.rs`.
 
 mod admission;
+mod conclusion;
 mod patience;
 mod standstill;
 
@@ -11,7 +12,7 @@ use super::{
     OnLoss, Rules,
     clock::Offset,
     message::{Beat, Hello, Loss, Member, Stop, ToMember, View},
-    notice::{Notice, Row, RowState},
+    notice::{Notice, TaskRow, TaskRowState},
     straggler::Watch,
 };
 use paceline_wire::{Role, TaskId};
@@ -69,7 +70,7 @@ enum Presence {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RosterEntry {
     presence: Presence,
     since: Instant,
     /// Whether the run waits for it; an evaluator may come without having been announced.
@@ -93,7 +94,7 @@ pub(super) struct Roster {
     run: String,
     plan: Value,
     rules: Rules,
-    entries: BTreeMap<TaskId, Entry>,
+    entries: BTreeMap<TaskId, RosterEntry>,
     generation: u32,
     /// The tasks of the present generation, those it has lost since it began included.
     circle: Vec<TaskId>,
@@ -103,6 +104,10 @@ pub(super) struct Roster {
     running: bool,
     stopped: Option<Stop>,
     released: bool,
+    /// The generation in which the chief did its part. Every update is made and saved then: no task forms again.
+    concluded: Option<u32>,
+    /// Whether all tasks were told so.
+    conclusion_told: bool,
     began: Instant,
     beat_at: Instant,
     step: u64,
@@ -120,7 +125,7 @@ impl Roster {
         tasks: &BTreeMap<TaskId, String>,
         now: Instant,
     ) -> Self {
-        let expected = |address: &String| Entry::expected(address, true, now);
+        let expected = |address: &String| RosterEntry::expected(address, true, now);
         let mut roster = Self {
             me: me.task,
             run,
@@ -134,6 +139,8 @@ impl Roster {
             running: false,
             stopped: None,
             released: false,
+            concluded: None,
+            conclusion_told: false,
             began: now,
             beat_at: now,
             step: 0,
@@ -151,7 +158,7 @@ impl Roster {
         let Some(entry) = self.entries.get_mut(&hello.task) else { return };
         // A process that is replaced before anybody noticed its death is lost and back in one moment; it was away since its last word.
         let away = (self.running && entry.process > 0).then(|| now - entry.heard);
-        *entry = Entry {
+        *entry = RosterEntry {
             presence: Presence::Present,
             since: now,
             listed: entry.listed,
@@ -186,6 +193,9 @@ impl Roster {
         if let Some(reason) = self.taken(hello, now) {
             return Admission::Taken(reason);
         }
+        if self.is_back(hello, now, orders) {
+            return Admission::Resumed;
+        }
         let refused = self.objection(hello);
         if let Some(reason) = refused {
             if let Some(entry) = self.entries.get_mut(&hello.task)
@@ -197,14 +207,7 @@ impl Roster {
             return Admission::Refused(reason);
         }
         let entry =
-            self.entries.entry(hello.task).or_insert_with(|| Entry::expected("", false, now));
-        if matches!(entry.presence, Presence::Present | Presence::Broken(..))
-            && entry.incarnation == hello.incarnation
-        {
-            entry.presence = Presence::Present;
-            entry.heard = now;
-            return Admission::Resumed;
-        }
+            self.entries.entry(hello.task).or_insert_with(|| RosterEntry::expected("", false, now));
         if matches!(entry.presence, Presence::Broken(..)) {
             // The task was restarted before the chief noticed that it had died. No process is left
             // at the other end of its old connection.
@@ -272,16 +275,6 @@ impl Roster {
         }
     }
 
-    /// A task has done its part.
-    pub(super) fn finished(&mut self, task: TaskId, report: Value, now: Instant) {
-        self.heard(task, now);
-        if let Some(entry) = self.entries.get_mut(&task) {
-            entry.presence = Presence::Finished;
-            entry.report = Some(report);
-        }
-        // Its steps stay: the tasks still at work are compared with them.
-    }
-
     /// A task says that it cannot go on.
     pub(super) fn failed(
         &mut self,
@@ -310,6 +303,9 @@ impl Roster {
 
     /// A task cannot reach another one.
     pub(super) fn suspect(&mut self, by: TaskId, about: TaskId, reason: &str, now: Instant) {
+        if self.concluded.is_some() {
+            return;
+        }
         let doubt = self.doubts.entry((by, about)).or_insert((now, String::new(), 0));
         *doubt = (now, reason.to_owned(), doubt.2 + 1);
     }
@@ -321,6 +317,9 @@ impl Roster {
         }
         if self.begin_if_complete() {
             self.show(orders); // no other task is expected, so none that joins would begin it
+        }
+        if self.concluded.is_some() && !std::mem::replace(&mut self.conclusion_told, true) {
+            self.show(orders);
         }
         let patience = self.patience(now);
         let lost: Vec<(TaskId, String)> = self
@@ -383,7 +382,14 @@ impl Roster {
             let there = |task: &TaskId| {
                 self.entries.get(task).is_some_and(|entry| entry.presence == Presence::Present)
             };
-            if !there(&by) || !there(&about) {
+            let done =
+                self.entries.get(&about).is_some_and(|one| one.presence == Presence::Finished);
+            if there(&by) && done {
+                // It has left with its part done, and is not missed: those that are left go on without it.
+                self.doubts.remove(&(by, about));
+                self.begin_generation();
+                self.show(orders);
+            } else if !there(&by) || !there(&about) {
                 self.doubts.remove(&(by, about));
             } else if count == 1 {
                 // Both answer here: perhaps only a connection broke. New ones show whether it was.
@@ -423,6 +429,9 @@ impl Roster {
         if !self.running {
             return;
         }
+        if self.concluded.is_some() {
+            return self.show(orders);
+        }
         let wait = |roster: &mut Self| {
             if let Some(entry) = roster.entries.get_mut(&task) {
                 entry.presence = Presence::Expected;
@@ -454,7 +463,7 @@ impl Roster {
     /// not regroup: they have nothing more to contribute.
     fn begin_generation(&mut self) {
         self.generation += 1;
-        let out = |task: &TaskId, entry: &Entry| match entry.presence {
+        let out = |task: &TaskId, entry: &RosterEntry| match entry.presence {
             Presence::Lost => true,
             Presence::Finished => task.role != Role::Ps,
             _ => false,
@@ -493,15 +502,16 @@ impl Roster {
     }
 
     fn workers_done(&self) -> bool {
-        let done = |entry: &Entry| matches!(entry.presence, Presence::Finished | Presence::Lost);
+        let done = |presence: &Presence| matches!(presence, Presence::Finished | Presence::Lost);
         let counts = |task: &TaskId| {
             self.rules.all_finish || matches!(task.role, Role::Chief | Role::Worker)
         };
-        self.entries.iter().filter(|(task, _)| counts(task)).all(|(_, entry)| done(entry))
+        self.entries.iter().filter(|(task, _)| counts(task)).all(|(_, entry)| done(&entry.presence))
     }
 
     fn view(&self) -> View {
-        let gone = |entry: &Entry| matches!(entry.presence, Presence::Lost | Presence::Expected);
+        let gone =
+            |entry: &RosterEntry| matches!(entry.presence, Presence::Lost | Presence::Expected);
         View {
             generation: self.generation,
             complete: self.complete(),
@@ -524,6 +534,7 @@ impl Roster {
                 .map(|(task, entry)| loss(*task, entry))
                 .collect(),
             run: self.run.clone(),
+            concluded: self.concluded,
         }
     }
 
@@ -542,42 +553,24 @@ impl Roster {
         !self.running && now - self.began >= self.rules.join_timeout
     }
 
-    /// Says why a task is not there, where that could be found out.
-    pub(super) fn missed(&mut self, task: TaskId, error: String) {
-        if let Some(entry) = self.entries.get_mut(&task)
-            && entry.presence == Presence::Expected
-            && !entry.error.as_ref().is_some_and(|error| error.starts_with("refused"))
-        {
-            entry.error = Some(error);
-        }
-    }
-
-    /// Reports of those that finished.
-    pub(super) fn reports(&self) -> Vec<(TaskId, Value)> {
-        self.entries
-            .iter()
-            .filter_map(|(task, entry)| Some((*task, entry.report.clone()?)))
-            .collect()
-    }
-
     /// What happened since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 
     /// The list as people see it.
-    pub(super) fn rows(&self, now: Instant) -> Vec<Row> {
+    pub(super) fn rows(&self, now: Instant) -> Vec<TaskRow> {
         self.entries
             .iter()
-            .map(|(task, entry)| Row {
+            .map(|(task, entry)| TaskRow {
                 task: *task,
                 address: entry.address.clone(),
                 host: entry.host.clone(),
                 state: match entry.presence {
-                    Presence::Expected => RowState::Waiting,
-                    Presence::Present | Presence::Broken(..) => RowState::Joined,
-                    Presence::Finished => RowState::Finished,
-                    Presence::Lost => RowState::Lost,
+                    Presence::Expected => TaskRowState::Waiting,
+                    Presence::Present | Presence::Broken(..) => TaskRowState::Joined,
+                    Presence::Finished => TaskRowState::Finished,
+                    Presence::Lost => TaskRowState::Lost,
                 },
                 seconds: (now - entry.since).as_secs_f64(),
                 error: entry.error.clone(),
@@ -587,7 +580,7 @@ impl Roster {
     }
 }
 
-fn loss(task: TaskId, entry: &Entry) -> Loss {
+fn loss(task: TaskId, entry: &RosterEntry) -> Loss {
     Loss {
         task,
         address: entry.address.clone(),

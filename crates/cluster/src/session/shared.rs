@@ -28,7 +28,7 @@ const WATCHFUL: u64 = 64;
 /// What a task knows of the run.
 pub(super) struct Shared {
     pub(super) me: TaskId,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     changed: Condvar,
     /// Raised when the present generation is over: threads that wait for data should stop.
     pub(super) interrupted: Arc<AtomicBool>,
@@ -77,7 +77,7 @@ impl Sent {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SessionState {
     /// The generation that the training works in.
     pub(super) adopted: View,
     /// The latest one heard of.
@@ -86,13 +86,25 @@ pub(super) struct State {
     pub(super) released: bool,
     /// The reports of all tasks, for the chief.
     pub(super) reports: Vec<(TaskId, serde_json::Value)>,
+    /// What this task reported when it had done its part: said again if the connection breaks before it is heard.
+    pub(super) finished: Option<serde_json::Value>,
     /// Data connections that no thread has asked for yet.
     pub(super) mailbox: BTreeMap<(TaskId, u32, Channel), Link>,
     /// Ends the data connections in use, by task, channel and whether this task dialled.
     pub(super) open: BTreeMap<(TaskId, Channel, bool), Closer>,
 }
 
-impl State {
+impl SessionState {
+    /// Whether no generation follows.
+    pub(super) fn is_concluded(&self) -> bool {
+        self.released || self.latest.concluded.is_some()
+    }
+
+    /// Whether the chief does not work in a generation, and never will: servers get no weights in it.
+    fn is_beyond(&self, generation: u32) -> bool {
+        self.released || self.latest.concluded.is_some_and(|last| last < generation)
+    }
+
     /// Ends the connections to tasks that are lost. A host that is cut off cannot do so itself, and threads
     /// would wait for it forever.
     fn hang_up(&mut self, view: &View) {
@@ -120,13 +132,13 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
         // The state is whole at every point where a holder could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state and wakes the threads that wait.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut SessionState) -> T) -> T {
         let result = change(&mut self.lock());
         self.changed.notify_all();
         result
@@ -137,7 +149,7 @@ impl Shared {
         &self,
         deadline: Instant,
         cancel: &[Option<&AtomicBool>],
-        mut ready: impl FnMut(&mut State) -> Option<T>,
+        mut ready: impl FnMut(&mut SessionState) -> Option<T>,
     ) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -181,6 +193,9 @@ impl Shared {
                 }
                 state.hang_up(&view);
                 state.latest = view;
+                if state.is_beyond(state.adopted.generation) {
+                    self.interrupted.store(true, Ordering::Relaxed);
+                }
             }),
             ToMember::Stop { cause } => self.end(match cause {
                 Stop::Lost(loss) => SessionError::Lost(loss),
@@ -193,7 +208,11 @@ impl Shared {
                 me: self.me,
                 reason,
             }),
-            ToMember::Release => self.change(|state| state.released = true),
+            ToMember::Release => self.change(|state| {
+                state.released = true;
+                // A task that still waits for another waits in vain.
+                self.interrupted.store(true, Ordering::Relaxed);
+            }),
             ToMember::Ping { .. } | ToMember::Beat { .. } => {}
         }
     }
@@ -210,16 +229,19 @@ impl Shared {
     }
 
     /// Goes over to the latest generation, if it is complete and newer.
-    pub(super) fn adopt(&self, state: &mut State) -> Option<View> {
+    pub(super) fn adopt(&self, state: &mut SessionState) -> Option<View> {
         let newer = state.latest.generation > state.adopted.generation;
-        if !newer || !state.latest.complete {
+        // Who has just joined begins all the same, and sees at its first wait that it is over.
+        let barred = state.adopted.generation > 0 && state.is_beyond(state.latest.generation);
+        if !newer || !state.latest.complete || barred {
             return None;
         }
         state.adopted = state.latest.clone();
         let generation = state.adopted.generation;
         // Connections of the past are of no use to anybody.
         state.mailbox.retain(|(_, of, _), _| *of >= generation);
-        self.interrupted.store(state.ended.is_some(), Ordering::Relaxed);
+        let over = state.ended.is_some() || state.is_beyond(generation);
+        self.interrupted.store(over, Ordering::Relaxed);
         Some(state.adopted.clone())
     }
 

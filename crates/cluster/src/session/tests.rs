@@ -5,12 +5,15 @@ use super::*;
 use serde_json::json;
 use std::{sync::Mutex, thread};
 
+/// How long to wait for an event before saying that something hangs; never a bound on speed.
+const HANG: Duration = Duration::from_secs(900);
+
 fn worker(index: u32) -> TaskId {
     TaskId::new(Role::Worker, index)
 }
 
-fn settings(me: TaskId, workers: u32, on_loss: OnLoss, seconds: u64) -> Settings {
-    Settings {
+fn settings(me: TaskId, workers: u32, on_loss: OnLoss, seconds: u64) -> SessionSettings {
+    SessionSettings {
         me,
         tasks: (0..workers).map(|index| (worker(index), String::new())).collect(),
         chief_address: "memory:worker/0".to_owned(),
@@ -31,7 +34,7 @@ fn settings(me: TaskId, workers: u32, on_loss: OnLoss, seconds: u64) -> Settings
 /// Starts a task on a thread of its own.
 fn task<T: Send + 'static>(
     board: &Switchboard,
-    settings: Settings,
+    settings: SessionSettings,
     play: impl FnOnce(Result<Session, SessionError>) -> T + Send + 'static,
 ) -> JoinHandle<T> {
     let gate: Arc<dyn Gate> = Arc::new(board.line(settings.me));
@@ -47,7 +50,7 @@ fn all_tasks_join_talk_and_leave_together() {
                 let session = session.unwrap();
                 assert_eq!(session.view().members.len(), 3);
                 assert_eq!(session.view().run, "a run");
-                let wait = Wait::within(Duration::from_secs(5), "testing");
+                let wait = Wait::within(HANG, "testing");
                 if index == 1 {
                     let mut link = session.connect(worker(2), Channel::Lineage, &wait).unwrap();
                     link.sender.send(9, 1, &[b"hello"]).unwrap();
@@ -106,10 +109,9 @@ fn a_lost_task_is_named_to_all_and_the_rest_form_again() {
                 if index == 2 {
                     return Vec::new(); // gone without a message
                 }
-                let wait =
-                    Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
+                let wait = Wait::within(HANG, "testing").unless(session.interrupted());
                 let error = session.accept(worker(2), Channel::ParameterServer, &wait).unwrap_err();
-                let view = session.regroup(Some(worker(2)), &error.to_string()).unwrap();
+                let view = session.regroup(Some(worker(2)), &error.to_string()).unwrap().unwrap();
                 assert_eq!(view.members.len(), 2);
                 assert!(!session.interrupted().load(Ordering::Relaxed));
                 session.finish(Value::Null).unwrap();
@@ -132,7 +134,7 @@ fn when_the_chief_dies_the_others_end_with_its_name() {
     });
     let other = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), |session| {
         let session = session.unwrap();
-        let wait = Wait::within(Duration::from_secs(20), "testing").unless(session.interrupted());
+        let wait = Wait::within(HANG, "testing").unless(session.interrupted());
         let _ = session.accept(worker(0), Channel::ParameterServer, &wait);
         session.regroup(Some(worker(0)), "gone").unwrap_err()
     });
@@ -256,7 +258,7 @@ fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> Li
     });
     let lost = task(&board, of(2), |session| {
         // Its host is cut off: the session is heard no more, but its connections are not closed.
-        let wait = Wait::within(Duration::from_secs(20), "testing");
+        let wait = Wait::within(HANG, "testing");
         session.unwrap().connect(worker(1), Channel::ParameterServer, &wait).unwrap()
     });
     let held = lost.join().unwrap();
@@ -268,7 +270,7 @@ fn held_by_the_lost(play: impl Fn(&Session) -> LinkError + Send + 'static) -> Li
 
 #[test]
 fn no_task_waits_for_a_lost_one_whose_connections_stay_open() {
-    let wait = || Wait::within(Duration::from_secs(20), "testing");
+    let wait = || Wait::within(HANG, "testing");
     let error = held_by_the_lost(move |session| {
         let mut link = session.accept(worker(2), Channel::ParameterServer, &wait()).unwrap();
         link.receiver.receive(&wait()).unwrap_err()
@@ -282,7 +284,7 @@ fn no_task_waits_for_a_lost_one_whose_connections_stay_open() {
 }
 
 /// A line on which data connections are not answered.
-struct Unanswered(Line);
+struct Unanswered(SwitchboardLine);
 
 impl Gate for Unanswered {
     fn address(&self) -> String {
@@ -322,7 +324,7 @@ fn connecting_to_a_task_ends_when_it_is_lost() {
     let lost = task(&board, settings(worker(1), 2, OnLoss::Continue, 10), drop);
     let chief = settings(worker(0), 2, OnLoss::Continue, 10);
     let session = Session::start(gate, &chief, Arc::new(Unobserved)).unwrap();
-    let wait = Wait::within(Duration::from_secs(20), "handing weights over");
+    let wait = Wait::within(HANG, "handing weights over");
     let error = session.connect(worker(1), Channel::ParameterServer, &wait).unwrap_err();
     assert!(error.is_lost(), "{error}");
     assert_eq!(error.task(), Some(worker(1)));
@@ -333,7 +335,7 @@ fn connecting_to_a_task_ends_when_it_is_lost() {
 fn a_message_under_way_is_given_up_when_the_generation_is_over() {
     let board = Switchboard::default();
     let of = |index| settings(worker(index), 4, OnLoss::Continue, 10);
-    let wait = || Wait::within(Duration::from_secs(20), "testing");
+    let wait = || Wait::within(HANG, "testing");
     let leave = |session: &Session| {
         session.regroup(None, "the generation is over").unwrap();
         session.finish(Value::Null).unwrap();
@@ -368,7 +370,7 @@ fn an_evaluator_is_reached_in_every_generation() {
         settings.tasks.insert(evaluator, String::new());
         settings
     };
-    let wait = || Wait::within(Duration::from_secs(20), "testing");
+    let wait = || Wait::within(HANG, "testing");
     let scores = task(&board, of(evaluator), move |session| {
         let session = session.unwrap();
         let mut link = session.accept(worker(0), Channel::Evaluator, &wait()).unwrap();
@@ -376,7 +378,8 @@ fn an_evaluator_is_reached_in_every_generation() {
     });
     let chief = task(&board, of(worker(0)), move |session| {
         let session = session.unwrap();
-        assert_eq!(session.regroup(None, "the other is gone").unwrap().generation, 2);
+        let view = session.regroup(None, "the other is gone").unwrap().unwrap();
+        assert_eq!(view.generation, 2);
         let mut link = session.connect(evaluator, Channel::Evaluator, &wait()).unwrap();
         link.sender.send(1, 17, &[]).unwrap();
         session.finish(Value::Null).unwrap();
@@ -411,7 +414,7 @@ fn a_worker_whose_data_do_not_come_is_named() {
         starved.collect::<Vec<_>>()
     };
     while named().is_empty() {
-        assert!(since.elapsed() < Duration::from_secs(120), "no task was named");
+        assert!(since.elapsed() < HANG, "no task was named");
         thread::sleep(Duration::from_millis(10));
     }
     drop(told);
@@ -420,4 +423,50 @@ fn a_worker_whose_data_do_not_come_is_named() {
     let named = named();
     assert_eq!((named.len(), named[0].task), (1, worker(1)), "the chief has its data");
     assert!(named[0].to_string().contains("worker/1 has made no step for 10"), "{}", named[0]);
+}
+
+/// They waited for weights from a chief that was done, up to five minutes, and for each other up to an hour.
+#[test]
+fn a_generation_that_the_chief_is_too_late_for_ends_when_the_chief_has_done_its_part() {
+    let server = TaskId::new(Role::Ps, 0);
+    let settings = move |me| {
+        let mut settings = settings(me, 3, OnLoss::Continue, 60);
+        settings.tasks.insert(server, String::new());
+        settings
+    };
+    let board = Switchboard::default();
+    let (formed, others_formed) = mpsc::channel();
+    let chief = task(&board, settings(worker(0)), move |session| {
+        let session = session.unwrap();
+        (0..2).for_each(|_| others_formed.recv_timeout(HANG).unwrap());
+        let reports = session.finish(json!("done")).unwrap();
+        (reports, session.view().generation)
+    });
+    let lost = task(&board, settings(worker(2)), |session| drop(session.unwrap()));
+    let others: Vec<_> = [(worker(1), server), (server, worker(0))]
+        .into_iter()
+        .map(|(me, to)| {
+            let formed = formed.clone();
+            task(&board, settings(me), move |session| {
+                let session = session.unwrap();
+                let view = session.regroup(None, "worker/2 is gone").unwrap().unwrap();
+                assert_eq!((view.generation, view.concluded), (2, None));
+                formed.send(()).unwrap();
+                let wait = Wait::within(HANG, "testing").unless(session.interrupted());
+                let mut link = session.connect(to, Channel::Lineage, &wait).unwrap();
+                let error = link.receiver.receive(&wait).unwrap_err();
+                assert!(matches!(error, LinkError::Cancelled { .. }), "{error}");
+                assert_eq!(session.regroup(Some(to), &error.to_string()).unwrap(), None);
+                if me == server {
+                    session.wait_for_release().unwrap();
+                } else {
+                    session.finish(json!("done too")).unwrap();
+                }
+            })
+        })
+        .collect();
+    lost.join().unwrap();
+    others.into_iter().for_each(|one| one.join().unwrap());
+    let (reports, generation) = chief.join().unwrap();
+    assert_eq!((reports.len(), generation), (2, 1));
 }

@@ -1,6 +1,6 @@
 //! `CLUSTER_SPEC`: Vertex AI's description, JSON with numbered worker pools.
 
-use super::{Cluster, Entry, Environment, SpecError, listed};
+use super::{Cluster, Environment, LauncherConvention, SpecError, listed};
 use paceline_wire::{Role, TaskId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const NAME: &str = "CLUSTER_SPEC";
 
 /// Registry entry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: LauncherConvention = LauncherConvention {
     name: NAME,
     present: |environment| environment(NAME).is_some_and(|text| !text.trim().is_empty()),
     read,

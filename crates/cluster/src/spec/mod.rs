@@ -12,6 +12,7 @@ mod slurm;
 mod tf_config;
 mod torchrun;
 
+use paceline_registry::{Named, Registry};
 use paceline_wire::{Role, TaskId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +23,7 @@ pub use file::{from_toml, workers_per_host};
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A convention for describing clusters.
-pub struct Entry {
+pub struct LauncherConvention {
     /// What to call it when it wins.
     pub name: &'static str,
     /// Whether its variables are there at all.
@@ -31,15 +32,26 @@ pub struct Entry {
     pub read: fn(Environment<'_>) -> Result<Cluster, SpecError>,
 }
 
-impl fmt::Debug for Entry {
+impl Named for LauncherConvention {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Debug for LauncherConvention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
 /// All conventions, strongest first.
-pub const ALL: &[&Entry] =
-    &[&tf_config::ENTRY, &cluster_spec::ENTRY, &torchrun::ENTRY, &mpi::ENTRY, &slurm::ENTRY];
+pub static ALL: Registry<LauncherConvention> = Registry::new(&[
+    &tf_config::ENTRY,
+    &cluster_spec::ENTRY,
+    &torchrun::ENTRY,
+    &mpi::ENTRY,
+    &slurm::ENTRY,
+]);
 
 /// Who takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! size) Open MPI needs none: the loopback interface and a port that follows from the job's own identity are enough. MPICH
 //! gives ranks nothing that tells one job from another.
 
-use super::{Cluster, Entry, Environment, SpecError, number, ranked};
+use super::{Cluster, Environment, LauncherConvention, SpecError, number, ranked};
 
 const NAME: &str = "MPI";
 
@@ -12,7 +12,7 @@ const NAME: &str = "MPI";
 const LOCAL_PORTS: std::ops::Range<u32> = 20_000..30_000;
 
 /// Registry entry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: LauncherConvention = LauncherConvention {
     name: NAME,
     present: |environment| is_open_mpi(environment) || is_mpich(environment),
     read,

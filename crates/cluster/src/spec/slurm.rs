@@ -1,6 +1,6 @@
 //! Slurm's variables: ranks, and a compressed list of hosts whose first is the meeting place.
 
-use super::{Cluster, Entry, Environment, SpecError, number, ranked};
+use super::{Cluster, Environment, LauncherConvention, SpecError, number, ranked};
 
 const NAME: &str = "Slurm";
 const BECAUSE: &str = "`SLURM_PROCID` is";
@@ -11,7 +11,7 @@ const FIRST_PORT: u32 = 20_000;
 const PORTS: u32 = 10_000;
 
 /// Registry entry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: LauncherConvention = LauncherConvention {
     name: NAME,
     present: |environment| {
         environment("SLURM_PROCID").is_some() && environment("SLURM_NTASKS").is_some()

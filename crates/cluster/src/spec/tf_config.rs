@@ -1,6 +1,6 @@
 //! `TF_CONFIG`: TensorFlow's own description, JSON with every address.
 
-use super::{Cluster, Entry, Environment, SpecError, listed};
+use super::{Cluster, Environment, LauncherConvention, SpecError, listed};
 use paceline_wire::{Role, TaskId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const NAME: &str = "TF_CONFIG";
 
 /// Registry entry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: LauncherConvention = LauncherConvention {
     name: NAME,
     // An empty object is what some platforms set for one-machine jobs: not a cluster.
     present: |environment| environment(NAME).is_some_and(|text| !matches!(text.trim(), "" | "{}")),
@@ -19,11 +19,11 @@ pub(super) const ENTRY: Entry = Entry {
 #[derive(Deserialize)]
 struct Config {
     cluster: BTreeMap<String, Vec<String>>,
-    task: Task,
+    task: TfTask,
 }
 
 #[derive(Deserialize)]
-struct Task {
+struct TfTask {
     #[serde(rename = "type")]
     role: String,
     #[serde(default)]

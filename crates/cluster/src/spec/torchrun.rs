@@ -1,13 +1,13 @@
 //! torchrun's variables: ranks that meet at one address. Kubeflow's `PET_` names are for torchrun
 //! itself, which sets these for its children.
 
-use super::{Cluster, Entry, Environment, Members, SpecError, number, ranked};
+use super::{Cluster, Environment, LauncherConvention, Members, SpecError, number, ranked};
 
 const NAME: &str = "torchrun";
 const BECAUSE: &str = "`RANK` and `MASTER_ADDR` are";
 
 /// Registry entry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: LauncherConvention = LauncherConvention {
     name: NAME,
     present: |environment| environment("RANK").is_some() && environment("MASTER_ADDR").is_some(),
     read,

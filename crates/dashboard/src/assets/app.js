@@ -75,28 +75,14 @@ function badge(state) {
   return element("span", { class: `state ${state}`, text: state });
 }
 
-// Makes one tree like another and keeps every node that is the same: what is selected, focused or scrolled stays so.
-function morph(old, made) {
-  if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName) { old.replaceWith(made); return; }
-  if (old.nodeType !== Node.ELEMENT_NODE) {
-    if (old.nodeValue !== made.nodeValue) old.nodeValue = made.nodeValue;
-    return;
-  }
-  if (old.isEqualNode(made)) return;
-  for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
-  for (const { name, value } of [...made.attributes]) {
-    if (name === "style") old.style.cssText = value; // as an attribute, the page's policy refuses it
-    else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  }
-  const [olds, news] = [[...old.childNodes], [...made.childNodes]];
-  news.forEach((child, at) => (at < olds.length ? morph(olds[at], child) : old.append(child)));
-  olds.slice(news.length).forEach((child) => child.remove());
-}
+// Puts new content in place of old and keeps what the reader has chosen in it; the script of the charts, which reports have too.
+const { morph, start } = pacelineCharts;
 
 function markup(place, html) {
   const made = place.cloneNode(false);
   made.innerHTML = html;
   morph(place, made);
+  start(place);
 }
 
 // Opens the one stream of updates. A page in the background asks now and then instead: browsers have six connections to a
@@ -365,7 +351,8 @@ function list() {
   }
   while (at) { const after = at.nextSibling; at.remove(); at = after; }
   for (const name of rows.keys()) if (!runs.has(name)) rows.delete(name);
-  count.textContent = shown.length === runs.size ? `${runs.size} runs` : `${shown.length} of ${runs.size} runs`;
+  const every = `${runs.size} ${runs.size === 1 ? "run" : "runs"}`;
+  count.textContent = shown.length === runs.size ? every : `${shown.length} of ${every}`;
   if (shown.length > drawn.length) count.textContent += `, the first ${drawn.length} are listed`;
   tools();
 }
@@ -411,14 +398,19 @@ const MACHINE = [
   ["disk written", (of) => of("disk_written_bytes_per_second"), (v) => `${bytes(v)}/s`],
 ];
 
+function svgElement(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, is] of Object.entries(attributes)) made.setAttribute(key, is);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
 // The last minute as a line, from 0 to the highest value.
 function spark(values, most) {
   const known = values.map((one, at) => [at, one]).filter(([, one]) => one !== null);
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  for (const [key, is] of Object.entries({ viewBox: "0 0 60 20", class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" })) svg.setAttribute(key, is);
+  const svg = svgElement("svg", { viewBox: "0 0 60 20", class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" });
   const top = Math.max(most, 1e-9);
-  const path = document.createElementNS(space, "path");
+  const path = svgElement("path", {});
   path.setAttribute("d", known.map(([at, one], first) => `${first ? "L" : "M"}${((60 * at) / Math.max(1, values.length - 1)).toFixed(1)} ${(19 - (18 * one) / top).toFixed(1)}`).join(""));
   svg.append(path);
   return svg;
@@ -441,6 +433,62 @@ function machineTable(tasks) {
   };
   return element("table", { class: "machines" }, element("thead", {}, element("tr", {}, element("th", { scope: "col", text: "task" }), ...MACHINE.map(([name]) => element("th", { scope: "col", class: "num", text: name })))),
     element("tbody", {}, ...tasks.map((one) => element("tr", {}, element("th", { scope: "row", text: one.task.replace(/-(\d+)$/, "/$1") }), ...rowOf(one)))));
+}
+
+// The cores of each host in the last minute, a row for each, with what happened meanwhile as lines across.
+function coreMaps(tasks, hosts, marks) {
+  const seen = new Set();
+  const maps = [];
+  for (const one of tasks) {
+    const task = one.task.replace(/-(\d+)$/, "/$1");
+    const host = hosts.get(task) || task;
+    if (seen.has(host) || one.cores.length < 2 || one.times.length < 2) continue;
+    seen.add(host);
+    const [left, width, row] = [40, 336, Math.max(8, Math.min(18, 220 / one.cores.length))];
+    const [from, to] = [one.times[0], one.times[one.times.length - 1]];
+    const across = (time) => left + (width * (time - from)) / (to - from);
+    const bottom = 18 + row * one.cores.length;
+    const svg = svgElement("svg", { class: "chart cores", viewBox: `0 0 ${left + width + 4} ${bottom + 22}`, role: "img", "aria-label": `Cores of ${host}, last minute` });
+    const many = one.cores.length * one.times.length > 600;
+    one.cores.forEach(({ name, percent }, at) => {
+      const y = 18 + row * at;
+      if (row >= 12 || at % 4 === 0) svg.append(svgElement("text", { class: "end", x: left - 6, y: y + row / 2 + 4.5 }, name));
+      const line = svg.appendChild(svgElement("g", { class: "c0" }));
+      // A reading tells of the time before it; on a large machine neighbours of the same shade are one.
+      const shade = (share) => (share === null ? -1 : Math.ceil(share / 100 * 9));
+      for (let begin = 1; begin < percent.length;) {
+        let end = begin;
+        while (many && end + 1 < percent.length && shade(percent[end + 1]) === shade(percent[begin])) end += 1;
+        if (percent[begin] !== null) {
+          const cell = svgElement("rect", { class: `cell s${shade(percent[begin])}`, x: across(one.times[begin - 1]).toFixed(1), y: y.toFixed(1), width: (across(one.times[end]) - across(one.times[begin - 1])).toFixed(1), height: (row - 1).toFixed(1) });
+          if (!many) cell.append(svgElement("title", {}, `core ${name}: ${number(percent[begin])} % busy`));
+          line.append(cell);
+        }
+        begin = end + 1;
+      }
+    });
+    let free = 0;
+    for (const mark of marks.filter(({ time }) => time >= from && time <= to)) {
+      const x = across(mark.time);
+      const words = svgElement("path", { class: mark.notable ? "mark loud" : "mark", d: `M${x.toFixed(1)} 14V${bottom}` });
+      words.append(svgElement("title", {}, mark.what));
+      svg.append(words);
+      const end = x + 7 * mark.what.length > left + width;
+      const begin = end ? x - 7 * mark.what.length : x;
+      if (begin < free) continue;
+      free = begin + 7 * mark.what.length + 6;
+      svg.append(svgElement("text", { class: end ? "value end" : "value", x: x.toFixed(1), y: 11 }, mark.what));
+    }
+    svg.append(svgElement("text", { x: left, y: bottom + 16 }, `${number(to - from)} s ago`), svgElement("text", { class: "end", x: left + width, y: bottom + 16 }, "now"));
+    maps.push(element("figure", { class: "core-map" }, element("figcaption", {}, element("h3", { text: `Cores of ${host}` }), element("div", { class: "key", text: "the darker, the busier" })), svg));
+  }
+  return maps;
+}
+
+// What happened last, the newest first.
+function markLines(marks) {
+  const last = marks.slice(-5).reverse();
+  return last.length ? [element("p", { class: "marks small soft", text: `Lately: ${last.map(({ time, what }) => `${what} (${new Date(1000 * time).toISOString().slice(11, 19)} UTC)`).join(", ")}` })] : [];
 }
 
 function notesBox(name) {
@@ -469,7 +517,7 @@ function runPage(name) {
   const state = element("span");
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Task" });
   const content = element("div", {}, element("p", { class: "soft", text: "Loading…" }));
-  const machineBox = element("section", { class: "live", hidden: true }, element("h2", { text: "Machines now" }), element("div", { class: "scroll" }));
+  const machineBox = element("section", { class: "live", hidden: true }, element("h2", { text: "Machines now" }), element("div", { class: "now" }));
   const logTabs = element("div", { class: "tabs", role: "group", "aria-label": "Log" });
   const log = element("pre", { class: "log", tabindex: "0" });
   const follow = element("input", { type: "checkbox", checked: true });
@@ -523,13 +571,21 @@ function runPage(name) {
         more = next !== piece.next && piece.text.length > 0 && from !== null;
         next = piece.next;
       }
-      if (follow.checked) log.scrollTop = log.scrollHeight;
+      if (follow.checked) {
+        log.scrollTop = log.scrollHeight;
+        note();
+      }
     } catch (error) { failed(error); } finally { fetching = false; }
   };
   // Reading further up ends following, reaching the end begins it; a window of another size does neither.
-  let last = { top: 0, width: 0, height: 0 };
+  // What was last seen is kept when the page scrolls or the window changes, not only when an event tells of it: one jump up
+  // right after either has but one event.
+  const place = () => ({ top: log.scrollTop, width: log.clientWidth, height: log.clientHeight });
+  let last = place();
+  const note = () => { last = place(); };
+  new ResizeObserver(note).observe(log);
   log.addEventListener("scroll", () => {
-    const now = { top: log.scrollTop, width: log.clientWidth, height: log.clientHeight };
+    const now = place();
     if (now.top + now.height >= log.scrollHeight - 8) follow.checked = true;
     else if (now.top < last.top && now.width === last.width && now.height === last.height) follow.checked = false;
     last = now;
@@ -540,12 +596,14 @@ function runPage(name) {
     if (!known.includes(file)) { file = known[0] || ""; next = null; log.textContent = ""; }
     pick(logTabs, known.map((one) => [one, one]), file, choose);
   };
-  const machines = async () => {
+  const machines = async (run) => {
     const { tasks } = await ask(`/api/machines?name=${encodeURIComponent(name)}`);
+    if (over) return;
     machineBox.hidden = !tasks.length;
     if (tasks.length) {
+      const hosts = new Map(run.tasks.map((one) => [one.task, one.host]));
       const fresh = machineBox.lastChild.cloneNode(false);
-      fresh.append(machineTable(tasks));
+      fresh.append(element("div", { class: "scroll" }, machineTable(tasks)), ...markLines(run.marks), element("div", { class: "figures" }, ...coreMaps(tasks, hosts, run.marks)));
       morph(machineBox.lastChild, fresh);
     }
   };
@@ -561,7 +619,7 @@ function runPage(name) {
     pick(tabs, names.length > 1 ? [["", "All tasks"], ...names.map((one) => [one, one])] : [], task, (one) => { task = one; unlisten(); watch(); });
     known = answer.logs;
     showLogs();
-    if (running) machines().catch(failed); else machineBox.hidden = true;
+    if (running) machines(answer).catch(failed); else machineBox.hidden = true;
   };
   const watch = () => {
     const query = `${encodeURIComponent(name)}&task=${encodeURIComponent(task)}`;

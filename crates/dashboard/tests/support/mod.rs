@@ -2,10 +2,10 @@
 
 #![allow(dead_code)] // each test file uses some
 
-use paceline_dashboard::{Options, Server};
+use paceline_dashboard::{DashboardOptions, Server};
 use paceline_runs::{
     Evaluation, Event, EventLog, Final, PhaseTimes, RunFolder, RunStarted, StartRow, StartTable,
-    Status, Step, Summary, TaskJoined, Worker, unix_seconds,
+    Status, Step, Summary, TaskJoined, WorkerSummary, unix_seconds,
 };
 use serde_json::json;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(options: &Options) -> Running {
+    pub(crate) fn start(options: &DashboardOptions) -> Running {
         let server = Server::bind(options).unwrap();
         let (address, url) = (server.address(), server.url());
         let stop = Arc::new(AtomicBool::new(false));
@@ -33,7 +33,7 @@ impl Running {
     }
 
     pub(crate) fn of(root: &Path) -> Running {
-        Running::start(&Options::loopback(root.to_owned()))
+        Running::start(&DashboardOptions::loopback(root.to_owned()))
     }
 
     /// Sends bytes as they are; the answer as text.
@@ -108,7 +108,13 @@ pub(crate) fn step(step: u64) -> Event {
         accuracy: 0.9,
         learning_rate: 0.1,
         global_batch: 64,
-        phases: PhaseTimes { input: 0.01, compute: 0.08, exchange: 0.005, wait: 0.005 },
+        phases: PhaseTimes {
+            input: 0.01,
+            compute: 0.08,
+            exchange: 0.005,
+            wait: 0.005,
+            ..PhaseTimes::default()
+        },
     })
 }
 
@@ -156,13 +162,19 @@ pub(crate) fn finished(root: &Path, name: &str, model: &str, accuracy: f64) -> R
         seconds: 50.0,
         examples_per_second: 1280.0,
         last: Final { train_loss: 0.2, test_loss: 0.4, test_accuracy: accuracy },
-        phases: PhaseTimes { input: 0.1, compute: 0.8, exchange: 0.05, wait: 0.05 },
-        workers: vec![Worker {
+        phases: PhaseTimes {
+            input: 0.1,
+            compute: 0.8,
+            exchange: 0.05,
+            wait: 0.05,
+            ..PhaseTimes::default()
+        },
+        workers: vec![WorkerSummary {
             task: "worker/0".to_owned(),
             iterations: 1000,
             examples: 64_000,
             seconds: 50.0,
-            ..Worker::default()
+            ..WorkerSummary::default()
         }],
         verdict: "compute-bound: 80 % of the time went into the model itself".to_owned(),
         ..Summary::default()

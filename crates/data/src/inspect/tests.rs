@@ -6,7 +6,7 @@ use paceline_tfrecord::{Compression, Example, Feature, Writer};
 
 use super::*;
 use crate::{
-    manifest::{Manifest, Settings, Shard, SourceSummary, Split as ManifestSplit},
+    manifest::{Manifest, RecordSettings, Shard, SourceSummary, Split as ManifestSplit},
     store::LocalStore,
 };
 use paceline_prepare::synth::{DigitsOptions, PhotosOptions, write_digits, write_photos};
@@ -105,7 +105,7 @@ fn a_manifest_is_held_against_its_shards() {
             version: Manifest::VERSION,
             program: "test".into(),
             kind: "photos".into(),
-            settings: Settings {
+            settings: RecordSettings {
                 width: 2,
                 height: 2,
                 fit: "crop".into(),

@@ -13,7 +13,7 @@ use std::{
 use paceline_tfrecord::{Index, ReaderOptions};
 use serde::Serialize;
 
-use super::{Progress, in_words, stored_bytes};
+use super::{Progress, stored_bytes};
 use crate::{
     DataError, OpenOptions, Scratch, Source, Split,
     manifest::{MANIFEST, Manifest, TRAIN},
@@ -70,7 +70,7 @@ impl Problem {
             file: place.map_or_else(|| file.into(), |place| place.file.display().to_string()),
             record: place.map(|place| place.record),
             offset: place.map(|place| place.offset),
-            problem: in_words(error),
+            problem: store::with_causes(error),
         }
     }
 }
@@ -246,7 +246,7 @@ fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verifi
         match found {
             Err(source) => {
                 let error = DataError::Read { path: file.clone(), source };
-                result.problems.push(problem(in_words(&error)));
+                result.problems.push(problem(store::with_causes(&error)));
             }
             Ok((size, _)) if size != shard.bytes => {
                 let wanted = shard.bytes;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::slots::Slots;
-use crate::{DataError, Scratch, Source};
+use crate::{Augment, DataError, Scratch, Source, source::image_shape};
 
 /// Bytes a thread claims at once: small examples are handed out by the handful.
 const CLAIM_BYTES: usize = 64 << 10;
@@ -25,6 +25,7 @@ const CLAIM_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Job {
     indices: Vec<u64>,
+    epoch: u64,
     labels: Vec<AtomicU32>,
     slots: Slots,
     failures: Mutex<Vec<(usize, DataError)>>,
@@ -53,6 +54,8 @@ pub(super) struct Pool {
 struct Shared {
     source: Arc<dyn Source>,
     width: usize,
+    /// How images are changed, and the seed of that.
+    augment: Option<(Augment, u64)>,
     queue: Mutex<VecDeque<Arc<Job>>>,
     /// A job was queued, or the pool stops.
     work: Condvar,
@@ -62,15 +65,16 @@ struct Shared {
 }
 
 impl Pool {
-    /// Starts `threads` threads on examples of `width` bytes.
+    /// Starts `threads` threads, which change images by a seed where that is asked for.
     pub(super) fn start(
         source: Arc<dyn Source>,
-        width: usize,
         threads: usize,
+        augment: Option<(Augment, u64)>,
     ) -> Result<Self, DataError> {
         let shared = Arc::new(Shared {
+            width: image_shape(source.schema()).len(),
             source,
-            width,
+            augment,
             queue: Mutex::default(),
             work: Condvar::new(),
             done: Condvar::new(),
@@ -89,10 +93,11 @@ impl Pool {
     }
 
     /// Queues a batch; `buffer` is memory to reuse.
-    pub(super) fn submit(&self, indices: Vec<u64>, buffer: Vec<u8>) -> Arc<Job> {
+    pub(super) fn submit(&self, indices: Vec<u64>, epoch: u64, buffer: Vec<u8>) -> Arc<Job> {
         let count = indices.len();
         let job = Arc::new(Job {
             indices,
+            epoch,
             labels: (0..count).map(|_| AtomicU32::new(0)).collect(),
             slots: Slots::new(buffer, self.shared.width, count),
             failures: Mutex::default(),
@@ -177,7 +182,14 @@ impl Shared {
             Err(DataError::Panicked { index })
         });
         match read {
-            Ok(label) => job.labels[slot].store(label, Ordering::Relaxed),
+            Ok(label) => {
+                job.labels[slot].store(label, Ordering::Relaxed);
+                if let Some((augment, seed)) = &self.augment {
+                    let shape = image_shape(self.source.schema());
+                    let key = (*seed, job.epoch, index);
+                    augment.apply(shape, key, &mut scratch.copy, pixels);
+                }
+            }
             Err(error) => lock(&job.failures).push((slot, error)),
         }
     }

@@ -269,14 +269,15 @@ pub(super) fn label(text: &[u8]) -> Option<u32> {
 /// Lines of a text with their starts, without line ends (`\n` or `\r\n`), empty ones left out.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut start = 0;
-    text.split_inclusive(|&byte| byte == b'\n')
-        .map(move |line| {
-            let at = start;
-            start += line.len();
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            (at, line.strip_suffix(b"\r").unwrap_or(line))
-        })
-        .filter(|(_, line)| !line.is_empty())
+    std::iter::from_fn(move || {
+        let at = start;
+        let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+        let length = super::scan::find(rest, b'\n').unwrap_or(rest.len());
+        start += length + 1;
+        let line = &rest[..length];
+        Some((at, line.strip_suffix(b"\r").unwrap_or(line)))
+    })
+    .filter(|(_, line)| !line.is_empty())
 }
 
 #[cfg(test)]

@@ -74,12 +74,17 @@ pub(crate) const fn fold(field: u64, value: u64) -> u64 {
     folded.wrapping_mul(SECOND)
 }
 
+/// Where the hash of a name begins: its length keeps `a` and `a\0` apart.
+#[inline(always)]
+pub(crate) fn name_seed(field: u64, length: usize) -> u64 {
+    field ^ (length as u64).wrapping_mul(FIRST)
+}
+
 /// The hash of a name within a field.
 #[inline]
 pub(crate) fn fold_bytes(field: u64, name: &[u8]) -> u64 {
     let (words, rest) = name.as_chunks::<8>();
-    // The length keeps `a` and `a\0` apart.
-    let mut hash = field ^ (name.len() as u64).wrapping_mul(FIRST);
+    let mut hash = name_seed(field, name.len());
     for word in words {
         hash = fold(hash, u64::from_le_bytes(*word));
     }

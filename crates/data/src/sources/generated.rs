@@ -10,12 +10,12 @@ use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
 use crate::{
     DataError,
     source::{OpenOptions, Scratch, Source, Split},
-    sources::Entry,
+    sources::SourceKind,
     synth,
 };
 
 /// This kind of data set.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceKind = SourceKind {
     name: "generated",
     about: "digits or striped colour images, drawn by the program on the fly",
     looks_for: "generated: `generated:digits?examples=1000&seed=1` or `generated:images?size=224&classes=10`",

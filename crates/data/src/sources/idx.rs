@@ -22,12 +22,12 @@ use crate::{
     fingerprint::sampled,
     gunzip::{self, Members},
     source::{OpenOptions, Scratch, Source, Split},
-    sources::Entry,
+    sources::SourceKind,
     store::{self, Stream},
 };
 
 /// This kind of data set.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceKind = SourceKind {
     name: "idx",
     about: "MNIST's own layout: IDX files of images and labels, plain or .gz",
     looks_for: "idx: a folder with `train-images-idx3-ubyte` (also `t10k-`, `.gz`) and its labels",

@@ -20,12 +20,12 @@ use crate::{
     path_hash::split_position,
     rejects::{Reject, is_failure_of, read_reason},
     source::{OpenOptions, Scratch, Source, Split},
-    sources::Entry,
+    sources::SourceKind,
     store::{self, Store, join_key},
 };
 
 /// This kind of data set.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceKind = SourceKind {
     name: "photos",
     about: "JPEG and PNG photos in one folder per class, resized while they are read",
     looks_for: "photos: one folder per class with .jpg or .png files (also below train/, validation/, test/)",
@@ -41,7 +41,7 @@ pub const ENTRY: Entry = Entry {
 const USUAL_SIDE: u32 = 224;
 
 /// No photo of a training set is larger; bytes.
-const LARGEST_FILE: u64 = 512 << 20;
+pub(crate) const LARGEST_FILE: u64 = 512 << 20;
 
 /// A folder of photos.
 #[derive(Debug)]
@@ -201,6 +201,10 @@ impl Source for Photos {
         format!("`{}`", self.store.locate(&self.catalogue.path(Self::photo(index))))
     }
 
+    fn fit(&self) -> Fit {
+        self.fit
+    }
+
     fn remarks(&self) -> Vec<String> {
         self.remarks.clone()
     }
@@ -208,7 +212,7 @@ impl Source for Photos {
 
 /// Decodes the photo in `scratch.bytes` (or in `range` of it) into `pixels`: straight if it has the
 /// right size, through a resize otherwise.
-pub(super) fn decode(
+pub(crate) fn decode(
     scratch: &mut Scratch,
     range: Option<std::ops::Range<usize>>,
     options: &DecodeOptions,

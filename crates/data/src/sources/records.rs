@@ -25,7 +25,7 @@ use crate::{
     fingerprint::sampled,
     manifest::Manifest,
     source::{Checksums, OpenOptions, Scratch, Source, Split},
-    sources::Entry,
+    sources::SourceKind,
     store,
 };
 pub(crate) use checksums::{digest, open as open_stream};
@@ -33,7 +33,7 @@ use layout::Layout;
 pub(crate) use shard::Shard;
 
 /// This kind of data set.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceKind = SourceKind {
     name: "records",
     about: "TFRecord shards of encoded images, with or without a manifest",
     looks_for: "records: a folder with manifest.json, or *.tfrecord files with `image/encoded` and `image/class/label`",
@@ -60,6 +60,8 @@ pub struct Records {
     decode: DecodeOptions,
     size: (u32, u32),
     fit: Fit,
+    /// How the photos were made to fit when the records were made, where a manifest says so.
+    prepared_fit: Option<Fit>,
     remarks: Vec<String>,
     /// Names and counts of the shards, and their checksums where a manifest has them.
     listed: Vec<u8>,
@@ -239,6 +241,7 @@ impl Records {
             Schema { features: FeatureKind::Image(shape), labels: LabelKind::Classes { names } };
         let decode = DecodeOptions { colour, limits: options.limits(), ..DecodeOptions::default() };
         let fit = options.fit;
+        let prepared_fit = files.manifest.as_ref().and_then(|it| Fit::named(&it.settings.fit));
         let listed = listed(&shards, files);
         let watch = None;
         Ok(Self {
@@ -250,6 +253,7 @@ impl Records {
             decode,
             size,
             fit,
+            prepared_fit,
             remarks,
             listed,
             watch,
@@ -316,6 +320,10 @@ impl Source for Records {
         let payload = shard.read(record, &mut scratch.bytes)?;
         let found = self.layout.find(&scratch.bytes[payload], &|| shard.place(record))?;
         self.class(found.label, shard, record)
+    }
+
+    fn fit(&self) -> Fit {
+        self.prepared_fit.unwrap_or(self.fit)
     }
 
     fn identify(&self, sum: &mut Sha256) -> Result<(), DataError> {

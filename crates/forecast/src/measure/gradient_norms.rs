@@ -4,7 +4,7 @@ use crate::batch_size::GradientNorms;
 use crate::error::ForecastError;
 use paceline_batch::Batch;
 use paceline_data::{Loader, LoaderOptions, Source};
-use paceline_models::optimizer::{self, Optimizer, Settings, State};
+use paceline_models::optimizer::{self, Optimizer, OptimizerSettings, OptimizerState};
 use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub fn gradient_norms(
 struct Learner {
     model: Box<dyn Model>,
     optimizer: Optimizer,
-    state: State,
+    state: OptimizerState,
     params: Buffer,
     grad: Buffer,
     rate: f32,
@@ -92,14 +92,14 @@ impl Learner {
         let options = ModelOptions { threads, ..ModelOptions::default() };
         let model = (registry::find(name)?.build)(source.schema(), &options)?;
         let sgd = optimizer::find("sgd")?;
-        let settings = Settings { rate: sample.rate, ..sgd.defaults };
+        let settings = OptimizerSettings { rate: sample.rate, ..sgd.defaults };
         let optimizer = Optimizer::new(sgd, settings, model.layout())?;
         let state = optimizer.state();
         let mut params = Buffer::zeroed(model.layout().len());
         let grad = Buffer::zeroed(model.layout().len());
         model.init(sample.seed, &mut params);
         let trained = model.layout().entries().iter().filter(|entry| entry.trained);
-        let trained = trained.map(paceline_models::Entry::range).collect();
+        let trained = trained.map(paceline_models::LayoutEntry::range).collect();
         let (rate, seed) = (sample.rate, sample.seed);
         Ok(Self { model, optimizer, state, params, grad, rate, seed, trained })
     }

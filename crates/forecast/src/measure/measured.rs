@@ -6,30 +6,66 @@ use crate::error::ForecastError;
 use crate::oracle::Link;
 use crate::simulate::{
     Bucket, Cluster, Collective, Plan, Workload, simulate,
-    strategies::{self, Entry},
+    strategies::{self, SimulatedStrategy},
 };
-use paceline_batch::{Batch, FeatureKind, Features, Schema};
-use paceline_runs::{Event, RunFolder, RunPlan, Step};
-use serde::Deserialize;
+use paceline_batch::{Batch, FeatureKind, Features};
+use paceline_runs::{Event, Record, RecordedPlan, RunFolder, RunView, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The plan of a run over examples, as far as it is needed here.
-type PlanFile = RunPlan<SpecFile, DetailsFile>;
-
-#[derive(Deserialize)]
-struct DetailsFile {
-    schema: Schema,
-    #[serde(default)]
+/// What a run was, as far as it says: that of another program has no plan.
+struct Ground {
+    strategy: String,
+    batch: u64,
+    /// Weights; nothing where the run does not say.
+    parameters: Option<u64>,
     servers: usize,
-    #[serde(default)]
-    split_parameters: u64,
+    replicas: usize,
+    threads: usize,
+    split: u64,
+    /// The plan, where the model is ours and can be timed here.
+    plan: Option<RecordedPlan>,
 }
 
-#[derive(Deserialize)]
-struct SpecFile {
-    model: String,
-    batch_size: u64,
+impl Ground {
+    fn read(folder: &RunFolder, records: &[Record]) -> Self {
+        let plan = RecordedPlan::read(folder, records);
+        let is_ours = !plan.whole.is_null();
+        let threads = as_count(plan.threads).filter(|_| is_ours);
+        Self {
+            strategy: plan.strategy.clone().unwrap_or_default(),
+            batch: plan.batch_size.unwrap_or(0),
+            parameters: plan.parameters,
+            servers: as_count(plan.servers).unwrap_or(0),
+            replicas: as_count(plan.replicas).unwrap_or(1),
+            threads: threads.unwrap_or_else(|| plan.threads_of_worker()),
+            split: plan.split_parameters.unwrap_or(0),
+            plan: is_ours.then_some(plan),
+        }
+    }
+
+    /// What a simulation would like to know and is not told.
+    fn missing(&self) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        if self.plan.is_none() {
+            missing.push("the run was recorded by another program: its model cannot be timed here");
+        }
+        if self.parameters.is_none() {
+            missing.push(
+                "the run does not say how many parameters its model has (`parameters` of `run_started`), so gradients travel for free here: these rates are upper bounds",
+            );
+        }
+        if self.batch == 0 {
+            missing.push("the run does not say its batch size (`global_batch` of `run_started`): it is taken from the examples of its steps");
+        }
+        missing
+    }
+
+    /// Whether workers share each batch: ours by their strategy; other programs of several ranks do.
+    fn in_lockstep(&self) -> bool {
+        self.plan.is_none()
+            || strategies::find(&self.strategy).is_ok_and(|entry| entry.shares_batch)
+    }
 }
 
 /// What was read and measured.
@@ -58,6 +94,8 @@ pub struct Measured {
     covered: u64,
     events: usize,
     measured_here: bool,
+    /// What the run does not say and had to do without.
+    missing: Vec<&'static str>,
 }
 
 /// How long the model is timed here, for what a run does not say.
@@ -74,26 +112,30 @@ const MOST_AT_ONCE: usize = 4;
 impl Measured {
     /// Reads what a run says; with `measure`, its model is timed here for what it does not.
     pub fn read(folder: &RunFolder, measure: bool) -> Result<Self, ForecastError> {
-        let plan: PlanFile = folder.plan()?;
-        let summary = folder.summary()?;
-        let cores = folder.machine().map_or(1, |machine| machine.cores.max(1)) as f64;
         let (records, _) = folder.events()?;
+        let ground = Ground::read(folder, &records);
+        let summary = match &ground.plan {
+            Some(_) => folder.summary()?,
+            None => Some(RunView::read(folder.path())?.summary),
+        };
+        let cores = folder.machine().map_or(1, |machine| machine.cores.max(1)) as f64;
         let mut tasks: BTreeMap<&str, Vec<Step>> = BTreeMap::new();
         for record in &records {
             if let Some(Event::Step(step)) = &record.event
                 && step.steps > 0
                 && step.examples > 0
+                && step.seconds > 0.0
             {
-                tasks.entry(&record.task).or_default().push(*step);
+                tasks.entry(&record.task).or_default().push(Self::whole(*step));
             }
         }
         if tasks.is_empty() {
             return Err(ForecastError::NoSteps { path: folder.path().to_path_buf() });
         }
-        let servers = plan.details.servers;
+        let servers = ground.servers;
         let workers = match &summary {
             Some(summary) if !summary.workers.is_empty() => summary.workers.len(),
-            _ => tasks.len().max(plan.replicas),
+            _ => tasks.len().max(ground.replicas),
         };
         // The chief's events stand for all replicas of its process.
         let mut samples = Vec::new();
@@ -101,8 +143,7 @@ impl Measured {
         let mut covered = 1;
         let mut examples = 0.0;
         // Synchronous workers each count all updates.
-        let in_lockstep = strategies::find(&plan.strategy).is_ok_and(|entry| entry.shares_batch);
-        let each = if in_lockstep { tasks.len() as f64 } else { 1.0 };
+        let each = if ground.in_lockstep() { tasks.len() as f64 } else { 1.0 };
         let mut rate = 0.0;
         let (mut input, mut phases) = (0.0, f64::MIN_POSITIVE);
         let (mut exchange, mut made) = (0.0, f64::MIN_POSITIVE);
@@ -121,6 +162,10 @@ impl Measured {
                 })
                 .filter(|(seconds, _)| *seconds > 0.0)
                 .collect();
+            // Other programs may say how long steps took, and not where the time went.
+            if own.is_empty() {
+                continue;
+            }
             let count: f64 = own.iter().map(|(_, steps)| steps).sum();
             let mean = own.iter().map(|(seconds, steps)| seconds * steps).sum::<f64>() / count;
             samples.extend(own.iter().map(|(seconds, _)| *seconds));
@@ -136,18 +181,24 @@ impl Measured {
             examples += done / updates;
             rate += updates / seconds / each;
         }
+        if samples.is_empty() {
+            let what = "time of input and compute";
+            return Err(ForecastError::Unsaid { path: folder.path().to_path_buf(), what });
+        }
         let tasks_seen = means.len() as f64;
         let average = means.iter().sum::<f64>() / tasks_seen;
-        let floats = plan.parameters as f64 * 4.0;
+        let floats = ground.parameters.unwrap_or(0) as f64 * 4.0;
         let copying = stepping::copy_rate(floats as usize);
-        let batch =
-            summary.as_ref().map_or(plan.spec.batch_size, |summary| summary.global_batch.max(1));
+        // A program that does not say how large its batches are counted their examples.
+        let counted = examples.round().max(1.0) as u64;
+        let known = summary.as_ref().map_or(ground.batch, |summary| summary.global_batch);
+        let batch = if known > 0 { known } else { counted };
         let mut workload = Workload {
             steps: samples,
             examples: examples / tasks_seen,
             input: input / phases,
             sizes: Vec::new(),
-            threads: plan.threads.max(1) as f64,
+            threads: ground.threads.max(1) as f64,
             parallel: 1.0,
             neighbours: workers as f64,
             contended: 1.0,
@@ -169,12 +220,14 @@ impl Measured {
             }
         }
         let events = workload.steps.len();
-        let measured_here = measure && learn(&mut workload, &plan);
+        let measured_here =
+            measure && ground.plan.as_ref().is_some_and(|plan| learn(&mut workload, plan));
         Ok(Self {
-            strategy: plan.strategy.clone(),
+            missing: ground.missing(),
+            strategy: ground.strategy,
             workers,
             servers,
-            split: plan.details.split_parameters,
+            split: ground.split,
             cores,
             batch,
             examples_per_second: rate * batch as f64,
@@ -185,6 +238,14 @@ impl Measured {
             measured_here,
             workload,
         })
+    }
+
+    /// A step whose time goes into compute where it does not say where it went.
+    fn whole(mut step: Step) -> Step {
+        if step.phases.input + step.phases.compute <= 0.0 {
+            step.phases.compute = (step.seconds - step.phases.exchange - step.phases.wait).max(0.0);
+        }
+        step
     }
 
     /// Makes the simulation of the measured run itself come out right, where the run had an exchange:
@@ -257,12 +318,12 @@ impl Measured {
     /// Where the simulation leaves what was measured.
     pub fn doubts(
         &self,
-        entry: &Entry,
+        entry: &SimulatedStrategy,
         cluster: &Cluster,
         workers: usize,
         batch: u64,
     ) -> Vec<String> {
-        let mut doubts = Vec::new();
+        let mut doubts: Vec<String> = self.missing.iter().map(|what| (*what).to_owned()).collect();
         if self.split > 0 {
             doubts.push(format!(
                 "the run's workers shared out dense layers of {} weights, which is not simulated: its step times are taken for those of workers with a copy of everything, which are slower and exchange more",
@@ -319,6 +380,11 @@ impl Measured {
     }
 }
 
+/// A number of a plan as one of things in memory.
+fn as_count(said: Option<u64>) -> Option<usize> {
+    said.and_then(|number| usize::try_from(number).ok())
+}
+
 /// Bytes per step where only a part of the weights travels.
 fn sparse_messages(workload: &mut Workload, summary: &paceline_runs::Summary) {
     let iterations: u64 = summary.workers.iter().map(|worker| worker.iterations).sum();
@@ -350,12 +416,13 @@ fn between(
 /// Times the run's model here for what no run says: what steps of other sizes take, what threads bring, what
 /// busy neighbours and cold caches cost, in which order gradients become final. Only ratios are used, so another
 /// machine will do.
-fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
+fn learn(workload: &mut Workload, plan: &RecordedPlan) -> bool {
+    let Some((model, schema)) = plan.model.as_deref().zip(plan.schema()) else { return false };
     let stepper = |examples: usize, threads: usize| -> Result<Stepper, ForecastError> {
-        let FeatureKind::Image(image) = plan.details.schema.features else {
+        let FeatureKind::Image(image) = schema.features else {
             return Err(ForecastError::ImagesOnly);
         };
-        let classes = plan.details.schema.labels.classes().max(1);
+        let classes = schema.labels.classes().max(1);
         let batch = Batch {
             features: Features::Pixels {
                 values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
@@ -363,11 +430,11 @@ fn learn(workload: &mut Workload, plan: &PlanFile) -> bool {
             },
             labels: (0..examples).map(|at| (at % classes) as u32).collect(),
         };
-        Stepper::with(&plan.spec.model, &plan.details.schema, batch, threads)
+        Stepper::with(model, &schema, batch, threads)
     };
     let mut timed = || -> Result<(), ForecastError> {
         let large = (workload.examples as usize).clamp(2, LARGEST);
-        let threads = plan.threads.max(1);
+        let threads = as_count(plan.threads).unwrap_or(1).max(1);
         let many = stepper(large, threads)?.time(SPAN)?;
         for size in [large / 4, large / 2, large, 2 * large] {
             let known = workload.sizes.last().map_or(0.0, |timed| timed.0);
@@ -413,4 +480,59 @@ fn buckets(ready: &[(usize, f64)], passes: f64) -> Vec<Bucket> {
         }
     }
     buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_runs::{EventLog, PhaseTimes, RunStarted};
+
+    /// A run that another program recorded: events and no `plan.json`.
+    fn foreign(parameters: u64, phases: PhaseTimes) -> (tempfile::TempDir, RunFolder) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log =
+            EventLog::append(&folder.path().join("events-worker-0.jsonl"), "worker/0").unwrap();
+        let started = RunStarted {
+            model: "resnet18".to_owned(),
+            strategy: "multi-worker".to_owned(),
+            parameters,
+            global_batch: 64,
+            ..RunStarted::default()
+        };
+        log.write(0.0, &Event::RunStarted(started)).unwrap();
+        for step in 1..=20 {
+            let event =
+                Step { step, steps: 1, examples: 64, seconds: 0.5, phases, ..Step::default() };
+            log.write(step as f64, &Event::Step(event)).unwrap();
+        }
+        log.flush().unwrap();
+        let run = RunFolder::open(folder.path()).unwrap();
+        (folder, run)
+    }
+
+    /// `plan.json` used to be read field by field, so that such a run opened in `report` and failed here.
+    #[test]
+    fn a_run_without_a_plan_is_simulated_from_what_its_log_says() {
+        let phases =
+            PhaseTimes { input: 0.1, compute: 0.3, exchange: 0.1, ..PhaseTimes::default() };
+        let (_folder, run) = foreign(1000, phases);
+        let measured = Measured::read(&run, true).unwrap();
+        assert_eq!((measured.strategy.as_str(), measured.workers), ("multi-worker", 1));
+        assert_eq!((measured.batch, measured.servers), (64, 0));
+        assert_eq!(measured.workload.gradient_bytes, 4000.0);
+        assert!((measured.workload.steps[0] - 0.4).abs() < 1e-9);
+        assert!(!measured.measured_here, "a model of another program cannot be timed");
+    }
+
+    #[test]
+    fn what_a_run_does_not_say_is_named() {
+        let phases = PhaseTimes { compute: 0.4, ..PhaseTimes::default() };
+        let (_folder, run) = foreign(0, phases);
+        let missing = Measured::read(&run, false).unwrap().missing.join("; ");
+        assert!(missing.contains("does not say how many parameters its model has"), "{missing}");
+        let (_folder, run) = foreign(1000, PhaseTimes::default());
+        // Where its time went is not said either: all of a step is taken for computing.
+        let measured = Measured::read(&run, false).unwrap();
+        assert!((measured.workload.steps[0] - 0.5).abs() < 1e-9, "{:?}", measured.workload);
+    }
 }

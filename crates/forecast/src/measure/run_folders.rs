@@ -3,7 +3,7 @@
 use crate::batch_size::StepTiming;
 use crate::error::ForecastError;
 use crate::scaling::ScalingRun;
-use paceline_runs::{Event, RunFolder};
+use paceline_runs::{Event, RunFolder, RunState, RunView, Summary};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -31,9 +31,9 @@ pub fn run_folders(paths: &[PathBuf]) -> Result<Vec<RunFolder>, ForecastError> {
 pub fn step_timings(folder: &Path, model: &str) -> Result<Vec<StepTiming>, ForecastError> {
     let mut timings = Vec::new();
     for run in paceline_runs::list(folder)? {
-        let Ok(Some(summary)) = run.summary() else { continue };
+        let Ok(Some(summary)) = ended(&run) else { continue };
         if summary.model == model && summary.workers.len() <= 1 {
-            timings.extend(steps_of(&run));
+            timings.extend(steps_of(&run, summary.global_batch));
         }
     }
     if timings.is_empty() {
@@ -43,17 +43,26 @@ pub fn step_timings(folder: &Path, model: &str) -> Result<Vec<StepTiming>, Forec
     Ok(timings)
 }
 
-/// One timing per run and batch size: the median of its events.
-fn steps_of(run: &RunFolder) -> Vec<StepTiming> {
+/// The figures of a run that has ended; those of a run that another program recorded follow from its events.
+fn ended(run: &RunFolder) -> Result<Option<Summary>, ForecastError> {
+    match run.state() {
+        RunState::Ended(_) => Ok(Some(RunView::read(run.path())?.summary)),
+        _ => Ok(None),
+    }
+}
+
+/// One timing per run and batch size: the median of its events. `whole` is the batch of steps that do not say theirs.
+fn steps_of(run: &RunFolder, whole: u64) -> Vec<StepTiming> {
     let Ok((records, _)) = run.events() else { return Vec::new() };
     let mut by_batch: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for record in records {
         if let Some(Event::Step(step)) = record.event
             && step.steps > 0
             && step.seconds > 0.0
-            && step.global_batch > 0
         {
-            by_batch.entry(step.global_batch).or_default().push(step.seconds / step.steps as f64);
+            let said = [step.global_batch, whole, step.examples / step.steps];
+            let Some(batch) = said.into_iter().find(|batch| *batch > 0) else { continue };
+            by_batch.entry(batch).or_default().push(step.seconds / step.steps as f64);
         }
     }
     by_batch
@@ -71,7 +80,7 @@ pub fn scaling_runs(paths: &[PathBuf]) -> Result<(Vec<ScalingRun>, f64), Forecas
     let mut found = Vec::new();
     let mut job: Option<String> = None;
     for run in run_folders(paths)? {
-        let Some(summary) = run.summary()? else { continue };
+        let Some(summary) = ended(&run)? else { continue };
         if summary.step_rate() <= 0.0 {
             continue;
         }

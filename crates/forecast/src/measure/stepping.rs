@@ -4,7 +4,7 @@ use super::local_sums;
 use crate::error::ForecastError;
 use crate::oracle::{Layer, Network};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
-use paceline_models::optimizer::{self, Optimizer, Settings, State};
+use paceline_models::optimizer::{self, Optimizer, OptimizerSettings, OptimizerState};
 use paceline_models::profile::{LayerTime, Pass};
 use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ pub struct Stepper {
     params: Buffer,
     grad: Buffer,
     optimizer: Optimizer,
-    state: State,
+    state: OptimizerState,
     batch: Batch,
     step: u64,
 }
@@ -85,7 +85,7 @@ impl Stepper {
         let model = (entry.build)(schema, &options)?;
         let sgd = optimizer::find("sgd")?;
         // A rate so small that thousands of steps on made-up pixels stay finite.
-        let settings = Settings { rate: 1e-6, ..sgd.defaults };
+        let settings = OptimizerSettings { rate: 1e-6, ..sgd.defaults };
         let optimizer = Optimizer::new(sgd, settings, model.layout())?;
         let state = optimizer.state();
         let mut params = Buffer::zeroed(model.layout().len());

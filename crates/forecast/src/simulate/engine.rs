@@ -10,10 +10,11 @@
 use super::agenda::Agenda;
 use super::cables::{Cable, Parcel, together};
 use super::host::{Host, Piece, SLICE};
-use super::outcome::{Outcome, Staleness};
+use super::outcome::{SimulationOutcome, Staleness};
 use super::placement::{MOST_SERVERS, Placement};
 use super::tasks::{Event, Job, Message, Server, Way, What, Worker};
 use super::{HANDOVER, PATIENCE, Setting};
+use paceline_runs::PhaseTimes;
 
 /// When servers answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,10 +117,11 @@ impl<'a, 'b> Engine<'a, 'b> {
         }
     }
 
-    pub(super) fn run(mut self, name: &'static str) -> Outcome {
+    pub(super) fn run(mut self, name: &'static str) -> SimulationOutcome {
         let wanted = self.setting.plan.steps;
-        // Workers settle into their rhythm before anything is counted.
-        let warm = (wanted / 5).min(4 * self.workers.len() as u64);
+        // Workers settle into their rhythm before anything is counted; the first update alone would count the way of a gradient
+        // to the servers, but not the way of the weights back.
+        let warm = (wanted / 5).clamp(1, 4 * self.workers.len() as u64);
         let mut from: Option<(f64, u64, f64)> = None;
         for worker in 0..self.workers.len() {
             self.begin(worker);
@@ -152,6 +154,10 @@ impl<'a, 'b> Engine<'a, 'b> {
             }
             if from.is_none() && self.updates >= warm {
                 from = Some((self.now, self.updates, self.examples));
+                if self.mode != Mode::Asynchronous {
+                    // Counted from one update to another: the last one leaves every worker in the middle of a step.
+                    self.workers.iter_mut().for_each(|worker| worker.time = PhaseTimes::default());
+                }
             }
             if self.updates >= warm + wanted {
                 break;
@@ -160,7 +166,7 @@ impl<'a, 'b> Engine<'a, 'b> {
         let (begun, updates, examples) = from.unwrap_or((0.0, 0, 0.0));
         let seconds = (self.now - begun).max(f64::MIN_POSITIVE);
         let tasks = self.workers.iter().map(|worker| worker.time).collect();
-        let mut outcome = Outcome::new(
+        let mut outcome = SimulationOutcome::new(
             name,
             self.setting.plan.servers,
             seconds,

@@ -19,7 +19,7 @@ mod question;
 pub mod strategies;
 mod tasks;
 
-pub use outcome::{Outcome, Staleness, knee};
+pub use outcome::{SimulationOutcome, Staleness, knee};
 pub use question::{ClusterForecast, ClusterQuestion};
 
 use crate::error::ForecastError;
@@ -264,7 +264,7 @@ pub fn simulate(
     workload: &Workload,
     cluster: &Cluster,
     plan: &Plan,
-) -> Result<Outcome, ForecastError> {
+) -> Result<SimulationOutcome, ForecastError> {
     let entry = strategies::find(strategy)?;
     check(workload, cluster, plan, entry.servers)?;
     let mut random = Random::new(plan.seed, 0x51a0);

@@ -38,7 +38,7 @@ impl Staleness {
 
 /// The result of one simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// Strategy's name.
     pub strategy: &'static str,
     /// Workers.
@@ -69,7 +69,7 @@ pub struct Outcome {
     pub events: u64,
 }
 
-impl Outcome {
+impl SimulationOutcome {
     pub(super) fn new(
         strategy: &'static str,
         servers: usize,
@@ -111,7 +111,7 @@ fn without_input<S: Serializer>(shares: &PhaseTimes, serializer: S) -> Result<S:
 /// The fewest workers that reach nine tenths of the best throughput of a range: beyond them more
 /// workers bring little.
 #[must_use]
-pub fn knee(outcomes: &[Outcome]) -> Option<&Outcome> {
+pub fn knee(outcomes: &[SimulationOutcome]) -> Option<&SimulationOutcome> {
     let most = outcomes.iter().map(|outcome| outcome.examples_per_second).fold(0.0, f64::max);
     outcomes
         .iter()

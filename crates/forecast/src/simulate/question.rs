@@ -1,7 +1,7 @@
 //! The question as people ask it: a run in, outcomes of ever larger clusters and their doubts out.
 
-use super::strategies::{self, Entry};
-use super::{Cluster, Collective, Outcome, Plan, simulate};
+use super::strategies::{self, SimulatedStrategy};
+use super::{Cluster, Collective, Plan, SimulationOutcome, simulate};
 use crate::doublings;
 use crate::error::ForecastError;
 use crate::measure::{LinkOrigin, LinkSettings, Links, Measured, local_sums, stepping};
@@ -12,6 +12,14 @@ use std::time::Duration;
 
 /// How long sums inside this machine are timed.
 const SPAN: Duration = Duration::from_millis(150);
+/// Updates that are simulated unless asked for another number.
+const STEPS: u64 = 200;
+/// Steps of workers, all together, beyond which updates of many workers are left out: all take about the same time.
+const WORKER_STEPS: u64 = 50_000;
+/// Beyond so many workers, each has fewer turns.
+const MANY_WORKERS: usize = 1000;
+/// As many updates are left in any case.
+const LEAST_STEPS: u64 = 3;
 /// Seconds to wake a sleeping thread, where it is not measured.
 const WAKE: f64 = 30e-6;
 
@@ -28,8 +36,9 @@ pub struct ClusterQuestion {
     pub batch: Option<u64>,
     /// Synchronous servers wait for all workers but so many.
     pub backup: usize,
-    /// Updates to simulate for each number of workers.
-    pub steps: u64,
+    /// Updates to simulate for each number of workers; without it 200, and fewer of many workers with servers, whose slowest one
+    /// hardly differs from update to update.
+    pub steps: Option<u64>,
     /// Tasks on each host; nothing puts all on one machine such as the one measured.
     pub per_host: Option<usize>,
     /// Cores of each host; without it those of the run's machine.
@@ -45,7 +54,7 @@ pub struct ClusterQuestion {
 
 /// The answer and all it rests on.
 pub struct ClusterForecast {
-    pub strategy: &'static Entry,
+    pub strategy: &'static SimulatedStrategy,
     /// Examples of one update.
     pub batch: u64,
     pub cluster: Cluster,
@@ -53,7 +62,7 @@ pub struct ClusterForecast {
     /// The factor on what messages were first thought to cost, where the run could tell.
     pub calibrated: Option<f64>,
     /// By rising number of workers.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<SimulationOutcome>,
     /// Where the simulation leaves what was measured.
     pub doubts: Vec<String>,
     /// Where the link between hosts comes from; nothing where no message goes through it.
@@ -62,11 +71,15 @@ pub struct ClusterForecast {
 
 impl ClusterQuestion {
     /// The strategy that is simulated: the one asked for, else the run's own if there is a simulation of it.
-    pub fn strategy(&self, folder: &RunFolder) -> Result<&'static Entry, ForecastError> {
+    pub fn strategy(
+        &self,
+        folder: &RunFolder,
+    ) -> Result<&'static SimulatedStrategy, ForecastError> {
         if let Some(name) = &self.strategy {
             return strategies::find(name);
         }
-        let own = RecordedPlan::open(folder)?.strategy.unwrap_or_default();
+        let (records, _) = folder.events()?;
+        let own = RecordedPlan::read(folder, &records).strategy.unwrap_or_default();
         strategies::find(&own).or_else(|_| strategies::find("multi-worker"))
     }
 
@@ -100,8 +113,12 @@ impl ClusterQuestion {
         }
         let mut doubts = measured.doubts(strategy, &cluster, self.workers, batch);
         if self.strategy.is_none() && strategy.name != measured.strategy {
-            let doubt =
-                format!("the run is of `{}`; simulated is `{}`", measured.strategy, strategy.name);
+            let doubt = match measured.strategy.as_str() {
+                "" => {
+                    format!("the run does not say its strategy; simulated is `{}`", strategy.name)
+                }
+                own => format!("the run is of `{own}`; simulated is `{}`", strategy.name),
+            };
             doubts.insert(0, doubt);
         }
         // Tasks that all fit on one host send nothing through the network.
@@ -120,7 +137,11 @@ impl ClusterQuestion {
     }
 
     /// What messages cost, between hosts and inside one.
-    fn links(&self, strategy: &Entry, measured: &Measured) -> Result<Links, ForecastError> {
+    fn links(
+        &self,
+        strategy: &SimulatedStrategy,
+        measured: &Measured,
+    ) -> Result<Links, ForecastError> {
         let local = if strategy.servers || !self.measure {
             measured.local
         } else {
@@ -133,7 +154,12 @@ impl ClusterQuestion {
     }
 
     /// The plan of one size; shares of a batch are cut by the code that cuts them in training.
-    fn plan(&self, strategy: &Entry, workers: usize, batch: u64) -> Result<Plan, ForecastError> {
+    fn plan(
+        &self,
+        strategy: &SimulatedStrategy,
+        workers: usize,
+        batch: u64,
+    ) -> Result<Plan, ForecastError> {
         let shares = if strategy.shares_batch {
             if batch < workers as u64 {
                 return Err(ForecastError::BatchTooSmall { workers, batch });
@@ -148,9 +174,15 @@ impl ClusterQuestion {
             vec![batch as f64]
         };
         // Every worker must have its turn several times before a rate means anything.
-        let turns = if workers > 1000 { 6 } else { 20 };
-        let steps =
-            if strategy.shares_batch { self.steps } else { self.steps.max(turns * workers as u64) };
+        let turns = if workers > MANY_WORKERS { 6 } else { 20 };
+        let steps = if !strategy.shares_batch {
+            self.steps.unwrap_or(STEPS).max(turns * workers as u64)
+        } else if strategy.servers && workers > MANY_WORKERS {
+            let enough = (WORKER_STEPS / workers as u64).clamp(LEAST_STEPS, STEPS);
+            self.steps.unwrap_or(enough)
+        } else {
+            self.steps.unwrap_or(STEPS)
+        };
         Ok(Plan {
             workers,
             servers: self.servers.unwrap_or_else(|| workers.div_ceil(16)),
@@ -177,7 +209,7 @@ mod tests {
             strategy: None,
             batch: None,
             backup: 3,
-            steps: 10,
+            steps: Some(10),
             per_host: Some(1),
             cores: None,
             threads: None,
@@ -199,5 +231,25 @@ mod tests {
         assert!(
             error.is_usage() && error.to_string().contains("3 workers cannot share a batch of 2")
         );
+    }
+
+    /// 200 updates of 100,000 workers once took minutes, though the first few say the same.
+    #[test]
+    fn work_of_a_large_synchronous_cluster_is_bounded_unless_asked_for() {
+        let strategy = strategies::find("ps-sync").unwrap();
+        let steps = |asked, workers| {
+            let question = ClusterQuestion { steps: asked, ..question(workers) };
+            question.plan(strategy, workers, 1 << 20).unwrap().steps
+        };
+        assert_eq!((steps(None, 1), steps(None, 1000)), (STEPS, STEPS));
+        for workers in [1001, 4096, 16_384, 100_000] {
+            let work = steps(None, workers) * workers as u64;
+            assert!(steps(None, workers) >= LEAST_STEPS);
+            assert!(work <= WORKER_STEPS.max(LEAST_STEPS * workers as u64), "{workers}: {work}");
+            assert_eq!(steps(Some(500), workers), 500, "asked for");
+        }
+        let sums = strategies::find("multi-worker").unwrap();
+        let question = ClusterQuestion { steps: None, ..question(4096) };
+        assert_eq!(question.plan(sums, 4096, 1 << 20).unwrap().steps, STEPS, "needs no events");
     }
 }

@@ -14,7 +14,13 @@ use super::{
     pack::{Left, PackRight, Right},
     rows::{COLUMN_BLOCK, Pieces},
 };
-use crate::{Buffer, Compute, isa::Kernel, simd::Simd, threads::SendPtr};
+use crate::{
+    Buffer, Compute,
+    isa::{Isa, Kernel},
+    simd::Simd,
+    threads::SendPtr,
+};
+use std::ops::Range;
 
 /// Rows, in panels, few enough to be packed by every task.
 const FEW_PANELS: usize = 16;
@@ -110,6 +116,20 @@ pub(super) struct Block<'a, 'b, L: Left> {
     /// Later blocks of `k` follow: bias and the like must wait.
     pub(super) more: bool,
     pub(super) scratch: *mut f32,
+}
+
+/// All rows of some columns over a range of `k`, for one thread that packs both operands by itself.
+struct WholeBlock {
+    columns: Range<usize>,
+    k: Range<usize>,
+    /// As [`Block::c`].
+    c: *mut f32,
+    stride: usize,
+    tail: Tail,
+    /// As [`Block::more`].
+    more: bool,
+    /// Left panels, and behind them the right ones.
+    scratch: *mut f32,
 }
 
 impl<L: Left> Kernel for Block<'_, '_, L> {
@@ -269,42 +289,67 @@ impl<L: Left> Problem<'_, L> {
             // SAFETY: a task owns its columns of the result, a thread its scratch.
             unsafe {
                 let left = scratch.get(thread);
-                let right = left.add(panels.count * LEFT_PANEL);
                 for block in 0..blocks {
                     let k = block * self.k / blocks;
                     let count = (block + 1) * self.k / blocks - k;
-                    isa.run(PackRight {
-                        right: self.right,
-                        k,
-                        count,
-                        column,
-                        columns,
-                        panel_k: count,
-                        to: right,
-                        at: 0,
-                    });
-                    isa.run(Block {
-                        problem: self,
-                        panels,
-                        first_panel: 0,
-                        last_panel: panels.count,
-                        columns,
-                        k,
-                        count,
-                        packed: right,
-                        panel_k: count,
+                    let whole = WholeBlock {
+                        columns: column..column + columns,
+                        k: k..k + count,
                         c: self.c.get().add(column),
-                        first_row: 0,
-                        in_place: false,
-                        soon: (std::ptr::null(), 0),
                         stride: self.stride,
                         tail: self.tail(self.accumulate || block > 0, column),
                         more: block + 1 < blocks,
                         scratch: left,
-                    });
+                    };
+                    self.multiply_block(isa, panels, whole);
                 }
             }
         });
+    }
+
+    /// Packs the right operand of a block and multiplies all rows with it.
+    ///
+    /// # Safety
+    /// The block lies within the problem; this thread alone uses its columns of the result and its scratch memory, which has
+    /// room for all left panels and for `k` times the columns, rounded up to whole panels.
+    #[inline]
+    unsafe fn multiply_block(&self, isa: Isa, panels: Panels, block: WholeBlock) {
+        let WholeBlock { columns, k, c, stride, tail, more, scratch } = block;
+        let (column, columns) = (columns.start, columns.len());
+        let (k, count) = (k.start, k.len());
+        // SAFETY: as the caller promises.
+        unsafe {
+            let right = scratch.add(panels.count * LEFT_PANEL);
+            isa.run(PackRight {
+                right: self.right,
+                k,
+                count,
+                column,
+                columns,
+                panel_k: count,
+                to: right,
+                at: 0,
+            });
+            isa.run(Block {
+                problem: self,
+                panels,
+                first_panel: 0,
+                last_panel: panels.count,
+                columns,
+                k,
+                count,
+                packed: right,
+                panel_k: count,
+                c,
+                first_row: 0,
+                in_place: false,
+                soon: (std::ptr::null(), 0),
+                stride,
+                tail,
+                more,
+                scratch,
+            });
+        }
     }
 
     /// Little of a result, very long sums: each task sums over some of `k`, and the sums are added in order.
@@ -329,39 +374,19 @@ impl<L: Left> Problem<'_, L> {
             // SAFETY: a task owns its partial result, a thread its scratch.
             unsafe {
                 let left = scratch.get(thread);
-                let right = left.add(panels.count * LEFT_PANEL);
                 for block in 0..blocks {
                     let k = start + block * (end - start) / blocks;
                     let count = start + (block + 1) * (end - start) / blocks - k;
-                    isa.run(PackRight {
-                        right: self.right,
-                        k,
-                        count,
-                        column: 0,
-                        columns: self.n,
-                        panel_k: count,
-                        to: right,
-                        at: 0,
-                    });
-                    isa.run(Block {
-                        problem: self,
-                        panels,
-                        first_panel: 0,
-                        last_panel: panels.count,
-                        columns: self.n,
-                        k,
-                        count,
-                        packed: right,
-                        panel_k: count,
+                    let whole = WholeBlock {
+                        columns: 0..self.n,
+                        k: k..k + count,
                         c: partial.get().add(task * size),
-                        first_row: 0,
-                        in_place: false,
-                        soon: (std::ptr::null(), 0),
                         stride: width,
                         tail: Tail::plain(block > 0),
                         more: false,
                         scratch: left,
-                    });
+                    };
+                    self.multiply_block(isa, panels, whole);
                 }
             }
         });

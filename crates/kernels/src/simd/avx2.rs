@@ -35,7 +35,7 @@ x86_backend! {
         max(a, b) is _mm256_max_ps;
         min(a, b) is _mm256_min_ps;
     }
-    own {
+    impl Simd for Avx2 {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Eight {
             // SAFETY: only lanes within `count` are read, and those can be, as the caller promises.

@@ -46,7 +46,7 @@ x86_backend! {
         max(a, b) is _mm512_max_ps;
         min(a, b) is _mm512_min_ps;
     }
-    own {
+    impl Simd for Avx512 {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Sixteen {
             // SAFETY: only lanes within `count` are read, and those can be, as the caller promises.

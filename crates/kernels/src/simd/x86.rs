@@ -1,7 +1,7 @@
 //! What AVX2 and AVX-512 do alike, under different names.
 
 /// Makes an instruction set of x86: what is one instruction in each follows from the names of the
-/// intrinsics, `own` holds what differs.
+/// intrinsics; what differs is written as the methods that it is.
 macro_rules! x86_backend {
     (
         $(#[$about:meta])*
@@ -10,7 +10,7 @@ macro_rules! x86_backend {
         $vector:ident($register:ty), lanes $lanes:literal, tile_rows $tile_rows:literal;
         splat $splat:ident, load $load:ident, store $store:ident;
         lanewise { $($operation:ident($($operand:ident),*) is $intrinsic:ident;)* }
-        own { $($own:tt)* }
+        impl Simd for $implementor:ident { $($own:tt)* }
     ) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ macro_rules! x86_backend {
 
         // SAFETY: only the unsafe functions that ask for the CPU make a vector; loads and stores touch the
         // lanes of one register at most.
-        unsafe impl Simd for $set {
+        unsafe impl Simd for $implementor {
             type V = $vector;
             const LANES: usize = $lanes;
             const TILE_ROWS: usize = $tile_rows;

@@ -53,6 +53,12 @@ impl Tiles {
     fn per_image(&self) -> usize {
         self.rows * self.columns
     }
+
+    /// Row and column of a tile's first output.
+    #[inline(always)]
+    fn corner(&self, tile: usize) -> (usize, usize) {
+        (tile / self.columns * 4, tile % self.columns * 4)
+    }
 }
 
 /// Memory for the frequencies, kept from step to step.
@@ -187,11 +193,7 @@ impl Compute {
                 unsafe {
                     isa.run(ToPixels::<F, TILE, KERNEL> {
                         scheme: PhantomData,
-                        plane: Plane {
-                            height: shape.out_height(),
-                            width: shape.out_width(),
-                            channels: shape.outputs,
-                        },
+                        plane: Plane::of_output(shape),
                         tiles,
                         from: from.get().add(number * tiles.per_image() * shape.outputs),
                         stride: tiles.outputs,
@@ -243,11 +245,7 @@ impl Compute {
                 unsafe {
                     isa.run(ToFrequencies::<Gradient<F, KERNEL>, 4, TILE> {
                         line: PhantomData,
-                        plane: Plane {
-                            height: shape.out_height(),
-                            width: shape.out_width(),
-                            channels: shape.outputs,
-                        },
+                        plane: Plane::of_output(shape),
                         pad: 0,
                         tiles,
                         image: d_output[at..].as_ptr(),

@@ -4,7 +4,7 @@
 //! and written at a time, as many as there are channels (or weights) left.
 
 use super::{Tiles, schemes::Scheme};
-use crate::{isa::Kernel, simd::Simd};
+use crate::{conv::ConvShape, isa::Kernel, simd::Simd};
 use std::marker::PhantomData;
 
 /// One line of a transform in two dimensions: along rows first, then along columns.
@@ -21,6 +21,8 @@ pub(super) struct Gradient<F, const KERNEL: usize>(F);
 pub(super) struct Forth<F>(F);
 /// Frequencies to the weights' gradient.
 pub(super) struct Back<F>(F);
+/// Frequencies to output tiles.
+pub(super) struct Output<F, const KERNEL: usize>(F);
 
 impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize> Line<TILE, TILE>
     for Input<F, KERNEL>
@@ -58,6 +60,61 @@ impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize> Line<TILE,
     }
 }
 
+impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize> Line<TILE, 4>
+    for Output<F, KERNEL>
+{
+    #[inline(always)]
+    fn apply<S: Simd>(line: [S::V; TILE]) -> [S::V; 4] {
+        F::output::<S>(line)
+    }
+}
+
+/// The first pass over a square of `IN` x `IN` values, `stride` apart.
+///
+/// # Safety
+/// The CPU has `S`; behind each of the values `count` floats can be read, or a vector of them if that is less.
+#[inline(always)]
+unsafe fn rows<S: Simd, L: Line<IN, OUT>, const IN: usize, const OUT: usize>(
+    from: *const f32,
+    stride: usize,
+    count: usize,
+    half: &mut [[S::V; OUT]; IN],
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        for (row, half) in half.iter_mut().enumerate() {
+            let mut line = [S::zero(); IN];
+            for (column, value) in line.iter_mut().enumerate() {
+                *value = S::load_partial(from.add((row * IN + column) * stride), count);
+            }
+            *half = L::apply::<S>(line);
+        }
+    }
+}
+
+/// The second pass, into a square of `OUT` x `OUT` values, `stride` apart.
+///
+/// # Safety
+/// The CPU has `S`; behind each of the values `count` floats can be written, or a vector of them if that is less, and no
+/// other thread uses them.
+#[inline(always)]
+unsafe fn columns<S: Simd, L: Line<IN, OUT>, const IN: usize, const OUT: usize>(
+    half: &[[S::V; OUT]; IN],
+    to: *mut f32,
+    stride: usize,
+    count: usize,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        for at in 0..OUT {
+            let values = L::apply::<S>(column::<S, IN, OUT>(half, at));
+            for (row, value) in values.into_iter().enumerate() {
+                S::store_partial(to.add((row * OUT + at) * stride), value, count);
+            }
+        }
+    }
+}
+
 /// A column of what the first pass left.
 #[inline(always)]
 fn column<S: Simd, const ROWS: usize, const COLUMNS: usize>(
@@ -77,6 +134,13 @@ pub(super) struct Plane {
     pub(super) height: usize,
     pub(super) width: usize,
     pub(super) channels: usize,
+}
+
+impl Plane {
+    /// An output image of a convolution.
+    pub(super) fn of_output(shape: &ConvShape) -> Self {
+        Self { height: shape.out_height(), width: shape.out_width(), channels: shape.outputs }
+    }
 }
 
 /// Pixels of `SIDE` x `SIDE` tiles, whose corners lie 4 apart from (-pad, -pad) on, to frequencies:
@@ -103,8 +167,7 @@ impl<L: Line<SIDE, TILE>, const SIDE: usize, const TILE: usize> Kernel
     unsafe fn run<S: Simd>(self) {
         let Plane { height, width, channels } = self.plane;
         for tile in 0..self.tiles.per_image() {
-            let top = tile / self.tiles.columns * 4;
-            let left = tile % self.tiles.columns * 4;
+            let (top, left) = self.tiles.corner(tile);
             let mut channel = 0;
             while channel < channels {
                 let count = channels - channel;
@@ -128,12 +191,7 @@ impl<L: Line<SIDE, TILE>, const SIDE: usize, const TILE: usize> Kernel
                         *half = L::apply::<S>(line);
                     }
                     let to = self.to.add(tile * channels + channel);
-                    for at in 0..TILE {
-                        let values = L::apply::<S>(column::<S, SIDE, TILE>(&half, at));
-                        for (row, value) in values.into_iter().enumerate() {
-                            S::store_partial(to.add((row * TILE + at) * self.stride), value, count);
-                        }
-                    }
+                    columns::<S, L, SIDE, TILE>(&half, to, self.stride, count);
                 }
                 channel += S::LANES;
             }
@@ -167,8 +225,7 @@ impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize> Kernel
     unsafe fn run<S: Simd>(self) {
         let Plane { height, width, channels } = self.plane;
         for tile in 0..self.tiles.per_image() {
-            let top = tile / self.tiles.columns * 4;
-            let left = tile % self.tiles.columns * 4;
+            let (top, left) = self.tiles.corner(tile);
             let mut channel = 0;
             while channel < channels {
                 let count = channels - channel;
@@ -177,14 +234,7 @@ impl<F: Scheme<TILE, KERNEL>, const TILE: usize, const KERNEL: usize> Kernel
                 unsafe {
                     let from = self.from.add(tile * channels + channel);
                     let mut half = [[S::zero(); 4]; TILE];
-                    for (row, half) in half.iter_mut().enumerate() {
-                        let mut line = [S::zero(); TILE];
-                        for (column, value) in line.iter_mut().enumerate() {
-                            let at = (row * TILE + column) * self.stride;
-                            *value = S::load_partial(from.add(at), count);
-                        }
-                        *half = F::output::<S>(line);
-                    }
+                    rows::<S, Output<F, KERNEL>, TILE, 4>(from, self.stride, count, &mut half);
                     let bias = if self.bias.is_null() {
                         S::zero()
                     } else {
@@ -237,20 +287,8 @@ impl<L: Line<IN, OUT>, const IN: usize, const OUT: usize> Kernel for Weights<L, 
             unsafe {
                 let (from, to) = (self.from.add(done), self.to.add(done));
                 let mut half = [[S::zero(); OUT]; IN];
-                for (row, half) in half.iter_mut().enumerate() {
-                    let mut line = [S::zero(); IN];
-                    for (column, value) in line.iter_mut().enumerate() {
-                        let at = (row * IN + column) * self.from_stride;
-                        *value = S::load_partial(from.add(at), count);
-                    }
-                    *half = L::apply::<S>(line);
-                }
-                for at in 0..OUT {
-                    let values = L::apply::<S>(column::<S, IN, OUT>(&half, at));
-                    for (row, value) in values.into_iter().enumerate() {
-                        S::store_partial(to.add((row * OUT + at) * self.to_stride), value, count);
-                    }
-                }
+                rows::<S, L, IN, OUT>(from, self.from_stride, count, &mut half);
+                columns::<S, L, IN, OUT>(&half, to, self.to_stride, count);
             }
             done += S::LANES;
         }

@@ -9,32 +9,29 @@ mod plan;
 mod together;
 
 use crate::{
-    input::{self, Scaling},
-    kernels::{Compute, loss},
-    layout::Layout,
-    model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
-    profile::Profile,
-    random,
-    registry::{Defaults, Entry},
+    image_model::{ImageModel, Images, ModelCore, Network, Step, Training},
+    input,
+    kernels::adaptive::AdaptiveShape,
+    layout::{LayerPlace, Layout},
+    model::{Model, ModelError, ModelOptions, StepContext, StepLoss},
+    registry::{ModelDefaults, ModelEntry},
     shapes::LayerShape,
     split::{Split, Together},
-    threads::Pool,
 };
 use paceline_batch::{Batch, Schema};
 use passes::Dropout;
 use plan::{Memory, Shapes};
-use std::ops::Range;
 use together::Whole;
 
 /// Share of the dense layers' units that drop in a step, unless asked otherwise.
 const DROPOUT: f32 = 0.5;
 
 /// The registry's entry.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: ModelEntry = ModelEntry {
     name: "alexnet",
     about: "AlexNet, one tower, 61 million weights, images from 63x63 (made for 224x224)",
     settings: &["freeze", "dropout", "lrn", "split-dense"],
-    defaults: Defaults { optimizer: "adam", rate: 0.0001 },
+    defaults: ModelDefaults { optimizer: "adam", rate: 0.0001 },
     build,
 };
 
@@ -54,169 +51,89 @@ const LAYERS: [&str; 8] = [
 ];
 
 struct AlexNet {
-    classes: usize,
-    width: usize,
     /// Shapes for one example; passes set the batch.
     shapes: Shapes,
-    layout: Layout,
-    /// Where weights and bias of each layer lie.
-    at: [(Range<usize>, Range<usize>); 8],
+    adaptive: AdaptiveShape,
+    at: [LayerPlace; 8],
     dropout: f32,
     lrn: bool,
-    head_only: bool,
-    scaling: Scaling,
-    compute: Compute,
     memory: Memory,
     whole: Whole,
-    profile: Profile,
 }
 
 /// Builds the model for images from 63 x 63.
 fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
-    let (image, classes) = input::image_and_classes(ENTRY.name, schema)?;
-    if image.height < LEAST_SIDE || image.width < LEAST_SIDE {
-        return Err(ModelError::Mismatch {
-            model: ENTRY.name,
-            needs: format!("images of at least {LEAST_SIDE}x{LEAST_SIDE}"),
-            has: format!("images of {image}"),
-        });
-    }
-    let dropout = options.dropout.unwrap_or(DROPOUT);
-    if !(0.0..1.0).contains(&dropout) {
-        return Err(ModelError::Option {
-            model: ENTRY.name,
-            option: "dropout",
-            found: dropout.to_string(),
-            wanted: "at least 0 and below 1",
-        });
-    }
-    let shapes = Shapes::new(image, classes);
+    let input = input::large_image_and_classes(ENTRY.name, schema, LEAST_SIDE)?;
+    let (shapes, adaptive) = plan::shapes(input.0, input.1);
     let mut layout = Layout::default();
-    let mut number = 0;
-    let at = LAYERS.map(|name| {
-        let shape = shapes.weights(number);
-        number += 1;
-        let weight = layout.push(format!("{name}.weight"), &shape, true);
-        (weight, layout.push(format!("{name}.bias"), &shape[..1], true))
-    });
-    Ok(Box::new(AlexNet {
-        classes,
-        width: image.len(),
+    let at = layout.push_layers(LAYERS, |number| shapes.weights(number));
+    let network = AlexNet {
         shapes,
-        layout,
+        adaptive,
         at,
-        dropout,
+        dropout: input::dropout(ENTRY.name, options, DROPOUT)?,
         lrn: options.lrn,
-        head_only: options.head_only,
-        scaling: input::scaling(ENTRY.name, image, options)?,
-        compute: Compute::new(options.threads)?,
         memory: Memory::default(),
         whole: Whole::default(),
-        profile: Profile::default(),
-    }))
+    };
+    Ok(Box::new(ImageModel::new(ENTRY.name, input, options, layout, network)?))
 }
 
-impl Model for AlexNet {
-    fn layout(&self) -> &Layout {
-        &self.layout
+impl Network for AlexNet {
+    fn shapes(&self, _core: &ModelCore) -> Vec<LayerShape> {
+        self.shapes.named(&LAYERS)
     }
 
-    fn pool(&self) -> Option<&Pool> {
-        Some(self.compute.pool())
+    fn floats(&self, core: &ModelCore) -> usize {
+        Memory::floats(&self.shapes, !core.head_only)
     }
 
-    fn profile(&mut self) -> Option<&mut Profile> {
-        Some(&mut self.profile)
+    fn reserve(&mut self, _core: &ModelCore, images: usize, training: bool) -> usize {
+        self.memory.reserve(&self.shapes, images, training);
+        self.memory.batch
     }
 
-    fn shapes(&self) -> Vec<LayerShape> {
-        let convs = self.shapes.convs.iter().map(|conv| {
-            let output = [conv.out_height(), conv.out_width(), conv.outputs];
-            let weights = conv.outputs * conv.inputs * conv.kernel * conv.kernel;
-            LayerShape {
-                name: String::new(),
-                input: [conv.height, conv.width, conv.inputs],
-                output,
-                kernel: conv.kernel,
-                parameters: weights + conv.outputs,
-                flops: 2 * output[0] * output[1] * weights,
-            }
-        });
-        let dense = self.shapes.dense.iter();
-        let dense = dense.map(|dense| LayerShape::dense("", dense.inputs, dense.outputs));
-        let names = LAYERS.iter().map(|name| (*name).to_owned());
-        convs.chain(dense).zip(names).map(|(shape, name)| LayerShape { name, ..shape }).collect()
-    }
-
-    fn init(&self, seed: u64, params: &mut [f32]) {
-        random::init_layers(seed, &self.layout, params);
-    }
-
-    fn loss_and_grad(
+    fn forward(
         &mut self,
-        params: &mut [f32],
-        batch: &Batch,
-        context: &StepContext,
-        grad: &mut [f32],
-        ready: &mut Ready<'_>,
-    ) -> Result<StepLoss, ModelError> {
-        self.layout.check(params, grad);
-        let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
-        let examples = batch.len();
-        self.memory.reserve(&self.shapes, examples, !self.head_only);
+        core: &mut ModelCore,
+        params: &[f32],
+        images: Images<'_>,
+        training: Option<Training<'_>>,
+    ) -> &mut [f32] {
         // Dropout lies before the first two dense layers: in the trunk, which runs as in inference where it is frozen.
-        let drops = self.dropout > 0.0 && !self.head_only;
-        let dropout = drops.then_some(Dropout { rate: self.dropout, context });
-        self.forward(params, pixels, examples, dropout);
-        let logits = &mut self.memory.logits[..examples * self.classes];
-        let isa = self.compute.isa();
-        let loss = loss::cross_entropy(isa, logits, self.classes, &batch.labels, context.scale);
-        if self.head_only {
-            self.backward_head(params, examples, grad, ready);
+        let training = training.filter(|_| self.dropout > 0.0 && !core.head_only);
+        let dropout = training.map(|training| Dropout::of(self.dropout, training.context));
+        self.forward_convs(core, params, images);
+        self.forward_dense(core, params, images.count, dropout);
+        &mut self.memory.logits[..images.count * core.classes]
+    }
+
+    fn backward(&mut self, core: &mut ModelCore, images: Images<'_>, step: &mut Step<'_>) {
+        if core.head_only {
+            self.backward_head(core, images.count, step);
         } else {
-            // To find the cause of a loss that is not finite, the whole gradient is needed.
-            let stays = context.keeps_gradient || !loss.loss_sum.is_finite();
-            self.backward(params, examples, grad, stays, ready);
+            self.backward_dense(core, images.count, step);
+            self.backward_convs(core, images.count, step);
         }
-        Ok(loss)
     }
 
-    fn batch_bytes(&self, examples: usize) -> usize {
-        let floats = Memory::floats(&self.shapes, !self.head_only);
-        size_of::<f32>().saturating_mul(floats).saturating_mul(examples)
-    }
-
-    fn split(&self) -> Option<Split> {
+    fn split(&self, core: &ModelCore) -> Option<Split> {
         // With the last layer alone to train, the others' gradients need not be exchanged anyway.
-        (!self.head_only).then(|| self.dense_split())
+        (!core.head_only).then(|| self.dense_split())
     }
 
-    fn loss_and_grad_together(
+    fn step_together(
         &mut self,
+        core: &mut ModelCore,
         params: &mut [f32],
         batch: &Batch,
         context: &StepContext,
         grad: &mut [f32],
         together: &mut Together<'_>,
     ) -> Result<StepLoss, ModelError> {
-        self.layout.check(params, grad);
-        if self.head_only {
+        if core.head_only {
             return Err(ModelError::NoSplit);
         }
-        self.step_together(params, batch, context, grad, together)
-    }
-
-    fn score(
-        &mut self,
-        params: &[f32],
-        batch: &Batch,
-        score: &mut Score,
-    ) -> Result<(), ModelError> {
-        let pixels = input::pixels(ENTRY.name, batch, self.width, self.classes)?;
-        self.memory.reserve(&self.shapes, batch.len(), false);
-        self.forward(params, pixels, batch.len(), None);
-        let logits = &mut self.memory.logits[..batch.len() * self.classes];
-        loss::score(self.compute.isa(), logits, self.classes, &batch.labels, score);
-        Ok(())
+        self.shared_step(core, params, batch, context, grad, together)
     }
 }

@@ -2,21 +2,24 @@
 
 use super::{AlexNet, LAYERS};
 use crate::{
-    input::Pixels,
+    image_model::{Images, ModelCore, Step},
     kernels::{Finish, dense::Place, dropout::Draw},
-    model::{Ready, StepContext},
+    model::StepContext,
     profile::Pass,
 };
-use std::ops::Range;
 
 /// Dropout of a training step.
 #[derive(Clone, Copy)]
 pub(super) struct Dropout<'a> {
     pub(super) rate: f32,
-    pub(super) context: &'a StepContext,
+    context: &'a StepContext,
 }
 
-impl Dropout<'_> {
+impl<'a> Dropout<'a> {
+    pub(super) fn of(rate: f32, context: &'a StepContext) -> Self {
+        Self { rate, context }
+    }
+
     /// Where the units of a layer are drawn.
     pub(super) fn draw(&self, layer: u64) -> Draw {
         let StepContext { seed, step, first_example, .. } = *self.context;
@@ -25,25 +28,19 @@ impl Dropout<'_> {
 }
 
 impl AlexNet {
-    /// Leaves the logits in memory.
-    pub(super) fn forward(
-        &mut self,
-        params: &[f32],
-        pixels: Pixels<'_>,
-        batch: usize,
-        dropout: Option<Dropout<'_>>,
-    ) {
-        self.forward_convs(params, pixels, batch);
-        self.forward_dense(params, batch, dropout);
-    }
-
     /// Leaves the inputs of the first dense layer in memory.
-    pub(super) fn forward_convs(&mut self, params: &[f32], pixels: Pixels<'_>, batch: usize) {
-        let shapes = self.shapes.with_batch(batch);
+    pub(super) fn forward_convs(
+        &mut self,
+        core: &mut ModelCore,
+        params: &[f32],
+        images: Images<'_>,
+    ) {
+        let (shapes, batch) = (self.shapes.with_batch(images.count), images.count);
         if self.lrn {
             self.memory.reserve_normed(&self.shapes);
         }
-        let Self { memory, compute, at, profile, lrn, scaling, .. } = self;
+        let Self { memory, at, lrn, .. } = self;
+        let ModelCore { compute, profile, scaling, .. } = core;
         let weights = |layer: usize| &params[at[layer].0.clone()];
         let finish = |layer: usize| Finish {
             bias: Some(&params[at[layer].1.clone()]),
@@ -51,7 +48,7 @@ impl AlexNet {
             ..Finish::default()
         };
         profile.time("input", Pass::Forward, 0.0, || {
-            compute.widen(pixels, scaling, &mut memory.input);
+            compute.widen(images.pixels, scaling, &mut memory.input);
         });
         for layer in 0..5 {
             let shape = &shapes.convs[layer];
@@ -82,21 +79,35 @@ impl AlexNet {
                 compute.max_pool(&shapes.pools[pool], pooled, &mut memory.pools[pool]);
             });
         }
-        let len = batch * shapes.dense[0].inputs;
-        let pixels = shapes.adaptive.side * shapes.adaptive.side;
-        let flat = &mut memory.flat[..len];
-        let pooled = if shapes.adaptive.is_identity() {
-            &memory.pools[2]
-        } else {
-            compute.adaptive_pool(&shapes.adaptive, &memory.pools[2], &mut memory.pooled[..len]);
-            &memory.pooled
-        };
-        compute.swap_channels(batch, pixels, shapes.adaptive.channels, pooled, flat);
+        self.flatten(core, batch);
     }
 
-    fn forward_dense(&mut self, params: &[f32], batch: usize, dropout: Option<Dropout<'_>>) {
+    /// From the last pooling to the inputs of the first dense layer.
+    fn flatten(&mut self, core: &ModelCore, batch: usize) {
+        let (Self { memory, adaptive, shapes, .. }, compute) = (self, &core.compute);
+        let len = batch * shapes.dense[0].inputs;
+        let pixels = adaptive.side * adaptive.side;
+        let flat = &mut memory.flat[..len];
+        let pooled = if adaptive.is_identity() {
+            &memory.pools[2]
+        } else {
+            compute.adaptive_pool(adaptive, &memory.pools[2], &mut memory.pooled[..len]);
+            &memory.pooled
+        };
+        compute.swap_channels(batch, pixels, adaptive.channels, pooled, flat);
+    }
+
+    /// Leaves the logits in memory.
+    pub(super) fn forward_dense(
+        &mut self,
+        core: &mut ModelCore,
+        params: &[f32],
+        batch: usize,
+        dropout: Option<Dropout<'_>>,
+    ) {
         let shapes = self.shapes.with_batch(batch);
-        let Self { memory, compute, at, profile, .. } = self;
+        let Self { memory, at, .. } = self;
+        let ModelCore { compute, profile, .. } = core;
         let weights = |layer: usize| &params[at[layer].0.clone()];
         let finish = |layer: usize| Finish {
             bias: Some(&params[at[layer].1.clone()]),
@@ -126,55 +137,52 @@ impl AlexNet {
         }
     }
 
-    /// From the gradient of the logits to those of the parameters, which of dense layers need not stay.
-    pub(super) fn backward(
-        &mut self,
-        params: &mut [f32],
-        batch: usize,
-        grad: &mut [f32],
-        stays: bool,
-        ready: &mut Ready<'_>,
-    ) {
-        self.backward_dense(params, batch, grad, stays, ready);
-        self.backward_convs(params, batch, grad, ready);
-    }
-
     /// The last layer's gradient alone; that of the others is zero.
     pub(super) fn backward_head(
         &mut self,
-        params: &mut [f32],
+        core: &mut ModelCore,
         batch: usize,
-        grad: &mut [f32],
-        ready: &mut Ready<'_>,
+        step: &mut Step<'_>,
     ) {
-        let shapes = self.shapes.with_batch(batch);
-        let Self { memory, compute, at, profile, .. } = self;
-        let (shape, number) = (&shapes.dense[2], LAYERS.len() - 1);
-        let start = at[number].0.start;
-        let place = Place { weights: start, bias: at[number].1.start, stays: true };
-        profile.time(LAYERS[number], Pass::BackwardWeights, shape.flops(), || {
-            let (input, d_output) = (&memory.hidden[1], &memory.logits);
-            compute
-                .dense_backward_weights_ready(shape, input, d_output, place, params, grad, ready);
+        let (shapes, number) = (self.shapes.with_batch(batch), LAYERS.len() - 1);
+        let place = self.place(number, true);
+        let ModelCore { compute, profile, .. } = &mut *core;
+        profile.time(LAYERS[number], Pass::BackwardWeights, shapes.dense[2].flops(), || {
+            let (input, d_output) = (&self.memory.hidden[1], &self.memory.logits);
+            let Step { params, grad, ready, .. } = &mut *step;
+            compute.dense_backward_weights_ready(
+                &shapes.dense[2],
+                input,
+                d_output,
+                place,
+                params,
+                grad,
+                *ready,
+            );
         });
-        compute.pool().for_chunks(&mut grad[..start], 1 << 18, |_, piece| piece.fill(0.0));
-        ready(0..start, &mut params[..start], &mut grad[..start]);
+        step.freeze_before(core, self.at[number].0.start);
     }
 
-    fn backward_dense(
+    fn place(&self, layer: usize, stays: bool) -> Place {
+        Place { weights: self.at[layer].0.start, bias: self.at[layer].1.start, stays }
+    }
+
+    /// From the gradient of the logits to those of the dense layers, which need not stay.
+    pub(super) fn backward_dense(
         &mut self,
-        params: &mut [f32],
+        core: &mut ModelCore,
         batch: usize,
-        grad: &mut [f32],
-        stays: bool,
-        ready: &mut Ready<'_>,
+        step: &mut Step<'_>,
     ) {
         let shapes = self.shapes.with_batch(batch);
         // A unit that dropout kept was scaled, and so is its gradient; the mask below drops the others.
         let kept = 1.0 / (1.0 - self.dropout);
-        let Self { memory, compute, at, profile, .. } = self;
+        let ModelCore { compute, profile, .. } = core;
+        let Step { params, grad, stays, ready, .. } = step;
         for layer in (0..3).rev() {
             let (shape, number) = (&shapes.dense[layer], layer + 5);
+            let place = self.place(number, *stays);
+            let Self { memory, at, .. } = self;
             let (lower, upper) = memory.d_dense.split_at_mut(layer + 1);
             let d_input = &mut lower[layer][..batch * shape.inputs];
             let (input, d_output) = match layer {
@@ -200,36 +208,26 @@ impl AlexNet {
             });
             profile.time(LAYERS[number], Pass::BackwardWeights, shape.flops(), || {
                 compute.dense_backward_weights_ready(
-                    shape,
-                    input,
-                    d_output,
-                    Place { weights: at[number].0.start, bias: at[number].1.start, stays },
-                    params,
-                    grad,
-                    ready,
+                    shape, input, d_output, place, params, grad, *ready,
                 );
             });
         }
     }
 
-    pub(super) fn backward_convs(
-        &mut self,
-        params: &mut [f32],
-        batch: usize,
-        grad: &mut [f32],
-        ready: &mut Ready<'_>,
-    ) {
+    /// From the gradient of the first dense layer's inputs to that of the last convolution's outputs.
+    fn backward_flat(&mut self, core: &mut ModelCore, batch: usize) {
         let shapes = self.shapes.with_batch(batch);
-        let Self { memory, compute, at, profile, lrn, .. } = self;
-        let side = shapes.adaptive.side;
-        let channels = shapes.adaptive.channels;
+        let Self { memory, adaptive, .. } = self;
+        let ModelCore { compute, profile, .. } = core;
+        let side = adaptive.side;
+        let channels = adaptive.channels;
         // Back to pixel order; `pooled` is free now.
         let (d_flat, d_pooled) = (&memory.d_dense[0], &mut memory.pooled);
         compute.swap_channels(batch, channels, side * side, d_flat, d_pooled);
         let mut d_pool: &[f32] = d_pooled;
         let len = batch * shapes.pools[2].output_image();
-        if !shapes.adaptive.is_identity() {
-            compute.adaptive_pool_backward(&shapes.adaptive, d_pooled, &mut memory.d_second[..len]);
+        if !adaptive.is_identity() {
+            compute.adaptive_pool_backward(adaptive, d_pooled, &mut memory.d_second[..len]);
             d_pool = &memory.d_second;
         }
         profile.time("pooling", Pass::BackwardInput, 0.0, || {
@@ -240,8 +238,20 @@ impl AlexNet {
                 &mut memory.d_first,
             );
         });
+    }
+
+    pub(super) fn backward_convs(
+        &mut self,
+        core: &mut ModelCore,
+        batch: usize,
+        step: &mut Step<'_>,
+    ) {
+        self.backward_flat(core, batch);
+        let shapes = self.shapes.with_batch(batch);
+        let Self { memory, at, lrn, .. } = self;
         for layer in (0..5).rev() {
             let shape = &shapes.convs[layer];
+            let ModelCore { compute, profile, .. } = &mut *core;
             // The gradient of this layer's output is in the first buffer, but for the fourth layer.
             let (d_output, d_input) = if layer == 3 {
                 (&mut memory.d_second, &mut memory.d_first)
@@ -256,17 +266,16 @@ impl AlexNet {
             if layer > 0 {
                 let mask = (layer > 2).then_some(&input[..shape.input_len()]);
                 let finish = Finish { mask, ..Finish::default() };
-                let weights = &params[at[layer].0.clone()];
+                let weights = &step.params[at[layer].0.clone()];
                 profile.time(LAYERS[layer], Pass::BackwardInput, shape.flops(), || {
                     compute.conv_backward_input(shape, d_output, weights, d_input, &finish);
                 });
             }
-            let range: Range<usize> = at[layer].0.start..at[layer].1.end;
-            profile.time(LAYERS[layer], Pass::BackwardWeights, shape.flops(), || {
-                let (d_weights, d_bias) = grad[range.clone()].split_at_mut(at[layer].0.len());
+            let named = (LAYERS[layer], shape.flops());
+            step.layer(core, named, &at[layer], |compute, d_weights, d_bias| {
                 compute.conv_backward_weights(shape, input, d_output, d_weights, d_bias);
-                ready(range.clone(), &mut params[range.clone()], &mut grad[range.clone()]);
             });
+            let ModelCore { compute, profile, .. } = &mut *core;
             if layer == 1 || layer == 2 {
                 let below = layer - 1;
                 let len = shapes.convs[below].output_len();

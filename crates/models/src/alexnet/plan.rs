@@ -1,6 +1,9 @@
 //! Shapes of all layers, and the memory a batch needs.
 
-use crate::kernels::{Buffer, ConvShape, DenseShape, PoolShape, adaptive::AdaptiveShape};
+use crate::{
+    kernels::{Buffer, ConvShape, adaptive::AdaptiveShape},
+    shapes::{self, ChainShapes},
+};
 use paceline_batch::ImageShape;
 
 /// Values per example of the two hidden dense layers.
@@ -8,88 +11,36 @@ const HIDDEN: usize = 4096;
 /// Rows and columns of what the dense layers see.
 const SIDE: usize = 6;
 
-/// The layers' shapes for one example.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shapes {
-    pub(super) convs: [ConvShape; 5],
-    /// After the first, second and last convolution.
-    pub(super) pools: [PoolShape; 3],
-    pub(super) adaptive: AdaptiveShape,
-    pub(super) dense: [DenseShape; 3],
-}
+pub(super) type Shapes = ChainShapes<5, 3>;
 
-impl Shapes {
-    pub(super) fn new(image: ImageShape, classes: usize) -> Self {
-        let conv = |height, width, inputs, outputs, kernel, stride, pad| ConvShape {
-            batch: 1,
-            height,
-            width,
-            inputs,
-            outputs,
-            kernel,
-            stride,
-            pad,
-        };
-        let pool = |conv: &ConvShape| PoolShape {
-            batch: 1,
-            height: conv.out_height(),
-            width: conv.out_width(),
-            channels: conv.outputs,
-            window: 3,
-            stride: 2,
-        };
-        let conv1 = conv(image.height, image.width, image.channels, 64, 11, 4, 2);
-        let pool1 = pool(&conv1);
-        let conv2 = conv(pool1.out_height(), pool1.out_width(), 64, 192, 5, 1, 2);
-        let pool2 = pool(&conv2);
-        let (height, width) = (pool2.out_height(), pool2.out_width());
-        let conv3 = conv(height, width, 192, 384, 3, 1, 1);
-        let conv4 = conv(height, width, 384, 256, 3, 1, 1);
-        let conv5 = conv(height, width, 256, 256, 3, 1, 1);
-        let pool5 = pool(&conv5);
-        let adaptive = AdaptiveShape {
-            height: pool5.out_height(),
-            width: pool5.out_width(),
-            channels: 256,
-            side: SIDE,
-        };
-        let dense = |inputs, outputs| DenseShape { batch: 1, inputs, outputs };
-        Self {
-            convs: [conv1, conv2, conv3, conv4, conv5],
-            pools: [pool1, pool2, pool5],
-            adaptive,
-            dense: [
-                dense(SIDE * SIDE * 256, HIDDEN),
-                dense(HIDDEN, HIDDEN),
-                dense(HIDDEN, classes),
-            ],
-        }
-    }
-
-    /// The same layers for a whole batch.
-    pub(super) fn with_batch(mut self, batch: usize) -> Self {
-        self.convs.iter_mut().for_each(|shape| shape.batch = batch);
-        self.pools.iter_mut().for_each(|shape| shape.batch = batch);
-        self.dense.iter_mut().for_each(|shape| shape.batch = batch);
-        self
-    }
-
-    /// PyTorch's shape of a layer's weights.
-    pub(super) fn weights(&self, layer: usize) -> Vec<usize> {
-        match self.convs.get(layer) {
-            Some(conv) => vec![conv.outputs, conv.inputs, conv.kernel, conv.kernel],
-            None => {
-                let dense = &self.dense[layer - self.convs.len()];
-                vec![dense.outputs, dense.inputs]
-            }
-        }
-    }
+/// The layers' shapes for one example, and that of the pooling before the dense layers. Other poolings are after the
+/// first, second and last convolution.
+pub(super) fn shapes(image: ImageShape, classes: usize) -> (Shapes, AdaptiveShape) {
+    let pool = |conv: &ConvShape| shapes::pool(conv, 3, 2);
+    let conv1 = shapes::conv((image.height, image.width, image.channels), 64, [11, 4, 2]);
+    let pool1 = pool(&conv1);
+    let conv2 = shapes::conv((pool1.out_height(), pool1.out_width(), 64), 192, [5, 1, 2]);
+    let pool2 = pool(&conv2);
+    let (height, width) = (pool2.out_height(), pool2.out_width());
+    let conv3 = shapes::conv((height, width, 192), 384, [3, 1, 1]);
+    let conv4 = shapes::conv((height, width, 384), 256, [3, 1, 1]);
+    let conv5 = shapes::conv((height, width, 256), 256, [3, 1, 1]);
+    let pool5 = pool(&conv5);
+    let adaptive = AdaptiveShape {
+        height: pool5.out_height(),
+        width: pool5.out_width(),
+        channels: 256,
+        side: SIDE,
+    };
+    let sizes = [SIDE * SIDE * 256, HIDDEN, HIDDEN, classes];
+    let convs = [conv1, conv2, conv3, conv4, conv5];
+    (Shapes::new(convs, [pool1, pool2, pool5], sizes), adaptive)
 }
 
 /// Activations and gradients for the largest batch so far.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    batch: usize,
+    pub(super) batch: usize,
     training: bool,
     pub(super) input: Buffer,
     /// Outputs of the convolutions, after relu.

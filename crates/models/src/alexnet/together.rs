@@ -7,8 +7,9 @@
 
 use super::{AlexNet, LAYERS, passes::Dropout};
 use crate::{
-    input::{self, Pixels},
-    kernels::{Buffer, DenseShape, Finish, dense::Place, dropout::Draw, loss},
+    image_model::{Images, ModelCore, Step},
+    input::Pixels,
+    kernels::{Buffer, DenseShape, Finish, dense::Place, dropout::Draw},
     model::{ModelError, StepContext, StepLoss},
     profile::Pass,
     split::{Split, SplitLayer, Together},
@@ -63,8 +64,9 @@ impl AlexNet {
     }
 
     /// A step with the dense layers shared out.
-    pub(super) fn step_together(
+    pub(super) fn shared_step(
         &mut self,
+        core: &mut ModelCore,
         params: &mut [f32],
         batch: &Batch,
         context: &StepContext,
@@ -75,22 +77,22 @@ impl AlexNet {
         assert_eq!(own, together.examples[together.place.0], "the own share of the global batch");
         let pixels = match own {
             0 => Pixels::Floats(&[]),
-            _ => input::pixels(super::ENTRY.name, batch, self.width, self.classes)?,
+            _ => core.pixels(batch)?,
         };
         self.memory.reserve(&self.shapes, own, true);
         if own > 0 {
-            self.forward_convs(params, pixels, own);
+            self.forward_convs(core, params, Images { pixels, count: own });
         }
-        let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, context });
-        self.forward_together(params, dropout, together)?;
+        let dropout = (self.dropout > 0.0).then_some(Dropout::of(self.dropout, context));
+        self.forward_together(core, params, dropout, together)?;
 
         let (rank, _) = together.place;
         let before: usize = together.examples[..rank].iter().sum();
-        let classes = self.classes;
+        let classes = core.classes;
         let Whole { logits, lengths, .. } = &mut self.whole;
         let mine = &mut logits[before * classes..(before + own) * classes];
-        let isa = self.compute.isa();
-        let loss = loss::cross_entropy(isa, mine, classes, &batch.labels, context.scale);
+        let isa = core.compute.isa();
+        let loss = core.objective.gradient(isa, mine, classes, &batch.labels, context.scale);
         lengths.clear();
         lengths.extend(together.examples.iter().map(|examples| examples * classes));
         let all = lengths.iter().sum();
@@ -98,7 +100,7 @@ impl AlexNet {
 
         // Owners use the gradients of what they own at once, but for the cause of a loss that is not finite.
         let stays = !logits[..all].iter().all(|value| value.is_finite());
-        self.backward_together(params, grad, stays, together)?;
+        self.backward_together(core, params, grad, stays, together)?;
         let replicated = self.at[CONVS].0.start;
         if own == 0 {
             grad[..replicated].fill(0.0);
@@ -107,21 +109,24 @@ impl AlexNet {
         let width = self.shapes.dense[0].inputs;
         let d_flat = &self.whole.d_input[before * width..(before + own) * width];
         self.memory.d_dense[0][..d_flat.len()].copy_from_slice(d_flat);
-        self.backward_convs(params, own, grad, &mut |range, params, grad| {
+        let ready = &mut |range, params: &mut [f32], grad: &mut [f32]| {
             together.peers.ready(range, params, grad);
-        });
+        };
+        self.backward_convs(core, own, &mut Step { params, grad, context, stays, ready });
         Ok(loss)
     }
 
     /// Leaves the logits of all examples.
     fn forward_together(
         &mut self,
+        core: &mut ModelCore,
         params: &[f32],
         dropout: Option<Dropout<'_>>,
         together: &mut Together<'_>,
     ) -> Result<(), ModelError> {
         let layers = self.dense_split().layers;
-        let Self { memory, compute, profile, whole, .. } = self;
+        let Self { memory, whole, .. } = self;
+        let ModelCore { compute, profile, .. } = core;
         let Together { place, examples, peers } = together;
         let (rank, of) = *place;
         let all: usize = examples.iter().sum();
@@ -184,6 +189,7 @@ impl AlexNet {
     /// From the gradient of all logits to those of the owned weights and of the inputs of all examples.
     fn backward_together(
         &mut self,
+        core: &mut ModelCore,
         params: &mut [f32],
         grad: &mut [f32],
         stays: bool,
@@ -192,7 +198,8 @@ impl AlexNet {
         let layers = self.dense_split().layers;
         // As without others: kept units were scaled, and masks drop the rest.
         let kept = 1.0 / (1.0 - self.dropout);
-        let Self { compute, profile, whole, .. } = self;
+        let whole = &mut self.whole;
+        let ModelCore { compute, profile, .. } = core;
         let Together { place, examples, peers } = together;
         let all: usize = examples.iter().sum();
         for (number, layer) in layers.iter().enumerate().rev() {

@@ -37,8 +37,7 @@ impl Kernel for Pool {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
                 let left = self.channels - c;
-                let scale = load_some::<S>(self.affine.scale.add(c), left);
-                let shift = load_some::<S>(self.affine.shift.add(c), left);
+                let (scale, shift) = self.affine.load::<S>(c, left);
                 let mut sum = S::zero();
                 for pixel in 0..self.area {
                     let raw = load_some::<S>(self.raw.add(pixel * self.channels + c), left);
@@ -78,11 +77,8 @@ impl Kernel for Spread {
             let share = S::splat(1.0 / self.area as f32);
             for c in (0..self.channels).step_by(S::LANES) {
                 let left = self.channels - c;
-                let (scale, shift, mean) = (
-                    load_some::<S>(self.affine.scale.add(c), left),
-                    load_some::<S>(self.affine.shift.add(c), left),
-                    load_some::<S>(self.mean.add(c), left),
-                );
+                let (scale, shift) = self.affine.load::<S>(c, left);
+                let mean = load_some::<S>(self.mean.add(c), left);
                 let gradient = S::mul(load_some::<S>(self.gradient.add(c), left), share);
                 let (mut sum, mut product) = (S::zero(), S::zero());
                 for pixel in 0..self.area {

@@ -19,134 +19,98 @@ mod shape;
 mod tile;
 
 use crate::{
+    image_model::{ImageModel, Images, ModelCore, Network, Step, Training},
     input::{self, BYTE, Pixels, Scaling},
-    kernels::{Buffer, Compute, loss},
-    layout::Layout,
-    model::{Model, ModelError, ModelOptions, Ready, Score, StepContext, StepLoss},
-    profile::{Pass, Profile},
-    random::mix,
-    registry::{Defaults, Entry},
+    kernels::{Buffer, Compute},
+    model::{Model, ModelError, ModelOptions},
+    profile::Pass,
+    random::Normals,
+    registry::{ModelDefaults, ModelEntry},
     shapes::LayerShape,
-    threads::{Pool, SendPtr},
+    threads::SendPtr,
 };
 use head::Dropout;
-use paceline_batch::{Batch, Schema};
+use paceline_batch::{ImageShape, Schema};
 use passes::{Memory, Passes};
 use plan::Plan;
 use shape::{Role, Shape};
-use std::ops::Range;
 
-/// The name users type.
-pub const NAME: &str = "mobilenet-v2";
 /// The registry's entry.
-pub const ENTRY: Entry = Entry {
-    name: NAME,
+pub const ENTRY: ModelEntry = ModelEntry {
+    name: "mobilenet-v2",
     about: "MobileNet-v2 with batch normalisation, images from 32x32, --width scales it",
     settings: &["freeze", "dropout", "width"],
-    defaults: Defaults { optimizer: "adam", rate: 0.003 },
+    defaults: ModelDefaults { optimizer: "adam", rate: 0.003 },
     build,
 };
 /// Dropout rate before the classifier, unless asked otherwise.
-pub const DROPOUT: f32 = 0.2;
-/// Images of a batch in evaluation, when no training has planned for more.
-const SCORE_IMAGES: usize = 16;
+const DROPOUT: f32 = 0.2;
+/// Below this the last layers have nothing left to see.
+const LEAST_SIDE: usize = 32;
 
-/// The model; see the module.
 #[derive(Debug)]
-pub struct MobileNetV2 {
-    shape: Shape,
+struct MobileNetV2 {
     dropout: f32,
-    head_only: bool,
-    scaling: Scaling,
-    compute: Compute,
-    plan: Plan,
-    floats: Buffer,
-    sums: Vec<f64>,
-    profile: Profile,
+    workspace: Workspace,
     /// Name and operations for one image of each layer, the classifier last.
     costs: Vec<(String, f64)>,
 }
 
-/// Builds the model for images of at least 32 x 32 pixels.
-///
-/// # Errors
-/// [`ModelError::Mismatch`] when the data has no such images or too few classes,
-/// [`ModelError::Option`] when an option is out of range.
-pub fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
-    let (image, classes) = input::image_and_classes(NAME, schema)?;
-    if image.height < 32 || image.width < 32 {
-        return Err(ModelError::Mismatch {
-            model: NAME,
-            needs: "images of at least 32x32".to_owned(),
-            has: format!("images of {image}"),
-        });
-    }
-    let wrong =
-        |option, found: String, wanted| ModelError::Option { model: NAME, option, found, wanted };
-    // Below 0.3 the first block would become a residual one; the published widths start at 0.35.
-    if !(0.35..=4.0).contains(&options.width) {
-        return Err(wrong("width", options.width.to_string(), "between 0.35 and 4"));
-    }
-    let dropout = options.dropout.unwrap_or(DROPOUT);
-    if !(0.0..1.0).contains(&dropout) {
-        return Err(wrong("dropout", dropout.to_string(), "at least 0 and below 1"));
-    }
-    let compute = Compute::new(options.threads)?;
-    let scaling = input::scaling(NAME, image, options)?;
-    let model = MobileNetV2::new(Shape::new(image, classes, options.width), dropout, compute);
-    Ok(Box::new(MobileNetV2 { head_only: options.head_only, scaling, ..model }))
+/// The layers, and memory for the largest batch so far.
+#[derive(Debug)]
+struct Workspace {
+    shape: Shape,
+    plan: Plan,
+    floats: Buffer,
+    sums: Vec<f64>,
 }
 
-impl MobileNetV2 {
-    /// All layers trained, on pixels as they are.
-    fn new(shape: Shape, dropout: f32, compute: Compute) -> Self {
-        let mut model = Self {
-            shape,
-            dropout,
-            head_only: false,
-            scaling: Scaling::UNIT,
-            compute,
-            plan: Plan::default(),
-            floats: Buffer::default(),
-            sums: Vec::new(),
-            profile: Profile::default(),
-            costs: Vec::new(),
-        };
-        model.costs =
-            model.shapes().into_iter().map(|shape| (shape.name, shape.flops as f64)).collect();
-        model
+impl Workspace {
+    fn passes<'a>(&'a mut self, compute: &'a Compute, count: usize) -> Passes<'a> {
+        let memory = Memory::new(&mut self.floats, &mut self.sums);
+        Passes { shape: &self.shape, plan: &self.plan, compute, memory, count }
     }
+}
 
-    fn reserve(&mut self, images: usize) {
-        if images > self.plan.capacity {
-            self.plan = Plan::new(&self.shape, images, self.compute.pool().threads());
-            self.floats = Buffer::default(); // gives the old memory back before taking the new
-            self.floats = Buffer::zeroed(self.plan.len);
-            self.sums = vec![0.0; self.plan.sums_len];
-        }
+/// Builds the model for images of at least 32 x 32 pixels.
+fn build(schema: &Schema, options: &ModelOptions) -> Result<Box<dyn Model>, ModelError> {
+    let input = input::large_image_and_classes(ENTRY.name, schema, LEAST_SIDE)?;
+    // Below 0.3 the first block would become a residual one; the published widths start at 0.35.
+    if !(0.35..=4.0).contains(&options.width) {
+        let (option, found) = ("width", options.width.to_string());
+        let wanted = "between 0.35 and 4";
+        return Err(ModelError::Option { model: ENTRY.name, option, found, wanted });
     }
+    Ok(Box::new(model(input, options)?))
+}
 
-    fn passes(&mut self, count: usize) -> Passes<'_> {
-        Passes {
-            shape: &self.shape,
-            plan: &self.plan,
-            compute: &self.compute,
-            memory: Memory::new(&mut self.floats, &mut self.sums),
-            count,
-        }
-    }
+fn model(
+    input: (ImageShape, usize),
+    options: &ModelOptions,
+) -> Result<ImageModel<MobileNetV2>, ModelError> {
+    let mut shape = Shape::new(input.0, input.1, options.width);
+    let layout = std::mem::take(&mut shape.layout);
+    let (floats, sums) = (Buffer::default(), Vec::new());
+    let network = MobileNetV2 {
+        dropout: input::dropout(ENTRY.name, options, DROPOUT)?,
+        workspace: Workspace { shape, plan: Plan::default(), floats, sums },
+        costs: Vec::new(),
+    };
+    let mut model = ImageModel::new(ENTRY.name, input, options, layout, network)?;
+    let shapes = model.shapes().into_iter();
+    model.network.costs = shapes.map(|shape| (shape.name, shape.flops as f64)).collect();
+    Ok(model)
 }
 
 /// Copies images into the model's buffer, as floats inside a border of zeros.
-fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling, examples: Range<usize>) {
+fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling) {
     let image = passes.shape.image;
     let line = image.width * image.channels;
     let stride = line + 2 * image.channels;
     let start = SendPtr(passes.memory.at(passes.plan.images));
-    passes.compute.pool().run(examples.len(), &|number, _| {
-        let example = examples.start + number;
+    passes.compute.pool().run(passes.count, &|number, _| {
         for y in 0..image.height {
-            let from = (example * image.height + y) * line;
+            let from = (number * image.height + y) * line;
             let to = (number * (image.height + 2) + y + 1) * stride + image.channels;
             // SAFETY: the plan has room for every image with its border; tasks write different ones.
             #[allow(unsafe_code)]
@@ -170,22 +134,19 @@ fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling, examples: Ra
     });
 }
 
-impl Model for MobileNetV2 {
-    fn layout(&self) -> &Layout {
-        &self.shape.layout
-    }
+impl Network for MobileNetV2 {
+    const SCORE_IMAGES: usize = 16;
 
-    fn batch_bytes(&self, examples: usize) -> usize {
+    fn floats(&self, core: &ModelCore) -> usize {
         // Planned for one more example than for one: what does not grow with the batch counts once.
-        let threads = self.compute.pool().threads();
-        let floats = |images| Plan::new(&self.shape, images, threads).len;
-        let each = floats(2) - floats(1);
-        size_of::<f32>().saturating_mul(each).saturating_mul(examples)
+        let (shape, threads) = (&self.workspace.shape, core.compute.pool().threads());
+        Plan::new(shape, 2, threads).len - Plan::new(shape, 1, threads).len
     }
 
-    fn shapes(&self) -> Vec<LayerShape> {
-        let layers = self.shape.layers.iter().map(|layer| {
-            let entries = self.shape.layout.entries();
+    fn shapes(&self, core: &ModelCore) -> Vec<LayerShape> {
+        let shape = &self.workspace.shape;
+        let layers = shape.layers.iter().map(|layer| {
+            let entries = core.layout.entries();
             let weight = entries.iter().find(|entry| entry.range() == layer.weight);
             let name = weight.map_or("", |entry| entry.name.trim_end_matches(".weight"));
             LayerShape {
@@ -200,14 +161,14 @@ impl Model for MobileNetV2 {
                 flops: 2 * layer.out_area() * layer.weight.len(),
             }
         });
-        let last = LayerShape::dense("classifier.1", self.shape.features(), self.shape.classes);
+        let last = LayerShape::dense("classifier.1", shape.features(), shape.classes);
         layers.chain([last]).collect()
     }
 
     /// As torchvision: He-normal convolutions by fan-out, norms 1 and 0, a small classifier.
-    fn init(&self, seed: u64, params: &mut [f32]) {
-        let mut normals = Normals::new(seed);
-        for layer in &self.shape.layers {
+    fn init(&self, _core: &ModelCore, seed: u64, params: &mut [f32]) {
+        let (shape, mut normals) = (&self.workspace.shape, Normals::new(seed));
+        for layer in &shape.layers {
             let fan_out = match layer.role {
                 Role::Stem | Role::Depthwise { .. } => 9 * layer.outputs,
                 Role::Expand | Role::Project { .. } => layer.outputs,
@@ -218,138 +179,75 @@ impl Model for MobileNetV2 {
             params[layer.mean.clone()].fill(0.0);
             params[layer.variance.clone()].fill(1.0);
         }
-        normals.fill(&mut params[self.shape.classifier_weight.clone()], 0.01);
-        params[self.shape.classifier_bias.clone()].fill(0.0);
+        normals.fill(&mut params[shape.classifier_weight.clone()], 0.01);
+        params[shape.classifier_bias.clone()].fill(0.0);
     }
 
-    fn loss_and_grad(
-        &mut self,
-        params: &mut [f32],
-        batch: &Batch,
-        context: &StepContext,
-        grad: &mut [f32],
-        ready: &mut Ready<'_>,
-    ) -> Result<StepLoss, ModelError> {
-        let pixels = input::pixels(NAME, batch, self.shape.image.len(), self.shape.classes)?;
-        let all = self.shape.layout.len();
-        if batch.is_empty() {
-            grad.fill(0.0);
-            ready(0..all, params, grad);
-            return Ok(StepLoss::default());
+    fn reserve(&mut self, core: &ModelCore, images: usize, _training: bool) -> usize {
+        let Workspace { shape, plan, floats, sums } = &mut self.workspace;
+        if images > plan.capacity {
+            *plan = Plan::new(shape, images, core.compute.pool().threads());
+            *floats = Buffer::default(); // gives the old memory back before taking the new
+            *floats = Buffer::zeroed(plan.len);
+            *sums = vec![0.0; plan.sums_len];
         }
-        self.reserve(batch.len());
-        let dropout = Dropout::of(self.dropout, context);
-        let layers = self.shape.layers.len();
-        let (scaling, head_only) = (self.scaling, self.head_only);
-        // Taken out for the step: the passes borrow the model.
-        let mut profile = std::mem::take(&mut self.profile);
-        let costs = std::mem::take(&mut self.costs);
-        let images = batch.len() as f64;
-        let passes = self.passes(batch.len());
-        profile.time("input", Pass::Forward, 0.0, || {
-            load(&passes, pixels, &scaling, 0..batch.len());
-        });
-        // Workers' changes of the running statistics add up to their average by examples.
-        let weight = batch.len() as f32 * context.scale;
-        for (index, (name, flops)) in costs.iter().enumerate().take(layers) {
+        plan.capacity
+    }
+
+    fn forward(
+        &mut self,
+        core: &mut ModelCore,
+        params: &[f32],
+        Images { pixels, count }: Images<'_>,
+        training: Option<Training<'_>>,
+    ) -> &mut [f32] {
+        let ModelCore { compute, profile, scaling, head_only, .. } = core;
+        let passes = self.workspace.passes(compute, count);
+        profile.time("input", Pass::Forward, 0.0, || load(&passes, pixels, scaling));
+        let dropout = training.as_ref().map(|training| Dropout::of(self.dropout, training.context));
+        // A frozen trunk is normalised as in inference, so that its features are the same in every batch. Workers'
+        // changes of the running statistics add up to their average by examples.
+        let training = training.filter(|_| !*head_only);
+        let mut statistics =
+            training.map(|Training { grad, context }| (grad, count as f32 * context.scale));
+        let images = count as f64;
+        let layers = passes.shape.layers.len();
+        for (index, (name, flops)) in self.costs.iter().enumerate().take(layers) {
             profile.time(name, Pass::Forward, images * flops, || {
-                // A frozen trunk is normalised as in inference, so that its features are the same in every batch.
-                passes.forward(index, params, (!head_only).then_some((&mut *grad, weight)));
+                let statistics = statistics.as_mut().map(|(grad, weight)| (&mut **grad, *weight));
+                passes.forward(index, params, statistics);
             });
         }
-        let (name, flops) = &costs[layers];
-        let logits = profile
-            .time(name, Pass::Forward, images * flops, || passes.logits(params, Some(&dropout)));
-        let classes = passes.shape.classes;
-        let isa = passes.compute.isa();
-        let loss = loss::cross_entropy(isa, logits, classes, &batch.labels, context.scale);
+        let (name, flops) = &self.costs[layers];
+        profile
+            .time(name, Pass::Forward, images * flops, || passes.logits(params, dropout.as_ref()))
+    }
+
+    fn backward(&mut self, core: &mut ModelCore, images: Images<'_>, step: &mut Step<'_>) {
+        let ModelCore { compute, profile, head_only, .. } = &mut *core;
+        let passes = self.workspace.passes(compute, images.count);
+        let (images, layers) = (images.count as f64, &passes.shape.layers);
+        let (name, flops) = &self.costs[layers.len()];
         profile.time(name, Pass::Backward, 2.0 * images * flops, || {
-            passes.classifier_back(params, grad);
+            passes.classifier_back(step.params, step.grad);
         });
-        let mut hand_over = |range: Range<usize>, params: &mut [f32], grad: &mut [f32]| {
-            ready(range.clone(), &mut params[range.clone()], &mut grad[range]);
-        };
-        hand_over(passes.shape.classifier_weight.start..all, params, grad);
-        let mut parts = if head_only { 0 } else { passes.pool_back(&dropout) };
+        let head = passes.shape.classifier_weight.start;
+        step.hand_over(head..step.params.len());
+        if *head_only {
+            return step.freeze_before(core, head);
+        }
+        let mut parts = passes.pool_back(&Dropout::of(self.dropout, step.context));
         let mut narrow = 0;
-        for index in (0..layers).rev() {
-            let layer = &passes.shape.layers[index];
-            if head_only {
-                grad[layer.all()].fill(0.0);
-            } else {
-                let (name, flops) = &costs[index];
-                let gradients = if layer.role == Role::Stem { 1.0 } else { 2.0 };
-                parts = profile.time(name, Pass::Backward, gradients * images * flops, || {
-                    passes.backward(index, parts, narrow, params, grad)
-                });
-                if layer.role == Role::Expand {
-                    narrow = 1 - narrow;
-                }
+        for (index, layer) in layers.iter().enumerate().rev() {
+            let (name, flops) = &self.costs[index];
+            let gradients = if layer.role == Role::Stem { 1.0 } else { 2.0 };
+            parts = profile.time(name, Pass::Backward, gradients * images * flops, || {
+                passes.backward(index, parts, narrow, step.params, step.grad)
+            });
+            if layer.role == Role::Expand {
+                narrow = 1 - narrow;
             }
-            hand_over(layer.all(), params, grad);
-        }
-        self.profile = profile;
-        self.costs = costs;
-        Ok(loss)
-    }
-
-    fn pool(&self) -> Option<&Pool> {
-        Some(self.compute.pool())
-    }
-
-    fn profile(&mut self) -> Option<&mut Profile> {
-        Some(&mut self.profile)
-    }
-
-    fn score(
-        &mut self,
-        params: &[f32],
-        batch: &Batch,
-        score: &mut Score,
-    ) -> Result<(), ModelError> {
-        let pixels = input::pixels(NAME, batch, self.shape.image.len(), self.shape.classes)?;
-        self.reserve(batch.len().min(SCORE_IMAGES));
-        let capacity = self.plan.capacity.max(1);
-        let scaling = self.scaling;
-        for start in (0..batch.len()).step_by(capacity) {
-            let examples = start..(start + capacity).min(batch.len());
-            let passes = self.passes(examples.len());
-            load(&passes, pixels, &scaling, examples.clone());
-            for index in 0..passes.shape.layers.len() {
-                passes.forward(index, params, None);
-            }
-            let logits = passes.logits(params, None);
-            let (isa, classes) = (passes.compute.isa(), passes.shape.classes);
-            loss::score(isa, logits, classes, &batch.labels[examples], score);
-        }
-        Ok(())
-    }
-}
-
-/// Normally distributed numbers by Box and Muller.
-struct Normals {
-    key: u64,
-    drawn: u64,
-}
-
-impl Normals {
-    fn new(seed: u64) -> Self {
-        Self { key: mix(seed), drawn: 0 }
-    }
-
-    fn unit(&mut self) -> f64 {
-        self.drawn += 1;
-        // Above 0, so that its logarithm is finite.
-        ((mix(self.key ^ self.drawn) >> 11) as f64 + 0.5) / 2f64.powi(53)
-    }
-
-    fn fill(&mut self, to: &mut [f32], deviation: f64) {
-        for pair in to.chunks_mut(2) {
-            let radius = deviation * (-2.0 * self.unit().ln()).sqrt();
-            let (sin, cos) = (std::f64::consts::TAU * self.unit()).sin_cos();
-            for (value, part) in pair.iter_mut().zip([cos, sin]) {
-                *value = (radius * part) as f32;
-            }
+            step.hand_over(layer.all());
         }
     }
 }

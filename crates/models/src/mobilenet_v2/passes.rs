@@ -17,7 +17,7 @@ use crate::{
         Compute, Kernel,
         activation::{Affine, NormGradient},
         batch_norm::Values,
-        depthwise::DepthwiseForward,
+        depthwise::{DepthwiseForward, DepthwiseShape},
         depthwise_backward::DepthwiseBackward,
         simd::Simd,
     },
@@ -31,6 +31,42 @@ const ROW_STEP: usize = 84;
 /// Tasks of a forward pass over rows: a few per thread, so that one delayed thread costs little.
 pub(super) const fn tasks(threads: usize) -> usize {
     if threads == 1 { 1 } else { 4 * threads }
+}
+
+/// A depthwise layer cut into tasks of one image and some channels each: enough of them also for few images.
+struct DepthwiseTasks {
+    shape: DepthwiseShape,
+    /// Floats of an input and of an output image.
+    in_size: usize,
+    out_size: usize,
+    count: usize,
+    /// Tasks of an image, and channels of each.
+    groups: usize,
+    each: usize,
+}
+
+impl DepthwiseTasks {
+    fn new(passes: &Passes<'_>, layer: &Layer, stride: usize) -> Self {
+        let channels = layer.outputs;
+        let wanted = 4 * passes.compute.pool().threads();
+        let groups = wanted.div_ceil(passes.count).min(channels.div_ceil(64));
+        let each = channels.div_ceil(groups).next_multiple_of(16);
+        let groups = channels.div_ceil(each);
+        Self {
+            shape: depthwise(layer, stride),
+            in_size: layer.in_side.0 * layer.in_side.1 * channels,
+            out_size: layer.out_area() * channels,
+            count: passes.count * groups,
+            groups,
+            each,
+        }
+    }
+
+    /// The image and the channels of a task.
+    fn get(&self, task: usize) -> (usize, Range<usize>) {
+        let (image, group) = (task / self.groups, task % self.groups);
+        (image, group * self.each..((group + 1) * self.each).min(self.shape.channels))
+    }
 }
 
 /// The rows of one of `tasks` tasks.
@@ -275,34 +311,23 @@ impl Passes<'_> {
         unsafe { std::slice::from_raw_parts(self.memory.sums(0, 0), parts * 2 * channels) }
     }
 
-    /// Cuts a depthwise layer into (image, channels) tasks: enough of them also for few images.
-    fn depthwise_tasks(&self, channels: usize) -> (usize, usize) {
-        let wanted = 4 * self.compute.pool().threads();
-        let groups = wanted.div_ceil(self.count).min(channels.div_ceil(64));
-        let each = channels.div_ceil(groups).next_multiple_of(16);
-        (channels.div_ceil(each), each)
-    }
-
     fn forward_depthwise(&self, index: usize, stride: usize, params: &[f32]) -> usize {
         let layer = &self.shape.layers[index];
-        let shape = depthwise(layer, stride);
-        let channels = layer.outputs;
         let weights = self.depthwise_weights(layer, params);
-        let (groups, each) = self.depthwise_tasks(channels);
-        let in_size = layer.in_side.0 * layer.in_side.1 * channels;
-        let out_size = layer.out_area() * channels;
-        self.compute.pool().run(self.count * groups, &|task, thread| {
-            let (image, group) = (task / groups, task % groups);
+        let tasks = DepthwiseTasks::new(self, layer, stride);
+        let DepthwiseTasks { shape, in_size, out_size, .. } = tasks;
+        self.compute.pool().run(tasks.count, &|task, thread| {
+            let (image, channels) = tasks.get(task);
             // SAFETY: tasks write disjoint images or channels; scratch is the thread's own.
             unsafe {
                 self.compute.isa().run(DepthwiseForward {
                     shape,
-                    channels: group * each..((group + 1) * each).min(channels),
+                    channels,
                     raw: self.raw(index - 1).add(image * in_size),
                     affine: self.affine(index - 1),
                     weights: weights.get(),
                     out: self.raw(index).add(image * out_size),
-                    sums: self.memory.sums(image, 2 * channels),
+                    sums: self.memory.sums(image, 2 * shape.channels),
                     scratch: self.scratch(thread),
                 });
             }
@@ -476,14 +501,11 @@ impl Passes<'_> {
 
     fn backward_depthwise(&self, index: usize, stride: usize, params: &[f32]) {
         let layer = &self.shape.layers[index];
-        let shape = depthwise(layer, stride);
-        let channels = layer.outputs;
         let weights = self.depthwise_weights(layer, params);
-        let (groups, each) = self.depthwise_tasks(channels);
-        let in_size = layer.in_side.0 * layer.in_side.1 * channels;
-        let out_size = layer.out_area() * channels;
-        self.compute.pool().run(self.count * groups, &|task, thread| {
-            let (image, group) = (task / groups, task % groups);
+        let tasks = DepthwiseTasks::new(self, layer, stride);
+        let DepthwiseTasks { shape, in_size, out_size, .. } = tasks;
+        self.compute.pool().run(tasks.count, &|task, thread| {
+            let (image, channels) = tasks.get(task);
             // SAFETY: tasks write disjoint images or channels; scratch is the thread's own.
             unsafe {
                 let mut above = self.norm_gradient(index, 0);
@@ -491,15 +513,15 @@ impl Passes<'_> {
                 above.raw = above.raw.add(image * out_size);
                 self.compute.isa().run(DepthwiseBackward {
                     shape,
-                    channels: group * each..((group + 1) * each).min(channels),
+                    channels,
                     above,
                     raw: self.raw(index - 1).add(image * in_size),
                     affine: self.affine(index - 1),
                     mean: self.norm(index - 1).array(2),
                     weights: weights.get(),
                     out: self.memory.at(self.plan.wide[0]).add(image * in_size),
-                    sums: self.memory.sums(image, 2 * channels),
-                    weight_sums: self.memory.at(self.plan.weight_sums + image * 9 * channels),
+                    sums: self.memory.sums(image, 2 * shape.channels),
+                    weight_sums: self.memory.at(self.plan.weight_sums + image * 9 * shape.channels),
                     scratch: self.scratch(thread),
                 });
             }

@@ -226,6 +226,16 @@ impl Sums {
     }
 }
 
+/// Where the two sums of a vector of columns lie.
+///
+/// # Safety
+/// `near` is as [`Sums::near`] says for so many columns.
+#[inline(always)]
+unsafe fn pair_of_sums(near: *mut f32, column: usize, columns: usize) -> (*mut f32, *mut f32) {
+    // SAFETY: within two padded rows.
+    unsafe { (near.add(column), near.add(padded(columns) + column)) }
+}
+
 /// Writes the raw output and sums it and its square.
 struct Store {
     /// Rows of all columns, of which this task alone uses its own.
@@ -249,8 +259,7 @@ impl Finish for Store {
             for v in 0..V {
                 let column = column + v * S::LANES;
                 let left = columns - column;
-                let (first, second) =
-                    (self.near.add(column), self.near.add(padded(columns) + column));
+                let (first, second) = pair_of_sums(self.near, column, columns);
                 let (mut sum, mut square) = (S::load(first), S::load(second));
                 let pivot = S::load(self.near.add(2 * padded(columns) + column));
                 for (r, tile) in tile.iter().enumerate() {
@@ -391,8 +400,7 @@ impl Finish for Below {
             for v in 0..V {
                 let column = column + v * S::LANES;
                 let left = columns - column;
-                let (first, second) =
-                    (self.near.add(column), self.near.add(padded(columns) + column));
+                let (first, second) = pair_of_sums(self.near, column, columns);
                 let (mut sum, mut product) = (S::load(first), S::load(second));
                 match self.behind {
                     Behind::Nothing => {}
@@ -402,11 +410,8 @@ impl Finish for Below {
                         }
                     }
                     Behind::Relu6 { raw, affine, mean, out } => {
-                        let (scale, shift, mean) = (
-                            load_some::<S>(affine.scale.add(column), left),
-                            load_some::<S>(affine.shift.add(column), left),
-                            load_some::<S>(mean.add(column), left),
-                        );
+                        let (scale, shift) = affine.load::<S>(column, left);
+                        let mean = load_some::<S>(mean.add(column), left);
                         for (r, tile) in tile.iter().enumerate() {
                             if r < rows {
                                 let at = (row + r) * columns + column;

@@ -187,7 +187,7 @@ mod tests {
     fn parameter_counts_match_the_published_models() {
         let trained = |shape: &Shape| -> usize {
             let entries = shape.layout.entries().iter();
-            entries.filter(|entry| entry.trained).map(crate::layout::Entry::len).sum()
+            entries.filter(|entry| entry.trained).map(crate::layout::LayoutEntry::len).sum()
         };
         assert_eq!(trained(&shape(1000, 1.0)), 3_504_872);
         assert_eq!(trained(&shape(1000, 1.4)), 6_108_776);

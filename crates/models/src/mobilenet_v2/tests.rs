@@ -1,8 +1,12 @@
 //! The whole network: shapes, gradients, statistics.
 
 use super::*;
-use crate::{kernels::Isa, random::fill_uniform};
-use paceline_batch::{FeatureKind, Features, ImageShape, LabelKind};
+use crate::{
+    kernels::Isa,
+    model::{Score, StepContext, StepLoss},
+    random::fill_uniform,
+};
+use paceline_batch::{Batch, FeatureKind, Features, LabelKind};
 
 fn schema(side: usize, channels: usize, classes: usize) -> Schema {
     Schema {
@@ -11,10 +15,12 @@ fn schema(side: usize, channels: usize, classes: usize) -> Schema {
     }
 }
 
-fn model(isa: Isa, threads: usize, width: f32, dropout: f32) -> MobileNetV2 {
+fn model(isa: Isa, threads: usize, width: f32, dropout: f32) -> ImageModel<MobileNetV2> {
     let image = ImageShape { height: 41, width: 46, channels: 3 };
-    let compute = Compute::with_isa(isa, threads);
-    MobileNetV2::new(Shape::new(image, 3, width), dropout, compute)
+    let options = ModelOptions { width, dropout: Some(dropout), ..ModelOptions::default() };
+    let mut model = super::model((image, 3), &options).unwrap();
+    model.core.compute = Compute::with_isa(isa, threads);
+    model
 }
 
 fn batch(examples: usize) -> Batch {
@@ -29,7 +35,7 @@ fn batch(examples: usize) -> Batch {
 }
 
 /// Loss and gradient of a model with initial weights.
-fn step(model: &mut MobileNetV2, batch: &Batch, scale: f32) -> (StepLoss, Vec<f32>) {
+fn step(model: &mut dyn Model, batch: &Batch, scale: f32) -> (StepLoss, Vec<f32>) {
     let mut params = vec![0.0; model.layout().len()];
     model.init(11, &mut params);
     let mut grad = vec![f32::NAN; params.len()];
@@ -97,12 +103,13 @@ fn evaluation_in_pieces_equals_evaluation_at_once() {
     let mut model = model(isa, 2, 0.35, 0.5);
     let mut params = vec![0.0; model.layout().len()];
     model.init(2, &mut params);
-    let examples = SCORE_IMAGES + 3;
+    let examples = MobileNetV2::SCORE_IMAGES + 3;
     let mut whole = Score { confusion: vec![0; 9], ..Score::default() };
     model.score(&params, &batch(examples), &mut whole).unwrap();
     assert_eq!(whole.total.examples, examples as u64);
     assert_eq!(whole.confusion.iter().sum::<u64>(), examples as u64);
-    model.reserve(examples);
+    let ImageModel { core, network } = &mut model;
+    network.reserve(core, examples, false);
     let mut again = Score::default();
     model.score(&params, &batch(examples), &mut again).unwrap();
     assert!((whole.total.loss_sum - again.total.loss_sum).abs() < 1e-5);
@@ -160,7 +167,8 @@ fn what_does_not_fit_is_named() {
 #[test]
 fn a_frozen_trunk_gives_the_same_features_whatever_the_batch_size() {
     let isa = *Isa::available().last().unwrap();
-    let mut model = MobileNetV2 { head_only: true, ..model(isa, 2, 0.35, 0.0) };
+    let mut model = model(isa, 2, 0.35, 0.0);
+    model.core.head_only = true;
     let whole = batch(6);
     let part = |from: usize, to: usize| {
         let Features::Dense { values, width } = &whole.features else { unreachable!() };

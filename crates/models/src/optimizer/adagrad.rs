@@ -1,14 +1,14 @@
 //! Adagrad: each weight's rate falls with the gradients it has seen, which suits sparse features.
 
-use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
 
 /// `s += g²; w -= rate * g / (√s + epsilon)`, with the decay inside `g`.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     name: "adagrad",
     about: "per-weight rates that fall with the squared gradients seen",
     settings: &[],
     slots: &["squares"],
-    defaults: Settings { epsilon: 1e-10, ..Settings::PLAIN },
+    defaults: OptimizerSettings { epsilon: 1e-10, ..OptimizerSettings::PLAIN },
     apply,
 };
 

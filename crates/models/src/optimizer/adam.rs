@@ -1,14 +1,14 @@
 //! Adam, and AdamW where the decay is decoupled.
 
-use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
 
 /// Running means of gradient and squared gradient, corrected for their start at zero.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     name: "adam",
     about: "running means of gradient and square; decoupled weight decay makes it AdamW",
     settings: &[],
     slots: &["mean", "squares"],
-    defaults: Settings { rate: 0.001, ..Settings::PLAIN },
+    defaults: OptimizerSettings { rate: 0.001, ..OptimizerSettings::PLAIN },
     apply,
 };
 
@@ -17,7 +17,7 @@ for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots
 #[inline(always)]
 fn body(pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]) {
     let Pass { rate, settings, count } = *pass;
-    let Settings { beta1, beta2, epsilon, weight_decay, decoupled, .. } = settings;
+    let OptimizerSettings { beta1, beta2, epsilon, weight_decay, decoupled, .. } = settings;
     // In f64: 0.999^n near 1 loses all its digits in f32 during the first steps.
     let correction = |beta: f32| 1.0 - f64::from(beta).powi(count);
     let step_size = (f64::from(rate) / correction(beta1)) as f32;

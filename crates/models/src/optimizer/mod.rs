@@ -24,12 +24,12 @@ use mask::Treatment;
 use std::{marker::PhantomData, ops::Range};
 
 /// Every optimiser, in the order help texts show them.
-pub const ALL: &[&Entry] =
+pub const ALL: &[&OptimizerEntry] =
     &[&sgd::ENTRY, &momentum::ENTRY, &nesterov::ENTRY, &adagrad::ENTRY, &adam::ENTRY];
 
 /// One optimiser of the registry.
 #[derive(Debug)]
-pub struct Entry {
+pub struct OptimizerEntry {
     /// The name users type.
     pub name: &'static str,
     /// One line for help texts.
@@ -38,8 +38,8 @@ pub struct Entry {
     pub settings: &'static [&'static str],
     /// Names of the state buffers, each as long as the parameters; checkpoints store them so.
     pub slots: &'static [&'static str],
-    /// Settings that apply unless the user says otherwise.
-    pub defaults: Settings,
+    /// OptimizerSettings that apply unless the user says otherwise.
+    pub defaults: OptimizerSettings,
     apply: Apply,
 }
 
@@ -51,7 +51,7 @@ const MAX_SLOTS: usize = 2;
 
 /// Hyper-parameters; an optimiser ignores those it does not have.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct OptimizerSettings {
     /// Learning rate a run starts from.
     pub rate: f32,
     /// Share of the old velocity kept each step (momentum, nesterov), 0..1.
@@ -68,7 +68,7 @@ pub struct Settings {
     pub decoupled: bool,
 }
 
-impl Settings {
+impl OptimizerSettings {
     const PLAIN: Self = Self {
         rate: 0.01,
         momentum: 0.0,
@@ -105,7 +105,7 @@ pub enum OptimizerError {
 ///
 /// # Errors
 /// [`OptimizerError::Unknown`] lists the names there are.
-pub fn find(name: &str) -> Result<&'static Entry, OptimizerError> {
+pub fn find(name: &str) -> Result<&'static OptimizerEntry, OptimizerError> {
     let found = ALL.iter().copied().find(|entry| entry.name == name);
     let known = ALL.iter().map(|entry| entry.name);
     found.ok_or_else(|| UnknownName::new("optimiser", name, known).into())
@@ -115,19 +115,19 @@ pub fn find(name: &str) -> Result<&'static Entry, OptimizerError> {
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     rate: f32,
-    settings: Settings,
+    settings: OptimizerSettings,
     /// Updates including this one, from 1: bias correction needs it.
     count: i32,
 }
 
 /// The buffers an optimiser keeps between steps: one per slot, each as long as the parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct State {
+pub struct OptimizerState {
     buffers: [Buffer; MAX_SLOTS],
 }
 
-impl State {
-    /// The buffer of each slot, in the order of [`Entry::slots`]; empty for unused slots.
+impl OptimizerState {
+    /// The buffer of each slot, in the order of [`OptimizerEntry::slots`]; empty for unused slots.
     #[must_use]
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
@@ -142,8 +142,18 @@ impl State {
 /// An optimiser set up for one layout.
 #[derive(Debug, Clone)]
 pub struct Optimizer {
-    entry: &'static Entry,
-    settings: Settings,
+    entry: &'static OptimizerEntry,
+    settings: OptimizerSettings,
+    mask: Mask,
+    unfreeze: Option<Unfreeze>,
+}
+
+/// When frozen weights are trained after all.
+#[derive(Debug, Clone)]
+struct Unfreeze {
+    /// The first such step.
+    step: u64,
+    /// What becomes of them from then on.
     mask: Mask,
 }
 
@@ -153,8 +163,8 @@ impl Optimizer {
     /// # Errors
     /// [`OptimizerError::Setting`] names the hyper-parameter that is out of range.
     pub fn new(
-        entry: &'static Entry,
-        settings: Settings,
+        entry: &'static OptimizerEntry,
+        settings: OptimizerSettings,
         layout: &Layout,
     ) -> Result<Self, OptimizerError> {
         Self::with_mask(entry, settings, Mask::of(layout))
@@ -165,33 +175,41 @@ impl Optimizer {
     /// # Errors
     /// [`OptimizerError::Setting`] names the hyper-parameter that is out of range.
     pub fn with_mask(
-        entry: &'static Entry,
-        settings: Settings,
+        entry: &'static OptimizerEntry,
+        settings: OptimizerSettings,
         mask: Mask,
     ) -> Result<Self, OptimizerError> {
         check(entry.name, &settings)?;
-        Ok(Self { entry, settings, mask })
+        Ok(Self { entry, settings, mask, unfreeze: None })
+    }
+
+    /// Trains what the mask froze from `step` on, as if that were its first: it hangs on the step alone, so that a
+    /// resumed run and every server agree.
+    #[must_use]
+    pub fn unfreezing(mut self, layout: &Layout, step: u64) -> Self {
+        self.unfreeze = Some(Unfreeze { step, mask: Mask::of(layout) });
+        self
     }
 
     /// The registry entry it was made from.
     #[must_use]
-    pub fn entry(&self) -> &'static Entry {
+    pub fn entry(&self) -> &'static OptimizerEntry {
         self.entry
     }
 
     /// Its hyper-parameters.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &OptimizerSettings {
         &self.settings
     }
 
     /// Fresh state: all zero.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> OptimizerState {
         let len = self.mask.len();
         let slots = self.entry.slots.len();
         let len_of = |slot| if slot < slots { len } else { 0 };
-        State { buffers: std::array::from_fn(|slot| Buffer::zeroed(len_of(slot))) }
+        OptimizerState { buffers: std::array::from_fn(|slot| Buffer::zeroed(len_of(slot))) }
     }
 
     /// Applies the gradient of one range.
@@ -207,14 +225,12 @@ impl Optimizer {
         range: Range<usize>,
         params: &mut [f32],
         grad: &[f32],
-        state: &mut State,
+        state: &mut OptimizerState,
         rate: f32,
         step: u64,
     ) {
-        assert_eq!(params.len(), range.len(), "one parameter per element of the range");
-        assert_eq!(grad.len(), range.len(), "one gradient per element of the range");
-        let slices = Slices::new(range.start, params, grad, state);
-        self.apply_to(range, &slices, self.pass(rate, step));
+        let slices = Slices::new(&range, params, grad, state);
+        self.apply_to(range, &slices, rate, step);
     }
 
     /// Like [`Optimizer::update`], on several threads where the range is long enough. Elements do not
@@ -229,7 +245,7 @@ impl Optimizer {
         range: Range<usize>,
         params: &mut [f32],
         grad: &[f32],
-        state: &mut State,
+        state: &mut OptimizerState,
         rate: f32,
         step: u64,
     ) {
@@ -237,16 +253,13 @@ impl Optimizer {
         if pool.threads() == 1 || tasks <= 1 {
             return self.update(range, params, grad, state, rate, step);
         }
-        assert_eq!(params.len(), range.len(), "one parameter per element of the range");
-        assert_eq!(grad.len(), range.len(), "one gradient per element of the range");
-        let slices = Slices::new(range.start, params, grad, state);
-        let pass = self.pass(rate, step);
+        let slices = Slices::new(&range, params, grad, state);
         // Whole cache lines, so that no two threads write to the same one.
         let each = range.len().div_ceil(tasks).next_multiple_of(16);
         pool.run(tasks, &|task, _| {
             let start = (range.start + task * each).min(range.end);
             let end = (start + each).min(range.end);
-            self.apply_to(start..end, &slices, pass);
+            self.apply_to(start..end, &slices, rate, step);
         });
     }
 
@@ -255,20 +268,41 @@ impl Optimizer {
         Pass { rate, settings: self.settings, count }
     }
 
-    fn apply_to(&self, range: Range<usize>, slices: &Slices<'_>, pass: Pass) {
+    fn apply_to(&self, range: Range<usize>, slices: &Slices<'_>, rate: f32, step: u64) {
+        let unfrozen = self.unfreeze.as_ref().filter(|unfreeze| step >= unfreeze.step);
+        let pass = self.pass(rate, step);
         for (part, treatment) in self.mask.parts(range) {
-            // SAFETY: parts of one range, and ranges of different tasks, do not overlap.
-            #[allow(unsafe_code)]
-            let (params, grad, slots) = unsafe { slices.part(part, self.entry.slots.len()) };
-            match treatment {
-                Treatment::Train => (self.entry.apply)(&pass, params, grad, slots),
-                Treatment::Add => {
-                    for (value, change) in params.iter_mut().zip(grad) {
-                        *value += change;
+            match unfrozen.filter(|_| treatment == Treatment::Freeze) {
+                Some(unfreeze) => {
+                    // Their state is new: bias is corrected from here.
+                    let pass = self.pass(rate, step - unfreeze.step);
+                    for (part, treatment) in unfreeze.mask.parts(part) {
+                        self.apply_part(part, treatment, slices, &pass);
                     }
                 }
-                Treatment::Freeze => {}
+                None => self.apply_part(part, treatment, slices, &pass),
             }
+        }
+    }
+
+    fn apply_part(
+        &self,
+        part: Range<usize>,
+        treatment: Treatment,
+        slices: &Slices<'_>,
+        pass: &Pass,
+    ) {
+        // SAFETY: parts of one range, and ranges of different tasks, do not overlap.
+        #[allow(unsafe_code)]
+        let (params, grad, slots) = unsafe { slices.part(part, self.entry.slots.len()) };
+        match treatment {
+            Treatment::Train => (self.entry.apply)(pass, params, grad, slots),
+            Treatment::Add => {
+                for (value, change) in params.iter_mut().zip(grad) {
+                    *value += change;
+                }
+            }
+            Treatment::Freeze => {}
         }
     }
 }
@@ -288,11 +322,18 @@ struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    fn new(start: usize, params: &'a mut [f32], grad: &'a [f32], state: &'a mut State) -> Self {
+    fn new(
+        range: &Range<usize>,
+        params: &'a mut [f32],
+        grad: &'a [f32],
+        state: &'a mut OptimizerState,
+    ) -> Self {
+        assert_eq!(params.len(), range.len(), "one parameter per element of the range");
+        assert_eq!(grad.len(), range.len(), "one gradient per element of the range");
         let slots =
             state.buffers.each_mut().map(|buffer| (SendPtr(buffer.as_mut_ptr()), buffer.len()));
         let params = SendPtr(params.as_mut_ptr());
-        Self { start, params, grad, slots, borrowed: PhantomData }
+        Self { start: range.start, params, grad, slots, borrowed: PhantomData }
     }
 
     /// The slices of `part`, which is within the range of the update.
@@ -325,7 +366,7 @@ impl<'a> Slices<'a> {
     }
 }
 
-fn check(optimizer: &'static str, settings: &Settings) -> Result<(), OptimizerError> {
+fn check(optimizer: &'static str, settings: &OptimizerSettings) -> Result<(), OptimizerError> {
     let wrong =
         |setting, found, wanted| Err(OptimizerError::Setting { optimizer, setting, found, wanted });
     let share = 0.0..1.0;

@@ -1,14 +1,14 @@
 //! Gradient descent with momentum: a velocity that forgets slowly.
 
-use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
 
 /// `v = momentum * v + g; w -= rate * v`, with the decay inside `g`.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     name: "momentum",
     about: "gradient descent with momentum (0.9)",
     settings: &["momentum"],
     slots: &["velocity"],
-    defaults: Settings { momentum: 0.9, ..Settings::PLAIN },
+    defaults: OptimizerSettings { momentum: 0.9, ..OptimizerSettings::PLAIN },
     apply,
 };
 

@@ -1,14 +1,14 @@
 //! Nesterov momentum: the gradient's own step is taken ahead of the velocity.
 
-use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
 
 /// `v = momentum * v + g; w -= rate * (g + momentum * v)`, with the decay inside `g`.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     name: "nesterov",
     about: "gradient descent with Nesterov momentum (0.9)",
     settings: &["momentum"],
     slots: &["velocity"],
-    defaults: Settings { momentum: 0.9, ..Settings::PLAIN },
+    defaults: OptimizerSettings { momentum: 0.9, ..OptimizerSettings::PLAIN },
     apply,
 };
 

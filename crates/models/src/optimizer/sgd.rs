@@ -1,14 +1,14 @@
 //! Plain stochastic gradient descent: no state, one pass over weights and gradient.
 
-use super::{Entry, MAX_SLOTS, Pass, Settings, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
 
 /// `w -= rate * (g + decay * w)`.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     name: "sgd",
     about: "plain gradient descent",
     settings: &[],
     slots: &[],
-    defaults: Settings::PLAIN,
+    defaults: OptimizerSettings::PLAIN,
     apply,
 };
 

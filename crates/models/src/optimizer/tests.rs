@@ -39,15 +39,38 @@ fn frozen_layers_stay_with_their_statistics_and_others_follow() {
     }
 }
 
+/// From its first step on a layer that was frozen is trained as one that begins, and the head as if nothing had happened.
+#[test]
+fn an_unfrozen_layer_begins_where_it_is_unfrozen() {
+    let layout = layout();
+    let mask = Mask::freezing(&layout, |name| !name.starts_with("head"));
+    for entry in ALL {
+        let thawing = Optimizer::with_mask(entry, entry.defaults, mask.clone()).unwrap();
+        let thawing = thawing.unfreezing(&layout, 2);
+        let whole = Optimizer::new(entry, entry.defaults, &layout).unwrap();
+        let run = |optimizer: &Optimizer, steps: u64| {
+            let (mut params, mut state) = (wave(layout.len(), 0.0), optimizer.state());
+            for step in 0..steps {
+                let grad = wave(layout.len(), 1.0);
+                optimizer.update(0..layout.len(), &mut params, &grad, &mut state, 0.1, step);
+            }
+            params
+        };
+        assert_eq!(run(&thawing, 2)[..22], wave(layout.len(), 0.0)[..22], "{}", entry.name);
+        assert_eq!(run(&thawing, 5)[..22], run(&whole, 3)[..22], "{}", entry.name);
+        assert_eq!(run(&thawing, 5)[22..], run(&whole, 5)[22..], "{}", entry.name);
+    }
+}
+
 #[test]
 fn settings_out_of_range_are_named() {
     let layout = layout();
     for (settings, name) in [
-        (Settings { rate: f32::NAN, ..Settings::PLAIN }, "learning rate"),
-        (Settings { momentum: 1.0, ..Settings::PLAIN }, "momentum"),
-        (Settings { beta2: -0.1, ..Settings::PLAIN }, "beta2"),
-        (Settings { epsilon: 0.0, ..Settings::PLAIN }, "epsilon"),
-        (Settings { weight_decay: -1.0, ..Settings::PLAIN }, "weight decay"),
+        (OptimizerSettings { rate: f32::NAN, ..OptimizerSettings::PLAIN }, "learning rate"),
+        (OptimizerSettings { momentum: 1.0, ..OptimizerSettings::PLAIN }, "momentum"),
+        (OptimizerSettings { beta2: -0.1, ..OptimizerSettings::PLAIN }, "beta2"),
+        (OptimizerSettings { epsilon: 0.0, ..OptimizerSettings::PLAIN }, "epsilon"),
+        (OptimizerSettings { weight_decay: -1.0, ..OptimizerSettings::PLAIN }, "weight decay"),
     ] {
         let error = Optimizer::new(find("adam").unwrap(), settings, &layout).unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
@@ -74,7 +97,7 @@ proptest! {
         decay in prop::sample::select(vec![0.0f32, 0.1]),
     ) {
         let layout = layout();
-        let settings = Settings { weight_decay: decay, ..ALL[which].defaults };
+        let settings = OptimizerSettings { weight_decay: decay, ..ALL[which].defaults };
         let optimizer = Optimizer::new(ALL[which], settings, &layout).unwrap();
         let (mut whole, mut pieces) = (wave(28, 0.3), wave(28, 0.3));
         let (mut whole_state, mut piece_state) = (optimizer.state(), optimizer.state());

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use paceline_batch::{Batch, Features};
 
-use super::{SparseLogistic, probability};
+use super::{Size, SparseLogistic, probability};
 use crate::model::StepLoss;
 
 /// Slots of the table that finds duplicates, at first; a power of two. It grows with the weights that batches
@@ -22,6 +22,8 @@ pub struct Minibatch {
     pub touched: Vec<u32>,
     /// The gradient of each, after [`Minibatch::gradient`].
     pub grads: Vec<f32>,
+    /// How large the values behind each were; none where all values are 1.
+    pub sizes: Vec<Size>,
     /// For each feature of the batch, the place of its weight in `touched`.
     places: Vec<u32>,
     /// Open addressing: the number of a weight and, beside it, its place plus one; 0 for nothing.
@@ -122,6 +124,7 @@ impl Minibatch {
         self.grads.clear();
         self.grads.resize(self.touched.len(), 0.0);
         logits.clear();
+        self.measure(values, offsets[rows.start]..offsets[rows.end], rows.len());
         let bias = weights.len() - 1;
         let first = offsets[rows.start];
         for row in rows {
@@ -143,6 +146,22 @@ impl Minibatch {
         }
     }
 
+    /// Finds how large the values of each weight are.
+    fn measure(&mut self, values: &[f32], features: Range<usize>, rows: usize) {
+        self.sizes.clear();
+        if values.is_empty() {
+            return;
+        }
+        self.sizes.resize(self.touched.len(), Size::default());
+        for (&place, &value) in self.places.iter().zip(&values[features]) {
+            let size = &mut self.sizes[place as usize];
+            *size = size.join(Size::of(value));
+        }
+        if let Some(bias) = self.sizes.last_mut() {
+            *bias = Size::new(1.0, rows.min(usize::from(Size::MOST)) as u16);
+        }
+    }
+
     /// One update of `model` from the summed gradient of some rows times `scale`; gives their logits before it.
     pub fn learn(
         &mut self,
@@ -158,10 +177,7 @@ impl Minibatch {
         weights.clear();
         weights.extend(self.touched.iter().map(|&index| rule.weight(table.get(index as usize))));
         self.gradient(batch, rows, weights, scale, logits);
-        for (&index, &grad) in self.touched.iter().zip(&self.grads) {
-            let index = index as usize;
-            table.set(index, rule.update(table.get(index), grad));
-        }
+        model.apply(0, &self.touched, &self.grads, &self.sizes, 1.0);
     }
 }
 

@@ -11,18 +11,20 @@
 
 mod minibatch;
 pub mod rules;
+mod size;
 mod slots;
 mod table;
 
 pub use minibatch::{Minibatch, loss};
-pub use rules::{Rule, Settings};
+pub use rules::{Rule, RuleSettings};
+pub use size::Size;
 pub use table::Table;
 
 use std::sync::Arc;
 
 use paceline_batch::{Batch, Features};
 
-use crate::{ModelError, registry::Defaults};
+use crate::{ModelError, registry::ModelDefaults};
 use rules::Update;
 
 /// The name users type.
@@ -30,9 +32,11 @@ pub const NAME: &str = "sparse-logistic";
 /// One line for lists.
 pub const ABOUT: &str = "logistic regression over hashed features, 2^25 weights unless said otherwise: rows of click logs";
 
-/// What it learns well with. The rate is for values of about 1; see [`rules::Entry::defaults_for`].
-pub const DEFAULTS: Defaults =
-    Defaults { optimizer: rules::adagrad::ENTRY.name, rate: rules::adagrad::ENTRY.defaults.rate };
+/// What it learns well with, whatever the size of its features.
+pub const DEFAULTS: ModelDefaults = ModelDefaults {
+    optimizer: rules::scaled_adagrad::ENTRY.name,
+    rate: rules::scaled_adagrad::ENTRY.defaults.rate,
+};
 
 /// Rows ahead whose weights are fetched: at about 40 lines a row, some 150 lines are on their way, more
 /// than the machine can have in flight, so that memory never idles.
@@ -49,8 +53,8 @@ impl SparseLogistic {
     /// A model of `2^bits` weights and a bias, all zero.
     ///
     /// # Errors
-    /// Settings out of range.
-    pub fn new(bits: u32, rule: &str, settings: Settings) -> Result<Self, ModelError> {
+    /// RuleSettings out of range.
+    pub fn new(bits: u32, rule: &str, settings: RuleSettings) -> Result<Self, ModelError> {
         Ok(Self { table: Arc::new(Table::new(bits)?), rule: Rule::new(rule, settings)? })
     }
 
@@ -78,6 +82,7 @@ impl SparseLogistic {
         match self.rule {
             Rule::Sgd(rule) => self.rows(rule, batch, logits, true),
             Rule::Adagrad(rule) => self.rows(rule, batch, logits, true),
+            Rule::ScaledAdagrad(rule) => self.rows(rule, batch, logits, true),
             Rule::Ftrl(rule) => self.rows(rule, batch, logits, true),
         }
     }
@@ -87,6 +92,7 @@ impl SparseLogistic {
         match self.rule {
             Rule::Sgd(rule) => self.rows(rule, batch, logits, false),
             Rule::Adagrad(rule) => self.rows(rule, batch, logits, false),
+            Rule::ScaledAdagrad(rule) => self.rows(rule, batch, logits, false),
             Rule::Ftrl(rule) => self.rows(rule, batch, logits, false),
         }
     }
@@ -112,6 +118,9 @@ struct Learning<const ON: bool>;
 /// The values of features.
 trait Values: Copy {
     fn at(self, position: usize) -> f32;
+
+    /// A slot after the gradient of the feature at a position.
+    fn update<U: Update>(self, rule: U, slot: [f32; 2], slope: f32, position: usize) -> [f32; 2];
 }
 
 /// Every value is 1: nothing to load or to multiply.
@@ -123,6 +132,11 @@ impl Values for Ones {
     fn at(self, _: usize) -> f32 {
         1.0
     }
+
+    #[inline(always)]
+    fn update<U: Update>(self, rule: U, slot: [f32; 2], slope: f32, _: usize) -> [f32; 2] {
+        rule.update(slot, slope)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -132,6 +146,12 @@ impl Values for Given<'_> {
     #[inline(always)]
     fn at(self, position: usize) -> f32 {
         self.0[position]
+    }
+
+    #[inline(always)]
+    fn update<U: Update>(self, rule: U, slot: [f32; 2], slope: f32, position: usize) -> [f32; 2] {
+        let value = self.0[position];
+        rule.update_sized(slot, slope * value, Size::of(value))
     }
 }
 
@@ -174,10 +194,10 @@ impl Rows<'_> {
                 let slope = probability(logit) - label as f32;
                 table.set(bias, rule.update(table.get(bias), slope));
                 for (number, &index) in features.iter().enumerate() {
-                    let value = values.at(range.start + number);
                     let index = index as usize;
                     // Read again: a feature may come twice in a row, and other threads write too.
-                    table.set(index, rule.update(table.get(index), slope * value));
+                    let slot = table.get(index);
+                    table.set(index, values.update(rule, slot, slope, range.start + number));
                 }
             }
         }

@@ -4,13 +4,15 @@
 
 pub mod adagrad;
 pub mod ftrl;
+pub mod scaled_adagrad;
 pub mod sgd;
 
+use super::Size;
 use crate::{ModelError, names::UnknownName};
 
-/// Settings of a rule; each uses what concerns it.
+/// RuleSettings of a rule; each uses what concerns it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct RuleSettings {
     /// Learning rate.
     pub rate: f32,
     /// L1 penalty: weights that stay below it are exactly zero. For FTRL.
@@ -23,7 +25,7 @@ pub struct Settings {
 
 /// A rule as users know it.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct RuleEntry {
     /// What users type.
     pub name: &'static str,
     /// One line for lists.
@@ -31,36 +33,47 @@ pub struct Entry {
     /// Flags of `paceline train` that it has and not every rule, without dashes.
     pub settings: &'static [&'static str],
     /// What each setting is without being set, for features whose values are about 1.
-    pub defaults: Settings,
-    /// The same settings for features that are larger by a factor: what they learn stays the same.
-    rescale: fn(Settings, f32) -> Settings,
-    build: fn(Settings) -> Rule,
+    pub defaults: RuleSettings,
+    /// The same settings for features that are larger by a factor: what they learn stays the same. Nothing where the rule itself sees
+    /// to it.
+    rescale: Option<fn(RuleSettings, f32) -> RuleSettings>,
+    build: fn(RuleSettings) -> Rule,
 }
 
-impl Entry {
+impl RuleEntry {
     /// What each setting is without being set, for features whose values are about `scale`.
     ///
     /// Features `s` times as large need weights `1 / s` as large and have gradients `s` times as large. A rate that does not know it
     /// learns nothing from rows of unit length, whose values are about 0.1, and overshoots on raw counts.
     #[must_use]
-    pub fn defaults_for(&self, scale: f32) -> Settings {
-        if scale == 1.0 { self.defaults } else { (self.rescale)(self.defaults, scale) }
+    pub fn defaults_for(&self, scale: f32) -> RuleSettings {
+        match self.rescale {
+            Some(rescale) if scale != 1.0 => rescale(self.defaults, scale),
+            _ => self.defaults,
+        }
+    }
+
+    /// Whether its settings depend on how large features are.
+    #[must_use]
+    pub fn needs_scale(&self) -> bool {
+        self.rescale.is_some()
     }
 }
 
 /// Rates per weight divide a gradient by the root of its squares: one power of the scale is gone already.
-fn rescale_adaptive(settings: Settings, scale: f32) -> Settings {
-    Settings { rate: settings.rate / scale, beta: settings.beta * scale, ..settings }
+fn rescale_adaptive(settings: RuleSettings, scale: f32) -> RuleSettings {
+    RuleSettings { rate: settings.rate / scale, beta: settings.beta * scale, ..settings }
 }
 
 /// Every rule, simplest first.
-pub const ALL: &[&Entry] = &[&sgd::ENTRY, &adagrad::ENTRY, &ftrl::ENTRY];
+pub const ALL: &[&RuleEntry] =
+    &[&sgd::ENTRY, &adagrad::ENTRY, &scaled_adagrad::ENTRY, &ftrl::ENTRY];
 
 /// The rule of that name.
 ///
 /// # Errors
 /// An unknown name, with those there are.
-pub fn find(name: &str) -> Result<&'static Entry, ModelError> {
+pub fn find(name: &str) -> Result<&'static RuleEntry, ModelError> {
     let found = ALL.iter().copied().find(|entry| entry.name == name);
     let known = ALL.iter().map(|entry| entry.name);
     found.ok_or_else(|| UnknownName::new("optimiser of sparse-logistic", name, known).into())
@@ -73,6 +86,12 @@ pub trait Update: Copy + Send + Sync {
 
     /// The slot after a gradient.
     fn update(self, slot: [f32; 2], grad: f32) -> [f32; 2];
+
+    /// The slot after a gradient of values of this size.
+    #[inline(always)]
+    fn update_sized(self, slot: [f32; 2], grad: f32, _: Size) -> [f32; 2] {
+        self.update(slot, grad)
+    }
 }
 
 /// A rule with its settings.
@@ -83,6 +102,8 @@ pub enum Rule {
     Sgd(sgd::Sgd),
     /// A rate for every weight that falls with the gradients it has seen.
     Adagrad(adagrad::Adagrad),
+    /// The same, with every feature measured in its own size.
+    ScaledAdagrad(scaled_adagrad::ScaledAdagrad),
     /// Follow the regularised leader.
     Ftrl(ftrl::Ftrl),
 }
@@ -92,7 +113,7 @@ impl Rule {
     ///
     /// # Errors
     /// An unknown name, or settings out of range.
-    pub fn new(name: &str, settings: Settings) -> Result<Self, ModelError> {
+    pub fn new(name: &str, settings: RuleSettings) -> Result<Self, ModelError> {
         let entry = find(name)?;
         for (option, value, positive) in [
             ("the learning rate", settings.rate, true),
@@ -118,6 +139,7 @@ impl Rule {
         match self {
             Self::Sgd(_) => sgd::ENTRY.name,
             Self::Adagrad(_) => adagrad::ENTRY.name,
+            Self::ScaledAdagrad(_) => scaled_adagrad::ENTRY.name,
             Self::Ftrl(_) => ftrl::ENTRY.name,
         }
     }
@@ -129,6 +151,7 @@ impl Rule {
         match self {
             Self::Sgd(_) => &[],
             Self::Adagrad(_) => &[("squares", 1)],
+            Self::ScaledAdagrad(_) => &[("squares_and_size", 1)],
             Self::Ftrl(_) => &[("z", 0), ("n", 1)],
         }
     }
@@ -140,6 +163,7 @@ impl Rule {
         match self {
             Self::Sgd(rule) => rule.weight(slot),
             Self::Adagrad(rule) => rule.weight(slot),
+            Self::ScaledAdagrad(rule) => rule.weight(slot),
             Self::Ftrl(rule) => rule.weight(slot),
         }
     }
@@ -151,7 +175,18 @@ impl Rule {
         match self {
             Self::Sgd(rule) => rule.update(slot, grad),
             Self::Adagrad(rule) => rule.update(slot, grad),
+            Self::ScaledAdagrad(rule) => rule.update(slot, grad),
             Self::Ftrl(rule) => rule.update(slot, grad),
+        }
+    }
+
+    /// The slot after a gradient of values of this size.
+    #[inline]
+    #[must_use]
+    pub fn update_sized(&self, slot: [f32; 2], grad: f32, size: Size) -> [f32; 2] {
+        match self {
+            Self::ScaledAdagrad(rule) => rule.update_sized(slot, grad, size),
+            _ => self.update(slot, grad),
         }
     }
 }

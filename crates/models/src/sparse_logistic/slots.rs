@@ -5,7 +5,7 @@
 //! weight.
 
 use super::{
-    SparseLogistic, Table,
+    Size, SparseLogistic, Table,
     rules::{Rule, Update},
 };
 
@@ -18,16 +18,20 @@ impl SparseLogistic {
         match *self.rule() {
             Rule::Sgd(rule) => gather(self.table(), rule, first, indices, weights),
             Rule::Adagrad(rule) => gather(self.table(), rule, first, indices, weights),
+            Rule::ScaledAdagrad(rule) => gather(self.table(), rule, first, indices, weights),
             Rule::Ftrl(rule) => gather(self.table(), rule, first, indices, weights),
         }
     }
 
-    /// Updates the weights of `indices`, each counted from `first`, by `scale` times their gradients.
-    pub fn apply(&self, first: usize, indices: &[u32], grads: &[f32], scale: f32) {
+    /// Updates the weights of `indices`, each counted from `first`, by `scale` times their gradients; `sizes` are those of the values
+    /// behind them, none where all are 1.
+    pub fn apply(&self, first: usize, indices: &[u32], grads: &[f32], sizes: &[Size], scale: f32) {
+        let touched = Touched { table: self.table(), first, indices, grads, sizes, scale };
         match *self.rule() {
-            Rule::Sgd(rule) => apply(self.table(), rule, first, indices, grads, scale),
-            Rule::Adagrad(rule) => apply(self.table(), rule, first, indices, grads, scale),
-            Rule::Ftrl(rule) => apply(self.table(), rule, first, indices, grads, scale),
+            Rule::Sgd(rule) => touched.apply(rule),
+            Rule::Adagrad(rule) => touched.apply(rule),
+            Rule::ScaledAdagrad(rule) => touched.apply(rule),
+            Rule::Ftrl(rule) => touched.apply(rule),
         }
     }
 
@@ -40,11 +44,13 @@ impl SparseLogistic {
 
     /// Updates the weights from number `first` on; those whose gradient is exactly zero stay as they are,
     /// as weights that a batch does not touch do.
-    pub fn apply_all(&self, first: usize, grads: &[f32], scale: f32) {
+    pub fn apply_all(&self, first: usize, grads: &[f32], sizes: &[Size], scale: f32) {
         let (table, rule) = (self.table(), self.rule());
         for (at, &grad) in grads.iter().enumerate() {
             if grad != 0.0 {
-                table.set(first + at, rule.update(table.get(first + at), grad * scale));
+                let size = sizes.get(at).copied().unwrap_or(Size::ONE);
+                let slot = table.get(first + at);
+                table.set(first + at, rule.update_sized(slot, grad * scale, size));
             }
         }
     }
@@ -69,44 +75,61 @@ fn gather<U: Update>(
     }));
 }
 
-fn apply<U: Update>(
-    table: &Table,
-    rule: U,
+/// Gradients of some weights.
+struct Touched<'a> {
+    table: &'a Table,
     first: usize,
-    indices: &[u32],
-    grads: &[f32],
+    indices: &'a [u32],
+    grads: &'a [f32],
+    sizes: &'a [Size],
     scale: f32,
-) {
-    for &index in indices.iter().take(AHEAD) {
-        table.prefetch(first + index as usize);
+}
+
+impl Touched<'_> {
+    fn apply<U: Update>(&self, rule: U) {
+        if self.sizes.is_empty() {
+            self.each(|slot, grad, _| rule.update(slot, grad));
+        } else {
+            self.each(|slot, grad, at| rule.update_sized(slot, grad, self.sizes[at]));
+        }
     }
-    let ahead = indices.iter().skip(AHEAD).chain(indices.iter().rev().take(AHEAD));
-    for ((&index, &grad), &next) in indices.iter().zip(grads).zip(ahead) {
-        table.prefetch(first + next as usize);
-        let index = first + index as usize;
-        table.set(index, rule.update(table.get(index), grad * scale));
+
+    #[inline(always)]
+    fn each(&self, update: impl Fn([f32; 2], f32, usize) -> [f32; 2]) {
+        let (table, indices) = (self.table, self.indices);
+        for &index in indices.iter().take(AHEAD) {
+            table.prefetch(self.first + index as usize);
+        }
+        let ahead = indices.iter().skip(AHEAD).chain(indices.iter().rev().take(AHEAD));
+        for (at, ((&index, &grad), &next)) in indices.iter().zip(self.grads).zip(ahead).enumerate()
+        {
+            table.prefetch(self.first + next as usize);
+            let index = self.first + index as usize;
+            table.set(index, update(table.get(index), grad * self.scale, at));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SparseLogistic, rules::find};
+    use super::super::{Size, SparseLogistic, rules::find};
 
     #[test]
     fn some_weights_and_all_weights_learn_alike() {
-        for name in ["sgd", "adagrad", "ftrl"] {
+        for name in ["sgd", "adagrad", "scaled-adagrad", "ftrl"] {
             let settings = find(name).unwrap().defaults;
             let [some, all] = [0, 1].map(|_| SparseLogistic::new(8, name, settings).unwrap());
             let indices: Vec<u32> = (0..100).filter(|n| n % 3 == 1).collect();
             for step in 1..4 {
                 let grads: Vec<f32> =
                     indices.iter().map(|&n| (n as f32 + step as f32).sin() + 2.0).collect();
-                some.apply(10, &indices, &grads, 0.5);
-                let mut whole = vec![0.0; 120];
-                for (&index, &grad) in indices.iter().zip(&grads) {
-                    whole[index as usize] = grad;
+                let sizes: Vec<Size> = indices.iter().map(|&n| Size::of(n as f32 - 7.5)).collect();
+                some.apply(10, &indices, &grads, &sizes, 0.5);
+                let (mut whole, mut measures) = (vec![0.0; 120], vec![Size::default(); 120]);
+                for ((&index, &grad), &size) in indices.iter().zip(&grads).zip(&sizes) {
+                    (whole[index as usize], measures[index as usize]) = (grad, size);
                 }
-                all.apply_all(10, &whole, 0.5);
+                all.apply_all(10, &whole, &measures, 0.5);
             }
             let (mut gathered, mut read) = (Vec::new(), vec![0.0; 120]);
             some.gather(10, &indices, &mut gathered);

@@ -35,16 +35,17 @@ fn rows(seed: u64, count: usize, values: bool) -> Batch {
     batch
 }
 
-fn settings(rule: &str) -> Settings {
-    Settings { rate: 0.1, ..rules::find(rule).unwrap().defaults }
+fn settings(rule: &str) -> RuleSettings {
+    RuleSettings { rate: 0.1, ..rules::find(rule).unwrap().defaults }
 }
 
 /// The rules as their papers write them, in doubles.
-fn reference(rule: &str, set: Settings, batch: &Batch) -> (Vec<f64>, Vec<f64>) {
+fn reference(rule: &str, set: RuleSettings, batch: &Batch) -> (Vec<f64>, Vec<f64>) {
     let Features::Sparse { offsets, indices, values } = &batch.features else { unreachable!() };
     let (rate, l1, l2, beta) =
         (f64::from(set.rate), f64::from(set.l1), f64::from(set.l2), f64::from(set.beta));
     let mut state = vec![[0.0_f64; 2]; 65];
+    let mut sizes = [Size::default(); 65];
     let weight = |[a, n]: [f64; 2]| {
         if rule != "ftrl" {
             a
@@ -73,6 +74,16 @@ fn reference(rule: &str, set: Settings, batch: &Batch) -> (Vec<f64>, Vec<f64>) {
                     let sum = n + grad * grad;
                     [a - rate * grad / (beta + sum.sqrt()), sum]
                 }
+                "scaled-adagrad" => {
+                    let before = sizes[at];
+                    sizes[at] = before.join(Size::of(x as f32));
+                    let size = f64::from(sizes[at].mean());
+                    let a =
+                        if before.count() > 0 { a * f64::from(before.mean()) / size } else { a };
+                    let grad = grad + l2 * a;
+                    let sum = n + grad * grad;
+                    [a - rate * grad / size / (beta * size + sum.sqrt()), sum]
+                }
                 _ => {
                     let sum = n + grad * grad;
                     let sigma = (sum.sqrt() - n.sqrt()) / rate;
@@ -88,7 +99,7 @@ fn reference(rule: &str, set: Settings, batch: &Batch) -> (Vec<f64>, Vec<f64>) {
 fn every_rule_follows_its_paper() {
     for entry in rules::ALL {
         for values in [false, true] {
-            let set = Settings {
+            let set = RuleSettings {
                 l1: if entry.name == "ftrl" { 0.5 } else { 0.0 },
                 l2: 0.01,
                 ..settings(entry.name)
@@ -131,7 +142,7 @@ fn scoring_changes_nothing_and_learning_scores_first() {
 #[test]
 fn an_l1_penalty_leaves_chance_features_at_exactly_zero() {
     let batch = rows(3, 4000, false);
-    let set = Settings { l1: 60.0, ..settings("ftrl") };
+    let set = RuleSettings { l1: 60.0, ..settings("ftrl") };
     let model = SparseLogistic::new(6, "ftrl", set).unwrap();
     model.learn(&batch, &mut Vec::new());
     let zeros = (2..62).filter(|&index| model.weight(index) == 0.0).count();
@@ -157,7 +168,7 @@ fn threads_that_share_the_weights_learn_what_one_learns() {
 
 #[test]
 fn a_minibatch_of_one_is_learning_one_at_a_time() {
-    for rule in ["sgd", "adagrad", "ftrl"] {
+    for rule in ["sgd", "adagrad", "scaled-adagrad", "ftrl"] {
         let batch = rows(4, 300, true);
         let online = SparseLogistic::new(6, rule, settings(rule)).unwrap();
         let mut wanted = Vec::new();
@@ -222,7 +233,7 @@ fn losses_do_not_overflow() {
 
 #[test]
 fn settings_out_of_range_are_named() {
-    let bad = Settings { rate: -1.0, ..settings("sgd") };
+    let bad = RuleSettings { rate: -1.0, ..settings("sgd") };
     let error = SparseLogistic::new(6, "sgd", bad).unwrap_err().to_string();
     assert!(error.contains("the learning rate is -1"), "{error}");
     assert!(SparseLogistic::new(32, "sgd", settings("sgd")).is_err());
@@ -252,4 +263,47 @@ fn defaults_for_a_scale_learn_the_same_from_scaled_features() {
             assert!(off < 0.1, "{} {scale}: {plain:?} {scaled:?}", entry.name);
         }
     }
+}
+
+/// Every feature in another unit, from a thousandth to a thousand: the weights alone change.
+#[test]
+fn a_features_unit_does_not_matter_to_the_default_rule() {
+    let set = rules::scaled_adagrad::ENTRY.defaults;
+    let [plain, scaled] = [0, 1].map(|_| SparseLogistic::new(6, DEFAULTS.optimizer, set).unwrap());
+    let unit = |index: u32| 2_f32.powi((index as i32 * 7) % 21 - 10);
+    let (mut wanted, mut found) = (Vec::new(), Vec::new());
+    for seed in 0..4 {
+        let batch = rows(20 + seed, 3000, true);
+        plain.learn(&batch, &mut wanted);
+        let mut other = rows(20 + seed, 3000, true);
+        let Features::Sparse { indices, values, .. } = &mut other.features else { unreachable!() };
+        for (index, value) in indices.iter().zip(values) {
+            *value *= unit(*index);
+        }
+        scaled.learn(&other, &mut found);
+        let [one, two] = [&wanted, &found].map(|logits| loss(logits, &batch.labels).loss_sum);
+        assert!((one - two).abs() < 2e-3 * one, "{one} {two}");
+    }
+    for index in 0..62 {
+        let (one, two) = (plain.weight(index), scaled.weight(index) * unit(index as u32));
+        assert!((one - two).abs() < 0.02, "{index}: {one} {two}");
+    }
+}
+
+/// A value that is small by chance comes first, and the usual size, 1,000 times as large, afterwards.
+#[test]
+fn a_first_value_that_is_tiny_does_not_throw_the_default_rule_off() {
+    let mut batch = rows(30, 4000, true);
+    let Features::Sparse { indices, values, .. } = &mut batch.features else { unreachable!() };
+    let mut met = [false; 64];
+    for (index, value) in indices.iter().zip(values) {
+        let first = !std::mem::replace(&mut met[*index as usize], true);
+        *value *= if first { 1.0 } else { 1000.0 };
+    }
+    let set = rules::scaled_adagrad::ENTRY.defaults;
+    let model = SparseLogistic::new(6, DEFAULTS.optimizer, set).unwrap();
+    let mut logits = Vec::new();
+    model.learn(&batch, &mut logits);
+    let late = loss(&logits[2000..], &batch.labels[2000..]);
+    assert!(late.loss_sum < 0.4 * 2000.0, "{late:?}");
 }

@@ -4,7 +4,7 @@ use crate::formula::{Case, stored};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_models::{
     ModelOptions, StepContext,
-    optimizer::{self, Optimizer, Settings},
+    optimizer::{self, Optimizer, OptimizerSettings},
     registry,
 };
 use std::{path::PathBuf, process::Command};
@@ -42,7 +42,8 @@ fn curves_on_mnist_match_pytorch() {
         let mut model = (registry::find(name).unwrap().build)(&schema, &options).unwrap();
         let mut params = Case(case).fill(model.layout());
         let momentum = curve["momentum"].as_f64().unwrap() as f32;
-        let settings = Settings { momentum, ..optimizer::find("momentum").unwrap().defaults };
+        let settings =
+            OptimizerSettings { momentum, ..optimizer::find("momentum").unwrap().defaults };
         let optimizer =
             Optimizer::new(optimizer::find("momentum").unwrap(), settings, model.layout()).unwrap();
         let mut state = optimizer.state();

@@ -13,6 +13,7 @@ fn schema(model: &str) -> Schema {
         "lenet" => (28, 1),
         "alexnet" => (64, 3),
         "mobilenet-v2" => (40, 3),
+        "resnet-20" => (13, 3),
         _ => (9, 2),
     };
     Schema {

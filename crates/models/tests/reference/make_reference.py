@@ -1,6 +1,7 @@
 """Makes the stored numbers the Rust tests compare with: PyTorch in f64 on weights both sides compute by formula.
 
   TORCH make_reference.py --mnist DATA/mnist      writes models.json, optimizers.json and curves.json beside this file
+  TORCH make_reference.py --torchvision           compares the AlexNet and MobileNet-v2 below with torchvision's own
 
 Weights are not stored: element i of the tensor called `name` is `scale * u(name, i) + shift`, with u from splitmix64 (see
 `fill` below and its twin in formula.rs). Element order is PyTorch's (OIHW); inputs are in NHWC order.
@@ -117,6 +118,33 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.features(x).mean((2, 3)))
 
 
+class BasicBlock(nn.Module):
+    """Two convolutions; the way around takes every second pixel and adds channels of zeros where a stage begins."""
+    def __init__(self, i, o, s):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv2, self.bn2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
+        self.stride, self.more = s, o - i
+
+    def forward(self, x):
+        around = F.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, self.more // 2, self.more - self.more // 2))
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + around)
+
+
+class ResNet20(nn.Module):
+    """The residual network of 20 layers for CIFAR, its ways around without weights."""
+    def __init__(self, classes=10, channels=3):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
+        stage = lambda i, o, s: nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o, 1), BasicBlock(o, o, 1))
+        self.layer1, self.layer2, self.layer3 = stage(16, 16, 1), stage(16, 32, 2), stage(32, 64, 2)
+        self.fc = nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
+
+
 class Softmax(nn.Module):
     def __init__(self, inputs=784, classes=10):
         super().__init__()
@@ -165,7 +193,27 @@ def models():
             case("alexnet", "alexnet", lambda: AlexNet(10), 2, 224, 3, 10),
             case("mobilenet", "mobilenet-v2", MobileNetV2, 4, 96, 3, 5, smooth=True),
             case("mobilenet-odd", "mobilenet-v2", lambda: MobileNetV2(7, 0.35), 3, 75, 3, 7, {"width": 0.35}, smooth=True),
-            case("mobilenet-kinks", "mobilenet-v2", lambda: MobileNetV2(5, 0.5), 4, 96, 3, 5, {"width": 0.5})]
+            case("mobilenet-kinks", "mobilenet-v2", lambda: MobileNetV2(5, 0.5), 4, 96, 3, 5, {"width": 0.5}),
+            case("resnet", "resnet-20", ResNet20, 4, 32, 3, 10, smooth=True),
+            case("resnet-odd", "resnet-20", lambda: ResNet20(7, 1), 3, 19, 1, 7, smooth=True),
+            case("resnet-kinks", "resnet-20", ResNet20, 8, 32, 3, 10)]
+
+
+def check_against_torchvision():
+    """The classes above compute what torchvision's own models compute from the same file of weights; run where it is installed."""
+    import tempfile, torchvision
+    for name, make in (("alexnet", lambda: AlexNet(1000)), ("mobilenet_v2", lambda: MobileNetV2(1000))):
+        ours, theirs = make().double().eval(), getattr(torchvision.models, name)(weights=None).double().eval()
+        with tempfile.NamedTemporaryFile(suffix=".pth") as file, torch.no_grad():
+            filled = {k: fill(k, t.shape) if t.is_floating_point() else t for k, t in theirs.state_dict().items()}
+            torch.save(filled, file.name)
+            for net in (ours, theirs):
+                net.load_state_dict(torch.load(file.name, weights_only=True))
+            x = torch.from_numpy(uniform(name + ".input", 2 * 3 * 224 * 224).astype(np.float64)).reshape(2, 3, 224, 224)
+            a, b = ours(x), theirs(x)
+        error = float((a - b).abs().max() / b.abs().max())
+        print(f"{name}: logits up to {float(b.abs().max()):.3g}, relative difference from torchvision {torchvision.__version__} {error:.1e}")
+        assert error < 1e-9, name
 
 
 def optimizers():
@@ -224,7 +272,10 @@ def curves(folder):
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--mnist")
+    arguments.add_argument("--torchvision", action="store_true", help="compare the classes here with torchvision's, and write nothing")
     arguments = arguments.parse_args()
+    if arguments.torchvision:
+        raise SystemExit(check_against_torchvision())
     parts = {"models": models(), "optimizers": optimizers()}
     if arguments.mnist:
         parts["curves"] = curves(arguments.mnist)

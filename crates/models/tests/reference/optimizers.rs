@@ -3,7 +3,7 @@
 use crate::formula::{stored, uniform};
 use paceline_models::{
     Layout,
-    optimizer::{Optimizer, Settings, find},
+    optimizer::{Optimizer, OptimizerSettings, find},
 };
 
 #[test]
@@ -14,7 +14,7 @@ fn traces_match_pytorch() {
     for case in stored("optimizers") {
         let name = case["name"].as_str().unwrap();
         let entry = find(if name == "adamw" { "adam" } else { name }).unwrap();
-        let settings = Settings {
+        let settings = OptimizerSettings {
             weight_decay: case["decay"].as_f64().unwrap() as f32,
             decoupled: name == "adamw",
             ..entry.defaults

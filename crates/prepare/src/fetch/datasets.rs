@@ -31,12 +31,19 @@ pub struct Dataset {
 pub struct RemoteFile {
     /// Name, in the mirror's folder and in ours.
     pub name: &'static str,
-    /// Size in bytes.
+    /// Size in bytes; about it, where only the beginning of the checksum is known.
     pub bytes: u64,
-    /// SHA-256 in hexadecimal.
+    /// SHA-256 in hexadecimal, or what is known of its beginning.
     pub sha256: &'static str,
     /// Size and SHA-256 of the decompressed contents, where known.
     pub content_sha256: Option<(u64, &'static str)>,
+}
+
+impl RemoteFile {
+    /// Whether size and checksum are known to the last digit.
+    pub(super) fn is_exact(&self) -> bool {
+        self.sha256.len() == 64
+    }
 }
 
 /// What is in an archive.

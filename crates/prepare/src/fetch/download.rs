@@ -11,7 +11,7 @@ use std::{
 use ureq::{Agent, Body, http::Response};
 
 use super::{
-    Event, FetchError, Options, RemoteFile, error::failed, part_of, settle, sleep, verify,
+    Event, FetchError, FetchOptions, RemoteFile, error::failed, part_of, settle, sleep, verify,
 };
 
 /// Longest time between two attempts.
@@ -30,7 +30,7 @@ pub(super) struct Download<'a> {
     pub(super) target: &'a Path,
     /// Whether the size must be the published one.
     pub(super) exact: bool,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a FetchOptions,
     pub(super) cancel: &'a AtomicBool,
 }
 

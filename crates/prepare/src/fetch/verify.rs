@@ -19,7 +19,7 @@ use paceline_store::durable::hex;
 pub(super) fn check(path: &Path, file: &RemoteFile) -> Result<String, FetchError> {
     let open = || File::open(path).map_err(failed("read", path));
     let sha256 = hash(open()?, u64::MAX).map_err(failed("read", path))?;
-    if sha256 == file.sha256 {
+    if sha256.starts_with(file.sha256) {
         return Ok(sha256);
     }
     if let Some((bytes, contents)) = file.content_sha256 {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use paceline_photo::{DecodeOptions, Decoder, Encoder, Encoding, PhotoError, Pixels};
 use paceline_tfrecord::{Example, Feature};
 
-use super::{Options, memory::Budget};
+use super::{PhotoOptions, memory::Budget};
 use paceline_data::{
     catalogue::Catalogue,
     rejects::{Reject, is_failure_of, read_reason},
@@ -29,7 +29,7 @@ pub(super) struct Photo {
 
 /// What one thread needs to convert photos.
 pub(super) struct Converter<'a> {
-    options: &'a Options,
+    options: &'a PhotoOptions,
     decode: DecodeOptions,
     src: &'a dyn Store,
     files: &'a Budget,
@@ -56,7 +56,7 @@ enum Reason {
 
 impl<'a> Converter<'a> {
     pub(super) fn new(
-        options: &'a Options,
+        options: &'a PhotoOptions,
         src: &'a dyn Store,
         files: &'a Budget,
         pixels: &'a Budget,

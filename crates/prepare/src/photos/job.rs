@@ -3,7 +3,7 @@
 use std::{sync::atomic::AtomicBool, time::Instant};
 
 use super::{
-    Event, Options, PrepareError, Progress, Summary, Warning,
+    Event, PhotoOptions, PrepareError, Progress, Summary, Warning,
     journal::{Found, HANDOUT, Journal, Report},
     options::program,
     plan::{Plan, Recipe},
@@ -24,15 +24,15 @@ pub enum Begun<'a> {
     /// An earlier call had finished everything.
     Finished(Summary),
     /// There are shards to be made.
-    Open(Box<Job<'a>>),
+    Open(Box<PhotoJob<'a>>),
 }
 
 /// A preparation that has begun. It holds the lock of its target until it is finished or dropped.
 #[derive(Debug)]
-pub struct Job<'a> {
+pub struct PhotoJob<'a> {
     src: &'a dyn Store,
     dst: &'a dyn Store,
-    options: &'a Options,
+    options: &'a PhotoOptions,
     pub(super) catalogue: Catalogue,
     pub(super) plan: Plan,
     recipe: Recipe,
@@ -46,7 +46,7 @@ pub struct Job<'a> {
     started: Instant,
 }
 
-impl<'a> Job<'a> {
+impl<'a> PhotoJob<'a> {
     /// Lists the photos, decides what goes where, and locks the target.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl<'a> Job<'a> {
     pub fn begin(
         src: &'a dyn Store,
         dst: &'a dyn Store,
-        options: &'a Options,
+        options: &'a PhotoOptions,
         cancel: &AtomicBool,
         events: &mut dyn FnMut(Event<'_>),
     ) -> Result<Begun<'a>, PrepareError> {
@@ -175,7 +175,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Takes over what others made since [`Job::hand_out`], and lets no more of them in.
+    /// Takes over what others made since [`PhotoJob::hand_out`], and lets no more of them in.
     ///
     /// # Errors
     /// Shards that were not made, too many rejects, a target that cannot be read.
@@ -268,7 +268,7 @@ fn warn_about_source(catalogue: &Catalogue, plan: &Plan, events: &mut dyn FnMut(
 /// Compares the room on the target with what is still to be written.
 fn check_space(
     dst: &dyn Store,
-    options: &Options,
+    options: &PhotoOptions,
     plan: &Plan,
     reports: &[Option<Report>],
     events: &mut dyn FnMut(Event<'_>),

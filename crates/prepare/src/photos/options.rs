@@ -6,7 +6,7 @@ use paceline_photo::{DecodeOptions, Encoding, Fit, Limits};
 
 use super::PrepareError;
 use paceline_data::{
-    manifest::{MAX_SIDE, Settings, TRAIN},
+    manifest::{MAX_SIDE, RecordSettings, TRAIN},
     rejects::RejectLimit,
 };
 use paceline_store::Store;
@@ -20,7 +20,7 @@ const DISTANT_READERS: usize = 16;
 
 /// How photos are to be prepared.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct PhotoOptions {
     /// Width of every photo, in pixels.
     pub width: u32,
     /// Height of every photo, in pixels.
@@ -47,7 +47,7 @@ pub struct Options {
     pub retry_rejects: bool,
 }
 
-impl Default for Options {
+impl Default for PhotoOptions {
     fn default() -> Self {
         Self {
             width: 192,
@@ -75,7 +75,7 @@ pub struct SplitShare {
     pub share: f64,
 }
 
-impl Options {
+impl PhotoOptions {
     pub(super) fn check(&self) -> Result<(), PrepareError> {
         let (width, height) = (self.width, self.height);
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
@@ -111,16 +111,16 @@ impl Options {
     }
 
     /// The settings that decide the bytes of a record, as the manifest says them.
-    pub(super) fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> RecordSettings {
         let (encode, quality) = match self.encoding {
             Encoding::Jpeg { quality } => ("jpeg", Some(quality)),
             Encoding::Png => ("png", None),
             Encoding::Raw => ("raw", None),
         };
-        Settings {
+        RecordSettings {
             width: self.width,
             height: self.height,
-            fit: fit_name(self.fit).into(),
+            fit: self.fit.name().into(),
             encode: encode.into(),
             quality,
             max_pixels: self.max_pixels,
@@ -134,11 +134,9 @@ impl Options {
         DecodeOptions { limits: Limits { max_pixels, ..limits }, ..DecodeOptions::default() }
     }
 
-    /// Options that make records as `settings` say; unknown words get values that [`Options::check`] refuses.
-    pub(super) fn of_settings(settings: &Settings) -> Self {
-        let fit = [Fit::Crop, Fit::Pad, Fit::Stretch]
-            .into_iter()
-            .find(|fit| fit_name(*fit) == settings.fit);
+    /// PhotoOptions that make records as `settings` say; unknown words get values that [`PhotoOptions::check`] refuses.
+    pub(super) fn of_settings(settings: &RecordSettings) -> Self {
+        let fit = Fit::named(&settings.fit);
         let encoding = match settings.encode.as_str() {
             "png" => Encoding::Png,
             "raw" => Encoding::Raw,
@@ -165,15 +163,6 @@ impl Options {
     }
 }
 
-/// The name of a fit on the command line and in manifests.
-pub(super) fn fit_name(fit: Fit) -> &'static str {
-    match fit {
-        Fit::Crop => "crop",
-        Fit::Pad => "pad",
-        Fit::Stretch => "stretch",
-    }
-}
-
 /// This program, as manifests and plans name it.
 pub(super) fn program() -> String {
     format!("paceline {}", env!("CARGO_PKG_VERSION"))
@@ -183,14 +172,14 @@ pub(super) fn program() -> String {
 mod tests {
     use super::*;
 
-    fn with_splits(splits: &[(&str, f64)]) -> Options {
+    fn with_splits(splits: &[(&str, f64)]) -> PhotoOptions {
         let splits = splits.iter().map(|&(name, share)| SplitShare { name: name.into(), share });
-        Options { splits: splits.collect(), ..Options::default() }
+        PhotoOptions { splits: splits.collect(), ..PhotoOptions::default() }
     }
 
     #[test]
     fn impossible_options_are_named() {
-        assert!(Options::default().check().is_ok());
+        assert!(PhotoOptions::default().check().is_ok());
         assert!(with_splits(&[("validation", 0.1), ("test", 0.2)]).check().is_ok());
         for (splits, wanted) in [
             (vec![("train", 0.1)], "split name"),
@@ -204,9 +193,9 @@ mod tests {
             let message = with_splits(&splits).check().unwrap_err().to_string();
             assert!(message.contains(wanted), "{splits:?}: {message}");
         }
-        assert!(Options { width: 0, ..Options::default() }.check().is_err());
-        assert!(Options { shards: 0, ..Options::default() }.check().is_err());
+        assert!(PhotoOptions { width: 0, ..PhotoOptions::default() }.check().is_err());
+        assert!(PhotoOptions { shards: 0, ..PhotoOptions::default() }.check().is_err());
         let encoding = Encoding::Jpeg { quality: 0 };
-        assert!(Options { encoding, ..Options::default() }.check().is_err());
+        assert!(PhotoOptions { encoding, ..PhotoOptions::default() }.check().is_err());
     }
 }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use paceline_photo::Limits;
 
-use super::{Difference, Options, PrepareError, options::program};
+use super::{Difference, PhotoOptions, PrepareError, options::program};
 use paceline_data::path_hash::{hash, split_position};
 use paceline_data::{
     catalogue::Catalogue,
-    manifest::{Manifest, Settings, SourceSummary, TRAIN},
+    manifest::{Manifest, RecordSettings, SourceSummary, TRAIN},
     source,
 };
 use paceline_store::Store;
@@ -47,7 +47,7 @@ pub(super) struct ShardPlan {
 }
 
 impl Plan {
-    pub(super) fn new(catalogue: &Catalogue, options: &Options) -> Result<Self, PrepareError> {
+    pub(super) fn new(catalogue: &Catalogue, options: &PhotoOptions) -> Result<Self, PrepareError> {
         let given = catalogue.splits();
         if let Some(twice) = options
             .splits
@@ -119,7 +119,7 @@ fn shard_count(photos: usize, train: usize, asked: usize) -> usize {
 }
 
 /// 0 is training.
-fn split_of(path: &str, options: &Options) -> usize {
+fn split_of(path: &str, options: &PhotoOptions) -> usize {
     let position = split_position(path);
     let mut end = 0.0;
     for (number, split) in options.splits.iter().enumerate() {
@@ -141,14 +141,14 @@ fn place(path: &str, seed: u64) -> u64 {
 pub(super) struct Recipe {
     /// Another version may encode a pixel differently; `None` where the work is finished.
     pub(super) program: Option<String>,
-    pub(super) settings: Settings,
+    pub(super) settings: RecordSettings,
     pub(super) seed: u64,
     pub(super) splits: Vec<SplitPlan>,
     pub(super) source: SourceSummary,
 }
 
 impl Recipe {
-    pub(super) fn new(catalogue: &Catalogue, plan: &Plan, options: &Options) -> Self {
+    pub(super) fn new(catalogue: &Catalogue, plan: &Plan, options: &PhotoOptions) -> Self {
         Self {
             program: Some(program()),
             settings: options.settings(),
@@ -219,15 +219,15 @@ impl Recipe {
     }
 }
 
-fn size(settings: &Settings) -> String {
+fn size(settings: &RecordSettings) -> String {
     format!("{}x{}", settings.width, settings.height)
 }
 
-fn most_pixels(settings: &Settings) -> String {
+fn most_pixels(settings: &RecordSettings) -> String {
     settings.max_pixels.unwrap_or(Limits::default().max_pixels).to_string()
 }
 
-fn encoding(settings: &Settings) -> String {
+fn encoding(settings: &RecordSettings) -> String {
     match settings.quality {
         Some(quality) => format!("{} at quality {quality}", settings.encode),
         None => settings.encode.clone(),
@@ -268,9 +268,9 @@ mod tests {
         (dir, catalogue)
     }
 
-    fn options(shards: u32, seed: u64, validation: f64) -> Options {
+    fn options(shards: u32, seed: u64, validation: f64) -> PhotoOptions {
         let splits = vec![SplitShare { name: "validation".into(), share: validation }];
-        Options { shards, seed, splits, ..Options::default() }
+        PhotoOptions { shards, seed, splits, ..PhotoOptions::default() }
     }
 
     proptest! {
@@ -333,7 +333,8 @@ mod tests {
         let test = plan.splits.iter().find(|split| split.name == "test").unwrap();
         assert!((test.share - 1.0 / 3.0).abs() < 1e-9, "{}", test.share);
         let splits = vec![SplitShare { name: "test".into(), share: 0.1 }];
-        let error = Plan::new(&catalogue, &Options { splits, ..options(4, 1, 0.3) }).unwrap_err();
+        let error =
+            Plan::new(&catalogue, &PhotoOptions { splits, ..options(4, 1, 0.3) }).unwrap_err();
         assert!(error.to_string().contains("name a test split already"), "{error}");
     }
 

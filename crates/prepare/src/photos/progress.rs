@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Options, convert::Photo, journal::Report, plan::Plan};
+use super::{PhotoOptions, convert::Photo, journal::Report, plan::Plan};
 use paceline_data::{catalogue::Catalogue, manifest::Manifest};
 use paceline_store::Store;
 
@@ -110,7 +110,7 @@ impl Summary {
         (src, dst): (&dyn Store, &dyn Store),
         manifest: &Manifest,
         catalogue: &Catalogue,
-        options: &Options,
+        options: &PhotoOptions,
         seconds: f64,
         resumed_shards: usize,
         converted: u64,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use super::{
-    Event, Options, PrepareError, convert::Converter, journal::Report, memory::Budget, ordered,
-    plan::Plan, progress::Counters, shard::ShardWriter,
+    Event, PhotoOptions, PrepareError, convert::Converter, journal::Report, memory::Budget,
+    ordered, plan::Plan, progress::Counters, shard::ShardWriter,
 };
 use paceline_data::{
     catalogue::Catalogue,
@@ -56,7 +56,7 @@ impl Run<'_> {
         &mut self,
         src: &dyn Store,
         catalogue: &Catalogue,
-        options: &Options,
+        options: &PhotoOptions,
         cancel: &AtomicBool,
     ) -> Result<(), PrepareError> {
         let plan = self.plan;

@@ -15,7 +15,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Options, PrepareError,
+    PhotoOptions, PrepareError,
     journal::{Guest, Report},
     plan::{Plan, Recipe, ShardPlan},
     progress::Counters,
@@ -23,7 +23,7 @@ use super::{
 };
 use paceline_data::{
     catalogue::{Catalogue, ClassFolder},
-    manifest::Settings,
+    manifest::RecordSettings,
 };
 use paceline_store::{Store, handout::Work};
 
@@ -31,7 +31,7 @@ use paceline_store::{Store, handout::Work};
 pub(super) struct Heading {
     src: String,
     dst: String,
-    settings: Settings,
+    settings: RecordSettings,
     classes: Vec<String>,
     folders: Vec<ClassFolder>,
     max_rejects: Option<u64>,
@@ -185,7 +185,7 @@ pub fn work(
 ) -> Result<Worked, PrepareError> {
     let started = Instant::now();
     let heading = slice.work.heading();
-    let options = Options { threads, ..Options::of_settings(&heading.settings) };
+    let options = PhotoOptions { threads, ..PhotoOptions::of_settings(&heading.settings) };
     options.check()?;
     let (catalogue, plan) = slice.plan()?;
     let guest = Guest::enter(dst, slice.work.ticket())?;

@@ -19,7 +19,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Bench, Kind, PageCache, Run, Sample, Settings, SpeedTestError, journal::Journal, plan,
+    Bench, PageCache, ReadKind, Run, Sample, SpeedTestError, SpeedTestSettings, journal::Journal,
+    plan,
 };
 use paceline_store::{
     LocalStore, Store,
@@ -36,14 +37,14 @@ const HANDOUT: Handout = Handout { ticket: ".ticket", sign: super::JOURNAL };
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Heading {
     /// The settings, with the size of the images settled.
-    settings: Settings,
+    settings: SpeedTestSettings,
     folder: PathBuf,
 }
 
 /// One cell to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Cell {
-    source: Kind,
+    source: ReadKind,
     batch_size: u64,
     batches: u64,
     /// Place in the plan and repetition of every measurement still to be made.
@@ -53,8 +54,8 @@ struct Cell {
 impl Cell {
     fn key(&self) -> String {
         let source = match self.source {
-            Kind::ImageFiles => "images",
-            Kind::Records => "records",
+            ReadKind::ImageFiles => "images",
+            ReadKind::Records => "records",
         };
         join_key(CELLS, &format!("{source}-{}x{}.json", self.batch_size, self.batches))
     }
@@ -64,7 +65,7 @@ impl Cell {
 #[derive(Debug, Serialize, Deserialize)]
 struct Measured {
     /// What the cell was measured under; others are not ours.
-    settings: Settings,
+    settings: SpeedTestSettings,
     cell: Cell,
     samples: Vec<Sample>,
 }
@@ -83,7 +84,7 @@ impl Distributed {
     ///
     /// # Errors
     /// As of [`super::run`].
-    pub fn open(settings: &Settings, folder: &Path) -> Result<Self, SpeedTestError> {
+    pub fn open(settings: &SpeedTestSettings, folder: &Path) -> Result<Self, SpeedTestError> {
         settings.check()?;
         // Settles the size that image files are read at, and finds missing sources before anything is started.
         let size = Bench::open(settings)?.opened.last().map(|opened| opened.size);
@@ -95,14 +96,14 @@ impl Distributed {
             .canonicalize()
             .map_err(|source| SpeedTestError::Read { path: folder.to_owned(), source })?;
         let store = LocalStore::new(&folder);
-        let mut cells: BTreeMap<(Kind, u64, u64), Cell> = BTreeMap::new();
+        let mut cells: BTreeMap<(ReadKind, u64, u64), Cell> = BTreeMap::new();
         for run in plan(settings).iter().skip(samples.len()) {
             let Run { order, source, batch_size, batches, repetition } = *run;
             let fresh = || Cell { source, batch_size, batches, runs: Vec::new() };
             let cell = cells.entry((source, batch_size, batches)).or_insert_with(fresh);
             cell.runs.push((order, repetition));
         }
-        let settings = Settings { size: settings.size.or(size), ..settings.clone() };
+        let settings = SpeedTestSettings { size: settings.size.or(size), ..settings.clone() };
         let heading = Heading { settings, folder };
         Ok(Self { heading, store, journal, cells: cells.into_values().collect() })
     }
@@ -205,12 +206,12 @@ pub fn measure_cells(
 
 /// All measurements of one cell; `None` if it was stopped.
 fn measure_cell(
-    settings: &Settings,
+    settings: &SpeedTestSettings,
     cell: &Cell,
     page_cache: &PageCache,
     stop: &AtomicBool,
 ) -> Result<Option<Vec<Sample>>, SpeedTestError> {
-    let own = Settings {
+    let own = SpeedTestSettings {
         targets: settings.targets.iter().filter(|t| t.kind == cell.source).cloned().collect(),
         batch_sizes: vec![cell.batch_size],
         batches: vec![cell.batches],
@@ -240,7 +241,7 @@ fn measure_cell(
 /// The measurements of a cell, if they are there and were made for this very test.
 fn measured(
     store: &LocalStore,
-    settings: &Settings,
+    settings: &SpeedTestSettings,
     cell: &Cell,
 ) -> Result<Option<Vec<Sample>>, SpeedTestError> {
     let found: Option<Measured> = match handout::result(store, &cell.key()) {

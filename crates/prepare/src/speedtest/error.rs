@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::Kind;
+use super::ReadKind;
 use paceline_data::DataError;
 use paceline_store::{StoreError, durable::JournalError, handout::HandoutError};
 
@@ -31,14 +31,14 @@ pub enum SpeedTestError {
     #[error("no {} at `{}`: there is no such file or folder", .kind.name(), .path.display())]
     Missing {
         /// What was expected.
-        kind: Kind,
+        kind: ReadKind,
         path: PathBuf,
     },
     /// A path that holds something else.
     #[error("`{}` holds no {}{}", .path.display(), .kind.name(), .found.map(|name| format!(", it looks like {name}")).unwrap_or_default())]
     OtherKind {
         /// What was expected.
-        kind: Kind,
+        kind: ReadKind,
         path: PathBuf,
         /// What it looks like.
         found: Option<&'static str>,

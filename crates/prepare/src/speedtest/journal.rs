@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Sample, Settings, SpeedTestError, plan};
+use super::{Sample, SpeedTestError, SpeedTestSettings, plan};
 use paceline_store::durable;
 
 /// Name of the journal inside its folder.
@@ -35,7 +35,7 @@ impl Journal {
     /// Opens or begins the journal in `folder`; returns what is in it already.
     pub(super) fn open(
         folder: &Path,
-        settings: &Settings,
+        settings: &SpeedTestSettings,
     ) -> Result<(Self, Vec<Sample>), SpeedTestError> {
         let (file, lines) = durable::Journal::open(&folder.join(JOURNAL))?;
         let mut journal = Self { file };
@@ -46,7 +46,7 @@ impl Journal {
     fn read_back(
         &mut self,
         lines: &durable::Lines,
-        settings: &Settings,
+        settings: &SpeedTestSettings,
     ) -> Result<Vec<Sample>, SpeedTestError> {
         let path = self.file.path().to_owned();
         let damaged = |line: usize| SpeedTestError::Damaged { path: path.clone(), line };

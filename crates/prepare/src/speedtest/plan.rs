@@ -1,6 +1,6 @@
 //! Which measurement comes when: a pure function of the settings.
 
-use super::{Kind, Settings};
+use super::{ReadKind, SpeedTestSettings};
 use paceline_data::order::{Order, Shuffle};
 
 /// One measurement to be made.
@@ -9,7 +9,7 @@ pub struct Run {
     /// Place in the order of measuring, from 0.
     pub order: u64,
     /// What is read.
-    pub source: Kind,
+    pub source: ReadKind,
     /// Examples per batch.
     pub batch_size: u64,
     pub batches: u64,
@@ -28,7 +28,7 @@ impl Run {
 /// All measurements in their order: one pass over all settings per repetition, each pass shuffled again. Slow changes
 /// during the test then affect all settings alike.
 #[must_use]
-pub fn plan(settings: &Settings) -> Vec<Run> {
+pub fn plan(settings: &SpeedTestSettings) -> Vec<Run> {
     let mut cells = Vec::new();
     for target in &settings.targets {
         for &batch_size in &settings.batch_sizes {

@@ -17,8 +17,12 @@ fn data() -> tempfile::TempDir {
         ..synth::PhotosOptions::default()
     };
     synth::write_photos(&folder.path().join("photos"), &photos, &|_| {}).unwrap();
-    let options =
-        photos::Options { width: 16, height: 16, shards: 2, ..photos::Options::default() };
+    let options = photos::PhotoOptions {
+        width: 16,
+        height: 16,
+        shards: 2,
+        ..photos::PhotoOptions::default()
+    };
     let (src, dst) = (
         LocalStore::new(folder.path().join("photos")),
         LocalStore::new(folder.path().join("records")),
@@ -27,11 +31,11 @@ fn data() -> tempfile::TempDir {
     folder
 }
 
-fn settings(data: &Path) -> Settings {
-    Settings {
+fn settings(data: &Path) -> SpeedTestSettings {
+    SpeedTestSettings {
         targets: vec![
-            Target { kind: Kind::ImageFiles, path: data.join("photos") },
-            Target { kind: Kind::Records, path: data.join("records") },
+            ReadTarget { kind: ReadKind::ImageFiles, path: data.join("photos") },
+            ReadTarget { kind: ReadKind::Records, path: data.join("records") },
         ],
         batch_sizes: vec![1, 2],
         batches: vec![1, 3],
@@ -45,12 +49,12 @@ fn settings(data: &Path) -> Settings {
     }
 }
 
-fn run_in(settings: &Settings, folder: &Path) -> Result<Outcome, SpeedTestError> {
+fn run_in(settings: &SpeedTestSettings, folder: &Path) -> Result<SpeedTestOutcome, SpeedTestError> {
     run(settings, folder, &PageCache::default(), &AtomicBool::new(false), &mut |_| {})
 }
 
 /// Stops after some measurements, as Ctrl-C would.
-fn run_some(settings: &Settings, folder: &Path, most: u64) -> Outcome {
+fn run_some(settings: &SpeedTestSettings, folder: &Path, most: u64) -> SpeedTestOutcome {
     let stop = AtomicBool::new(false);
     run(settings, folder, &PageCache::default(), &stop, &mut |progress| {
         stop.store(progress.done >= most, Ordering::Relaxed);
@@ -68,7 +72,7 @@ fn every_setting_is_measured_once_per_repetition_in_a_mixed_order() {
     let distinct: BTreeSet<_> =
         outcome.samples.iter().map(|s| (s.source, s.batch_size, s.batches, s.repetition)).collect();
     assert_eq!(distinct.len(), outcome.samples.len());
-    let sources: Vec<Kind> = outcome.samples.iter().map(|sample| sample.source).collect();
+    let sources: Vec<ReadKind> = outcome.samples.iter().map(|sample| sample.source).collect();
     assert!(!sources.is_sorted(), "sources take turns");
     for sample in &outcome.samples {
         assert_eq!(sample.images, sample.batch_size * sample.batches);
@@ -109,7 +113,7 @@ fn other_settings_are_refused_by_name() {
     let data = data();
     let out = tempfile::tempdir().unwrap();
     run_some(&settings(data.path()), out.path(), 1);
-    let changed = Settings { repeats: 9, ..settings(data.path()) };
+    let changed = SpeedTestSettings { repeats: 9, ..settings(data.path()) };
     let error = run_in(&changed, out.path()).unwrap_err().to_string();
     assert!(error.ends_with("holds a speed test with another repeats: 3 there, 9 now"), "{error}");
 }
@@ -151,7 +155,7 @@ fn two_tests_cannot_share_a_folder_at_once() {
 fn the_cache_serves_every_repetition_but_the_first() {
     let data = data();
     let out = tempfile::tempdir().unwrap();
-    let cached = Settings { cache: true, ..settings(data.path()) };
+    let cached = SpeedTestSettings { cache: true, ..settings(data.path()) };
     for sample in run_in(&cached, out.path()).unwrap().samples {
         let wanted = if sample.repetition == 1 { 0 } else { sample.images };
         assert_eq!(sample.cached, wanted, "{sample:?}");
@@ -162,7 +166,7 @@ fn the_cache_serves_every_repetition_but_the_first() {
 fn without_root_files_are_dropped_one_by_one() {
     let data = data();
     let out = tempfile::tempdir().unwrap();
-    let cold = Settings { cold: true, repeats: 1, ..settings(data.path()) };
+    let cold = SpeedTestSettings { cold: true, repeats: 1, ..settings(data.path()) };
     let page_cache = PageCache::with_control(data.path().join("no-such-switch"));
     let outcome =
         run(&cold, out.path(), &page_cache, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -183,8 +187,12 @@ fn a_page_cache_that_cannot_be_dropped_says_what_it_takes() {
 fn more_examples_than_there_are_is_said_and_measured() {
     let data = data();
     let out = tempfile::tempdir().unwrap();
-    let large =
-        Settings { batch_sizes: vec![8], batches: vec![4], repeats: 1, ..settings(data.path()) };
+    let large = SpeedTestSettings {
+        batch_sizes: vec![8],
+        batches: vec![4],
+        repeats: 1,
+        ..settings(data.path())
+    };
     let outcome = run_in(&large, out.path()).unwrap();
     assert!(outcome.samples.iter().all(|sample| sample.images == 32));
     assert!(outcome.sources.iter().all(|opened| {
@@ -197,16 +205,26 @@ fn wrong_settings_and_sources_are_told_before_anything_is_written() {
     let data = data();
     let out = data.path().join("out");
     let base = settings(data.path());
-    let swapped = vec![Target { kind: Kind::Records, path: data.path().join("photos") }];
-    let missing = vec![Target { kind: Kind::ImageFiles, path: data.path().join("nowhere") }];
+    let swapped = vec![ReadTarget { kind: ReadKind::Records, path: data.path().join("photos") }];
+    let missing =
+        vec![ReadTarget { kind: ReadKind::ImageFiles, path: data.path().join("nowhere") }];
     for (wrong, words) in [
-        (Settings { batch_sizes: vec![0], ..base.clone() }, "batch sizes must be at least 1"),
-        (Settings { repeats: 0, ..base.clone() }, "repeats must be at least 1"),
-        (Settings { threads: 0, ..base.clone() }, "threads must be at least 1"),
-        (Settings { targets: vec![], ..base.clone() }, "neither image files nor records"),
-        (Settings { batches: vec![u64::MAX], ..base.clone() }, "more than any data set holds"),
-        (Settings { targets: swapped, ..base.clone() }, "holds no records, it looks like photos"),
-        (Settings { targets: missing, ..base.clone() }, "there is no such file or folder"),
+        (
+            SpeedTestSettings { batch_sizes: vec![0], ..base.clone() },
+            "batch sizes must be at least 1",
+        ),
+        (SpeedTestSettings { repeats: 0, ..base.clone() }, "repeats must be at least 1"),
+        (SpeedTestSettings { threads: 0, ..base.clone() }, "threads must be at least 1"),
+        (SpeedTestSettings { targets: vec![], ..base.clone() }, "neither image files nor records"),
+        (
+            SpeedTestSettings { batches: vec![u64::MAX], ..base.clone() },
+            "more than any data set holds",
+        ),
+        (
+            SpeedTestSettings { targets: swapped, ..base.clone() },
+            "holds no records, it looks like photos",
+        ),
+        (SpeedTestSettings { targets: missing, ..base.clone() }, "there is no such file or folder"),
     ] {
         let error = run_in(&wrong, &out).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
@@ -218,7 +236,7 @@ fn wrong_settings_and_sources_are_told_before_anything_is_written() {
 fn the_order_follows_from_the_seed() {
     let base = settings(Path::new("/data"));
     assert_eq!(plan(&base), plan(&base));
-    assert_ne!(plan(&base), plan(&Settings { seed: 8, ..base.clone() }));
+    assert_ne!(plan(&base), plan(&SpeedTestSettings { seed: 8, ..base.clone() }));
     let first_pass: BTreeSet<_> =
         plan(&base)[..8].iter().map(|run| (run.source, run.batch_size, run.batches)).collect();
     assert_eq!(first_pass.len(), 8, "a repetition covers all settings before the next begins");
@@ -273,7 +291,7 @@ fn cells_of_another_test_are_not_taken_for_ours() {
     measure(&[&lines[0], &lines[1]]).unwrap();
     drop(test);
     fs::remove_file(out.join(JOURNAL)).unwrap();
-    let changed = Settings { seed: 8, ..settings };
+    let changed = SpeedTestSettings { seed: 8, ..settings };
     let test = Distributed::open(&changed, &out).unwrap();
     assert_eq!(test.hand_out().unwrap().len(), 1 + 8, "the old cell is to be measured again");
     assert!(matches!(measure(&[]), Err(SpeedTestError::BadWork { line: 1 })));

@@ -14,7 +14,7 @@ use std::{
 };
 
 use paceline_photo::{Colour, Encoder, Encoding, Pixels};
-use paceline_prepare::photos::{Options, PrepareError, Summary, prepare};
+use paceline_prepare::photos::{PhotoOptions, PrepareError, Summary, prepare};
 use paceline_store::{IfExists, Listing, LocalStore, Lock, Object, Result, Store, Upload};
 
 /// A photo that no other number gives: a tilted wave with noise, so that it neither vanishes nor takes long.
@@ -58,16 +58,16 @@ pub fn photos(root: &Path, count: u32, bad: u32) {
 }
 
 /// Small output, two splits.
-pub fn options() -> Options {
+pub fn options() -> PhotoOptions {
     let splits =
         vec![paceline_prepare::photos::SplitShare { name: "validation".into(), share: 0.2 }];
-    Options { width: 32, height: 32, shards: 5, seed: 11, splits, ..Options::default() }
+    PhotoOptions { width: 32, height: 32, shards: 5, seed: 11, splits, ..PhotoOptions::default() }
 }
 
 pub fn run(
     src: &Path,
     dst: &Path,
-    options: &Options,
+    options: &PhotoOptions,
 ) -> std::result::Result<Summary, PrepareError> {
     let (src, dst) = (LocalStore::new(src), LocalStore::new(dst));
     prepare(&src, &dst, options, &AtomicBool::new(false), &mut |_| {})

@@ -2,11 +2,11 @@
 
 use crate::counter::{growth, word};
 use crate::kernel_file::KernelFile;
-use crate::probe::{Column, Detail, Entry, Probe};
+use crate::probe::{Column, Detail, Probe, ProbeEntry};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Registry entry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ProbeEntry = ProbeEntry {
     name: "disk",
     columns: &[
         Column { name: "disk_read_bytes_per_second", about: "read from all disks" },

@@ -2,11 +2,11 @@
 
 use crate::counter::value_of;
 use crate::kernel_file::KernelFile;
-use crate::probe::{Column, Detail, Entry, Probe};
+use crate::probe::{Column, Detail, Probe, ProbeEntry};
 use std::time::Duration;
 
 /// Registry entry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ProbeEntry = ProbeEntry {
     name: "memory",
     columns: &[
         Column { name: "memory_used_bytes", about: "total minus available" },

@@ -3,15 +3,17 @@
 mod cgroup;
 mod cpu;
 mod disk;
+mod gpu;
 mod memory;
 mod network;
 mod pressure;
 pub(crate) mod process;
 
-use crate::probe::Entry;
+use crate::probe::ProbeEntry;
+use paceline_registry::Registry;
 
 /// Every probe, in column order.
-pub const ALL: &[&Entry] = &[
+pub static ALL: Registry<ProbeEntry> = Registry::new(&[
     &cpu::ENTRY,
     &memory::ENTRY,
     &disk::ENTRY,
@@ -19,4 +21,5 @@ pub const ALL: &[&Entry] = &[
     &pressure::ENTRY,
     &cgroup::ENTRY,
     &process::ENTRY,
-];
+    &gpu::ENTRY,
+]);

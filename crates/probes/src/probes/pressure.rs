@@ -2,11 +2,11 @@
 
 use crate::counter::growth;
 use crate::kernel_file::KernelFile;
-use crate::probe::{Column, Detail, Entry, Probe};
+use crate::probe::{Column, Detail, Probe, ProbeEntry};
 use std::time::Duration;
 
 /// Registry entry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ProbeEntry = ProbeEntry {
     name: "pressure",
     columns: &[
         Column { name: "pressure_cpu_percent", about: "time in which some task waited for a core" },

@@ -5,7 +5,7 @@
 
 use crate::counter::{value_of, word};
 use crate::kernel_file::KernelFile;
-use crate::probe::{Column, Detail, Entry, Probe};
+use crate::probe::{Column, Detail, Probe, ProbeEntry};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Registry entry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ProbeEntry = ProbeEntry {
     name: "process",
     columns: &[
         Column {

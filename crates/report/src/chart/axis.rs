@@ -86,6 +86,11 @@ impl Axis {
         self
     }
 
+    /// Round numbers from `low` to `high`, about as many as wanted, with their labels.
+    pub(crate) fn round_ticks(low: f64, high: f64, wanted: f64) -> Vec<(f64, String)> {
+        Fitted::of(&Axis::new("").range(low, high), std::iter::empty(), wanted).ticks
+    }
+
     /// `label (unit)`, or whichever of the two there is.
     pub(super) fn caption(&self) -> String {
         match &self.unit {
@@ -247,7 +252,7 @@ fn axis_number(value: f64, decimals: usize, largest: f64) -> String {
 }
 
 /// A number as short as it is exact, to six decimals.
-fn plain(value: f64) -> String {
+pub(super) fn plain(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e9).contains(&value.abs()) {
         return format!("{value:.0e}").replace('-', "\u{2212}");
     }

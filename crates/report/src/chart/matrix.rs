@@ -1,7 +1,7 @@
 //! A matrix of counts, such as what a classifier took for what: darker where there is more, with the count in every cell.
 
 use super::frame::{TEXT, shortened, text_width};
-use super::{at, data};
+use super::{Drawing, at, data};
 use crate::escape::Escaped;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ pub struct Matrix {
 impl Matrix {
     /// The drawing for a page that carries [`crate::theme::CHART_CSS`].
     #[must_use]
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Drawing {
         let count = self.names.len().max(1) as f64;
         let longest = self.names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
         let left = (longest + 8.0).min(120.0);
@@ -71,7 +71,7 @@ impl Matrix {
             at(bottom + TEXT * 2.0 + 8.0),
             Escaped(&self.axes.1)
         ));
-        out
+        Drawing::drawn(out)
     }
 
     /// The counts, for a file of their own.

@@ -16,14 +16,20 @@
 
 mod axis;
 mod data;
+mod drawing;
 mod frame;
+mod heat;
 mod legend;
 mod marks;
 mod matrix;
+mod parallel;
 mod stacked;
 
 pub use axis::{Axis, Scale};
+pub use drawing::Drawing;
+pub use heat::HeatMap;
 pub use matrix::Matrix;
+pub use parallel::{Parallel, ParallelAxis};
 pub use stacked::Stacked;
 
 use crate::escape::Escaped;
@@ -249,7 +255,7 @@ impl Chart {
     }
 
     /// The drawing for a page that carries [`theme::CHART_CSS`].
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Drawing {
         let places = self.places();
         let frame = Frame::of(self);
         let legend = legend::height(self, &places);
@@ -271,7 +277,7 @@ impl Chart {
         out.push_str("</g>");
         legend::draw(self, &places, self.size.1 + LEGEND_GAP, &mut out);
         out.push_str("</svg>");
-        out
+        Drawing::drawn(out)
     }
 
     /// The drawing as a file of its own: with its style inside and the title drawn above.
@@ -307,7 +313,7 @@ fn classes(place: usize) -> String {
 /// A page's drawing as a file of its own, for papers: with the title above and a style that needs neither custom properties nor
 /// media queries, which most programs that place drawings in documents do not know.
 #[must_use]
-pub fn standalone(title: &str, svg: &str) -> String {
+pub fn standalone(title: &str, svg: &Drawing) -> String {
     const ABOVE: f64 = 26.0;
     let size = svg.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
     let mut size = size.unwrap_or("380 250").split(' ').map(|side| side.parse().unwrap_or(0.0));
@@ -323,6 +329,11 @@ pub fn standalone(title: &str, svg: &str) -> String {
         Escaped(title),
         svg.replacen("<svg ", &place, 1)
     )
+}
+
+/// A number with three digits, as a key shows it.
+fn short_number(value: f64) -> String {
+    format!("{value:.2e}").parse().map_or_else(|_| "–".to_owned(), axis::plain)
 }
 
 /// A coordinate with one decimal, without a trailing zero: short and the same on every machine.

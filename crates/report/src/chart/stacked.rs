@@ -2,7 +2,7 @@
 
 use super::frame::{TEXT, text_width};
 use super::legend::wrapped;
-use super::{at, data};
+use super::{Drawing, at, data};
 use crate::escape::Escaped;
 use crate::theme;
 use serde_json::json;
@@ -33,7 +33,7 @@ pub struct Stacked {
 impl Stacked {
     /// The drawing for a page that carries [`theme::CHART_CSS`].
     #[must_use]
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Drawing {
         let names: Vec<Vec<String>> =
             self.rows.iter().map(|(name, _)| wrapped(name, self.width)).collect();
         let lines: usize = names.iter().map(Vec::len).sum();
@@ -96,7 +96,7 @@ impl Stacked {
             top += BAR + BELOW;
         }
         out.push_str("</svg>");
-        out
+        Drawing::drawn(out)
     }
 
     /// The shares, for a file of their own.

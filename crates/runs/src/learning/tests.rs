@@ -108,7 +108,7 @@ fn chance_level_is_said_and_real_learning_is_not_doubted() {
     let even = Labels::Counts(&[200; 10]);
     for (loss, accuracy) in [(2.2999, 0.138), (2.3071, 0.0955), (2.4405, 0.0995), (7.0, 0.11)] {
         let found = judge(loss, accuracy, None, even);
-        assert_eq!(found.outcome, Outcome::DidNotLearn, "{found:?}");
+        assert_eq!(found.outcome, LearningOutcome::DidNotLearn, "{found:?}");
         assert!(found.warning().unwrap().starts_with("the model did not learn: "), "{found:?}");
         assert!(found.words.contains("10.0 %") && !found.advice.is_empty(), "{found:?}");
     }
@@ -123,10 +123,14 @@ fn chance_level_is_said_and_real_learning_is_not_doubted() {
         judge(0.449, 0.7999, Some(0.74), Labels::Positive(0.21)), // rare clicks
         judge(0.52, 0.789, Some(0.6), Labels::Positive(0.211)),
     ] {
-        assert_eq!((learned.outcome, learned.warning()), (Outcome::Learned, None), "{learned:?}");
+        assert_eq!(
+            (learned.outcome, learned.warning()),
+            (LearningOutcome::Learned, None),
+            "{learned:?}"
+        );
     }
     let mean = judge(0.53, 0.789, Some(0.5), Labels::Positive(0.211));
-    assert_eq!(mean.outcome, Outcome::DidNotLearn, "{mean:?}");
+    assert_eq!(mean.outcome, LearningOutcome::DidNotLearn, "{mean:?}");
     let few = Ending { loss: 2.3, accuracy: 0.1, auc: None, labels: even, updates: 5 };
     assert_eq!(Learning::judge(&few, &TRIED), None);
 }

@@ -13,5 +13,5 @@ mod writer;
 
 pub use graph::{GraphNode, layer_chain};
 pub use histogram::Histogram;
-pub use reader::{Entry, EntryValue, read};
+pub use reader::{EntryValue, EventValue, read};
 pub use writer::{EventWriter, Scalar};

@@ -8,7 +8,7 @@ use std::{collections::HashMap, path::Path};
 
 /// One value of an event file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct EventValue {
     /// Seconds since 1970.
     pub time: f64,
     /// Step it belongs to.
@@ -35,7 +35,7 @@ pub enum EntryValue {
 
 /// Reads a whole file. A file that ends in the middle of a record is one that is being written, or
 /// whose writer died: what comes before is returned.
-pub fn read(path: &Path) -> Result<Vec<Entry>, RunsError> {
+pub fn read(path: &Path) -> Result<Vec<EventValue>, RunsError> {
     let failed = |source| RunsError::Record { path: path.to_path_buf(), source };
     let mut reader = Reader::open(path).map_err(failed)?;
     let mut entries = Vec::new();
@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, RunsError> {
         let undecodable = |source| RunsError::Event { path: path.to_path_buf(), record, source };
         let event = Event::decode(payload).map_err(undecodable)?;
         let mut push = |tag: String, value: EntryValue| {
-            entries.push(Entry { time: event.wall_time, step: event.step, tag, value });
+            entries.push(EventValue { time: event.wall_time, step: event.step, tag, value });
         };
         match event.what {
             Some(What::FileVersion(version)) => push(String::new(), EntryValue::Version(version)),

@@ -246,7 +246,7 @@ fn steps_of(path: &Path) -> Result<(Option<u64>, Vec<ProfiledStep>), TraceError>
         let input = covered(&input, step);
         let exchange = covered(&exchange, step);
         let compute = (step.1 - step.0 - input - exchange).max(0.0);
-        PhaseTimes { input, compute, exchange, wait: 0.0 }
+        PhaseTimes { input, compute, exchange, wait: 0.0, ..PhaseTimes::default() }
     };
     Ok((rank, steps.iter().map(|step| (*step, phases(step))).collect()))
 }

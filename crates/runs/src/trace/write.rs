@@ -56,7 +56,9 @@ pub fn export(run: &RunView) -> Value {
 fn first_moment(run: &RunView) -> f64 {
     let begins = run.records.iter().map(|record| match &record.event {
         Some(Event::Step(step)) => record.time - step.seconds,
-        Some(Event::Evaluation(evaluation)) => record.time - evaluation.seconds,
+        Some(Event::Evaluation(evaluation) | Event::WorkerEvaluation(evaluation)) => {
+            record.time - evaluation.seconds
+        }
         _ => record.time,
     });
     let recordings = run.resources.iter().filter_map(|(_, recording)| recording.begin());
@@ -82,7 +84,7 @@ fn of_record(record: &Record, process: usize, start: f64) -> Vec<Value> {
     };
     match &record.event {
         Some(Event::Step(step)) => slices(step, at, process),
-        Some(Event::Evaluation(evaluation)) => vec![json!({
+        Some(Event::Evaluation(evaluation) | Event::WorkerEvaluation(evaluation)) => vec![json!({
             "ph": "X", "name": "evaluation", "cat": "evaluation", "pid": process, "tid": EVALUATIONS,
             "ts": micros(at - evaluation.seconds), "dur": micros(evaluation.seconds),
             "args": evaluation,
@@ -105,9 +107,16 @@ fn of_record(record: &Record, process: usize, start: f64) -> Vec<Value> {
 }
 
 fn slices(step: &Step, end: f64, process: usize) -> Vec<Value> {
-    let PhaseTimes { input, compute, exchange, wait } = step.phases;
+    let PhaseTimes { input, compute, exchange, wait, recovery } = step.phases;
     let mut from = end - step.seconds;
-    let parts = [("input", input), ("compute", compute), ("exchange", exchange), ("wait", wait)];
+    // A task that was lost held up the first of these steps.
+    let parts = [
+        ("recovery", recovery),
+        ("input", input),
+        ("compute", compute),
+        ("exchange", exchange),
+        ("wait", wait),
+    ];
     let mut slices = Vec::new();
     for (name, seconds) in parts {
         if seconds > 0.0 {

@@ -7,7 +7,7 @@ use crate::PhaseTimes;
 pub struct Evidence {
     /// Steps measured.
     pub steps: u64,
-    /// Seconds spent in them.
+    /// Seconds spent in them, and without them after a task was lost.
     pub seconds: f64,
     /// Shares of this time.
     pub phases: PhaseTimes,
@@ -44,6 +44,8 @@ pub struct Surroundings {
     pub links: Vec<Link>,
     /// Tasks whose processes were stopped from outside.
     pub stops: Vec<Stop>,
+    /// Tasks that were lost on the way, each once.
+    pub lost: Vec<String>,
 }
 
 /// A task whose process was stopped as a whole: by a signal, a frozen cgroup or a paused machine.

@@ -6,7 +6,13 @@ fn run() -> Evidence {
     Evidence {
         steps: 1000,
         seconds: 10.0,
-        phases: PhaseTimes { input: 0.05, compute: 0.9, exchange: 0.03, wait: 0.02 },
+        phases: PhaseTimes {
+            input: 0.05,
+            compute: 0.9,
+            exchange: 0.03,
+            wait: 0.02,
+            ..PhaseTimes::default()
+        },
         threads: 2,
         busy_cores: Some(1.9),
         examples: Examples::Any,
@@ -46,12 +52,24 @@ fn the_phase_that_holds_the_steps_up_is_named() {
     assert_eq!((input.limit, input.saving), (Limit::Input, 0.5));
     assert!(input.words.contains("50 %"), "{}", input.words);
     let exchange = Evidence {
-        phases: PhaseTimes { exchange: 0.4, wait: 0.3, compute: 0.3, input: 0.0 },
+        phases: PhaseTimes {
+            exchange: 0.4,
+            wait: 0.3,
+            compute: 0.3,
+            input: 0.0,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     assert_eq!(judge(&exchange).limit, Limit::Exchange);
     let wait = Evidence {
-        phases: PhaseTimes { exchange: 0.1, wait: 0.3, compute: 0.6, input: 0.0 },
+        phases: PhaseTimes {
+            exchange: 0.1,
+            wait: 0.3,
+            compute: 0.6,
+            input: 0.0,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     assert_eq!(judge(&wait).limit, Limit::Synchronisation);
@@ -67,7 +85,13 @@ fn idle_threads_and_tiny_steps_are_not_called_healthy() {
 #[test]
 fn the_hand_over_of_a_tiny_batch_is_not_slow_input() {
     let waits = Evidence {
-        phases: PhaseTimes { input: 0.3, compute: 0.7, exchange: 0.0, wait: 0.0 },
+        phases: PhaseTimes {
+            input: 0.3,
+            compute: 0.7,
+            exchange: 0.0,
+            wait: 0.0,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     // 4 µs a step, 1.2 of them for the next batch: what a batch of one costs.
@@ -102,7 +126,13 @@ fn other_programs_are_blamed_only_when_no_core_is_left() {
     assert!((verdict.saving - 1.0 / 3.0).abs() < 1e-9, "{}", verdict.saving);
     // Workers that are ready and get no core make each other wait in the exchange; the cores are what is missing.
     let starved = Evidence {
-        phases: PhaseTimes { compute: 0.1, exchange: 0.9, input: 0.0, wait: 0.0 },
+        phases: PhaseTimes {
+            compute: 0.1,
+            exchange: 0.9,
+            input: 0.0,
+            wait: 0.0,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     let around = on(NodeLoad { own: Some(0.1), waiting: Some(2.8), ..full.clone() });
@@ -129,7 +159,13 @@ fn other_programs_are_blamed_only_when_no_core_is_left() {
 #[test]
 fn a_busy_disk_is_named_behind_slow_input_if_the_run_reads_from_it() {
     let input = Evidence {
-        phases: PhaseTimes { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0 },
+        phases: PhaseTimes {
+            input: 0.7,
+            compute: 0.3,
+            exchange: 0.0,
+            wait: 0.0,
+            ..PhaseTimes::default()
+        },
         busy_cores: Some(0.5),
         ..run()
     };
@@ -148,7 +184,13 @@ fn a_busy_disk_is_named_behind_slow_input_if_the_run_reads_from_it() {
 #[test]
 fn advice_on_input_fits_what_is_read() {
     let input = Evidence {
-        phases: PhaseTimes { input: 0.7, compute: 0.3, exchange: 0.0, wait: 0.0 },
+        phases: PhaseTimes {
+            input: 0.7,
+            compute: 0.3,
+            exchange: 0.0,
+            wait: 0.0,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     let words = |examples| judge(&Evidence { examples, ..input }).words;
@@ -162,7 +204,13 @@ fn advice_on_input_fits_what_is_read() {
 #[test]
 fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
     let waiting = Evidence {
-        phases: PhaseTimes { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45 },
+        phases: PhaseTimes {
+            input: 0.0,
+            compute: 0.5,
+            exchange: 0.05,
+            wait: 0.45,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     let slow = Surroundings {
@@ -178,7 +226,13 @@ fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
     assert_eq!(judge_within(&waiting, &two).culprit.as_deref(), Some("worker/0"));
     // A task that is stopped now and then is often stopped while it exchanges; the other one waits a quarter of the time all the same.
     let halting = Evidence {
-        phases: PhaseTimes { input: 0.0, compute: 0.27, exchange: 0.6, wait: 0.125 },
+        phases: PhaseTimes {
+            input: 0.0,
+            compute: 0.27,
+            exchange: 0.6,
+            wait: 0.125,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     assert_eq!(judge_within(&halting, &two).culprit.as_deref(), Some("worker/0"));
@@ -187,7 +241,13 @@ fn one_slow_worker_is_named_and_four_equal_ones_are_not() {
 #[test]
 fn a_full_link_a_full_server_and_neither_are_told_apart() {
     let moving = Evidence {
-        phases: PhaseTimes { input: 0.0, compute: 0.4, exchange: 0.6, wait: 0.0 },
+        phases: PhaseTimes {
+            input: 0.0,
+            compute: 0.4,
+            exchange: 0.6,
+            wait: 0.0,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     let link = |capacity| Link {
@@ -223,6 +283,20 @@ fn a_full_link_a_full_server_and_neither_are_told_apart() {
     assert_eq!(judge_within(&moving, &neither).limit, Limit::Exchange);
 }
 
+/// Beside 25 other programs, a loop that slept nine tenths of its time was told that cores would save it 90 %.
+#[test]
+fn a_run_that_sleeps_is_not_short_of_cores_because_it_wakes_up_late() {
+    let input = PhaseTimes { input: 0.9, compute: 0.1, exchange: 0.0, wait: 0.0, ..run().phases };
+    let sleeper = Evidence { phases: input, busy_cores: Some(0.02), ..run() };
+    let beside = |waiting| {
+        on(NodeLoad { busy: Some(2.0), own: Some(0.02), waiting: Some(waiting), ..node() })
+    };
+    assert_eq!(judge_within(&sleeper, &beside(0.2)).limit, Limit::Input);
+    // Where most of the input is waiting for a core, the cores are what is missing, and no more than that is promised.
+    let verdict = judge_within(&sleeper, &beside(0.7));
+    assert_eq!((verdict.limit, verdict.saving), (Limit::TakenCores, 0.7));
+}
+
 /// Steal was recorded and read by no rule; it counted as other programs of the machine.
 #[test]
 fn cores_that_the_hypervisor_takes_are_not_blamed_on_programs_here() {
@@ -256,7 +330,13 @@ fn a_run_that_was_stopped_from_outside_is_said_to_have_been() {
     assert_eq!(judge_within(&halted, &blink).limit, Limit::IdleCores);
     // One of two is stopped and the other waits for it: the one is the cause, and why is said.
     let waiting = Evidence {
-        phases: PhaseTimes { input: 0.0, compute: 0.5, exchange: 0.05, wait: 0.45 },
+        phases: PhaseTimes {
+            input: 0.0,
+            compute: 0.5,
+            exchange: 0.05,
+            wait: 0.45,
+            ..PhaseTimes::default()
+        },
         ..run()
     };
     let around = Surroundings {
@@ -327,4 +407,21 @@ fn a_verdict_says_what_it_rests_on() {
     let verdict = judge_within(&run(), &around);
     assert!(verdict.evidence.len() >= 4, "{:?}", verdict.evidence);
     assert!(verdict.evidence[0].starts_with("1000 steps in 10"), "{:?}", verdict.evidence);
+}
+
+/// Of 16 s, 11 were spent waiting for a lost worker, and the verdict was on the other 5.
+#[test]
+fn a_run_that_stood_still_after_a_loss_is_said_to_have() {
+    let phases = PhaseTimes { compute: 0.3, recovery: 0.69, wait: 0.01, ..PhaseTimes::default() };
+    let evidence = Evidence { phases, ..run() };
+    let lost = vec!["worker/1".to_owned()];
+    let around = Surroundings { lost, ..Surroundings::default() };
+    let verdict = judge_within(&evidence, &around);
+    assert_eq!((verdict.limit, verdict.culprit.as_deref()), (Limit::Recovery, Some("worker/1")));
+    assert!(verdict.words.contains("worker/1 was lost, and 69 % of the time"), "{}", verdict.words);
+    assert!(verdict.evidence[0].ends_with("recovery 69 %"), "{:?}", verdict.evidence);
+    let little = PhaseTimes { compute: 0.9, recovery: 0.1, ..PhaseTimes::default() };
+    let verdict = judge_within(&Evidence { phases: little, ..run() }, &around);
+    assert_eq!(verdict.limit, Limit::Compute);
+    assert!(verdict.evidence[0].contains("recovery 10 %"), "{:?}", verdict.evidence);
 }

@@ -75,6 +75,14 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
                  the run would take at most {saving} less time"
             )
         }
+        Limit::Recovery => {
+            let who = if culprit.is_empty() { "a task" } else { culprit };
+            let was = if culprit.contains(", ") { "were" } else { "was" };
+            format!(
+                "{name}: {who} {was} lost, and {saving} of the time went by without steps until the run went on; without losses it would take \
+                 at most {saving} less time"
+            )
+        }
         Limit::TakenCores => format!(
             "{name}: {culprit} stopped the run {} of the time; a larger quota would save at most {saving}",
             percent(found.measure.unwrap_or_default())
@@ -150,8 +158,12 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
 
 /// What the verdict rests on.
 pub(super) fn evidence(evidence: &Evidence, around: &Surroundings) -> Vec<String> {
+    let recovery = match evidence.phases.recovery {
+        0.0 => String::new(),
+        share => format!(", recovery {}", percent(share)),
+    };
     let mut lines = vec![format!(
-        "{} steps in {} s: input {}, compute {}, exchange {}, wait {}",
+        "{} steps in {} s: input {}, compute {}, exchange {}, wait {}{recovery}",
         evidence.steps,
         number(evidence.seconds),
         percent(evidence.phases.input),

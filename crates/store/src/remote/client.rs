@@ -25,7 +25,7 @@ use object_store::{
 };
 use ureq::{Agent, BodyReader};
 
-use super::Settings;
+use super::RemoteSettings;
 
 /// Bytes taken from a connection at a time.
 const CHUNK: usize = 256 << 10;
@@ -45,12 +45,12 @@ const METADATA_CONNECT: Duration = Duration::from_secs(1);
 /// Makes clients.
 #[derive(Debug)]
 pub(crate) struct Connector {
-    settings: Settings,
+    settings: RemoteSettings,
     redirects: u32,
 }
 
 impl Connector {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &RemoteSettings) -> Self {
         Self { settings: settings.clone(), redirects: 0 }
     }
 

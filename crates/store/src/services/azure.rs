@@ -8,7 +8,7 @@ use object_store::{
 };
 
 use super::{Service, configured, retry};
-use crate::{Settings, remote::Connector};
+use crate::{RemoteSettings, remote::Connector};
 
 /// This service.
 pub(super) const ENTRY: Service = Service {
@@ -24,7 +24,7 @@ pub(super) const ENTRY: Service = Service {
 fn open(
     scheme: &str,
     container: &str,
-    settings: &Settings,
+    settings: &RemoteSettings,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = MicrosoftAzureBuilder::from_env();
     for (key, value) in configured(settings, "AZURE_") {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::{ObjectStore, gcp::GoogleCloudStorageBuilder};
 
 use super::{Service, configured, retry};
-use crate::{Settings, remote::Connector};
+use crate::{RemoteSettings, remote::Connector};
 
 /// This service.
 pub(super) const ENTRY: Service = Service {
@@ -18,7 +18,11 @@ pub(super) const ENTRY: Service = Service {
     open,
 };
 
-fn open(_: &str, bucket: &str, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn open(
+    _: &str,
+    bucket: &str,
+    settings: &RemoteSettings,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(bucket)
         .with_retry(retry(settings))

@@ -9,7 +9,7 @@ use object_store::{
 
 use super::{Service, configured, retry};
 use crate::{
-    Settings,
+    RemoteSettings,
     aws_profile::{self, Anonymous, ProfileCredentials},
     remote::Connector,
 };
@@ -25,7 +25,11 @@ pub(super) const ENTRY: Service = Service {
     open,
 };
 
-fn open(_: &str, bucket: &str, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn open(
+    _: &str,
+    bucket: &str,
+    settings: &RemoteSettings,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     for (key, value) in configured(settings, "AWS_") {
         builder = builder.with_config(key, value);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::{ClientOptions, ObjectStore, http::HttpBuilder};
 
 use super::{Service, retry};
-use crate::{Settings, remote::Connector};
+use crate::{RemoteSettings, remote::Connector};
 
 /// This service.
 pub(super) const ENTRY: Service = Service {
@@ -21,7 +21,7 @@ pub(super) const ENTRY: Service = Service {
 fn open(
     scheme: &str,
     host: &str,
-    settings: &Settings,
+    settings: &RemoteSettings,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     let store = HttpBuilder::new()
         .with_url(format!("{scheme}://{host}"))

@@ -10,7 +10,8 @@ mod windows;
 pub(crate) use exchange::{Dealing, OnServers};
 
 use crate::{
-    Entry, Options, Setup, StepInfo, StepReport, StrategyError, Tally, Traffic, Version,
+    Setup, StepInfo, StepReport, StrategyEntry, StrategyError, StrategyOptions, Tally, Traffic,
+    Version,
     dense::{
         is_led,
         message::{self, GrantHead},
@@ -58,7 +59,7 @@ impl Remote {
 /// A worker's links to all servers.
 pub(crate) struct Client {
     membership: Arc<dyn JobMembership>,
-    options: Options,
+    options: StrategyOptions,
     optimizer: Optimizer,
     length: usize,
     synchronous: bool,
@@ -96,7 +97,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects to all servers.
-    pub(crate) fn new(setup: &Setup<'_>, strategy: &Entry) -> Result<Self, StrategyError> {
+    pub(crate) fn new(setup: &Setup<'_>, strategy: &StrategyEntry) -> Result<Self, StrategyError> {
         let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
         let mut client = Self {
             options: setup.options,

@@ -5,7 +5,7 @@ use crate::{
     Snapshot, StrategyError, Version, bytes,
     dense::{message, tickets::Progress},
 };
-use paceline_models::{kernels::Buffer, optimizer::State};
+use paceline_models::{kernels::Buffer, optimizer::OptimizerState};
 
 impl Client {
     /// Weights and state of one version, from all servers; only for worker 0.
@@ -42,7 +42,7 @@ impl Client {
         &mut self,
         server: usize,
         params: &mut [f32],
-        state: &mut State,
+        state: &mut OptimizerState,
     ) -> Result<(u64, Vec<u64>, Progress), StrategyError> {
         let head = self.receive(server, message::STATE, "waiting for a copy of its weights")?;
         let part = self.remotes[server].server.part.clone();

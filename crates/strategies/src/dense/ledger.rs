@@ -3,7 +3,7 @@
 use super::{
     DenseTable,
     message::MOST_HELD,
-    part::Part,
+    part::ServerPart,
     tickets::{Done, Progress, Pulls, Tickets},
 };
 use crate::{
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Stalenesses from here on are counted together.
 const MOST_STALENESS: usize = 4096;
 
-/// The counters before the last step; the [`Part`] has its weights.
+/// The counters before the last step; the [`ServerPart`] has its weights.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Undo {
     examples: u64,
@@ -33,7 +33,7 @@ pub(super) struct Meeting {
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(super) part: Part,
+    pub(super) part: ServerPart,
     /// Updates made.
     pub(super) version: u64,
     pub(super) done: Done,
@@ -58,7 +58,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(setup: &Setup<'_>, synchronous: bool, part: Part) -> Self {
+    pub(super) fn new(setup: &Setup<'_>, synchronous: bool, part: ServerPart) -> Self {
         let version = setup.origin.version;
         Self {
             part,

@@ -42,12 +42,12 @@ mod steps;
 pub(crate) mod tickets;
 
 use crate::{
-    Options, Setup, StrategyError, Tally,
+    Setup, StrategyError, StrategyOptions, Tally,
     server::{Core, Failure, Next, ParameterServer, Table, WorkerSession, own_part},
 };
 use ledger::{Ledger, Undo};
 use paceline_wire::{Head, Link};
-use part::{Inbox, Part};
+use part::{Inbox, ServerPart};
 use session::Buffers;
 use std::time::{Duration, Instant};
 use tickets::Progress;
@@ -61,7 +61,7 @@ pub struct Server {
 /// A part of a model's weights.
 #[derive(Debug)]
 pub(crate) struct DenseTable {
-    options: Options,
+    options: StrategyOptions,
     synchronous: bool,
     /// Whether this is the server that counts.
     first: bool,
@@ -86,7 +86,7 @@ fn follows(servers: usize, workers: usize) -> bool {
 
 /// Whether the first of several servers decides what the others do: without, gradients of several workers meet in
 /// another order on each of them.
-pub(crate) fn is_led(options: &Options, synchronous: bool, servers: usize) -> bool {
+pub(crate) fn is_led(options: &StrategyOptions, synchronous: bool, servers: usize) -> bool {
     let matters =
         if synchronous { options.backup_workers > 0 } else { options.max_staleness.is_some() };
     servers > 1 && matters
@@ -117,7 +117,7 @@ impl Server {
             steps: setup.steps,
             length: range.len(),
         };
-        let part = Part::new(setup, range, params, rolls_back);
+        let part = ServerPart::new(setup, range, params, rolls_back);
         let ledger = Ledger::new(setup, synchronous, part);
         Ok(Self { inner: ParameterServer::new(membership, table, ledger) })
     }

@@ -5,7 +5,7 @@ use super::message::{Form, PushHead};
 use crate::{Combine, Setup, lockstep::LockstepSum};
 use paceline_models::{
     kernels::Buffer,
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
     threads::Pool,
 };
 use paceline_wire::Window;
@@ -37,11 +37,11 @@ impl Inbox {
 
 /// One server's weights.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ServerPart {
     pub(super) range: Range<usize>,
     pub(super) params: Buffer,
     /// As long as the whole layout; memory that is never touched costs nothing.
-    pub(super) state: State,
+    pub(super) state: OptimizerState,
     optimizer: Optimizer,
     pool: Pool,
     sum: LockstepSum,
@@ -59,7 +59,7 @@ struct Before {
     slots: Vec<Vec<f32>>,
 }
 
-impl Part {
+impl ServerPart {
     /// This range of `params`; with `rolls_back`, the last step can be rolled back.
     pub(super) fn new(
         setup: &Setup<'_>,
@@ -88,7 +88,7 @@ impl Part {
         }
     }
 
-    /// State buffers of this part, in the order of the optimiser's slots.
+    /// OptimizerState buffers of this part, in the order of the optimiser's slots.
     pub(super) fn slots(&self) -> impl Iterator<Item = &[f32]> {
         let used = self.state.buffers().iter().filter(|buffer| !buffer.is_empty());
         used.map(|buffer| &buffer[self.range.clone()])
@@ -155,7 +155,7 @@ impl Part {
 
 impl Before {
     /// All of `length` weights are about to change.
-    fn make_room(&mut self, length: usize, state: &State) {
+    fn make_room(&mut self, length: usize, state: &OptimizerState) {
         self.changed = true;
         self.params.resize(length, 0.0);
         let used = state.buffers().iter().filter(|buffer| !buffer.is_empty()).count();
@@ -165,7 +165,7 @@ impl Before {
 
     /// Keeps a block that is about to change: `params` at `start` of the part, and the state at `global` of the
     /// layout. Block by block, since the update has them in the cache anyway.
-    fn keep(&mut self, start: usize, global: usize, params: &[f32], state: &State) {
+    fn keep(&mut self, start: usize, global: usize, params: &[f32], state: &OptimizerState) {
         let end = start + params.len();
         self.params[start..end].copy_from_slice(params);
         for (slot, buffer) in self.slots.iter_mut().zip(state.buffers()) {

@@ -10,6 +10,7 @@ use crate::{
     server_link::ServerLink,
 };
 use paceline_cluster::JobMembership;
+use paceline_models::sparse_logistic::Size;
 use paceline_wire::{Channel, Head};
 use std::{
     ops::Range,
@@ -27,6 +28,8 @@ pub struct Push<'a> {
     pub touched: &'a [u32],
     /// Their gradient, summed over examples.
     pub grads: &'a [f32],
+    /// How large the values behind it were; none where all are 1.
+    pub sizes: &'a [Size],
     /// How many examples.
     pub examples: u64,
     /// How far this worker has read with them.
@@ -66,6 +69,7 @@ pub struct Welcome {
 struct Dense {
     weights: Vec<f32>,
     grads: Vec<f32>,
+    sizes: Vec<Size>,
 }
 
 /// A worker's links to all servers.
@@ -76,6 +80,8 @@ pub struct SparseClient {
     servers: Vec<ServerLink>,
     dense: Option<Dense>,
     encoded: Vec<u8>,
+    /// Sizes as they travel.
+    sizes: Vec<u8>,
     version: u64,
     /// Gradients that all servers have learned from.
     turn: u64,
@@ -97,14 +103,18 @@ impl SparseClient {
             return Err(StrategyError::NoServers { strategy });
         }
         let length = options.length();
-        let dense = (options.transfer == Transfer::Dense)
-            .then(|| Dense { weights: vec![0.0; length], grads: vec![0.0; length] });
+        let dense = (options.transfer == Transfer::Dense).then(|| Dense {
+            weights: vec![0.0; length],
+            grads: vec![0.0; length],
+            sizes: vec![Size::default(); length],
+        });
         let mut client = Self {
             membership,
             options,
             servers: Vec::new(),
             dense,
             encoded: Vec::new(),
+            sizes: Vec::new(),
             version: 0,
             turn: 0,
             before: Traffic::default(),
@@ -220,6 +230,9 @@ impl SparseClient {
             for (index, grad) in push.touched.iter().zip(push.grads) {
                 dense.grads[*index as usize] = *grad;
             }
+            for (index, size) in push.touched.iter().zip(push.sizes) {
+                dense.sizes[*index as usize] = *size;
+            }
         }
         for server in &mut self.servers {
             let part = &server.part;
@@ -233,12 +246,20 @@ impl SparseClient {
                 head.push = if self.dense.is_some() { Form::Dense } else { Form::Sparse };
                 (head.examples, head.mark) = (push.examples, push.mark);
                 head.turn = self.turn + 1;
+                head.sized = !push.sizes.is_empty();
             }
-            let grads = match (&self.dense, push) {
-                (_, None) => &[][..],
-                (Some(dense), Some(_)) => &dense.grads[part.clone()],
-                (None, Some(push)) => &push.grads[pushed],
+            let (grads, sizes) = match (&self.dense, push) {
+                (_, None) => (&[][..], &[][..]),
+                (Some(dense), Some(_)) => (&dense.grads[part.clone()], &dense.sizes[part.clone()]),
+                (None, Some(push)) => {
+                    (&push.grads[pushed.clone()], push.sizes.get(pushed).unwrap_or_default())
+                }
             };
+            self.sizes.clear();
+            if head.sized {
+                sparse_bytes += 2 * sizes.len();
+                self.sizes.extend(sizes.iter().flat_map(|size| size.to_bits().to_le_bytes()));
+            }
             if self.dense.is_some() {
                 head.pull = if pull.is_empty() { Form::None } else { Form::Dense };
                 self.encoded.clear();
@@ -247,12 +268,13 @@ impl SparseClient {
                 head.count = u32::try_from(wanted.len()).expect("indices are u32");
                 head.bytes = u32::try_from(self.encoded.len()).expect("5 bytes at most each");
             }
-            let body = [&head.write()[..], bytes::of(grads), &self.encoded];
+            let body = [&head.write()[..], bytes::of(grads), &self.sizes, &self.encoded];
             server.send(message::STEP, self.version, &body, self.version)?;
         }
         if let (Some(dense), Some(push)) = (&mut self.dense, push) {
             for index in push.touched {
                 dense.grads[*index as usize] = 0.0;
+                dense.sizes[*index as usize] = Size::default();
             }
         }
         Ok(sparse_bytes as u64)

@@ -123,10 +123,10 @@ impl SparseTable {
         let first = self.part.start;
         if inbox.is_dense {
             self.keep(changed(&inbox.dense));
-            self.model.apply_all(first, &inbox.dense, scale);
+            self.model.apply_all(first, &inbox.dense, &inbox.sizes, scale);
         } else {
             self.keep(inbox.indices.iter().copied());
-            self.model.apply(first, &inbox.indices, &inbox.grads, scale);
+            self.model.apply(first, &inbox.indices, &inbox.grads, &inbox.sizes, scale);
         }
     }
 

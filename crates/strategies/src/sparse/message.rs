@@ -6,7 +6,7 @@ use crate::bytes;
 pub(super) const HELLO: u8 = 32;
 /// The updates so far, whether a bookmark is known, the worker's last turn, and the bookmark.
 pub(super) const WELCOME: u8 = 33;
-/// A [`StepHead`], the gradient of the weights that the worker asked for last, numbers of those it wants.
+/// A [`StepHead`], the gradient of the weights that the worker asked for last, sizes of the values behind it, numbers of those it wants.
 pub(super) const STEP: u8 = 34;
 /// A [`ValuesHead`], then the weights asked for.
 pub(super) const VALUES: u8 = 35;
@@ -99,6 +99,8 @@ pub(super) struct StepHead {
     pub(super) bytes: u32,
     /// All workers shall stop.
     pub(super) stop: bool,
+    /// Whether the sizes of the values follow the gradient, two bytes each.
+    pub(super) sized: bool,
     /// Which gradient of the worker it is, counted from 1.
     pub(super) turn: u64,
     /// Where the worker stands after the gradient.
@@ -111,7 +113,14 @@ impl StepHead {
     pub(super) fn write(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         out[..8].copy_from_slice(&self.examples.to_le_bytes());
-        let words = [self.push as u32, self.pull as u32, self.count, self.bytes, self.stop.into()];
+        let words = [
+            self.push as u32,
+            self.pull as u32,
+            self.count,
+            self.bytes,
+            self.stop.into(),
+            self.sized.into(),
+        ];
         for (to, word) in out[8..].as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
         }
@@ -129,6 +138,7 @@ impl StepHead {
             count: bytes::u32_at(from, 16),
             bytes: bytes::u32_at(from, 20),
             stop: bytes::u32_at(from, 24) != 0,
+            sized: bytes::u32_at(from, 28) != 0,
             turn: bytes::u64_at(from, 32),
             mark: read_bookmark(mark),
         })
@@ -179,6 +189,7 @@ mod tests {
             count: 7,
             bytes: 21,
             stop: true,
+            sized: true,
             turn: u64::MAX - 1,
             mark: [1, 2, 3, u64::MAX, 5, 6],
         };

@@ -44,7 +44,7 @@ pub use server::{Score, Scores, SparseServer};
 pub use slots::{receive_weights, send_weights};
 
 use crate::{Combine, Transfer};
-use paceline_models::sparse_logistic::Settings;
+use paceline_models::sparse_logistic::RuleSettings;
 use std::time::Duration;
 
 /// What workers and servers of one run have in common.
@@ -54,7 +54,7 @@ pub struct SparseOptions {
     pub bits: u32,
     /// The name of the rule of updates.
     pub rule: &'static str,
-    pub settings: Settings,
+    pub settings: RuleSettings,
     /// Whether all workers make every update together.
     pub synchronous: bool,
     /// Whether an update is the sum or the mean of its examples' gradients.

@@ -14,7 +14,7 @@ use crate::{
     server::{Core, Failure, Next, ParameterServer, Presence, Table, WorkerSession, own_part},
 };
 use paceline_cluster::JobMembership;
-use paceline_models::sparse_logistic::SparseLogistic;
+use paceline_models::sparse_logistic::{Size, SparseLogistic};
 use paceline_wire::{Head, Link, TaskId};
 use std::{
     ops::Range,
@@ -48,6 +48,8 @@ pub trait Score: Sync {
 pub(crate) struct Inbox {
     pub(super) indices: Vec<u32>,
     pub(super) grads: Vec<f32>,
+    /// How large the values behind the gradient were; none where all are 1.
+    pub(super) sizes: Vec<Size>,
     /// All of the part, where everything travels.
     pub(super) dense: Vec<f32>,
     pub(super) is_dense: bool,
@@ -321,43 +323,71 @@ impl Table for SparseTable {
 
 /// Adds all gradients up into the first, in the order of the ranks.
 fn add_dense(all: &mut [RwLockWriteGuard<'_, Inbox>]) {
+    measure_all(all);
     let Some((first, others)) = all.split_first_mut() else { return };
     for other in others {
         for (sum, grad) in first.dense.iter_mut().zip(&other.dense) {
             *sum += grad;
         }
+        for (size, more) in first.sizes.iter_mut().zip(&other.sizes) {
+            *size = size.join(*more);
+        }
+    }
+}
+
+/// Where one gradient has sizes, all have: values that are not told are 1.
+fn measure_all(all: &mut [RwLockWriteGuard<'_, Inbox>]) {
+    if all.iter().all(|inbox| inbox.sizes.is_empty()) {
+        return;
+    }
+    for inbox in all.iter_mut().filter(|inbox| inbox.sizes.is_empty()) {
+        let touched = |grad: &f32| if *grad == 0.0 { Size::default() } else { Size::ONE };
+        inbox.sizes = if inbox.is_dense {
+            inbox.dense.iter().map(touched).collect()
+        } else {
+            vec![Size::ONE; inbox.grads.len()]
+        };
     }
 }
 
 /// As [`add_dense`], for lists of ascending numbers.
 fn add_sparse(all: &mut [RwLockWriteGuard<'_, Inbox>]) {
+    measure_all(all);
     let Some((first, others)) = all.split_first_mut() else { return };
-    let (mut indices, mut grads) = (Vec::new(), Vec::new());
+    let (mut indices, mut grads, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     for other in others {
         indices.clear();
         grads.clear();
+        sizes.clear();
         indices.reserve(first.indices.len() + other.indices.len());
         grads.reserve(first.indices.len() + other.indices.len());
+        let is_sized = !first.sizes.is_empty() || !other.sizes.is_empty();
         let (mut a, mut b) = (0, 0);
         // A number beyond all others stands for the end of a list.
         let at = |list: &[u32], place: usize| list.get(place).copied().unwrap_or(u32::MAX);
         while a < first.indices.len() || b < other.indices.len() {
             let (left, right) = (at(&first.indices, a), at(&other.indices, b));
             let (takes_left, takes_right) = (left <= right, right <= left);
-            let mut sum = 0.0;
+            let (mut sum, mut size) = (0.0, Size::default());
             if takes_left {
                 sum += first.grads[a];
+                size = first.sizes.get(a).copied().unwrap_or_default();
                 a += 1;
             }
             if takes_right {
                 sum += other.grads[b];
+                size = size.join(other.sizes.get(b).copied().unwrap_or_default());
                 b += 1;
             }
             indices.push(left.min(right));
             grads.push(sum);
+            if is_sized {
+                sizes.push(size);
+            }
         }
         std::mem::swap(&mut first.indices, &mut indices);
         std::mem::swap(&mut first.grads, &mut grads);
+        std::mem::swap(&mut first.sizes, &mut sizes);
     }
 }
 
@@ -385,5 +415,42 @@ mod tests {
         add_sparse(&mut held);
         assert_eq!(held[0].indices, [0, 1, 5, 9, 10]);
         assert_eq!(held[0].grads, [4.0, 1.0, 2.5, 4.0, 1.0]);
+        assert_eq!(held[0].sizes, []);
+    }
+
+    #[test]
+    fn sizes_join_where_gradients_meet_and_untold_ones_are_one() {
+        for is_dense in [false, true] {
+            let inbox = |numbers: &[u32], sizes: &[f32]| {
+                let mut inbox = Inbox { is_dense, ..Inbox::default() };
+                if is_dense {
+                    inbox.dense = vec![0.0; 4];
+                    inbox.sizes = vec![Size::default(); if sizes.is_empty() { 0 } else { 4 }];
+                    for (at, number) in numbers.iter().enumerate() {
+                        inbox.dense[*number as usize] = 1.0;
+                        if let Some(size) = sizes.get(at) {
+                            inbox.sizes[*number as usize] = Size::of(*size);
+                        }
+                    }
+                } else {
+                    (inbox.indices, inbox.grads) = (numbers.to_vec(), vec![1.0; numbers.len()]);
+                    inbox.sizes = sizes.iter().map(|size| Size::of(*size)).collect();
+                }
+                RwLock::new(inbox)
+            };
+            let all = [inbox(&[1, 3], &[]), inbox(&[0, 1], &[8.0, 3.0]), inbox(&[1], &[2.0])];
+            let mut held: Vec<_> = all.iter().map(|inbox| inbox.write().unwrap()).collect();
+            if is_dense {
+                add_dense(&mut held);
+                assert_eq!(held[0].dense, [1.0, 3.0, 0.0, 1.0]);
+                assert_eq!(held[0].sizes.remove(2), Size::default());
+            } else {
+                add_sparse(&mut held);
+                assert_eq!(held[0].grads, [1.0, 3.0, 1.0]);
+            }
+            let [eight, two, one] = held[0].sizes[..] else { panic!("{:?}", held[0].sizes) };
+            assert_eq!((eight, one), (Size::of(8.0), Size::ONE), "{is_dense}");
+            assert_eq!((two.count(), two.mean()), (3, 2.0), "{is_dense}");
+        }
     }
 }

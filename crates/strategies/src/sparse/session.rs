@@ -10,6 +10,7 @@ use crate::{
     protocol::{nanoseconds, protocol_error},
     server::{Core, Failure, Next, Presence, WorkerSession},
 };
+use paceline_models::sparse_logistic::Size;
 use paceline_wire::{Head, Link};
 use std::{
     sync::{MutexGuard, PoisonError},
@@ -90,7 +91,8 @@ impl<'a> WorkerSession<'a, SparseTable> {
             Form::Sparse => self.buffers.touched.len(),
             Form::Dense => length,
         };
-        if rest != 4 * floats as u64 + u64::from(head.bytes) {
+        let each = if head.sized { 6 } else { 4 };
+        if rest != each * floats as u64 + u64::from(head.bytes) {
             return Err(
                 protocol_error(link, format!("{rest} bytes of gradient and numbers")).into()
             );
@@ -155,6 +157,14 @@ impl<'a> WorkerSession<'a, SparseTable> {
             inbox.grads.resize(self.buffers.touched.len(), 0.0);
             link.receiver.read(bytes::of_mut(&mut inbox.grads))?;
             std::mem::swap(&mut inbox.indices, &mut self.buffers.touched);
+        }
+        inbox.sizes.clear();
+        if head.sized {
+            let count = if inbox.is_dense { inbox.dense.len() } else { inbox.grads.len() };
+            self.buffers.encoded.resize(2 * count, 0);
+            link.receiver.read(&mut self.buffers.encoded)?;
+            let pairs = self.buffers.encoded.as_chunks::<2>().0.iter();
+            inbox.sizes.extend(pairs.map(|pair| Size::from_bits(u16::from_le_bytes(*pair))));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //!
 //! Running statistics are averaged over the replicas: each sees only its own share of the batch.
 
-use super::{Entry, Setup};
+use super::{Setup, StrategyEntry};
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Version,
     barrier::{Barrier, Broken},
@@ -17,7 +17,7 @@ use crate::{
 };
 use paceline_models::{
     kernels::Buffer,
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
 };
 use std::{
     ops::Range,
@@ -25,7 +25,7 @@ use std::{
     time::Instant,
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: StrategyEntry = StrategyEntry {
     name: "mirrored",
     about: "replicas on groups of cores of this machine, gradients added in shared memory",
     synchronous: true,
@@ -55,7 +55,7 @@ struct Member {
     values: Mutex<Vec<f64>>,
     /// New weights of `part`.
     weights: RwLock<Vec<f32>>,
-    state: Mutex<State>,
+    state: Mutex<OptimizerState>,
 }
 
 struct Replica {
@@ -306,12 +306,12 @@ mod tests {
     }
 
     /// Trains on 12 examples a step, cut over `replicas`; returns weights and state.
-    fn train(strategy: &str, replicas: usize, steps: u64) -> (Vec<f32>, State) {
+    fn train(strategy: &str, replicas: usize, steps: u64) -> (Vec<f32>, OptimizerState) {
         let layout = layout();
         let optimizer = optimizer(&layout);
         let setup = Setup::alone(replicas, &layout, &optimizer);
         let exchanges = (find(strategy).unwrap().connect)(&setup).unwrap();
-        let mut results: Vec<(Vec<f32>, Option<State>)> = std::thread::scope(|scope| {
+        let mut results: Vec<(Vec<f32>, Option<OptimizerState>)> = std::thread::scope(|scope| {
             let workers: Vec<_> = exchanges
                 .into_iter()
                 .map(|mut exchange| {

@@ -6,29 +6,30 @@ mod one_device;
 mod ps_async;
 mod ps_sync;
 
-use crate::{Exchange, Options, Origin, StrategyError};
+use crate::{Exchange, Origin, StrategyError, StrategyOptions};
 use paceline_cluster::JobMembership;
 use paceline_models::{
     Layout,
     names::{UnknownName, spelling},
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
     split::Split,
     threads::Pool,
 };
+use paceline_registry::{Named, Registry};
 use std::sync::Arc;
 
 /// Every strategy, in the order help texts show them.
-pub const ALL: &[&Entry] = &[
+pub static ALL: Registry<StrategyEntry> = Registry::new(&[
     &one_device::ENTRY,
     &mirrored::ENTRY,
     &multi_worker::ENTRY,
     &ps_sync::ENTRY,
     &ps_async::ENTRY,
-];
+]);
 
 /// One strategy of the registry.
 #[derive(Debug)]
-pub struct Entry {
+pub struct StrategyEntry {
     /// The name users type.
     pub name: &'static str,
     /// One line for help texts.
@@ -48,6 +49,12 @@ pub struct Entry {
     pub connect: Connect,
 }
 
+impl Named for StrategyEntry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
 /// Makes one exchange per replica of this process.
 pub type Connect = fn(&Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError>;
 
@@ -60,7 +67,7 @@ pub struct Setup<'a> {
     pub layout: &'a Layout,
     pub optimizer: &'a Optimizer,
     /// Its state, where a run goes on from a checkpoint.
-    pub state: Option<&'a State>,
+    pub state: Option<&'a OptimizerState>,
     /// The kernels' threads of each replica, idle while gradients are exchanged; may be empty.
     pub pools: Vec<Pool>,
     /// Where the run starts from.
@@ -68,7 +75,7 @@ pub struct Setup<'a> {
     /// Updates of the whole run, where they are known: servers deal no more batches than that.
     pub steps: Option<u64>,
     /// Choices of the strategies that have them.
-    pub options: Options,
+    pub options: StrategyOptions,
     /// Layers that the workers share out, for strategies that can.
     pub split: Option<Split>,
     /// This task's membership in a job of several processes.
@@ -87,7 +94,7 @@ impl<'a> Setup<'a> {
             pools: Vec::new(),
             origin: Origin::default(),
             steps: None,
-            options: Options::default(),
+            options: StrategyOptions::default(),
             split: None,
             membership: None,
         }
@@ -95,7 +102,7 @@ impl<'a> Setup<'a> {
 }
 
 /// A task of a job is one replica.
-fn one_replica(entry: &Entry, setup: &Setup<'_>) -> Result<(), StrategyError> {
+fn one_replica(entry: &StrategyEntry, setup: &Setup<'_>) -> Result<(), StrategyError> {
     if setup.replicas == 1 {
         return Ok(());
     }
@@ -110,9 +117,9 @@ fn one_replica(entry: &Entry, setup: &Setup<'_>) -> Result<(), StrategyError> {
 ///
 /// # Errors
 /// [`StrategyError::Unknown`] lists the names there are.
-pub fn find(name: &str) -> Result<&'static Entry, StrategyError> {
+pub fn find(name: &str) -> Result<&'static StrategyEntry, StrategyError> {
     let wanted = spelling(name);
-    let found = ALL.iter().copied().find(|entry| entry.name == wanted);
+    let found = ALL.named(&wanted);
     let known = ALL.iter().map(|entry| entry.name);
     found.ok_or_else(|| UnknownName::new("strategy", name, known).into())
 }

@@ -15,9 +15,10 @@
 //!
 //! Running statistics are averaged over the workers: each sees only its own share of the batch.
 
-use super::{Entry, Setup};
+use super::{Setup, StrategyEntry};
 use crate::{
-    Exchange, Options, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Traffic, Version,
+    Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, StrategyOptions, Traffic,
+    Version,
     exchange::is_nonfinite,
     lockstep::{AveragedEntries, BLOCK},
 };
@@ -25,7 +26,7 @@ use paceline_cluster::JobMembership;
 use paceline_models::{
     StepLoss,
     kernels::Buffer,
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
     split::{Interrupted, Peers, Split},
     threads::Pool,
 };
@@ -36,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: StrategyEntry = StrategyEntry {
     name: "multi-worker",
     about: "a copy of the model in every process, gradients added up by all-reduce",
     synchronous: true,
@@ -53,12 +54,12 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// the model writes them where the others read them.
 const WORTH_CUTTING: usize = 256 << 10;
 
-struct Worker {
+struct AllReduceWorker {
     membership: Arc<dyn JobMembership>,
-    options: Options,
+    options: StrategyOptions,
     group: Group,
     optimizer: Optimizer,
-    state: State,
+    state: OptimizerState,
     pool: Pool,
     /// Running statistics.
     averaged: AveragedEntries,
@@ -100,7 +101,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
     super::one_replica(&ENTRY, setup)?;
     let membership = setup.membership.clone().ok_or(StrategyError::NoSeat)?;
     let group = join(&*membership)?;
-    Ok(vec![Box::new(Worker {
+    Ok(vec![Box::new(AllReduceWorker {
         options: setup.options,
         group,
         optimizer: setup.optimizer.clone(),
@@ -141,7 +142,7 @@ fn join(membership: &dyn JobMembership) -> Result<Group, StrategyError> {
         .map_err(|error| StrategyError::explain(error, membership, 0))
 }
 
-impl Worker {
+impl AllReduceWorker {
     fn failed(&self, error: LinkError) -> StrategyError {
         StrategyError::explain(error, &*self.membership, self.step.step)
     }
@@ -210,7 +211,7 @@ impl Worker {
     }
 }
 
-impl Worker {
+impl AllReduceWorker {
     /// Sees to it that a small gradient lies where the others can read it; false where they cannot. All workers come to the
     /// same answer.
     fn prepare_open(&mut self, grad: &mut Buffer) -> Result<bool, LinkError> {
@@ -272,7 +273,7 @@ impl Worker {
     }
 }
 
-impl Peers for Worker {
+impl Peers for AllReduceWorker {
     fn gather(&mut self, values: &mut [f32], lengths: &[usize]) -> Result<(), Interrupted> {
         self.meet("gathering activations", |group, wait| group.all_gather(values, lengths, wait))
     }
@@ -303,7 +304,7 @@ impl Update<'_> {
         range: Range<usize>,
         params: &mut [f32],
         sums: &[f32],
-        state: &mut State,
+        state: &mut OptimizerState,
         block: &mut [f32],
     ) {
         if !self.averaged.meets(&range) {
@@ -350,7 +351,7 @@ fn read(sums: &[f64]) -> StepReport {
     }
 }
 
-impl Exchange for Worker {
+impl Exchange for AllReduceWorker {
     fn place(&self) -> (usize, usize) {
         (self.group.rank(), self.group.size())
     }

@@ -3,19 +3,19 @@
 //! The update happens inside `ready`, while weights and gradient of the range are still in cache: a
 //! separate pass over a large model's weights would cost as much memory traffic as a whole layer.
 
-use super::{Entry, Setup};
+use super::{Setup, StrategyEntry};
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Version,
     exchange::is_nonfinite,
 };
 use paceline_models::{
     kernels::Buffer,
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
     threads::Pool,
 };
 use std::ops::Range;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: StrategyEntry = StrategyEntry {
     name: "one-device",
     about: "one model on all cores of this machine",
     synchronous: true,
@@ -48,7 +48,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
 
 struct OneDevice {
     optimizer: Optimizer,
-    state: State,
+    state: OptimizerState,
     pool: Pool,
     step: StepInfo,
     version: Version,

@@ -6,13 +6,13 @@
 //! order of the run, each to one worker, so that one global step is one update from one global
 //! batch, as everywhere else. See [`crate::server`].
 
-use super::{Entry, Setup};
+use super::{Setup, StrategyEntry};
 use crate::{
     Exchange, StrategyError, Ticket,
     client::{Client, Dealing, OnServers},
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: StrategyEntry = StrategyEntry {
     name: "ps-async",
     about: "weights on parameter servers, each worker updates them by itself",
     synchronous: false,

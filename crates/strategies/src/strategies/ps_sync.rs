@@ -5,13 +5,13 @@
 //! first gradients that arrive and discards the late ones, and a worker that was late continues with
 //! the current step of the others: then workers do not run in lockstep. See [`crate::server`].
 
-use super::{Entry, Setup};
+use super::{Setup, StrategyEntry};
 use crate::{
     Exchange, StrategyError, Ticket, Version,
     client::{Client, Dealing, OnServers},
 };
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: StrategyEntry = StrategyEntry {
     name: "ps-sync",
     about: "weights on parameter servers, one update per global step from all workers' gradients",
     synchronous: true,

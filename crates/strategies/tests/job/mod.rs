@@ -9,16 +9,16 @@ pub mod gate;
 
 use paceline_cluster::{
     JobMembership,
-    membership::{Table, TableMembership},
+    membership::{ThreadMembership, ThreadedJob},
 };
 use paceline_models::{
     Layout, StepLoss,
     kernels::Buffer,
-    optimizer::{self, Mask, Optimizer, State},
+    optimizer::{self, Mask, Optimizer, OptimizerState},
 };
 use paceline_strategies::{
-    Exchange, Options, Origin, Server, Setup, Snapshot, StepInfo, StepReport, StrategyError, Tally,
-    Ticket, find,
+    Exchange, Origin, Server, Setup, Snapshot, StepInfo, StepReport, StrategyError,
+    StrategyOptions, Tally, Ticket, find,
 };
 use paceline_wire::{Role, TaskId};
 use std::{
@@ -27,7 +27,7 @@ use std::{
 };
 
 /// How long a test waits before it calls something a hang: on a machine that is busy with other work everything takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(900);
 pub const WEIGHTS: usize = 2_100;
 pub const BATCH: u64 = 12;
 pub const EXAMPLES: u64 = 48;
@@ -66,13 +66,13 @@ pub struct Job {
     pub workers: u32,
     pub servers: u32,
     pub steps: u64,
-    pub options: Options,
+    pub options: StrategyOptions,
     pub origin: Origin,
     pub start: Vec<f32>,
-    pub state: Option<State>,
+    pub state: Option<OptimizerState>,
     /// Touches a tenth of the weights per batch.
     pub sparse: bool,
-    pub table: Arc<Table>,
+    pub table: Arc<ThreadedJob>,
     /// Batches that made an update, each with its worker.
     pub served: Arc<Mutex<Vec<(u64, usize)>>>,
     /// What each server counted, once it has ended.
@@ -98,12 +98,12 @@ impl Job {
             workers,
             servers,
             steps,
-            options: Options { patience: PATIENCE, ..Options::default() },
+            options: StrategyOptions { patience: PATIENCE, ..StrategyOptions::default() },
             origin: Origin::default(),
             start: vec![0.5; WEIGHTS],
             state: None,
             sparse: false,
-            table: Table::new(workers, servers),
+            table: ThreadedJob::new(workers, servers),
             served: Arc::default(),
             tallies: Arc::default(),
         }
@@ -116,7 +116,7 @@ impl Job {
 
     pub fn with_setup<T>(
         &self,
-        membership: Option<Arc<TableMembership>>,
+        membership: Option<Arc<ThreadMembership>>,
         then: impl FnOnce(&Setup<'_>) -> T,
     ) -> T {
         let (layout, optimizer) = (layout(), self.optimizer());
@@ -133,7 +133,7 @@ impl Job {
         self.server_at(self.table.membership(server(index)))
     }
 
-    pub fn server_at(&self, membership: Arc<TableMembership>) -> Server {
+    pub fn server_at(&self, membership: Arc<ThreadMembership>) -> Server {
         let synchronous = find(self.strategy).unwrap().synchronous;
         self.with_setup(Some(membership), |setup| {
             Server::new(setup, synchronous, &self.start).unwrap()
@@ -142,7 +142,7 @@ impl Job {
 
     pub fn exchange(
         &self,
-        membership: Option<Arc<TableMembership>>,
+        membership: Option<Arc<ThreadMembership>>,
     ) -> Result<Box<dyn Exchange>, StrategyError> {
         self.with_setup(membership, |setup| {
             Ok((find(self.strategy).unwrap().connect)(setup)?.swap_remove(0))

@@ -9,7 +9,7 @@ use super::{
 use crate::TrainError;
 use paceline_models::{
     Layout,
-    optimizer::{Optimizer, State},
+    optimizer::{Optimizer, OptimizerState},
 };
 use safetensors::SafeTensors;
 use std::{
@@ -30,7 +30,7 @@ pub struct Checkpoint {
     /// The weights.
     pub params: Vec<f32>,
     /// The optimiser's state.
-    pub state: State,
+    pub state: OptimizerState,
 }
 
 impl Store {
@@ -42,7 +42,7 @@ impl Store {
         layout: &Layout,
         optimizer: &Optimizer,
         params: &[f32],
-        state: &State,
+        state: &OptimizerState,
     ) -> Result<u64, TrainError> {
         self.commit(meta.step, |draft| {
             let mut files = BTreeMap::new();

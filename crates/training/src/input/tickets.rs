@@ -8,8 +8,9 @@ use super::empty_batch;
 use crate::TrainError;
 use paceline_batch::{Batch, Features};
 use paceline_data::{
-    DataError, Scratch, Source,
+    Augment, DataError, Scratch, Source,
     order::{GlobalBatch, Order, Shuffle},
+    source::image_shape,
 };
 use std::{
     collections::VecDeque,
@@ -36,10 +37,11 @@ enum Mode {
 impl TicketFeed {
     pub(crate) fn new(
         source: &Arc<dyn Source>,
-        seed: u64,
+        (seed, augment): (u64, Option<Augment>),
         threads: usize,
     ) -> Result<Self, TrainError> {
         let gatherer = Gatherer {
+            augment: augment.map(|augment| (augment, seed)),
             order: Order::new(source.len(), seed, Shuffle::Full),
             source: Arc::clone(source),
             indices: Vec::new(),
@@ -75,6 +77,8 @@ impl TicketFeed {
 /// Puts examples together.
 struct Gatherer {
     source: Arc<dyn Source>,
+    /// How images are changed, and the seed of that.
+    augment: Option<(Augment, u64)>,
     order: Order,
     indices: Vec<u64>,
     /// One per thread.
@@ -89,10 +93,11 @@ impl Gatherer {
         let threads = self.scratches.len().min(self.indices.len().div_ceil(CHUNK));
         let pixels = matches!(batch.features, Features::Pixels { .. });
         if self.source.resident() || threads < 2 || !pixels {
-            return self.source.gather(&self.indices, &mut self.scratches[0], batch);
+            let (source, scratch) = (&*self.source, &mut self.scratches[0]);
+            return read(source, self.augment, share.epoch, &self.indices, scratch, batch);
         }
         let chunk = self.indices.len().div_ceil(threads);
-        let source = &*self.source;
+        let (source, augment, epoch) = (&*self.source, self.augment, share.epoch);
         let parts: Vec<Result<Batch, DataError>> = std::thread::scope(|scope| {
             let empty = batch.clone();
             let handles: Vec<_> = self
@@ -101,7 +106,9 @@ impl Gatherer {
                 .zip(&mut self.scratches)
                 .map(|(indices, scratch)| {
                     let mut part = empty.clone();
-                    scope.spawn(move || source.gather(indices, scratch, &mut part).map(|()| part))
+                    scope.spawn(move || {
+                        read(source, augment, epoch, indices, scratch, &mut part).map(|()| part)
+                    })
                 })
                 .collect();
             handles
@@ -123,6 +130,23 @@ impl Gatherer {
         }
         Ok(())
     }
+}
+
+/// Reads examples into an empty batch, and changes them where that is asked for.
+fn read(
+    source: &dyn Source,
+    augment: Option<(Augment, u64)>,
+    epoch: u64,
+    indices: &[u64],
+    scratch: &mut Scratch,
+    batch: &mut Batch,
+) -> Result<(), DataError> {
+    source.gather(indices, scratch, batch)?;
+    if let Some((augment, seed)) = augment {
+        let shape = image_shape(source.schema());
+        augment.apply_all(shape, (seed, epoch), indices, scratch, (batch, 0));
+    }
+    Ok(())
 }
 
 /// What to read, and what to put it into.

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::SessionObserver;
-use paceline_cluster::session::{Gate, OnLoss, Rules, SILENCE, Settings, Switchboard, Unobserved};
+use paceline_cluster::session::{
+    Gate, OnLoss, Rules, SILENCE, SessionSettings, Switchboard, Unobserved,
+};
 use paceline_runs::{RecorderSettings, RunFolder};
 use std::thread::{self, JoinHandle};
 
@@ -19,7 +21,7 @@ fn join(
     tasks: &[TaskId],
     observer: Arc<dyn SessionObserver>,
 ) -> JoinHandle<Arc<Session>> {
-    let settings = Settings {
+    let settings = SessionSettings {
         me,
         tasks: tasks.iter().map(|task| (*task, String::new())).collect(),
         chief_address: format!("memory:{CHIEF}"),
@@ -136,7 +138,7 @@ fn an_evaluator_follows_the_workers_that_formed_again() {
     let evaluator = join(&board, EVALUATOR, &tasks, Arc::new(Unobserved)).join().unwrap();
     let chief = chief.join().unwrap();
     drop(other.join().unwrap());
-    assert_eq!(chief.regroup(Some(OTHER), "gone").unwrap().generation, 2);
+    assert_eq!(chief.regroup(Some(OTHER), "gone").unwrap().unwrap().generation, 2);
     let task = Task { session: &chief, inbox: &inbox };
     let mut peers = Peers::new(task, &recorder, &crate::Silent, 0);
     assert!(peers.evaluate(7, &[0.5; 3]));

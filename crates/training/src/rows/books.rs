@@ -2,10 +2,10 @@
 
 use crate::{
     TrainError,
-    error::with_cause,
+    error::with_causes,
     loss_watch::LossWatch,
     rows::{
-        Checkpoint, Metrics, Place, Plan, Spec, Totals, checkpoint,
+        Checkpoint, Metrics, Plan, RowsPlace, RowsSpec, Totals, checkpoint,
         engine::{Learned, Ledger, Wish},
         learn::{Observer, Outcome, Stage, TASK},
         outcome,
@@ -31,7 +31,7 @@ const RECORD_SECONDS: f64 = 0.1;
 
 /// Everything that is counted while parcels are learned from.
 pub(crate) struct Books<'a> {
-    spec: &'a Spec,
+    spec: &'a RowsSpec,
     input: &'a Input,
     recorder: &'a Recorder,
     observer: &'a dyn Observer,
@@ -56,7 +56,7 @@ pub(crate) struct Books<'a> {
     earlier_steps: u64,
     earlier_seconds: f64,
     bytes: u64,
-    place: Place,
+    place: RowsPlace,
     begun: Instant,
     recorded: Instant,
     saved: Instant,
@@ -107,7 +107,7 @@ impl<'a> Books<'a> {
             earlier_steps: origin.map_or(0, |checkpoint| checkpoint.step),
             earlier_seconds: origin.map_or(0.0, |checkpoint| checkpoint.seconds),
             bytes: 0,
-            place: origin.map_or_else(Place::default, |checkpoint| checkpoint.place),
+            place: origin.map_or_else(RowsPlace::default, |checkpoint| checkpoint.place),
             begun: now,
             recorded: now,
             saved: now,
@@ -213,7 +213,7 @@ impl<'a> Books<'a> {
     }
 
     /// The present state, to be saved.
-    fn present(&self, place: Place) -> Checkpoint {
+    fn present(&self, place: RowsPlace) -> Checkpoint {
         let step = self.steps();
         let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         Checkpoint {
@@ -229,7 +229,9 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn checkpoint(&mut self, place: Place) {
+    fn checkpoint(&mut self, place: RowsPlace) {
+        // The leg that the checkpoint carries has the time of its steps, also where none was recorded before.
+        self.record();
         let begun = Instant::now();
         let step = self.steps();
         let news = self.folder.look();
@@ -240,7 +242,7 @@ impl<'a> Books<'a> {
         let (action, bytes, reason) = match saved {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
             // A full disk costs the checkpoint, not the run.
-            Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
+            Err(error) => (CheckpointAction::Failed, 0, Some(with_causes(&error))),
         };
         if let Some(reason) = reason.as_ref().filter(|_| self.folder.removed().is_none()) {
             let text = format!("{reason}; the older checkpoints stay");
@@ -371,11 +373,11 @@ impl Ledger for Books<'_> {
         Ok(if due && !self.guard.is_suspect() { Wish::Save } else { Wish::GoOn })
     }
 
-    fn save(&mut self, place: Place) {
+    fn save(&mut self, place: RowsPlace) {
         self.checkpoint(place);
     }
 
-    fn end(&mut self, place: Place) {
+    fn end(&mut self, place: RowsPlace) {
         self.record(); // what follows, such as scoring held-out rows, does not count as a step
         self.place = place;
     }

@@ -7,7 +7,7 @@ use crate::{
     TrainError,
     checkpoint::{Action, FileSum, Policy, Refused, Store, damaged, read_manifest, read_part},
     error::cause,
-    rows::{Place, Plan, Spec, Totals},
+    rows::{Plan, RowsPlace, RowsSpec, Totals},
 };
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{FinalWeights, FolderWatch, Leg, RunFolder, RunsError};
@@ -30,13 +30,13 @@ const KIND: &str = "sparse";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// What the run was asked for; decides what a weight's number means.
-    pub spec: Spec,
+    pub spec: RowsSpec,
     /// Updates done.
     pub step: u64,
     /// Rows learned from.
     pub rows: u64,
     /// Where the next row is.
-    pub place: Place,
+    pub place: RowsPlace,
     /// Seconds of training so far.
     pub seconds: f64,
     /// Mean loss of held-out rows at this point, if they were scored.

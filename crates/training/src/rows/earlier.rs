@@ -1,6 +1,6 @@
 //! What was done for a run before the stretch of it that goes on now.
 
-use super::{Checkpoint, Report, Spec, Totals};
+use super::{Checkpoint, RowsReport, RowsSpec, Totals};
 use paceline_runs::{Leg, RunFolder, Status, Summary};
 
 /// What was done for a run before it was resumed.
@@ -11,7 +11,7 @@ pub(crate) struct Earlier {
     /// How rows were predicted in them, as far as that is known.
     pub(crate) totals: Option<Totals>,
     /// How the run ended by then, or as far as it came.
-    pub(crate) report: Option<Box<Report>>,
+    pub(crate) report: Option<Box<RowsReport>>,
 }
 
 impl Earlier {
@@ -22,17 +22,17 @@ impl Earlier {
         let before = Summary::before(run, kept.step);
         // Of a run that was killed, the events tell only what every run has.
         let told = std::fs::read(run.path().join("summary.json")).ok();
-        let told = told.and_then(|text| serde_json::from_slice::<Report>(&text).ok());
+        let told = told.and_then(|text| serde_json::from_slice::<RowsReport>(&text).ok());
         let told = told.filter(|told| told.summary.global_steps == kept.step);
-        let report = Report { summary: before, ..told.unwrap_or_default() };
+        let report = RowsReport { summary: before, ..told.unwrap_or_default() };
         Self { legs, totals: kept.totals.clone(), report: Some(Box::new(report)) }
     }
 }
 
-impl Report {
+impl RowsReport {
     /// Turns the report of a stretch without an update into one of the whole run: what was done before it stays, beside the
     /// scores that were found now. Returns why nothing was left to do.
-    pub(crate) fn keep(&mut self, earlier: Earlier, spec: &Spec) -> String {
+    pub(crate) fn keep(&mut self, earlier: Earlier, spec: &RowsSpec) -> String {
         let step = self.summary.global_steps;
         let cancelled = self.summary.status == Status::Cancelled;
         if let Some(before) = earlier.report {

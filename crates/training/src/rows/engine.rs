@@ -9,7 +9,7 @@ use crate::{
     TrainError,
     rows::{
         Source, Totals,
-        source::{Parcel, Place},
+        source::{Parcel, RowsPlace},
     },
 };
 use paceline_batch::Batch;
@@ -66,13 +66,13 @@ pub(crate) trait Ledger: Send {
     fn note(&mut self, learned: &Learned<'_>) -> Result<Wish, TrainError>;
 
     /// No thread learns right now, and everything up to `place` has been learned from.
-    fn save(&mut self, place: Place);
+    fn save(&mut self, place: RowsPlace);
 
     /// Time has passed.
     fn tick(&mut self) -> Result<(), TrainError>;
 
     /// No thread learns any more, and everything up to `place` has been learned from.
-    fn end(&mut self, place: Place);
+    fn end(&mut self, place: RowsPlace);
 }
 
 struct State<L> {
@@ -85,7 +85,7 @@ struct State<L> {
     /// Number of the next parcel to learn from.
     next: u64,
     /// Where the last parcel taken for learning ends.
-    place: Place,
+    place: RowsPlace,
     ended: bool,
     saving: bool,
     /// Ends the run at once.
@@ -115,7 +115,7 @@ struct Engine<'a, L> {
 /// ledger back.
 pub(crate) fn run<L: Ledger>(
     source: Source,
-    place: Place,
+    place: RowsPlace,
     model: &SparseLogistic,
     shape: Shape,
     cancel: &AtomicBool,

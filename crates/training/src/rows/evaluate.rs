@@ -2,7 +2,7 @@
 
 use crate::{
     TrainError,
-    rows::{Metrics, Source, Totals, source::Parcel, spec::Spec},
+    rows::{Metrics, Source, Totals, source::Parcel, spec::RowsSpec},
 };
 use paceline_data::rows::{Next, expand};
 use paceline_models::sparse_logistic::SparseLogistic;
@@ -14,7 +14,7 @@ pub(crate) const EVALUATE_SECONDS: f64 = 5.0;
 
 /// Scores every held-out row; nothing if `cancel` was raised meanwhile.
 pub(crate) fn evaluate(
-    spec: &Spec,
+    spec: &RowsSpec,
     test: &str,
     model: &SparseLogistic,
     cancel: &AtomicBool,
@@ -24,7 +24,7 @@ pub(crate) fn evaluate(
         input,
         None,
         spec.hashing,
-        crate::rows::Place::default(),
+        crate::rows::RowsPlace::default(),
         1,
         crate::rows::Window::None,
     )?;

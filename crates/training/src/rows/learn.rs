@@ -3,10 +3,10 @@
 use crate::{
     Point, TrainError,
     checkpoint::Store,
-    error::with_cause,
+    error::with_causes,
     loss_watch::{Check, LossWatch},
     rows::{
-        Checkpoint, Earlier, Metrics, Place, Plan, Report, Source, Spec, Window,
+        Checkpoint, Earlier, Metrics, Plan, RowsPlace, RowsReport, RowsSpec, Source, Window,
         books::Books,
         checkpoint,
         engine::{self, Shape},
@@ -81,11 +81,11 @@ impl Observer for Silent {}
 ///
 /// # Errors
 /// [`TrainError::Finished`] where nothing is left to do.
-pub fn check_resume(spec: &Spec, run: &RunFolder) -> Result<(), TrainError> {
+pub fn check_resume(spec: &RowsSpec, run: &RunFolder) -> Result<(), TrainError> {
     check_unfinished(spec, run, &checkpoint::latest(run, checkpoint::load)?.0)
 }
 
-fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(), TrainError> {
+fn check_unfinished(spec: &RowsSpec, run: &RunFolder, kept: &Checkpoint) -> Result<(), TrainError> {
     // One without a readable summary has at least that to do.
     let Ok(Some(summary)) = run.summary() else { return Ok(()) };
     let ended = !matches!(summary.status, Status::Cancelled | Status::Failed | Status::Unknown);
@@ -105,7 +105,7 @@ fn check_unfinished(spec: &Spec, run: &RunFolder, kept: &Checkpoint) -> Result<(
 }
 
 /// Whether there are rows beyond a checkpoint. A stream without an end may always bring more.
-fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
+fn is_left(spec: &RowsSpec, kept: &Checkpoint) -> Result<bool, TrainError> {
     let input = spec.data.input()?;
     if input.is_live() {
         return Ok(true);
@@ -121,7 +121,11 @@ fn is_left(spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
 ///
 /// # Errors
 /// Says which setting, file or line is wrong.
-pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report, TrainError> {
+pub fn learn(
+    spec: &RowsSpec,
+    start: &Start,
+    control: &Control<'_>,
+) -> Result<RowsReport, TrainError> {
     spec.check()?;
     let input = spec.data.input()?;
     if let Some(test) = &spec.test {
@@ -192,7 +196,7 @@ pub fn learn(spec: &Spec, start: &Start, control: &Control<'_>) -> Result<Report
 
 /// What all parts of a run look at.
 pub(crate) struct Stage<'a> {
-    pub(crate) spec: &'a Spec,
+    pub(crate) spec: &'a RowsSpec,
     pub(crate) plan: &'a Plan,
     pub(crate) input: &'a Input,
     pub(crate) run: &'a RunFolder,
@@ -209,7 +213,7 @@ pub(crate) struct Stage<'a> {
 
 /// How it went.
 pub(crate) struct Outcome {
-    pub(crate) report: Report,
+    pub(crate) report: RowsReport,
     pub(crate) failure: Option<TrainError>,
 }
 
@@ -222,7 +226,7 @@ impl Stage<'_> {
         watch: FolderWatch,
     ) -> Outcome {
         let spec = self.spec;
-        let place = origin.map_or_else(Place::default, |checkpoint| checkpoint.place);
+        let place = origin.map_or_else(RowsPlace::default, |checkpoint| checkpoint.place);
         let learned = AtomicU64::new(origin.map_or(0, |checkpoint| checkpoint.rows));
         let reached = AtomicBool::new(false);
         let finished = AtomicBool::new(false);
@@ -312,7 +316,9 @@ impl Stage<'_> {
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    self.control.observer.warned(&format!("held-out rows: {}", with_cause(&error)));
+                    self.control
+                        .observer
+                        .warned(&format!("held-out rows: {}", with_causes(&error)));
                     return;
                 }
             }

@@ -1,13 +1,13 @@
 //! A run on rows after every check, with what was decided filled in: what `plan.json` holds.
 
-use crate::{TrainError, rows::Spec};
+use crate::{TrainError, rows::RowsSpec};
 use paceline_data::{FileMark, rows::Input};
 use paceline_runs::RunKind;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// A run over rows as it is going to happen; stored before the first row.
-pub type Plan = paceline_runs::RunPlan<Spec, RowsPlan>;
+pub type Plan = paceline_runs::RunPlan<RowsSpec, RowsPlan>;
 
 /// What is decided for runs over rows alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct RowsPlan {
     pub data: Vec<FileMark>,
 }
 
-impl Spec {
+impl RowsSpec {
     /// The plan of a process that reads `input` on so many threads.
     pub(crate) fn plan(&self, input: &Input, threads: usize) -> Result<Plan, TrainError> {
         Ok(Plan {

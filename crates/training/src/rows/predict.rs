@@ -2,7 +2,7 @@
 
 use crate::{
     TrainError,
-    rows::{Metrics, Place, Source, Totals, Window, source::Parcel},
+    rows::{Metrics, RowsPlace, Source, Totals, Window, source::Parcel},
 };
 use paceline_data::rows::{Hashing, Input, Next};
 use paceline_models::sparse_logistic::{SparseLogistic, probability};
@@ -36,7 +36,7 @@ pub fn predict(
     cancel: &AtomicBool,
 ) -> Result<Predicted, TrainError> {
     let live = input.is_live();
-    let mut source = Source::open(input, format, hashing, Place::default(), 1, Window::None)?;
+    let mut source = Source::open(input, format, hashing, RowsPlace::default(), 1, Window::None)?;
     let (mut parcel, mut logits, mut totals) = (Parcel::default(), Vec::new(), Totals::default());
     let mut rejected = 0;
     let mut text = Vec::new();

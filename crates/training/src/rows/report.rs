@@ -3,7 +3,7 @@
 use super::tasks::LoopState;
 use crate::{
     TrainError,
-    rows::{Earlier, Metrics, Spec, Tasks, Totals, outcome},
+    rows::{Earlier, Metrics, RowsSpec, Tasks, Totals, outcome},
     summarize::{Conclusion, Heading},
 };
 use paceline_runs::{
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a run ended: the summary every run has, and what only streams have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct RowsReport {
     /// What every run says.
     #[serde(flatten)]
     pub summary: Summary,
@@ -69,7 +69,7 @@ pub struct Pace {
 /// What one worker did; those of several tell the chief at the end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WorkerReport {
-    pub(crate) worker: runs::Worker,
+    pub(crate) worker: runs::WorkerSummary,
     pub(crate) phases: PhaseTimes,
     pub(crate) totals: Totals,
     pub(crate) sparse_bytes: u64,
@@ -85,7 +85,7 @@ impl WorkerReport {
     /// Of a worker that made so many steps, with what it measured of its rows and its time.
     pub(crate) fn new(task: String, iterations: u64, totals: Totals, phases: PhaseTimes) -> Self {
         let own = totals.metrics();
-        let worker = runs::Worker {
+        let worker = runs::WorkerSummary {
             task,
             iterations,
             examples: totals.rows,
@@ -93,7 +93,7 @@ impl WorkerReport {
             loss: own.loss,
             accuracy: own.accuracy,
             phases: phases.shares(),
-            ..runs::Worker::default()
+            ..runs::WorkerSummary::default()
         };
         let (sparse_bytes, bytes, rejected, staleness, exploded) = Default::default();
         Self { worker, phases, totals, sparse_bytes, bytes, rejected, staleness, exploded }
@@ -144,7 +144,7 @@ pub(crate) struct RunFacts {
 }
 
 /// The report of the whole run.
-pub(crate) fn report(spec: &Spec, reports: &[WorkerReport], known: RunFacts) -> Report {
+pub(crate) fn report(spec: &RowsSpec, reports: &[WorkerReport], known: RunFacts) -> RowsReport {
     let mut totals = Totals::default();
     let mut staleness: Vec<u64> = Vec::new();
     for one in reports {
@@ -165,7 +165,7 @@ pub(crate) fn report(spec: &Spec, reports: &[WorkerReport], known: RunFacts) -> 
     let pace = |one: &WorkerReport| Pace {
         task: one.worker.task.clone(),
         iterations: one.worker.iterations,
-        seconds_per_iteration: one.phases.total() / one.worker.iterations.max(1) as f64,
+        seconds_per_iteration: one.phases.stepping() / one.worker.iterations.max(1) as f64,
     };
     let exchange = |tasks: &Tasks| Exchanged {
         transfer: tasks.transfer.to_string(),
@@ -203,7 +203,7 @@ pub(crate) fn report(spec: &Spec, reports: &[WorkerReport], known: RunFacts) -> 
         warnings,
         ..Summary::default()
     };
-    Report {
+    RowsReport {
         summary,
         progressive,
         held_out: known.held_out,
@@ -217,12 +217,12 @@ pub(crate) fn report(spec: &Spec, reports: &[WorkerReport], known: RunFacts) -> 
     }
 }
 
-impl Report {
+impl RowsReport {
     /// Completes the report and ends the log of a run, or of a worker's part in one. Returns why nothing was left to do,
     /// where no update was made.
     pub(crate) fn conclude(
         &mut self,
-        spec: &Spec,
+        spec: &RowsSpec,
         home: &RunFolder,
         (started, seconds): (f64, f64),
         failure: Option<&TrainError>,

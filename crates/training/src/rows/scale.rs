@@ -1,14 +1,14 @@
-//! How large the features of a stream are, so that the default learning rate suits them.
+//! How large the features of a stream are, so that the default learning rate suits them where the rule does not see to it itself.
 
 use crate::{
     TrainError,
-    rows::{DataSpec, Place, Source, Spec, Window, source::Parcel},
+    rows::{DataSpec, RowsPlace, RowsSpec, Source, Window, source::Parcel},
 };
 use paceline_batch::Features;
 use paceline_data::rows::{Input, Next};
 use paceline_models::sparse_logistic::rules;
 
-impl Spec {
+impl RowsSpec {
     /// Sets learning rate and beta to the rule's defaults for features as large as those of the first rows. What comes as a
     /// stream cannot be looked at beforehand: its features are taken to be about 1.
     ///
@@ -17,7 +17,7 @@ impl Spec {
     pub fn suit_features(&mut self) -> Result<(), TrainError> {
         let entry = rules::find(&self.optimizer)?;
         let scale = match &self.data {
-            DataSpec::Read(list) if list != "-" => self.feature_scale()?,
+            DataSpec::Read(list) if list != "-" && entry.needs_scale() => self.feature_scale()?,
             _ => 1.0,
         };
         let settings = entry.defaults_for(scale);
@@ -31,7 +31,7 @@ impl Spec {
     fn feature_scale(&self) -> Result<f32, TrainError> {
         let input: Input = self.data.input()?;
         let format = self.format.as_deref();
-        let place = Place::default();
+        let place = RowsPlace::default();
         let mut source = Source::open(input, format, self.hashing, place, 1, Window::None)?;
         let mut parcel = Parcel::default();
         if source.next(&mut parcel)? != Next::Block {

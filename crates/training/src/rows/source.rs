@@ -15,7 +15,7 @@ const MOST_WAITING: usize = 8 << 20;
 
 /// A place in the data: which pass over it, and where in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RowsPlace {
     /// Passes completed before.
     pub pass: u64,
     /// Where in the files.
@@ -30,7 +30,7 @@ pub(crate) struct Parcel {
     pub(crate) block: Block,
     parser: Option<Parser>,
     /// Where the next parcel starts.
-    pub(crate) end: Place,
+    pub(crate) end: RowsPlace,
     /// Not to be learned from before this, unless memory runs short.
     pub(crate) release: Option<Instant>,
     /// Bytes that waited behind it when it was read.
@@ -83,7 +83,7 @@ impl Source {
         input: Input,
         format: Option<&str>,
         hashing: Hashing,
-        from: Place,
+        from: RowsPlace,
         passes: u64,
         window: Window,
     ) -> Result<Self, TrainError> {
@@ -130,7 +130,7 @@ impl Source {
         }
         parcel.number = self.number;
         self.number += 1;
-        parcel.end = Place { pass: self.pass, position: parcel.block.end };
+        parcel.end = RowsPlace { pass: self.pass, position: parcel.block.end };
         parcel.behind = self.lines.behind();
         Ok(Next::Block)
     }

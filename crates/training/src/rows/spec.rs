@@ -10,11 +10,14 @@ use paceline_data::{
     FileMark,
     rows::{Hashing, Input, Prepared, expand},
 };
-use paceline_models::sparse_logistic::{self, Rule, Settings};
+use paceline_models::sparse_logistic::{self, Rule, RuleSettings};
 use paceline_runs::{AskedSettings, RunFolder, RunKind};
 use paceline_strategies::Combine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+/// Rows of an update where weights travel for it, unless another number is asked for.
+const SHARED_BATCH: u64 = 32;
 
 /// When rows that have arrived are learned from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +54,16 @@ impl DataSpec {
             Self::Follow(path) => Input::Follow(path.clone()),
         })
     }
+
+    /// The first file there is to look at; none for standard input, and for files that are not there.
+    #[must_use]
+    pub fn first_file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Read(list) if list == "-" => None,
+            Self::Read(list) => expand(list).ok()?.into_iter().next(),
+            Self::Follow(path) => Some(path.clone()),
+        }
+    }
 }
 
 impl std::fmt::Display for DataSpec {
@@ -66,7 +79,7 @@ impl std::fmt::Display for DataSpec {
 /// A run as asked for. Unknown keys are errors: a typo must not become a default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spec {
+pub struct RowsSpec {
     /// Model's name: always the same, so that lists of runs can show it.
     pub model: String,
     /// Where rows come from.
@@ -81,7 +94,8 @@ pub struct Spec {
     pub learning_rate: f32,
     /// L1 penalty.
     pub l1: f32,
-    /// L2 penalty.
+    /// L2 penalty; `l2` in runs of 0.1.
+    #[serde(rename = "weight_decay", alias = "l2")]
     pub l2: f32,
     /// Added to the root of the sum of squares before dividing by it; the rule's own default where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +132,7 @@ pub struct Spec {
     pub tasks: Option<Tasks>,
 }
 
-impl Spec {
+impl RowsSpec {
     /// A run with everything left to its default.
     ///
     /// # Errors
@@ -152,6 +166,16 @@ impl Spec {
         })
     }
 
+    /// Lets tasks share the work; `None` is one process. Without a batch size that was asked for, an update has few
+    /// enough rows that they hardly notice being learned from together: one process learns from each row as it comes,
+    /// but here weights travel for every update.
+    pub fn share_out(&mut self, tasks: Option<Tasks>, batch_size: Option<u64>) {
+        if let (Some(tasks), None) = (&tasks, batch_size) {
+            self.batch_size = SHARED_BATCH.max(tasks.workers as u64);
+        }
+        self.tasks = tasks;
+    }
+
     /// What it has in common with runs on examples.
     pub(crate) fn common(&self) -> Common {
         Common {
@@ -161,6 +185,7 @@ impl Spec {
                 epochs: Some(self.epochs as f64),
                 steps: self.tasks.as_ref().and_then(|tasks| tasks.steps),
                 until_loss: self.until_loss,
+                no_gain: None,
             },
             eval_every: self.eval_every,
             checkpoints: Policy::new(self.checkpoint_every, self.keep),
@@ -178,10 +203,10 @@ impl Spec {
     ///
     /// # Errors
     /// An unknown rule, or settings out of range.
-    pub fn rule(&self) -> Result<(Rule, Settings), TrainError> {
+    pub fn rule(&self) -> Result<(Rule, RuleSettings), TrainError> {
         let defaults = sparse_logistic::rules::find(&self.optimizer)?.defaults;
         let beta = self.beta.unwrap_or(defaults.beta);
-        let settings = Settings { rate: self.learning_rate, l1: self.l1, l2: self.l2, beta };
+        let settings = RuleSettings { rate: self.learning_rate, l1: self.l1, l2: self.l2, beta };
         Ok((Rule::new(&self.optimizer, settings)?, settings))
     }
 
@@ -289,7 +314,7 @@ impl Spec {
     }
 }
 
-impl AskedSettings for Spec {
+impl AskedSettings for RowsSpec {
     fn model(&self) -> &str {
         &self.model
     }
@@ -301,5 +326,127 @@ impl AskedSettings for Spec {
 
     fn batch_size(&self) -> u64 {
         self.batch_size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RunSpec;
+    use paceline_data::rejects::RejectLimit;
+    use std::collections::BTreeMap;
+
+    fn tasks(workers: usize) -> Tasks {
+        Tasks {
+            strategy: "ps-async".to_owned(),
+            workers,
+            servers: 1,
+            transfer: Default::default(),
+            on_loss: Default::default(),
+            steps: None,
+            evaluator: false,
+        }
+    }
+
+    #[test]
+    fn rows_of_an_update_are_one_alone_and_enough_for_all_workers_of_several() {
+        let mut spec = RowsSpec::new(DataSpec::Read("rows.tsv".to_owned()), "adagrad").unwrap();
+        spec.share_out(None, None);
+        assert_eq!((spec.batch_size, spec.tasks.is_none()), (1, true));
+        spec.share_out(Some(tasks(2)), None);
+        assert_eq!((spec.batch_size, spec.strategy()), (32, "ps-async"));
+        spec.share_out(Some(tasks(50)), None);
+        assert_eq!(spec.batch_size, 50);
+        spec.batch_size = 7;
+        spec.share_out(Some(tasks(50)), Some(7));
+        assert_eq!(spec.batch_size, 7);
+    }
+
+    #[test]
+    fn the_first_file_is_one_that_can_be_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rows.tsv");
+        let read = |list: String| DataSpec::Read(list).first_file();
+        assert_eq!(read(file.display().to_string()), None);
+        std::fs::write(&file, "1\t2\n").unwrap();
+        assert_eq!(read(format!("{},elsewhere", file.display())), None);
+        assert_eq!(read(file.display().to_string()), Some(file.clone()));
+        assert_eq!(read("-".to_owned()), None);
+        assert_eq!(DataSpec::Follow(file.clone()).first_file(), Some(file));
+    }
+
+    /// Every setting of a specification by its own name, whichever group it stands in, with the kind of JSON it is.
+    fn settings(spec: serde_json::Value, groups: &[&str]) -> BTreeMap<String, &'static str> {
+        let serde_json::Value::Object(fields) = spec else { panic!("{spec} is not an object") };
+        let mut found = BTreeMap::new();
+        for (name, value) in fields {
+            let kind = match &value {
+                serde_json::Value::Null => panic!("{name} is not set"),
+                serde_json::Value::Bool(_) => "bool",
+                serde_json::Value::Number(_) => "number",
+                serde_json::Value::String(_) => "string",
+                serde_json::Value::Array(_) => "array",
+                serde_json::Value::Object(_) => "object",
+            };
+            if groups.contains(&name.as_str()) {
+                found.extend(settings(value, &[]));
+            } else {
+                found.insert(name, kind);
+            }
+        }
+        found
+    }
+
+    /// The two loops have settings of their own; a reader of `plan.json` must not care which of them made the run.
+    #[test]
+    fn a_setting_of_both_kinds_of_run_has_one_name_and_one_form() {
+        let mut rows = RowsSpec::new(DataSpec::Read("rows.tsv".to_owned()), "adagrad").unwrap();
+        rows.tasks = Some(Tasks { steps: Some(9), evaluator: true, ..tasks(2) });
+        (rows.format, rows.test) = (Some("vw".to_owned()), Some("test.vw".to_owned()));
+        (rows.beta, rows.until_loss, rows.threads) = (Some(1.0), Some(0.5), Some(2));
+        (rows.eval_every, rows.checkpoint_every) = (Some(10), Some(10));
+        let examples = RunSpec {
+            stop: Stop { epochs: Some(1.0), steps: Some(9), until_loss: Some(0.5), no_gain: None },
+            learning_rate: Some(0.1),
+            momentum: Some(0.9),
+            weight_decay: Some(0.1),
+            threads: Some(2),
+            replicas: Some(1),
+            max_staleness: Some(4),
+            eval_every: Some(10),
+            checkpoint_every: Some(10),
+            init: Some("weights.safetensors".into()),
+            dropout: Some(0.5),
+            max_rejects: Some(RejectLimit::Percent(1.0)),
+            ..RunSpec::new("lenet", "digits")
+        };
+        let rows = settings(serde_json::to_value(rows).unwrap(), &["tasks"]);
+        let examples = settings(serde_json::to_value(examples).unwrap(), &["stop"]);
+        // Rows say how their files are read, and count malformed lines as a share: their number is not known beforehand.
+        let differ = ["data", "max_rejects"];
+        let shared: Vec<&String> =
+            rows.keys().filter(|name| examples.contains_key(*name)).collect();
+        for name in &shared {
+            let same = rows[*name] == examples[*name];
+            assert_eq!(same, !differ.contains(&name.as_str()), "{name}");
+        }
+        for name in [
+            "model",
+            "strategy",
+            "batch_size",
+            "learning_rate",
+            "optimizer",
+            "weight_decay",
+            "combine",
+            "epochs",
+            "steps",
+            "until_loss",
+        ] {
+            assert!(shared.iter().any(|it| *it == name), "{name}: {shared:?}");
+        }
+        // What only rows have; a setting that moves or is spelled differently would show up here.
+        let own: Vec<&str> =
+            rows.keys().filter(|name| !examples.contains_key(*name)).map(String::as_str).collect();
+        assert_eq!(own, ["beta", "deterministic", "format", "hashing", "l1", "test", "window"]);
     }
 }

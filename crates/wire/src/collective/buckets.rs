@@ -31,7 +31,7 @@ struct Bucket {
 type Outcome = (Bucket, Result<(), LinkError>);
 
 /// The thread and what goes to and fro.
-struct Worker {
+struct BucketThread {
     work: Sender<Bucket>,
     done: Receiver<Outcome>,
     cancel: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ pub(super) struct Buckets {
     away: usize,
     /// Finished buckets whose memory serves again.
     spare: Vec<Bucket>,
-    worker: Option<Worker>,
+    worker: Option<BucketThread>,
     packed: Packed,
 }
 
@@ -83,7 +83,7 @@ impl Buckets {
     /// Sends the open bucket to the thread; without a thread it stays.
     fn hand_over(&mut self) {
         if self.worker.is_none() {
-            self.worker = Worker::start(&self.core);
+            self.worker = BucketThread::start(&self.core);
         }
         let Some(worker) = &self.worker else { return };
         let mut next =
@@ -153,7 +153,7 @@ impl Drop for Buckets {
     }
 }
 
-impl Worker {
+impl BucketThread {
     fn start(core: &Arc<Mutex<Core>>) -> Option<Self> {
         let (work, inbox) = channel::<Bucket>();
         let (outbox, done) = channel();

@@ -25,11 +25,11 @@ pub(super) struct Core {
     /// Number of the next collective.
     number: u64,
     room: Room,
-    local: Place,
+    local: Locality,
 }
 
 /// Whether all ranks are on one machine and share memory.
-enum Place {
+enum Locality {
     /// Not determined yet.
     Unknown,
     Apart,
@@ -43,7 +43,7 @@ impl Core {
     pub(super) fn new(rank: usize, links: Vec<Option<Link>>) -> Self {
         let peer = |link: &Link| Peer { task: link.peer, address: link.address.clone() };
         let peers = links.iter().map(|link| link.as_ref().map(peer)).collect();
-        Self { rank, links, peers, number: 0, room: Room::new(), local: Place::Unknown }
+        Self { rank, links, peers, number: 0, room: Room::new(), local: Locality::Unknown }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -59,10 +59,10 @@ impl Core {
     pub(super) fn traffic(&self) -> (u64, u64) {
         let links = || self.links.iter().flatten();
         let moved = match &self.local {
-            Place::Together(local) => local.moved,
+            Locality::Together(local) => local.moved,
             #[cfg(feature = "mpi")]
-            Place::Mpi(world) => world.moved,
-            Place::Unknown | Place::Apart => 0,
+            Locality::Mpi(world) => world.moved,
+            Locality::Unknown | Locality::Apart => 0,
         };
         let sent: u64 = links().map(|link| link.sender.sent()).sum();
         let received: u64 = links().map(|link| link.receiver.received()).sum();
@@ -73,7 +73,7 @@ impl Core {
     /// once and not at their deadlines.
     pub(super) fn hang_up(&self) {
         #[cfg(feature = "mpi")]
-        if matches!(self.local, Place::Mpi(_)) {
+        if matches!(self.local, Locality::Mpi(_)) {
             super::mpi::give_up();
         }
         for link in self.links.iter().flatten() {
@@ -160,30 +160,30 @@ impl Core {
     /// The group within one machine, if that is what it is. The first call sets it up, together with all
     /// others.
     pub(super) fn local(&mut self, wait: &Wait<'_>) -> Result<Option<&mut Local>, LinkError> {
-        if matches!(self.local, Place::Unknown) {
+        if matches!(self.local, Locality::Unknown) {
             self.local = self.settle(wait)?;
         }
         match &mut self.local {
-            Place::Together(local) => Ok(Some(local)),
+            Locality::Together(local) => Ok(Some(local)),
             _ => Ok(None),
         }
     }
 
     /// The same without waiting: nothing before the first collective.
     pub(super) fn local_now(&mut self) -> Option<&mut Local> {
-        if let Place::Together(local) = &mut self.local { Some(local) } else { None }
+        if let Locality::Together(local) = &mut self.local { Some(local) } else { None }
     }
 
     /// The MPI job, if the ranks of the group are its ranks.
     #[cfg(feature = "mpi")]
     pub(super) fn mpi(&mut self) -> Option<&mut super::mpi::World> {
-        if let Place::Mpi(world) = &mut self.local { Some(world) } else { None }
+        if let Locality::Mpi(world) = &mut self.local { Some(world) } else { None }
     }
 
     /// The same, to look at.
     #[cfg(feature = "mpi")]
     pub(super) fn mpi_now(&self) -> Option<&super::mpi::World> {
-        if let Place::Mpi(world) = &self.local { Some(world) } else { None }
+        if let Locality::Mpi(world) = &self.local { Some(world) } else { None }
     }
 
     /// An error with the name of a rank that has closed its link or died, if there is one; nothing is read.
@@ -206,17 +206,17 @@ impl Core {
         self.peers.iter().flatten().next().expect("a group that sums has other ranks")
     }
 
-    fn settle(&mut self, wait: &Wait<'_>) -> Result<Place, LinkError> {
+    fn settle(&mut self, wait: &Wait<'_>) -> Result<Locality, LinkError> {
         #[cfg(feature = "mpi")]
         if let Some(world) = self.join_mpi(wait)? {
-            return Ok(Place::Mpi(world));
+            return Ok(Locality::Mpi(world));
         }
         let together = self.size() > 1 && self.links.iter().flatten().all(Link::shares_memory);
         if !together {
-            return Ok(Place::Apart);
+            return Ok(Locality::Apart);
         }
         let Some(mut regions) = self.share(arena::BYTES, wait)? else {
-            return Ok(Place::Apart);
+            return Ok(Locality::Apart);
         };
         let own = Arena(regions.remove(self.rank));
         let me = self.rank;
@@ -224,10 +224,10 @@ impl Core {
         let mut others = Vec::new();
         for (rank, region) in ranks.zip(regions) {
             let (link, peer) = self.link(rank);
-            let Some(pair) = link.pair.clone() else { return Ok(Place::Apart) };
+            let Some(pair) = link.pair.clone() else { return Ok(Locality::Apart) };
             others.push(Other { rank, peer: peer.clone(), pair, arena: Arena(region) });
         }
-        Ok(Place::Together(Box::new(Local::new(self.rank, own, others))))
+        Ok(Locality::Together(Box::new(Local::new(self.rank, own, others))))
     }
 
     /// Allocates that many bytes of shared memory at every rank and maps those of all ranks, in order of rank. `None` if

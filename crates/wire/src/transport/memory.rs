@@ -17,18 +17,18 @@ const ROOM: usize = 1 << 20;
 
 #[derive(Default)]
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     moved: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     bytes: VecDeque<u8>,
     closed: bool,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Bytes in a queue are valid whatever thread panicked beside it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -38,7 +38,7 @@ impl Queue {
         self.moved.notify_all();
     }
 
-    fn wait_until(&self, limit: Duration, ready: impl Fn(&State) -> bool) {
+    fn wait_until(&self, limit: Duration, ready: impl Fn(&QueueState) -> bool) {
         let guard = self.lock();
         let waited = self.moved.wait_timeout_while(guard, limit, |state| !ready(state));
         drop(waited.unwrap_or_else(PoisonError::into_inner));

@@ -7,6 +7,7 @@ pub(crate) mod memory;
 pub(crate) mod patience;
 pub(crate) mod sealed;
 pub(crate) mod shared;
+pub(crate) mod suite;
 pub(crate) mod tcp;
 pub(crate) mod tls;
 

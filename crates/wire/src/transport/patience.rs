@@ -5,7 +5,9 @@
 //! harmful where the one that shall answer needs this very core: so looking gives way to others, its
 //! length follows what paid off lately, and one core alone never looks.
 
+use super::tcp::{Ready, sleep_on};
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,6 +85,22 @@ impl Patience {
                 return Ok(false);
             }
         }
+    }
+
+    /// Waits for data on a socket, at most that long: looks until `ready`, and sleeps where that no longer pays. Returns what
+    /// it has learnt.
+    pub(crate) fn wait_on(
+        mut self,
+        socket: RawFd,
+        limit: Duration,
+        ready: impl FnMut() -> io::Result<bool>,
+    ) -> io::Result<Self> {
+        if !self.look(ready)? {
+            let began = Instant::now();
+            sleep_on(&[(socket, Ready::Read)], limit)?;
+            self.slept(began.elapsed());
+        }
+        Ok(self)
     }
 
     /// Tells how long the sleep after a vain look was: a short one would have been worth looking for.

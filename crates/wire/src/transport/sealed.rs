@@ -5,10 +5,9 @@
 //! (RFC 5764). TLS would cut it into records of 16 KiB, copy each three times and let both halves of a link wait for one lock: a
 //! third of the speed.
 //!
-//! A record is its length (4 bytes, also authenticated), up to 62 KiB sealed by AEGIS-128X4 (RFC 10032), and the
-//! tag of 16 bytes. AEGIS is built from AES rounds and is several times as fast as AES-GCM: on two processes that share two
-//! cores, AES-GCM alone takes as long as all the copying. It also seals from the caller's buffer and opens into it, so
-//! that encrypting replaces a copy instead of adding one.
+//! A record is its length (4 bytes, also authenticated), up to 62 KiB sealed by the cipher of this build (`suite`), and the
+//! tag of 16 bytes. That is AEGIS-128X4, unless the build wants no C: on two processes that share two cores, AES-GCM alone takes
+//! as long as all the copying.
 //!
 //! Each direction has a secret of its own, exported from the session (RFC 8446, 7.5), so that no record
 //! can be turned round. The nonce counts records: none can be left out, repeated or moved. After 2^20 records,
@@ -16,32 +15,29 @@
 //! lost link wherever it ends, so cutting it short gains nothing.
 
 use super::patience::Patience;
+use super::suite::{Changed, Chosen, Suite, TAG};
 use super::tcp::{self, Ready, sleep_on, would_block};
 use super::{Inlet, Outlet};
 use crate::frame::{FramedReceiver, FramedSender, Peer};
 use crate::link::Link;
-use aegis::aegis128x4::{Aegis128X4, Key};
 use ring::hkdf;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Most bytes of a record; with length and tag it fits into one TCP segment of the loopback device.
 const RECORD: usize = 62 << 10;
-/// Bytes of the length before a record, and of the tag behind it.
+/// Bytes of the length before a record.
 const HEAD: usize = 4;
-const TAG: usize = 16;
 /// Records under one key.
 const EPOCH: u64 = 1 << 20;
 /// Most bytes of a record with all that belongs to it.
 const WHOLE: usize = HEAD + RECORD + TAG;
 /// Room for what came: several records, so that the beginning of one rarely has to be moved to the front.
 const AHEAD: usize = 4 * WHOLE;
-
-type Cipher = Aegis128X4<TAG>;
 
 /// The secrets of both directions, from the session.
 pub(crate) struct Secrets {
@@ -50,57 +46,39 @@ pub(crate) struct Secrets {
 }
 
 /// The key of one direction and its place in the sequence.
-struct Sequence {
+struct Sequence<S> {
     secret: hkdf::Prk,
-    key: Key,
+    cipher: S,
     count: u64,
 }
 
-impl Sequence {
+impl<S: Suite> Sequence<S> {
     fn new(secret: [u8; 32]) -> Self {
         let secret = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret);
-        let key = key(&secret, 0);
-        Self { secret, key, count: 0 }
+        let cipher = S::new(&secret, 0);
+        Self { secret, cipher, count: 0 }
     }
 
-    /// The cipher of the next record, with a nonce that no other record has.
-    fn next(&mut self) -> Cipher {
-        if self.count > 0 && self.count.is_multiple_of(EPOCH) {
-            self.key = key(&self.secret, self.count / EPOCH);
+    /// The cipher of the next record, with a number that no other record has.
+    fn next(&mut self) -> (&S, u64) {
+        let count = self.count;
+        if count > 0 && count.is_multiple_of(EPOCH) {
+            self.cipher = S::new(&self.secret, count / EPOCH);
         }
-        let mut nonce = [0; 16];
-        nonce[8..].copy_from_slice(&self.count.to_be_bytes());
         self.count += 1;
-        Cipher::new(&self.key, &nonce)
+        (&self.cipher, count)
     }
 }
 
-/// Bytes of a key, as HKDF asks for them.
-struct KeyLength;
-
-impl hkdf::KeyType for KeyLength {
-    fn len(&self) -> usize {
-        size_of::<Key>()
-    }
-}
-
-fn key(secret: &hkdf::Prk, epoch: u64) -> Key {
-    let info = [b"paceline records, AEGIS-128X4".as_slice(), &epoch.to_be_bytes()];
-    let mut key = Key::default();
-    let filled = secret.expand(&info, KeyLength).and_then(|okm| okm.fill(&mut key));
-    filled.expect("a key is shorter than HKDF can give");
-    key
-}
-
-struct SealedOutlet {
+struct SealedOutlet<S> {
     stream: Arc<TcpStream>,
-    sequence: Sequence,
+    sequence: Sequence<S>,
     /// A sealed record, of which this part has not left yet.
     record: Box<[u8]>,
     left: Range<usize>,
 }
 
-impl SealedOutlet {
+impl<S: Suite> SealedOutlet<S> {
     fn new(stream: Arc<TcpStream>, secret: [u8; 32]) -> Self {
         let record = vec![0; WHOLE].into_boxed_slice();
         Self { stream, sequence: Sequence::new(secret), record, left: 0..0 }
@@ -112,22 +90,24 @@ impl SealedOutlet {
         let length = (all - skip).min(RECORD);
         let head = u32::try_from(length).expect("records are short").to_le_bytes();
         self.record[..HEAD].copy_from_slice(&head);
-        let mut encryptor = self.sequence.next().encryptor(&head);
-        let (mut at, mut skip) = (HEAD, skip);
-        for part in parts {
+        let (mut left, mut skip) = (length, skip);
+        let pieces = parts.iter().map(|part| {
             let rest = &part[skip.min(part.len())..];
             skip -= part.len() - rest.len();
-            let count = rest.len().min(HEAD + length - at);
-            encryptor.update(&rest[..count], &mut self.record[at..at + count]);
-            at += count;
-        }
-        self.record[at..at + TAG].copy_from_slice(&encryptor.finalize());
-        self.left = 0..at + TAG;
+            let piece = &rest[..rest.len().min(left)];
+            left -= piece.len();
+            piece
+        });
+        let (cipher, count) = self.sequence.next();
+        let end = HEAD + length;
+        let tag = cipher.seal(count, &head, pieces, &mut self.record[HEAD..end]);
+        self.record[end..end + TAG].copy_from_slice(&tag);
+        self.left = 0..end + TAG;
         length
     }
 }
 
-impl Outlet for SealedOutlet {
+impl<S: Suite> Outlet for SealedOutlet<S> {
     fn offer(&mut self, parts: &[&[u8]]) -> io::Result<usize> {
         let whole: usize = parts.iter().map(|part| part.len()).sum();
         let mut moved = 0;
@@ -164,16 +144,16 @@ impl Outlet for SealedOutlet {
     }
 }
 
-impl Drop for SealedOutlet {
+impl<S> Drop for SealedOutlet<S> {
     fn drop(&mut self) {
         // The other side hears the end even while the receiving half lives on.
         drop(self.stream.shutdown(Shutdown::Write));
     }
 }
 
-struct SealedInlet {
+struct SealedInlet<S> {
     stream: Arc<TcpStream>,
-    sequence: Sequence,
+    sequence: Sequence<S>,
     buffer: Box<[u8]>,
     /// The part of it that came and is not opened.
     sealed: Range<usize>,
@@ -184,7 +164,7 @@ struct SealedInlet {
     patience: Patience,
 }
 
-impl SealedInlet {
+impl<S: Suite> SealedInlet<S> {
     fn new(stream: Arc<TcpStream>, secret: [u8; 32]) -> Self {
         Self {
             stream,
@@ -243,17 +223,17 @@ impl SealedInlet {
                 &mut self.plain[..length]
             }
         };
-        let mut decryptor = self.sequence.next().decryptor(head, into);
-        let opened = decryptor.update(text).and_then(|()| decryptor.finalize(tag).map(drop));
+        let (cipher, count) = self.sequence.next();
+        let opened = cipher.open(count, head, text, tag, into);
         self.sealed.start += HEAD + length + TAG;
-        opened.map_err(|_| {
+        opened.map_err(|Changed| {
             self.open = 0..0;
             io::Error::new(io::ErrorKind::InvalidData, "a record was changed on the way")
         })
     }
 }
 
-impl Inlet for SealedInlet {
+impl<S: Suite> Inlet for SealedInlet<S> {
     fn take(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         while self.open.is_empty() {
             match self.next_record()? {
@@ -279,15 +259,9 @@ impl Inlet for SealedInlet {
         if !self.open.is_empty() || self.ended {
             return Ok(());
         }
-        let mut patience = self.patience;
-        let looked = patience.look(|| self.fill());
-        if let Ok(false) = looked {
-            let began = Instant::now();
-            sleep_on(&[(self.stream.as_raw_fd(), Ready::Read)], limit)?;
-            patience.slept(began.elapsed());
-        }
-        self.patience = patience;
-        looked.map(drop)
+        let socket = self.stream.as_raw_fd();
+        self.patience = self.patience.wait_on(socket, limit, || self.fill())?;
+        Ok(())
     }
 
     fn socket(&self) -> Option<RawFd> {
@@ -299,8 +273,8 @@ impl Inlet for SealedInlet {
 pub(crate) fn link(secrets: &Secrets, stream: TcpStream, peer: Peer) -> io::Result<Link> {
     stream.set_nonblocking(true)?;
     let stream = Arc::new(stream);
-    let outlet = SealedOutlet::new(Arc::clone(&stream), secrets.send);
-    let inlet = SealedInlet::new(Arc::clone(&stream), secrets.receive);
+    let outlet = SealedOutlet::<Chosen>::new(Arc::clone(&stream), secrets.send);
+    let inlet = SealedInlet::<Chosen>::new(Arc::clone(&stream), secrets.receive);
     Ok(Link {
         peer: peer.task,
         address: peer.address.clone(),
@@ -315,10 +289,11 @@ pub(crate) fn link(secrets: &Secrets, stream: TcpStream, peer: Peer) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::suite::AesGcm;
     use std::net::TcpListener;
 
     /// Both halves over loopback, with the raw sockets in between.
-    fn halves() -> (SealedOutlet, TcpStream, TcpStream, SealedInlet) {
+    fn halves<S: Suite>() -> (SealedOutlet<S>, TcpStream, TcpStream, SealedInlet<S>) {
         let tcp = || {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -332,8 +307,8 @@ mod tests {
     }
 
     /// Sends two records, lets `change` do with them what it likes, and gives what comes out.
-    fn through(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> io::Result<Vec<u8>> {
-        let (mut outlet, mut tap_in, mut tap_out, mut inlet) = halves();
+    fn through<S: Suite>(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> io::Result<Vec<u8>> {
+        let (mut outlet, mut tap_in, mut tap_out, mut inlet) = halves::<S>();
         let mut records = Vec::new();
         for word in [&b"first"[..], b"second"] {
             assert_eq!(outlet.offer(&[word]).unwrap(), word.len());
@@ -357,24 +332,35 @@ mod tests {
 
     #[test]
     fn records_come_out_as_they_went_in() {
-        assert_eq!(through(|_| ()).unwrap(), b"firstsecond");
+        assert_eq!(through::<Chosen>(|_| ()).unwrap(), b"firstsecond");
+        assert_eq!(through::<AesGcm>(|_| ()).unwrap(), b"firstsecond");
     }
 
     #[test]
     fn records_that_were_changed_moved_repeated_or_left_out_are_refused() {
+        hostile_records_are_refused::<Chosen>();
+        hostile_records_are_refused::<AesGcm>();
+    }
+
+    fn hostile_records_are_refused<S: Suite>() {
         for at in [0, 4, 10] {
-            assert!(through(|records| records[0][at] ^= 1).is_err(), "byte {at}");
+            assert!(through::<S>(|records| records[0][at] ^= 1).is_err(), "byte {at}");
         }
-        assert!(through(|records| records.swap(0, 1)).is_err());
-        assert!(through(|records| records.insert(0, records[0].clone())).is_err());
-        assert!(through(|records| drop(records.remove(0))).is_err());
-        assert!(through(|records| records[0][..4].fill(0xff)).is_err());
+        assert!(through::<S>(|records| records.swap(0, 1)).is_err());
+        assert!(through::<S>(|records| records.insert(0, records[0].clone())).is_err());
+        assert!(through::<S>(|records| drop(records.remove(0))).is_err());
+        assert!(through::<S>(|records| records[0][..4].fill(0xff)).is_err());
     }
 
     #[test]
     fn records_of_every_length_come_out_whole_and_in_pieces() {
+        every_length_comes_out::<Chosen>();
+        every_length_comes_out::<AesGcm>();
+    }
+
+    fn every_length_comes_out<S: Suite>() {
         for length in [1, 127, 128, 129, 4096, RECORD - 1, RECORD, RECORD + 1, 3 * RECORD + 77] {
-            let (mut outlet, mut tap_in, mut tap_out, mut inlet) = halves();
+            let (mut outlet, mut tap_in, mut tap_out, mut inlet) = halves::<S>();
             let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             let records = length.div_ceil(RECORD);
             let mut wire = vec![0; length + records * (HEAD + TAG)];
@@ -403,14 +389,22 @@ mod tests {
 
     #[test]
     fn a_new_key_comes_with_every_epoch_on_both_sides() {
-        let (mut a, mut b) = (Sequence::new([7; 32]), Sequence::new([7; 32]));
+        keys_change_alike::<Chosen>();
+        keys_change_alike::<AesGcm>();
+    }
+
+    fn keys_change_alike<S: Suite>() {
+        let (mut a, mut b) = (Sequence::<S>::new([7; 32]), Sequence::<S>::new([7; 32]));
         let mut tags = Vec::new();
         for count in [0, EPOCH - 1, EPOCH, EPOCH + 1, 5 * EPOCH] {
             (a.count, b.count) = (count, count);
-            let mut bytes = b"the same words".to_vec();
-            let tag = a.next().encrypt_in_place(&mut bytes, b"");
-            b.next().decrypt_in_place(&mut bytes, &tag, b"").unwrap();
-            assert_eq!(bytes, b"the same words");
+            let words = b"the same words";
+            let (mut sealed, mut opened) = ([0; 14], [0; 14]);
+            let (cipher, number) = a.next();
+            let tag = cipher.seal(number, b"", [&words[..]].into_iter(), &mut sealed);
+            let (cipher, number) = b.next();
+            cipher.open(number, b"", &sealed, &tag, &mut opened).unwrap();
+            assert_eq!(&opened, words);
             tags.push(tag);
         }
         tags.sort_unstable();

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Read-ahead, in bytes.
 const AHEAD: usize = 64 << 10;
@@ -147,15 +147,9 @@ impl Inlet for TcpInlet {
         if !self.here.is_empty() || self.ended {
             return Ok(());
         }
-        let mut patience = self.patience;
-        let looked = patience.look(|| self.fill());
-        if let Ok(false) = looked {
-            let began = Instant::now();
-            sleep_on(&[(self.stream.as_raw_fd(), Ready::Read)], limit)?;
-            patience.slept(began.elapsed());
-        }
-        self.patience = patience;
-        looked.map(drop)
+        let socket = self.stream.as_raw_fd();
+        self.patience = self.patience.wait_on(socket, limit, || self.fill())?;
+        Ok(())
     }
 
     fn socket(&self) -> Option<RawFd> {

@@ -82,7 +82,7 @@ pub fn tcp(root: &Path) -> anyhow::Result<()> {
 
 fn build(root: &Path) -> anyhow::Result<()> {
     let words = ["build", "--release", "-p", "paceline-wire", "--example", "allreduce_speed"];
-    environment::run(Command::new(env!("CARGO")).current_dir(root).args(words))
+    environment::run(environment::cargo(root).args(words))
 }
 
 fn own(root: &Path, carrier: &str, floats: &str, operations: &str) -> anyhow::Result<Side> {

@@ -38,7 +38,7 @@ struct Measured {
 pub fn run(root: &Path) -> anyhow::Result<()> {
     environment::ensure_mpi()?;
     let words = ["build", "--release", "-p", "paceline-cluster", "--features", "mpi"];
-    let mut build = Command::new(env!("CARGO"));
+    let mut build = environment::cargo(root);
     build.current_dir(root).args(words).args(["--example", "allreduce_mpi"]);
     environment::run(environment::with_mpi(&mut build))?;
     let program = environment::target(root).join("release/examples/allreduce_mpi");

@@ -17,7 +17,7 @@ const CAVEATS: &[&str] = &[
 /// Runs the comparison and writes its section.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let words = ["build", "--release", "-p", "paceline-strategies", "--example", "transfer_speed"];
-    environment::run(Command::new(env!("CARGO")).current_dir(root).args(words))?;
+    environment::run(environment::cargo(root).args(words))?;
     let side = |what: &str| {
         let program = root.join("target/release/examples/transfer_speed");
         Side::peer(Command::new(program).args([what, FLOATS]))

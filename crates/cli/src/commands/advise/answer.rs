@@ -1,7 +1,6 @@
 //! The answer in words and as JSON.
 
-use crate::terminal::Terminal;
-use crate::units::{show_dollars, show_seconds};
+use crate::terminal::{Terminal, show_dollars, show_seconds};
 use paceline_advisor::{Catalogue, Proposal, Recommendation};
 use serde_json::{Value, json};
 

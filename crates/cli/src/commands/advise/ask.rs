@@ -1,10 +1,10 @@
 //! `paceline advise ask`: what to run next.
 
-use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
-use crate::failure::Exit;
+use crate::arguments::paths::local_path;
 use crate::terminal::Terminal;
+use crate::terminal::failure::Exit;
 use serde_json::json;
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! `paceline advise batch`: which batch size, at which rate.
 
-use super::super::staging::{Staging, without_weights};
-use crate::failure::{Exit, forecast::explain_steps};
-use crate::terminal::{Table, Terminal, Unit};
-use crate::units::{self, show_bytes, show_seconds};
+use crate::arguments::units;
+use crate::terminal::failure::{Exit, forecast::explain_steps};
+use crate::terminal::{Table, Terminal, Unit, show_bytes, show_seconds};
+use paceline_data::store::{Staging, staging::without_weights};
 use paceline_forecast::batch_size::{BatchForecast, BatchQuestion, BatchStage};
 use serde_json::json;
 use std::path::PathBuf;

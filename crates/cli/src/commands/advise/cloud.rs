@@ -1,11 +1,11 @@
 //! `paceline advise cloud`: the whole search, run by run.
 
-use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
-use crate::failure::{Exit, usage};
-use crate::terminal::Terminal;
-use crate::units::{self, show_dollars};
+use crate::arguments::paths::local_path;
+use crate::arguments::units;
+use crate::terminal::failure::{Exit, usage};
+use crate::terminal::{Terminal, show_dollars};
 use paceline_advisor::{Catalogue, JobCommand, Outcome, SearchBudget, SearchEnd, SearchEvent};
 use serde_json::json;
 use std::path::PathBuf;

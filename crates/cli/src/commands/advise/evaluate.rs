@@ -1,14 +1,14 @@
 //! `paceline advise evaluate`: how good is the advice.
 
-use super::super::staging::local_path;
-use crate::failure::{Exit, usage};
-use crate::idle_flags::{Rule, Typed};
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::paths::local_path;
+use crate::terminal::failure::{Exit, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_advisor::Objective;
 use paceline_advisor::evaluate::{
-    Check, Half, Settings, Study, StudyExtras, StudyQuestion, Summary, acceptance,
+    Check, Half, ReplaySettings, Study, StudyExtras, StudyQuestion, Summary, acceptance,
 };
-use paceline_advisor::methods::{self, Entry};
+use paceline_advisor::methods::{self, AdvisorMethod};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let single = args.nodes == Nodes::Single;
     let question = StudyQuestion {
         half: if single { Half::SingleNode } else { Half::MultiNode },
-        settings: Settings {
+        settings: ReplaySettings {
             seeds: args.seeds.max(1),
             steps: args.steps.unwrap_or(if single { 12 } else { 30 }).max(1),
             threads: paceline_batch::cores().count,
@@ -197,7 +197,7 @@ fn nested(terminal: &Terminal, question: &StudyQuestion, splits: usize) -> anyho
     Ok(Exit::Done)
 }
 
-fn entries(names: &[String]) -> anyhow::Result<Vec<&'static Entry>> {
+fn entries(names: &[String]) -> anyhow::Result<Vec<&'static AdvisorMethod>> {
     if names.is_empty() {
         return Ok(methods::ALL
             .iter()

@@ -1,7 +1,8 @@
 //! Flags that say what messages cost, and what is said of links that were not given.
 
-use super::super::staging::local_path;
-use crate::units::{self, show_bytes, show_seconds};
+use crate::arguments::paths::local_path;
+use crate::arguments::units;
+use crate::terminal::{show_bytes, show_seconds};
 use paceline_forecast::measure::{ASSUMED_NETWORK, LinkOrigin, LinkSettings};
 use std::path::PathBuf;
 

@@ -5,6 +5,7 @@ mod ask;
 mod batch;
 mod cloud;
 mod evaluate;
+mod job;
 pub(super) mod links;
 mod parallel;
 mod question;
@@ -12,8 +13,8 @@ mod scale;
 mod subject;
 mod tell;
 
-use crate::failure::Exit;
 use crate::terminal::Terminal;
+use crate::terminal::failure::Exit;
 
 /// Arguments of `paceline advise`.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,8 @@ enum Action {
     Batch(Box<batch::Args>),
     /// Which way of parallelising a network: data, spatial, pipeline, filter, channel, or two at once
     Parallel(Box<parallel::Args>),
+    /// Batch, online or streaming: what suits data that keep arriving
+    Job(job::Args),
     /// Replay recorded runs and say how good each method's advice is
     Evaluate(evaluate::Args),
 }
@@ -49,6 +52,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Action::Scale(args) => scale::exec(args, terminal),
         Action::Batch(args) => batch::exec(args, terminal),
         Action::Parallel(args) => parallel::exec(args, terminal),
+        Action::Job(args) => job::exec(args, terminal),
         Action::Evaluate(args) => evaluate::exec(args, terminal),
     }
 }

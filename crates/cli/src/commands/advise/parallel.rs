@@ -1,11 +1,11 @@
 //! `paceline advise parallel`: which way of parallelising suits a network and a cluster.
 
-use super::super::staging::local_path;
 use super::links;
 use super::subject::SubjectArgs;
-use crate::failure::{Exit, FailureExt, forecast::explain, usage};
-use crate::terminal::{Table, Terminal};
-use crate::units::{self, show_bytes, show_seconds};
+use crate::arguments::paths::local_path;
+use crate::arguments::units;
+use crate::terminal::failure::{Exit, FailureExt, forecast::explain, usage};
+use crate::terminal::{Table, Terminal, show_bytes, show_seconds};
 use anyhow::Context;
 use paceline_cluster::spec;
 use paceline_forecast::oracle::{

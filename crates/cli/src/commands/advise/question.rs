@@ -1,10 +1,10 @@
 //! What a search is about, from flags and from its state file.
 
-use super::super::staging::local_path;
-use crate::failure::{Exit, FailureExt, forecast::explain_search, usage};
-use crate::idle_flags::{Rule, Typed};
-use crate::units;
-use paceline_advisor::methods::{self, Entry};
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::paths::local_path;
+use crate::arguments::units;
+use crate::terminal::failure::{Exit, FailureExt, forecast::explain_search, usage};
+use paceline_advisor::methods::{self, AdvisorMethod};
 use paceline_advisor::{AdvisorError, Objective, SearchQuestion, SearchSession};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub(super) enum Goal {
     CostUnderDeadline,
 }
 
-const RULES: &[Rule<&Entry>] = &[Rule {
+const RULES: &[Rule<&AdvisorMethod>] = &[Rule {
     flags: &["history"],
     is_met: |method| method.uses_history,
     otherwise: "with a method that learns nothing from other jobs",

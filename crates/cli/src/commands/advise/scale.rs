@@ -1,10 +1,10 @@
 //! `paceline advise scale`: how many machines.
 
-use super::super::staging::{Staging, without_weights};
-use crate::failure::{Exit, forecast::explain, usage};
-use crate::idle_flags::{Rule, Typed};
-use crate::terminal::{Table, Terminal};
-use crate::units::{self, show_seconds};
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::units;
+use crate::terminal::failure::{Exit, forecast::explain, usage};
+use crate::terminal::{Table, Terminal, show_seconds};
+use paceline_data::store::{Staging, staging::without_weights};
 use paceline_forecast::scaling::design::runs_to_make;
 use paceline_forecast::scaling::{ScalingChoice, ScalingFit, ScalingForecast, ScalingRun};
 use serde_json::{Value, json};

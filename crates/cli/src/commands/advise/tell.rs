@@ -1,10 +1,10 @@
 //! `paceline advise tell`: how a run went.
 
-use super::super::staging::local_path;
 use super::answer;
 use super::question::Question;
-use crate::failure::{Exit, usage};
+use crate::arguments::paths::local_path;
 use crate::terminal::Terminal;
+use crate::terminal::failure::{Exit, usage};
 use paceline_advisor::Outcome;
 use serde_json::json;
 use std::collections::BTreeMap;

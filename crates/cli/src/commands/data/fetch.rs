@@ -1,13 +1,15 @@
 //! `paceline data fetch`: known data sets, downloaded once, by one process, verified.
 
-use super::super::staging::Staging;
-use crate::failure::{Exit, FailureExt};
-use crate::idle_flags::{Rule, Typed};
+use crate::arguments::idle_flags::{Rule, Typed};
+use crate::arguments::units::{Span, span};
+use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::{Terminal, Unit};
-use crate::units::{Span, span};
 use clap::builder::PossibleValuesParser;
-use paceline_prepare::fetch::{Event, FetchError, Fetched, Options, datasets, fetch};
-use std::path::PathBuf;
+use paceline_data::store::Staging;
+use paceline_prepare::fetch::{
+    Dataset, Event, FetchError, FetchOptions, Fetched, datasets, fetch, weights,
+};
+use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline data fetch`.
 #[derive(Debug, clap::Args)]
@@ -18,11 +20,14 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     typed: Typed,
-    /// The data set
+    /// The data set, or `weights` with a model after it
     #[arg(value_parser = known_names())]
     name: String,
-    /// Folder for it [default: data/NAME]
+    /// Folder for it [default: data/NAME]; after `weights`, the model: mobilenet-v2 or alexnet
     out: Option<PathBuf>,
+    /// After `weights MODEL`, the folder for the file [default: data/weights/MODEL]
+    #[arg(value_name = "FOLDER")]
+    into: Option<PathBuf>,
     /// Take the files from this address or path, of the file itself or of its folder
     #[arg(long, value_name = "URL|PATH")]
     from: Option<String>,
@@ -38,9 +43,14 @@ fn known_names() -> PossibleValuesParser {
     datasets::ALL
         .iter()
         .map(|dataset| clap::builder::PossibleValue::new(dataset.name).help(dataset.about))
+        .chain([clap::builder::PossibleValue::new(WEIGHTS)
+            .help("Weights to start from (`weights mobilenet-v2`), as torchvision publishes them")])
         .collect::<Vec<_>>()
         .into()
 }
+
+/// Stands before the name of a model.
+const WEIGHTS: &str = "weights";
 
 const RULES: &[Rule<Args>] = &[Rule {
     flags: &["stall", "attempts"],
@@ -53,25 +63,53 @@ const RULES: &[Rule<Args>] = &[Rule {
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     args.typed.check(args, RULES)?;
     let mut staging = Staging::default();
-    let out = args.out.as_deref().map(|out| staging.output(out)).transpose()?;
-    let outcome = fetch_to(args, out, &staging, terminal);
-    staging.settle(outcome, terminal)
+    let (what, out) = asked(args)?;
+    let out = out.map(|out| staging.output(out)).transpose()?;
+    let outcome = fetch_to(args, what, out, &staging, terminal);
+    terminal.settle(staging, outcome)
+}
+
+/// What to fetch, and the folder for it where one was named.
+fn asked(args: &Args) -> anyhow::Result<(&'static Dataset, Option<&Path>)> {
+    if args.name != WEIGHTS {
+        if let Some(more) = &args.into {
+            return Err(usage(
+                format!("`{}` is one word too many", more.display()),
+                "only `weights` has a model before the folder",
+            ));
+        }
+        let dataset = datasets::find(&args.name).expect("the parser knows the registered names");
+        return Ok((dataset, args.out.as_deref()));
+    }
+    let model = args.out.as_deref().map(|model| model.to_string_lossy()).unwrap_or_default();
+    let Some(found) = weights::find(&model) else {
+        let known: Vec<&str> = weights::ALL.iter().map(|weights| weights.name).collect();
+        let message = if model.is_empty() {
+            "`weights` needs the name of a model".to_owned()
+        } else {
+            format!("no weights are known for `{model}`")
+        };
+        return Err(usage(message, format!("weights are known for {}", known.join(" and "))));
+    };
+    Ok((found, args.into.as_deref()))
 }
 
 /// Fetches into a folder of this machine.
 fn fetch_to(
     args: &Args,
+    dataset: &Dataset,
     out: Option<PathBuf>,
     staging: &Staging,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
-    let dataset = datasets::find(&args.name).expect("the parser knows the registered names only");
-    let out = out.unwrap_or_else(|| PathBuf::from("data").join(dataset.name));
-    let options = Options {
+    let is_weights = args.name == WEIGHTS;
+    let data = Path::new(if is_weights { "data/weights" } else { "data" });
+    let out = out.unwrap_or_else(|| data.join(dataset.name));
+    let options = FetchOptions {
         from: args.from.clone(),
         stall: args.stall.duration(),
         attempts: args.attempts,
-        ..Options::default()
+        ..FetchOptions::default()
     };
     let cancel = terminal.interrupt()?;
     let mut bar = None;
@@ -109,7 +147,9 @@ fn fetch_to(
     let fetched = outcome.or_else(dress)?;
     let state = if fetched.was_complete { "was complete already" } else { "complete, verified" };
     terminal.note(format!("{}: {state}; {}", dataset.name, dataset.licence));
-    terminal.data(staging.there(&fetched.folder).display())?;
+    // A file is what `--init` takes.
+    let file = is_weights.then(|| fetched.folder.join(dataset.files[0].name));
+    terminal.data(staging.there(file.as_deref().unwrap_or(&fetched.folder)).display())?;
     terminal.json(&fetched)?;
     Ok(Exit::Done)
 }

@@ -1,8 +1,9 @@
 //! `paceline data info`: counts, classes, sizes and a sample.
 
 use super::Opening;
-use crate::commands::prepare::{parse_limit, warn_of_rejects};
-use crate::failure::Exit;
+use crate::arguments::limits::parse_limit;
+use crate::commands::prepare::warn_of_rejects;
+use crate::terminal::failure::Exit;
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_data::rejects::RejectLimit;
 use paceline_data::{DataError, inspect};

@@ -5,9 +5,9 @@ mod info;
 mod synth;
 mod verify;
 
-use crate::failure::{Exit, usage};
-use crate::idle_flags::{Rule, Typed};
+use crate::arguments::idle_flags::{Rule, Typed};
 use crate::terminal::Terminal;
+use crate::terminal::failure::{Exit, usage};
 use paceline_data::{DataError, OpenOptions, sources};
 use std::path::Path;
 
@@ -43,7 +43,7 @@ struct Opening {
     #[arg(long)]
     classes: Option<usize>,
     /// Most pixels of a photo, such as 100M [default: 64M]
-    #[arg(long, value_parser = super::prepare::parse_pixels, value_name = "N")]
+    #[arg(long, value_parser = crate::arguments::limits::parse_pixels, value_name = "N")]
     max_pixels: Option<u64>,
 }
 

@@ -1,8 +1,9 @@
 //! `paceline data synth`: data drawn by the program itself, so that nothing need be downloaded.
 
-use super::super::staging::{Staging, local_path};
-use crate::failure::{Exit, usage};
+use crate::arguments::paths::local_path;
+use crate::terminal::failure::{Exit, usage};
 use crate::terminal::{Terminal, Unit};
+use paceline_data::store::Staging;
 use paceline_prepare::synth::{
     ClicksOptions, DigitsOptions, PhotosOptions, write_clicks, write_digits, write_photos,
 };
@@ -101,7 +102,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Kind::Photos(args) => photos(args, &staging.output(&args.out)?, terminal),
         Kind::Clicks(args) => clicks(args, &staging.output_file(&args.out)?, terminal),
     };
-    staging.settle(outcome, terminal)
+    terminal.settle(staging, outcome)
 }
 
 fn digits(args: &Digits, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {

@@ -1,7 +1,7 @@
 //! `paceline data verify`: reads everything, compares every checksum, lists every problem.
 
 use super::Opening;
-use crate::failure::Exit;
+use crate::terminal::failure::Exit;
 use crate::terminal::{Terminal, Unit};
 use paceline_data::inspect;
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
 //! `paceline prepare --engine spark`: the same plan and the same manifest, with tasks of Spark in between.
 
 use super::{Args, dress, report};
-use crate::engine;
-use crate::failure::Exit;
-use crate::terminal::{Terminal, Unit};
-use paceline_cluster::launch::spark::{Outcome, Spark, Work, WorkKind};
+use crate::terminal::failure::Exit;
+use crate::terminal::recorder::recorded_task;
+use crate::terminal::{Terminal, Unit, spark_job};
+use paceline_cluster::launch::spark::{Spark, SparkWorkOutcome, Work, WorkKind};
 use paceline_data::store;
-use paceline_prepare::photos::{Begun, Event, Job, Options, PrepareError, Summary};
+use paceline_prepare::photos::{Begun, Event, PhotoJob, PhotoOptions, PrepareError, Summary};
 use serde::Serialize;
 
 /// The document of `--json`: the usual summary, and how the engine did.
@@ -23,13 +23,24 @@ struct Engine<'a> {
     /// Photos per second between the first task's beginning and the last one's end.
     photos_per_second: f64,
     #[serde(flatten)]
-    outcome: &'a Outcome,
+    outcome: &'a SparkWorkOutcome,
+}
+
+/// The command line of a task; each records the machine it runs on.
+fn task_arguments(args: &Args, options: &PhotoOptions, spark: &Spark) -> Vec<String> {
+    let threads = options.threads.unwrap_or_else(|| spark.task_cores()).to_string();
+    let mut arguments = match args.resources() {
+        Some(folder) => recorded_task("prepare", &folder),
+        None => ["--json", "--quiet", "task", "prepare"].map(str::to_owned).to_vec(),
+    };
+    arguments.extend(["--threads".to_owned(), threads]);
+    arguments
 }
 
 /// Prepares by tasks of Spark.
 pub(super) fn exec(
     args: &Args,
-    options: &Options,
+    options: &PhotoOptions,
     spark: &Spark,
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
@@ -40,7 +51,7 @@ pub(super) fn exec(
             terminal.warn(warning);
         }
     };
-    let mut job = match Job::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)? {
+    let mut job = match PhotoJob::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)? {
         Begun::Finished(summary) => {
             report(args, &summary, terminal)?;
             terminal.json(&summary)?;
@@ -50,16 +61,15 @@ pub(super) fn exec(
     };
     let mut lines = job.hand_out().or_else(dress)?.into_iter();
     let heading = lines.next().unwrap_or_default();
-    let threads = options.threads.unwrap_or_else(|| args.engine.task_cores()).to_string();
-    let arguments = ["--json", "--quiet", "task", "prepare", "--threads", &threads];
+    let recorder = args.begin_recording("driver", terminal);
     let work = Work {
         name: "paceline prepare".into(),
-        arguments: arguments.map(str::to_owned).to_vec(),
+        arguments: task_arguments(args, options, spark),
         settings: &[],
         kind: WorkKind::Slices { heading, slices: lines.collect() },
     };
     let bar = terminal.progress("preparing", None, Unit::Items("photos"));
-    let outcome = engine::run(spark, &work, &cancel, terminal, &mut || {
+    let outcome = spark_job::run(spark, &work, &cancel, terminal, &mut || {
         // Failing to read the progress does not fail the job; the next attempt may succeed.
         if let Ok(progress) = job.progress() {
             bar.set_total(progress.total);
@@ -67,7 +77,7 @@ pub(super) fn exec(
             bar.message(super::behind_the_bar(&progress));
         }
     });
-    drop(bar);
+    drop((bar, recorder));
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -80,7 +90,7 @@ pub(super) fn exec(
         job.collect(&mut |_| {}).and_then(|()| job.finish());
     let summary = finished.or_else(dress)?;
     report(args, &summary, terminal)?;
-    engine::tell_outcome(&outcome, terminal);
+    spark_job::tell_outcome(&outcome, terminal);
     let photos_per_second = summary.converted as f64 / outcome.work_seconds;
     let engine = Engine { name: "spark", photos_per_second, outcome: &outcome };
     terminal.json(&Document { summary: &summary, engine })?;

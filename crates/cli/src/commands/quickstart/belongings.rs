@@ -3,7 +3,7 @@
 //! Names such as `runs` and `photos` are what users call their own folders too. A tour that starts over therefore trusts the list
 //! and never a name: a file that the list does not have makes the tour refuse before anything is removed.
 
-use crate::failure::usage;
+use crate::terminal::failure::usage;
 use anyhow::Context;
 use paceline_runs::write_atomically;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,9 @@
 //! `paceline sweep --engine spark`: every cell is a task of Spark.
 
 use super::{Args, explain};
-use crate::engine::{self, MEASURING};
-use crate::failure::{Exit, Failure};
-use crate::terminal::{Terminal, Unit};
-use paceline_cluster::launch::spark::{Spark, Work, WorkKind};
+use crate::terminal::failure::{Exit, Failure};
+use crate::terminal::{Terminal, Unit, spark_job};
+use paceline_cluster::launch::spark::{MEASURING, Spark, Work, WorkKind};
 use paceline_sweep::{Cell, Distributed, Journal, Recipe, Runner, SweepError};
 use std::time::{Duration, Instant};
 
@@ -41,7 +40,7 @@ pub(super) fn run_cells(
     let bar = terminal.progress("sweep", Some(cells.len() as u64), Unit::Items("cells"));
     let mut left = open.clone();
     let mut last = Instant::now();
-    let outcome = engine::run(&spark, &work, &cancel, terminal, &mut || {
+    let outcome = spark_job::run(&spark, &work, &cancel, terminal, &mut || {
         if last.elapsed() >= LOOK_EVERY {
             last = Instant::now();
             // A failed check does not fail the job: only the last one, below, counts.
@@ -61,7 +60,7 @@ pub(super) fn run_cells(
             return if stopped == Some(Exit::Interrupted) { Ok(true) } else { Err(error) };
         }
     };
-    engine::tell_outcome(&outcome, terminal);
+    spark_job::tell_outcome(&outcome, terminal);
     match left.first() {
         Some(first) => {
             let first = first.label();

@@ -12,7 +12,7 @@ const MARK: &str = "@paceline ";
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Event {
+pub enum SparkEvent {
     /// Spark has accepted the application.
     Session {
         /// Version of Spark.
@@ -104,7 +104,7 @@ pub struct TaskReport {
 
 /// Work that was done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SparkWorkOutcome {
     /// Version of Spark.
     pub version: String,
     /// Spark's name for the application.
@@ -135,7 +135,7 @@ pub(super) enum Failure {
 }
 
 /// A line of ours; others, and what a newer driver may say, are nothing.
-pub(super) fn parse(line: &str) -> Option<Event> {
+pub(super) fn parse(line: &str) -> Option<SparkEvent> {
     serde_json::from_str(line.strip_prefix(MARK)?).ok()
 }
 
@@ -147,34 +147,34 @@ pub(super) struct Collected {
     /// Seconds from calling `spark-submit` to the stage.
     before_stage: f64,
     tasks: Vec<TaskReport>,
-    last: Option<Event>,
+    last: Option<SparkEvent>,
 }
 
 impl Collected {
-    pub(super) fn take(&mut self, event: &Event, begun: Instant) {
+    pub(super) fn take(&mut self, event: &SparkEvent, begun: Instant) {
         match event {
-            Event::Session { version, application } => {
+            SparkEvent::Session { version, application } => {
                 self.session = Some((version.clone(), application.clone()));
             }
-            Event::Stage { executors, cores, partitions } => {
+            SparkEvent::Stage { executors, cores, partitions } => {
                 self.stage = Some((*executors, *cores, *partitions));
                 self.before_stage = begun.elapsed().as_secs_f64();
             }
-            Event::Task(task) => self.tasks.push(task.clone()),
-            Event::Done { .. }
-            | Event::Failed { .. }
-            | Event::NoExecutors { .. }
-            | Event::TooFewSlots { .. } => {
+            SparkEvent::Task(task) => self.tasks.push(task.clone()),
+            SparkEvent::Done { .. }
+            | SparkEvent::Failed { .. }
+            | SparkEvent::NoExecutors { .. }
+            | SparkEvent::TooFewSlots { .. } => {
                 self.last = Some(event.clone());
             }
-            Event::Waiting { .. } => {}
+            SparkEvent::Waiting { .. } => {}
         }
     }
 
     /// What was done, or why not.
-    pub(super) fn finish(mut self) -> Result<Outcome, Failure> {
+    pub(super) fn finish(mut self) -> Result<SparkWorkOutcome, Failure> {
         match self.last.take() {
-            Some(Event::Done { seconds, executors, cores, slots }) => {
+            Some(SparkEvent::Done { seconds, executors, cores, slots }) => {
                 match (self.session.take(), self.stage.take()) {
                     (Some(session), Some((before, fewer, partitions))) => {
                         let size = (before.max(executors), fewer.max(cores), partitions);
@@ -183,15 +183,15 @@ impl Collected {
                     _ => Err(Failure::Silent),
                 }
             }
-            Some(Event::Failed { host: Some(host), error, hint, exit }) => {
+            Some(SparkEvent::Failed { host: Some(host), error, hint, exit }) => {
                 Err(Failure::Task { host, message: error, hint, exit: exit.unwrap_or(1) })
             }
-            Some(Event::Failed { error, .. }) => Err(Failure::Stage { message: error }),
-            Some(Event::NoExecutors { seconds, master }) => {
+            Some(SparkEvent::Failed { error, .. }) => Err(Failure::Stage { message: error }),
+            Some(SparkEvent::NoExecutors { seconds, master }) => {
                 let waited = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 Err(Failure::NoExecutors { master, waited })
             }
-            Some(Event::TooFewSlots { slots, wanted, executors, cores }) => {
+            Some(SparkEvent::TooFewSlots { slots, wanted, executors, cores }) => {
                 Err(Failure::TooFewSlots { slots, wanted, executors, cores })
             }
             _ => Err(Failure::Silent),
@@ -204,7 +204,7 @@ impl Collected {
         (executors, cores, partitions): (u32, u32, u32),
         slots: u32,
         stage_seconds: f64,
-    ) -> Outcome {
+    ) -> SparkWorkOutcome {
         self.tasks.sort_by_key(|task| task.partition);
         let first = self.tasks.iter().map(|task| task.begun).fold(f64::INFINITY, f64::min);
         let last = self.tasks.iter().map(|task| task.begun + task.seconds).fold(0.0, f64::max);
@@ -212,7 +212,7 @@ impl Collected {
         let work_seconds = (last - first).clamp(1e-9, stage_seconds.max(1e-9));
         let worked: f64 = self.tasks.iter().map(|task| task.seconds).sum();
         let busy = worked / (work_seconds * f64::from(slots.max(1)));
-        Outcome {
+        SparkWorkOutcome {
             version,
             application,
             executors,
@@ -231,7 +231,7 @@ impl Collected {
 mod tests {
     use super::*;
 
-    fn collected(lines: &[&str]) -> Result<Outcome, Failure> {
+    fn collected(lines: &[&str]) -> Result<SparkWorkOutcome, Failure> {
         let mut collected = Collected::default();
         for event in lines.iter().filter_map(|line| parse(line)) {
             collected.take(&event, Instant::now());

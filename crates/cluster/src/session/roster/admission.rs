@@ -1,12 +1,12 @@
 //! Who is let in, and who is told why not.
 
-use super::{Entry, OnLoss, Presence, Roster};
-use crate::session::message::Hello;
+use super::{OnLoss, Order, Presence, Roster, RosterEntry};
+use crate::session::message::{Hello, ToMember};
 use paceline_wire::{Role, TaskId};
 use serde_json::Value;
 use std::time::Instant;
 
-impl Entry {
+impl RosterEntry {
     /// A task that is not there yet.
     pub(super) fn expected(address: &str, listed: bool, now: Instant) -> Self {
         Self {
@@ -27,6 +27,36 @@ impl Entry {
 }
 
 impl Roster {
+    /// Whether the same process connected again. What was on its way to it when its connection broke is lost, so it is
+    /// told again; one that had done its part has.
+    pub(super) fn is_back(&mut self, hello: &Hello, now: Instant, orders: &mut Vec<Order>) -> bool {
+        let known = |entry: &&mut RosterEntry| entry.incarnation == hello.incarnation;
+        let Some(entry) = self.entries.get_mut(&hello.task).filter(known) else { return false };
+        match entry.presence {
+            Presence::Present | Presence::Broken(..) => entry.presence = Presence::Present,
+            Presence::Finished => {}
+            Presence::Expected | Presence::Lost => return false,
+        }
+        entry.heard = now;
+        let missed = match &self.stopped {
+            Some(cause) => Some(ToMember::Stop { cause: cause.clone() }),
+            None if self.released => Some(ToMember::Release),
+            None => self.running.then(|| ToMember::View(self.view())),
+        };
+        orders.extend(missed.map(|message| Order::To(hello.task, message)));
+        true
+    }
+
+    /// Says why a task is not there, where that could be found out.
+    pub(in crate::session) fn missed(&mut self, task: TaskId, error: String) {
+        if let Some(entry) = self.entries.get_mut(&task)
+            && entry.presence == Presence::Expected
+            && !entry.error.as_ref().is_some_and(|error| error.starts_with("refused"))
+        {
+            entry.error = Some(error);
+        }
+    }
+
     /// Why a task cannot be let in.
     pub(super) fn objection(&self, hello: &Hello) -> Option<String> {
         let entry = self.entries.get(&hello.task);
@@ -41,7 +71,7 @@ impl Roster {
         if entry.is_none() && self.running && self.rules.all_finish {
             return Some(format!("the others have begun without {}", hello.task));
         }
-        if self.stopped.is_some() || self.released {
+        if self.stopped.is_some() || self.released || self.concluded.is_some() {
             return Some("the run is ending".to_owned());
         }
         if let Some(difference) = difference(&self.plan, &hello.plan) {

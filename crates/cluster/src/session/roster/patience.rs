@@ -4,7 +4,7 @@
 //! overloaded, and each lost task would make the others' work harder. So the time that most tasks take between two signs of
 //! life is measured, and a silence has to be much longer than that.
 
-use super::{Entry, Presence, Roster};
+use super::{Presence, Roster, RosterEntry};
 use std::time::{Duration, Instant};
 
 /// A silence this many times as long as usual is a loss.
@@ -27,7 +27,7 @@ impl Rhythm {
     }
 }
 
-impl Entry {
+impl RosterEntry {
     /// It gives a sign of life.
     pub(super) fn speaks(&mut self, now: Instant) {
         if self.presence == Presence::Present {

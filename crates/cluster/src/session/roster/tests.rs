@@ -147,6 +147,38 @@ fn a_broken_connection_that_comes_back_is_not_a_loss() {
     assert!(play.views_to(worker(0)).is_empty() && play.stop_to(worker(0)).is_none());
 }
 
+/// A view that was on its way when the connection broke never came, and the task waited for it to the end.
+#[test]
+fn a_task_that_connects_again_is_told_what_it_missed() {
+    let mut play = play(3, 0, OnLoss::Continue, true);
+    play.roster.broken(worker(2), 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    play.orders.clear();
+    assert_eq!(play.hello(worker(1), 1), Admission::Resumed);
+    assert_eq!(play.views_to(worker(1)).last().map(|view| view.generation), Some(2));
+    assert!(play.views_to(worker(0)).is_empty(), "the others missed nothing");
+    play.roster.failed(worker(0), "no disk", play.now, &mut play.orders);
+    play.orders.clear();
+    assert_eq!(play.hello(worker(1), 1), Admission::Resumed);
+    assert!(matches!(play.stop_to(worker(1)), Some(Stop::Failed { .. })));
+}
+
+/// It joined as a new member, the others regrouped for it, and the run waited for a second end of it.
+#[test]
+fn a_finished_task_that_connects_again_stays_finished() {
+    let mut play = play(2, 0, OnLoss::Restart, true);
+    play.roster.finished(worker(1), json!({"steps": 7}), 1, play.now);
+    play.roster.broken(worker(1), 1, "reset", play.now);
+    assert_eq!(play.hello(worker(1), 1), Admission::Resumed);
+    assert_eq!(play.views_to(worker(0)).len(), 0, "no new generation");
+    assert_eq!(play.roster.reports().len(), 1);
+    play.roster.finished(worker(0), json!(null), 1, play.now);
+    play.pass(0.5, &[]);
+    play.orders.clear();
+    assert_eq!(play.hello(worker(1), 1), Admission::Resumed);
+    assert!(play.orders.contains(&Order::To(worker(1), ToMember::Release)));
+}
+
 #[test]
 fn restart_waits_for_the_task_and_gives_up_at_the_deadline() {
     let mut play = play(2, 0, OnLoss::Restart, true);
@@ -223,7 +255,7 @@ fn two_tasks_that_cannot_reach_each_other_try_again_and_then_one_goes() {
 #[test]
 fn the_exit_barrier_opens_when_all_are_done_and_finished_is_not_failed() {
     let mut play = play(2, 1, OnLoss::Stop, true);
-    play.roster.finished(worker(1), json!({"examples": 10}), play.now);
+    play.roster.finished(worker(1), json!({"examples": 10}), 1, play.now);
     play.roster.broken(worker(1), 1, "closed", play.now);
     play.pass(20.0, &[worker(1)]);
     assert_eq!(play.stop_to(worker(0)), None, "it had finished");
@@ -231,7 +263,7 @@ fn the_exit_barrier_opens_when_all_are_done_and_finished_is_not_failed() {
         play.orders.iter().filter(|order| matches!(order, Order::To(_, ToMember::Release))).count()
     };
     assert_eq!(released(&play), 0);
-    play.roster.finished(worker(0), json!({}), play.now);
+    play.roster.finished(worker(0), json!({}), 1, play.now);
     play.pass(0.2, &[]);
     assert_eq!(released(&play), 3, "the server too");
     assert_eq!(play.roster.reports().len(), 2);
@@ -257,11 +289,70 @@ fn different_settings_are_refused_and_both_named() {
 #[test]
 fn a_finished_worker_does_not_regroup() {
     let mut play = play(3, 0, OnLoss::Continue, true);
-    play.roster.finished(worker(0), json!({}), play.now);
+    play.roster.finished(worker(1), json!({}), 1, play.now);
     play.roster.broken(worker(2), 1, "killed", play.now);
     play.pass(2.0, &[]);
+    let view = play.views_to(worker(0)).pop().unwrap();
+    assert_eq!(view.circle, [worker(0)], "the one that is left finishes alone");
+}
+
+/// The connection of two workers broke in their last step: one was done with what it had, the other waited until its time to join again
+/// was over.
+#[test]
+fn a_task_that_cannot_reach_a_finished_one_goes_on_without_it() {
+    let mut play = play(2, 0, OnLoss::Stop, true);
+    play.roster.suspect(worker(0), worker(1), "reset", play.now);
+    play.roster.finished(worker(1), json!({}), 1, play.now);
+    play.pass(4.0, &[]);
+    let view = play.views_to(worker(0)).pop().unwrap();
+    assert_eq!((view.generation, view.complete), (2, true));
+    assert_eq!((view.circle, view.lost.len()), (vec![worker(0)], 0));
+}
+
+/// Servers of such a generation waited up to five minutes for weights from a chief that was done.
+#[test]
+fn no_generation_begins_after_the_chief_has_done_its_part() {
+    let server = TaskId::new(Role::Ps, 0);
+    for (on_loss, lost) in [
+        (OnLoss::Continue, worker(2)),
+        (OnLoss::Restart, worker(2)),
+        (OnLoss::Stop, worker(2)),
+        (OnLoss::Continue, server),
+    ] {
+        let mut play = play(3, 2, on_loss, true);
+        play.roster.suspect(worker(1), server, "reset", play.now);
+        play.roster.finished(worker(0), json!({}), 1, play.now);
+        play.roster.suspect(worker(1), server, "reset", play.now);
+        play.roster.broken(lost, 1, "killed", play.now);
+        play.pass(5.0, &[]);
+        let view = play.views_to(worker(1)).pop().unwrap();
+        assert_eq!((view.generation, view.concluded, view.complete), (1, Some(1), true));
+        assert_eq!(view.lost.len(), 1, "{lost} is named all the same: {view:?}");
+        assert_eq!(play.stop_to(worker(1)), None, "{on_loss:?}");
+        assert!(matches!(play.hello(lost, 2), Admission::Refused(why) if why.contains("ending")));
+        play.roster.finished(worker(1), json!({}), 1, play.now);
+        play.roster.finished(worker(2), json!({}), 1, play.now);
+        play.pass(0.2, &[]);
+        let released = Order::To(worker(1), ToMember::Release);
+        assert!(play.orders.contains(&released), "no task waits for {lost}");
+    }
+}
+
+/// A server that had died was waited for, though all its work was saved.
+#[test]
+fn who_is_gone_when_the_chief_has_done_its_part_is_not_waited_for() {
+    let mut play = play(2, 1, OnLoss::Continue, false);
+    let server = TaskId::new(Role::Ps, 0);
+    play.roster.broken(server, 1, "killed", play.now);
+    play.pass(2.0, &[]);
+    assert_eq!(play.views_to(worker(1)).pop().unwrap().generation, 2);
+    play.roster.finished(worker(0), json!({}), 1, play.now);
+    play.pass(0.2, &[]);
     let view = play.views_to(worker(1)).pop().unwrap();
-    assert_eq!(view.circle, [worker(1)], "the one that is left finishes alone");
+    assert_eq!((view.generation, view.concluded, view.complete), (2, Some(1), true));
+    play.roster.finished(worker(1), json!({}), 1, play.now);
+    play.pass(0.2, &[]);
+    assert!(play.orders.contains(&Order::To(worker(1), ToMember::Release)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{Format, Parser, Refusal, Row, label, lines};
 use crate::rows::{
     Hashing,
     hashing::{field, fold},
-    number::{float, integer},
+    number::{float, integer, short_float, short_integer},
 };
 
 /// This format.
@@ -28,13 +28,12 @@ const KEY: u64 = field(1 << 20);
 fn parse(parser: &mut Parser, text: &[u8]) {
     let hashing = parser.hashing;
     for (start, line) in lines(text) {
-        let mut tokens = tokens(line);
-        if tokens.clone().next().is_none() {
+        let first = skip_blanks(line, 0);
+        if is_over(line, first) {
             continue; // nothing but a comment
         }
         let mut row = Row::of(&mut parser.batch);
-        let result = read(&hashing, &mut tokens, &mut row);
-        match result {
+        match read(&hashing, line, first, &mut row) {
             Ok(label) => row.end(label),
             Err(why) => {
                 row.abandon();
@@ -44,32 +43,82 @@ fn parse(parser: &mut Parser, text: &[u8]) {
     }
 }
 
-fn read<'a>(
-    hashing: &Hashing,
-    tokens: &mut impl Iterator<Item = &'a [u8]>,
-    row: &mut Row<'_>,
-) -> Result<u32, Refusal> {
-    let label =
-        if hashing.labelled { tokens.next().and_then(label).ok_or(Refusal::Label)? } else { 0 };
-    for (number, token) in tokens.enumerate() {
-        if token.starts_with(b"qid:") {
-            continue; // the query of a ranking: nothing a classifier uses
+fn read(hashing: &Hashing, line: &[u8], mut at: usize, row: &mut Row<'_>) -> Result<u32, Refusal> {
+    let mut label = 0;
+    if hashing.labelled {
+        let end = word_end(line, at);
+        label = super::label(&line[at..end]).ok_or(Refusal::Label)?;
+        at = end;
+    }
+    let mut number = 0;
+    loop {
+        at = skip_blanks(line, at);
+        if is_over(line, at) {
+            return Ok(label);
         }
-        let (index, value) = pair(token).ok_or(Refusal::Feature { feature: number as u32 + 1 })?;
+        number += 1;
+        let (index, value, end) = match short_pair(line, at) {
+            Some(found) => found,
+            None => {
+                let end = word_end(line, at);
+                let word = &line[at..end];
+                if word.starts_with(b"qid:") {
+                    at = end; // the query of a ranking: nothing a classifier uses
+                    continue;
+                }
+                let (index, value) = pair(word).ok_or(Refusal::Feature { feature: number })?;
+                (index, value, end)
+            }
+        };
         let index = match u32::try_from(index) {
             Ok(index) if u64::from(index) < hashing.width() => index,
             _ => hashing.index(fold(KEY, index)),
         };
         row.feature(index, value);
+        at = end;
     }
-    Ok(label)
+}
+
+/// A pair of a short index and a plain number, and the place behind it; most are.
+#[inline(always)]
+fn short_pair(line: &[u8], at: usize) -> Option<(u64, f32, usize)> {
+    let (index, at) = short_integer(line, at, b':')?;
+    let (value, end) = short_float(line, at)?;
+    line.get(end).is_none_or(|byte| ends_word(*byte)).then_some((index, value, end))
+}
+
+#[inline(always)]
+fn skip_blanks(line: &[u8], mut at: usize) -> usize {
+    while line.get(at).is_some_and(|byte| is_blank(*byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// Whether nothing follows, or a comment.
+fn is_over(line: &[u8], at: usize) -> bool {
+    line.get(at).is_none_or(|byte| *byte == b'#')
+}
+
+fn word_end(line: &[u8], at: usize) -> usize {
+    let rest = &line[at..];
+    at + rest.iter().position(|byte| ends_word(*byte)).unwrap_or(rest.len())
+}
+
+#[inline(always)]
+fn ends_word(byte: u8) -> bool {
+    is_blank(byte) || byte == b'#'
+}
+
+#[inline(always)]
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t' || byte == b'\r'
 }
 
 /// Words up to a comment.
 fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     let code = line.split(|&byte| byte == b'#').next().unwrap_or_default();
-    code.split(|&byte| byte == b' ' || byte == b'\t' || byte == b'\r')
-        .filter(|word| !word.is_empty())
+    code.split(|&byte| is_blank(byte)).filter(|word| !word.is_empty())
 }
 
 fn pair(token: &[u8]) -> Option<(u64, f32)> {
@@ -103,6 +152,25 @@ mod tests {
         let found = rows(&parse(&ENTRY, hashing, "1 15:1 16:1 99999999999:2\n").batch);
         assert_eq!(found[0].1[0], (15, 1.0));
         assert!(found[0].1.iter().all(|(index, _)| *index < 16));
+    }
+
+    #[test]
+    fn short_and_long_pairs_are_read_alike() {
+        use proptest::prelude::*;
+        proptest!(|(text in "[01]( {0,2}[0-9]{1,9}:-?[0-9]{0,3}(\\.[0-9]{0,9})?(e-?[0-9]{1,2})?| qid:[0-9]{1,9}|\t){0,9}(#[a ]{0,5})?")| {
+            let found = rows(&parse(&ENTRY, Hashing::default(), &text).batch).pop();
+            let mut words = tokens(text.as_bytes());
+            let label = label(words.next().unwrap());
+            let pairs = words.filter(|word| !word.starts_with(b"qid:")).map(pair);
+            let wanted = label.zip(pairs.collect::<Option<Vec<_>>>()).map(|(label, pairs)| {
+                let index = |index: u64| match index {
+                    0..0x200_0000 => index as u32,
+                    _ => Hashing::default().index(fold(KEY, index)),
+                };
+                (label, pairs.into_iter().map(|(at, value)| (index(at), value)).collect())
+            });
+            prop_assert_eq!(found, wanted, "{:?}", text);
+        });
     }
 
     #[test]

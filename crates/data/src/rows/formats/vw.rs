@@ -6,7 +6,8 @@ use super::{Format, Parser, Refusal, Row, label, lines};
 use crate::rows::{
     Hashing,
     hashing::{field, fold_bytes},
-    number::float,
+    number::{float, short_float},
+    scan,
 };
 
 /// This format.
@@ -38,21 +39,60 @@ fn parse(parser: &mut Parser, text: &[u8]) {
 }
 
 fn read(hashing: &Hashing, line: &[u8], row: &mut Row<'_>) -> Result<u32, Refusal> {
-    let bar = line.iter().position(|&byte| byte == b'|').ok_or(Refusal::NoBar)?;
+    let bar = scan::find(line, b'|').ok_or(Refusal::NoBar)?;
     let label = head(hashing, &line[..bar])?;
-    let mut number = 0;
-    for part in line[bar + 1..].split(|&byte| byte == b'|') {
-        // A namespace touches its bar; a blank behind the bar means the nameless one.
-        let end = part.iter().position(|byte| is_blank(*byte)).unwrap_or(part.len());
-        let (name, scale) = named(&part[..end]).ok_or(Refusal::Feature { feature: number + 1 })?;
-        let space = fold_bytes(KEY, name);
-        for word in part[end..].split(|byte| is_blank(*byte)).filter(|word| !word.is_empty()) {
+    let (mut at, mut number) = (bar, 0);
+    let (mut space, mut scale) = (KEY, 1.0);
+    while at < line.len() {
+        if line[at] == b'|' {
+            // A namespace touches its bar; a blank behind the bar means the nameless one.
+            let end = word_end(line, at + 1);
+            let name = named(&line[at + 1..end]).ok_or(Refusal::Feature { feature: number + 1 })?;
+            (space, scale) = (fold_bytes(KEY, name.0), name.1);
+            at = end;
+        } else if is_blank(line[at]) {
+            at += 1;
+        } else {
             number += 1;
-            let (name, value) = named(word).ok_or(Refusal::Feature { feature: number })?;
-            row.feature(hashing.index(fold_bytes(space, name)), value * scale);
+            let feature = short_feature(line, at, space);
+            let (hash, value, end) = match feature {
+                Some(feature) => feature,
+                None => {
+                    long_feature(line, at, space).ok_or(Refusal::Feature { feature: number })?
+                }
+            };
+            row.feature(hashing.index(hash), value * scale);
+            at = end;
         }
     }
     Ok(label)
+}
+
+/// The hash and value of a feature with a short name and a plain number, and the place behind it; most are.
+#[inline(always)]
+fn short_feature(line: &[u8], at: usize, space: u64) -> Option<(u64, f32, usize)> {
+    let (length, hash) = scan::short_name(space, scan::word_at(line, at)?, *b": \t|")?;
+    let end = at + length;
+    if line[end] != b':' {
+        return Some((hash, 1.0, end));
+    }
+    let (value, end) = short_float(line, end + 1)?;
+    // A colon after all: the name has one.
+    matches!(line.get(end), None | Some(b' ' | b'\t' | b'|')).then_some((hash, value, end))
+}
+
+/// The same for any feature.
+fn long_feature(line: &[u8], at: usize, space: u64) -> Option<(u64, f32, usize)> {
+    let end = word_end(line, at);
+    let (name, value) = named(&line[at..end])?;
+    Some((fold_bytes(space, name), value, end))
+}
+
+/// Where a word ends that begins at `at`.
+fn word_end(line: &[u8], at: usize) -> usize {
+    let rest = &line[at..];
+    let end = rest.iter().position(|&byte| is_blank(byte) || byte == b'|');
+    at + end.unwrap_or(rest.len())
 }
 
 /// What stands before the first bar.
@@ -106,6 +146,36 @@ mod tests {
         assert_eq!(rows[1].1, [ax]);
         assert_eq!(rows[2].1, [ax, (ay.0, 1.0)], "a namespace may come twice");
         assert_eq!(rows[3].1, []);
+    }
+
+    /// The general way alone, whichever way each feature takes.
+    #[test]
+    fn short_and_long_features_are_read_alike() {
+        use proptest::prelude::*;
+        proptest!(|(text in "1 \\|(n|)( [a-c]{0,9}(:[0-9]{0,3}(\\.[0-9]{1,9})?(e-?[0-9]{1,2})?){0,2}[ \t|]{0,2}){0,9}")| {
+            let hashing = Hashing { bits: 20, ..Hashing::default() };
+            let parsed = parse(&ENTRY, hashing, &text);
+            let bar = text.find('|').unwrap();
+            let mut wanted = Some(Vec::new());
+            for part in text[bar + 1..].split('|') {
+                let mut words = part.split([' ', '\t']);
+                let Some((space, scale)) = named(words.next().unwrap().as_bytes()) else {
+                    wanted = None;
+                    break;
+                };
+                for word in words.filter(|word| !word.is_empty()) {
+                    let feature = named(word.as_bytes()).map(|(name, value)| {
+                        (hashing.index(fold_bytes(fold_bytes(KEY, space), name)), value * scale)
+                    });
+                    match (&mut wanted, feature) {
+                        (Some(features), Some(feature)) => features.push(feature),
+                        _ => wanted = None,
+                    }
+                }
+            }
+            let found = rows(&parsed.batch).pop().map(|row| row.1);
+            prop_assert_eq!(found, wanted, "{:?}", text);
+        });
     }
 
     #[test]

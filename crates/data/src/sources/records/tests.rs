@@ -119,7 +119,7 @@ fn records_without_images_say_what_is_missing() {
 
 /// Two shards of raw photos, which have one size, and their manifest.
 fn prepared(folder: &Path) -> Vec<PathBuf> {
-    use crate::manifest::{Manifest, Settings, Shard, SourceSummary, Split as Part};
+    use crate::manifest::{Manifest, RecordSettings, Shard, SourceSummary, Split as Part};
     let paths: Vec<PathBuf> = (0..2_u8)
         .map(|n| {
             let path = folder.join(format!("train-0000{n}-of-00002.tfrecord"));
@@ -139,7 +139,7 @@ fn prepared(folder: &Path) -> Vec<PathBuf> {
         version: Manifest::VERSION,
         program: "a test".into(),
         kind: "photos".into(),
-        settings: Settings {
+        settings: RecordSettings {
             width: 4,
             height: 2,
             fit: "crop".into(),
@@ -232,4 +232,46 @@ fn files_written_by_tensorflow_are_read() {
         digits.push(pixels);
     }
     assert!(digits.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// Shards as version 0.1 wrote them: three raw photos of 2x2 pixels in two splits, one reject.
+#[test]
+fn shards_of_version_0_1_are_opened_and_newer_ones_refused_by_name() {
+    let frozen = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/shards-0.1");
+    // Reading leaves an index beside each shard.
+    let folder = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(&frozen).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let frozen = folder.path();
+    let options = OpenOptions { checksums: Checksums::First, ..OpenOptions::default() };
+    assert_eq!(crate::sources::detect(frozen).unwrap().name, "records");
+    let train = Records::open(frozen, Some(Split::Train), &options).unwrap();
+    let held_out = Records::open(frozen, Some(Split::Validation), &options).unwrap();
+    assert_eq!((train.len(), held_out.len()), (2, 1));
+    let LabelKind::Classes { names } = &train.schema().labels else { panic!() };
+    assert_eq!(names, &["daisy", "tulip"]);
+    let read = |source: &Records, index| {
+        let mut pixels = [0; 12];
+        let label = source.read(index, &mut Scratch::default(), &mut pixels).unwrap();
+        (label, pixels[..3].to_vec())
+    };
+    assert_eq!(
+        (read(&train, 0), read(&train, 1)),
+        ((0, vec![10, 11, 12]), (1, vec![200, 201, 202]))
+    );
+    assert_eq!(read(&held_out, 0), (1, vec![90, 91, 92]));
+    let whole = crate::inspect::verify(frozen, &options, &|_, _| {}).unwrap();
+    assert!(whole.is_whole() && whole.examples == 3, "{whole:?}");
+
+    let manifest = folder.path().join(crate::manifest::MANIFEST);
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+    let refused = Records::open(folder.path(), Some(Split::Train), &options).unwrap_err();
+    let mut said = refused.to_string();
+    if let Some(cause) = std::error::Error::source(&refused) {
+        said = format!("{said}: {cause}");
+    }
+    assert!(said.contains("manifest.json") && said.contains("layout version 2"), "{said}");
 }

@@ -4,11 +4,11 @@ mod multi_worker;
 mod ps_async;
 mod ps_sync;
 
-use super::{Outcome, Setting};
+use super::{Setting, SimulationOutcome};
 use crate::error::ForecastError;
 
 /// One strategy.
-pub struct Entry {
+pub struct SimulatedStrategy {
     /// What it is called.
     pub name: &'static str,
     /// One line on what it does.
@@ -18,14 +18,14 @@ pub struct Entry {
     /// Whether a worker's step is a share of a global batch; else every worker has batches of its own.
     pub shares_batch: bool,
     /// Simulates it.
-    pub run: fn(&mut Setting<'_>) -> Outcome,
+    pub run: fn(&mut Setting<'_>) -> SimulationOutcome,
 }
 
 /// Every strategy that can be simulated.
-pub const ALL: &[&Entry] = &[&multi_worker::ENTRY, &ps_sync::ENTRY, &ps_async::ENTRY];
+pub const ALL: &[&SimulatedStrategy] = &[&multi_worker::ENTRY, &ps_sync::ENTRY, &ps_async::ENTRY];
 
 /// Finds a strategy by name.
-pub fn find(name: &str) -> Result<&'static Entry, ForecastError> {
+pub fn find(name: &str) -> Result<&'static SimulatedStrategy, ForecastError> {
     let wanted = name.replace('_', "-");
     ALL.iter().copied().find(|entry| entry.name == wanted).ok_or_else(|| {
         let known: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();

@@ -6,12 +6,12 @@
 //! each bucket, then the rounds.
 
 use super::super::host::together;
-use super::super::{Cluster, Collective, HANDOVER, Outcome, Setting};
-use super::Entry;
+use super::super::{Cluster, Collective, HANDOVER, Setting, SimulationOutcome};
+use super::SimulatedStrategy;
 use paceline_runs::PhaseTimes;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: SimulatedStrategy = SimulatedStrategy {
     name: "multi-worker",
     about: "workers add up gradients among themselves (all-reduce) after every step",
     servers: false,
@@ -24,7 +24,7 @@ const CACHED: f64 = 524_288.0;
 /// Gradients of more bytes lie in buffers that all ranks of a host see.
 const SHARED_FROM: f64 = 1_048_576.0;
 
-fn run(setting: &mut Setting<'_>) -> Outcome {
+fn run(setting: &mut Setting<'_>) -> SimulationOutcome {
     let (workload, cluster, plan) = (setting.workload, setting.cluster, setting.plan);
     let workers = plan.workers;
     let per_host = setting.tasks_per_host(0);
@@ -76,7 +76,8 @@ fn run(setting: &mut Setting<'_>) -> Outcome {
     }
     let examples: f64 = (0..workers).map(|worker| plan.share(worker)).sum();
     let updates = plan.steps as f64;
-    let mut outcome = Outcome::new(ENTRY.name, 0, clock, updates, updates * examples, tasks);
+    let mut outcome =
+        SimulationOutcome::new(ENTRY.name, 0, clock, updates, updates * examples, tasks);
     outcome.events = events;
     outcome
 }

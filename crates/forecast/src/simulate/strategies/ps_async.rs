@@ -2,11 +2,11 @@
 //! servers have by then.
 
 use super::super::engine::{Engine, Mode};
-use super::super::{Outcome, Setting};
-use super::Entry;
+use super::super::{Setting, SimulationOutcome};
+use super::SimulatedStrategy;
 
 /// The registry's line.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: SimulatedStrategy = SimulatedStrategy {
     name: "ps-async",
     about: "workers send gradients to servers when they are ready and never wait for each other",
     servers: true,
@@ -14,6 +14,6 @@ pub(super) const ENTRY: Entry = Entry {
     run,
 };
 
-fn run(setting: &mut Setting<'_>) -> Outcome {
+fn run(setting: &mut Setting<'_>) -> SimulationOutcome {
     Engine::new(setting, Mode::Asynchronous).run(ENTRY.name)
 }

@@ -1,15 +1,15 @@
 //! A rate for every weight that falls with the gradients it has seen: rare features learn fast, common
 //! ones settle (Duchi, Hazan and Singer 2011).
 
-use super::{Entry, Rule, Settings, Update};
+use super::{Rule, RuleEntry, RuleSettings, Update};
 
 /// This rule.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: RuleEntry = RuleEntry {
     name: "adagrad",
     about: "a rate per weight that falls with the gradients it has seen",
     settings: &[],
-    defaults: Settings { rate: 0.2, l1: 0.0, l2: 0.0, beta: 1.0 },
-    rescale: super::rescale_adaptive,
+    defaults: RuleSettings { rate: 0.2, l1: 0.0, l2: 0.0, beta: 1.0 },
+    rescale: Some(super::rescale_adaptive),
     build: |settings| {
         Rule::Adagrad(Adagrad { rate: settings.rate, l2: settings.l2, beta: settings.beta })
     },

@@ -3,15 +3,15 @@
 //! A weight is not stored but follows from the sum of its gradients `z` and of their squares `n`; an L1
 //! penalty keeps weights exactly zero until enough gradients agree.
 
-use super::{Entry, Rule, Settings, Update};
+use super::{Rule, RuleEntry, RuleSettings, Update};
 
 /// This rule.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: RuleEntry = RuleEntry {
     name: "ftrl",
     about: "follow the regularised leader: sparse weights by an L1 penalty",
     settings: &["l1"],
-    defaults: Settings { rate: 0.2, l1: 0.0, l2: 0.0, beta: 1.0 },
-    rescale: super::rescale_adaptive,
+    defaults: RuleSettings { rate: 0.2, l1: 0.0, l2: 0.0, beta: 1.0 },
+    rescale: Some(super::rescale_adaptive),
     build: |settings| {
         Rule::Ftrl(Ftrl {
             inverse_rate: 1.0 / settings.rate,

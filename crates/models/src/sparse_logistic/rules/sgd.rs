@@ -1,14 +1,17 @@
 //! Plain steps of one rate. The second float of a slot stays unused.
 
-use super::{Entry, Rule, Settings, Update};
+use super::{Rule, RuleEntry, RuleSettings, Update};
 
 /// This rule.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: RuleEntry = RuleEntry {
     name: "sgd",
     about: "plain steps of one rate",
     settings: &[],
-    defaults: Settings { rate: 0.01, l1: 0.0, l2: 0.0, beta: 0.0 },
-    rescale: |settings, scale| Settings { rate: settings.rate / (scale * scale), ..settings },
+    defaults: RuleSettings { rate: 0.01, l1: 0.0, l2: 0.0, beta: 0.0 },
+    rescale: Some(|settings, scale| RuleSettings {
+        rate: settings.rate / (scale * scale),
+        ..settings
+    }),
     build: |settings| {
         Rule::Sgd(Sgd { rate: settings.rate, keep: 1.0 - settings.rate * settings.l2 })
     },

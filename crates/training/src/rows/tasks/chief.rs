@@ -7,10 +7,10 @@ use super::{
 use crate::{
     TrainError,
     checkpoint::Store,
-    error::with_cause,
+    error::with_causes,
     loss_watch::{Check, LossWatch},
     rows::{
-        Checkpoint, Control, Earlier, Metrics, Place, Plan, Spec, Totals, checkpoint,
+        Checkpoint, Control, Earlier, Metrics, Plan, RowsPlace, RowsSpec, Totals, checkpoint,
         evaluate::{EVALUATE_SECONDS, evaluation},
     },
 };
@@ -52,7 +52,7 @@ enum Copied {
 
 /// The chief's care for the whole model.
 pub(super) struct Oversight<'a> {
-    spec: &'a Spec,
+    spec: &'a RowsSpec,
     task: &'a Task<'a>,
     recorder: &'a Recorder,
     control: &'a Control<'a>,
@@ -88,7 +88,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<'a> Oversight<'a> {
     pub(super) fn new(
-        spec: &'a Spec,
+        spec: &'a RowsSpec,
         tasks: &'a Tasks,
         task: &'a Task<'a>,
         recorder: &'a Recorder,
@@ -387,7 +387,7 @@ impl<'a> Oversight<'a> {
             spec: self.spec.clone(),
             step: beginning.version,
             rows: beginning.examples,
-            place: Place::default(),
+            place: RowsPlace::default(),
             seconds: legs.iter().map(|leg| leg.seconds).sum(),
             test_loss,
             marks,
@@ -404,7 +404,7 @@ impl<'a> Oversight<'a> {
         let (folder, policy) = (self.run().checkpoints_path(), self.spec.common().checkpoints);
         let (action, bytes, reason) = match checkpoint::save(&folder, kept, model, &policy) {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
-            Err(error) => (CheckpointAction::Failed, 0, Some(with_cause(&error))),
+            Err(error) => (CheckpointAction::Failed, 0, Some(with_causes(&error))),
         };
         if let Some(reason) = &reason
             && !self.folder_gone.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@
 use super::{Task, Tasks};
 use crate::{
     TrainError,
-    rows::{Control, Metrics, Spec, evaluate::evaluate},
+    rows::{Control, Metrics, RowsSpec, evaluate::evaluate},
 };
 use paceline_cluster::session::Session;
 use paceline_models::sparse_logistic::SparseLogistic;
@@ -128,7 +128,7 @@ fn read_score(link: &mut Link, head: Head) -> Option<RowsScore> {
 
 /// Scores the weights that the chief hands over, until the run is over.
 pub(super) fn score_weights(
-    spec: &Spec,
+    spec: &RowsSpec,
     tasks: &Tasks,
     task: &Task<'_>,
     control: &Control<'_>,

@@ -3,7 +3,7 @@
 
 use crate::{
     TrainError,
-    rows::{Place, Source, Spec, Window, source::Parcel},
+    rows::{RowsPlace, RowsSpec, Source, Window, source::Parcel},
 };
 use paceline_batch::{Batch, Features};
 use paceline_data::rows::{Input, Next, Position, Rejects};
@@ -57,7 +57,7 @@ pub(super) struct Feed {
 impl Feed {
     /// Reads from `mark` on.
     pub(super) fn start(
-        spec: &Spec,
+        spec: &RowsSpec,
         origin: &Origin,
         mark: Option<Bookmark>,
     ) -> Result<Self, TrainError> {
@@ -121,7 +121,7 @@ impl Feed {
 
 /// Whether a worker that stands at `mark` has learned from all rows of its files.
 pub(super) fn is_at_end(
-    spec: &Spec,
+    spec: &RowsSpec,
     files: Vec<PathBuf>,
     mark: Option<Bookmark>,
 ) -> Result<bool, TrainError> {
@@ -146,7 +146,7 @@ struct Reader {
     input: Input,
     parcel: Parcel,
     /// Where the present parcel starts.
-    start: Place,
+    start: RowsPlace,
     /// The next row of it.
     row: usize,
     /// Rows to pass over: they were learned from before.
@@ -231,18 +231,18 @@ fn append(to: &mut Batch, from: &Batch, rows: Range<usize>) {
 }
 
 /// A place, rows read beyond it and rows in all, as numbers.
-fn mark_of(place: Place, row: u64, total: u64) -> Bookmark {
+fn mark_of(place: RowsPlace, row: u64, total: u64) -> Bookmark {
     let Position { file, offset, inode } = place.position;
     [place.pass, file as u64, offset, inode.map_or(0, |inode| inode + 1), row, total]
 }
 
-fn place_of(mark: &Bookmark) -> Place {
+fn place_of(mark: &Bookmark) -> RowsPlace {
     let position = Position {
         file: usize::try_from(mark[1]).unwrap_or(usize::MAX),
         offset: mark[2],
         inode: mark[3].checked_sub(1),
     };
-    Place { pass: mark[0], position }
+    RowsPlace { pass: mark[0], position }
 }
 
 #[cfg(test)]
@@ -285,7 +285,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             files.push(path);
         }
-        let mut spec = Spec::new(DataSpec::Read(String::new()), "sgd").unwrap();
+        let mut spec = RowsSpec::new(DataSpec::Read(String::new()), "sgd").unwrap();
         spec.format = Some("libsvm".to_owned());
         spec.epochs = 2;
         let origin = Origin { files, rows: 700, rejects: folder.path().join("rejects") };

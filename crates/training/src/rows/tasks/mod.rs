@@ -21,7 +21,7 @@ pub(crate) use worker::LoopState;
 
 use crate::{
     TrainError,
-    rows::{Checkpoint, DataSpec, Spec},
+    rows::{Checkpoint, DataSpec, RowsSpec},
 };
 use paceline_cluster::session::OnLoss;
 use paceline_data::rows::{Dealt, deal};
@@ -59,7 +59,7 @@ pub struct Tasks {
 
 impl Tasks {
     /// Checks what can be checked without reading rows.
-    pub(crate) fn check(&self, spec: &Spec) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, spec: &RowsSpec) -> Result<(), TrainError> {
         let bad = |setting, found: String, wanted: &str| {
             Err(TrainError::Setting { setting, found, wanted: wanted.to_owned() })
         };
@@ -87,7 +87,7 @@ impl Tasks {
     }
 
     /// The files of each worker.
-    pub(crate) fn deal(&self, spec: &Spec) -> Result<Vec<Dealt>, TrainError> {
+    pub(crate) fn deal(&self, spec: &RowsSpec) -> Result<Vec<Dealt>, TrainError> {
         let DataSpec::Read(list) = &spec.data else { return Ok(Vec::new()) };
         Ok(deal(&paceline_data::rows::expand(list)?, self.workers)?)
     }
@@ -104,7 +104,7 @@ impl Tasks {
     }
 
     /// Whether a worker has updates to make beyond a checkpoint.
-    pub(crate) fn is_left(&self, spec: &Spec, kept: &Checkpoint) -> Result<bool, TrainError> {
+    pub(crate) fn is_left(&self, spec: &RowsSpec, kept: &Checkpoint) -> Result<bool, TrainError> {
         if self.steps.is_some_and(|steps| kept.step >= steps) {
             return Ok(false);
         }
@@ -124,7 +124,7 @@ impl Tasks {
     }
 
     /// What workers and servers must agree on.
-    pub(crate) fn options(&self, spec: &Spec) -> Result<SparseOptions, TrainError> {
+    pub(crate) fn options(&self, spec: &RowsSpec) -> Result<SparseOptions, TrainError> {
         let (_, settings) = spec.rule()?;
         Ok(SparseOptions {
             bits: spec.hashing.bits,

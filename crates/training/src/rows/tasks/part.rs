@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     Inbox, TrainError,
-    error::with_cause,
+    error::with_causes,
     rows::{
-        Control, Earlier, Metrics, Plan, Report, Spec, checkpoint, outcome,
+        Control, Earlier, Metrics, Plan, RowsReport, RowsSpec, checkpoint, outcome,
         report::{RunFacts, WorkerReport, report},
     },
 };
@@ -46,10 +46,10 @@ pub struct Task<'a> {
 /// # Errors
 /// Whatever ends this task before its time. The other tasks are told.
 pub fn take_part(
-    spec: &Spec,
+    spec: &RowsSpec,
     task: &Task<'_>,
     control: &Control<'_>,
-) -> Result<Option<Report>, TrainError> {
+) -> Result<Option<RowsReport>, TrainError> {
     let outcome = (|| {
         spec.check()?;
         let tasks = spec.tasks.as_ref().ok_or_else(|| TrainError::Setting {
@@ -64,14 +64,14 @@ pub fn take_part(
         }
     })();
     if let Err(error) = &outcome {
-        task.session.fail(&with_cause(error));
+        task.session.fail(&with_causes(error));
     }
     outcome
 }
 
 /// A worker's part.
 struct Part<'a> {
-    spec: &'a Spec,
+    spec: &'a RowsSpec,
     tasks: &'a Tasks,
     task: &'a Task<'a>,
     control: &'a Control<'a>,
@@ -86,7 +86,7 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn new(
-        spec: &'a Spec,
+        spec: &'a RowsSpec,
         tasks: &'a Tasks,
         task: &'a Task<'a>,
         control: &'a Control<'a>,
@@ -128,7 +128,7 @@ impl<'a> Part<'a> {
         Ok(Self { spec, tasks, task, control, name, origin, recorder, folder, begun, started })
     }
 
-    fn play(self) -> Result<Report, TrainError> {
+    fn play(self) -> Result<RowsReport, TrainError> {
         let plan = self.spec.plan(&Input::Files(self.origin.files.clone()), 1)?;
         let is_chief = self.task.session.is_chief();
         let (mut step, mut rows) = (0, 0);
@@ -147,7 +147,7 @@ impl<'a> Part<'a> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let (mut report, failure) = match outcome {
             Ok(report) => (report, None),
-            Err(error) => (Report::default(), Some(error)),
+            Err(error) => (RowsReport::default(), Some(error)),
         };
         let now = (self.started, seconds);
         let nothing_left =
@@ -161,7 +161,7 @@ impl<'a> Part<'a> {
     }
 
     /// Learns, and meets the others at the end; fills in what was done before, at the chief.
-    fn learn(&self, plan: &Plan, earlier: &mut (Earlier, u64)) -> Result<Report, TrainError> {
+    fn learn(&self, plan: &Plan, earlier: &mut (Earlier, u64)) -> Result<RowsReport, TrainError> {
         let Self { spec, tasks, task, control, recorder, begun, .. } = self;
         let worker = |oversight| Worker {
             spec,
@@ -218,7 +218,7 @@ impl<'a> Part<'a> {
                 kept.totals = Some(totals);
             });
             // Only a resumed run would miss them.
-            known.warnings.extend(amended.err().map(|error| with_cause(&error)));
+            known.warnings.extend(amended.err().map(|error| with_causes(&error)));
         }
         known.warnings.extend(warnings);
         let report = report(spec, &told, known);

@@ -3,8 +3,8 @@
 use super::{Task, Tasks};
 use crate::{
     TrainError,
-    error::with_cause,
-    rows::{Control, Place, Source, Spec, Window, source::Parcel},
+    error::with_causes,
+    rows::{Control, RowsPlace, RowsSpec, Source, Window, source::Parcel},
 };
 use paceline_cluster::JobMembership;
 use paceline_data::rows::{Input, Next, expand};
@@ -20,7 +20,7 @@ use std::{
 
 /// Holds weights, generation after generation.
 pub(super) fn serve(
-    spec: &Spec,
+    spec: &RowsSpec,
     tasks: &Tasks,
     task: &Task<'_>,
     control: &Control<'_>,
@@ -34,9 +34,11 @@ pub(super) fn serve(
         let over = || session.released() || session.check().is_err();
         match server.serve(&over, scorer).map_err(TrainError::from) {
             Ok(()) => return Ok(session.check()?),
-            Err(error) if session.released() => return Err(error),
             Err(error) => {
-                session.regroup(error.peer(), &with_cause(&error))?;
+                if session.regroup(error.peer(), &with_causes(&error))?.is_none() {
+                    // All that it held is saved.
+                    return Ok(session.wait_for_release().map(drop)?);
+                }
             }
         }
     }
@@ -44,7 +46,7 @@ pub(super) fn serve(
 
 /// Held-out rows, read again for every score: they may be more than memory holds.
 struct HeldOut<'a> {
-    spec: &'a Spec,
+    spec: &'a RowsSpec,
     control: &'a Control<'a>,
 }
 
@@ -58,7 +60,7 @@ impl Score for HeldOut<'_> {
     ) -> Option<Scores> {
         let scores = self.read(model, cancel);
         let warn = |error: TrainError| {
-            let text = format!("held-out rows cannot be scored: {}", with_cause(&error));
+            let text = format!("held-out rows cannot be scored: {}", with_causes(&error));
             self.control.observer.warned(&text);
         };
         scores.map_err(warn).ok().flatten()
@@ -74,7 +76,7 @@ impl HeldOut<'_> {
         let test = self.spec.test.as_deref().unwrap_or_default();
         let input = Input::Files(expand(test)?);
         let hashing = self.spec.hashing;
-        let mut source = Source::open(input, None, hashing, Place::default(), 1, Window::None)?;
+        let mut source = Source::open(input, None, hashing, RowsPlace::default(), 1, Window::None)?;
         let (mut parcel, mut logits) = (Parcel::default(), Vec::new());
         let mut scores = Scores::default();
         while source.next(&mut parcel)? == Next::Block {

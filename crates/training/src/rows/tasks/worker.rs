@@ -7,9 +7,10 @@ use super::{
 };
 use crate::{
     TrainError,
-    error::with_cause,
+    error::with_causes,
     meter::seconds,
-    rows::{Control, Spec, Totals, checkpoint, outcome},
+    recovery::Standstill,
+    rows::{Control, RowsSpec, Totals, checkpoint, outcome},
     session_log::SessionLog,
 };
 use paceline_cluster::{JobMembership, session::Beat};
@@ -32,7 +33,7 @@ const MOST_STALENESS: usize = 1024;
 
 /// One worker.
 pub(super) struct Worker<'a> {
-    pub(super) spec: &'a Spec,
+    pub(super) spec: &'a RowsSpec,
     pub(super) tasks: &'a Tasks,
     pub(super) task: &'a Task<'a>,
     pub(super) origin: Origin,
@@ -64,6 +65,8 @@ pub(crate) struct LoopState {
     recent: Totals,
     recent_phases: PhaseTimes,
     recent_steps: u64,
+    /// Since when there are no steps because a task was lost.
+    stands: Standstill,
 }
 
 /// What a worker holds between two steps.
@@ -102,11 +105,16 @@ impl Worker<'_> {
             match done {
                 Ok(()) => break,
                 Err(error) if error.is_peer() => {
-                    self.task.session.regroup(error.peer(), &with_cause(&error))?;
+                    loop_state.stands.begin();
+                    let next = self.task.session.regroup(error.peer(), &with_causes(&error))?;
+                    if next.is_none() {
+                        break; // every update is made and saved
+                    }
                 }
                 Err(error) => return Err(error),
             }
         }
+        loop_state.end_standstill();
         self.record(&mut loop_state, &Answer::default());
         self.hear(&mut loop_state);
         Ok(loop_state)
@@ -165,16 +173,20 @@ impl Worker<'_> {
         let (Some(client), Some(feed)) = (client, feed) else { return Ok(()) };
         let Some(first) = current.as_ref() else { return Ok(()) };
         let begun = Instant::now();
+        loop_state.end_standstill();
+        loop_state.stands.step(begun);
         let answer = client.step(None, &first.minibatch.touched, weights, false)?;
         loop_state.spend(PhaseTimes {
             exchange: begun.elapsed().as_secs_f64() - seconds(answer.wait),
             wait: seconds(answer.wait),
             ..PhaseTimes::default()
         });
+        loop_state.stands.step_made();
         let mut reported = Instant::now();
         let mut stop = answer.stop || self.is_done(answer.version);
         while let (Some(portion), false) = (current.as_mut(), stop) {
             let begun = Instant::now();
+            loop_state.stands.step(begun);
             let all = 0..portion.batch.len();
             portion.minibatch.gradient(&portion.batch, all, weights, 1.0, logits);
             let computed = Instant::now();
@@ -187,6 +199,7 @@ impl Worker<'_> {
             let push = Push {
                 touched: &portion.minibatch.touched,
                 grads: &portion.minibatch.grads,
+                sizes: &portion.minibatch.sizes,
                 examples: portion.batch.len() as u64,
                 mark: portion.mark,
             };
@@ -197,9 +210,11 @@ impl Worker<'_> {
                 compute: (computed - begun).as_secs_f64(),
                 exchange: seconds(answer.exchange),
                 wait: seconds(answer.wait),
+                ..PhaseTimes::default()
             };
             *applied = Some(portion.mark);
             let found = loop_state.count(portion, logits, &answer, phases);
+            loop_state.stands.step_made();
             loop_state.traffic = client.traffic();
             if !loop_state.recent.loss.is_finite() {
                 return Err(outcome::not_finite(self.spec, loop_state.totals.rows));
@@ -214,7 +229,7 @@ impl Worker<'_> {
             stop = answer.stop || wish || self.is_done(answer.version);
             if let Some(oversight) = self.oversight {
                 oversight.rows.store(answer.examples, Ordering::Relaxed);
-                let micros = (1e6 * loop_state.phases.total()) as u64;
+                let micros = (1e6 * loop_state.phases.stepping()) as u64;
                 oversight.step_micros.store(micros, Ordering::Relaxed);
                 oversight.suspect.store(loop_state.guard.is_suspect(), Ordering::Relaxed);
             }
@@ -244,9 +259,10 @@ impl Worker<'_> {
             steps: iterations,
             busy_seconds: phases.own(),
             wait_seconds: phases.wait,
-            step_seconds: phases.total(),
+            step_seconds: phases.stepping(),
         });
-        if loop_state.recent.rows == 0 {
+        // Where no step followed a loss, what it cost is told all the same.
+        if loop_state.recent.rows == 0 && loop_state.recent_phases.recovery == 0.0 {
             return;
         }
         let metrics = loop_state.recent.metrics();
@@ -262,7 +278,7 @@ impl Worker<'_> {
             global_batch: self.spec.batch_size,
             phases: recent,
         }));
-        if self.oversight.is_some() {
+        if self.oversight.is_some() && loop_state.recent.rows > 0 {
             let speed = rate(loop_state.recent.rows, recent.total());
             let observer = self.control.observer;
             observer.progressed(&metrics, answer.examples, loop_state.bytes, speed);
@@ -272,6 +288,12 @@ impl Worker<'_> {
 }
 
 impl LoopState {
+    /// Training goes on, or has ended: time without steps until now becomes part of it.
+    fn end_standstill(&mut self) {
+        let recovery = self.stands.end();
+        self.spend(PhaseTimes { recovery, ..PhaseTimes::default() });
+    }
+
     fn spend(&mut self, phases: PhaseTimes) {
         self.phases += phases;
         self.recent_phases += phases;

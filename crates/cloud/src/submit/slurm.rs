@@ -1,0 +1,92 @@
+//! Slurm: a batch script with one task per node, `sbatch`, `squeue` and `sacct`, `scancel`.
+
+use super::{JobNumber, JobState, JobSteps, SubmitRequest, Target};
+use crate::error::CloudError;
+use crate::tool::argv;
+use paceline_probes::shell_word;
+
+pub(super) struct Slurm;
+
+impl Target for Slurm {
+    fn name(&self) -> &'static str {
+        "slurm"
+    }
+
+    fn about(&self) -> &'static str {
+        "a batch script for sbatch, one task per node"
+    }
+
+    fn reads(&self) -> &'static [&'static str] {
+        &["nodes", "cores", "memory", "key", "binary", "time-limit"]
+    }
+
+    fn steps(&self, request: &SubmitRequest) -> Result<JobSteps, CloudError> {
+        let key = (request.nodes > 1)
+            .then(|| {
+                SubmitRequest::needed(
+                    &request.key,
+                    "slurm",
+                    "--key: a key file that all nodes can read",
+                )
+            })
+            .transpose()?;
+        let mut command: Vec<String> =
+            request.task_command().iter().map(|word| shell_word(word)).collect();
+        command.extend(key.into_iter().flat_map(|key| argv(["--key", &shell_word(key)])));
+        let binary = request
+            .binary
+            .as_ref()
+            .map_or("paceline".to_owned(), |path| path.display().to_string());
+        let limit = request
+            .minutes
+            .map(|minutes| format!("#SBATCH --time={minutes}\n"))
+            .unwrap_or_default();
+        let script = format!(
+            "#!/usr/bin/env bash\n# Written by `paceline cloud submit`.\n\
+             #SBATCH --job-name={name}\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n\
+             #SBATCH --cpus-per-task={vcpus}\n#SBATCH --mem={memory}G\n{limit}#SBATCH --requeue\n\
+             set -uo pipefail\n\
+             srun --kill-on-bad-exit=1 {binary} {command}\ncode=$?\n\
+             # 75: a task was lost; worth another try.\n\
+             if [[ $code -eq 75 ]]; then scontrol requeue \"$SLURM_JOB_ID\"; fi\nexit \"$code\"\n",
+            name = request.name,
+            nodes = request.nodes,
+            vcpus = request.vcpus,
+            memory = request.memory_gib,
+            binary = shell_word(&binary),
+            command = command.join(" "),
+        );
+        Ok(JobSteps {
+            files: vec![("job.sbatch".to_owned(), script)],
+            submit: vec![argv([
+                "sbatch",
+                "--parsable",
+                "--output={folder}/%j.log",
+                "{folder}/job.sbatch",
+            ])],
+            id: JobNumber::FirstWord,
+            status: argv([
+                "sh",
+                "-c",
+                "squeue -h -j {id} -o %T 2>/dev/null | grep . || sacct -n -X -P -j {id} -o State",
+            ]),
+            logs: argv(["tail", "-n", "+1", "-F", "{folder}/{id}.log"]),
+            stop: vec![argv(["scancel", "{id}"])],
+            fetch: argv(["cp", "-r", "{from}", "{to}"]),
+        })
+    }
+
+    fn state(&self, answer: &str) -> JobState {
+        match answer.split_whitespace().next().unwrap_or_default().trim_end_matches('+') {
+            "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_HOLD" | "SUSPENDED" => {
+                JobState::Waiting
+            }
+            "RUNNING" | "COMPLETING" | "STAGE_OUT" => JobState::Running,
+            "COMPLETED" => JobState::Done,
+            "CANCELLED" => JobState::Stopped,
+            "FAILED" | "TIMEOUT" | "NODE_FAIL" | "OUT_OF_MEMORY" | "PREEMPTED" | "BOOT_FAIL"
+            | "DEADLINE" => JobState::Failed,
+            _ => JobState::Unknown,
+        }
+    }
+}

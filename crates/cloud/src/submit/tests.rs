@@ -1,0 +1,147 @@
+//! What each target writes, and how answers are read.
+
+use super::*;
+
+fn request(command: &[&str]) -> SubmitRequest {
+    SubmitRequest {
+        name: "flowers".to_owned(),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        nodes: 3,
+        machine: "n1-standard-2".to_owned(),
+        vcpus: 2,
+        memory_gib: 7,
+        disk: Some(("pd-standard".to_owned(), 238)),
+        project: Some("lab".to_owned()),
+        region: Some("us-central1".to_owned()),
+        image: Some("reg/paceline:0.1.0".to_owned()),
+        hosts: vec!["ann@a".to_owned(), "b".to_owned()],
+        key: Some("cluster.key".to_owned()),
+        binary: Some(PathBuf::from("bin/paceline")),
+        claim: Some("data".to_owned()),
+        port: 7000,
+        minutes: Some(90),
+    }
+}
+
+const TRAIN: &[&str] = &["train", "--model", "lenet", "--data", "/data/dig its"];
+
+#[test]
+fn names_that_a_service_would_refuse_are_refused_here() {
+    for good in ["a", "flowers-2", "a1"] {
+        check_name(good).unwrap();
+    }
+    for bad in ["", "A", "1a", "a-", "a_b", "a b", &"a".repeat(41), "a;rm"] {
+        assert!(check_name(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn every_target_is_complete_and_its_scripts_are_shell() {
+    for target in TARGETS {
+        let command = if target.name() == "dataproc" {
+            &["prepare", "gs://a b", "gs://c"][..]
+        } else {
+            TRAIN
+        };
+        let steps = target.steps(&request(command)).unwrap();
+        let complete =
+            [&steps.status, &steps.logs, &steps.fetch].iter().all(|argv| !argv.is_empty());
+        assert!(
+            complete && !steps.submit.is_empty() && !steps.stop.is_empty(),
+            "{}",
+            target.name()
+        );
+        for (name, content) in &steps.files {
+            if name.ends_with(".sh") || name.ends_with(".sbatch") {
+                let mut shell = std::process::Command::new("bash")
+                    .args(["-n", "/dev/stdin"])
+                    .stdin(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                std::io::Write::write_all(&mut shell.stdin.take().unwrap(), content.as_bytes())
+                    .unwrap();
+                assert!(shell.wait().unwrap().success(), "{name}: {content}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_nodes_run_node_and_need_a_key_one_runs_train() {
+    let several = request(TRAIN);
+    assert_eq!(several.task_command()[0], "node");
+    let alone = SubmitRequest { nodes: 1, ..request(TRAIN) };
+    assert_eq!(alone.task_command()[0], "train");
+    let keyless = SubmitRequest { key: None, ..request(TRAIN) };
+    for name in ["vertex", "kubernetes", "slurm", "ssh"] {
+        let error = target(name).unwrap().steps(&keyless).unwrap_err().to_string();
+        assert!(error.contains("--key"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn dataproc_takes_only_what_spark_spreads_and_the_planned_disk() {
+    let dataproc = target("dataproc").unwrap();
+    assert!(dataproc.steps(&request(TRAIN)).is_err());
+    let steps = dataproc.steps(&request(&["prepare", "gs://a", "gs://b"])).unwrap();
+    let create = command_line(&steps.submit[0]);
+    assert!(
+        create.contains("--worker-boot-disk-size=238GB") && create.contains("--num-workers=3"),
+        "{create}"
+    );
+    assert!(create.contains("--max-age=90m") && create.contains("--project=lab"), "{create}");
+}
+
+#[test]
+fn answers_of_every_service_become_one_of_six_states() {
+    use JobState::{Done, Failed, Running, Stopped, Unknown, Waiting};
+    let of = |name: &str, answer: &str| target(name).unwrap().state(answer);
+    let slurm = [
+        ("PENDING", Waiting),
+        ("RUNNING\n", Running),
+        ("COMPLETED", Done),
+        ("CANCELLED by 0", Stopped),
+        ("TIMEOUT", Failed),
+        ("", Unknown),
+    ];
+    for (answer, state) in slurm {
+        assert_eq!(of("slurm", answer), state, "{answer}");
+    }
+    let vertex = [
+        ("JOB_STATE_PENDING", Waiting),
+        ("JOB_STATE_SUCCEEDED\n", Done),
+        ("JOB_STATE_FAILED", Failed),
+        ("JOB_STATE_CANCELLED", Stopped),
+    ];
+    for (answer, state) in vertex {
+        assert_eq!(of("vertex", answer), state, "{answer}");
+    }
+    let jobset = |kind: &str| {
+        format!(r#"{{"status":{{"conditions":[{{"type":"{kind}","status":"True"}}]}}}}"#)
+    };
+    assert_eq!(of("kubernetes", &jobset("Completed")), Done);
+    assert_eq!(of("kubernetes", &jobset("Failed")), Failed);
+    assert_eq!(of("kubernetes", r#"{"status":{"replicatedJobsStatus":[{"active":1}]}}"#), Running);
+    assert_eq!(of("kubernetes", "{}"), Waiting);
+    assert_eq!(of("kubernetes", "error"), Unknown);
+    for (answer, state) in [
+        ("running\n0\n", Running),
+        ("0\n0\n", Done),
+        ("0\n1", Failed),
+        ("130\n130", Stopped),
+        ("lost", Failed),
+        ("", Unknown),
+    ] {
+        assert_eq!(of("ssh", answer), state, "{answer}");
+    }
+}
+
+#[test]
+fn a_job_number_is_read_where_the_service_prints_it() {
+    assert_eq!(number(&JobNumber::FirstWord, "x", "\n4711;cluster\n"), "4711");
+    assert_eq!(
+        number(&JobNumber::JsonName, "x", r#"{"name": "projects/1/customJobs/2"}"#),
+        "projects/1/customJobs/2"
+    );
+    assert_eq!(number(&JobNumber::JsonName, "x", "not json"), "x");
+}

@@ -1,0 +1,8 @@
+//! Rows of a click log of any bytes: what `bodies::criteo` promises holds.
+#![no_main]
+#![allow(dead_code)] // the other bodies
+
+#[path = "../../crates/cli/tests/parsers/bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::criteo(bytes));

@@ -1,0 +1,8 @@
+//! First words of a connection of any bytes: what `bodies::handshake` promises holds.
+#![no_main]
+#![allow(dead_code)] // the other bodies
+
+#[path = "../../crates/cli/tests/parsers/bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::handshake(bytes));

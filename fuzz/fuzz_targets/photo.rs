@@ -1,0 +1,8 @@
+//! A JPEG or PNG of any bytes: what `bodies::photo` promises holds.
+#![no_main]
+#![allow(dead_code)] // the other bodies
+
+#[path = "../../crates/cli/tests/parsers/bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::photo(bytes));

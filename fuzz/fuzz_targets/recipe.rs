@@ -1,0 +1,8 @@
+//! A recipe of any bytes: what `bodies::recipe` promises holds.
+#![no_main]
+#![allow(dead_code)] // the other bodies
+
+#[path = "../../crates/cli/tests/parsers/bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::recipe(bytes));

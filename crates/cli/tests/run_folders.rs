@@ -237,6 +237,29 @@ fn a_run_resumed_beyond_its_stop_rule_says_so_and_keeps_its_figures() {
     }
 }
 
+/// Checkpoints that followed each other sooner than steps are recorded carried legs without a second of steps, and
+/// that was all a killed run had left to tell.
+#[test]
+fn a_checkpoint_before_the_first_recorded_step_has_the_time_of_its_steps() {
+    let folder = place();
+    let here = folder.path();
+    let kind = KINDS.iter().find(|kind| kind.name == "sparse in one process").unwrap();
+    let every = ["--checkpoint-every", "100", "--keep", "1000"];
+    let summary = json_in(here, &[&kind.words(kind.short)[..], &every].concat());
+    let checkpoints = here.join("runs").join(summary["run"].as_str().unwrap()).join("checkpoints");
+    let mut seen = 0;
+    for entry in fs::read_dir(checkpoints).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = fs::read(path.join("manifest.json")) else { continue };
+        let manifest: Value = serde_json::from_slice(&text).unwrap();
+        let legs = manifest["checkpoint"]["legs"].as_array().unwrap();
+        let seconds = legs.last().unwrap()["step_seconds"].as_f64();
+        assert!(seconds.is_some_and(|seconds| seconds > 0.0), "{}: {manifest}", path.display());
+        seen += 1;
+    }
+    assert!(seen > 1, "{seen} checkpoints");
+}
+
 #[test]
 fn of_several_resumes_at_once_one_owns_the_run_and_the_others_exit_75() {
     let folder = place();

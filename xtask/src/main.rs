@@ -51,7 +51,8 @@ tasks:
   wheel [BINARY]      build the Python wheel into target/wheels, with a release build or the program named
   docs                rewrite docs/commands.md from the program itself
   book                build docs/book as HTML into target/book, with mdBook, which it installs under target/
-  dist [--profile P]  what a release needs, in target/dist: stripped binary, completions, man pages, SBOM, checksums
+  dist [--target T] [--profile P]
+                      what a release needs, in target/dist: stripped binary, completions, man pages, wheel, SBOM, checksums
 ";
 
 fn main() -> ExitCode {
@@ -81,8 +82,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["wheel", words @ ..] => wheel::run(&root(), words),
         ["docs"] => test::write_docs(&root()),
         ["book"] => book::run(&root()),
-        ["dist"] => dist::run(&root(), "release"),
-        ["dist", "--profile", profile] => dist::run(&root(), profile),
+        ["dist", words @ ..] => dist::run(&root(), words),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

@@ -26,12 +26,24 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
             .with_context(|| format!("cannot find the program `{binary}`"))?,
         _ => bail!("usage: cargo xtask wheel [BINARY]"),
     };
-    let wheels = root.join("target/wheels");
-    std::fs::create_dir_all(&wheels)
-        .with_context(|| format!("cannot create {}", wheels.display()))?;
+    pack(root, &binary, None, &root.join("target/wheels"))
+}
+
+/// Packs a program into a wheel in `folder`; `machine` is its processor where that is not this one's.
+pub fn pack(
+    root: &Path,
+    binary: &Path,
+    machine: Option<&str>,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let script = "import sys, wheel_backend; print(sys.argv[1] + '/' + wheel_backend.build_wheel(sys.argv[1]))";
     let mut python = Command::new("python3");
-    python.args(["-c", script]).arg(&wheels).env("PACELINE_BINARY", binary);
+    python.args(["-c", script]).arg(folder).env("PACELINE_BINARY", binary);
+    if let Some(machine) = machine {
+        python.env("PACELINE_MACHINE", machine);
+    }
     call(python.env("PYTHONDONTWRITEBYTECODE", "1"), &root.join("crates/cli/python"))
 }
 

@@ -1,7 +1,8 @@
 """Builds the wheel: the program, stripped, and the pure-Python package beside it (PEP 517, standard library only).
 
-The program is that of PACELINE_BINARY, else the workspace's release build. The wheel fits every Python from 3.10 on, and
-every Linux whose C library is as new as the newest symbol that the program needs.
+The program is that of PACELINE_BINARY, else the workspace's release build; PACELINE_MACHINE names its processor where that
+is not this one's. The wheel fits every Python from 3.10 on, and every Linux whose C library is as new as the newest symbol
+that the program needs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def _binary() -> bytes:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there: build it with `cargo build --release`, or name one in PACELINE_BINARY")
     strip = shutil.which("strip")
-    if strip is None:
+    # Another machine's program is not for this machine's `strip`; `cargo xtask dist` strips it as it is built.
+    if strip is None or os.environ.get("PACELINE_MACHINE"):
         return path.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         stripped = pathlib.Path(folder) / "paceline"
@@ -44,11 +46,13 @@ def _binary() -> bytes:
         return stripped.read_bytes()
 
 
-def _platform(binary: bytes) -> str:
+def _platforms(binary: bytes) -> list[str]:
+    """Systems the program runs on, most particular first."""
     versions = [int(found) for found in re.findall(rb"GLIBC_2\.(\d+)", binary)]
-    # Without any it is linked with musl, which needs nothing of the system.
-    library = f"manylinux_2_{max(versions)}" if versions else "musllinux_1_1"
-    return f"{library}_{platform.machine()}"
+    # Without any it is linked statically with musl and needs nothing of the system, whichever C library that has.
+    libraries = [f"manylinux_2_{max(versions)}"] if versions else ["manylinux_2_17", "musllinux_1_1"]
+    machine = os.environ.get("PACELINE_MACHINE") or platform.machine()
+    return [f"{library}_{machine}" for library in libraries]
 
 
 def _metadata(project: dict[str, str]) -> str:
@@ -72,7 +76,8 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     project = _project()
     binary = _binary()
     stem = f"{project['name']}-{project['version']}"
-    tag = f"py3-none-{_platform(binary)}"
+    platforms = _platforms(binary)
+    tag = f"py3-none-{'.'.join(platforms)}"
     package = next(_HERE.rglob("paceline/__init__.py")).parent
     files: dict[str, bytes] = {
         f"paceline/{path.relative_to(package).as_posix()}": path.read_bytes()
@@ -81,7 +86,8 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     }
     files[f"{stem}.data/scripts/paceline"] = binary
     files[f"{stem}.dist-info/METADATA"] = _metadata(project).encode()
-    wheel = f"Wheel-Version: 1.0\nGenerator: paceline {project['version']}\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    wheel = f"Wheel-Version: 1.0\nGenerator: paceline {project['version']}\nRoot-Is-Purelib: false\n"
+    wheel += "".join(f"Tag: py3-none-{name}\n" for name in platforms)
     files[f"{stem}.dist-info/WHEEL"] = wheel.encode()
     record = f"{stem}.dist-info/RECORD"
     files[record] = "".join(f"{name},{_digest(data)},{len(data)}\n" for name, data in files.items()).encode()

@@ -4,7 +4,11 @@
 
 mod support;
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 use support::{program, said};
 
 const USE: &str = r#"
@@ -29,11 +33,13 @@ fn works(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn install(folder: &Path, python: &Path) -> std::path::PathBuf {
+/// Packs `binary` into a wheel and installs that into an environment below `folder`, which is returned.
+fn install(folder: &Path, python: &Path, binary: &Path, machine: Option<&str>) -> PathBuf {
     let script = "import sys, wheel_backend; print(wheel_backend.build_wheel(sys.argv[1]))";
     let mut build = Command::new(python);
     build.current_dir(paceline_testing::workspace().join("crates/cli/python"));
-    build.args(["-B", "-c", script]).arg(folder).env("PACELINE_BINARY", program());
+    build.args(["-B", "-c", script]).arg(folder).env("PACELINE_BINARY", binary);
+    build.envs(machine.map(|machine| ("PACELINE_MACHINE", machine)));
     let wheel = folder.join(works(&mut build).trim());
     let name = wheel.file_name().unwrap().to_string_lossy().into_owned();
     let start = format!("paceline-{}-py3-none-", env!("CARGO_PKG_VERSION"));
@@ -45,11 +51,23 @@ fn install(folder: &Path, python: &Path) -> std::path::PathBuf {
     environment
 }
 
+/// Its wheel was for systems with musl alone, so that pip refused it on every other.
+#[test]
+fn a_program_that_needs_no_c_library_is_for_every_linux() {
+    let Some(python) = paceline_testing::python("venv") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("static");
+    fs::write(&binary, "#!/bin/sh\necho needs nothing\n").unwrap();
+    let environment = install(folder.path(), &python, &binary, Some(std::env::consts::ARCH));
+    let told = works(&mut Command::new(environment.join("bin/paceline")));
+    assert_eq!(told, "needs nothing\n");
+}
+
 #[test]
 fn a_wheel_is_installed_and_used_in_a_fresh_environment() {
     let Some(python) = paceline_testing::python("venv") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let environment = install(folder.path(), &python);
+    let environment = install(folder.path(), &python, Path::new(program()), None);
     let version = works(Command::new(environment.join("bin/paceline")).arg("--version"));
     assert_eq!(version.trim(), format!("paceline {}", env!("CARGO_PKG_VERSION")));
     fs::write(folder.path().join("use.py"), USE).unwrap();

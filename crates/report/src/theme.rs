@@ -119,6 +119,7 @@ p{margin:0 0 12px;max-width:76ch}\
 .figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr));gap:16px;margin:14px 0}\
 @media(min-width:721px){.figures.pairs{grid-template-columns:1fr 1fr}}\
 .figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero .chart{max-width:680px}\
+@media(min-width:1000px){.hero figure{display:grid;grid-template-columns:680px minmax(0,1fr);column-gap:32px;align-items:start}.hero figcaption{grid-column:1/-1}.hero .words{grid-column:2;grid-row:2;margin:34px 0 0;font-size:16px}}\
 .links{padding-left:20px}.links li{margin:4px 0}a{color:var(--series-0)}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 12px 12px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\

@@ -16,7 +16,6 @@ pub struct Machine {
     pub name: String,
     /// Virtual cores.
     pub cores: f64,
-    /// Memory in GiB.
     pub memory_gib: f64,
     /// Dollars per hour for one of them.
     pub usd_per_hour: f64,
@@ -36,7 +35,6 @@ pub struct Machine {
 pub struct Configuration {
     /// Index of the machine in the catalogue.
     pub machine: usize,
-    /// How many.
     pub count: u32,
 }
 

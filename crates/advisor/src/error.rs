@@ -153,7 +153,6 @@ pub enum AdvisorError {
     UnknownMethod {
         /// What was asked for.
         name: String,
-        /// What there is.
         known: String,
     },
     /// A machine or count outside the catalogue was told.
@@ -174,7 +173,6 @@ pub enum AdvisorError {
     StateMismatch {
         /// The state file.
         path: PathBuf,
-        /// What differs.
         what: &'static str,
     },
     /// The state file was begun with other configurations to choose from.
@@ -182,7 +180,6 @@ pub enum AdvisorError {
     OtherSpace {
         /// The state file.
         path: PathBuf,
-        /// What differs first.
         why: String,
     },
     /// Runs, but none with the value that is to be small.
@@ -190,7 +187,6 @@ pub enum AdvisorError {
     NeverMeasured {
         /// The history.
         path: PathBuf,
-        /// Runs in it.
         runs: usize,
     },
     /// The recorded set lacks what the evaluation needs.

@@ -67,7 +67,6 @@ pub struct Measurement {
     pub configuration: usize,
     /// Which repetition.
     pub run: u32,
-    /// How it ended.
     pub outcome: Outcome,
     /// Resource metrics, in the order of [`Measurements::metric_names`]; empty where none were taken.
     pub metrics: Vec<f64>,

@@ -69,7 +69,6 @@ impl Problem {
 pub struct Run {
     /// Index into the catalogue.
     pub configuration: usize,
-    /// How it ended.
     pub outcome: Outcome,
     /// Resource metrics in the order of the history's names; empty where none were taken.
     pub metrics: Vec<f64>,
@@ -239,9 +238,7 @@ pub struct Recommendation {
     pub measured: bool,
     /// The next best, with its expected dollars and seconds.
     pub runner_up: Option<(usize, f64, f64)>,
-    /// In words.
     pub reason: String,
-    /// Runs made.
     pub runs: usize,
     /// Runs among them that did not complete.
     pub failed_runs: usize,

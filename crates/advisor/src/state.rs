@@ -49,9 +49,7 @@ pub struct StateMachine {
 pub struct StateRun {
     /// Machine type.
     pub machine: String,
-    /// How many.
     pub count: u32,
-    /// How it ended.
     pub outcome: Outcome,
     /// Resource metrics by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -14,7 +14,6 @@ pub struct Batch {
 pub enum Features {
     /// `labels.len() * width` values, example after example; images in height, width, channel order.
     Dense {
-        /// The values.
         values: Vec<f32>,
         /// Values per example.
         width: usize,

@@ -44,7 +44,6 @@ pub struct Job {
     pub steps: u64,
     /// Layers that the workers share out.
     pub split: Option<Split>,
-    /// The optimiser's name.
     pub optimizer: &'static str,
     /// Whether the model keeps statistics of the batches it sees, which depend on how they are cut.
     pub has_statistics: bool,

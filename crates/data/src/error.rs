@@ -17,7 +17,6 @@ pub enum DataError {
     NoExamples {
         /// The data set.
         path: PathBuf,
-        /// In words.
         why: String,
     },
     /// Batches of nothing.
@@ -47,7 +46,6 @@ pub enum DataError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// A file could not be written.
@@ -55,13 +53,11 @@ pub enum DataError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// No known kind of data set.
     #[error("`{}` is not a data set that this program knows; looked for {looked_for}", .path.display())]
     Unrecognised {
-        /// The path given.
         path: PathBuf,
         /// What every source looked for.
         looked_for: String,
@@ -79,7 +75,6 @@ pub enum DataError {
     /// An IDX file starts with something else.
     #[error("`{}` is not an IDX file: it starts with {found:#010x}", .path.display())]
     NotIdx {
-        /// The file.
         path: PathBuf,
         /// Its first four bytes, big-endian.
         found: u32,
@@ -87,7 +82,6 @@ pub enum DataError {
     /// An IDX file of another element type than bytes.
     #[error("`{}` holds IDX elements of type {code:#04x}; only unsigned bytes (0x08) are read", .path.display())]
     IdxType {
-        /// The file.
         path: PathBuf,
         /// The type code found.
         code: u8,
@@ -95,7 +89,6 @@ pub enum DataError {
     /// An IDX file with the wrong number of dimensions or an impossible size.
     #[error("`{}` has dimensions {found:?}, expected {wanted}", .path.display())]
     IdxDimensions {
-        /// The file.
         path: PathBuf,
         /// Sizes in the header.
         found: Vec<u32>,
@@ -105,7 +98,6 @@ pub enum DataError {
     /// An IDX file shorter or longer than its header says.
     #[error("`{}` holds {found} bytes after its header, which promises {wanted}", .path.display())]
     IdxLength {
-        /// The file.
         path: PathBuf,
         /// Bytes that follow the header (at least, where it is too long).
         found: u64,
@@ -117,23 +109,18 @@ pub enum DataError {
     CountMismatch {
         /// The file of images.
         image_path: PathBuf,
-        /// Images in it.
         images: u64,
         /// The file of labels.
         label_path: PathBuf,
-        /// Labels in it.
         labels: u64,
     },
     /// A label that names no class.
     #[error("`{}`, record {record}: label {label} is outside of {classes} classes", .path.display())]
     LabelRange {
-        /// The file.
         path: PathBuf,
         /// Number of the record, from 0.
         record: u64,
-        /// The label found.
         label: i64,
-        /// Number of classes.
         classes: usize,
     },
     /// An unknown setting in a `generated:` specification.
@@ -149,7 +136,6 @@ pub enum DataError {
     SpecValue {
         /// The setting.
         key: String,
-        /// Its value.
         value: String,
         /// What would have been right.
         wanted: &'static str,
@@ -157,11 +143,9 @@ pub enum DataError {
     /// A slot or image of another shape than the schema says.
     #[error("`{}`, record {record}: an image of {found}, expected {wanted}", .path.display())]
     Shape {
-        /// The file.
         path: PathBuf,
         /// Number of the record, from 0.
         record: u64,
-        /// The shape found.
         found: ImageShape,
         /// The schema's shape.
         wanted: ImageShape,
@@ -172,7 +156,6 @@ pub enum DataError {
     /// A photo that cannot be decoded.
     #[error("cannot decode `{}`", .path.display())]
     Photo {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: PhotoError,
@@ -219,7 +202,6 @@ pub enum DataError {
     Rows {
         /// The data set.
         path: PathBuf,
-        /// Their format.
         format: String,
     },
     /// A record's label that names no class.
@@ -231,7 +213,6 @@ pub enum DataError {
         label: i64,
         /// The label of the first class.
         first: i64,
-        /// Number of classes.
         classes: usize,
     },
     /// Raw pixels of the wrong size.
@@ -257,9 +238,7 @@ pub enum DataError {
     ShardChanged {
         /// The shard.
         path: PathBuf,
-        /// What differs.
         what: &'static str,
-        /// As it is.
         found: u64,
         /// As it should be.
         wanted: u64,
@@ -269,7 +248,6 @@ pub enum DataError {
     ShardChecksum {
         /// The shard.
         path: PathBuf,
-        /// As it is.
         found: String,
         /// As it should be.
         wanted: String,
@@ -330,7 +308,6 @@ pub enum DataError {
     /// A file whose first lines are rows of no known format.
     #[error("the first lines of `{}` are rows of no format this program knows ({known})", .path.display())]
     NoRows {
-        /// The file.
         path: PathBuf,
         /// The formats there are.
         known: String,
@@ -352,7 +329,6 @@ pub enum DataError {
     /// The description of prepared rows is damaged.
     #[error("`{}` does not describe prepared rows: {reason}", .path.display())]
     RowsDescription {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

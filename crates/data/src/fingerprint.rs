@@ -35,7 +35,6 @@ const DIGITS: usize = 16;
 pub struct Fingerprint {
     /// What one example looks like.
     pub example: String,
-    /// Number of classes.
     pub classes: usize,
     /// Training examples.
     pub train_examples: u64,
@@ -111,7 +110,6 @@ pub(crate) fn sampled(examples: u64) -> impl Iterator<Item = u64> {
 pub struct FileMark {
     /// Its name, without the folders around it.
     pub name: String,
-    /// Size in bytes.
     pub bytes: u64,
     /// Checksum of a sample of these bytes.
     pub contents: String,

@@ -43,7 +43,6 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// What a data set holds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Info {
-    /// Where it is.
     pub path: String,
     /// Which kind of set, as in `paceline list`.
     pub kind: &'static str,
@@ -76,7 +75,6 @@ pub struct Info {
 /// One split of a set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SplitInfo {
-    /// Which one.
     pub name: Split,
     pub examples: u64,
 }
@@ -92,7 +90,6 @@ pub struct ClassInfo {
 /// One example of a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
-    /// Its number.
     pub index: u64,
     /// The file and record.
     pub origin: String,

@@ -109,7 +109,6 @@ pub struct Shard {
     pub name: String,
     /// Records in it; 0 if all its inputs were rejected.
     pub records: u64,
-    /// Size in bytes.
     pub bytes: u64,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
@@ -138,7 +137,6 @@ pub enum ManifestError {
     Impossible {
         /// Path or URL of the manifest.
         location: String,
-        /// What it says.
         what: String,
     },
     /// Written by a later program in a layout this one does not know.

@@ -20,7 +20,6 @@ pub const FIRST_REASONS: usize = 5;
 pub struct Reject {
     /// Key in the source.
     pub path: String,
-    /// In words.
     pub reason: String,
 }
 

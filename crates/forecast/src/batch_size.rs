@@ -210,7 +210,6 @@ pub struct BatchChoice {
     pub batch: f64,
     /// Seconds of a step.
     pub step_seconds: f64,
-    /// Examples per second.
     pub examples_per_second: f64,
     /// Steps to the same loss, over those of an endless batch.
     pub steps: f64,

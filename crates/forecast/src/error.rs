@@ -92,7 +92,6 @@ pub enum ForecastError {
     Unsaid {
         /// The run folder.
         path: PathBuf,
-        /// What is missing.
         what: &'static str,
     },
     /// The model has no layers that could be shared out.
@@ -115,7 +114,6 @@ pub enum ForecastError {
     UnknownStrategy {
         /// What was asked for.
         name: String,
-        /// What there is.
         known: String,
     },
     /// Too few points to fit a scaling curve.
@@ -144,7 +142,6 @@ pub enum ForecastError {
         batch: f64,
         /// Its step in seconds.
         measured: f64,
-        /// The line's.
         line: f64,
     },
     /// Steps of one batch size take very different times.
@@ -155,7 +152,6 @@ pub enum ForecastError {
     StepsDisagree {
         /// Root mean square of the relative distances, in per cent.
         percent: f64,
-        /// The batch size.
         batch: f64,
         /// Its fastest step in seconds.
         least: f64,
@@ -189,7 +185,6 @@ pub enum ForecastError {
         layer: String,
         /// Which time.
         what: &'static str,
-        /// What was given.
         seconds: f64,
     },
     /// A quantity that cannot be.
@@ -197,7 +192,6 @@ pub enum ForecastError {
     OutOfRange {
         /// Which quantity.
         what: &'static str,
-        /// What was given.
         found: f64,
         /// What it may be.
         wanted: &'static str,

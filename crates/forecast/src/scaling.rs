@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 pub struct ScalingRun {
     /// Share of the input, above 0; 1 is all of it.
     pub fraction: f64,
-    /// How many machines.
     pub machines: f64,
     /// Wall time.
     pub seconds: f64,

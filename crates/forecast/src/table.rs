@@ -84,7 +84,6 @@ pub enum TableError {
         /// Where.
         place: Place,
         column: String,
-        /// What stands there.
         text: String,
         /// What should.
         expected: &'static str,

@@ -26,14 +26,12 @@ pub struct ClusterTask {
     pub patience: Duration,
     /// Raised to stop in order.
     pub cancel: Arc<AtomicBool>,
-    /// Told what happens.
     pub observer: Arc<dyn JobObserver>,
 }
 
 /// How a task's part in a run ended.
 #[derive(Debug)]
 pub struct TaskOutcome {
-    /// The task.
     pub task: TaskId,
     /// Whether its result is the run's.
     pub is_chief: bool,

@@ -57,7 +57,6 @@ pub enum JobError {
     /// The cluster file could not be read.
     #[error("cannot read cluster file `{}`", .path.display())]
     ClusterFile {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -65,7 +64,6 @@ pub enum JobError {
     /// The cluster file is wrong.
     #[error("`{}`", .path.display())]
     ClusterFileContent {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: SpecError,
@@ -75,7 +73,6 @@ pub enum JobError {
     ChiefNotListed {
         /// What described the cluster.
         origin: String,
-        /// The missing task.
         chief: TaskId,
     },
     /// Servers and evaluator would take all ranks, so that no worker is left.
@@ -95,7 +92,6 @@ pub enum JobError {
     OtherSize {
         /// Whose number it is.
         role: Role,
-        /// As asked for.
         given: usize,
         /// As described.
         found: usize,
@@ -111,7 +107,6 @@ pub enum JobError {
     /// No interface of this host leads there.
     #[error("no way leads to `{address}`")]
     NoRoute {
-        /// Where to.
         address: String,
         /// What the system said.
         source: io::Error,
@@ -128,7 +123,6 @@ pub enum JobError {
     /// A path could not be made absolute.
     #[error("cannot find the absolute path of `{}`", .path.display())]
     Absolute {
-        /// The path.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -154,7 +148,6 @@ pub enum JobError {
     /// The report of a run could not be read.
     #[error("cannot read {}", .path.display())]
     ReadReport {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

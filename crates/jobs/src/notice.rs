@@ -44,11 +44,9 @@ pub enum JobNotice {
     },
     /// A task joined, perhaps again.
     Joined {
-        /// The task.
         task: TaskId,
         /// Where it takes connections.
         address: String,
-        /// Its host's name.
         host: String,
         /// Its clock against the chief's.
         clock: Option<Offset>,
@@ -64,7 +62,6 @@ pub enum JobNotice {
     },
     /// A task does not answer any more.
     Lost {
-        /// The task.
         task: TaskId,
         /// Where its process took connections, which tells it from the one that follows.
         address: String,
@@ -85,7 +82,6 @@ pub enum JobNotice {
     Started {
         /// What will happen.
         plan: Box<RunPlan>,
-        /// The run folder.
         run: PathBuf,
         /// Number of the step.
         first_step: u64,
@@ -98,7 +94,6 @@ pub enum JobNotice {
     RowsStarted {
         /// What will happen.
         plan: Box<Plan>,
-        /// The run folder.
         run: PathBuf,
         /// Rows learned from before.
         rows: u64,
@@ -128,7 +123,6 @@ pub enum JobNotice {
     },
     /// Something was assumed about the data.
     DataRemark {
-        /// The data set.
         data: String,
         /// What was assumed.
         remark: String,
@@ -137,26 +131,22 @@ pub enum JobNotice {
     Warned {
         /// The task that says so, where it is not the chief.
         task: Option<TaskId>,
-        /// What it says.
         text: String,
     },
     /// A task ended because it cannot reach the chief, whose process still runs.
     ChiefUnreachable {
         /// The task that ended.
         task: TaskId,
-        /// What it said.
         error: String,
     },
     /// A task's process ended and is started again.
     Restarting {
-        /// The task.
         task: TaskId,
         /// How its process ended.
         what: String,
     },
     /// A task's process ended once too often.
     GivenUp {
-        /// The task.
         task: TaskId,
         /// How its last process ended.
         what: String,
@@ -170,7 +160,6 @@ pub enum JobNotice {
 /// A task that has not joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MissingTask {
-    /// The task.
     pub task: TaskId,
     /// Its address; empty where it is not known before the task joins.
     pub address: String,

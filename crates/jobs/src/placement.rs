@@ -44,7 +44,6 @@ pub struct ExtraTasks {
 pub struct TaskPlacement {
     /// What described the cluster.
     pub origin: String,
-    /// This task.
     pub own: TaskId,
     /// All tasks, with addresses where they are known beforehand.
     pub tasks: BTreeMap<TaskId, String>,

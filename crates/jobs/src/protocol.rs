@@ -21,7 +21,6 @@ pub(crate) struct TaskOrder {
     /// The key of this run, made for it alone.
     pub(crate) key: String,
     pub(crate) work: Work,
-    /// The run's folder.
     pub(crate) run: PathBuf,
     /// Whether it continues from its latest checkpoint.
     pub(crate) resume: bool,

@@ -33,7 +33,6 @@ pub struct SparkJob {
 pub struct SparkOutcome {
     /// The job's tasks, in the order of Spark's.
     pub tasks: Vec<TaskId>,
-    /// What Spark did.
     pub spark: SparkWorkOutcome,
     /// The run's summary.
     pub summary: Summary,

@@ -135,7 +135,6 @@ impl OpenedWork<'_> {
 pub struct JobOutcome {
     /// Where its records are.
     pub run: RunFolder,
-    /// What they say.
     pub result: JobResult,
 }
 

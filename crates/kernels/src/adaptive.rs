@@ -9,7 +9,6 @@ pub struct AdaptiveShape {
     pub height: usize,
     /// Columns of an input image.
     pub width: usize,
-    /// Channels.
     pub channels: usize,
     /// Rows and columns of an output image.
     pub side: usize,

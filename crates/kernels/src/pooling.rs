@@ -18,7 +18,6 @@ pub struct PoolShape {
     pub height: usize,
     /// Columns of an input image.
     pub width: usize,
-    /// Channels.
     pub channels: usize,
     /// Rows and columns of the window.
     pub window: usize,

@@ -53,7 +53,6 @@ pub struct MatmulSettings {
 pub struct Progress {
     /// Jobs done, earlier runs included.
     pub done: usize,
-    /// All jobs.
     pub jobs: usize,
     /// Multiplications and additions per second, of this run.
     pub flops_per_second: f64,

@@ -196,7 +196,6 @@ pub enum ModelError {
     /// The model wants other examples than the source has.
     #[error("model `{model}` needs {needs}, but the data has {has}")]
     Mismatch {
-        /// The model's name.
         model: &'static str,
         /// What it can take.
         needs: String,
@@ -210,7 +209,6 @@ pub enum ModelError {
     Label {
         /// Position in the batch.
         example: usize,
-        /// The label found.
         label: u32,
         /// Classes of the model.
         classes: usize,
@@ -236,10 +234,8 @@ pub enum ModelError {
     /// An option is out of range.
     #[error("model `{model}`: {option} is {found}, must be {wanted}")]
     Option {
-        /// The model's name.
         model: &'static str,
         option: &'static str,
-        /// Its value.
         found: String,
         /// What it may be.
         wanted: &'static str,

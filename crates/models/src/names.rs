@@ -11,7 +11,6 @@ pub struct UnknownName {
     pub kind: &'static str,
     /// What was typed.
     pub asked: String,
-    /// All names.
     pub known: String,
     /// The name that looks most like it, if one is near enough.
     pub nearest: Option<String>,

@@ -116,7 +116,6 @@ pub enum PretrainedError {
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// What it holds.
         found: Dtype,
     },
 }

@@ -33,14 +33,12 @@ impl Pass {
 pub struct LayerTime {
     /// The layer, as its parameters are named; `relu`, bias and the like belong to it.
     pub layer: String,
-    /// Which pass.
     pub pass: Pass,
     /// Seconds, over all calls.
     pub seconds: f64,
     /// Multiplications and additions by the definition of the layer, over all calls. Fast algorithms
     /// do fewer, so that the share of the peak may exceed 1.
     pub flops: f64,
-    /// Calls.
     pub calls: u64,
 }
 

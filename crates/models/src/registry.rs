@@ -31,7 +31,6 @@ impl paceline_registry::Named for ModelEntry {
 /// What a model trains well with where nothing else is asked for. Tuned on small grids; `docs/defaults.md` has the figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelDefaults {
-    /// Optimiser's name.
     pub optimizer: &'static str,
     /// Learning rate, for that optimiser.
     pub rate: f32,

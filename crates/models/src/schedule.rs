@@ -104,7 +104,6 @@ pub enum ScheduleError {
     /// A number does not parse or is out of range.
     #[error("schedule `{text}`: {what} is `{found}`, must be {wanted}")]
     Number {
-        /// Which number.
         what: &'static str,
         /// What was written.
         found: String,

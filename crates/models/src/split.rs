@@ -39,7 +39,6 @@ impl SplitLayer {
 /// The layers of a model that workers can share out: its last ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// First layer first.
     pub layers: Vec<SplitLayer>,
 }
 

@@ -85,7 +85,6 @@ pub enum Event<'a> {
     },
     /// Something went wrong that may pass.
     Retry {
-        /// What.
         error: &'a FetchError,
         /// Time until the next attempt.
         wait: Duration,
@@ -114,7 +113,6 @@ pub struct Fetched {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchedFile {
     pub name: String,
-    /// Its size.
     pub bytes: u64,
     /// Its SHA-256 in hexadecimal.
     pub sha256: String,

@@ -55,7 +55,6 @@ pub enum RowsError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// The target holds another data set.
@@ -63,7 +62,6 @@ pub enum RowsError {
     Occupied {
         /// The target.
         path: PathBuf,
-        /// What it holds.
         holds: String,
     },
     /// The target holds rows that are finished.
@@ -71,7 +69,6 @@ pub enum RowsError {
     AlreadyPrepared {
         /// The target.
         path: PathBuf,
-        /// How many.
         rows: u64,
     },
 }

@@ -70,9 +70,7 @@ impl ReadKind {
 /// One thing to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadTarget {
-    /// What it is.
     pub kind: ReadKind,
-    /// Where it is.
     pub path: PathBuf,
 }
 
@@ -144,7 +142,6 @@ const CACHE_BYTES: u64 = 1 << 30;
 pub struct Sample {
     /// Place in the order of measuring, from 0.
     pub order: u64,
-    /// What was read.
     pub source: ReadKind,
     /// Examples per batch.
     pub batch_size: u64,
@@ -174,11 +171,8 @@ pub struct Sample {
 /// What is known about a source after opening it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
-    /// What it is.
     pub source: ReadKind,
-    /// Where it is.
     pub path: PathBuf,
-    /// Examples in it.
     pub examples: u64,
     /// Width and height of decoded examples.
     pub size: (usize, usize),

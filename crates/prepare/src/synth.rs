@@ -24,13 +24,11 @@ pub enum SynthError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// A photo could not be encoded.
     #[error("cannot encode `{}`", .path.display())]
     Encode {
-        /// The file.
         path: PathBuf,
         /// The encoder's reason.
         source: PhotoError,

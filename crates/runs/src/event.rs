@@ -56,9 +56,7 @@ impl Event {
 pub struct RunStarted {
     /// Name of the run folder.
     pub run: String,
-    /// Model's name.
     pub model: String,
-    /// Strategy's name.
     pub strategy: String,
     /// Seed that everything random follows from.
     pub seed: u64,
@@ -90,7 +88,6 @@ pub struct TaskJoined {
     pub role: String,
     /// Where it listens, if it does.
     pub address: Option<String>,
-    /// Its process number.
     pub process: u32,
     pub host: String,
     /// Seconds its clock is ahead of the chief's, where that was measured.
@@ -227,7 +224,6 @@ pub struct Tensor {
 /// A checkpoint was saved, restored, deleted, refused, or could not be saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// What happened.
     pub action: CheckpointAction,
     /// Global step it holds.
     pub step: u64,
@@ -298,7 +294,6 @@ impl std::fmt::Display for Status {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunEnded {
-    /// How it ended.
     pub status: Status,
     /// Global step reached.
     pub step: u64,

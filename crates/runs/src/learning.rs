@@ -73,7 +73,6 @@ pub struct Observed {
     pub loss_sum: f64,
     /// Examples predicted correctly.
     pub correct: u64,
-    /// Examples.
     pub examples: u64,
 }
 
@@ -357,7 +356,6 @@ impl Labels<'_> {
 /// What was tried, for advice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tried<'a> {
-    /// Optimiser's name.
     pub optimizer: &'a str,
     /// Learning rate.
     pub rate: f64,

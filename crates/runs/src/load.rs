@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 pub struct TaskLoad {
     /// Its name, such as `worker/0`.
     pub task: String,
-    /// Its host's name.
     pub host: String,
     /// Where it takes connections; empty where it does not.
     pub address: String,

@@ -7,7 +7,6 @@ use std::{fs, path::Path};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Host name.
     pub host: String,
     /// Name of the processor.
     pub cpu: String,

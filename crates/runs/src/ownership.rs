@@ -28,7 +28,6 @@ const LONGEST: u64 = 4096;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// Its number.
     pub pid: u32,
     pub host: String,
     /// Since when, in seconds since 1970.

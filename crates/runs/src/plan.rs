@@ -45,7 +45,6 @@ pub struct RunPlan<S, D> {
     /// Version of the program that made the plan.
     #[serde(default)]
     pub version: String,
-    /// Strategy's name.
     pub strategy: String,
     /// Trained and untrained weights.
     pub parameters: u64,

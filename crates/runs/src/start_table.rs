@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct StartTable {
     /// When it was written, in seconds since 1970.
     pub written: f64,
-    /// Model's name.
     pub model: String,
-    /// Strategy's name.
     pub strategy: String,
     /// One row per task.
     pub tasks: Vec<StartRow>,
@@ -26,7 +24,6 @@ pub struct StartRow {
     pub task: String,
     /// Its address; empty where it is not known before the task is there.
     pub address: String,
-    /// Its host's name.
     pub host: String,
     /// `waiting`, `joined`, `finished` or `lost`.
     pub state: String,

@@ -12,14 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub struct Summary {
     /// Name of the run folder.
     pub run: String,
-    /// How it ended.
     pub status: Status,
-    /// Model's name.
     #[serde(deserialize_with = "hyphenated")]
     pub model: String,
     /// Where the data came from.
     pub data: String,
-    /// Strategy's name.
     pub strategy: String,
     /// Seed that everything random followed from.
     pub seed: u64,
@@ -186,9 +183,7 @@ impl Default for WorkerSummary {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
-    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes received.
     pub received_bytes: u64,
 }
 

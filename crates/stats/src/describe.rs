@@ -9,13 +9,11 @@ use crate::repeats::{Repeats, Scale, repeats};
 /// A set of measurements in a few numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many.
     pub n: usize,
     /// Arithmetic mean.
     pub mean: f64,
     /// Sample standard deviation (n - 1); 0 for one measurement.
     pub standard_deviation: f64,
-    /// Median.
     pub median: f64,
     /// Smallest.
     pub min: f64,

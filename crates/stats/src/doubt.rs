@@ -19,7 +19,6 @@ pub enum Doubt {
     /// Two parameters changed together.
     Correlated {
         parameter: String,
-        /// The other one.
         with: String,
         /// Their correlation.
         r: f64,
@@ -61,9 +60,7 @@ pub enum Doubt {
     },
     /// Some measurements lie far from the others of their setting.
     Outliers {
-        /// How many.
         count: usize,
-        /// Of how many.
         of: usize,
         /// The farthest as a factor of its setting's median.
         worst: f64,
@@ -180,7 +177,6 @@ impl Doubt {
 /// A doubt as it is written to JSON: its fields, and the same in words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WordedDoubt {
-    /// The doubt.
     #[serde(flatten)]
     pub doubt: Doubt,
     /// What is doubtful.

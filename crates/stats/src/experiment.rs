@@ -122,7 +122,6 @@ pub struct RatioFinding {
     pub second: String,
     /// Geometric mean over shared settings; the interval is from the repeats within settings.
     pub ratio: Estimate<Ratio>,
-    /// Setting by setting.
     pub settings: Vec<SettingRatio>,
     /// The finding in a sentence.
     pub words: String,

@@ -79,14 +79,12 @@ impl Spread {
 /// The repeats of one setting in a few numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeats {
-    /// How many.
     pub n: usize,
     pub scale: Scale,
     /// What was typical: the mean, on a logarithmic scale the geometric one.
     pub centre: f64,
     /// How far that is known.
     pub spread: Spread,
-    /// Median.
     pub median: f64,
     /// Smallest.
     pub min: f64,

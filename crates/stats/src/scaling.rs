@@ -21,7 +21,6 @@ const SURPRISING: f64 = 1.1;
 /// The rates measured with one number of workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
-    /// Workers.
     pub workers: u64,
     /// Examples per second, one per repeat; positive.
     pub rates: Vec<f64>,
@@ -30,7 +29,6 @@ pub struct Rates {
 /// What a number of workers brings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scaled {
-    /// Workers.
     pub workers: u64,
     /// Median rate, in examples per second.
     pub rate: f64,

@@ -86,9 +86,7 @@ pub struct Step {
     pub from: String,
     /// The setting it leads to.
     pub to: String,
-    /// The published direction.
     pub published: Direction,
-    /// The measured direction.
     pub measured: Direction,
     /// Measured difference of the means with its 95 % interval, where there are repeats.
     pub difference: Estimate<Interval>,
@@ -124,7 +122,6 @@ pub enum Agreement {
 pub struct Shape {
     /// The settings' labels, published figures and measurements in a few numbers, in the published order.
     pub points: Vec<(String, f64, Estimate<Repeats>)>,
-    /// Step by step.
     pub steps: Vec<Step>,
     /// Order of all settings.
     pub rank: Estimate<Rank>,

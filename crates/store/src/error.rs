@@ -97,7 +97,6 @@ pub enum StoreError {
     /// Files of a stand-in on this machine that a store did not take.
     #[error("{files} files did not get into `{}`", .there.display())]
     NotMirrored {
-        /// How many.
         files: usize,
         /// The folder on this machine, which stays.
         here: PathBuf,

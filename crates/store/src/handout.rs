@@ -60,7 +60,6 @@ pub enum HandoutError {
     Unreadable {
         /// From 1.
         line: usize,
-        /// Why.
         source: io::Error,
     },
     /// A line that is not what it should be.

@@ -77,7 +77,6 @@ pub struct FileEntry {
 /// What lies directly in one folder, sorted by name. Temporary objects are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Names of folders.
     pub folders: Vec<String>,
     /// Everything else, also what turns out to be unreadable.
     pub files: Vec<FileEntry>,

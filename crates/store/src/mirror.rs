@@ -48,7 +48,6 @@ const MAX_DEPTH: usize = 32;
 pub struct MirrorReport {
     /// Files put there, every time counted.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// What could not be put there or removed in the end; empty where the store has everything.
     pub failures: Vec<StoreError>,

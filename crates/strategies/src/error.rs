@@ -64,7 +64,6 @@ pub enum StrategyError {
     Option {
         /// The choice.
         option: &'static str,
-        /// Its value.
         found: String,
         /// What it may be.
         wanted: String,

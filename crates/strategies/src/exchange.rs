@@ -116,7 +116,6 @@ pub struct Tally {
     pub staleness: Vec<u64>,
     /// Gradients that came too late and were thrown away.
     pub dropped: u64,
-    /// Examples in them.
     pub dropped_examples: u64,
     /// Examples whose gradients were used.
     pub examples: u64,

@@ -48,7 +48,6 @@ const WORDS: &[&str] = &[
 /// What was tried, for reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Tried {
-    /// Inputs.
     pub inputs: u64,
     /// Time for them.
     pub took: Duration,

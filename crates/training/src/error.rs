@@ -79,7 +79,6 @@ pub enum TrainError {
     #[error("{setting} is {found}, must be {wanted}")]
     Setting {
         setting: &'static str,
-        /// Its value.
         found: String,
         /// What it may be.
         wanted: String,
@@ -87,9 +86,7 @@ pub enum TrainError {
     /// Other data than those that a model was trained on.
     #[error("`{data}` has {found}, but run `{run}` was trained on {wanted}")]
     OtherData {
-        /// The data set.
         data: String,
-        /// The run.
         run: String,
         /// What the data have.
         found: String,
@@ -109,7 +106,6 @@ pub enum TrainError {
     BatchTooLarge {
         /// The global batch.
         batch: u64,
-        /// The data set.
         data: String,
         /// Its training examples.
         examples: u64,
@@ -136,14 +132,12 @@ pub enum TrainError {
     BatchTooSmall {
         /// The global batch.
         batch: u64,
-        /// Replicas.
         replicas: usize,
     },
     /// Data without classes cannot be learned.
     #[error("model `{model}` needs at least 2 classes, but `{data}` has {classes}")]
     TooFewClasses {
         model: String,
-        /// The data set.
         data: String,
         classes: usize,
     },
@@ -154,7 +148,6 @@ pub enum TrainError {
         data: String,
         /// The split that differs.
         split: &'static str,
-        /// What it has.
         found: String,
         /// What the training split has.
         wanted: String,
@@ -164,7 +157,6 @@ pub enum TrainError {
     NoTestData {
         /// What needs them.
         what: &'static str,
-        /// The data set.
         data: String,
     },
     /// There was nothing to learn from.
@@ -289,7 +281,6 @@ pub enum TrainError {
     Finished {
         /// The run folder.
         path: PathBuf,
-        /// Where it ended.
         at: Point,
     },
     /// The final weights could not be gathered from the servers.

@@ -96,7 +96,6 @@ pub struct DataScore {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassScore {
     pub class: String,
-    /// Examples of it.
     pub examples: u64,
     /// Examples that were taken for it.
     pub predicted: u64,

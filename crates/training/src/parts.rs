@@ -19,7 +19,6 @@ pub type HeldOut = (Split, Arc<dyn Source>);
 /// What a run is made of.
 #[derive(Clone)]
 pub struct Parts {
-    /// Builds the model.
     pub build: BuildModel,
     /// Training examples.
     pub train: Arc<dyn Source>,

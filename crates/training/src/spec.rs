@@ -13,23 +13,19 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// Model's name.
     pub model: String,
     /// A data set: a path, or `generated:…`.
     pub data: String,
-    /// Strategy's name.
     #[serde(default = "one_device")]
     pub strategy: String,
     /// Examples of one update, over all replicas.
     #[serde(default = "batch_size")]
     pub batch_size: u64,
-    /// When to stop.
     #[serde(default)]
     pub stop: Stop,
     /// Learning rate; the optimiser's own default where absent.
     #[serde(default)]
     pub learning_rate: Option<f32>,
-    /// Optimiser's name.
     #[serde(default = "sgd")]
     pub optimizer: String,
     /// Momentum, for the optimisers that have it.

@@ -47,7 +47,6 @@ const REJECTS: &str = "rejects";
 pub struct Control<'a> {
     /// Raised to end the run after the present step, with a checkpoint.
     pub cancel: &'a AtomicBool,
-    /// Told what happens.
     pub observer: &'a dyn Observer,
 }
 

@@ -27,7 +27,6 @@ pub enum Which {
 /// What was exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// The model's name.
     pub model: String,
     /// The step of the weights.
     pub step: u64,

@@ -37,7 +37,6 @@ const MOST_ARRIVALS: usize = 1024;
 /// Who this task is, in all its conversations.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Its name.
     pub me: TaskId,
     /// The run it belongs to.
     pub run: String,

@@ -91,7 +91,6 @@ pub(crate) struct Hello {
 pub(crate) struct Offer {
     /// Process that holds it.
     pub(crate) process: u32,
-    /// Its descriptor there.
     pub(crate) descriptor: i32,
     /// Stands at the beginning of the right memory.
     pub(crate) token: [u8; 16],

@@ -47,7 +47,6 @@ impl Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TaskId {
-    /// What it does.
     pub role: Role,
     /// Which of its kind, from 0.
     pub index: u32,

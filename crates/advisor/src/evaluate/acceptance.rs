@@ -11,7 +11,6 @@ use std::path::Path;
 pub struct Check {
     /// What is counted.
     pub what: &'static str,
-    /// The published value.
     pub published: f64,
     /// Ours.
     pub found: f64,

@@ -13,7 +13,6 @@ pub struct ScalingSummary {
     pub fitted_on: usize,
     /// Pairs of job and machine type.
     pub curves: usize,
-    /// Predictions.
     pub predictions: usize,
     /// Mean absolute error in per cent.
     pub mean_percent: f64,

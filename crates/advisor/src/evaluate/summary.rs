@@ -24,7 +24,6 @@ pub struct Spread {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     pub method: String,
-    /// Jobs.
     pub jobs: usize,
     /// Searches per job.
     pub seeds: usize,

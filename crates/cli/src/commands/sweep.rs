@@ -339,7 +339,6 @@ impl Args {
         Ok((recipe, settings))
     }
 
-    /// A name that the swept command does not know would fail in every cell; it is said before the first.
     fn check_names(&self, recipe: &Recipe) -> anyhow::Result<()> {
         if recipe.program.is_some() {
             return self.check_places();

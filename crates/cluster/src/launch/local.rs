@@ -35,7 +35,6 @@ pub enum LaunchError {
     /// The process could not be started.
     #[error("cannot start {task}: `{}`", program.display())]
     Start {
-        /// Which task.
         task: TaskId,
         program: PathBuf,
         /// What the system says.
@@ -44,9 +43,7 @@ pub enum LaunchError {
     /// Its log could not be opened.
     #[error("cannot write the log of {task}, `{}`", path.display())]
     Log {
-        /// Which task.
         task: TaskId,
-        /// The file.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
@@ -58,7 +55,6 @@ pub enum LaunchError {
 pub enum Happened {
     /// It wrote a line to its standard output.
     Said {
-        /// Which task.
         task: TaskId,
         /// Its process, counted from 0 for each task.
         process: u32,
@@ -66,11 +62,9 @@ pub enum Happened {
     },
     /// It ended.
     Ended {
-        /// Which task.
         task: TaskId,
         /// Its process, counted from 0 for each task.
         process: u32,
-        /// How.
         status: ExitStatus,
     },
 }

@@ -121,7 +121,6 @@ pub enum SparkError {
     Stage {
         /// The first line of what it said.
         message: String,
-        /// All it said.
         log: PathBuf,
     },
     /// The cluster gave us nothing.
@@ -140,21 +139,16 @@ pub enum SparkError {
         slots: u32,
         /// Tasks of the work.
         wanted: u32,
-        /// Executors there are.
         executors: u32,
-        /// Their cores.
         cores: u32,
     },
     /// `spark-submit` exited without a message from the driver.
     #[error("`{}` ended ({status}) before the work was done: {message}", .path.display())]
     Ended {
-        /// What was called.
         path: PathBuf,
-        /// How it ended.
         status: String,
         /// The line of its log that looks like the reason.
         message: String,
-        /// All it said.
         log: PathBuf,
     },
     /// Stopped from outside.

@@ -33,7 +33,6 @@ pub enum SessionError {
         chief: TaskId,
         /// Where it is.
         address: String,
-        /// This task.
         me: TaskId,
         /// Why.
         reason: String,
@@ -61,7 +60,6 @@ pub enum SessionError {
     /// The others went on without this task.
     #[error("{me} was left behind, the others go on without it: {reason}")]
     Expelled {
-        /// This task.
         me: TaskId,
         /// Why.
         reason: String,
@@ -81,7 +79,6 @@ pub enum SessionError {
         me: TaskId,
         /// How long.
         seconds: u64,
-        /// What had happened.
         reason: String,
     },
     /// A connection was needed to a task that does not take part.

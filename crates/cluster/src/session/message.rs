@@ -17,13 +17,10 @@ pub(super) const LONGEST: u64 = 4 << 20;
 /// A task introduces itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Hello {
-    /// Who it is.
     pub(super) task: TaskId,
     /// Where it takes data connections.
     pub(super) address: String,
-    /// Its host's name.
     pub(super) host: String,
-    /// Its process number.
     pub(super) process: u32,
     /// Differs between two processes that are the same task one after the other; the same when one
     /// process connects again after its connection broke.
@@ -114,7 +111,6 @@ pub struct View {
 /// A task that takes part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Which one.
     pub task: TaskId,
     /// Where it takes data connections.
     pub address: String,
@@ -125,9 +121,7 @@ pub struct Member {
 /// A task that does not answer any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Which one.
     pub task: TaskId,
-    /// Where it was.
     pub address: String,
     /// What happened to it, as far as is known.
     pub reason: String,

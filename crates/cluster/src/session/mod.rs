@@ -106,7 +106,6 @@ pub struct Rules {
 
 /// Who takes part and how.
 pub struct SessionSettings {
-    /// This task.
     pub me: TaskId,
     /// All tasks with their addresses, empty where they are not known beforehand.
     pub tasks: BTreeMap<TaskId, String>,

@@ -10,13 +10,10 @@ use std::time::Duration;
 pub enum Notice {
     /// A task took its place.
     Joined {
-        /// Which one.
         task: TaskId,
         /// Where it takes data connections.
         address: String,
-        /// Its host's name.
         host: String,
-        /// Its process number.
         process: u32,
         /// Its clock against the chief's.
         offset: Option<Offset>,
@@ -69,13 +66,10 @@ impl TaskRowState {
 /// A line of the table of tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskRow {
-    /// Which task.
     pub task: TaskId,
     /// Its address; empty where it is not known before the task is there.
     pub address: String,
-    /// Its host's name.
     pub host: String,
-    /// How it stands.
     pub state: TaskRowState,
     /// Seconds since that is so.
     pub seconds: f64,

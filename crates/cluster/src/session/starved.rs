@@ -19,7 +19,6 @@ const NOT_WAITING: i64 = i64::MIN;
 /// A worker makes no step because its own data do not come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Starved {
-    /// Which one.
     pub task: TaskId,
     /// How long it has waited for them, in seconds.
     pub seconds: u64,

@@ -31,7 +31,6 @@ const HISTORY: usize = 64;
 /// A worker that holds the others up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Straggler {
-    /// Which one.
     pub task: TaskId,
     /// Its seconds per step, without waiting.
     pub seconds: f64,

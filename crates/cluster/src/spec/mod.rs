@@ -28,7 +28,6 @@ pub struct LauncherConvention {
     pub name: &'static str,
     /// Whether its variables are there at all.
     pub present: fn(Environment<'_>) -> bool,
-    /// Reads them.
     pub read: fn(Environment<'_>) -> Result<Cluster, SpecError>,
 }
 
@@ -71,7 +70,6 @@ pub enum Members {
     Listed(BTreeMap<TaskId, String>),
     /// Only the number of workers is known; they meet at the address of worker 0.
     Rendezvous {
-        /// Number of workers.
         workers: u32,
         /// `host:port` of worker 0.
         coordinator: String,
@@ -142,7 +140,6 @@ pub enum SpecError {
         origin: &'static str,
         /// The variable or key.
         variable: String,
-        /// What it holds.
         found: String,
         /// What it should hold.
         wanted: &'static str,
@@ -152,7 +149,6 @@ pub enum SpecError {
     Role {
         /// The convention.
         origin: &'static str,
-        /// The name found.
         role: String,
     },
     /// The own task is not one of the cluster's.
@@ -160,9 +156,7 @@ pub enum SpecError {
     OwnTask {
         /// The convention.
         origin: &'static str,
-        /// The own task.
         own: TaskId,
-        /// What is listed.
         listed: String,
     },
     /// Two tasks at one address.
@@ -170,11 +164,8 @@ pub enum SpecError {
     Duplicate {
         /// The convention.
         origin: &'static str,
-        /// One task.
         first: TaskId,
-        /// The other.
         second: TaskId,
-        /// Their address.
         address: String,
     },
     /// Two conventions describe different clusters.

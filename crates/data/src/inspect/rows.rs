@@ -20,7 +20,6 @@ const MOST_NAMED: usize = 5;
 /// What a file or folder of rows holds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowsInfo {
-    /// Where it is.
     pub path: String,
     /// Always `rows`.
     pub kind: &'static str,
@@ -29,7 +28,6 @@ pub struct RowsInfo {
     pub files: usize,
     /// Their bytes, as they are stored.
     pub stored_bytes: u64,
-    /// Rows in them.
     pub rows: u64,
     /// Rows of label 1.
     pub positive: u64,

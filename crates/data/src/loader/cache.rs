@@ -32,7 +32,6 @@ pub struct Cached {
 pub struct CacheReport {
     /// Examples in memory.
     pub examples: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// The cap.
     pub most_bytes: u64,

@@ -151,7 +151,6 @@ impl fmt::Display for Refusal {
 pub struct Refused {
     /// Where it starts in the text.
     pub start: usize,
-    /// Where it ends.
     pub end: usize,
     /// How many rows of the text come before it.
     pub after: usize,

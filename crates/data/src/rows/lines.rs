@@ -50,7 +50,6 @@ pub struct Position {
 pub struct Block {
     /// The text; ends with a line's end, except perhaps at the end of a file.
     pub text: Vec<u8>,
-    /// Where it starts.
     pub start: Position,
     /// Where the next block starts.
     pub end: Position,

@@ -39,9 +39,7 @@ pub struct Prepared {
 pub struct Shard {
     /// File name beside the description.
     pub name: String,
-    /// Records in it.
     pub records: u64,
-    /// Size in bytes.
     pub bytes: u64,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,

@@ -38,7 +38,6 @@ impl Subject {
 
 /// A model that can be stepped.
 pub struct Stepper {
-    /// The model itself.
     pub model: Box<dyn Model>,
     params: Buffer,
     grad: Buffer,
@@ -51,7 +50,6 @@ pub struct Stepper {
 /// What one step took, in seconds.
 #[derive(Debug, Clone, Default)]
 pub struct StepTime {
-    /// All of it.
     pub whole: f64,
     /// The updates among it.
     pub update: f64,

@@ -126,7 +126,6 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Projection {
     pub strategy: &'static str,
-    /// Workers.
     pub workers: usize,
     /// How they are arranged, where there is a choice: segments of a pipeline, groups of data x filter.
     pub arrangement: Option<String>,
@@ -152,7 +151,6 @@ impl Projection {
 pub struct Situation<'a> {
     pub network: &'a Network,
     pub job: Job,
-    /// Workers.
     pub workers: usize,
     /// Factor on all compute times, from tasks that share a host.
     pub slowdown: f64,

@@ -76,7 +76,6 @@ impl Layer {
 pub struct Network {
     /// What it is called.
     pub name: String,
-    /// First layer first.
     pub layers: Vec<Layer>,
 }
 

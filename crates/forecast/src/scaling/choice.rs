@@ -6,7 +6,6 @@ use crate::doublings;
 /// The answer to "how many machines?".
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ScalingChoice {
-    /// How many.
     pub machines: u32,
     /// What to expect of them.
     pub estimate: ScalingEstimate,

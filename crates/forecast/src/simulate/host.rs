@@ -16,7 +16,6 @@ pub(super) const SLICE: f64 = 4e-3;
 /// A piece of work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Piece {
-    /// Whose it is.
     pub(super) job: u64,
     /// Seconds it takes with its threads.
     pub(super) seconds: f64,

@@ -145,7 +145,6 @@ pub enum Collective {
 /// What to try.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Workers.
     pub workers: usize,
     /// Servers; strategies without them ignore it.
     pub servers: usize,

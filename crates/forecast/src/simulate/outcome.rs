@@ -12,7 +12,6 @@ pub struct Staleness {
     pub median: u64,
     /// 99 in 100 are.
     pub p99: u64,
-    /// All are.
     pub max: u64,
 }
 
@@ -39,15 +38,11 @@ impl Staleness {
 /// The result of one simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SimulationOutcome {
-    /// Strategy's name.
     pub strategy: &'static str,
-    /// Workers.
     pub workers: usize,
-    /// Servers.
     pub servers: usize,
     /// Examples per second over all workers.
     pub examples_per_second: f64,
-    /// Updates per second.
     pub updates_per_second: f64,
     /// Simulated seconds.
     pub seconds: f64,

@@ -8,7 +8,6 @@ use std::fmt;
 /// A task that failed.
 #[derive(Debug, Clone)]
 pub struct FailedTask {
-    /// The task.
     pub task: TaskId,
     /// How it failed.
     pub what: String,
@@ -27,7 +26,6 @@ pub struct TasksFailed {
     pub chief: TaskId,
     /// What the chief said about the run.
     pub chief_said: Option<FailureWords>,
-    /// The run's folder.
     pub run: RunFolder,
 }
 

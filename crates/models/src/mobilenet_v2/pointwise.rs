@@ -164,7 +164,6 @@ pub(super) struct Sums {
     pub(super) near: *mut f32,
     /// `2 * channels` sums: all first ones, then all second ones.
     pub(super) far: *mut f64,
-    /// Channels.
     pub(super) channels: usize,
 }
 

@@ -90,11 +90,9 @@ pub enum OptimizerError {
     /// A hyper-parameter is out of range.
     #[error("optimiser `{optimizer}`: {setting} is {found}, must be {wanted}")]
     Setting {
-        /// The optimiser's name.
         optimizer: &'static str,
         /// The hyper-parameter.
         setting: &'static str,
-        /// Its value.
         found: f32,
         /// What it may be.
         wanted: &'static str,

@@ -111,7 +111,6 @@ pub enum FetchError {
         /// The address or path.
         from: String,
         found: String,
-        /// Expected.
         wanted: &'static str,
     },
     /// The archive cannot be read or holds something that must not be written.
@@ -119,7 +118,6 @@ pub enum FetchError {
     Archive {
         /// The archive.
         path: PathBuf,
-        /// What is wrong.
         defect: ArchiveDefect,
     },
     /// Stopped from outside; calling again goes on.

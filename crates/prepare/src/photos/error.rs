@@ -10,7 +10,6 @@ pub struct Difference {
     pub what: &'static str,
     /// Its value in the target.
     pub was: String,
-    /// Its value now.
     pub now: String,
 }
 
@@ -51,7 +50,6 @@ pub enum PrepareError {
     NoneUsable {
         /// The source.
         location: String,
-        /// Photos found.
         photos: usize,
         /// The first of them with its reason.
         first: String,
@@ -112,7 +110,6 @@ pub enum PrepareError {
     Changed {
         /// The target.
         location: String,
-        /// What differs.
         differences: Vec<Difference>,
     },
     /// The target holds another data set.
@@ -120,7 +117,6 @@ pub enum PrepareError {
     Occupied {
         /// The target.
         location: String,
-        /// What it holds.
         holds: String,
     },
     /// Shards of something else lie in the target.
@@ -134,7 +130,6 @@ pub enum PrepareError {
     /// A note about finished work is damaged.
     #[error("`{location}` is damaged")]
     Damaged {
-        /// The file.
         location: String,
         /// What the parser said.
         source: serde_json::Error,
@@ -162,7 +157,6 @@ pub enum PrepareError {
     /// Not one photo could be used.
     #[error("all {photos} photos were rejected; the reasons are in `{location}`")]
     NothingLeft {
-        /// Photos found.
         photos: u64,
         /// The list of rejects.
         location: String,
@@ -170,7 +164,6 @@ pub enum PrepareError {
     /// The counts do not come out; nothing was declared finished.
     #[error("{photos} photos became {records} records and {rejects} rejects")]
     Audit {
-        /// Photos found.
         photos: u64,
         /// Records written.
         records: u64,
@@ -240,7 +233,6 @@ pub enum PrepareError {
     Cancelled {
         /// Shards that need not be done again.
         finished: usize,
-        /// All shards.
         shards: usize,
     },
 }

@@ -31,7 +31,6 @@ pub struct Progress {
     pub bytes_out: u64,
     /// Shards that are done.
     pub shards: usize,
-    /// All shards.
     pub total_shards: usize,
 }
 
@@ -66,7 +65,6 @@ pub enum Warning<'a> {
 pub struct Summary {
     /// The target.
     pub destination: String,
-    /// Photos found.
     pub photos: u64,
     /// Records written.
     pub records: u64,
@@ -99,9 +97,7 @@ pub struct SplitSummary {
     /// `train`, `validation`, ...
     pub name: String,
     pub shards: usize,
-    /// Records in them.
     pub records: u64,
-    /// Their bytes.
     pub bytes: u64,
 }
 

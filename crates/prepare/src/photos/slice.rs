@@ -71,11 +71,9 @@ pub struct Worked {
 pub struct WorkedShard {
     /// File name of the shard.
     pub name: String,
-    /// Records in it.
     pub records: u64,
     /// Photos of it that were rejected.
     pub rejects: u64,
-    /// Who made it.
     pub origin: Origin,
 }
 

@@ -30,7 +30,6 @@ pub enum SpeedTestError {
     /// A path that is not there.
     #[error("no {} at `{}`: there is no such file or folder", .kind.name(), .path.display())]
     Missing {
-        /// What was expected.
         kind: ReadKind,
         path: PathBuf,
     },
@@ -90,7 +89,6 @@ pub enum SpeedTestError {
         what: String,
         /// Its value in the journal.
         before: String,
-        /// Its value now.
         now: String,
     },
     /// A line of the journal that cannot be understood.
@@ -112,7 +110,6 @@ pub enum SpeedTestError {
     Write {
         /// The journal or its folder.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// The journal could not be read.
@@ -120,7 +117,6 @@ pub enum SpeedTestError {
     Read {
         /// The journal.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// The page cache could not be dropped, neither as a whole nor file by file.

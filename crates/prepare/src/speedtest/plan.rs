@@ -8,7 +8,6 @@ use paceline_data::order::{Order, Shuffle};
 pub struct Run {
     /// Place in the order of measuring, from 0.
     pub order: u64,
-    /// What is read.
     pub source: ReadKind,
     /// Examples per batch.
     pub batch_size: u64,

@@ -62,7 +62,6 @@ pub enum TraceError {
 /// What was imported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedTrace {
-    /// The run folder.
     pub run: PathBuf,
     /// Ranks, one per file.
     pub ranks: usize,

@@ -51,7 +51,6 @@ pub struct Surroundings {
 /// A task whose process was stopped as a whole: by a signal, a frozen cgroup or a paused machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stop {
-    /// Its name.
     pub task: String,
     /// Share of the time.
     pub share: f64,
@@ -60,7 +59,6 @@ pub struct Stop {
 /// What one machine did.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeLoad {
-    /// Its name.
     pub host: String,
     pub cores: Option<f64>,
     /// Cores of them that the run may use.
@@ -147,7 +145,6 @@ impl ServerLoad {
 /// What a task sends and receives, in the direction that is fuller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// Its name.
     pub task: String,
     /// Bytes a second over the whole run.
     pub bytes_per_second: f64,

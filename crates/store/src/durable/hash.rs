@@ -10,7 +10,6 @@ const BLOCK: usize = 1 << 20;
 /// Size and checksum of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSum {
-    /// Size in bytes.
     pub bytes: u64,
     /// SHA-256, in hexadecimal digits.
     pub sha256: String,

@@ -30,7 +30,6 @@ pub struct Push<'a> {
     pub grads: &'a [f32],
     /// How large the values behind it were; none where all are 1.
     pub sizes: &'a [Size],
-    /// How many examples.
     pub examples: u64,
     /// How far this worker has read with them.
     pub mark: Bookmark,

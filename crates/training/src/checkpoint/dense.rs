@@ -29,7 +29,6 @@ pub struct Checkpoint {
     pub meta: Meta,
     /// The weights.
     pub params: Vec<f32>,
-    /// The optimiser's state.
     pub state: OptimizerState,
 }
 

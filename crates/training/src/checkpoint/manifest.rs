@@ -24,7 +24,6 @@ pub struct Manifest {
 /// What the state belongs to and where it stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Model's name.
     pub model: String,
     /// Optimiser's name; its state fits no other.
     pub optimizer: String,
@@ -65,7 +64,6 @@ pub struct Evaluated {
 /// Size and checksum of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSum {
-    /// Bytes.
     pub bytes: u64,
     /// SHA-256, in hexadecimal digits.
     pub sha256: String,

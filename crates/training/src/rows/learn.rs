@@ -40,7 +40,6 @@ const WINDOW_PARCELS: usize = 128;
 pub struct Control<'a> {
     /// Raised to end the run after what has been read, with a checkpoint.
     pub cancel: &'a AtomicBool,
-    /// Told what happens.
     pub observer: &'a dyn Observer,
 }
 

@@ -12,7 +12,6 @@ const BINS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Counts", into = "Counts")]
 pub struct Totals {
-    /// Rows.
     pub rows: u64,
     /// Sum of their losses, in nats.
     pub loss: f64,

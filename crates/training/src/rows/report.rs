@@ -58,11 +58,9 @@ pub struct Exchanged {
 /// How fast a worker was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Its name.
     pub task: String,
     /// Steps it did.
     pub iterations: u64,
-    /// Seconds of one.
     pub seconds_per_iteration: f64,
 }
 

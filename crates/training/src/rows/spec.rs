@@ -90,7 +90,6 @@ pub struct RowsSpec {
     pub hashing: Hashing,
     /// Rule of updates.
     pub optimizer: String,
-    /// Learning rate.
     pub learning_rate: f32,
     /// L1 penalty.
     pub l1: f32,

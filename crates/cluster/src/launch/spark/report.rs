@@ -29,7 +29,6 @@ pub enum SparkEvent {
     Stage {
         /// Executors at this moment; more may join.
         executors: u32,
-        /// Their cores.
         cores: u32,
         /// Number of tasks.
         partitions: u32,
@@ -42,7 +41,6 @@ pub enum SparkEvent {
         seconds: f64,
         /// Executors at the end.
         executors: u32,
-        /// Their cores.
         cores: u32,
         /// Tasks that could have run at the same time.
         slots: u32,
@@ -51,7 +49,6 @@ pub enum SparkEvent {
     NoExecutors {
         /// How long was waited.
         seconds: f64,
-        /// For whom.
         master: String,
     },
     /// Tasks that must run at once do not fit.
@@ -60,9 +57,7 @@ pub enum SparkEvent {
         slots: u32,
         /// Tasks of the work.
         wanted: u32,
-        /// Executors there are.
         executors: u32,
-        /// Their cores.
         cores: u32,
     },
     /// It is over.
@@ -70,7 +65,6 @@ pub enum SparkEvent {
         /// Host of the task that failed, where it was one.
         #[serde(default)]
         host: Option<String>,
-        /// In words.
         error: String,
         /// What the task suggests.
         #[serde(default)]
@@ -111,7 +105,6 @@ pub struct SparkWorkOutcome {
     pub application: String,
     /// Executors that were there, at the beginning or at the end.
     pub executors: u32,
-    /// Their cores.
     pub cores: u32,
     /// Number of tasks.
     pub partitions: u32,

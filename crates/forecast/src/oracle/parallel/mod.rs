@@ -20,7 +20,6 @@ pub struct Strategy {
     pub name: &'static str,
     /// One line on what it does.
     pub about: &'static str,
-    /// Projects it.
     pub project: fn(&Situation<'_>) -> Projection,
 }
 

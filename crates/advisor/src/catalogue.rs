@@ -3,7 +3,7 @@
 //! The order of the file is kept; a configuration is named by its index everywhere inside the crate.
 
 use crate::error::AdvisorError;
-use paceline_forecast::table::{Place, Row, Table, TableError, parse};
+use paceline_forecast::table::{Row, Table, TableError, TablePlace, parse};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -153,7 +153,7 @@ impl Catalogue {
             .map_err(|source| AdvisorError::Toml { path: path.to_path_buf(), source })?;
         let mut builder = Builder::default();
         for (entry, machine) in parsed.machine.into_iter().enumerate() {
-            let place = Place::new(path, Row::Entry(entry + 1));
+            let place = TablePlace::new(path, Row::Entry(entry + 1));
             let TomlMachine { name, cores, memory_gib, usd_per_hour, counts, .. } = machine;
             let Some(usd_per_hour) = usd_per_hour else {
                 return Err(AdvisorError::NoPrice { place, machine: name });
@@ -277,7 +277,7 @@ impl Catalogue {
     /// Finds a configuration named in a file.
     pub(crate) fn locate(
         &self,
-        place: &Place,
+        place: &TablePlace,
         machine: &str,
         count: u32,
     ) -> Result<usize, AdvisorError> {
@@ -289,6 +289,25 @@ impl Catalogue {
                 AdvisorError::UnknownMachine { place, machine }
             }
         })
+    }
+
+    /// Properties that a failure may hang on, each with its value for every configuration.
+    pub(crate) fn properties(&self) -> Vec<Vec<f64>> {
+        let column = |of: &dyn Fn(&Machine, f64) -> f64| -> Vec<f64> {
+            let value = |at: usize| of(self.machine(at), f64::from(self.count(at)));
+            (0..self.len()).map(value).collect()
+        };
+        vec![
+            column(&|_, count| count),
+            column(&|machine, _| machine.cores),
+            column(&|machine, count| machine.cores * count),
+            column(&|machine, _| machine.memory_gib),
+            column(&|machine, _| machine.memory_gib / machine.cores),
+            column(&|machine, count| machine.memory_gib * count),
+            column(&|machine, _| machine.speed.unwrap_or(0.0)),
+            column(&|machine, _| machine.disk_mb_per_s.unwrap_or(0.0)),
+            column(&|machine, _| machine.network_gbit.unwrap_or(0.0)),
+        ]
     }
 
     /// Coordinates in the unit cube, one row per configuration: number of machines, cores, memory per
@@ -323,7 +342,7 @@ impl Catalogue {
     }
 }
 
-fn count_of(place: &Place, text: &str) -> Result<u32, AdvisorError> {
+fn count_of(place: &TablePlace, text: &str) -> Result<u32, AdvisorError> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| {
         TableError::Value {
             place: place.clone(),
@@ -343,7 +362,12 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, machine: Machine, counts: &[u32], place: Place) -> Result<(), AdvisorError> {
+    fn add(
+        &mut self,
+        machine: Machine,
+        counts: &[u32],
+        place: TablePlace,
+    ) -> Result<(), AdvisorError> {
         if machine.name.is_empty() {
             return Err(TableError::Value {
                 place,

@@ -2,11 +2,14 @@
 //!
 //! Failures are rare and mostly about memory. The estimate counts completed and failed runs near a
 //! configuration: few from past jobs, many from the job itself; a failure of the job speaks
-//! against everything with no more memory, a success for everything with no less.
+//! against everything with no more memory, a success for everything with no less. Causes other than memory are weighed
+//! by [`crate::causes`].
 
 use crate::catalogue::Catalogue;
+use crate::causes::Causes;
 use crate::gp::matern;
 use crate::history::History;
+use crate::measurements::Outcome;
 use crate::search::Search;
 
 /// Failures believed in before any evidence: one in thirty, worth one run.
@@ -20,12 +23,14 @@ const REACH: f64 = 0.35;
 #[derive(Debug)]
 pub(crate) struct Completion {
     features: Vec<Vec<f64>>,
+    causes: Causes,
     /// Weighted failures and runs of past jobs near each configuration.
     past: Vec<(f64, f64)>,
 }
 
 impl Completion {
-    pub(crate) fn new(features: Vec<Vec<f64>>, history: &History) -> Self {
+    pub(crate) fn new(catalogue: &Catalogue, history: &History) -> Self {
+        let features = catalogue.features();
         let count = features.len();
         let applications = {
             let mut names: Vec<&str> =
@@ -43,33 +48,44 @@ impl Completion {
                 }
             }
         }
-        Self { features, past }
+        Self { features, causes: Causes::new(catalogue), past }
     }
 
     /// Probability that a run on each configuration completes.
     pub(crate) fn probabilities(&self, search: &Search) -> Vec<f64> {
         let catalogue = &search.problem().catalogue;
+        let seen: Vec<(usize, bool)> = search
+            .runs()
+            .iter()
+            .filter_map(|run| match run.outcome {
+                Outcome::Completed { .. } => Some((run.configuration, false)),
+                Outcome::Failed { .. } => Some((run.configuration, true)),
+                // A run that was ended because it had become dear says nothing of failing.
+                Outcome::TimedOut { .. } => {
+                    search.ran_out_of_time(run).then_some((run.configuration, true))
+                }
+            })
+            .collect();
+        let caused = self.causes.probabilities(&seen, self.features.len());
         (0..self.features.len())
             .map(|at| {
                 let (mut failures, mut runs) =
                     (BELIEF.0 * BELIEF.1 + self.past[at].0, BELIEF.1 + self.past[at].1);
-                for run in search.runs() {
-                    let failed = run.outcome.completed().is_none();
+                for &(tried, failed) in &seen {
                     let squares: f64 = self.features[at]
                         .iter()
-                        .zip(&self.features[run.configuration])
+                        .zip(&self.features[tried])
                         .map(|(a, b)| (a - b).powi(2))
                         .sum();
                     let mut weight = matern(squares.sqrt() / REACH);
-                    let (less, more) =
-                        if failed { (at, run.configuration) } else { (run.configuration, at) };
+                    let (less, more) = if failed { (at, tried) } else { (tried, at) };
                     if no_more_memory(catalogue, less, more) {
                         weight = 1.0f64.max(weight);
                     }
                     runs += weight;
                     failures += if failed { weight } else { 0.0 };
                 }
-                1.0 - failures / runs
+                (1.0 - failures / runs) * (1.0 - caused[at])
             })
             .collect()
     }

@@ -1,7 +1,7 @@
 //! What can be wrong with a catalogue, a history or a search; always naming the row.
 
 use paceline_forecast::ForecastError;
-use paceline_forecast::table::{Place, Row, TableError};
+use paceline_forecast::table::{Row, TableError, TablePlace};
 use paceline_runs::RunsError;
 use std::path::PathBuf;
 
@@ -15,6 +15,9 @@ pub enum AdvisorError {
     /// Run folders cannot be found.
     #[error(transparent)]
     Forecast(#[from] ForecastError),
+    /// A search space makes no sense.
+    #[error(transparent)]
+    Space(#[from] crate::tuning::SpaceError),
     /// A run folder cannot be read.
     #[error(transparent)]
     Runs(#[from] RunsError),
@@ -77,16 +80,11 @@ pub enum AdvisorError {
     },
     /// A machine without a price cannot be advised on.
     #[error("{place}: machine `{machine}` has no price")]
-    NoPrice {
-        /// Where.
-        place: Place,
-        machine: String,
-    },
+    NoPrice { place: TablePlace, machine: String },
     /// The same configuration twice in the catalogue.
     #[error("{place}: {count} x `{machine}` is in the catalogue already ({first})")]
     DuplicateConfiguration {
-        /// Where.
-        place: Place,
+        place: TablePlace,
         machine: String,
         /// How many of them.
         count: u32,
@@ -98,50 +96,27 @@ pub enum AdvisorError {
     EmptyCatalogue { path: PathBuf },
     /// A measurement of a machine that the catalogue does not hold.
     #[error("{place}: machine `{machine}` is not in the catalogue")]
-    UnknownMachine {
-        /// Where.
-        place: Place,
-        machine: String,
-    },
+    UnknownMachine { place: TablePlace, machine: String },
     /// The machine is known, this number of them is not.
     #[error("{place}: the catalogue has `{machine}`, but not {count} of them")]
     UnknownCount {
-        /// Where.
-        place: Place,
+        place: TablePlace,
         machine: String,
         /// How many of them.
         count: u32,
     },
     /// The same measurement twice.
     #[error("{place}: repeats {first}; number repeated runs in a column `run`")]
-    DuplicateMeasurement {
-        /// Where.
-        place: Place,
-        /// The first one.
-        first: Row,
-    },
+    DuplicateMeasurement { place: TablePlace, first: Row },
     /// Two different results for one run.
     #[error("{place}: contradicts {first}; number repeated runs in a column `run`")]
-    Contradiction {
-        /// Where.
-        place: Place,
-        /// The first one.
-        first: Row,
-    },
+    Contradiction { place: TablePlace, first: Row },
     /// A time below zero, or none.
     #[error("{place}: a run took {seconds} s; a time must be above zero and finite")]
-    BadTime {
-        /// Where.
-        place: Place,
-        /// What stands there.
-        seconds: f64,
-    },
+    BadTime { place: TablePlace, seconds: f64 },
     /// A completed run without a time.
     #[error("{place}: a completed run needs its `seconds`")]
-    NoTime {
-        /// Where.
-        place: Place,
-    },
+    NoTime { place: TablePlace },
     /// A history without a single measurement.
     #[error("`{}` holds no measurement", .path.display())]
     EmptyHistory { path: PathBuf },
@@ -163,11 +138,8 @@ pub enum AdvisorError {
         count: u32,
     },
     /// A measured time that is zero, negative or not finite.
-    #[error("a run of {seconds} s cannot be; a time must be above zero and finite")]
-    ImpossibleTime {
-        /// What was told.
-        seconds: f64,
-    },
+    #[error("a run cannot take {seconds} s: a time must be above zero and finite")]
+    ImpossibleTime { seconds: f64 },
     /// The state file belongs to another question.
     #[error("`{}` was begun with another {what}", .path.display())]
     StateMismatch {
@@ -189,11 +161,17 @@ pub enum AdvisorError {
         path: PathBuf,
         runs: usize,
     },
+    /// Recorded runs of one job only: it would have no past, and none would have it.
+    #[error("`{}` holds runs of {jobs} job{}; a replay needs two that completed something", .path.display(), if *.jobs == 1 { "" } else { "s" })]
+    TooFewJobs {
+        path: PathBuf,
+        /// Jobs in it that completed something.
+        jobs: usize,
+    },
+    /// A study that needs both halves of the public set.
+    #[error("constants are chosen again on the public set only")]
+    NotThePublicSet,
     /// The recorded set lacks what the evaluation needs.
     #[error("`{}`: {what}", .path.display())]
-    IncompleteSet {
-        path: PathBuf,
-        /// What is missing.
-        what: &'static str,
-    },
+    IncompleteSet { path: PathBuf, what: &'static str },
 }

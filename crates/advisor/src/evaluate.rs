@@ -19,5 +19,5 @@ pub use nested::{NestedSummary, evaluate_nested};
 pub use replay::{JobTraces, ReplaySettings, Trace, replay};
 pub use scaling::{ScalingSummary, evaluate_scaling};
 pub use scout::{Half, Prices, RecordedSet};
-pub use study::{MethodDifference, Study, StudyExtras, StudyQuestion};
-pub use summary::{CHECKPOINTS, Spread, Summary, compare};
+pub use study::{MethodDifference, Study, StudyExtras, StudyQuestion, StudySource};
+pub use summary::{BUDGETS, CHECKPOINTS, Spread, Summary, compare};

@@ -27,6 +27,16 @@ impl JobCommand {
         self.template.contains("{machine}") && self.template.contains("{count}")
     }
 
+    /// The same with a run ended after so many seconds, if that is sooner.
+    pub(crate) fn ending_after(&self, seconds: Option<f64>) -> Self {
+        let sooner = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let limit = match (self.limit, sooner) {
+            (Some(own), Some(sooner)) => Some(own.min(sooner)),
+            (own, sooner) => own.or(sooner),
+        };
+        Self { limit, ..self.clone() }
+    }
+
     /// Runs it to its end; `None` if it was interrupted.
     pub(crate) fn run(
         &self,
@@ -84,6 +94,11 @@ mod tests {
         let limit = Some(Duration::ZERO);
         let stopped = JobCommand { limit, ..of("sleep 600") }.run("m", 2, &calm).unwrap();
         assert!(matches!(stopped, Some(Outcome::TimedOut { .. })), "{stopped:?}");
+        // The method's own limit holds where it is the sooner one.
+        let cut = of("sleep 600").ending_after(Some(0.0)).run("m", 2, &calm).unwrap();
+        assert!(matches!(cut, Some(Outcome::TimedOut { .. })), "{cut:?}");
+        let long = JobCommand { limit, ..of("") }.ending_after(Some(9.0));
+        assert_eq!(long.limit, Some(Duration::ZERO));
         assert!(of("{machine} {count}").has_places() && !of("{machine}").has_places());
     }
 }

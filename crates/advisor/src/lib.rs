@@ -33,6 +33,7 @@
 //! ```
 
 mod catalogue;
+mod causes;
 mod completion;
 mod error;
 pub mod evaluate;
@@ -40,6 +41,7 @@ mod forest;
 mod gp;
 mod history;
 mod job_command;
+mod laws;
 mod measurements;
 pub mod methods;
 mod own_runs;
@@ -47,11 +49,15 @@ mod search;
 mod session;
 mod state;
 mod transfer;
+pub mod tuning;
 
 pub use catalogue::{Catalogue, Configuration, Machine};
 pub use error::AdvisorError;
 pub use job_command::JobCommand;
 pub use measurements::{Measurement, Measurements, Outcome};
-pub use search::{Advisor, Objective, Prediction, Problem, Proposal, Recommendation, Run, Search};
+pub use search::{
+    Advisor, Objective, Prediction, Problem, Proposal, Recommendation, Run, RunOutlook, Search,
+    repeats_within,
+};
 pub use session::{Advice, SearchBudget, SearchEnd, SearchEvent, SearchQuestion, SearchSession};
 pub use state::{SearchState, StateMachine, StateRun};

@@ -2,7 +2,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::error::AdvisorError;
-use paceline_forecast::table::{Place, Row, Table, TableError};
+use paceline_forecast::table::{Row, Table, TableError, TablePlace};
 use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -204,7 +204,7 @@ impl Measurements {
         }
         let mut builder = Builder::new(names);
         for (entry, row) in rows.into_iter().enumerate() {
-            let place = Place::new(path, Row::Entry(entry + 1));
+            let place = TablePlace::new(path, Row::Entry(entry + 1));
             let configuration = catalogue.locate(&place, &row.machine, row.count)?;
             let outcome = outcome(&place, row.seconds, row.completed, row.timed_out)?;
             let metrics = builder
@@ -268,7 +268,7 @@ impl Measurements {
     }
 }
 
-fn boolean(place: &Place, column: &str, text: &str) -> Result<bool, AdvisorError> {
+fn boolean(place: &TablePlace, column: &str, text: &str) -> Result<bool, AdvisorError> {
     match text {
         "true" | "True" | "1" | "yes" => Ok(true),
         "false" | "False" | "0" | "no" => Ok(false),
@@ -283,7 +283,7 @@ fn boolean(place: &Place, column: &str, text: &str) -> Result<bool, AdvisorError
 }
 
 fn outcome(
-    place: &Place,
+    place: &TablePlace,
     seconds: Option<f64>,
     completed: bool,
     timed_out: bool,
@@ -323,7 +323,7 @@ impl Builder {
         Self { metric_names, rows: Vec::new(), seen: HashMap::new() }
     }
 
-    fn add(&mut self, row: Measurement, place: &Place) -> Result<(), AdvisorError> {
+    fn add(&mut self, row: Measurement, place: &TablePlace) -> Result<(), AdvisorError> {
         if row.workload.is_empty() {
             return Err(TableError::Value {
                 place: place.clone(),

@@ -8,6 +8,7 @@ use crate::error::AdvisorError;
 use crate::measurements::{Measurements, Outcome};
 use paceline_forecast::Estimate;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What is to be small.
@@ -141,6 +142,14 @@ impl Search {
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
+    /// Whether a run was ended from outside before it had cost what the best one did: it is not known to be dear, but it does not
+    /// complete in the time there is.
+    pub(crate) fn ran_out_of_time(&self, run: &Run) -> bool {
+        let Outcome::TimedOut { seconds } = run.outcome else { return false };
+        let paid = self.problem.value(run.configuration, seconds);
+        self.best().is_none_or(|(_, best)| paid < best)
+    }
+
     /// Completed configurations with their mean times.
     pub(crate) fn completed(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         let mut seen = Vec::new();
@@ -203,6 +212,17 @@ impl Search {
     }
 }
 
+/// What is expected of a run before it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RunOutlook {
+    /// Seconds after which it cannot become a choice worth having and is better ended; its result is then a lower bound, not lost.
+    pub limit: Option<f64>,
+    /// What it is expected to take off the best value so far, as a share of it; `None` before any run counts.
+    pub saving: Option<f64>,
+    /// Dollars it is expected to cost, ended at the limit.
+    pub usd: Option<f64>,
+}
+
 /// What to run next.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
@@ -210,7 +230,8 @@ pub struct Proposal {
     pub configuration: usize,
     /// Why the method would stop instead; a caller with a budget may go on.
     pub stop: Option<String>,
-    /// Why this one.
+    /// What is expected of the run, where the method has a model.
+    pub outlook: Option<RunOutlook>,
     pub reason: String,
 }
 
@@ -272,8 +293,36 @@ pub trait Advisor: Send + Sync {
 /// Repeated runs of one configuration differ by about this much (median coefficient of variation of the
 /// Scout set's repeats: 6.3 %).
 pub(crate) const REPEAT_SD: f64 = 0.065;
+/// Nine of ten pairs of repeated runs on rented machines differ by at most this much, in `ln` (Scout's single machines): most
+/// differ little, a few by a lot, which no bell curve through the typical difference shows.
+const REPEATS_WITHIN: f64 = 0.32;
+/// A history with fewer pairs of repeats does not say how much they differ.
+const FEWEST_PAIRS: usize = 30;
 /// Half the width of a nine-in-ten interval, in standard deviations.
-const NINE_IN_TEN: f64 = 1.645;
+pub(crate) const NINE_IN_TEN: f64 = 1.645;
+
+/// By how much two runs of one job on one configuration differ nine times in ten, in `ln`: as past jobs' repeats did, where there
+/// are enough of them.
+#[must_use]
+pub fn repeats_within(history: &Measurements) -> f64 {
+    let mut cells: HashMap<(&str, usize), Vec<f64>> = HashMap::new();
+    for row in history.rows() {
+        if let Some(seconds) = row.outcome.completed() {
+            cells.entry((&row.workload, row.configuration)).or_default().push(seconds.ln());
+        }
+    }
+    let mut gaps: Vec<f64> = Vec::new();
+    for times in cells.values() {
+        for (at, first) in times.iter().enumerate() {
+            gaps.extend(times[at + 1..].iter().map(|second| (first - second).abs()));
+        }
+    }
+    if gaps.len() < FEWEST_PAIRS {
+        return REPEATS_WITHIN;
+    }
+    let place = (gaps.len() * 9 / 10).min(gaps.len() - 1);
+    *gaps.select_nth_unstable_by(place, f64::total_cmp).1
+}
 
 fn recommend(
     search: &Search,
@@ -286,7 +335,7 @@ fn recommend(
     let mut ranked: Vec<(usize, f64, f64, bool)> = search
         .completed()
         .filter(|&(_, seconds)| seconds <= deadline)
-        .map(|(at, seconds)| (at, problem.value(at, seconds).ln(), REPEAT_SD, true))
+        .map(|(at, seconds)| (at, problem.value(at, seconds).ln(), 0.0, true))
         .collect();
     if unmeasured || ranked.is_empty() {
         for at in search.untried() {
@@ -300,6 +349,15 @@ fn recommend(
     }
     ranked.sort_by(|a, b| a.1.total_cmp(&b.1));
     let &(configuration, mean, sd, measured) = ranked.first()?;
+    // The next run differs from the measured ones as repeats do; the mean of several is surer than one.
+    let within = if measured {
+        let own =
+            |run: &&Run| run.configuration == configuration && run.outcome.completed().is_some();
+        let runs = search.runs().iter().filter(own).count().max(1) as f64;
+        repeats_within(&problem.history) * (0.5 + 0.5 / runs).sqrt()
+    } else {
+        NINE_IN_TEN * sd
+    };
     // A predicted runner-up is worth naming even where only measured runs may win.
     let predicted = search.untried().filter_map(|at| {
         predictions.get(at).copied().flatten().map(|found| (at, found.mean, found.sd, false))
@@ -310,11 +368,8 @@ fn recommend(
         .or_else(|| predicted.filter(|p| p.0 != configuration).min_by(|a, b| a.1.total_cmp(&b.1)));
     let price = problem.catalogue.usd_per_hour(configuration) / 3600.0;
     let time = |ln_value: f64| problem.seconds(configuration, ln_value.exp());
-    let seconds = Estimate {
-        value: time(mean),
-        low: time(mean - NINE_IN_TEN * sd),
-        high: time(mean + NINE_IN_TEN * sd),
-    };
+    let seconds =
+        Estimate { value: time(mean), low: time(mean - within), high: time(mean + within) };
     let usd = Estimate {
         value: seconds.value * price,
         low: seconds.low * price,

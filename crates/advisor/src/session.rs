@@ -191,7 +191,8 @@ impl SearchSession {
             watch(SearchEvent::Begins { run, configuration, reason: &proposal.reason });
             let machine = &catalogue.machine(configuration).name;
             let count = catalogue.count(configuration);
-            let Some(outcome) = command.run(machine, count, interrupt)? else {
+            let limit = proposal.outlook.and_then(|outlook| outlook.limit);
+            let Some(outcome) = command.ending_after(limit).run(machine, count, interrupt)? else {
                 return Ok(SearchEnd::Interrupted);
             };
             self.state.tell(&catalogue, configuration, outcome, BTreeMap::new());

@@ -9,7 +9,7 @@ use crate::catalogue::{Catalogue, Machine};
 use crate::error::AdvisorError;
 use crate::measurements::Outcome;
 use crate::search::{Objective, Problem, Run, Search};
-use paceline_forecast::table::{Place, Row};
+use paceline_forecast::table::{Row, TablePlace};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,7 +99,7 @@ impl SearchState {
     fn check_runs(&self, path: &Path) -> Result<(), AdvisorError> {
         for (entry, run) in self.runs.iter().enumerate() {
             if !run.outcome.possible() {
-                let place = Place::new(path, Row::Entry(entry + 1));
+                let place = TablePlace::new(path, Row::Entry(entry + 1));
                 return Err(AdvisorError::BadTime { place, seconds: run.outcome.seconds() });
             }
         }

@@ -13,6 +13,7 @@
 
 use crate::gp::{Kernels, Posterior, ScalePrior};
 use crate::history::{History, PastJob};
+use crate::laws::Law;
 use std::collections::BTreeMap;
 
 /// Past jobs with a view of their own at most; more cost time and add little.
@@ -31,16 +32,6 @@ const LARGE: usize = 256;
 /// Squared scale where there are no past jobs, as in a plain process.
 const PLAIN_SCALE: f64 = 0.25;
 
-/// Past jobs from which on the weights of [`Tuning::families`] hold; with fewer, views of the past weigh less.
-const ENOUGH_JOBS: f64 = 16.0;
-
-/// How far so many past jobs are believed, from 0 to 1. Few jobs rarely hold one of the new job's kind, and a
-/// profile or covariance of few is mostly their own noise, so trust grows faster than their number.
-fn trust(jobs: usize) -> f64 {
-    let cube = (jobs as f64 / ENOUGH_JOBS).powi(3);
-    (1.5 * cube / (cube + 0.5)).min(1.0)
-}
-
 /// Hyperparameters chosen by hand; [`crate::evaluate::evaluate_nested`] measures how much depends on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tuning {
@@ -52,11 +43,39 @@ pub(crate) struct Tuning {
     pub(crate) past_runs: f64,
     /// Past jobs' scales are worth this many half-observations.
     pub(crate) scale_shape: f64,
+    /// Part of the weight of views without a past that laws of scaling have.
+    pub(crate) laws: f64,
+    /// Kernels per law.
+    pub(crate) law_kernels: usize,
+    /// Squared scale of what a law leaves, over that of a view without one.
+    pub(crate) law_scale: f64,
+    /// How far dollars count when a run is chosen: 0 is not at all, 1 is improvement per dollar.
+    pub(crate) money: f64,
+    /// Weight of speed in the first run under a deadline.
+    pub(crate) hurry: f64,
+    /// Expected improvement, in `ln` of the objective, below which the search stops.
+    pub(crate) enough: f64,
+    /// Runs before it may stop.
+    pub(crate) fewest: usize,
+    /// Past jobs from which on they are trusted half.
+    pub(crate) half_trust: f64,
 }
 
 /// The tuning in use.
-pub(crate) const TUNING: Tuning =
-    Tuning { families: [1.0 / 3.0; 3], job_kernels: 4, past_runs: 8.0, scale_shape: 2.0 };
+pub(crate) const TUNING: Tuning = Tuning {
+    families: [1.0 / 3.0; 3],
+    job_kernels: 4,
+    past_runs: 8.0,
+    scale_shape: 2.0,
+    laws: 0.6,
+    law_kernels: 8,
+    law_scale: 0.35,
+    money: 0.3,
+    hurry: 1.0,
+    enough: 0.025,
+    fewest: 5,
+    half_trust: 10.0,
+};
 
 /// The model of a catalogue after a history.
 #[derive(Debug)]
@@ -70,6 +89,8 @@ pub(crate) struct Transfer {
     views: Vec<View>,
     count: usize,
     tuning: Tuning,
+    /// How far past jobs are believed, from 0 to 1.
+    trust: f64,
 }
 
 /// One combination of strengths.
@@ -84,6 +105,8 @@ struct View {
     prior: f64,
     /// Typical squared scale of the job's deviations.
     scale: f64,
+    /// Whether it rests on past jobs.
+    past: bool,
 }
 
 /// A summary of some past jobs.
@@ -97,6 +120,7 @@ impl Transfer {
     pub(crate) fn new(
         features: Vec<Vec<f64>>,
         history: &History,
+        laws: Vec<Law>,
         seed: u64,
         tuning: Tuning,
     ) -> Self {
@@ -127,18 +151,71 @@ impl Transfer {
                         strength,
                         prior: 0.0,
                         scale,
+                        past: !history.is_empty(),
                     });
                 }
                 covariances.push(mix(&past, &kernels, kernel, share));
             }
         }
-        let mut transfer =
-            Self { kernels, profiles: vec![past.profile], covariances, views, count, tuning };
+        let mut transfer = Self {
+            kernels,
+            profiles: vec![past.profile],
+            covariances,
+            views,
+            count,
+            tuning,
+            trust: 0.0,
+        };
+        // Few jobs rarely hold one of the new job's kind, and a profile of few is mostly their own noise: trust grows faster than
+        // their number.
+        let past = (history.jobs.len() as f64 / tuning.half_trust).powi(4);
+        transfer.trust = past / (past + 1.0);
         if !history.is_empty() && count <= LARGE {
             transfer.judge(history, shares, kernel_count);
             transfer.add_families(history, kernel_count, past_scale);
         }
+        if count <= LARGE {
+            transfer.add_laws(laws);
+        }
         transfer
+    }
+
+    /// Gives laws of scaling a part of the weight that views without a past have.
+    fn add_laws(&mut self, laws: Vec<Law>) {
+        // Laws stand in for a history, as far as there is none to trust.
+        let share = self.tuning.laws * (1.0 - self.trust);
+        if share <= 0.0 || laws.is_empty() {
+            return;
+        }
+        let plain: Vec<usize> = (0..self.views.len())
+            .filter(|&at| self.views[at].strength == 0.0 && !self.views[at].past)
+            .collect();
+        let total: f64 = plain.iter().map(|&at| self.views[at].prior.exp()).sum();
+        let kernels = self.tuning.law_kernels.min(plain.len());
+        let each = total * share / kernels as f64;
+        let mut added = Vec::new();
+        for Law { weight, profile: law } in laws {
+            let profile = self.profiles.len();
+            self.profiles.push(law);
+            for &view in &plain[..kernels] {
+                let View { covariance, kernel, scale, .. } = self.views[view];
+                let (strength, prior) = (1.0, (each * weight).ln());
+                let scale = scale * self.tuning.law_scale;
+                added.push(View {
+                    covariance,
+                    kernel,
+                    profile,
+                    strength,
+                    prior,
+                    scale,
+                    past: false,
+                });
+            }
+        }
+        for &at in &plain {
+            self.views[at].prior += (1.0 - share).ln();
+        }
+        self.views.extend(added);
     }
 
     /// Adds the views of single past jobs, on the kernels that explained past jobs best, and those
@@ -162,10 +239,18 @@ impl Transfer {
             for &(kernel, prior) in &kernels {
                 let covariance = kernel;
                 let scale = past_scale;
-                added.push(View { covariance, kernel, profile, strength: 1.0, prior, scale });
+                added.push(View {
+                    covariance,
+                    kernel,
+                    profile,
+                    strength: 1.0,
+                    prior,
+                    scale,
+                    past: true,
+                });
             }
         }
-        let trust = trust(history.jobs.len());
+        let trust = self.trust;
         let [all, single, _] = self.tuning.families.map(|weight| weight * trust);
         rescale(&mut self.views, all);
         rescale(&mut added, single);
@@ -175,13 +260,26 @@ impl Transfer {
         let scale = PLAIN_SCALE.powf(1.0 - trust) * past_scale.powf(trust);
         for kernel in 0..self.kernels.len() {
             let covariance = self.covariances.len();
-            added.push(View { covariance, kernel, profile: 0, strength: 0.0, prior: 0.0, scale });
+            added.push(View {
+                covariance,
+                kernel,
+                profile: 0,
+                strength: 0.0,
+                prior: 0.0,
+                scale,
+                past: false,
+            });
             let n = self.count;
             let pair = |at: usize| self.kernels.correlation(kernel, at / n, at % n);
             self.covariances.push((0..n * n).map(pair).collect());
         }
         rescale(&mut added, 1.0 - all - single);
         self.views.extend(added);
+    }
+
+    /// How far past jobs are believed, from 0 to 1.
+    pub(crate) fn trust(&self) -> f64 {
+        self.trust
     }
 
     /// A past job's values for all configurations. A failed one gets the job's worst value, so that it does not look

@@ -5,7 +5,8 @@
 use paceline_advisor::evaluate::{
     Half, Prices, RecordedSet, ReplaySettings, Summary, evaluate_batch, evaluate_scaling, replay,
 };
-use paceline_advisor::{Objective, methods};
+use paceline_advisor::{Objective, methods, repeats_within};
+use std::collections::BTreeMap;
 
 fn summary(set: &RecordedSet, method: &str, seeds: u64, steps: usize) -> Summary {
     with_past(set, method, seeds, steps, None)
@@ -48,6 +49,91 @@ fn models_beat_chance_and_history_beats_none() {
     for summary in [&random, &cherrypick, &paceline] {
         assert_eq!(summary.failing, 0.0, "{} recommends what fails", summary.method);
     }
+}
+
+/// One constant of ±11 % once held two thirds of repeated runs.
+#[test]
+fn intervals_hold_what_they_say() {
+    let Some(folder) = paceline_testing::real_data("scout") else { return };
+    let single = RecordedSet::read(&folder, Half::SingleNode, Prices::OnDemand).unwrap();
+    let mut applications: Vec<&str> =
+        single.runs.rows().iter().map(|row| row.application.as_str()).collect();
+    applications.sort_unstable();
+    applications.dedup();
+    let (mut inside, mut all) = (0.0, 0.0);
+    for application in applications {
+        // Each job's repeats are judged by those of other applications.
+        let within = repeats_within(&single.runs.without_application(application));
+        let mut cells: BTreeMap<(&str, usize), Vec<f64>> = BTreeMap::new();
+        for row in single.runs.rows().iter().filter(|row| row.application == application) {
+            if let Some(seconds) = row.outcome.completed() {
+                cells.entry((&row.workload, row.configuration)).or_default().push(seconds);
+            }
+        }
+        for times in cells.values() {
+            for pair in times.windows(2) {
+                all += 1.0;
+                inside += f64::from((pair[0] / pair[1]).ln().abs() <= within);
+            }
+        }
+    }
+    let share = inside / all;
+    assert!((0.88..=0.92).contains(&share), "repeats: {share} of {all}");
+    let multi = RecordedSet::read(&folder, Half::MultiNode, Prices::OnDemand).unwrap();
+    for sizes in [4, 5] {
+        let found = evaluate_scaling(&multi, sizes);
+        assert!((0.87..=0.93).contains(&found.interpolation_coverage), "{found:?}");
+        assert!((0.87..=0.93).contains(&found.extrapolation_coverage), "{found:?}");
+    }
+}
+
+#[test]
+fn any_recorded_set_is_replayed_and_a_deadline_decides_what_is_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let machines = file(
+        "machines.csv",
+        "machine,count,cores,memory_gib,usd_per_hour\nsmall,1;2;4;8,2,4,0.1\nlarge,1;2;4;8,8,32,0.5\n",
+    );
+    let mut rows = String::from("workload,machine,count,seconds,completed\n");
+    for (job, work) in [("sort", 4000.0), ("join", 9000.0), ("train", 20_000.0)] {
+        for (machine, cores) in [("small", 2.0), ("large", 8.0)] {
+            for count in [1.0, 2.0, 4.0, 8.0] {
+                let seconds = 20.0 + work / (cores * count) + 2.0 * count;
+                rows += &format!("{job},{machine},{count},{seconds},true\n");
+            }
+        }
+    }
+    let runs = file("runs.csv", &rows);
+    let set = RecordedSet::from_files(&machines, &runs).unwrap();
+    let settings = |objective| ReplaySettings {
+        seeds: 2,
+        steps: 8,
+        threads: 1,
+        objective,
+        medians: false,
+        past_jobs: None,
+        complete_jobs_only: false,
+    };
+    for (objective, jobs) in [
+        (Objective::Cost, 3),
+        // `train` takes 355 s at best and is left out.
+        (Objective::CostUnderDeadline { deadline: 300.0 }, 2),
+    ] {
+        let paceline = methods::find("paceline").unwrap();
+        let traces = replay(&set, paceline, &settings(objective), &|| {}).unwrap();
+        assert_eq!(traces.len(), jobs);
+        for trace in traces.iter().flat_map(|job| &job.traces) {
+            assert_eq!(trace.regret.last(), Some(&1.0), "{objective:?}: {trace:?}");
+        }
+    }
+    let one = file("one.csv", "workload,machine,count,seconds,completed\nsort,small,1,9,true\n");
+    let error = RecordedSet::from_files(&machines, &one).unwrap_err().to_string();
+    assert!(error.contains("one.csv` holds runs of 1 job;"), "{error}");
 }
 
 /// Two past jobs made searches worse than none: 1.308 of the optimum after six runs, against 1.173.

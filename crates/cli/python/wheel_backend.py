@@ -20,6 +20,7 @@ import zipfile
 from typing import Any
 
 _HERE = pathlib.Path(__file__).resolve().parent
+_WORKSPACE = _HERE.parents[2]
 # The oldest time that a zip file can hold: the same sources give the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -33,7 +34,7 @@ def _project() -> dict[str, str]:
 def _binary() -> bytes:
     """The program without its symbols."""
     given = os.environ.get("PACELINE_BINARY")
-    path = pathlib.Path(given) if given else _HERE.parent / "target" / "release" / "paceline"
+    path = pathlib.Path(given) if given else _WORKSPACE / "target" / "release" / "paceline"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there: build it with `cargo build --release`, or name one in PACELINE_BINARY")
     strip = shutil.which("strip")
@@ -56,7 +57,7 @@ def _platforms(binary: bytes) -> list[str]:
 
 
 def _metadata(project: dict[str, str]) -> str:
-    readme = _HERE.parent / "README.md"
+    readme = _WORKSPACE / "README.md"
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {project['name']}",

@@ -282,3 +282,73 @@ fn own_runs_are_points_of_a_curve_and_rows_of_a_history() {
         &[&run, "no 1 x machine"],
     );
 }
+
+/// The prediction from a small run stands beside a larger one while that goes on, and a run that is held up leaves the range.
+#[test]
+fn a_live_run_is_held_against_its_prediction() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let small = trained(at, "64");
+    let words = [
+        "train",
+        "--model",
+        "softmax",
+        "--data",
+        "digits",
+        "--out",
+        "live",
+        "--steps",
+        "100000000",
+    ];
+    let more = ["--strategy", "multi-worker", "--workers", "2", "--batch-size", "64", "--quiet"];
+    let mut live = support::command_in(at, &[&words[..], &more].concat())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = std::time::Instant::now();
+    let run = loop {
+        let found = std::fs::read_dir(at.join("live")).into_iter().flatten().flatten().next();
+        let run = found.map(|entry| format!("live/{}", entry.file_name().to_string_lossy()));
+        let has_steps = |run: &String| {
+            let log = std::fs::read_to_string(at.join(run).join("events-worker-0.jsonl"));
+            log.is_ok_and(|log| log.contains("\"step\""))
+        };
+        if let Some(run) = run.filter(has_steps) {
+            break run;
+        }
+        assert!(begun.elapsed() < paceline_testing::HANG, "no run began");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    let words =
+        ["simulate", &small, "--strategy", "multi-worker", "--one-machine", "--against", &run];
+    let mut asked =
+        support::command_in(at, &[&words[..], &["--no-measure", "--steps", "20"]].concat())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+    // It says the rate of a run that goes on, and goes on itself.
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(asked.stdout.take().unwrap()));
+    let running = lines.find(|line| line.as_ref().unwrap().starts_with("running, step ")).unwrap();
+    assert!(running.unwrap().contains(" examples/s ("));
+    let stop = std::process::Command::new("kill").args(["-INT", &live.id().to_string()]).status();
+    assert!(stop.unwrap().success());
+    live.wait().unwrap();
+    let last = lines.map(|line| line.unwrap()).last().unwrap();
+    assert!(asked.wait().unwrap().success());
+    assert!(!last.starts_with("running") && last.contains("measured"), "{last}");
+    let answer = json_in(at, &[&words[..], &["--no-measure", "--steps", "20", "--json"]].concat());
+    let against = &answer["against"];
+    let number = |value: &Value| value.as_f64().unwrap();
+    let (low, high) = (number(&against["expected"]["low"]), number(&against["expected"]["high"]));
+    let measured = number(&against["measured"]);
+    let wanted = if measured < low {
+        "below"
+    } else if measured > high {
+        "above"
+    } else {
+        "inside"
+    };
+    assert_eq!(against["standing"], wanted, "{against}");
+    assert!(low > 0.0 && measured > 0.0, "{against}");
+    fails(at, &["simulate", &small, "--against", "nowhere"], 1, &["nowhere"]);
+}

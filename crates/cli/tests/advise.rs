@@ -198,7 +198,7 @@ fn bad_files_are_named_with_their_rows() {
         "1",
     ];
     let output = folder.run(&[&told[..], &["--seconds=-4"]].concat());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("-4 s cannot be"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot take -4 s"));
     assert!(!folder.0.path().join("s.json").exists());
 }
 
@@ -235,6 +235,32 @@ fn scaling_curve_names_the_number_of_machines() {
     folder.file("runs.csv", "machines,seconds\n1,10\n2,0\n");
     let output = folder.run(&["scale", "runs.csv"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("line 3"));
+}
+
+#[test]
+fn recorded_runs_of_ones_own_are_replayed_and_drawn() {
+    let folder = Folder::new();
+    let mut rows = String::from("workload,machine,count,seconds,completed\n");
+    for (job, work) in [("sort", 4000.0), ("join", 9000.0)] {
+        for (machine, cores) in [("small", 2.0), ("large", 8.0)] {
+            for count in [1.0, 2.0, 4.0] {
+                let seconds = 20.0 + work / (cores * count);
+                rows += &format!("{job},{machine},{count},{seconds},true\n");
+            }
+        }
+    }
+    folder.file("runs.csv", &rows);
+    let own = ["evaluate", "--catalog", "machines.csv", "--history", "runs.csv"];
+    let few = ["--methods", "paceline,random,lhs,exhaustive", "--seeds", "2", "--out", "page.html"];
+    let found = folder.json(&[&own[..], &few].concat());
+    let methods = found["methods"].as_array().unwrap();
+    assert_eq!((methods.len(), &methods[0]["jobs"]), (4, &Value::from(2)));
+    assert!(methods[0]["by_money"][7][1].as_f64().unwrap() < 1.001, "{}", methods[0]);
+    assert!(methods[0]["standard_error"][0][1].is_number(), "{}", methods[0]);
+    let page = std::fs::read_to_string(folder.0.path().join("page.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("By money"), "a page with curves");
+    let output = folder.run(&["evaluate", "--catalog", "machines.csv"]);
+    assert_eq!(output.status.code(), Some(2), "a catalogue alone is not a recorded set");
 }
 
 #[test]

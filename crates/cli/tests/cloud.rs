@@ -10,31 +10,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
-use support::{command_in, document, json, said};
-
-const JOB: &str = r#"
-name = "flowers"
-command = ["prepare", "gs://lab/photos", "gs://lab/shards", "--size", "192"]
-[data]
-gb = 22
-examples = 367000
-[measured]
-examples_per_second = 40
-cores = 2
-[quota]
-vcpus = 8
-addresses = 4
-standard_disk_gb = 716
-ssd_disk_gb = 100
-[shape]
-extra_nodes = 1
-machines = ["n1-standard-2"]
-"#;
+use support::{CLOUD_JOB, command_in, document, json, said};
 
 /// A folder with the job and an empty folder of tools, which is all of the PATH but the system's own.
 fn site() -> tempfile::TempDir {
     let site = tempfile::tempdir().unwrap();
-    fs::write(site.path().join("job.toml"), JOB).unwrap();
+    fs::write(site.path().join("job.toml"), CLOUD_JOB).unwrap();
     fs::create_dir(site.path().join("bin")).unwrap();
     site
 }
@@ -90,7 +71,7 @@ fn a_plan_keeps_the_quotas_and_says_what_bounds_it() {
 #[test]
 fn a_job_file_with_a_slip_ends_with_2_and_names_the_key() {
     let site = site();
-    fs::write(site.path().join("job.toml"), JOB.replace("gb = 22", "gb = 0")).unwrap();
+    fs::write(site.path().join("job.toml"), CLOUD_JOB.replace("gb = 22", "gb = 0")).unwrap();
     let output = cloud(site.path(), &["plan", "job.toml"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(
@@ -98,7 +79,7 @@ fn a_job_file_with_a_slip_ends_with_2_and_names_the_key() {
         "{}",
         said(&output)
     );
-    fs::write(site.path().join("job.toml"), JOB.replace("vcpus = 8", "vcpus = 1")).unwrap();
+    fs::write(site.path().join("job.toml"), CLOUD_JOB.replace("vcpus = 8", "vcpus = 1")).unwrap();
     let output = cloud(site.path(), &["plan", "job.toml"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(
@@ -177,7 +158,7 @@ fn what_the_tool_may_not_tell_is_unknown_and_not_a_refusal() {
 #[test]
 fn a_gpu_beyond_the_limit_is_refused_in_the_words_of_the_limit() {
     let site = site();
-    let job = JOB.replace(
+    let job = CLOUD_JOB.replace(
         "extra_nodes = 1",
         "extra_nodes = 0\nmax_nodes = 1\ngpus_per_node = 1\ngpu = \"K80\"",
     );
@@ -218,8 +199,8 @@ fn a_dry_run_shows_everything_and_runs_nothing() {
 fn a_refused_submission_leaves_no_job_and_says_what_to_do() {
     let site = site();
     let train = r#"["train", "--model", "softmax", "--data", "/gcs/lab/digits", "--epochs", "1"]"#;
-    let job =
-        JOB.replace(r#"["prepare", "gs://lab/photos", "gs://lab/shards", "--size", "192"]"#, train);
+    let job = CLOUD_JOB
+        .replace(r#"["prepare", "gs://lab/photos", "gs://lab/shards", "--size", "192"]"#, train);
     fs::write(site.path().join("job.toml"), job).unwrap();
     let words =
         ["submit", "job.toml", "--target", "vertex", "--image", "x", "--key", "/gcs/k/cluster.key"];
@@ -247,10 +228,11 @@ fn a_refused_submission_leaves_no_job_and_says_what_to_do() {
 fn a_job_is_submitted_followed_and_stopped_through_the_services_tool() {
     let site = site();
     let train = r#"["train", "--model", "softmax", "--data", "/data/digits", "--epochs", "1"]"#;
-    let job =
-        JOB.replace(r#"["prepare", "gs://lab/photos", "gs://lab/shards", "--size", "192"]"#, train);
+    let job = CLOUD_JOB
+        .replace(r#"["prepare", "gs://lab/photos", "gs://lab/shards", "--size", "192"]"#, train);
     fs::write(site.path().join("job.toml"), job).unwrap();
-    tool(site.path(), "sbatch", "bash -n \"${@: -1}\" || exit 1; echo '4711;lab'");
+    tool(site.path(), "sbatch", "bash -n \"${@: -2:1}\" || exit 1; echo '4711;lab'");
+    tool(site.path(), "scontrol", "exit 1");
     tool(site.path(), "squeue", "cat state 2>/dev/null");
     tool(site.path(), "sacct", "echo COMPLETED");
     tool(site.path(), "scancel", "echo CANCELLED > state");
@@ -290,7 +272,7 @@ fn a_job_is_submitted_followed_and_stopped_through_the_services_tool() {
 #[test]
 fn a_command_that_paceline_would_not_take_is_refused_here() {
     let site = site();
-    fs::write(site.path().join("job.toml"), JOB.replace("--size", "--sizes")).unwrap();
+    fs::write(site.path().join("job.toml"), CLOUD_JOB.replace("--size", "--sizes")).unwrap();
     let words = ["submit", "job.toml", "--target", "dataproc", "--binary", "x", "--dry-run"];
     let output = cloud(site.path(), &words);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
@@ -320,7 +302,7 @@ fn two_hosts_train_together_over_ssh_and_their_run_is_fetched() {
         r#"["train", "--model", "softmax", "--data", "generated:digits?examples=600", "--strategy", "multi-worker", "--steps", "5", "--batch-size", "32", "--out", "{}"]"#,
         out.display()
     );
-    let job = JOB
+    let job = CLOUD_JOB
         .replace(r#"["prepare", "gs://lab/photos", "gs://lab/shards", "--size", "192"]"#, &train);
     fs::write(folder.join("job.toml"), job).unwrap();
     tool(folder, "ssh", &format!("HOSTS={}/hosts\n{SSH}", folder.display()));

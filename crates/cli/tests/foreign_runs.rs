@@ -4,7 +4,14 @@
 
 mod support;
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead, BufReader, Read, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::Stdio,
+};
 use support::{json_in, run_in, said};
 
 /// A run of so many ranks, each with 40 events; `started` is what its first event says, `step` what every step says beside its time.
@@ -77,4 +84,55 @@ fn a_scaling_curve_is_drawn_from_runs_of_another_program() {
     let found = json_in(folder.path(), &["advise", "scale", "runs", "--json"]);
     assert_eq!(found["measured"]["most"], 4.0, "{found}");
     assert!(!found["predictions"].as_array().unwrap().is_empty(), "{found}");
+}
+
+/// The live page's answer about all runs of a folder.
+fn served(folder: &Path) -> String {
+    let mut command = support::command_in(folder, &["serve", "runs", "--listen", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /api/runs HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    answer
+}
+
+/// Three kinds of event are enough for every reader, finished or not, and all of them say the same.
+#[test]
+fn every_reader_gives_the_same_verdict_on_a_bare_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let step = r#","examples":64,"phases":{"input":0.6,"compute":0.4}"#;
+    record(here, "finished", 1, STARTED, step);
+    record(here, "cut-off", 1, STARTED, step);
+    let log = here.join("runs/cut-off/events-worker-0.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    fs::write(&log, text.lines().take(30).map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    let page = served(here);
+    for (run, beginning) in [("finished", "input-bound: 60 %"), ("cut-off", "ended without")] {
+        let listed = json_in(here, &["runs", run, "--json"]);
+        let verdict = listed[0]["verdict"].as_str().unwrap();
+        assert!(verdict.starts_with(beginning) && verdict.contains("input-bound"), "{verdict}");
+        assert!(page.contains(&serde_json::to_string(verdict).unwrap()), "{verdict}: {page}");
+        for format in ["markdown", "html", "csv"] {
+            let path = format!("runs/{run}");
+            let output = run_in(here, &["report", &path, "--format", format, "--out", "page"]);
+            assert!(output.status.success(), "{}", said(&output));
+            // Pages keep a number and its sign together.
+            let text = fs::read_to_string(here.join("page")).unwrap().replace('\u{a0}', " ");
+            assert!(text.contains(verdict), "{format} of {run}: {verdict}");
+        }
+        let output = run_in(here, &["runs", run]);
+        assert!(
+            output.status.success() && !said(&output).contains("plan.json"),
+            "{}",
+            said(&output)
+        );
+    }
 }

@@ -16,7 +16,7 @@ use support::run_in;
 const ALWAYS: &[(&str, &str)] = &[
     ("quickstart", "out no-open"),
     ("data synth digits", "train test seed gzip threads"),
-    ("data synth photos", "per-class least-side most-side seed odd bad threads"),
+    ("data synth photos", "per-class least-side most-side seed odd bad threads classes"),
     ("data synth clicks", "rows seed vw threads"),
     ("data fetch", "from"),
     // `--format` and `--bits` say that the source is rows.
@@ -26,7 +26,10 @@ const ALWAYS: &[(&str, &str)] = &[
     ("predict", "out"),
     ("export", "trace"),
     ("import", "out"),
-    ("matmul", "block memory workers threads no-verify state fresh save-every record"),
+    (
+        "matmul",
+        "block memory workers threads no-verify state fresh save-every record placement node engine",
+    ),
     ("monitor", "csv"),
     ("run", "name runs"),
     ("report", "format out"),
@@ -36,7 +39,8 @@ const ALWAYS: &[(&str, &str)] = &[
         "images records batch-size batches repeats cold seed threads size out fresh engine",
     ),
     ("sweep", "vary repeats seed out timeout retry-failed retry-disturbed keep-all dry-run engine"),
-    ("compare", "budget warm-up measure fail-if timeout seed"),
+    ("compare", "budget warm-up measure fail-if timeout seed prove"),
+    ("advise tune", "search space objective measure max-runs budget timeout seed out"),
     ("advise cloud", "catalog objective method exec state max-runs timeout"),
     ("advise ask", "catalog objective method state"),
     ("advise tell", "catalog objective method state machine count seconds metric"),
@@ -46,7 +50,7 @@ const ALWAYS: &[(&str, &str)] = &[
         "advise parallel",
         "model batch-size examples workers memory local-network local-latency overlap chart",
     ),
-    ("advise evaluate", "set data nodes seeds objective"),
+    ("advise evaluate", "catalog history deadline out set data nodes seeds objective"),
     ("advise job", "data-size growth example delay epochs memory"),
     ("cloud plan", "objective top chart"),
     ("cloud check", "objective project region target"),
@@ -57,7 +61,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("cloud fetch", "jobs out"),
     (
         "simulate",
-        "workers strategy batch-size steps cores threads local-network local-latency no-measure seed chart",
+        "workers against strategy batch-size steps cores threads local-network local-latency no-measure seed chart",
     ),
     ("man", "out"),
 ];
@@ -118,8 +122,10 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("export", "dense file --step 2", &["--latest"], "cannot be used with"),
     ("export", "dense file --latest", &["--step 2"], "cannot be used with"),
     ("sweep", "--vary lr=1,2 BEHIND", &["--measure loss=(.)"], "on a command of paceline"),
+    ("sweep", "--vary lr=1,2 PROGRAM", &["--hosts"], "whose workers are not known"),
     ("compare", "--pairs 3 BEHIND", &["--until 2%"], "cannot be used with"),
     ("compare", "--until 2% BEHIND", &["--pairs 3"], "cannot be used with"),
+    ("compare", "BEHIND", &["--steps 20"], "cannot be used with"),
     ("list", "strategies", &["--profile lenet"], "has no effect on a list"),
     ("list", "", &["--profile lenet"], "list models --profile"),
     (
@@ -133,6 +139,16 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("matmul", "--size 9", &["--a m.npy"], "cannot be used with"),
     ("matmul", "--size 9 --identity", &["--product", "--out p.npy"], "cannot be used with"),
     ("matmul", "--size 9 --product", &["--identity"], "cannot be used with"),
+    ("matmul", "--size 9", SPARK, "with engine `local`"),
+    (
+        "matmul",
+        "--size 9",
+        &["--key k", "--listen a:1", "--insecure", "--no-shared-memory"],
+        "on one machine",
+    ),
+    ("matmul", "--size 9", &["--join-timeout 5s", "--patience 9s"], "on one machine"),
+    ("matmul", "--size 9", &["--cluster c.toml"], "--task"),
+    ("matmul", "--size 9", &["--task worker/0"], "--cluster"),
     ("advise cloud", CLOUD, &["--deadline 5s"], "begun with another objective"),
     ("advise cloud", CLOUD, &["--seed 7"], "begun with another seed"),
     ("advise cloud", CLOUD, &["--history h.csv"], "learns nothing from other jobs"),
@@ -287,10 +303,9 @@ fn a_flag_without_effect_is_refused_with_its_name() {
     for (command, rest, flags, needle) in REFUSED {
         for flag in *flags {
             let behind = "-- train --model softmax --data d --steps 1";
-            let (front, back) = match rest.strip_suffix("BEHIND") {
-                Some(front) => (front, behind),
-                None => (*rest, ""),
-            };
+            let program = rest.strip_suffix("PROGRAM").map(|front| (front, "-- echo {lr}"));
+            let own = rest.strip_suffix("BEHIND").map(|front| (front, behind));
+            let (front, back) = program.or(own).unwrap_or((*rest, ""));
             let words = format!("{command} {front} {flag} {back}");
             let words: Vec<&str> = words.split_whitespace().collect();
             let output = run_in(folder.path(), &words);

@@ -64,6 +64,10 @@ fn a_loss_of_millions_is_not_a_success() {
         let summary = summary(folder.path());
         assert_eq!(summary["status"], "failed", "{words:?}");
         assert_eq!(summary["learning"]["outcome"], "diverged", "{words:?}: {summary}");
+        // A run that failed said that it had made no step and seen no example.
+        for figure in ["global_steps", "examples"] {
+            assert!(summary[figure].as_u64() > Some(0), "{words:?}, {figure}: {summary}");
+        }
     }
 }
 

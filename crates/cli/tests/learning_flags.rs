@@ -101,7 +101,8 @@ fn weights_start_in_a_range_and_files_that_call_code_are_refused() {
         let words = format!("train --data {DIGITS} --model lenet --steps 1 --init {name}");
         let output = run_in(folder.path(), &words.split(' ').collect::<Vec<_>>());
         assert!(!output.status.success());
-        for needle in [name, "Keras's", "data fetch weights mobilenet-v2", "torch.save"] {
+        let wanted = ["data fetch weights mobilenet-v2", "mobilenet_v2-b0353104.pth", "torch.save"];
+        for needle in [name, "Keras's"].iter().chain(&wanted) {
             assert!(said(&output).contains(needle), "{needle}: {}", said(&output));
         }
     }
@@ -145,8 +146,8 @@ fn each_worker_scores_the_weights_it_ended_with_where_that_is_asked_for() {
         let words = ["report", run.to_str().unwrap(), "--format", "html", "--out", "r.html"];
         assert!(run_in(here, &words).status.success());
         let page = fs::read_to_string(here.join("r.html")).unwrap();
-        // In the table of runs, and in that of workers.
-        assert_eq!(page.matches(">test accuracy").count(), 2);
+        // In the tables of runs, of evaluations and of workers.
+        assert_eq!(page.matches(">test accuracy").count(), 3);
     }
     let plain = train(here, &format!("{rest} --strategy mirrored --replicas 2"));
     assert!(plain["workers"][0].get("test_accuracy").is_none(), "it was not asked for");

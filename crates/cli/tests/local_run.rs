@@ -148,3 +148,15 @@ fn the_first_failure_stands_on_top_with_the_lines_of_its_log() {
     assert!(text.contains(shown), "{shown} is not in its log: {text}");
     assert!(!log(&folder, "worker/0").1.is_empty(), "the others have logs of their own");
 }
+
+/// Each pair of workers took a megabyte of memory at once, and on a busy machine the chief was given up meanwhile.
+#[test]
+fn a_hundred_workers_on_few_cores_all_take_part() {
+    let flags = ["--workers", "100", "--batch-size", "200", "--steps", "5", "--threads", "1"];
+    let ended = train("multi-worker", &flags).end();
+    assert_eq!(ended.code(), 0, "{}", ended.talk);
+    let summary = ended.json();
+    assert_eq!(summary["lost"].as_array().unwrap().len(), 0, "{}", ended.talk);
+    assert_eq!(summary["workers"].as_array().unwrap().len(), 100, "{}", ended.talk);
+    assert_eq!(summary["examples"], 1000, "{}", ended.talk);
+}

@@ -8,22 +8,13 @@
 mod support;
 
 use std::{fs, path::Path};
-use support::{run_in, said};
+use support::{run_in, said, train_as};
 
 const DIGITS: &str = "generated:digits?examples=100";
 
 fn told(folder: &Path, words: &[&str]) -> (String, i32) {
     let output = run_in(folder, words);
     (said(&output), output.status.code().unwrap_or(-1))
-}
-
-/// Trains, and gives the one run folder a name that is always the same.
-fn train(folder: &Path, name: &str, words: &[&str]) {
-    let (said, code) = told(folder, &[&["train", "--out", "new"], words].concat());
-    assert_eq!(code, 0, "{said}");
-    let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
-    fs::create_dir_all(folder.join("runs")).unwrap();
-    fs::rename(made, folder.join("runs").join(name)).unwrap();
 }
 
 #[test]
@@ -33,13 +24,8 @@ fn people_are_told_what_is_written_down() {
     let (said, code) = told(folder, &["data", "synth", "clicks", "clicks.tsv", "--rows", "200"]);
     assert_eq!(code, 0, "{said}");
     fs::write(folder.join("rows.svm"), "1 1:1 2:0.5\n0 3:1\n".repeat(20)).unwrap();
-    let steps = ["--data", DIGITS, "--steps", "2", "--no-tensorboard"];
-    train(folder, "dense", &[&["--model", "softmax"], &steps[..]].concat());
-    train(
-        folder,
-        "sparse",
-        &["--model", "sparse-logistic", "--data", "clicks.tsv", "--bits", "10"],
-    );
+    train_as(folder, "dense", &format!("--model softmax --data {DIGITS} --steps 2"));
+    train_as(folder, "sparse", "--model sparse-logistic --data clicks.tsv --bits 10");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.txt");
     let written = fs::read_to_string(&path).unwrap();
     let mut found = String::new();

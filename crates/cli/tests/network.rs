@@ -5,97 +5,35 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster_support;
+#[path = "cluster_support/lab.rs"]
+mod lab;
 mod support;
 
 use cluster_support::*;
-use std::{
-    path::PathBuf,
-    process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
-use support::program;
+use lab::Lab;
+use std::time::Duration;
 
-/// Two hosts on one cable.
-struct Lab {
-    names: [String; 2],
-    folder: tempfile::TempDir,
+/// What the tests here do with two hosts.
+trait TwoHosts {
+    fn start(&self, host: usize, task: (&str, u32), job: &Job) -> Run;
+    fn pair(&self) -> (Run, Run);
 }
 
-fn ip(words: &[&str]) -> bool {
-    let mut command = Command::new("ip");
-    command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-impl Lab {
-    /// Nothing where namespaces cannot be made, said aloud.
-    fn new() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let names = [0, 1].map(|host| format!("pl{}-{number}-{host}", std::process::id()));
-        let lab = Self { folder: tempfile::tempdir().unwrap(), names };
-        let [a, b] = &lab.names;
-        let (near, far) = (format!("v{a}"), format!("v{b}"));
-        // Interface names have 15 letters at most.
-        let (near, far) = (&near[..near.len().min(15)], &far[far.len().saturating_sub(14)..]);
-        let made = ip(&["netns", "add", a])
-            && ip(&["netns", "add", b])
-            && ip(&["-n", a, "link", "add", near, "type", "veth", "peer", "name", far, "netns", b])
-            && ip(&["-n", a, "link", "set", near, "name", "cable"])
-            && ip(&["-n", b, "link", "set", far, "name", "cable"])
-            && [(a, "10.77.0.1/24"), (b, "10.77.0.2/24")].iter().all(|(name, address)| {
-                ip(&["-n", name, "addr", "add", address, "dev", "cable"])
-                    && ip(&["-n", name, "link", "set", "cable", "up"])
-                    && ip(&["-n", name, "link", "set", "lo", "up"])
-            })
-            && [0, 1].iter().all(|host| lab.sends(*host, false) && lab.sends(*host, true));
-        if !made {
-            return paceline_testing::missing("network namespaces need root, `ip` and `tc`");
-        }
-        Some(lab)
-    }
-
-    /// Whether what a host sends arrives. A bucket of ten bytes is smaller than any packet, so nothing
-    /// passes it; that queue is in every kernel, unlike `netem`.
-    fn sends(&self, host: usize, arrives: bool) -> bool {
-        let mut words = vec!["netns", "exec", &self.names[host], "tc", "qdisc"];
-        words.extend([if arrives { "del" } else { "add" }, "dev", "cable", "root"]);
-        if !arrives {
-            words.extend(["tbf", "rate", "1kbit", "burst", "10b", "limit", "10b"]);
-        }
-        ip(&words)
-    }
-
-    fn key(&self) -> PathBuf {
-        let path = self.folder.path().join("key");
-        if !path.exists() {
-            paceline_wire::ClusterKey::generate().unwrap().save(&path).unwrap();
-        }
-        path
-    }
-
-    /// Cuts what these hosts send, or mends it.
-    fn cut(&self, hosts: &[usize], cut: bool) {
-        assert!(hosts.iter().all(|host| self.sends(*host, !cut)), "the cables of {hosts:?}");
-    }
-
+impl TwoHosts for Lab {
     /// Starts a task of a job on a host.
     fn start(&self, host: usize, (role, index): (&str, u32), job: &Job) -> Run {
         let out = tempfile::tempdir().unwrap();
         let config =
             format!(r#"{{"cluster":{},"task":{{"type":"{role}","index":{index}}}}}"#, job.cluster);
-        let mut command = Command::new("ip");
+        let mut command = self.paceline(host);
         command
-            .args(["netns", "exec", &self.names[host], program(), "node"])
-            .args(["--data", DIGITS, "--strategy", job.strategy])
+            .args(["node", "--data", DIGITS, "--strategy", job.strategy])
             .args(["--steps", "100000000", "--no-tensorboard", "--json", "--threads", "1"])
             .arg("--no-shared-memory") // namespaces are of one machine
             .args(job.flags)
             .arg("--out")
             .arg(out.path())
-            .env("TF_CONFIG", config)
-            .env("PACELINE_KEY_FILE", self.key());
+            .env("TF_CONFIG", config);
         spawn(command, out)
     }
 
@@ -118,14 +56,6 @@ const PAIR: Job = Job {
     flags: &["--model", "softmax"],
 };
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for name in &self.names {
-            ip(&["netns", "del", name]);
-        }
-    }
-}
-
 /// Waits until the chief has gone on by some steps.
 fn goes_on(chief: &mut Run) {
     let now = steps(&chief.folder());
@@ -137,7 +67,7 @@ fn side_by_side<T: Sync>(cases: &[T], play: impl Fn(&Lab, &T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
             let play = &play;
-            scope.spawn(move || Lab::new().iter().for_each(|lab| play(lab, case)));
+            scope.spawn(move || Lab::new(2).iter().for_each(|lab| play(lab, case)));
         }
     });
 }
@@ -221,7 +151,7 @@ fn no_task_waits_for_a_worker_cut_off_in_the_middle_of_a_large_message() {
 
 #[test]
 fn a_server_that_was_cut_off_is_replaced_and_the_workers_go_on() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = Lab::new(2) else { return };
     let job = Job {
         cluster: r#"{"worker":["10.77.0.1:7000","10.77.0.1:7001"],"ps":["10.77.0.2:7000"]}"#,
         strategy: "ps-async",
@@ -246,17 +176,15 @@ fn a_server_that_was_cut_off_is_replaced_and_the_workers_go_on() {
 
 #[test]
 fn check_measures_every_pair_and_names_what_is_wrong() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = Lab::new(2) else { return };
     let check = |host: usize| {
         let cluster = format!(
             r#"{{"cluster":{{"worker":["10.77.0.1:7000","10.77.0.2:7000"]}},"task":{{"type":"worker","index":{host}}}}}"#
         );
-        let mut command = Command::new("ip");
+        let mut command = lab.paceline(host);
         command
-            .args(["netns", "exec", &lab.names[host], program(), "check"])
-            .args(["--json", "--join-timeout", "5", "--no-shared-memory"])
-            .env("TF_CONFIG", cluster)
-            .env("PACELINE_KEY_FILE", lab.key());
+            .args(["check", "--json", "--join-timeout", "5", "--no-shared-memory"])
+            .env("TF_CONFIG", cluster);
         spawn(command, tempfile::tempdir().unwrap())
     };
     let (first, second) = (check(0), check(1));

@@ -433,7 +433,7 @@ fn tasks_of_a_cluster_resume_where_their_checkpoint_was() {
         for task in &ended {
             assert_eq!(task.code(), 0, "{strategy}: {}", task.talk);
         }
-        assert!(ended[0].talk.contains("going on at step 60"), "{strategy}: {}", ended[0].talk);
+        assert!(ended[0].talk.contains("continuing at step 60"), "{strategy}: {}", ended[0].talk);
         assert_eq!(ended[0].json()["global_steps"], 90, "{strategy}");
     }
 }

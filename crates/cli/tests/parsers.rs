@@ -12,10 +12,16 @@ use paceline_testing::{fuzzing::drive, workspace};
 use paceline_tfrecord::{Example, Feature, Writer};
 use std::io::Write;
 
-/// Tries a body, and says how much it tried.
+/// Tries a body on these inputs, on those in `fuzz/inputs` and on changes of both; says how much it tried.
 #[allow(clippy::print_stdout)] // `cargo xtask fuzz` shows it
-fn fuzz(name: &str, stored: &[Vec<u8>], body: fn(&[u8])) {
-    let tried = drive(name, stored, &body);
+fn fuzz(name: &str, given: &[Vec<u8>], body: fn(&[u8])) {
+    let mut stored = given.to_vec();
+    // Whatever made a fuzzer find new paths, or once broke something.
+    let folder = std::fs::read_dir(workspace().join("fuzz/inputs").join(name));
+    let mut files: Vec<_> = folder.into_iter().flatten().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    stored.extend(files.iter().map(|path| std::fs::read(path).unwrap()));
+    let tried = drive(name, &stored, &body);
     println!("{name}: {} inputs in {:.1} s", tried.inputs, tried.took.as_secs_f64());
 }
 

@@ -47,6 +47,45 @@ fn a_log_is_made_learned_from_and_predicted() {
     }
 }
 
+/// Weights drawn between -10 and 10 begin far from anything useful, and come closer; a support vector machine is judged by its margin.
+#[test]
+fn weights_begin_in_a_range_and_margins_are_learned_alone_and_on_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    fs::create_dir(here.join("rows")).unwrap();
+    clicks(here, "rows/a.tsv", "10000", "1");
+    clicks(here, "rows/b.tsv", "10000", "3");
+    clicks(here, "b.tsv", "3000", "2");
+    let number = |report: &Value, path: &str| report.pointer(path).and_then(Value::as_f64).unwrap();
+    let data = ["--data", "rows", "--test", "b.tsv"];
+    for strategy in ["one-device", "ps-sync --workers 2 --batch-size 64", "ps-async --workers 2"] {
+        let strategy: Vec<&str> = ["--strategy"].into_iter().chain(strategy.split(' ')).collect();
+        let words = [TRAIN, &data, &strategy].concat();
+        let plain = json_in(here, &words);
+        for optimizer in ["scaled-adagrad", "ftrl"] {
+            let rest = ["--init", "uniform:-10:10", "--optimizer", optimizer];
+            let far = json_in(here, &[&words[..], &rest].concat());
+            let [far, near] = [&far, &plain].map(|report| number(report, "/progressive/loss"));
+            assert!(far > 3.0 * near, "{strategy:?} {optimizer}: {far} {near}");
+        }
+        let margin = json_in(here, &[&words[..], &["--loss", "hinge"]].concat());
+        assert_eq!(margin["held_out"]["hinge"], true, "{margin}");
+        assert!(margin["held_out"]["normalised_entropy"].is_null(), "{margin}");
+        assert!(number(&margin, "/held_out/auc") > 0.6, "{strategy:?}: {margin}");
+        let run = format!("runs/{}", margin["run"].as_str().unwrap());
+        // A checkpoint brings the loss back with the weights.
+        let scored = json_in(here, &["evaluate", &run, "b.tsv", "--json"]);
+        let (found, wanted) = (number(&scored, "/metrics/loss"), number(&margin, "/held_out/loss"));
+        assert!((found - wanted).abs() < 1e-6, "{found} {wanted}");
+    }
+    for (init, needle) in [("w.safetensors", "uniform:A:B"), ("uniform:3:1", "the lower first")] {
+        let output = run_in(here, &[TRAIN, &data, &["--init", init]].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(needle), "{said}");
+    }
+}
+
 #[test]
 fn prepared_rows_teach_what_the_log_teaches() {
     let folder = tempfile::tempdir().unwrap();

@@ -339,3 +339,109 @@ fn a_compiled_step_of_jax_is_found_by_being_fed_its_own_results() {
     assert_eq!(summary["final"]["train_loss"], 0.25, "{document}");
     assert!(summary["phases"]["input"].as_f64().unwrap() > 0.0, "{document}");
 }
+
+/// A run that waits for its data, repeated in turns as it is and with one batch again and again.
+#[test]
+fn the_gain_that_a_verdict_speaks_of_is_measured() {
+    let Some(place) = place(&SCRIPT.replace("time.sleep(0.01)", "time.sleep(0.05)")) else {
+        return;
+    };
+    let here = place.folder.path();
+    let run = document(&place.run(&["run", "--json"]))["run"].as_str().unwrap().to_owned();
+    let prove = |more: &[&str]| {
+        let mut command = support::paceline();
+        command.current_dir(here).env("PYTHONPATH", here.join("lib")).stdin(Stdio::null());
+        command.args(["compare", "--prove", &run, "--json"]).args(more).output().unwrap()
+    };
+    let output = prove(&["--pairs", "8", "--warm-up", "0", "--steps", "10"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let found = document(&output);
+    assert_eq!(found["proof"]["change"], "cached-batches", "{found}");
+    assert!(found["proof"]["verdict"].as_str().unwrap().starts_with("input-bound"), "{found}");
+    let median = |side: &str| found[side]["median"].as_f64().unwrap();
+    // Each step of A sleeps for as long as 16 examples at 320 a second take.
+    assert!(median("a") <= 320.0 && median("b") > median("a"), "{found}");
+    assert_eq!(found["pairs"].as_array().unwrap().len(), 8);
+    // A run of our own has no script to repeat.
+    let own = "train --model softmax --data generated:digits?examples=200 --epochs 1 --out own";
+    let words: Vec<&str> = own.split(' ').collect();
+    assert!(support::run_in(here, &words).status.success());
+    let own = format!("own/{}", files(&here.join("own"))[0]);
+    let refused = support::run_in(here, &["compare", "--prove", &own]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains("which script"), "{}", said(&refused));
+}
+
+/// The parts of Keras, Lightning and Hugging Face's Trainer that callbacks meet.
+const FRAMEWORKS: &[(&str, &str)] = &[
+    (
+        "keras/__init__.py",
+        "from . import callbacks\nclass Model:\n    def fit(self, x=None, callbacks=None): pass\n",
+    ),
+    (
+        "keras/callbacks.py",
+        "class Callback:\n    params = {'batch_size': 8}\nclass CallbackList: pass\n",
+    ),
+    ("lightning/__init__.py", ""),
+    ("lightning/pytorch/__init__.py", ""),
+    ("lightning/pytorch/callbacks.py", "class Callback: pass\n"),
+    ("transformers/__init__.py", "class TrainerCallback: pass\n"),
+];
+
+const CALLBACKS: &str = "
+import time, types, paceline
+loss = types.SimpleNamespace(detach=lambda: 0.5)
+keras = paceline.keras_callback()
+keras.model = types.SimpleNamespace(name='net')
+keras.on_train_begin()
+for batch in range(5):
+    keras.on_train_batch_begin(batch)
+    keras.on_train_batch_end(batch, {'loss': 0.25})
+keras.on_test_end({'loss': 0.125, 'accuracy': 0.75})
+keras.on_train_end()
+trainer = types.SimpleNamespace(train_dataloader=types.SimpleNamespace(batch_size=4), world_size=2, sanity_checking=False, callback_metrics={'val_loss': 0.125})
+lightning = paceline.lightning_callback('by name', data='numbers')
+lightning.on_train_start(trainer, None)
+for batch in range(6):
+    lightning.on_train_batch_start(trainer, None, None, batch)
+    lightning.on_train_batch_end(trainer, None, {'loss': loss}, None, batch)
+lightning.on_validation_end(trainer, None)
+lightning.on_exception(trainer, None, ValueError('shapes differ'))
+args = types.SimpleNamespace(train_batch_size=2, gradient_accumulation_steps=2, world_size=1)
+hugging = paceline.trainer_callback()
+hugging.on_train_begin(args, None, None, model=object())
+for step in range(7):
+    hugging.on_step_begin(args, None, None)
+    hugging.on_log(args, None, None, {'loss': 0.5, 'learning_rate': 0.1})
+    hugging.on_step_end(args, None, None)
+hugging.on_train_end(args, None, None)
+";
+
+#[test]
+fn callbacks_of_keras_lightning_and_hugging_face_record_their_runs() {
+    let Some(place) = place(CALLBACKS) else { return };
+    let lib = place.folder.path().join("lib");
+    for (name, text) in FRAMEWORKS {
+        fs::create_dir_all(lib.join(name).parent().unwrap()).unwrap();
+        fs::write(lib.join(name), text).unwrap();
+    }
+    let package = paceline_testing::workspace().join("crates/cli/python");
+    let path = std::env::join_paths([&lib, &package]).unwrap();
+    let mut command = Command::new(&place.python);
+    command.arg("train.py").current_dir(place.folder.path()).env("PYTHONPATH", path);
+    let output = command.output().unwrap();
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    let mut found = support::json_in(place.folder.path(), &["runs", "--json"]);
+    let runs = found.as_array_mut().unwrap();
+    runs.sort_by_key(|run| run["summary"]["global_steps"].as_u64());
+    let figure = |at: usize, name: &str| runs[at]["summary"][name].clone();
+    assert_eq!(figure(0, "model"), "net");
+    assert_eq!((figure(0, "global_steps"), figure(0, "examples")), (5.into(), 40.into()));
+    assert_eq!(figure(0, "final")["test_accuracy"], 0.75);
+    assert_eq!((figure(1, "model"), figure(1, "examples")), ("by name".into(), 48.into()));
+    assert_eq!(
+        (&runs[1]["status"], &runs[1]["verdict"]),
+        (&"failed".into(), &"ValueError: shapes differ".into())
+    );
+    assert_eq!((figure(2, "global_steps"), figure(2, "examples")), (7.into(), 28.into()));
+}

@@ -158,6 +158,8 @@ fn resuming_a_finished_run_says_so_changes_nothing_and_exits_0() {
         let text = run_in(here, &["train", "--resume", name]);
         let text = String::from_utf8_lossy(&text.stdout).into_owned();
         assert!(text.contains("leg 1") && text.contains("leg 2"), "{what}: {text}");
+        // The shares of the last leg stood beside the time of all of them and nothing said so.
+        assert!(text.contains("verdict are of this leg"), "{what}: {text}");
     }
 }
 

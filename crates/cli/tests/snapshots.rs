@@ -17,24 +17,15 @@ use paceline_runs::verdict::{
 };
 use paceline_runs::{Event, EventLog, PhaseTimes, RunStarted, Step};
 use serde_json::{Value, json};
-use std::{fs, path::Path};
-use support::{run_in, said};
-use transcript::{compare, replay};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use support::{run_in, said, train_as};
+use transcript::{compare, kept, replay};
 
 /// A call that must succeed.
 #[track_caller]
 fn works(folder: &Path, line: &str) {
     let output = run_in(folder, &line.split_whitespace().collect::<Vec<_>>());
     assert!(output.status.success(), "{line}: {}", said(&output));
-}
-
-/// Trains, and gives the one run folder a name that is always the same.
-#[track_caller]
-fn train(folder: &Path, name: &str, flags: &str) {
-    works(folder, &format!("train --out new --no-tensorboard --quiet {flags}"));
-    let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
-    fs::create_dir_all(folder.join("runs")).unwrap();
-    fs::rename(made, folder.join("runs").join(name)).unwrap();
 }
 
 #[test]
@@ -78,7 +69,7 @@ fn advice_is_given_in_the_words_that_are_written_down() {
             layer("dense1", 1, 1, 1e6)
         ),
     );
-    train(folder, "dense", "--model softmax --data generated:digits?examples=100 --steps 30");
+    train_as(folder, "dense", "--model softmax --data generated:digits?examples=100 --steps 30");
     replay("advice.txt", folder);
 }
 
@@ -153,6 +144,69 @@ fn results_of_runs_are_shown_as_is_written_down() {
     });
     stored(folder, "rows-0.1", "sparse-several", &several);
     replay("results.txt", folder);
+}
+
+/// Predictions, scores and copies of weights, of stored runs, and the cluster's key. Figures of models are the same everywhere, but
+/// masked like all others.
+#[test]
+fn what_is_done_with_weights_is_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    stored(folder, "examples-0.1", "dense", &json!({}));
+    stored(folder, "rows-0.1", "sparse", &json!({}));
+    let slice = |name: String, at: f64, long: f64| json!({ "ph": "X", "name": name, "ts": at, "dur": long, "pid": 1, "tid": 1 });
+    let steps =
+        (0..5).map(|step| slice(format!("ProfilerStep#{step}"), 1e4 * f64::from(step), 9e3));
+    let trace = json!({ "traceEvents": steps.collect::<Vec<_>>() });
+    fs::write(folder.join("rank0.json"), trace.to_string()).unwrap();
+    let key = folder.join("short.key");
+    fs::write(&key, "not a key\n").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    replay("weights.txt", folder);
+}
+
+/// Which of two commands is faster must not depend on how busy this machine is: one sleeps thirty times as long.
+#[test]
+fn comparisons_are_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    replay("compare.txt", folder.path());
+}
+
+/// Every photo is read once; then the journal gets figures that are the same on every machine, and the test is looked at.
+#[test]
+fn a_speed_test_is_shown_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    works(folder, "data synth photos photos --per-class 4 --seed 3");
+    works(folder, "prepare photos shards --size 16 --fit pad --encode png --quiet");
+    let call = "speedtest --images photos --records shards --batch-size 2,4 --batches 2,4 --repeats 2 --out speed";
+    works(folder, call);
+    let path = folder.join("speed/speedtest.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut rows = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        if let Some(images) = row["images"].as_f64() {
+            let slow = if row["source"] == "records" { 1.0 } else { 3.0 };
+            let seconds = slow * (0.01 + 0.001 * images) * (1.0 + number as f64 / 1000.0);
+            row["seconds"] = seconds.into();
+            row["images_per_second"] = (images / seconds).into();
+        }
+        rows.push(format!("{row}\n"));
+    }
+    fs::write(&path, rows.concat()).unwrap();
+    replay("speedtest.txt", folder);
+}
+
+/// What a job would take and cost, without any provider's tool; what those say is in `cloud.rs`.
+#[test]
+fn plans_of_cloud_jobs_are_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = support::CLOUD_JOB;
+    fs::write(folder.path().join("job.toml"), job).unwrap();
+    fs::write(folder.path().join("tight.toml"), job.replace("vcpus = 8", "vcpus = 1")).unwrap();
+    fs::write(folder.path().join("slip.toml"), job.replace("gb = 22", "gb = 0")).unwrap();
+    replay("cloud.txt", folder.path());
 }
 
 /// A run as another program records it: one worker, so that nothing is calibrated by how fast this machine is.
@@ -272,10 +326,7 @@ fn verdicts_on_any_job_are_the_sentences_that_are_written_down() {
         let JobVerdict { words, next, .. } = judge(&summary, 2, 2);
         found.push_str(&format!("# {name}\n{words}\n{next}\n\n"));
     }
-    compare(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/job_verdicts.txt"),
-        &found,
-    );
+    compare(&kept("job_verdicts.txt"), &found);
 }
 
 /// One case for each limit that a verdict may name, and for each who or what may be behind it.
@@ -309,7 +360,7 @@ fn verdicts_are_the_sentences_that_are_written_down() {
     ] {
         assert!(found.contains(&format!(": {}\n", limit.name())), "no case is {}", limit.name());
     }
-    compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/verdicts.txt"), &found);
+    compare(&kept("verdicts.txt"), &found);
 }
 
 type Case = (&'static str, Evidence, Surroundings);
@@ -328,6 +379,7 @@ fn verdicts() -> Vec<Case> {
         threads: 2,
         busy_cores: Some(1.9),
         examples: Examples::Any,
+        ..Evidence::default()
     };
     let quiet = NodeLoad {
         host: "node-1".to_owned(),
@@ -343,6 +395,7 @@ fn verdicts() -> Vec<Case> {
         disk_pressure: Some(0.0),
         read: Some(0.0),
         memory_pressure: Some(0.0),
+        ..NodeLoad::default()
     };
     let on = |node: NodeLoad| Surroundings { nodes: vec![node], ..Surroundings::default() };
     let alone = Surroundings::default;

@@ -90,6 +90,27 @@ fn a_cluster_makes_the_same_bytes_whatever_dies_or_runs_twice() {
     training(&cluster, dir.path());
     a_member_that_fails_ends_training(&cluster, dir.path());
     more_members_than_slots(&cluster, dir.path());
+    products_of_matrices(&cluster, dir.path());
+}
+
+/// Workers of a product are tasks of Spark, and their sum has the bits of one process.
+fn products_of_matrices(cluster: &Cluster, folder: &Path) {
+    let state = folder.join("product.json");
+    let flags = ["--json", "matmul", "--size", "400", "--block", "100", "--state", text(&state)];
+    let alone = json(&paceline().args(flags).output().unwrap());
+    let mut spread = cluster.paceline(&flags);
+    let spread = spread.args(["--workers", "2", "--placement", "columns"]).output().unwrap();
+    let found = json(&spread);
+    assert_eq!(found["trace"], alone["trace"], "{}", said(&spread));
+    assert_eq!(found["moved_bytes"], found["moved_bytes_by_placement"]["columns"], "{found}");
+    let hosts: BTreeSet<&str> = found["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["task"].as_str().unwrap())
+        .collect();
+    assert_eq!(hosts.len(), 2, "{found}");
+    assert!(said(&spread).contains("worker/1 ran on"), "{}", said(&spread));
 }
 
 /// Every cell is a task, a failure is a row like any other, and nothing is run twice.

@@ -349,3 +349,36 @@ fn no_interval_of_a_sweep_is_negative_or_without_width() {
         assert_eq!(page.contains("(range)"), repeats == "2", "{page}");
     }
 }
+
+/// Workers on hosts of their own, which are named in what the run recorded; where no hosts can be made, that is said before any cell.
+#[test]
+fn workers_get_hosts_of_their_own_or_it_is_said_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let flags = ["--hosts", "--out", "apart", "--vary", "strategy=ps-async,one-device"];
+    let output = sweep_in(here, &flags);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        assert!(said.contains("no hosts of their own for the workers"), "{said}");
+        assert!(said.contains("hint: run it as root"), "{said}");
+        assert!(!here.join("apart/cells").exists());
+        let _: Option<()> = paceline_testing::missing("network namespaces need root and `ip`");
+        return;
+    }
+    let done = rows(&here.join("apart"));
+    assert_eq!(done.len(), 2);
+    let apart = done.iter().find(|row| row["output"]["strategy"] == "ps-async").unwrap();
+    assert_eq!(apart["output"]["workers"].as_array().unwrap().len(), 2);
+    let hosts: Vec<&str> = apart["output"]["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|task| task["host"].as_str())
+        .collect();
+    assert!(hosts.contains(&"host-1") && hosts.contains(&"host-2"), "{hosts:?}");
+    let page = std::fs::read_to_string(here.join("apart/sweep.md")).unwrap();
+    assert!(page.contains("Every worker had a host of its own"), "{page}");
+    // The same without hosts is another measurement.
+    let near = sweep_in(here, &["--out", "apart", "--vary", "strategy=ps-async,one-device"]);
+    assert_eq!(near.status.code(), Some(2));
+}

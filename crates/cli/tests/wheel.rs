@@ -12,9 +12,10 @@ use std::{
 use support::{program, said};
 
 const USE: &str = r#"
-import json, pathlib, subprocess, sys, paceline
+import importlib.metadata, json, pathlib, subprocess, sys, paceline
 assert paceline.__version__ == sys.argv[1], paceline.__version__
 assert "site-packages" in paceline.__file__, paceline.__file__
+assert "\n# Paceline\n" in str(importlib.metadata.metadata("paceline")), "no README in the metadata"
 with paceline.Run("by hand", batch_size=8) as run:
     for number in run.batches(range(20)):
         run.step(1.0 / (number + 1))

@@ -154,6 +154,12 @@ impl Job {
         self
     }
 
+    /// Where which weights lie.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Weights before the first step.
     #[must_use]
     pub fn start(&self) -> &[f32] {

@@ -7,7 +7,7 @@ use paceline_cluster::{
     JobMembership,
     membership::{ThreadMembership, ThreadedJob},
 };
-use paceline_models::sparse_logistic::{Minibatch, SparseLogistic, rules};
+use paceline_models::sparse_logistic::{Minibatch, RowLoss, SparseLogistic, rules};
 use paceline_strategies::{
     self as strategies, Combine, Transfer,
     sparse::{Answer, Beginning, Overseer, Push, SparseClient, SparseOptions, SparseServer},
@@ -165,7 +165,7 @@ pub fn push_all(
             now.prepare(batch, share.clone(), bias);
             client.step(None, &now.touched, &mut weights, false).unwrap();
         }
-        now.gradient(batch, share.clone(), &weights, 1.0, &mut logits);
+        now.gradient(batch, share.clone(), &weights, (RowLoss::Logistic, 1.0), &mut logits);
         let mut pull = &[][..];
         if let Some((next, share)) = work.get(at + 1) {
             then.prepare(next, share.clone(), bias);

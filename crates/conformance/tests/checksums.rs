@@ -30,7 +30,7 @@ const STORED: &[StoredRun] = &[
     (
         "mobilenet-v2, synchronous servers",
         || examples("mobilenet-v2", "ps-sync"),
-        "1243502a0af5396c",
+        "35ad6bb83d3732b5",
     ),
     ("softmax, asynchronous servers", || examples("softmax", "ps-async"), "6682e2fd2bc8d24d"),
     ("rows, one process, ftrl", || weights(&alone("ftrl")), "d382352740839bbb"),

@@ -129,6 +129,28 @@ fn every_model_is_tested_below() {
     }
 }
 
+/// With two workers they moved at half of their speed: what each adds is weighed by its share of the batch, and was divided again.
+#[test]
+fn running_statistics_move_as_far_with_several_workers_as_with_one() {
+    for name in ["mobilenet-v2", "resnet-20"] {
+        let alone = Job::new(model(name)).steps(1);
+        let layout = alone.layout();
+        // Of the first layer, whose input is the same whatever the others do: the mean over shares is the mean of the batch.
+        let first = layout.entries().iter().find(|entry| entry.name.ends_with("running_mean"));
+        let first = first.unwrap().range();
+        let one = alone.clone().under(strategies::find("one-device").unwrap()).run();
+        let wanted = &one.params[0][first.clone()];
+        let way = distance(wanted, &alone.start()[first.clone()]);
+        for strategy in strategies::ALL.iter().filter(|strategy| strategy.synchronous) {
+            let job = alone.clone().under(strategy);
+            let job = if strategy.in_process { job } else { job.over(&TRANSPORTS[0]) };
+            let found = job.run();
+            let off = distance(&found.params[0][first.clone()], wanted) / way;
+            assert!(off < 1e-3, "{name}, {}: {off:e} of the way off", strategy.name);
+        }
+    }
+}
+
 #[test]
 fn softmax() {
     check(model("softmax"));

@@ -5,6 +5,7 @@ use crate::actions;
 use crate::counters::Counters;
 use crate::error::DashboardError;
 use crate::feed::Feed;
+use crate::front::{FRONT, ICON, SCRIPT};
 use crate::header::HeaderValue;
 use crate::logs;
 use crate::machines;
@@ -16,12 +17,10 @@ use crate::tasks::{Task, tasks};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use paceline_report::page::{self, Page};
-use paceline_report::policy::hash_source;
 use paceline_report::script;
 use paceline_report::table::{Column, Table};
-use paceline_report::theme;
 use paceline_report::timeline;
-use paceline_report::training;
+use paceline_report::training::{self, RunView};
 use paceline_runs::{RunFolder, StartTable, format_utc};
 use paceline_stats::fnv::Fnv;
 use serde::Deserialize;
@@ -29,45 +28,17 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
-const INDEX: &str = include_str!("assets/index.html");
-const SCRIPT: &str = include_str!("assets/app.js");
-const STYLE: &str = include_str!("assets/app.css");
-const ICON: &str = include_str!("assets/icon.svg");
-const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+const OPENAPI: &str = include_str!("assets/openapi.json");
 /// Pages of one run that are kept, one for each task looked at.
 const MOST_PAGES: usize = 64;
 /// Marks that a page is sent: more than there are in the minute it shows.
 const MOST_MARKS: usize = 50;
 /// Most runs in one comparison.
-const MOST_COMPARED: usize = 12;
-
-/// The page, and the policy that allows only its own script and style: whatever a run's name, log or file contains, it is
-/// never executed.
-struct IndexPage {
-    html: String,
-    policy: HeaderValue,
-}
-
-static FRONT: LazyLock<IndexPage> = LazyLock::new(|| {
-    let style = [theme::TOKENS_CSS, theme::PAGE_CSS, theme::CHART_CSS, STYLE].concat();
-    let (charts, app) = (hash_source(script::CHARTS), hash_source(SCRIPT));
-    let policy = format!(
-        "default-src 'none'; script-src {charts} {app}; style-src {}; img-src 'self' data:; connect-src 'self'; \
-         frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-        hash_source(&style)
-    );
-    IndexPage {
-        // The scripts are files of their own, and ones with these hashes.
-        html: INDEX
-            .replace("{style}", &style)
-            .replace("{charts}", charts.trim_matches('\''))
-            .replace("{app}", app.trim_matches('\'')),
-        policy: HeaderValue::new(policy).expect("hashes are visible ASCII"),
-    }
-});
+const MOST_COMPARED: usize = 500;
+/// Most runs of a comparison whose events are read.
+const MOST_READ: usize = 112;
 
 /// The dashboard without its sockets.
 #[derive(Debug)]
@@ -117,7 +88,8 @@ impl App {
     }
 
     pub(crate) fn list(&self, request: &Request) -> Response {
-        tagged(request, &json!({ "runs": self.runs.lines() }))
+        let rows = self.runs.lines();
+        tagged(request, &json!({ "runs": rows, "differing": self.runs.differing() }))
     }
 
     /// For Prometheus.
@@ -198,25 +170,46 @@ impl App {
     }
 
     pub(crate) fn compare(&self, request: &Request) -> Response {
-        let mut views = Vec::new();
-        let all = request.all("name").count();
-        for name in request.all("name").take(MOST_COMPARED) {
-            let found = self.find(name).map(|run| self.runs.see(name, &run));
-            match found {
-                Ok(Ok(seen)) => views.push(seen.view),
-                Ok(Err(error)) => return Response::error(500, &error),
-                Err(response) => return response,
-            }
-        }
+        let names: Vec<&str> = request.all("name").take(MOST_COMPARED).collect();
+        let views = match self.compared(&names) {
+            Ok(views) => views,
+            Err(response) => return response,
+        };
         if views.is_empty() {
             return Response::error(400, "no run given");
         }
+        // An address has no room for thousands of names; the page then says how many were chosen.
+        let said = request.first("chosen").and_then(|chosen| chosen.parse().ok()).unwrap_or(0);
+        let chosen = request.all("name").count().max(said);
         let mut page = Page::new("", "");
-        if all > views.len() {
-            page.remark(&format!("{all} runs were chosen; the first {} are drawn.", views.len()));
+        if chosen > views.len() {
+            page.remark(&format!(
+                "{chosen} runs were chosen; the first {} are compared.",
+                views.len()
+            ));
         }
         training::describe(&mut page, &views);
-        tagged(request, &json!({ "html": page.body(), "chosen": all, "drawn": views.len() }))
+        tagged(request, &json!({ "html": page.body(), "chosen": chosen, "drawn": views.len() }))
+    }
+
+    /// Runs to be compared. Of many, only those have their events whose curves are drawn.
+    fn compared(&self, names: &[&str]) -> Result<Vec<RunView>, Response> {
+        let failed = |error: String| Response::error(500, &error);
+        let runs: Vec<RunFolder> =
+            names.iter().map(|name| self.find(name)).collect::<Result<_, _>>()?;
+        let all = || names.iter().zip(&runs);
+        if names.len() <= training::MOST_DRAWN {
+            let see = |(name, run): (&&str, &RunFolder)| self.runs.see(name, run);
+            return all().map(|it| Ok(see(it)?.view)).collect::<Result<_, _>>().map_err(failed);
+        }
+        let glimpse = |(name, run): (&&str, &RunFolder)| self.runs.glimpse(name, run);
+        let mut views: Vec<RunView> =
+            all().map(glimpse).collect::<Result<_, _>>().map_err(failed)?;
+        let drawn = training::drawn_of(&views);
+        for at in drawn.into_iter().take(MOST_READ) {
+            views[at] = self.runs.see_among_many(names[at], &runs[at]).map_err(failed)?;
+        }
+        Ok(views)
     }
 
     pub(crate) fn machines(&self, request: &Request) -> Response {
@@ -352,7 +345,14 @@ fn forming(run: &RunFolder, table: &StartTable) -> Value {
 /// A run's page: tasks, charts, logs; of one task only, if named.
 fn details(run: &RunFolder, task: &str, seen: Seen) -> Value {
     let Seen { mut view, merged, is_glance } = seen;
-    let tasks = tasks(run, &view.records);
+    let mut tasks = tasks(run, &view.records);
+    if view.state == "done" {
+        // Servers write no events; they end with the run.
+        tasks.iter_mut().filter(|task| task.state == "joined").for_each(|task| {
+            task.state.clone_from(&view.state);
+            task.words.clear();
+        });
+    }
     if !task.is_empty() {
         view.records.retain(|record| record.task == task);
         view.resources.retain(|(name, _)| name == task);

@@ -68,7 +68,7 @@ impl Feed {
     fn look(app: &App) {
         if app.feed.list.receiver_count() > 0 {
             let rows = app.runs.lines();
-            app.feed.publish(rows);
+            app.feed.publish(rows, &app.runs.differing());
         }
         let watched: Vec<(String, String)> = {
             let mut runs = locked(&app.feed.runs);
@@ -108,7 +108,7 @@ impl Feed {
     }
 
     /// Sends what changed in the list.
-    fn publish(&self, rows: Vec<RunRow>) {
+    fn publish(&self, rows: Vec<RunRow>, differing: &[String]) {
         let mut last = locked(&self.last);
         let changed: Vec<&RunRow> =
             rows.iter().filter(|row| last.get(&row.name) != Some(row)).collect();
@@ -124,7 +124,8 @@ impl Feed {
         let text = if all {
             message("reset", "{}")
         } else {
-            message("runs", &json!({ "changed": changed, "removed": removed }).to_string())
+            let news = json!({ "changed": changed, "removed": removed, "differing": differing });
+            message("runs", &news.to_string())
         };
         *last = rows.into_iter().map(|row| (row.name.clone(), row)).collect();
         self.list.send_modify(|news| {

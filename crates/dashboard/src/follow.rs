@@ -33,7 +33,7 @@ const ENDS: usize = 128 << 10;
 
 /// How far a log has been read.
 #[derive(Debug, Default)]
-struct Place {
+struct LogPosition {
     file: u64,
     read: u64,
     /// A line whose end has not been written yet.
@@ -44,7 +44,7 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct Follower {
     folder: PathBuf,
-    logs: BTreeMap<PathBuf, Place>,
+    logs: BTreeMap<PathBuf, LogPosition>,
     steps: BTreeMap<String, Vec<Record>>,
     others: Vec<Record>,
     /// Events that one kept event stands for, at most.
@@ -94,7 +94,7 @@ impl Follower {
     /// Reads what was added. A log that was replaced or cut is read from its start, and all others with it.
     pub(crate) fn refresh(&mut self) -> io::Result<()> {
         let found = logs(&self.folder);
-        let is_other = |(path, place): (&PathBuf, &Place)| {
+        let is_other = |(path, place): (&PathBuf, &LogPosition)| {
             !found.iter().any(|(log, file, length)| {
                 log == path && *file == place.file && *length >= place.read
             })
@@ -113,7 +113,7 @@ impl Follower {
         Ok(())
     }
 
-    fn read_log(&mut self, path: &Path, place: &mut Place) -> io::Result<()> {
+    fn read_log(&mut self, path: &Path, place: &mut LogPosition) -> io::Result<()> {
         let file = open_plain(path)?;
         let length = file.metadata()?.len();
         let mut block = vec![0; BLOCK];
@@ -262,6 +262,28 @@ fn merge(steps: &mut Vec<Record>) {
     *steps = merged;
 }
 
+/// The same events with at most twice as many steps of each task as given: a curve beside many others needs no more.
+pub(crate) fn thinned(records: Vec<Record>, most: usize) -> Vec<Record> {
+    let (mut steps, mut kept) = (BTreeMap::<String, Vec<Record>>::new(), Vec::new());
+    for record in records {
+        match record.event {
+            Some(Event::Step(_)) => steps.entry(record.task.clone()).or_default().push(record),
+            _ => kept.push(record),
+        }
+    }
+    for mut task in steps.into_values() {
+        let mut count = usize::MAX;
+        // A log that was rolled back all the time cannot be merged further.
+        while task.len() > 2 * most.max(NEWEST) && task.len() < count {
+            count = task.len();
+            merge(&mut task);
+        }
+        kept.append(&mut task);
+    }
+    kept.sort_by(|a, b| a.time.total_cmp(&b.time));
+    kept
+}
+
 /// Two steps in a row as one; nothing where the second does not follow the first.
 fn both(first: &Record, second: &Record) -> Option<Step> {
     let (a, b) = (step_of(first)?, step_of(second)?);
@@ -337,6 +359,20 @@ mod tests {
         assert_eq!((thin.examples, thin.global_steps), (full.examples, full.global_steps));
         assert_eq!(thin.last.train_loss, full.last.train_loss);
         assert!((thin.workers[0].seconds - full.workers[0].seconds).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_thinned_run_keeps_its_sums_its_ends_and_what_happened() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 1..5001);
+        let mut follower = Follower::new(folder.path());
+        follower.refresh().unwrap();
+        let thin = thinned(follower.records(), 100);
+        assert!(thin.len() <= 201, "{}", thin.len());
+        let steps: Vec<&Step> = thin.iter().filter_map(step_of).collect();
+        assert_eq!(steps.iter().map(|step| step.examples).sum::<u64>(), 32 * 5000);
+        assert_eq!(steps.last().unwrap().step, 5000);
+        assert_eq!(thin.len(), steps.len() + 1, "the run's start stays");
     }
 
     #[test]

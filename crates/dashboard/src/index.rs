@@ -15,7 +15,7 @@ const FILE: &str = ".paceline-index.json";
 /// Version of its contents: the program's own, since rows follow it.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Raised when rows get other fields within a version.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 /// Most bytes of an index.
 const MOST_BYTES: u64 = 256 << 20;
 

@@ -39,6 +39,7 @@ mod counters;
 mod error;
 mod feed;
 mod follow;
+mod front;
 mod header;
 mod index;
 mod logs;

@@ -1,6 +1,7 @@
 //! A line of the list: what a run was asked to do, what it did, and what people wrote beside it.
 
 use crate::notes::Notes;
+use paceline_report::names::ListedRun;
 use paceline_runs::{
     Machine, RecordedPlan, RunFolder, RunState, RunView, StartTable, Summary, unix_seconds,
 };
@@ -19,6 +20,8 @@ const LONGEST_SETTING: usize = 200;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunRow {
     pub(crate) name: String,
+    /// What it is called among the runs of the list: by the settings in which it differs.
+    pub(crate) label: String,
     pub(crate) state: String,
     pub(crate) model: String,
     pub(crate) strategy: String,
@@ -43,6 +46,20 @@ pub(crate) struct RunRow {
 }
 
 impl RunRow {
+    /// What its name in the list depends on.
+    pub(crate) fn listed(&self) -> ListedRun<'_> {
+        let RunRow { model, data, strategy, settings, .. } = self;
+        ListedRun { model, data, strategy, settings }
+    }
+
+    /// Whether the names of a list are others where this row takes the place of another.
+    pub(crate) fn renames(&self, before: &RunRow) -> bool {
+        self.notes.archived != before.notes.archived
+            || self.settings != before.settings
+            || (&self.model, &self.data, &self.strategy)
+                != (&before.model, &before.data, &before.strategy)
+    }
+
     /// A run whose summary says all: its events are not read.
     pub(crate) fn of_summary(name: &str, run: &RunFolder, summary: &Summary) -> RunRow {
         let mut row = RunRow { name: name.to_owned(), ..RunRow::default() };

@@ -2,11 +2,12 @@
 //!
 //! Runs that have ended are known from their summaries and the index; all others are followed, once for all viewers.
 
-use crate::follow::Follower;
+use crate::follow::{Follower, thinned};
 use crate::index::{self, Marks};
 use crate::notes::{self, Notes};
 use crate::plain_file::{Mark, linked, mark};
 use crate::rows::RunRow;
+use paceline_report::names;
 use paceline_runs::{RunFolder, RunState, RunView};
 use paceline_stats::fnv::Fnv;
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +29,8 @@ const LONGEST_SPARED: Duration = Duration::from_secs(1);
 const CHEAP: Duration = Duration::from_millis(20);
 /// Runs whose events are kept in memory, beyond those that changed lately.
 const MOST_OPEN: usize = 32;
+/// Steps of a task that are kept of a run beside many others.
+const AMONG_MANY: usize = 512;
 /// New lines after which the index is written again.
 const WORTH_WRITING: usize = 50;
 
@@ -46,6 +49,16 @@ struct Known {
     rows: HashMap<String, CachedRun>,
     /// Lines that the index on disk does not have yet.
     new: usize,
+    names: Names,
+}
+
+/// What runs are called, made again only when a run comes, goes or is asked for something else: steps change all the time.
+#[derive(Debug, Default)]
+struct Names {
+    made: bool,
+    /// By the names of the run folders.
+    labels: HashMap<String, String>,
+    differing: Vec<String>,
 }
 
 /// A line, and what tells whether it still holds.
@@ -123,7 +136,7 @@ impl Runs {
             let (read, cost) = (Instant::now(), Duration::ZERO);
             (name, CachedRun { marks, files: 0, read, cost, is_glance: false, row })
         });
-        let known = Known { rows: rows.collect(), new: 0 };
+        let known = Known { rows: rows.collect(), new: 0, names: Names::default() };
         Runs {
             root,
             known: Mutex::new(known),
@@ -140,6 +153,7 @@ impl Runs {
         let count = known.rows.len();
         known.rows.retain(|name, _| names.binary_search(name).is_ok());
         known.new += count - known.rows.len();
+        known.names.made &= count == known.rows.len();
         let mut rows: Vec<RunRow> = Vec::with_capacity(names.len());
         for name in names {
             let path = self.root.join(&name);
@@ -147,11 +161,14 @@ impl Runs {
             if !known.rows.get(&name).is_some_and(|it| it.holds(&path, &marks)) {
                 let (read, files) = (Instant::now(), fingerprint(&path));
                 let Some((row, is_glance)) = self.row(&name, &path) else {
-                    known.rows.remove(&name);
+                    known.names.made &= known.rows.remove(&name).is_none();
                     continue;
                 };
                 let cached = CachedRun { marks, files, read, cost: read.elapsed(), is_glance, row };
                 known.new += usize::from(marks[0].0 != 0);
+                let before = known.rows.get(&name).map(|it| &it.row);
+                let renames = before.is_none_or(|before| cached.row.renames(before));
+                known.names.made &= !renames;
                 known.rows.insert(name.clone(), cached);
             }
             rows.extend(known.rows.get(&name).map(|it| it.row.clone()));
@@ -161,11 +178,22 @@ impl Runs {
             let ended = known.rows.values().filter(|it| it.marks[0].0 != 0);
             index::write(&self.root, ended.map(|it| (&it.marks, &it.row)));
         }
-        drop(known);
-        self.close_unused();
         rows.sort_by(|a, b| b.started.total_cmp(&a.started).then_with(|| b.name.cmp(&a.name)));
         rows.truncate(MOST_RUNS);
+        if !known.names.made {
+            known.names = names_of(&rows);
+        }
+        for row in &mut rows {
+            row.label = known.names.labels.get(&row.name).cloned().unwrap_or_default();
+        }
+        drop(known);
+        self.close_unused();
         rows
+    }
+
+    /// Settings in which the runs of the last list differ, by their names in a plan.
+    pub(crate) fn differing(&self) -> Vec<String> {
+        locked(&self.known).names.differing.clone()
     }
 
     /// A line from a run's files, and whether it rests on samples.
@@ -236,6 +264,34 @@ impl Runs {
         self.see_opened(&opened, &mut it)
     }
 
+    /// A run among many, as its summary tells: without its events where it has ended.
+    pub(crate) fn glimpse(
+        self: &Arc<Self>,
+        name: &str,
+        run: &RunFolder,
+    ) -> Result<RunView, String> {
+        match run.state() {
+            RunState::Ended(summary) if summary.diagnosis.is_some() => {
+                Ok(RunView::of_events(run, Vec::new()))
+            }
+            _ => self.see_among_many(name, run),
+        }
+    }
+
+    /// A run whose curves are drawn beside many others: means of its steps, and its events do not stay in memory.
+    pub(crate) fn see_among_many(
+        self: &Arc<Self>,
+        name: &str,
+        run: &RunFolder,
+    ) -> Result<RunView, String> {
+        let mut view = self.see(name, run)?.view;
+        if !matches!(run.state(), RunState::Running) {
+            locked(&self.open).remove(name);
+        }
+        view.records = thinned(std::mem::take(&mut view.records), AMONG_MANY);
+        Ok(view)
+    }
+
     /// The same for a run that is held already.
     pub(crate) fn see_opened(
         self: &Arc<Self>,
@@ -292,6 +348,28 @@ impl Runs {
             open.remove(&name);
         }
     }
+}
+
+/// What runs, the newest first, are called: those that are not archived among each other, as the page lists them.
+fn names_of(rows: &[RunRow]) -> Names {
+    let mut labels = HashMap::new();
+    let mut name = |archived: bool| {
+        let members: Vec<&RunRow> =
+            rows.iter().rev().filter(|row| archived || !row.notes.archived).collect();
+        let listed: Vec<_> = members.iter().map(|row| row.listed()).collect();
+        let found = names::of_list(&listed);
+        for (row, label) in members.iter().zip(found.labels) {
+            if row.notes.archived == archived {
+                labels.insert(row.name.clone(), label);
+            }
+        }
+        found.differing
+    };
+    let differing = name(false);
+    if rows.iter().any(|row| row.notes.archived) {
+        name(true);
+    }
+    Names { made: true, labels, differing }
 }
 
 /// Collects runs below `folder`; a run holds no further runs. Links are not followed.

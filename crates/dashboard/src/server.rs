@@ -27,8 +27,8 @@ use tower_service::Service;
 const MOST_CONNECTIONS: usize = 4096;
 /// Connections without a complete request; one more ends the oldest of them.
 const MOST_SILENT: usize = 256;
-/// Most bytes of a request's head.
-const MOST_HEAD: usize = 16 << 10;
+/// Most bytes of a request's head: a comparison names its runs there.
+const MOST_HEAD: usize = 64 << 10;
 /// Time for a request's head to arrive; browsers open connections that they never use.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// Time for a whole connection, from its first byte to its last.

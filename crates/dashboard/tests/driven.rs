@@ -4,8 +4,9 @@
 
 mod support;
 
-use paceline_runs::{EventLog, unix_seconds};
+use paceline_runs::{Diagnosis, EventLog, RunState, unix_seconds};
 use paceline_testing::{browser::chromium, devtools::Tab};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Running, finished, forming, joined, planned, started, step};
 
@@ -57,6 +58,60 @@ fn runs_are_filtered_compared_and_opened_by_hand() {
     tab.click("tr[data-run=three]");
     tab.wait_for("location.hash === '#/run/three' && document.querySelector('svg')");
     assert_eq!(tab.evaluate("document.querySelector('.state').textContent"), "done");
+}
+
+/// A cell of a grid of 43 learning rates and 7 batch sizes.
+fn cell(root: &Path, at: u32) {
+    let accuracy = 0.5 + f64::from(at) / 1000.0;
+    let run =
+        finished(root, &format!("cells/{at:03}/20261117-222847-lenet-qrz7"), "lenet", accuracy);
+    let plan = serde_json::json!({
+        "threads": 2, "version": "0.1.0",
+        "spec": { "model": "lenet", "strategy": "one-device", "data": "/data/digits", "keep": 2,
+                  "learning_rate": f64::from(1 + at % 43) / 1000.0, "batch_size": 16 * (1 + at / 43) },
+    });
+    std::fs::write(run.path().join("plan.json"), plan.to_string()).unwrap();
+    let RunState::Ended(mut summary) = run.state() else { panic!("it has ended") };
+    summary.diagnosis = Some(Diagnosis::default());
+    summary.global_batch = u64::from(16 * (1 + at / 43));
+    run.write_summary(&summary).unwrap();
+}
+
+/// The list called all of them `lenet one-device`, and a comparison left out all but twelve.
+#[test]
+fn the_runs_of_a_grid_are_told_apart_and_all_of_them_compared() {
+    let Some(browser) = chromium() else { return };
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    (0..301).for_each(|at| cell(root.path(), at));
+    let server = Running::of(root.path());
+    let mut tab = Tab::open(&browser, &server.url, folder.path());
+    tab.wait_for("document.querySelectorAll('tbody tr[data-run]').length === 301");
+    let names =
+        "[...document.querySelectorAll('tr[data-run] .name a')].map((it) => it.textContent)";
+    assert_eq!(tab.evaluate(&format!("new Set({names}).size")), 301);
+    assert_eq!(tab.evaluate(&format!("{names}.includes('lenet: lr 0.043, batch 112')")), true);
+    let heads = "[...document.querySelectorAll('thead [data-sort]')].map((it) => it.dataset.sort).join(' ')";
+    let shown = tab.evaluate(heads).as_str().unwrap().to_owned();
+    assert!(shown.starts_with("name state learning_rate batch_size step"), "{shown}");
+    // Nothing is reached only by scrolling sideways.
+    let shots = paceline_testing::workspace().join("target/dashboard");
+    std::fs::create_dir_all(&shots).unwrap();
+    for width in [1400, 768, 390] {
+        tab.picture(width, false, &shots.join(format!("grid-{width}.png")));
+        let wide = "[document.documentElement, ...document.querySelectorAll('.scroll')].filter((it) => it.scrollWidth > it.clientWidth).length";
+        assert_eq!(tab.evaluate(wide), 0, "at {width}");
+    }
+    tab.evaluate("document.querySelector('thead .all').click()");
+    tab.wait_for("document.querySelector('.compare').textContent === 'Compare 301 runs'");
+    tab.click(".compare");
+    let lines = "[...document.querySelectorAll('figure')].find((it) => it.innerText.includes('Which settings go with'))?.querySelectorAll('path.line').length";
+    tab.wait_for(&format!("{lines} === 301"));
+    let text = tab.evaluate("document.querySelector('main').innerText");
+    assert!(text.as_str().unwrap().contains("28 of 301 runs are drawn"), "{text}");
+    // What there is no room for is said.
+    let named = "name=cells/000/20261117-222847-lenet-qrz7";
+    let (_, answer) = server.get(&format!("/api/compare?chosen=900&{named}"));
+    assert!(answer.contains("900 runs were chosen; the first 1 are compared."), "{answer}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod support;
 use paceline_runs::{
     Checkpoint, CheckpointAction, Event, EventLog, Machine, OWNER_FILE, RunFolder, unix_seconds,
 };
-use paceline_testing::{browser::chromium, devtools::Tab};
+use paceline_testing::{browser::chromium, devtools::Tab, node_file};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -39,6 +39,20 @@ fn with_rate(root: &Path, name: &str, model: &str, accuracy: f64, rate: f64) -> 
     });
     std::fs::write(run.path().join("plan.json"), plan.to_string()).unwrap();
     run
+}
+
+/// The page's own script, checked by TypeScript's compiler, which ships nothing into the page.
+#[test]
+fn the_script_has_no_type_error() {
+    let Some(compiler) = node_file("test-env-typescript", "typescript/bin/tsc") else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/assets/app.js");
+    let output = Command::new("node")
+        .arg(compiler)
+        .args(["--noEmit", "--allowJs", "--checkJs", "--strict", "--noImplicitAny", "false"])
+        .args(["--target", "es2022", "--lib", "es2022,dom,dom.iterable", script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 fn three(root: &Path) {
@@ -101,6 +115,35 @@ fn the_table_is_sorted_filtered_grouped_and_has_the_columns_one_wants() {
     tab.click("details.menu summary");
     tab.click(".differing");
     tab.wait_for(&format!("!{heads}.includes('threads')"));
+}
+
+/// The list, a run and a comparison, light and dark.
+#[test]
+fn the_live_page_keeps_the_rules_of_accessibility() {
+    let Some(axe) = node_file("test-env-axe", "axe-core/axe.min.js") else { return };
+    let (root, profile) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    three(root.path());
+    let Some((_server, mut tab)) = opened(root.path(), profile.path(), "") else { return };
+    tab.wait_for("document.querySelectorAll('tbody tr[data-run]').length === 3");
+    tab.evaluate(&std::fs::read_to_string(axe).unwrap());
+    for (hash, there) in [
+        ("#", "document.querySelectorAll('tbody tr[data-run]').length === 3"),
+        ("#/run/b", "document.querySelector('figure svg[data-live]')"),
+        ("#/compare/a,b", "document.querySelector('figure .entry[role=button]')"),
+    ] {
+        tab.evaluate(&format!("location.hash = '{hash}'"));
+        tab.wait_for(there);
+        for scheme in ["light", "dark"] {
+            let media =
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+            tab.call("Emulation.setEmulatedMedia", &media);
+            let found = tab.evaluate(
+                "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((found) => found.violations.map((it) =>
+                   `${it.id}: ${it.nodes.length} x ${it.nodes[0].html.slice(0, 200)} ${it.nodes[0].failureSummary}`))",
+            );
+            assert_eq!(found, json!([]), "{hash}, {scheme}");
+        }
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ const ROTATE: f32 = 15.0;
 
 /// A list of changes that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{part}` is none of flip, crop:SHARE, color:SHARE and rotate:DEGREES; {why}")]
+#[error("`{part}` is not one of flip, crop:SHARE, color:SHARE and rotate:DEGREES; {why}")]
 pub struct UnknownAugment {
     /// The word at fault.
     pub part: String,

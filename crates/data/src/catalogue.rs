@@ -57,7 +57,7 @@ pub struct ClassFolder {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct PhotoEntry {
     /// Where the path inside the class folder starts in `names`.
     start: u64,
     size: u64,
@@ -73,7 +73,7 @@ pub struct Catalogue {
     /// Class folders, to which photos refer by position.
     pub folders: Vec<ClassFolder>,
     names: String,
-    entries: Vec<Entry>,
+    entries: Vec<PhotoEntry>,
     /// Photos that cannot even be tried.
     pub rejects: Vec<Reject>,
     /// Of these, photos that lie in no class folder.
@@ -164,7 +164,7 @@ impl Catalogue {
         let length =
             u32::try_from(name.len()).map_err(|_| StoreError::BadKey { key: name.to_owned() })?;
         self.bytes += size;
-        self.entries.push(Entry { start: self.names.len() as u64, size, length, folder });
+        self.entries.push(PhotoEntry { start: self.names.len() as u64, size, length, folder });
         self.names.push_str(name);
         Ok(())
     }

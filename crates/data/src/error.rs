@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use paceline_batch::ImageShape;
 use paceline_photo::PhotoError;
-use paceline_tfrecord::{Malformed, Place};
+use paceline_tfrecord::{Malformed, RecordPlace};
 
 use crate::{catalogue::ListError, manifest::ManifestError, source::Split, store::StoreError};
 
@@ -163,8 +163,7 @@ pub enum DataError {
     /// A record's image that cannot be decoded.
     #[error("{place}: cannot decode its image")]
     RecordPhoto {
-        /// The record.
-        place: Place,
+        place: RecordPlace,
         /// What is wrong with the image.
         source: PhotoError,
     },
@@ -174,24 +173,21 @@ pub enum DataError {
     /// A record whose payload is not an example.
     #[error("{place}: not a `tf.train.Example`")]
     Example {
-        /// The record.
-        place: Place,
+        place: RecordPlace,
         /// What is wrong with it.
         source: Malformed,
     },
     /// A record without something an image needs.
     #[error("{place}: no feature `{name}`")]
     MissingFeature {
-        /// The record.
-        place: Place,
+        place: RecordPlace,
         /// The feature looked for.
         name: &'static str,
     },
     /// Records that are intact, and do not hold images.
     #[error("{place}: a record without an image: it has {found}; wanted are {wanted}")]
     ForeignRecords {
-        /// The first record.
-        place: Place,
+        place: RecordPlace,
         /// Its features.
         found: String,
         /// Those of images.
@@ -207,9 +203,7 @@ pub enum DataError {
     /// A record's label that names no class.
     #[error("{place}: label {label} is outside of {classes} classes counted from {first}")]
     RecordLabel {
-        /// The record.
-        place: Place,
-        /// The label found.
+        place: RecordPlace,
         label: i64,
         /// The label of the first class.
         first: i64,
@@ -218,8 +212,7 @@ pub enum DataError {
     /// Raw pixels of the wrong size.
     #[error("{place}: raw image of {found} bytes, expected {wanted}")]
     RawLength {
-        /// The record.
-        place: Place,
+        place: RecordPlace,
         /// Bytes found.
         found: usize,
         /// Bytes of the shape.
@@ -306,7 +299,7 @@ pub enum DataError {
         known: String,
     },
     /// A file whose first lines are rows of no known format.
-    #[error("the first lines of `{}` are rows of no format this program knows ({known})", .path.display())]
+    #[error("the first lines of `{}` are not rows in a known format ({known})", .path.display())]
     NoRows {
         path: PathBuf,
         /// The formats there are.
@@ -323,7 +316,7 @@ pub enum DataError {
         budget: f64,
         /// Where a sample was written.
         path: PathBuf,
-        /// Place and reason of the first.
+        /// RecordPlace and reason of the first.
         first: String,
     },
     /// The description of prepared rows is damaged.
@@ -345,10 +338,7 @@ pub enum DataError {
     },
     /// The system refused another thread.
     #[error("cannot start a loader thread")]
-    Thread {
-        /// The system's reason.
-        source: io::Error,
-    },
+    Thread { source: io::Error },
 }
 
 impl From<ListError> for DataError {
@@ -376,7 +366,7 @@ impl DataError {
 
     /// The record concerned, where there is one: file, number and offset.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&RecordPlace> {
         match self {
             Self::RecordPhoto { place, .. }
             | Self::Example { place, .. }

@@ -133,6 +133,8 @@ pub fn info(
         LabelKind::Binary => vec!["no".to_owned(), "yes".to_owned()],
     };
     let shape = image_shape(source.schema());
+    let mut remarks = source.remarks();
+    let splits = splits(entry, path, options, generated, &mut remarks)?;
     Ok(Info {
         path: path.display().to_string(),
         kind: entry.name,
@@ -140,7 +142,7 @@ pub fn info(
         shape,
         example_bytes: shape.len() as u64,
         stored_bytes: if generated { 0 } else { stored_bytes(path) },
-        splits: splits(entry, path, options, generated)?,
+        splits,
         classes: names
             .iter()
             .zip(counts)
@@ -148,7 +150,7 @@ pub fn info(
             .collect(),
         counted,
         sample: sample(source.as_ref(), &names, &mut scratch)?,
-        remarks: source.remarks(),
+        remarks,
         photos: if screened > 0 { source.len() + source.rejects().len() as u64 } else { 0 },
         rejects: log.list(),
         screened,
@@ -192,6 +194,7 @@ fn splits(
     path: &Path,
     options: &OpenOptions,
     generated: bool,
+    remarks: &mut Vec<String>,
 ) -> Result<Vec<SplitInfo>, DataError> {
     let mut splits = Vec::new();
     for name in Split::ALL {
@@ -201,10 +204,14 @@ fn splits(
             Err(error) => return Err(error),
         }
     }
-    // A set that holds out on request only has no splits of its own.
+    // A set without splits of its own holds out the same examples for each split but training: they are listed once, and add up.
     let sum: u64 = splits.iter().map(|split| split.examples).sum();
     if !generated && sum != entry.open(path, None, options)?.len() {
-        splits.retain(|split| split.name == Split::Train);
+        splits.retain(|split| matches!(split.name, Split::Train | Split::Test));
+        let held_out = entry.open(path, Some(Split::Train), options)?.remarks();
+        remarks.extend(
+            held_out.into_iter().filter(|remark| !remarks.contains(remark)).collect::<Vec<_>>(),
+        );
     }
     Ok(splits)
 }

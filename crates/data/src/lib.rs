@@ -22,6 +22,7 @@
 pub mod augment;
 pub mod catalogue;
 mod error;
+pub mod feed;
 pub mod fingerprint;
 mod gunzip;
 pub mod inspect;

@@ -151,7 +151,7 @@ pub struct NoiseScale {
 const RESAMPLES: u64 = 1000;
 
 impl GradientNorms {
-    /// Estimates the noise scale; an error where the gradient cannot be told from its noise.
+    /// Estimates the noise scale; an error where the gradient cannot be distinguished from its noise.
     pub fn noise_scale(&self) -> Result<NoiseScale, ForecastError> {
         if self.pairs.len() < 2 || self.large <= self.small || self.small <= 0.0 {
             return Err(ForecastError::TooFewGradients { found: self.pairs.len() });

@@ -54,6 +54,13 @@ pub enum ForecastError {
         /// What is wrong, with the line.
         source: serde_json::Error,
     },
+    /// A profile or list of layers with a value that cannot be.
+    #[error("`{}`: {what}", .path.display())]
+    BadProfile {
+        path: PathBuf,
+        /// Where in it, and what is wrong.
+        what: String,
+    },
     /// Layer times of another model than the one asked about.
     #[error("`{}` holds layer times of `{found}`, not of `{asked}`", .path.display())]
     OtherModel { path: PathBuf, found: String, asked: String },
@@ -88,7 +95,7 @@ pub enum ForecastError {
         path: PathBuf,
     },
     /// A run that does not say what a simulation needs, such as one that another program recorded.
-    #[error("`{}` does not say its {what}: nothing to simulate from", .path.display())]
+    #[error("`{}` does not record its {what}: nothing to simulate from", .path.display())]
     Unsaid {
         /// The run folder.
         path: PathBuf,
@@ -104,11 +111,8 @@ pub enum ForecastError {
     #[error("a measuring thread panicked")]
     ThreadPanicked,
     /// A measured time that is zero, negative or not finite.
-    #[error("a run of {seconds} s cannot be; a time must be above zero and finite")]
-    ImpossibleTime {
-        /// What was told.
-        seconds: f64,
-    },
+    #[error("a run cannot take {seconds} s: a time must be above zero and finite")]
+    ImpossibleTime { seconds: f64 },
     /// No strategy of that name can be simulated.
     #[error("there is no simulation of strategy `{name}`; there are {known}")]
     UnknownStrategy {
@@ -118,18 +122,10 @@ pub enum ForecastError {
     },
     /// Too few points to fit a scaling curve.
     #[error("a scaling curve needs runs on at least {needed} different sizes, there are {found}")]
-    TooFewRuns {
-        /// What is needed.
-        needed: usize,
-        /// What is there.
-        found: usize,
-    },
+    TooFewRuns { needed: usize, found: usize },
     /// One batch size tells nothing of others.
     #[error("a line needs steps of at least two batch sizes, there is {found}")]
-    TooFewBatchSizes {
-        /// What is there.
-        found: usize,
-    },
+    TooFewBatchSizes { found: usize },
     /// Step times do not lie on a line, so nothing can be read from one.
     #[error(
         "no line fits the step times: they lie {percent:.0} % off; a step of batch {batch} takes {:.3} ms, the line says {:.3} ms",
@@ -168,7 +164,7 @@ pub enum ForecastError {
     },
     /// The true gradient is lost in its noise.
     #[error(
-        "the gradient cannot be told from its noise: {batches} batches of {batch} examples are too few"
+        "the gradient cannot be distinguished from its noise: {batches} batches of {batch} examples are too few"
     )]
     NoSignal {
         /// Large batches looked at.

@@ -115,6 +115,10 @@ pub struct ScalingEstimate {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
+    /// Lower end of the 90 % interval of one further run, which has noise of its own.
+    pub run_low: f64,
+    /// Its upper end.
+    pub run_high: f64,
     /// Whether it lies outside the numbers of machines, or above the share of the input, that were run.
     pub extrapolated: bool,
 }
@@ -132,6 +136,10 @@ pub struct ScalingFit {
     allowed: f64,
     /// Student's quantile that `allowed` was made with.
     quantile: f64,
+    /// The same for nine runs in ten.
+    run_quantile: f64,
+    /// Standard deviation of one run around the expected time, relative.
+    run_noise: f64,
     /// Fewest and most machines that were run.
     machines: (f64, f64),
     largest_fraction: f64,
@@ -142,9 +150,15 @@ pub struct ScalingFit {
 const NOISE: (f64, f64) = (0.02, 1.0);
 /// Both ends of the interval together leave out this share.
 const LEFT_OUT: f64 = 0.05;
+/// The same for the interval of one further run.
+const RUN_LEFT_OUT: f64 = 0.10;
+/// Relative noise of single runs on shared machines before any has told, and how many runs that belief is worth.
+const RUN_NOISE: (f64, f64) = (0.065, 2.0);
 /// Standard deviation (of `ln` time) by which the law itself may be wrong for each doubling outside of what
 /// was run: memory, network and host borders are not in it.
 const PER_DOUBLING: f64 = 0.05;
+/// The same where a single run is to be inside nine times in ten; recorded clusters leave the law more often than their mean does.
+const RUN_PER_DOUBLING: f64 = 0.10;
 /// Where runs cannot tell the two rising terms apart, each gets a share: a pull towards zero this strong,
 /// in relative errors. Far below any noise.
 const TIE: f64 = 2e-4;
@@ -192,6 +206,9 @@ impl ScalingFit {
         let (noise, worth) = NOISE;
         let variance = (worth * noise * noise + least) / (worth + freedom);
         let quantile = t_quantile(1.0 - LEFT_OUT / 2.0, worth + freedom);
+        let (noise, worth) = RUN_NOISE;
+        let run_noise = ((worth * noise * noise + least) / (worth + freedom)).sqrt();
+        let run_quantile = t_quantile(1.0 - RUN_LEFT_OUT / 2.0, worth + freedom);
         let counts = runs.iter().map(|run| run.machines);
         Self {
             curve: Scaling {
@@ -206,6 +223,8 @@ impl ScalingFit {
             least,
             allowed: quantile * quantile * variance,
             quantile,
+            run_quantile,
+            run_noise,
             machines: counts.fold((f64::INFINITY, 0.0), |(low, high), count| {
                 (low.min(count), f64::max(high, count))
             }),
@@ -240,10 +259,19 @@ impl ScalingFit {
         // Both doubts together: of the coefficients, and of the law outside of what was run.
         let law = self.quantile.min(MOST_DEVIATIONS) * PER_DOUBLING * doublings;
         let wider = |end: f64| (end / seconds).ln().hypot(law);
+        // A further run: the doubt of the coefficients at its own level, more of the law's, and its noise.
+        let own = self.run_quantile / self.quantile;
+        let law = self.run_quantile.min(MOST_DEVIATIONS) * RUN_PER_DOUBLING * doublings;
+        let run = |end: f64| {
+            let doubt = (own * (end / seconds).ln()).hypot(law);
+            doubt.hypot(self.run_quantile * self.run_noise)
+        };
         ScalingEstimate {
             seconds,
             low: seconds * (-wider(low)).exp(),
             high: seconds * wider(high).exp(),
+            run_low: seconds * (-run(low)).exp(),
+            run_high: seconds * run(high).exp(),
             extrapolated: doublings > 0.0,
         }
     }

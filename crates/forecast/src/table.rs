@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A file, and where in it: CSV files are counted in lines, TOML and JSON in entries, from one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TablePlace {
     pub path: PathBuf,
     /// The row in it.
     pub row: Row,
@@ -23,7 +23,7 @@ pub enum Row {
     Entry(usize),
 }
 
-impl Place {
+impl TablePlace {
     /// A row of a file.
     #[must_use]
     pub fn new(path: &Path, row: Row) -> Self {
@@ -40,7 +40,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TablePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`, {}", self.path.display(), self.row)
     }
@@ -66,23 +66,14 @@ pub enum TableError {
     },
     /// A column that must be there is not.
     #[error("`{}` has no column `{column}`", .path.display())]
-    MissingColumn {
-        path: PathBuf,
-        /// Its name.
-        column: &'static str,
-    },
+    MissingColumn { path: PathBuf, column: &'static str },
     /// An unknown column: a typo must not silently become a default.
     #[error("`{}` has a column `{column}` that means nothing here; metrics are called `metric.NAME`", .path.display())]
-    UnknownColumn {
-        path: PathBuf,
-        /// Its name.
-        column: String,
-    },
+    UnknownColumn { path: PathBuf, column: String },
     /// A cell is not a number in the allowed range.
     #[error("{place}: `{column}` is `{text}`, expected {expected}")]
     Value {
-        /// Where.
-        place: Place,
+        place: TablePlace,
         column: String,
         text: String,
         /// What should.
@@ -99,8 +90,7 @@ pub struct Table {
 
 /// One row and where it stands.
 pub struct Cells {
-    /// Where it stands.
-    pub place: Place,
+    pub place: TablePlace,
     record: csv::StringRecord,
 }
 
@@ -151,7 +141,7 @@ impl Table {
             .read_record(&mut record)
             .map_err(|source| TableError::Csv { path: self.path.clone(), source })?;
         let line = record.position().map_or(0, csv::Position::line);
-        let place = Place::new(&self.path, Row::Line(line));
+        let place = TablePlace::new(&self.path, Row::Line(line));
         Ok(more.then_some(Cells { place, record }))
     }
 }
@@ -183,7 +173,7 @@ impl Cells {
 
 /// Reads a number and says where it was wrong.
 pub fn parse(
-    place: &Place,
+    place: &TablePlace,
     column: &str,
     text: &str,
     expected: &'static str,

@@ -100,12 +100,9 @@ pub enum JobError {
     },
     /// A name has no address.
     #[error("`{address}` does not resolve")]
-    Unresolved {
-        /// The name.
-        address: String,
-    },
+    Unresolved { address: String },
     /// No interface of this host leads there.
-    #[error("no way leads to `{address}`")]
+    #[error("there is no route to `{address}`")]
     NoRoute {
         address: String,
         /// What the system said.
@@ -113,10 +110,7 @@ pub enum JobError {
     },
     /// The strategy has only one process, so there is nothing to start.
     #[error("strategy `{strategy}` trains in one process, without a cluster")]
-    OneProcess {
-        /// Its name.
-        strategy: &'static str,
-    },
+    OneProcess { strategy: &'static str },
     /// The executable that tasks shall run could not be found.
     #[error("cannot find this program")]
     Program(#[source] io::Error),
@@ -131,7 +125,7 @@ pub enum JobError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// The launcher of this task sent no order.
-    #[error("no order came")]
+    #[error("the launcher sent no order")]
     NoOrder(#[source] io::Error),
     /// The order of the launcher is not one.
     #[error("the order cannot be read")]
@@ -154,12 +148,7 @@ pub enum JobError {
     },
     /// The report of a run is not one.
     #[error("{} is not a report", .path.display())]
-    Report {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
+    Report { path: PathBuf, source: serde_json::Error },
     /// Spark could not run the job.
     #[error(transparent)]
     Spark(#[from] SparkError),

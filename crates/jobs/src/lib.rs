@@ -2,7 +2,7 @@
 //!
 //! A *job* is a training run seen from outside: processes that must be started, find each other, be watched, be
 //! started again when they die, and end together. This crate does that, and nothing else: what a task computes is in
-//! `paceline-trainer` and `paceline-training`, how tasks talk is in `paceline-cluster`. There are four ways to run one:
+//! `paceline-training`, who takes part in `paceline-cluster`, how tasks talk in `paceline-wire`. There are four ways to run one:
 //!
 //! | way | entry |
 //! | --- | --- |
@@ -46,6 +46,7 @@ mod launched;
 mod link_capacity;
 mod local;
 mod machine_load;
+mod meeting;
 mod network_check;
 mod notice;
 mod placement;
@@ -59,6 +60,7 @@ pub use error::JobError;
 pub use in_process::run_in_process;
 pub use launched::{FailureSource, LaunchedTask, run_if_launched};
 pub use local::{FailedTask, Job, TasksFailed, local_tasks};
+pub use meeting::Meeting;
 pub use network_check::{MeasuredPair, MeasuredSums, NetworkReport, measure_network};
 pub use notice::{JobNotice, JobObserver, MissingTask, Unobserved};
 pub use placement::{ClusterOptions, ExtraTasks, TaskPlacement, resolve};

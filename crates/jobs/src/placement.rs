@@ -307,7 +307,8 @@ impl TaskPlacement {
     }
 
     /// Workers on this task's host, as far as the addresses tell.
-    fn neighbours(&self) -> usize {
+    #[must_use]
+    pub fn neighbours(&self) -> usize {
         let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
         let Some(own) = self.tasks.get(&self.own).and_then(|address| host(address)) else {
             return 1;

@@ -121,10 +121,14 @@ impl OpenedWork<'_> {
     /// Leaves the plan in the folder of a host without a shared disk, which needs it to resume together with the
     /// others.
     pub(crate) fn leave_plan(&self, run: &RunFolder) -> Result<(), JobError> {
-        if let Self::Examples { spec, parts } = self
-            && RecordedPlan::open(run).is_err()
-        {
-            run.write_plan(&paceline_training::check(spec, parts)?)?;
+        if RecordedPlan::open(run).is_ok() {
+            return Ok(());
+        }
+        match self {
+            Self::Examples { spec, parts } => {
+                run.write_plan(&paceline_training::check(spec, parts)?)?;
+            }
+            Self::Rows { spec } => run.write_plan(&spec.plan_of_a_task())?,
         }
         Ok(())
     }

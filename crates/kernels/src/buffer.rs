@@ -99,9 +99,9 @@ impl Own {
     }
 }
 
-/// Memory on huge pages, straight from the system. An allocator would write zeros before anybody could ask for huge
+/// Memory on huge pages, straight from the system (Miri knows no mapping that is given back in parts). An allocator would write zeros before anybody could ask for huge
 /// pages, and pages that have been written to stay as they are.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod huge {
     use super::HUGE_PAGE;
     use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
@@ -143,7 +143,7 @@ mod huge {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 mod huge {
     use super::HUGE_PAGE;
     use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -20,18 +20,18 @@ struct Transpose {
     /// uses `first..last` of each.
     to: *mut f32,
     to_stride: usize,
-    place: Place,
+    place: RowTransposition,
 }
 
 /// Where a row of the transposed matrix goes: row `outer * inner_count + inner` becomes row
 /// `inner * outer_count + outer`. With `inner_count` 1 it stays.
 #[derive(Clone, Copy)]
-struct Place {
+struct RowTransposition {
     inner_count: usize,
     outer_count: usize,
 }
 
-impl Place {
+impl RowTransposition {
     /// Where rows from this one on go.
     #[inline(always)]
     fn from(self, row: usize) -> impl Iterator<Item = usize> {
@@ -114,7 +114,7 @@ struct TransposeFrom {
     /// `last` rows of `rows` floats, `to_stride` apart; this task alone uses rows `first..last`.
     to: *mut f32,
     to_stride: usize,
-    place: Place,
+    place: RowTransposition,
 }
 
 impl Kernel for TransposeFrom {
@@ -210,7 +210,7 @@ impl Inputs {
                     columns: count * taps,
                     to: ordered,
                     to_stride: self.outputs,
-                    place: Place { inner_count: taps, outer_count: stride },
+                    place: RowTransposition { inner_count: taps, outer_count: stride },
                 });
             }
         }
@@ -239,7 +239,7 @@ impl Inputs {
                 rows: count * taps,
                 to: weights.get().add(first * taps),
                 to_stride: inputs * taps,
-                place: Place { inner_count: taps, outer_count: stride },
+                place: RowTransposition { inner_count: taps, outer_count: stride },
             });
         }
     }

@@ -115,7 +115,7 @@ const KEPT_PIECE: usize = 1 << 20;
 
 /// A layer in the flat buffers, and what becomes of its gradient.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct LayerPosition {
     /// Where the weights begin.
     pub weights: usize,
     /// Where the biases begin.
@@ -136,7 +136,7 @@ impl Compute {
         shape: &DenseShape,
         input: &[f32],
         d_output: &[f32],
-        place: Place,
+        place: LayerPosition,
         params: &mut [f32],
         grad: &mut [f32],
         ready: &mut Ready<'_>,

@@ -173,6 +173,8 @@ impl DepthwiseForward {
             let step = self.shape.stride * count;
             let rows = rows.map(|row| row.add(c));
             for x in 0..width {
+                // A vector of each pixel: too far apart for the hardware to notice. The next row comes meanwhile.
+                S::prefetch_later(out.wrapping_add((x + width) * all));
                 // Three chains instead of one: nine dependent additions would wait for each other.
                 let mut parts = [S::zero(); 3];
                 for (ky, row) in rows.iter().enumerate() {

@@ -172,6 +172,9 @@ impl DepthwiseBackward {
             }
             let mut weight_sums = [S::zero(); 9];
             for x in 0..self.shape.width {
+                // A vector of each pixel: too far apart for the hardware to notice. The next row comes meanwhile.
+                S::prefetch_later(line.raw.wrapping_add((x + self.shape.width) * all));
+                S::prefetch_later(line.out.wrapping_add((x + self.shape.width) * all));
                 let raw = load_some::<S>(line.raw.add(x * all), left);
                 let y = S::fma(raw, below.scale, below.shift);
                 let activation = relu6::<S>(y);
@@ -227,6 +230,9 @@ impl DepthwiseBackward {
                 }
             }
             for x in 0..self.shape.width {
+                // A vector of each pixel: too far apart for the hardware to notice. The next row comes meanwhile.
+                S::prefetch_later(line.raw.wrapping_add((x + self.shape.width) * all));
+                S::prefetch_later(line.out.wrapping_add((x + self.shape.width) * all));
                 let raw = load_some::<S>(line.raw.add(x * all), left);
                 let y = S::fma(raw, below.scale, below.shift);
                 let activation = relu6::<S>(y);

@@ -1,5 +1,7 @@
 //! Why a product could not be computed.
 
+use paceline_cluster::session::SessionError;
+use paceline_wire::{LinkError, TaskId};
 use std::io;
 use std::path::PathBuf;
 
@@ -89,4 +91,16 @@ pub enum MatmulError {
     /// Blocks that were written are gone.
     #[error("`{}` says that blocks are done, but `{}` does not hold them", .state.display(), .output.display())]
     OutputLost { state: PathBuf, output: PathBuf },
+    /// The tasks did not hold together.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A link broke although the session holds.
+    #[error(transparent)]
+    Link(Box<LinkError>),
+    /// A task sent what does not belong here.
+    #[error("{task} sent a message that is not part of a product")]
+    Protocol { task: TaskId },
+    /// This task was asked to stop.
+    #[error("asked to stop")]
+    Stopped,
 }

@@ -1,6 +1,6 @@
 //! Where blocks come from.
 
-use crate::{MatmulError, npy::Npy, numeric};
+use crate::{MatmulError, Plan, npy::Npy, numeric};
 use paceline_kernels::Compute;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -46,6 +46,17 @@ impl Input {
         }
     }
 
+    /// What it holds, in a line that is the same wherever a copy lies: tasks on other machines compare it.
+    pub(crate) fn contents(&self) -> Result<String, MatmulError> {
+        match self {
+            Self::Generated { .. } => self.describe(),
+            Self::File(path) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                Ok(format!("{name} of {} rows", Npy::open(path)?.size()))
+            }
+        }
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Self::Generated { .. } => PathBuf::from("(generated)"),
@@ -61,6 +72,53 @@ impl Input {
             }
             Self::File(path) => Reader::File(Npy::open(path)?),
         })
+    }
+}
+
+/// One of the two factors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Where a worker gets its blocks from.
+pub(crate) trait BlockSource {
+    /// Fills the beginning of `to` with block `(row, column)` of one factor.
+    fn load(
+        &mut self,
+        compute: &Compute,
+        plan: &Plan,
+        side: Side,
+        block: (usize, usize),
+        to: &mut [f32],
+    ) -> Result<(), MatmulError>;
+}
+
+/// Both matrices, read here.
+#[derive(Debug)]
+pub(crate) struct Matrices {
+    left: Reader,
+    right: Reader,
+}
+
+impl Matrices {
+    pub(crate) fn open((left, right): (&Input, &Input)) -> Result<Self, MatmulError> {
+        Ok(Self { left: left.open()?, right: right.open()? })
+    }
+}
+
+impl BlockSource for Matrices {
+    fn load(
+        &mut self,
+        compute: &Compute,
+        plan: &Plan,
+        side: Side,
+        (row, column): (usize, usize),
+        to: &mut [f32],
+    ) -> Result<(), MatmulError> {
+        let matrix = if side == Side::Left { &mut self.left } else { &mut self.right };
+        matrix.block(compute, plan.range(row), plan.range(column), to)
     }
 }
 

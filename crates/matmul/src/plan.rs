@@ -2,7 +2,7 @@
 //!
 //! Pure: no files, no threads, no clock.
 
-use crate::MatmulError;
+use crate::{MatmulError, Placement};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -38,6 +38,9 @@ pub struct Plan {
     pub blocks: usize,
     /// Tasks that share the jobs.
     pub workers: usize,
+    /// Which of them holds which block.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 impl Plan {
@@ -73,7 +76,8 @@ impl Plan {
                 return Err(MatmulError::Memory { memory, workers, needed, block: rows });
             }
         }
-        Ok(Self { work, size, blocks: size.div_ceil(rows), workers })
+        let placement = Placement::default();
+        Ok(Self { work, size, blocks: size.div_ceil(rows), workers, placement })
     }
 
     /// Bytes of a worker with blocks of so many rows.
@@ -113,11 +117,51 @@ impl Plan {
         (job / self.blocks, job % self.blocks)
     }
 
-    /// The worker of a job: matching pairs stay together, and so do a block and its mirror image.
+    /// The worker that holds blocks `A(row, column)`, `B(row, column)` and, of a product, `C(row, column)`.
+    #[must_use]
+    pub fn holder(&self, row: usize, column: usize) -> usize {
+        self.placement.holder(row, column, self.workers)
+    }
+
+    /// The worker of a job: the one that holds its block of `A`, of a product the block of the result.
     #[must_use]
     pub fn worker_of(&self, job: usize) -> usize {
         let (row, column) = self.blocks_of(job);
-        (row + column) % self.workers
+        self.holder(row, column)
+    }
+
+    /// Bytes of block `(row, column)`.
+    #[must_use]
+    pub fn block_bytes(&self, row: usize, column: usize) -> u64 {
+        4 * (self.range(row).len() * self.range(column).len()) as u64
+    }
+
+    /// Bytes of blocks that must go from one worker to another where every block is read by its holder alone.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        if self.work != Work::Product {
+            let pairs = (0..self.jobs()).map(|job| self.blocks_of(job));
+            let apart =
+                pairs.filter(|&(row, inner)| self.holder(row, inner) != self.holder(inner, row));
+            return apart.map(|(row, inner)| self.block_bytes(inner, row)).sum();
+        }
+        // What each worker holds of every row of blocks of A and of every column of blocks of B.
+        let mut rows = vec![0; self.blocks * self.workers];
+        let mut columns = rows.clone();
+        for job in 0..self.jobs() {
+            let (row, column) = self.blocks_of(job);
+            let (holder, bytes) = (self.holder(row, column), self.block_bytes(row, column));
+            rows[row * self.workers + holder] += bytes;
+            columns[column * self.workers + holder] += bytes;
+        }
+        let line = |number: usize| 4 * (self.range(number).len() * self.size) as u64;
+        let missing = |job: usize| {
+            let (row, column) = self.blocks_of(job);
+            let worker = self.worker_of(job);
+            line(row) - rows[row * self.workers + worker] + line(column)
+                - columns[column * self.workers + worker]
+        };
+        (0..self.jobs()).map(missing).sum()
     }
 
     /// Multiplications and additions of a job.
@@ -184,6 +228,39 @@ mod tests {
         }
         assert_eq!((counts.iter().sum::<usize>(), plan.blocks), (49, 7));
         assert!(counts.iter().all(|&count| (16..=17).contains(&count)), "{counts:?}");
+    }
+
+    /// By hand: every block that is needed where it is not held, counted one by one.
+    fn counted(plan: &Plan) -> u64 {
+        let mut bytes = 0;
+        for job in 0..plan.jobs() {
+            let ((row, column), worker) = (plan.blocks_of(job), plan.worker_of(job));
+            let needed: Vec<(usize, usize)> = match plan.work {
+                Work::Product => {
+                    (0..plan.blocks).flat_map(|inner| [(row, inner), (inner, column)]).collect()
+                }
+                _ => vec![(row, column), (column, row)],
+            };
+            let far = needed.into_iter().filter(|&(a, b)| plan.holder(a, b) != worker);
+            bytes += far.map(|(a, b)| plan.block_bytes(a, b)).sum::<u64>();
+        }
+        bytes
+    }
+
+    #[test]
+    fn pairs_meet_on_the_diagonal_and_nowhere_else() {
+        for work in [Work::Trace, Work::Identity, Work::Product] {
+            for workers in [1, 2, 3, 4, 6] {
+                for placement in Placement::ALL {
+                    let plan = Plan::new(work, 1000, 1, 1 << 30, Some(130)).unwrap();
+                    let plan = Plan { workers, placement, ..plan };
+                    assert_eq!(plan.moved_bytes(), counted(&plan), "{plan:?}");
+                    let nothing =
+                        workers == 1 || placement == Placement::Diagonal && work != Work::Product;
+                    assert_eq!(plan.moved_bytes() == 0, nothing, "{plan:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Runs a plan: workers as threads or processes, their parts added up in one place, the state kept on disk.
 
 use crate::{
-    Input, MatmulError, Plan, Work,
+    Input, MatmulError, Placement, Plan, Work,
     npy::Writer,
-    state::{JobResult, State},
+    state::{JobResult, ProductState},
     task::{Launch, Order},
     worker::either,
 };
@@ -46,6 +46,8 @@ pub struct MatmulSettings {
     pub launch: Option<Launch>,
     /// The state is written at most this often.
     pub save_every: Duration,
+    /// Which worker does which job.
+    pub placement: Placement,
 }
 
 /// How far a run is.
@@ -87,13 +89,51 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<ProductOutcome, MatmulError> {
+    let plan = |block| {
+        let size = check_sizes(settings)?;
+        Plan::new(settings.work, size, settings.workers, settings.memory, block)
+            .map(|plan| Plan { placement: settings.placement, ..plan })
+    };
+    run_with(settings, &plan, &LocalWorkers { settings }, stop, tell)
+}
+
+/// What a runner gives: the result of a job, or why there are none.
+pub(crate) type Given = Result<JobResult, MatmulError>;
+
+/// What does the jobs of a plan: threads that give a result for each job and end with the last, or when either flag is up.
+pub(crate) trait JobRunner {
+    fn start<'s>(&'s self, scope: &'s thread::Scope<'s, '_>, context: &JobContext<'s>);
+}
+
+/// What a runner is told.
+pub(crate) struct JobContext<'s> {
+    pub(crate) plan: &'s Plan,
+    /// Jobs that are done already.
+    pub(crate) done: &'s [usize],
+    /// Where blocks of the product go.
+    pub(crate) output: Option<&'s Path>,
+    /// Raised by the caller, and by us after a failure.
+    pub(crate) stop: &'s AtomicBool,
+    pub(crate) halt: &'s AtomicBool,
+    /// Bounded, so that workers do not get ahead of the state file.
+    pub(crate) give: mpsc::SyncSender<Given>,
+}
+
+/// The same with any runner; `plan` makes the plan for blocks of so many rows.
+pub(crate) fn run_with(
+    settings: &MatmulSettings,
+    plan: &dyn Fn(Option<usize>) -> Result<Plan, MatmulError>,
+    runner: &dyn JobRunner,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<ProductOutcome, MatmulError> {
     let size = check_sizes(settings)?;
-    let stored = settings.state.as_deref().map(State::read).transpose()?.flatten();
+    let stored = settings.state.as_deref().map(ProductState::read).transpose()?.flatten();
     // A resumed run keeps its block size, whatever the memory would suggest now.
     let stored_block = stored.as_ref().map(|state| (size as usize).div_ceil(state.blocks.max(1)));
     let block = settings.block.or(stored_block.filter(|&block| block > 0));
-    let plan = Plan::new(settings.work, size, settings.workers, settings.memory, block)?;
-    let fresh = State::new(&plan, settings.left.describe()?, settings.right.describe()?);
+    let plan = plan(block)?;
+    let fresh = ProductState::new(&plan, settings.left.describe()?, settings.right.describe()?);
     let mut state = match (stored, &settings.state) {
         (Some(stored), Some(path)) => {
             stored.check(&fresh, path)?;
@@ -110,7 +150,7 @@ pub fn run(
             return Err(MatmulError::OutputLost { state: path.clone(), output: partial.clone() });
         }
     }
-    let result = work(settings, &plan, &mut state, partial.as_deref(), stop, tell);
+    let result = work(settings, &plan, runner, &mut state, partial.as_deref(), stop, tell);
     let nothing_kept = settings.state.is_none() || state.parts.is_empty();
     if let (Err(_), true, Some(partial)) = (&result, nothing_kept, &partial) {
         let _ = fs::remove_file(partial); // a partial file without a state file cannot be resumed
@@ -132,7 +172,8 @@ pub fn run(
     Ok(outcome)
 }
 
-fn check_sizes(settings: &MatmulSettings) -> Result<u64, MatmulError> {
+/// Rows of both matrices.
+pub(crate) fn check_sizes(settings: &MatmulSettings) -> Result<u64, MatmulError> {
     let (left, right) = (settings.left.open()?.size(), settings.right.open()?.size());
     if left != right {
         return Err(MatmulError::Sizes {
@@ -152,10 +193,51 @@ fn partial_name(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
+/// Threads or processes of this machine.
+struct LocalWorkers<'a> {
+    settings: &'a MatmulSettings,
+}
+
+impl JobRunner for LocalWorkers<'_> {
+    fn start<'s>(&'s self, scope: &'s thread::Scope<'s, '_>, context: &JobContext<'s>) {
+        let (settings, plan) = (self.settings, context.plan);
+        for number in 0..plan.workers {
+            let order = Order {
+                worker: number,
+                plan: plan.clone(),
+                left: settings.left.clone(),
+                right: settings.right.clone(),
+                // Threads are shared out; the first workers get what does not divide.
+                threads: (settings.threads + number) / plan.workers,
+                verify: settings.verify,
+                output: context.output.map(Path::to_owned),
+                done: context.done.to_vec(),
+            };
+            let (give, stop, halt) = (context.give.clone(), context.stop, context.halt);
+            scope.spawn(move || {
+                let stopped = || either(stop, halt);
+                // Sending fails only when the run is over.
+                let mut pass_on = |part| {
+                    let _ = give.send(Ok(part));
+                    Ok(())
+                };
+                let outcome = match settings.launch {
+                    None => order.carry_out(settings.isa, &stopped, &mut pass_on),
+                    Some(launch) => order.delegate(launch, &stopped, &mut pass_on),
+                };
+                if let Err(error) = outcome {
+                    let _ = give.send(Err(error));
+                }
+            });
+        }
+    }
+}
+
 fn work(
     settings: &MatmulSettings,
     plan: &Plan,
-    state: &mut State,
+    runner: &dyn JobRunner,
+    state: &mut ProductState,
     partial: Option<&Path>,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Progress),
@@ -167,38 +249,9 @@ fn work(
     let mut flops = 0.0;
     let mut failure = None;
     thread::scope(|scope| {
-        // Bounded, so that workers do not get ahead of the state file.
-        let (sender, receiver) = mpsc::sync_channel::<Result<JobResult, MatmulError>>(plan.workers);
-        for number in 0..plan.workers {
-            let order = Order {
-                worker: number,
-                plan: plan.clone(),
-                left: settings.left.clone(),
-                right: settings.right.clone(),
-                // Threads are shared out; the first workers get what does not divide.
-                threads: (settings.threads + number) / plan.workers,
-                verify: settings.verify,
-                output: partial.map(Path::to_owned),
-                done: done.clone(),
-            };
-            let (sender, halt) = (sender.clone(), &halt);
-            scope.spawn(move || {
-                let stopped = || either(stop, halt);
-                // Sending fails only when the run is over.
-                let mut give = |part| {
-                    let _ = sender.send(Ok(part));
-                    Ok(())
-                };
-                let outcome = match settings.launch {
-                    None => order.carry_out(settings.isa, &stopped, &mut give),
-                    Some(launch) => order.delegate(launch, &stopped, &mut give),
-                };
-                if let Err(error) = outcome {
-                    let _ = sender.send(Err(error));
-                }
-            });
-        }
-        drop(sender);
+        let (give, receiver) = mpsc::sync_channel::<Given>(plan.workers);
+        let (done, halt) = (&done, &halt);
+        runner.start(scope, &JobContext { plan, done, output: partial, stop, halt, give });
         let mut saved = Instant::now();
         let mut unsaved = false;
         loop {

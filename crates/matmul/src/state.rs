@@ -23,7 +23,7 @@ pub(crate) struct JobResult {
 
 /// The file's contents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct ProductState {
     version: u32,
     /// What is multiplied.
     left: String,
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) parts: Vec<JobResult>,
 }
 
-impl State {
+impl ProductState {
     pub(crate) fn new(plan: &Plan, left: String, right: String) -> Self {
         let (work, blocks) = (plan.work, plan.blocks);
         Self { version: VERSION, left, right, work, blocks, seconds: 0.0, parts: Vec::new() }

@@ -5,6 +5,7 @@
 
 use crate::{
     Input, MatmulError, Plan,
+    input::Matrices,
     npy::Writer,
     state::JobResult,
     worker::{BlockWorker, either},
@@ -13,7 +14,7 @@ use paceline_kernels::{Compute, Isa};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, ErrorKind, Write},
     path::PathBuf,
     process::{Child, ExitStatus},
     sync::atomic::AtomicBool,
@@ -90,8 +91,8 @@ impl Order {
         let compute = Compute::with_isa(isa, self.threads.max(1));
         let output = self.output.as_deref().map(|path| Writer::open(path, plan.size as u64));
         let output = output.transpose()?.map(|(writer, _)| writer);
-        let inputs = (&self.left, &self.right);
-        let mut worker = BlockWorker::new(plan, inputs, self.verify, compute, output)?;
+        let matrices = Matrices::open((&self.left, &self.right))?;
+        let mut worker = BlockWorker::new(plan, matrices, self.verify, compute, output);
         let done: HashSet<usize> = self.done.iter().copied().collect();
         let mine = |job: &usize| !done.contains(job) && plan.worker_of(*job) == self.worker;
         for job in (0..plan.jobs()).filter(mine) {
@@ -122,9 +123,13 @@ impl Order {
         let input = child.stdin.take();
         let written = input.as_ref().map(|mut input| input.write_all(text.as_bytes()));
         let output = child.stdout.take();
-        let mut outcome = match written {
-            Some(Err(error)) => Err(failed(format!("cannot send it its work: {error}"))),
-            _ => Ok(()),
+        let unsent = written.and_then(Result::err);
+        // A process that has gone already: how it ended says more than that it could not be written to.
+        let gone = unsent.as_ref().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe);
+        let unsent = unsent.map(|error| failed(format!("cannot send it its work: {error}")));
+        let (mut outcome, unsent) = match unsent {
+            Some(error) if !gone => (Err(error), None),
+            unsent => (Ok(()), unsent),
         };
         if let (Ok(()), Some(output)) = (&outcome, output) {
             for line in BufReader::new(output).lines() {
@@ -147,7 +152,7 @@ impl Order {
         let status = child.wait();
         outcome?;
         match status {
-            Ok(status) if status.success() || stopped() => Ok(()),
+            Ok(status) if status.success() || stopped() => unsent.map_or(Ok(()), Err),
             Ok(status) => Err(failed(format!("ended with {}", ending(status)))),
             Err(error) => Err(failed(format!("cannot wait for it: {error}"))),
         }

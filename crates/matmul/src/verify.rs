@@ -135,12 +135,12 @@ mod tests {
     use paceline_kernels::{Finish, Isa, Matrix};
     use proptest::prelude::*;
 
-    fn product(isa: Isa, rows: usize, inner: usize, columns: usize, shift: f32) -> [Vec<f32>; 3] {
+    fn product(isa: Isa, rows: usize, inner: usize, columns: usize, context: f32) -> [Vec<f32>; 3] {
         let mut left = vec![0f32; rows * inner];
         let mut right = vec![0f32; inner * columns];
         fill_row(isa, 1, 0, 0, 0, &mut left);
         fill_row(isa, 1, 1, 0, 0, &mut right);
-        left.iter_mut().chain(&mut right).for_each(|value| *value += shift);
+        left.iter_mut().chain(&mut right).for_each(|value| *value += context);
         let mut result = vec![0f32; rows * columns];
         let (a, b) = (Matrix::new(&left, rows, inner), Matrix::new(&right, inner, columns));
         Compute::with_isa(isa, 1).gemm(a, b, &mut result, columns, &Finish::default());
@@ -157,18 +157,18 @@ mod tests {
             rows in 1usize..80,
             inner in 1usize..300,
             columns in 1usize..80,
-            shift in prop::sample::select(&[0.0f32, 1.5, -40.0][..]),
+            context in prop::sample::select(&[0.0f32, 1.5, -40.0][..]),
             at in any::<prop::sample::Index>(),
         ) {
             for isa in Isa::available() {
                 let compute = Compute::with_isa(isa, 1);
-                let [left, right, mut result] = product(isa, rows, inner, columns, shift);
+                let [left, right, mut result] = product(isa, rows, inner, columns, context);
                 let mut check = Check::default();
                 check.begin(3, rows, columns);
                 check.add(&compute, &left, &right, inner);
                 prop_assert_eq!(check.end(&compute, &result), Ok(()));
                 let at = at.index(result.len());
-                let size = (shift * shift + 1.0) * (inner as f32).sqrt();
+                let size = (context * context + 1.0) * (inner as f32).sqrt();
                 result[at] += size;
                 let mismatch = check.end(&compute, &result).unwrap_err();
                 prop_assert_eq!(mismatch.row, at / columns);
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn large_products_pass() {
         let isa = Isa::current().unwrap();
-        for shift in [0.0, 1.0] {
-            let [left, right, result] = product(isa, 200, 3000, 400, shift);
+        for context in [0.0, 1.0] {
+            let [left, right, result] = product(isa, 200, 3000, 400, context);
             let compute = Compute::with_isa(isa, 2);
             let mut check = Check::default();
             check.begin(1, 200, 400);

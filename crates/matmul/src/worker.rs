@@ -1,8 +1,8 @@
 //! One worker: three blocks of memory, and its jobs one after the other.
 
 use crate::{
-    Input, MatmulError,
-    input::Reader,
+    MatmulError,
+    input::{BlockSource, Side},
     npy::Writer,
     numeric,
     plan::{Plan, Work},
@@ -16,37 +16,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CORNER: usize = 512;
 
 /// A worker's matrices, memory and threads.
-pub(crate) struct BlockWorker<'a> {
+pub(crate) struct BlockWorker<'a, S> {
     plan: &'a Plan,
     verify: bool,
     compute: Compute,
-    left: Reader,
-    right: Reader,
+    source: S,
     blocks: [Buffer; 3],
     check: Check,
     output: Option<Writer>,
 }
 
-impl<'a> BlockWorker<'a> {
+impl<'a, S: BlockSource> BlockWorker<'a, S> {
     pub(crate) fn new(
         plan: &'a Plan,
-        (left, right): (&Input, &Input),
+        source: S,
         verify: bool,
         compute: Compute,
         output: Option<Writer>,
-    ) -> Result<Self, MatmulError> {
+    ) -> Self {
         let len = plan.block_rows() * plan.block_rows();
         let result = if plan.work == Work::Identity { CORNER * CORNER } else { len };
-        Ok(Self {
+        Self {
             plan,
             verify,
             compute,
-            left: left.open()?,
-            right: right.open()?,
+            source,
             blocks: [Buffer::zeroed(len), Buffer::zeroed(len), Buffer::zeroed(result)],
             check: Check::default(),
             output,
-        })
+        }
+    }
+
+    /// The block that the last job of a product made.
+    pub(crate) fn product_block(&self, job: usize) -> &[f32] {
+        let (row, column) = self.plan.blocks_of(job);
+        &self.blocks[2][..self.plan.range(row).len() * self.plan.range(column).len()]
     }
 
     /// Does one job; `None` if it was told to stop on the way.
@@ -64,11 +68,9 @@ impl<'a> BlockWorker<'a> {
 
     /// Loads `A(row, inner)` and `B(inner, column)`.
     fn load(&mut self, row: usize, inner: usize, column: usize) -> Result<(), MatmulError> {
-        let (rows, inside) = (self.plan.range(row), self.plan.range(inner));
-        let columns = self.plan.range(column);
         let [left, right, _] = &mut self.blocks;
-        self.left.block(&self.compute, rows, inside.clone(), left)?;
-        self.right.block(&self.compute, inside, columns, right)
+        self.source.load(&self.compute, self.plan, Side::Left, (row, inner), left)?;
+        self.source.load(&self.compute, self.plan, Side::Right, (inner, column), right)
     }
 
     /// Adds `A(row, inner) B(inner, column)` to the result, and to its check.

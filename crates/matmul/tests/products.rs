@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_kernels::Isa;
-use paceline_matmul::{Input, MatmulError, MatmulSettings, Work, run};
+use paceline_matmul::{Input, MatmulError, MatmulSettings, Placement, Work, run};
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ fn settings(left: Input, right: Input, work: Work, block: usize, workers: usize)
         launch: None,
         state: None,
         save_every: Duration::ZERO,
+        placement: Placement::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Training steps per second on random pixels: `step_speed MODEL BATCH [THREADS] [ROUNDS]`.
 //!
 //! A step is forward, backward and plain SGD, applied range by range as gradients become final.
-//! With `--serve STEPS` at the end it measures once for every line `go` on standard input, in
+//! `--side PIXELS` and `--width SHARE` are those of MobileNet-v2. With `--serve STEPS` at the end it measures once for every line `go` on standard input, in
 //! images per second: our side of `cargo xtask versus models` (see `xtask/peers/contest.py`).
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss)] // a tool for the terminal
@@ -22,7 +22,13 @@ fn main() {
         "mobilenet-v2" => (224, 3, 5),
         _ => (224, 3, 1000),
     };
-    let options = ModelOptions { threads, dropout: Some(0.0), ..ModelOptions::default() };
+    let flag = |name: &str| {
+        let at = args.iter().position(|arg| arg == name);
+        at.and_then(|at| args.get(at + 1)).and_then(|value| value.parse::<f32>().ok())
+    };
+    let side = flag("--side").map_or(side, |side| side as usize);
+    let width = flag("--width").unwrap_or(1.0);
+    let options = ModelOptions { threads, width, dropout: Some(0.0), ..ModelOptions::default() };
     let shape = (side, channels, classes);
     let Drawn { mut model, batch, mut params, mut grad } = drawn(name, shape, examples, &options);
     let pool = model.pool().cloned();

@@ -17,7 +17,7 @@ use crate::{
     layout::{LayerPlace, Layout},
     model::{Activation, Model, ModelError, ModelOptions},
     profile::Pass,
-    registry::{ModelDefaults, ModelEntry},
+    registry::{KnownInput, ModelDefaults, ModelEntry},
     shapes::{self, ChainShapes, LayerShape},
     threads::SendPtr,
 };
@@ -31,6 +31,7 @@ pub const ENTRY: ModelEntry = ModelEntry {
     about: "LeNet-5 with average pooling, relu or tanh, images from 12x12 (made for grey 28x28)",
     settings: &["freeze", "activation", "pad"],
     defaults: ModelDefaults { optimizer: "adam", rate: 0.003 },
+    known_for: KnownInput::DIGITS,
     build,
 };
 

@@ -31,6 +31,7 @@
 //! # Ok::<(), paceline_models::ModelError>(())
 //! ```
 
+mod accumulate;
 pub mod alexnet;
 mod image_model;
 mod input;
@@ -54,6 +55,7 @@ pub mod split;
 // Buffers, pools and instruction sets are part of what models take and hand out.
 pub use paceline_kernels::{self as kernels, threads};
 
+pub use accumulate::Accumulate;
 pub use layout::{Layout, LayoutEntry};
 pub use model::{
     Activation, Model, ModelError, ModelOptions, Objective, Ready, Score, StepContext, StepLoss,

@@ -221,10 +221,7 @@ pub enum ModelError {
     Unknown(#[from] UnknownName),
     /// The model learns from streams of rows, and was asked for where batches of examples are.
     #[error("model `{model}` learns from rows of sparse features, not from batches of examples")]
-    Sparse {
-        /// The model's name.
-        model: &'static str,
-    },
+    Sparse { model: &'static str },
     /// Another worker could not be reached in the middle of a step; see [`crate::split`].
     #[error("another worker could not be reached in the middle of a step")]
     Interrupted,

@@ -46,18 +46,10 @@ const SHOWN: usize = 4;
 pub enum PretrainedError {
     /// The file cannot be read.
     #[error("cannot read weights `{}`", .path.display())]
-    Read {
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file cannot be written.
     #[error("cannot write weights `{}`", .path.display())]
-    Write {
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// A file of PyTorch's that gives no tensors.
     #[error("cannot take weights from `{}`", .path.display())]
     Pth {

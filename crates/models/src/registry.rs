@@ -18,6 +18,8 @@ pub struct ModelEntry {
     pub settings: &'static [&'static str],
     /// What it trains well with.
     pub defaults: ModelDefaults,
+    /// The examples it is known for: what its size and speed are told of where nothing else is asked for.
+    pub known_for: KnownInput,
     /// Builds it for a data source.
     pub build: BuildModel,
 }
@@ -26,6 +28,24 @@ impl paceline_registry::Named for ModelEntry {
     fn name(&self) -> &'static str {
         self.name
     }
+}
+
+/// Square images of a known data set, and its classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownInput {
+    /// In pixels.
+    pub side: usize,
+    pub channels: usize,
+    pub classes: usize,
+}
+
+impl KnownInput {
+    /// MNIST: grey digits.
+    pub const DIGITS: Self = Self { side: 28, channels: 1, classes: 10 };
+    /// CIFAR-10: small colour images.
+    pub const SMALL_COLOUR: Self = Self { side: 32, channels: 3, classes: 10 };
+    /// ImageNet: photographs.
+    pub const PHOTOGRAPHS: Self = Self { side: 224, channels: 3, classes: 1000 };
 }
 
 /// What a model trains well with where nothing else is asked for. Tuned on small grids; `docs/defaults.md` has the figures.
@@ -112,6 +132,8 @@ pub fn find(name: &str) -> Result<&'static ModelEntry, ModelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ModelOptions;
+    use paceline_batch::{FeatureKind, ImageShape, LabelKind, Schema};
 
     #[test]
     fn defaults_are_a_pair_and_what_is_given_stays() {
@@ -125,6 +147,29 @@ mod tests {
         for entry in &ALL {
             let optimizer = crate::optimizer::find(entry.defaults.optimizer).unwrap();
             assert!(entry.defaults.rate > 0.0 && entry.defaults.rate < 1.0, "{}", optimizer.name);
+        }
+    }
+
+    /// ResNet-20 was listed with 335,448 parameters beside the words "270 thousand weights": its head was that of 1,000 classes.
+    #[test]
+    fn sizes_are_those_the_models_are_known_by() {
+        // Of the networks with norms: weights that are trained, and two running statistics for each channel.
+        let known = [
+            ("softmax", 7_850),
+            ("lenet", 61_706),
+            ("resnet-20", 269_722 + 1_376),
+            ("alexnet", 61_100_840),
+            ("mobilenet-v2", 3_504_872 + 34_112),
+        ];
+        for (name, parameters) in known {
+            let entry = find(name).unwrap();
+            let KnownInput { side, channels, classes } = entry.known_for;
+            let schema = Schema {
+                features: FeatureKind::Image(ImageShape { height: side, width: side, channels }),
+                labels: LabelKind::Classes { names: vec![String::new(); classes] },
+            };
+            let model = (entry.build)(&schema, &ModelOptions::default()).unwrap();
+            assert_eq!(model.layout().len(), parameters, "{name}");
         }
     }
 

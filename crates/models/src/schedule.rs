@@ -122,10 +122,7 @@ pub enum ScheduleError {
     #[error(
         "growing the batch replaces the falls of a step schedule, but the schedule is `{schedule}`"
     )]
-    NothingToGrow {
-        /// The schedule given.
-        schedule: String,
-    },
+    NothingToGrow { schedule: String },
     /// The batch is already too large to grow, or too small to exist.
     #[error("batch {batch} must be between 1 and the largest allowed, {max_batch}")]
     Batch {

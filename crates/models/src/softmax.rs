@@ -14,7 +14,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions},
     profile::Pass,
     random,
-    registry::{ModelDefaults, ModelEntry},
+    registry::{KnownInput, ModelDefaults, ModelEntry},
     shapes::LayerShape,
     threads::SendPtr,
 };
@@ -26,6 +26,7 @@ pub const ENTRY: ModelEntry = ModelEntry {
     about: "softmax (logistic) regression on pixels, any image size",
     settings: &["loss"],
     defaults: ModelDefaults { optimizer: "adam", rate: 0.005 },
+    known_for: KnownInput::DIGITS,
     build,
 };
 

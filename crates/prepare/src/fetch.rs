@@ -90,10 +90,7 @@ pub enum Event<'a> {
         wait: Duration,
     },
     /// Files taken out of the archive so far.
-    Unpacking {
-        /// How many.
-        files: u64,
-    },
+    Unpacking { files: u64 },
 }
 
 /// What was fetched.
@@ -237,8 +234,8 @@ fn bring(
     let mut last = None;
     for place in places(dataset, file, options) {
         let result = match &place {
-            Place::Path(path) => copy(path, file, target),
-            Place::Url(url) => {
+            FileSource::Path(path) => copy(path, file, target),
+            FileSource::Url(url) => {
                 let exact =
                     file.is_exact() && (options.from.is_none() || file.content_sha256.is_none());
                 Download { url, file, target, exact, options, cancel }.run(events)
@@ -256,12 +253,12 @@ fn bring(
 }
 
 /// Where a file can come from.
-enum Place {
+enum FileSource {
     Url(String),
     Path(PathBuf),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for FileSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Url(url) => f.write_str(url),
@@ -270,15 +267,19 @@ impl std::fmt::Display for Place {
     }
 }
 
-fn places(dataset: &Dataset, file: &RemoteFile, options: &FetchOptions) -> Vec<Place> {
+fn places(dataset: &Dataset, file: &RemoteFile, options: &FetchOptions) -> Vec<FileSource> {
     let Some(from) = &options.from else {
-        return dataset.mirrors.iter().map(|mirror| Place::Url(join_url(mirror, file))).collect();
+        return dataset
+            .mirrors
+            .iter()
+            .map(|mirror| FileSource::Url(join_url(mirror, file)))
+            .collect();
     };
     if from.starts_with("http://") || from.starts_with("https://") {
-        return vec![Place::Url(join_url(from, file))];
+        return vec![FileSource::Url(join_url(from, file))];
     }
     let path = Path::new(from.strip_prefix("file://").unwrap_or(from));
-    vec![Place::Path(if path.is_dir() { path.join(file.name) } else { path.into() })]
+    vec![FileSource::Path(if path.is_dir() { path.join(file.name) } else { path.into() })]
 }
 
 /// The address of a file, given its own or that of its folder.

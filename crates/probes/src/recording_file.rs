@@ -28,7 +28,7 @@ pub enum RecordingError {
     /// No process records there any more.
     #[error("no process records to `{}`", .path.display())]
     Ended { path: PathBuf },
-    #[error("a mark needs words")]
+    #[error("a mark needs a text")]
     Empty,
 }
 

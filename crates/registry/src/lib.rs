@@ -119,9 +119,9 @@ impl<T: Named> fmt::Debug for Registry<T> {
 mod tests {
     use super::*;
 
-    struct Entry(&'static str);
+    struct Letter(&'static str);
 
-    impl Named for Entry {
+    impl Named for Letter {
         fn name(&self) -> &'static str {
             self.0
         }
@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn what_is_added_comes_last_and_earlier_slices_stay() {
-        static ALL: Registry<Entry> = Registry::new(&[&Entry("a"), &Entry("b")]);
-        static C: Entry = Entry("c");
-        let before: &'static [&'static Entry] = ALL.deref();
+        static ALL: Registry<Letter> = Registry::new(&[&Letter("a"), &Letter("b")]);
+        static C: Letter = Letter("c");
+        let before: &'static [&'static Letter] = ALL.deref();
         ALL.add(&C).unwrap();
         assert_eq!(format!("{ALL:?}"), r#"["a", "b", "c"]"#);
         assert_eq!((before.len(), ALL.len()), (2, 3));
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_second_one_of_a_name_is_refused() {
-        static ALL: Registry<Entry> = Registry::new(&[&Entry("a")]);
-        static AGAIN: Entry = Entry("a");
+        static ALL: Registry<Letter> = Registry::new(&[&Letter("a")]);
+        static AGAIN: Letter = Letter("a");
         let error = ALL.add(&AGAIN).unwrap_err();
         assert_eq!(error.to_string(), "there already is a `a`");
         assert_eq!(ALL.len(), 1);

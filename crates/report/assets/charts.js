@@ -454,6 +454,131 @@
     }
   };
 
+  // Which runs and which charts are shown, and which stay at the top.
+
+  /** Names of runs that the reader has put away; in all charts at once. @type {Set<string>} */
+  const away = new Set();
+  /** What titles of charts must match. */
+  let sought = "";
+  /** What this browser remembers; a file, or a private window, forgets. @type {Set<string>} */
+  const pins = new Set((() => { try { return JSON.parse(localStorage.getItem("paceline.pins") ?? "[]"); } catch { return []; } })());
+  const keepPins = () => { try { localStorage.setItem("paceline.pins", JSON.stringify([...pins])); } catch { /* forgotten */ } };
+
+  /** Names of the runs of a page: the first column of the tables of runs, as far as charts have series of that name. */
+  const runNames = () => {
+    const heads = [...document.querySelectorAll("main table")].flatMap((table) => table instanceof HTMLTableElement && table.tHead?.rows[0]?.cells[0]?.textContent?.trim() === "run" ? [...table.tBodies[0].rows] : []);
+    const named = new Set(heads.map((row) => (row.cells[0]?.textContent ?? "").trim()));
+    const drawn = new Map(charts.flatMap((chart) => chart.data.series.map((series) => /** @type {[string, number]} */ ([series.name, series.place]))));
+    return [...named].filter((name) => drawn.has(name)).map((name) => ({ name, place: drawn.get(name) ?? 0 }));
+  };
+  /** Shows or puts away runs in every chart. @param {Iterable<string>} names @param {boolean} shown */
+  const turnRuns = (names, shown) => {
+    const turned = new Set(names);
+    turned.forEach((name) => { if (shown) away.delete(name); else away.add(name); });
+    for (const chart of charts) {
+      if (!chart.data.series.some((series) => turned.has(series.name))) continue;
+      turned.forEach((name) => { if (shown) chart.hidden.delete(name); else chart.hidden.add(name); });
+      marked(chart);
+      draw(chart);
+    }
+  };
+  /** Shows in a legend what is hidden. @param {Chart} chart */
+  const marked = (chart) => {
+    for (const entry of chart.svg.querySelectorAll(".legend .entry")) {
+      const off = chart.hidden.has(/** @type {SVGElement} */ (entry).dataset.name ?? "");
+      entry.classList.toggle("off", off);
+      entry.setAttribute("aria-pressed", String(!off));
+    }
+  };
+  /** A list of runs with boxes to tick. @returns {HTMLElement|null} */
+  const runPicker = () => {
+    const names = runNames();
+    if (names.length < 2) return null;
+    const picker = html("details", { class: "picker" });
+    const summary = picker.appendChild(html("summary", {}));
+    const panel = picker.appendChild(html("div", { role: "group", "aria-label": "Runs in the charts" }));
+    const told = () => { summary.textContent = `Runs: ${names.filter(({ name }) => !away.has(name)).length} of ${names.length}`; };
+    const line = panel.appendChild(html("div", { class: "line" }));
+    const find = /** @type {HTMLInputElement} */ (line.appendChild(html("input", { type: "search", placeholder: "Find runs", "aria-label": "Find runs" })));
+    const boxes = names.map(({ name, place }) => {
+      const label = html("label", {});
+      const box = /** @type {HTMLInputElement} */ (label.appendChild(html("input", { type: "checkbox", "data-run": name })));
+      box.checked = !away.has(name);
+      box.addEventListener("change", () => { turnRuns([name], box.checked); told(); });
+      label.append(html("span", { class: `tag c${place % COLOURS}` }), html("span", {}, name));
+      return { name, box, label };
+    });
+    const matching = () => boxes.filter(({ label }) => !label.hidden);
+    const all = (/** @type {boolean} */ shown) => { matching().forEach(({ box }) => { box.checked = shown; }); turnRuns(matching().map(({ name }) => name), shown); told(); };
+    find.addEventListener("input", () => { const holds = pattern(find.value); boxes.forEach(({ name, label }) => { label.hidden = !holds(name); }); });
+    button(line, "All", "Show the listed runs", () => all(true));
+    button(line, "None", "Hide the listed runs", () => all(false));
+    panel.append(...boxes.map(({ label }) => label));
+    told();
+    return picker;
+  };
+
+  /** Whether a text matches: a regular expression, or, where it is none, a part of it. @param {string} wanted @returns {(text: string) => boolean} */
+  const pattern = (wanted) => {
+    try {
+      const found = new RegExp(wanted, "i");
+      return (text) => found.test(text);
+    } catch {
+      return (text) => text.toLowerCase().includes(wanted.toLowerCase());
+    }
+  };
+  /** @param {Element} figure */
+  const titleOf = (figure) => figure.querySelector("h3")?.textContent ?? "";
+  /** Shows only the charts whose titles match. */
+  const seek = () => {
+    const holds = pattern(sought);
+    for (const grid of document.querySelectorAll(".figures")) {
+      const figures = [...grid.querySelectorAll(":scope > figure")];
+      figures.forEach((figure) => figure.toggleAttribute("data-unfound", sought !== "" && !holds(titleOf(figure))));
+      grid.toggleAttribute("data-unfound", figures.length > 0 && figures.every((figure) => figure.hasAttribute("data-unfound")));
+    }
+  };
+
+  /** A chart's name among all of a page: its part and its title. @param {Element} figure */
+  const pinName = (figure) => {
+    let at = figure.closest(".figures")?.previousElementSibling ?? null;
+    while (at && at.localName !== "h2") at = at.previousElementSibling;
+    return `${at?.textContent ?? ""}\n${titleOf(figure)}`;
+  };
+  /** A chart as the server drew it, to be shown in a second place. @param {Element} figure */
+  const copyOf = (figure) => {
+    const copy = /** @type {HTMLElement} */ (figure.cloneNode(true));
+    copy.querySelectorAll("[data-own]").forEach((one) => one.remove());
+    [copy, ...copy.querySelectorAll("[data-live],[data-drawn],[data-unfound]")].forEach((one) => ["data-live", "data-drawn", "data-wide", "data-unfound"].forEach((name) => one.removeAttribute(name)));
+    return copy;
+  };
+  /** Puts what is pinned to the top of the page, and keeps it as new as what it shows. */
+  const pin = () => {
+    const originals = [...document.querySelectorAll("main .figures:not(.pinned) > figure")].map((figure) => ({ figure, name: pinName(figure) }));
+    const wanted = originals.filter(({ name }) => pins.has(name));
+    for (const { figure, name } of originals) figure.querySelector("button[data-pin]")?.setAttribute("aria-pressed", String(pins.has(name)));
+    const there = document.querySelector(".pinned");
+    if (!wanted.length) { there?.remove(); return; }
+    const place = there ?? html("div", { class: "figures pinned", "data-own": "" });
+    if (!there) {
+      place.append(html("h2", {}, "Pinned"));
+      const bar = document.querySelector(".controls");
+      if (bar) bar.after(place); else document.querySelector("main .figures")?.before(place);
+    }
+    const known = new Map([...place.querySelectorAll("figure")].map((figure) => [figure.dataset.pinned ?? "", figure]));
+    for (const { figure, name } of wanted) {
+      const copy = copyOf(figure);
+      copy.dataset.pinned = name;
+      const old = known.get(name);
+      known.delete(name);
+      if (old) morph(old, copy); else place.append(copy);
+    }
+    known.forEach((figure) => figure.remove());
+    charts = charts.filter((chart) => chart.svg.isConnected);
+    place.querySelectorAll("svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
+    place.querySelectorAll("button[data-pin]").forEach((one) => one.setAttribute("aria-pressed", "true"));
+  };
+
   // Files.
 
   /** @param {string} name @param {Blob} blob */
@@ -645,7 +770,10 @@
         made: svg.querySelector("metadata")?.textContent ?? "", entries: svg.querySelector(".legend")?.outerHTML ?? "" };
       charts.push(chart);
       mouse(chart);
+      away.forEach((name) => chart.hidden.add(name));
       legend(chart);
+      // A copy, or a chart that came while runs were put away, is drawn as the reader has chosen.
+      if (figure.dataset.pinned !== undefined || away.size) draw(chart);
       const toggles = /** @type {["logX"|"logY", string][]} */ ([["logY", "log y"], ["logX", "log x"]]);
       for (const [which, name] of toggles) {
         // Shares of a whole have no use for a logarithm.
@@ -659,17 +787,32 @@
       }
     }
     files(svg, bar);
+    const wide = button(bar, "Enlarge", "As wide as the page", () => {
+      const is = !("wide" in figure.dataset);
+      if (is) figure.dataset.wide = ""; else delete figure.dataset.wide;
+      wide.setAttribute("aria-pressed", String(is));
+    });
+    wide.setAttribute("aria-pressed", "false");
+    const pinned = button(bar, "Pin", "Keep at the top of the page", () => {
+      const name = figure.dataset.pinned ?? pinName(figure);
+      if (!pins.delete(name)) pins.add(name);
+      keepPins();
+      pin();
+      seek();
+    });
+    pinned.dataset.pin = "";
+    pinned.setAttribute("aria-pressed", "false");
     svg.after(bar);
   };
 
   /** The controls that all charts share. @param {ParentNode} root */
   const controls = (root) => {
-    const first = root.querySelector("figure")?.closest(".figures");
+    const first = root.querySelector(".figures:not(.pinned) > figure")?.closest(".figures");
     const there = document.querySelector(".controls");
     if (!first) { there?.remove(); return; }
     const names = [...new Set(charts.filter((chart) => chart.data.x.length > 1).flatMap((chart) => chart.data.x.map((axis) => axis.label)))];
     const lines = charts.some((chart) => chart.data.series.some((series) => series.kind === "line"));
-    const made = names.join(" ");
+    const made = [...names, ...runNames().map(({ name }) => name)].join("\n");
     if (there instanceof HTMLElement && there.dataset.made === made) return;
     there?.remove();
     if (!lines) return;
@@ -698,7 +841,13 @@
       charts.forEach((chart) => { if (chart.data.series.some((series) => series.kind === "line")) draw(chart); });
     });
     label.append(range, shown);
-    bar.append(html("span", { class: "hint" }, "Drag in a chart to zoom, double click to reset, click a name to hide it, a column to sort."));
+    const picker = runPicker();
+    if (picker) bar.append(picker);
+    const find = /** @type {HTMLInputElement} */ (html("input", { type: "search", name: "find", placeholder: "Find charts", "aria-label": "Find charts", title: "A part of the title, or a regular expression" }));
+    find.value = sought;
+    find.addEventListener("input", () => { sought = find.value.trim(); seek(); });
+    bar.append(find);
+    bar.append(html("span", { class: "hint" }, "Drag in a chart to zoom, double click to reset, click a name to hide it."));
     first.before(bar);
   };
 
@@ -780,7 +929,7 @@
     if (column >= 0 && olds.length === news.length) order(made, column, olds[column].getAttribute("aria-sort") === "descending");
   };
   /** What the reader's own doing sets, which new content does not take back. @param {Element} element @param {string} name */
-  const kept = (element, name) => name === "data-live" || name === "data-drawn" || (name === "open" && element.localName === "details");
+  const kept = (element, name) => ["data-live", "data-drawn", "data-wide", "data-unfound"].includes(name) || (name === "open" && element.localName === "details");
 
   /**
    * Makes one tree like another and keeps every node that is the same: what is selected, focused, scrolled, zoomed, sorted or
@@ -825,6 +974,8 @@
     root.querySelectorAll("svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
     root.querySelectorAll("table").forEach((table) => enhanceTable(table));
     controls(root);
+    pin();
+    seek();
     // The numbers under a resting pointer are the new ones.
     if (pointer?.chart.svg.isConnected) point(pointer.chart, pointer.place); else pointer = null;
   };

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 const SEGMENTS: usize = 150;
 /// Segments of a run's rate; shorter ones would show the clock more than the run.
 const RATE_SEGMENTS: usize = 100;
+/// Shortest segment, in seconds: below it one sees the scheduler take turns.
+pub(crate) const SHORTEST: f64 = 0.02;
 /// Quantiles of a segment's steps that bound the range behind a curve.
 const RANGE: (f64, f64) = (0.1, 0.9);
 
@@ -236,7 +238,8 @@ fn rate(runs: &[&RunView], names: &[String]) -> Option<Figure> {
     for (index, (run, name)) in runs.iter().zip(names).enumerate() {
         let steps =
             run.records.iter().filter(|record| matches!(record.event, Some(Event::Step(_))));
-        let segments = (steps.count() / 2).min(RATE_SEGMENTS);
+        let longest = (run.summary.seconds / SHORTEST) as usize;
+        let segments = (steps.count() / 2).min(RATE_SEGMENTS).min(longest.max(2));
         if segments < 2 {
             continue;
         }
@@ -282,7 +285,21 @@ pub(crate) fn shares(runs: &[&RunView], names: &[String], width: f64) -> Figure 
 }
 
 pub(crate) fn time(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
-    let mut figures = vec![shares(runs, names, 380.0)];
+    // A run that ended before its first step has nothing to show.
+    let stepped = |run: &RunView| {
+        let PhaseTimes { input, compute, exchange, wait, recovery } = run.summary.phases;
+        input + compute + exchange + wait + recovery > 0.0
+    };
+    let (with_steps, their_names): (Vec<&RunView>, Vec<String>) = runs
+        .iter()
+        .zip(names)
+        .filter(|(run, _)| stepped(run))
+        .map(|(run, name)| (*run, name.clone()))
+        .unzip();
+    let mut figures = Vec::new();
+    if !with_steps.is_empty() {
+        figures.push(shares(&with_steps, &their_names, 380.0));
+    }
     figures.extend(timeline::phases(runs, names));
     figures.extend(rate(runs, names));
     figures

@@ -1,6 +1,6 @@
 //! Text that is safe inside HTML and SVG, in element content and in quoted attributes alike.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Displays a text with the characters that mean something in HTML escaped, and those it forbids left out.
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +17,17 @@ impl fmt::Display for Escaped<'_> {
                 '\'' => f.write_str("&#39;")?,
                 '\t' | '\n' => f.write_str(" ")?,
                 c if c.is_control() => {}
-                c => fmt::Write::write_char(f, c)?,
+                c => f.write_char(c)?,
             }
         }
         Ok(())
+    }
+}
+
+/// In a template; what is forgotten to be wrapped is escaped by the template itself.
+impl maud::Render for Escaped<'_> {
+    fn render_to(&self, buffer: &mut String) {
+        write!(buffer, "{self}").expect("a text takes everything");
     }
 }
 

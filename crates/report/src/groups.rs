@@ -3,16 +3,13 @@
 //! Runs are grouped by what was asked, model and data set: the loss of one model says nothing beside that of another. Within a
 //! group a run is called by the settings in which it differs from the others, never by a time stamp.
 
+use crate::names::{asked, compared, labels, short, telling};
 use crate::theme;
 use crate::training::RunView;
 use serde_json::Value;
-use std::collections::BTreeSet;
 
 /// Most runs in one chart: as many as colours and dashes tell apart.
-pub(crate) const MOST_DRAWN: usize = theme::COLOURS * theme::DASHES;
-
-/// Settings that name a run only where nothing else tells it from another.
-const LAST_RESORT: &[&str] = &["seed", "threads", "version", "host"];
+pub const MOST_DRAWN: usize = theme::COLOURS * theme::DASHES;
 
 /// Runs of one model on one data set.
 #[derive(Debug)]
@@ -26,6 +23,13 @@ pub(crate) struct Group<'a> {
     pub(crate) common: Vec<(String, String)>,
     /// Settings in which they differ, with the value of each run.
     pub(crate) differing: Vec<(String, Vec<String>)>,
+}
+
+impl Group<'_> {
+    /// Settings in which the runs differ, without those that follow from the ones before.
+    pub(crate) fn telling(&self) -> Vec<&(String, Vec<String>)> {
+        telling(&self.differing)
+    }
 }
 
 /// The groups, in the order of their first runs.
@@ -43,95 +47,18 @@ pub(crate) fn groups(runs: &[RunView]) -> Vec<Group<'_>> {
 
 fn group<'a>(model: &str, data: &str, runs: Vec<&'a RunView>) -> Group<'a> {
     let settings: Vec<Vec<(String, String)>> = runs.iter().map(|run| settings(run)).collect();
-    let mut names: Vec<&String> = Vec::new();
-    for (name, _) in settings.iter().flatten() {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    let (mut common, mut differing) = (Vec::new(), Vec::new());
-    for name in names {
-        let values: Vec<String> = settings
-            .iter()
-            .map(|of| {
-                let value = of.iter().find(|(other, _)| other == name);
-                value.map_or_else(|| "–".to_owned(), |(_, value)| value.clone())
-            })
-            .collect();
-        if values.iter().all(|value| *value == values[0]) {
-            common.push((name.clone(), values[0].clone()));
-        } else {
-            differing.push((name.clone(), values));
-        }
-    }
+    let (common, differing) = compared(&settings);
     let title = match (model.is_empty(), data.is_empty()) {
         (false, false) => format!("{model} on {}", short(data)),
         (false, true) => model.to_owned(),
         (true, false) => short(data).to_owned(),
         (true, true) => "Runs".to_owned(),
     };
-    let labels = labels(&runs, &differing);
+    let labels = match &runs[..] {
+        [only] => vec![only.name.clone()],
+        _ => labels(runs.len(), &differing),
+    };
     Group { title, runs, labels, common, differing }
-}
-
-/// A path's last part; other names as they are.
-fn short(data: &str) -> &str {
-    let path = data.trim_end_matches('/');
-    if path.contains("://") { data } else { path.rsplit('/').next().unwrap_or(data) }
-}
-
-/// What each run is called: the settings in which it differs, those of the last resort only while two are alike.
-fn labels(runs: &[&RunView], differing: &[(String, Vec<String>)]) -> Vec<String> {
-    let usual = |name: &str| !LAST_RESORT.contains(&name);
-    let mut words: Vec<Vec<String>> = vec![Vec::new(); runs.len()];
-    let (first, then): (Vec<_>, Vec<_>) = differing.iter().partition(|(name, _)| usual(name));
-    for (name, values) in first {
-        words.iter_mut().zip(values).for_each(|(words, value)| words.extend(worded(name, value)));
-    }
-    let alike = |words: &[Vec<String>]| words.iter().collect::<BTreeSet<_>>().len() < words.len();
-    for (name, values) in then {
-        if alike(&words) {
-            words
-                .iter_mut()
-                .zip(values)
-                .for_each(|(words, value)| words.extend(worded(name, value)));
-        }
-    }
-    // A run that was asked for nothing is called by what the others were asked for.
-    if let Some((name, _)) = differing.first() {
-        let silent = words.iter_mut().filter(|words| words.is_empty());
-        silent.for_each(|words| words.push(format!("no {name}")));
-    }
-    let mut labels: Vec<String> = words.iter().map(|words| words.join(", ")).collect();
-    if let [only] = runs {
-        labels[0].clone_from(&only.name);
-    }
-    // Runs that differ in nothing are told apart by their order.
-    let plain = labels.clone();
-    for (at, label) in labels.iter_mut().enumerate() {
-        let before = plain[..at].iter().filter(|other| *other == &plain[at]).count();
-        if plain.iter().filter(|other| *other == &plain[at]).count() > 1 || label.is_empty() {
-            let comma = if label.is_empty() { "" } else { ", " };
-            label.push_str(&format!("{comma}run {}", before + 1));
-        }
-    }
-    labels
-}
-
-/// A setting in a label; none where nothing was asked.
-fn worded(name: &str, value: &str) -> Option<String> {
-    Some(match (name, value) {
-        (_, "–") => return None,
-        ("strategy" | "optimizer" | "host", _) => value.to_owned(),
-        ("workers" | "servers" | "threads" | "replicas", "1") => {
-            format!("1 {}", name.trim_end_matches('s'))
-        }
-        ("workers" | "servers" | "threads" | "replicas" | "epochs" | "steps", _) => {
-            format!("{value} {name}")
-        }
-        ("learning rate", _) => format!("lr {value}"),
-        _ => format!("{name} {value}"),
-    })
 }
 
 /// Everything a run was asked to do, by name, the settings people look for first. What was not asked is left out.
@@ -194,11 +121,8 @@ fn others(above: &str, value: &Value, all: &mut Vec<(String, String)>) {
         let plain = matches!(above, "" | "stop" | "tasks");
         let name = if plain { name } else { format!("{above} {name}") };
         match value {
-            Value::Null | Value::Bool(false) => {}
             Value::Object(_) => others(&name, value, all),
-            Value::Bool(true) => all.push((name, "yes".to_owned())),
-            Value::String(text) => all.push((name, text.clone())),
-            other => all.push((name, other.to_string())),
+            value => all.extend(asked(value).map(|value| (name, value))),
         }
     }
 }
@@ -208,6 +132,7 @@ mod tests {
     use super::*;
     use paceline_runs::{RecordedPlan, Summary};
     use serde_json::json;
+    use std::collections::BTreeSet;
 
     #[allow(clippy::needless_pass_by_value)] // written in place, where a reference would be noise
     fn run(model: &str, spec: Value) -> RunView {
@@ -238,6 +163,32 @@ mod tests {
         assert_eq!(found[1].labels, ["softmax"]);
         let names: Vec<&str> = found[0].differing.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["learning rate", "batch", "seed"]);
+    }
+
+    /// Names had `ps-async, 2 workers, 1 server, 1.0 epochs` where the strategy alone told the runs apart.
+    #[test]
+    fn what_follows_from_the_strategy_is_left_out_of_names() {
+        let spec = |strategy: &str, workers: u64, servers: u64| {
+            json!({ "strategy": strategy, "workers": workers, "servers": servers,
+                    "stop": { "epochs": workers as f64 } })
+        };
+        let runs = [
+            run("lenet", spec("one-device", 1, 0)),
+            run("lenet", spec("ps-async", 2, 1)),
+            run("lenet", spec("multi-worker", 2, 0)),
+        ];
+        let labels = &groups(&runs)[0].labels;
+        assert_eq!(
+            *labels,
+            ["one-device, 1 epoch", "ps-async, 2 epochs", "multi-worker, 2 epochs"]
+        );
+        let runs = [
+            run("lenet", spec("ps-async", 2, 1)),
+            run("lenet", spec("ps-async", 4, 1)),
+            run("lenet", spec("multi-worker", 2, 0)),
+        ];
+        let labels = &groups(&runs)[0].labels;
+        assert!(labels[1].starts_with("ps-async, 4 workers"), "{labels:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::policy::hash_source;
 use crate::script;
 use crate::table::Table;
 use crate::theme;
+use maud::{Markup, PreEscaped, html};
 use std::sync::LazyLock;
 
 /// In every page that Paceline writes, so that a later one may replace it.
@@ -83,71 +84,61 @@ impl Page {
         Page { title: title.into(), lead: lead.into(), body: String::new(), footer: String::new() }
     }
 
+    /// Puts a part below those before it.
+    fn add(&mut self, part: &Markup) {
+        self.body.push_str(&part.0);
+    }
+
     /// The finding first: one sentence, then what it rests on.
     pub fn verdict(&mut self, tone: Tone, sentence: &str, points: &[String]) {
         let class = match tone {
-            Tone::Good => "",
-            Tone::Doubtful => " doubtful",
-            Tone::Bad => " bad",
+            Tone::Good => "verdict",
+            Tone::Doubtful => "verdict doubtful",
+            Tone::Bad => "verdict bad",
         };
-        self.body.push_str(&format!(
-            "<div class=\"verdict{class}\"><strong>{}</strong>",
-            prose(sentence)
-        ));
-        self.list_items(points);
-        self.body.push_str("</div>");
+        self.add(&html! {
+            div class=(class) { strong { (prose(sentence)) } (items(points)) }
+        });
     }
 
     /// A row of key figures.
     pub fn cards(&mut self, cards: &[Card]) {
-        self.body.push_str("<div class=\"cards\">");
-        for card in cards {
-            self.body.push_str(&format!(
-                "<div class=\"card\"><div class=\"what\">{}{}</div><div class=\"value\">{} <span>{}</span></div><div class=\"more\">{}</div></div>",
-                tag(card.colour),
-                Escaped(&card.what),
-                Escaped(&card.value),
-                Escaped(&card.unit),
-                Escaped(&card.more)
-            ));
-        }
-        self.body.push_str("</div>");
+        self.add(&html! {
+            div class="cards" {
+                @for card in cards {
+                    div class="card" {
+                        div class="what" { (tag(card.colour)) (Escaped(&card.what)) }
+                        div class="value" { (Escaped(&card.value)) " " span { (Escaped(&card.unit)) } }
+                        div class="more" { (Escaped(&card.more)) }
+                    }
+                }
+            }
+        });
     }
 
     /// A heading.
     pub fn section(&mut self, heading: &str) {
-        self.body.push_str(&format!("<h2>{}</h2>", Escaped(heading)));
+        self.add(&html! { h2 { (Escaped(heading)) } });
     }
 
     /// A heading below a section's.
     pub fn subsection(&mut self, heading: &str) {
-        self.body.push_str(&format!("<h3>{}</h3>", Escaped(heading)));
+        self.add(&html! { h3 { (Escaped(heading)) } });
     }
 
     /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
-        self.body.push_str(&format!("<p>{}</p>", prose(text)));
+        self.add(&html! { p { (prose(text)) } });
     }
 
     /// A paragraph of lesser weight.
     pub fn remark(&mut self, text: &str) {
-        self.body.push_str(&format!("<p class=\"soft small\">{}</p>", Escaped(text)));
+        self.add(&html! { p class="soft small" { (Escaped(text)) } });
     }
 
     /// A list of sentences.
     pub fn list(&mut self, points: &[String]) {
-        self.list_items(points);
-    }
-
-    fn list_items(&mut self, points: &[String]) {
-        if points.is_empty() {
-            return;
-        }
-        self.body.push_str("<ul>");
-        for point in points {
-            self.body.push_str(&format!("<li>{}</li>", prose(point)));
-        }
-        self.body.push_str("</ul>");
+        self.add(&items(points));
     }
 
     /// Figures side by side, below each other on a narrow screen.
@@ -168,88 +159,68 @@ impl Page {
     /// Places that belong to the page, as (address, name, what is there): addresses of files beside it, so that the page can be
     /// moved with them. One that leads elsewhere is left out.
     pub fn links(&mut self, links: &[(&str, &str, &str)]) {
-        self.body.push_str("<ul class=\"links\">");
-        for (address, name, what) in links.iter().filter(|link| is_beside(link.0)) {
-            self.body.push_str(&format!(
-                "<li><a href=\"{}\">{}</a>: {}</li>",
-                Escaped(address),
-                Escaped(name),
-                prose(what)
-            ));
-        }
-        self.body.push_str("</ul>");
+        self.add(&html! {
+            ul class="links" {
+                @for (address, name, what) in links.iter().filter(|link| is_beside(link.0)) {
+                    li { a href=(Escaped(address)) { (Escaped(name)) } ": " (prose(what)) }
+                }
+            }
+        });
     }
 
     fn grid(&mut self, class: &str, figures: &[Figure]) {
-        self.body.push_str(&format!("<div class=\"{class}\">"));
-        for figure in figures {
-            let key: Vec<String> = figure
-                .key
-                .iter()
-                .map(|(name, value)| {
-                    format!("<span>{} <b>{}</b></span>", Escaped(name), Escaped(value))
-                })
-                .collect();
-            self.body.push_str(&format!(
-                "<figure><figcaption><h3>{}{}</h3><div class=\"key\">{}</div></figcaption>{}",
-                tag(figure.colour),
-                Escaped(&figure.title),
-                key.join(" · "),
-                figure.svg
-            ));
-            if !figure.words.is_empty() {
-                self.body.push_str(&format!("<p class=\"words\">{}</p>", prose(&figure.words)));
+        self.add(&html! {
+            div class=(class) {
+                @for figure in figures {
+                    figure {
+                        figcaption {
+                            h3 { (tag(figure.colour)) (Escaped(&figure.title)) }
+                            div class="key" { (named_values(&figure.key)) }
+                        }
+                        (PreEscaped(&*figure.svg))
+                        @if !figure.words.is_empty() { p class="words" { (prose(&figure.words)) } }
+                        (caveats(&figure.notes))
+                    }
+                }
             }
-            self.notes(&figure.notes);
-            self.body.push_str("</figure>");
-        }
-        self.body.push_str("</div>");
+        });
     }
 
     /// Caveats, each with what to do about it.
     pub fn notes(&mut self, notes: &[(String, String)]) {
-        if notes.is_empty() {
-            return;
-        }
-        self.body.push_str("<ul class=\"notes\">");
-        for (what, advice) in notes {
-            self.body.push_str(&format!(
-                "<li><b>Note:</b> {}. <span class=\"advice\">{}.</span></li>",
-                prose(what),
-                prose(&capitalised(advice))
-            ));
-        }
-        self.body.push_str("</ul>");
+        self.add(&caveats(notes));
     }
 
     /// A table.
     pub fn table(&mut self, table: &Table) {
-        self.body.push_str(&table.html());
+        self.add(&table.html());
     }
 
     /// Settings as (name, value), one after the other.
     pub fn settings(&mut self, title: &str, settings: &[(String, String)]) {
-        let all: Vec<String> = settings
-            .iter()
-            .map(|(name, value)| {
-                format!("<span>{} <b>{}</b></span>", Escaped(name), Escaped(value))
-            })
-            .collect();
-        let (title, all) = (Escaped(title), all.join(" · "));
-        self.body.push_str(&format!("<p class=\"settings\">{title}: {all}</p>"));
+        self.add(&html! { p class="settings" { (Escaped(title)) ": " (named_values(settings)) } });
     }
 
-    /// Content behind a fold, which opens without a script; on paper it is open.
-    pub(crate) fn folded(&mut self, title: &str, html: &str) {
-        self.body
-            .push_str(&format!("<details><summary>{}</summary>{html}</details>", Escaped(title)));
+    /// Settings behind a fold; nothing where there are none.
+    pub fn folded_settings(&mut self, title: &str, settings: &[(String, String)]) {
+        if !settings.is_empty() {
+            self.folded(title, &html! { p class="settings" { (named_values(settings)) } });
+        }
+    }
+
+    /// A table behind a fold.
+    pub fn folded_table(&mut self, title: &str, table: &Table) {
+        self.folded(title, &table.html());
     }
 
     /// A list of sentences behind a fold.
     pub fn folded_list(&mut self, title: &str, points: &[String]) {
-        let mut list = Page::new("", "");
-        list.list_items(points);
-        self.folded(title, &list.body);
+        self.folded(title, &items(points));
+    }
+
+    /// Content behind a fold, which opens without a script; on paper it is open.
+    fn folded(&mut self, title: &str, content: &Markup) {
+        self.add(&html! { details { summary { (Escaped(title)) } (content) } });
     }
 
     /// The footer.
@@ -266,19 +237,62 @@ impl Page {
     /// The page as one file.
     pub fn html(&self) -> String {
         let title = Escaped(&self.title);
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">{GENERATOR}\
-             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title>\
-             <style>{}</style></head>\n<body><header class=\"top\"><h1>{title}</h1><p class=\"lead\">{}</p></header>\n\
-             <main>{}</main>\n<footer>{}</footer><script>{}</script></body></html>\n",
-            policy(),
-            *STYLE,
-            Escaped(&self.lead),
-            self.body,
-            Escaped(&self.footer),
-            script::CHARTS
-        )
+        let page = html! {
+            (PreEscaped("<!doctype html>\n"))
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta http-equiv="Content-Security-Policy" content=(policy());
+                    (PreEscaped(GENERATOR))
+                    meta name="viewport" content="width=device-width,initial-scale=1";
+                    title { (title) }
+                    style { (PreEscaped(&*STYLE)) }
+                }
+                (PreEscaped("\n"))
+                body {
+                    header class="top" { h1 { (title) } p class="lead" { (Escaped(&self.lead)) } }
+                    (PreEscaped("\n"))
+                    main { (PreEscaped(&self.body)) }
+                    (PreEscaped("\n"))
+                    footer { (Escaped(&self.footer)) }
+                    script { (PreEscaped(script::CHARTS)) }
+                }
+            }
+            (PreEscaped("\n"))
+        };
+        page.into_string()
+    }
+}
+
+fn items(points: &[String]) -> Markup {
+    html! {
+        @if !points.is_empty() {
+            ul { @for point in points { li { (prose(point)) } } }
+        }
+    }
+}
+
+fn named_values(all: &[(String, String)]) -> Markup {
+    html! {
+        @for (at, (name, value)) in all.iter().enumerate() {
+            @if at > 0 { " · " }
+            span { (Escaped(name)) " " b { (Escaped(value)) } }
+        }
+    }
+}
+
+fn caveats(notes: &[(String, String)]) -> Markup {
+    html! {
+        @if !notes.is_empty() {
+            ul class="notes" {
+                @for (what, advice) in notes {
+                    li {
+                        b { "Note:" } " " (prose(what)) ". "
+                        span class="advice" { (prose(&capitalised(advice))) "." }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -288,24 +302,37 @@ fn is_beside(address: &str) -> bool {
     address.split('/').all(plain)
 }
 
-/// Text without line breaks before a percent sign or inside a number such as 4.1e-21.
-fn prose(text: &str) -> String {
-    let escaped =
-        Escaped(text).to_string().replace(" %", "\u{a0}%").replace("p = ", "p\u{a0}=\u{a0}");
-    let mut out = String::with_capacity(escaped.len());
+/// Text without line breaks before a percent sign or inside a number such as 4.1e-21; what stands between backticks is code.
+fn prose(text: &str) -> Markup {
+    let spaced = text.replace(" %", "\u{a0}%").replace("p = ", "p\u{a0}=\u{a0}");
+    let mut whole = String::with_capacity(spaced.len());
     let mut before = [' '; 2];
-    for c in escaped.chars() {
+    for c in spaced.chars() {
         let exponent = c == '-' && before[1] == 'e' && before[0].is_ascii_digit();
-        out.push(if exponent { '\u{2011}' } else { c });
+        whole.push(if exponent { '\u{2011}' } else { c });
         before = [before[1], c];
     }
-    out
+    let mut parts = Vec::new();
+    let mut rest = whole.as_str();
+    // A backtick that is left alone stays as it is.
+    while let Some((before, opened)) = rest.split_once('`')
+        && let Some((code, after)) = opened.split_once('`')
+    {
+        parts.push((before, code));
+        rest = after;
+    }
+    html! {
+        @for (before, code) in parts { (Escaped(before)) code { (Escaped(code)) } }
+        (Escaped(rest))
+    }
 }
 
-fn tag(colour: Option<usize>) -> String {
-    colour
-        .map(|place| format!("<span class=\"tag c{}\"></span>", place % theme::COLOURS))
-        .unwrap_or_default()
+fn tag(colour: Option<usize>) -> Markup {
+    html! {
+        @if let Some(place) = colour {
+            span class={ "tag c" (place % theme::COLOURS) } {}
+        }
+    }
 }
 
 /// The text with its first letter as a capital: sentences of the analysis start small, as they also stand after a colon.
@@ -320,6 +347,15 @@ pub fn capitalised(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The page showed the backticks.
+    #[test]
+    fn what_stands_between_backticks_is_code() {
+        let prose = |text: &str| prose(text).into_string();
+        assert_eq!(prose("`a <b>` shows 4 %"), "<code>a &lt;b&gt;</code> shows 4\u{a0}%");
+        assert_eq!(prose("one ` alone"), "one ` alone");
+        assert_eq!(prose("`a` and `b`"), "<code>a</code> and <code>b</code>");
+    }
 
     #[test]
     fn links_lead_to_files_beside_the_page_and_nowhere_else() {

@@ -59,8 +59,8 @@ pub(crate) fn figures(group: &Group<'_>) -> Vec<Figure> {
         return Vec::new();
     }
     let varied: Vec<(&String, &Vec<String>)> = group
-        .differing
-        .iter()
+        .telling()
+        .into_iter()
         .filter(|(name, _)| !LEFT_OUT.contains(&name.as_str()))
         .map(|(name, values)| (name, values))
         .take(MOST_SETTINGS)

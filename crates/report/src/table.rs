@@ -1,6 +1,7 @@
 //! Rows and columns, once; written as HTML or Markdown.
 
 use crate::escape::Escaped;
+use maud::{Markup, html};
 
 /// How a column is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,15 @@ impl Column {
         self.unit = Some(unit.into()).filter(|unit| !unit.is_empty());
         self
     }
+
+    fn head(&self) -> Markup {
+        html! {
+            th scope="col" class=[class(self.align)] {
+                (Escaped(&self.name))
+                @if let Some(unit) = &self.unit { small { (Escaped(unit)) } }
+            }
+        }
+    }
 }
 
 /// A table of text cells.
@@ -68,41 +78,31 @@ impl Table {
     }
 
     /// As HTML, inside a box that scrolls sideways on narrow screens.
-    pub fn html(&self) -> String {
-        let mut out = String::from("<div class=\"scroll\"><table>");
-        if !self.caption.is_empty() {
-            out.push_str(&format!("<caption><span>{}</span></caption>", Escaped(&self.caption)));
-        }
-        out.push_str("<thead><tr>");
-        for column in &self.columns {
-            let unit = column
-                .unit
-                .as_ref()
-                .map(|unit| format!("<small>{}</small>", Escaped(unit)))
-                .unwrap_or_default();
-            out.push_str(&format!(
-                "<th scope=\"col\"{}>{}{unit}</th>",
-                class(column.align),
-                Escaped(&column.name)
-            ));
-        }
-        out.push_str("</tr></thead><tbody>");
-        for row in &self.rows {
-            out.push_str("<tr>");
-            for (index, column) in self.columns.iter().enumerate() {
-                let cell = row.get(index).map_or("", String::as_str);
-                let (open, close) =
-                    if index == 0 { ("th scope=\"row\"", "th") } else { ("td", "td") };
-                out.push_str(&format!(
-                    "<{open}{}>{}</{close}>",
-                    class(column.align),
-                    Escaped(cell)
-                ));
+    pub(crate) fn html(&self) -> Markup {
+        html! {
+            div class="scroll" {
+                table {
+                    @if !self.caption.is_empty() {
+                        caption { span { (Escaped(&self.caption)) } }
+                    }
+                    thead { tr { @for column in &self.columns { (column.head()) } } }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                @for (index, column) in self.columns.iter().enumerate() {
+                                    @let cell = Escaped(row.get(index).map_or("", String::as_str));
+                                    @if index == 0 {
+                                        th scope="row" class=[class(column.align)] { (cell) }
+                                    } @else {
+                                        td class=[class(column.align)] { (cell) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
             }
-            out.push_str("</tr>");
         }
-        out.push_str("</tbody></table></div>");
-        out
     }
 
     /// As a Markdown table, columns padded so that the source reads well too.
@@ -166,10 +166,10 @@ impl Table {
     }
 }
 
-fn class(align: Align) -> &'static str {
+fn class(align: Align) -> Option<&'static str> {
     match align {
-        Align::Left => "",
-        Align::Right => " class=\"num\"",
+        Align::Left => None,
+        Align::Right => Some("num"),
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn html_escapes_cells_and_fills_missing_ones() {
-        let html = table().captioned("a < b").html();
+        let html = table().captioned("a < b").html().into_string();
         assert!(html.contains("<caption><span>a &lt; b</span></caption>"));
         assert!(html.contains("<th scope=\"row\">&lt;records&gt;</th><td class=\"num\"></td>"));
     }

@@ -1,7 +1,8 @@
 //! Colours and type of every page and chart: one set of CSS custom properties, three media.
 //!
-//! Series take Okabe and Ito's colours, which readers with any kind of colour blindness tell apart; the dark set uses their
-//! lighter members for the same hues. Print gets the light set without shadows or backgrounds.
+//! Series take Okabe and Ito's colours, with a brown in place of their orange, which is too light on paper; the dark set uses
+//! lighter members of the same hues. A test holds that readers with red or green blindness tell all of them apart. Print gets the
+//! light set without shadows or backgrounds.
 
 /// Number of series colours; charts with more series reuse them, dashed.
 pub const COLOURS: usize = 7;
@@ -13,15 +14,15 @@ pub const TOKENS_CSS: &str = "\
 :root{color-scheme:light dark;\
 --paper:#fff;--card:#fff;--sunk:#f5f6f8;--ink:#16191d;--soft:#5a6370;--line:#e3e6ea;--rule:#9aa3ad;\
 --good:#00734f;--good-bg:#e8f5f0;--warn:#8a5a00;--warn-bg:#fdf4e0;--bad:#a33c00;--bad-bg:#fcece4;\
---series-0:#0072b2;--series-1:#d55e00;--series-2:#009e73;--series-3:#b5568c;--series-4:#b98000;--series-5:#3d96c9;--series-6:#3b4048}\
+--series-0:#0072b2;--series-1:#d55e00;--series-2:#009e73;--series-3:#b5568c;--series-4:#704214;--series-5:#3d96c9;--series-6:#3b4048}\
 @media(prefers-color-scheme:dark){:root{\
 --paper:#101317;--card:#171b20;--sunk:#1d2228;--ink:#e8ebef;--soft:#a3adb8;--line:#2a3038;--rule:#6b7682;\
 --good:#4fd3a5;--good-bg:#12281f;--warn:#f0b94a;--warn-bg:#2b2312;--bad:#ff9a66;--bad-bg:#2f1c12;\
---series-0:#56b4e9;--series-1:#ff8a3d;--series-2:#2cc495;--series-3:#e094c0;--series-4:#f0c94a;--series-5:#9ad4f5;--series-6:#d5dae0}}\
+--series-0:#56b4e9;--series-1:#ff8a3d;--series-2:#2cc495;--series-3:#e094c0;--series-4:#ffe16b;--series-5:#9ad4f5;--series-6:#d5dae0}}\
 @media print{:root{color-scheme:light;\
 --paper:#fff;--card:#fff;--sunk:#fff;--ink:#000;--soft:#444;--line:#d0d0d0;--rule:#666;\
 --good:#00583c;--good-bg:#fff;--warn:#6b4600;--warn-bg:#fff;--bad:#8a3200;--bad-bg:#fff;\
---series-0:#0072b2;--series-1:#d55e00;--series-2:#009e73;--series-3:#b5568c;--series-4:#b98000;--series-5:#3d96c9;--series-6:#3b4048}}";
+--series-0:#0072b2;--series-1:#d55e00;--series-2:#009e73;--series-3:#b5568c;--series-4:#704214;--series-5:#3d96c9;--series-6:#3b4048}}";
 
 /// Style of the charts; needs [`TOKENS_CSS`].
 pub const CHART_CSS: &str = "\
@@ -118,11 +119,13 @@ p{margin:0 0 12px;max-width:76ch}\
 .card .more{color:var(--soft);font-size:13.5px}\
 .figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr));gap:16px;margin:14px 0}\
 @media(min-width:721px){.figures.pairs{grid-template-columns:1fr 1fr}}\
+@media(min-width:521px) and (max-width:763px){figure:not([data-wide]) .chart{max-width:520px}}\
 .figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero .chart{max-width:680px}\
 @media(min-width:1000px){.hero figure{display:grid;grid-template-columns:680px minmax(0,1fr);column-gap:32px;align-items:start}.hero figcaption{grid-column:1/-1}.hero .words{grid-column:2;grid-row:2;margin:34px 0 0;font-size:16px}}\
 .links{padding-left:20px}.links li{margin:4px 0}a{color:var(--series-0)}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 12px 12px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\
+figure[data-wide]{grid-column:1/-1}figure[data-wide] .chart{max-width:min(100%,118vh);margin:0 auto}\
 figure{position:relative}\
 figure .chart[data-live]{touch-action:pan-y}\
 .tip{position:absolute;z-index:2;pointer-events:none;max-width:92%;background:var(--card);border:1px solid var(--rule);border-radius:7px;padding:6px 9px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums;box-shadow:0 2px 8px rgb(0 0 0/.18)}\
@@ -134,7 +137,13 @@ figure .chart[data-live]{touch-action:pan-y}\
 .controls{position:sticky;top:0;z-index:3;display:flex;flex-wrap:wrap;gap:6px 20px;align-items:center;background:var(--paper);border-bottom:1px solid var(--line);padding:8px 0;font-size:14px}\
 .controls label{display:flex;gap:8px;align-items:center}.controls select{font:inherit}.controls .hint{color:var(--soft);font-size:13px}\
 th[tabindex]{cursor:pointer}th[aria-sort=ascending]::after{content:\" \\2191\"}th[aria-sort=descending]::after{content:\" \\2193\"}\
-@media print{.actions,.controls,.tip{display:none}}\
+@media print{.actions,.controls,.tip,.pinned{display:none}}\
+.controls input[type=search]{font:inherit;padding:3px 8px;border:1px solid var(--rule);border-radius:6px;background:var(--card);color:var(--ink);width:11em}\
+.picker{position:relative;margin:0;padding:3px 10px;border-radius:6px}.picker summary{font-weight:400}\
+.picker>div{position:absolute;left:-1px;z-index:4;margin-top:8px;padding:10px 14px;background:var(--card);border:1px solid var(--rule);border-radius:8px;max-height:60vh;overflow:auto;display:grid;gap:4px;width:max-content;max-width:min(460px,calc(100vw - 32px))}\
+.picker .line{display:flex;gap:6px;flex-wrap:wrap}.picker button{font:inherit;font-size:13px;padding:3px 9px;border:1px solid var(--line);border-radius:6px;background:none;color:var(--ink);cursor:pointer}\
+.pinned{border-bottom:1px solid var(--line);padding-bottom:16px}.pinned h2{grid-column:1/-1;margin:8px 0 0}\
+figure[data-unfound],.figures[data-unfound],[data-unfound]>*{display:none}\
 @media(max-width:520px){.controls{position:static}.controls .hint{display:none}}\
 figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\
 figcaption .key span{white-space:nowrap}\
@@ -160,17 +169,91 @@ details{margin:14px 0;border:1px solid var(--line);border-radius:10px;padding:10
 summary{cursor:pointer;font-weight:600}\
 code{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--sunk);border-radius:4px;padding:1px 5px;overflow-wrap:anywhere}\
 footer{color:var(--soft);font-size:14px;padding-top:40px;padding-bottom:40px}\
+@media(max-width:800px){main,header.top,footer{padding-left:16px;padding-right:16px}}\
 @media(max-width:520px){main,header.top,footer{padding-left:12px;padding-right:12px}header.top{padding-top:24px}h1{font-size:25px}\
 h2{margin-top:36px}figure{padding:12px 8px 10px}.verdict{padding:14px 16px}.verdict strong{font-size:18px}\
 .cards{grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}.card .value{font-size:23px}}\
 @media print{body{font-size:11pt}main,header.top,footer{max-width:none;padding:0}figure,.card,.verdict,tr{break-inside:avoid}h2,h3{break-after:avoid}\
 .figures{grid-template-columns:1fr 1fr}.verdict{border:1px solid var(--rule);border-left-width:4px}\
-.scroll{overflow:visible}.notes li{border:1px solid var(--line)}\
+.scroll{overflow:visible;break-inside:avoid}details .scroll{break-inside:auto}caption{break-after:avoid}.notes li{border:1px solid var(--line)}\
 details::details-content{content-visibility:visible;block-size:auto}}";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Red, green and blue from 0 to 1, in proportion to light.
+    fn linear(hex: &str) -> [f64; 3] {
+        [1, 3, 5].map(|at| {
+            let value = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        })
+    }
+
+    /// CIE L*a*b* of a colour of sRGB.
+    fn lab(colour: [f64; 3]) -> [f64; 3] {
+        let [r, g, b] = colour;
+        let x = (0.412_456 * r + 0.357_576 * g + 0.180_438 * b) / 0.950_47;
+        let y = 0.212_673 * r + 0.715_152 * g + 0.072_175 * b;
+        let z = (0.019_334 * r + 0.119_192 * g + 0.950_304 * b) / 1.088_83;
+        let f = |t: f64| if t > 0.008_856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 };
+        [116.0 * f(y) - 16.0, 500.0 * (f(x) - f(y)), 200.0 * (f(y) - f(z))]
+    }
+
+    /// What someone without red or green cones sees, by Viénot, Brettel and Mollon (1999).
+    const SIGHTS: [(&str, [[f64; 3]; 3]); 3] = [
+        ("full sight", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+        (
+            "protanopia",
+            [[0.112_38, 0.887_62, 0.0], [0.112_38, 0.887_62, 0.0], [0.004_01, -0.004_01, 1.0]],
+        ),
+        (
+            "deuteranopia",
+            [[0.292_75, 0.707_25, 0.0], [0.292_75, 0.707_25, 0.0], [-0.022_34, 0.022_34, 1.0]],
+        ),
+    ];
+    /// Distance of two colours in L*a*b*; 2.3 can just be noticed side by side.
+    const APART: f64 = 15.0;
+
+    /// The orange and the red of the light set were 2.4 apart to a reader without green cones.
+    #[test]
+    fn every_two_colours_are_told_apart_with_any_sight() {
+        let sets: Vec<Vec<&str>> = TOKENS_CSS
+            .split("@media")
+            .map(|set| {
+                let colours = set.split("--series-").skip(1);
+                colours.map(|rest| rest.split([':', ';', '}']).nth(1).unwrap()).collect()
+            })
+            .collect();
+        assert_eq!(sets.len(), 3, "light, dark, print");
+        for set in sets {
+            assert_eq!(set.len(), COLOURS);
+            for (sight, matrix) in SIGHTS {
+                let seen: Vec<[f64; 3]> = set
+                    .iter()
+                    .map(|hex| {
+                        let colour = linear(hex);
+                        lab(matrix.map(|row| {
+                            let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();
+                            sum.clamp(0.0, 1.0)
+                        }))
+                    })
+                    .collect();
+                for (at, a) in seen.iter().enumerate() {
+                    for (other, b) in seen.iter().enumerate().skip(at + 1) {
+                        let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
+                        let distance = squares.sum::<f64>().sqrt();
+                        assert!(
+                            distance >= APART,
+                            "{} and {} with {sight}: {distance:.1}",
+                            set[at],
+                            set[other]
+                        );
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn paper_needs_no_custom_properties() {

@@ -4,6 +4,7 @@
 //! wrote an event.
 
 use crate::chart::{Axis, Chart, Series, Span};
+use crate::curves::SHORTEST;
 use crate::page::Figure;
 use crate::training::RunView;
 use paceline_runs::{CheckpointAction, Event, PhaseTimes};
@@ -103,10 +104,11 @@ fn phases_of(run: &RunView, name: &str, runs: usize) -> Option<Figure> {
         })
         .collect();
     let end = steps.last().filter(|_| steps.len() > 3)?.0;
-    let width = (end / SEGMENTS as f64).max(1e-9);
-    let mut sums = vec![[0.0; 5]; SEGMENTS];
+    let segments = ((end / SHORTEST) as usize).clamp(4, SEGMENTS);
+    let width = (end / segments as f64).max(1e-9);
+    let mut sums = vec![[0.0; 5]; segments];
     for (time, parts) in &steps {
-        let at = ((time / width) as usize).min(SEGMENTS - 1);
+        let at = ((time / width) as usize).min(segments - 1);
         parts.iter().zip(&mut sums[at]).for_each(|(part, sum)| *sum += part);
     }
     let title = match runs {

@@ -4,20 +4,22 @@ use crate::chart::Drawing;
 use crate::comparison::{against_first, caption};
 use crate::csv::Csv;
 use crate::curves;
-use crate::groups::{Group, MOST_DRAWN, groups, settings as asked};
+use crate::epochs;
+use crate::groups::{Group, groups, settings as asked};
 use crate::nodes::{self, Recorded};
-use crate::page::{Card, Figure, Page, Tone};
+use crate::page::{Card, Figure, Page};
+use crate::repeats;
 use crate::settings;
 use crate::table::{Column, Table};
 use crate::tasks;
+use crate::verdicts::verdicts;
 use crate::weights;
 use paceline_runs::Status;
 use paceline_stats::scaling::{Rates, Scaling, scaling};
+use std::collections::BTreeSet;
 
+pub use crate::groups::MOST_DRAWN;
 pub use paceline_runs::RunView;
-
-/// Most verdicts at the top of a page; more are counted there, and listed behind a fold.
-const MOST_VERDICTS: usize = 8;
 
 /// Adds everything about some runs to a page.
 pub fn describe(page: &mut Page, runs: &[RunView]) {
@@ -67,9 +69,7 @@ pub fn pictures(runs: &[RunView]) -> Vec<(String, Drawing)> {
         let (runs, names) = drawn(&group);
         let mut figures = settings::figures(&group);
         figures.extend(curves::learning(&runs, &names));
-        if let [only] = &runs[..] {
-            figures.extend(weights::figures(only));
-        }
+        figures.extend(weights::figures(&runs, &names));
         figures.extend(curves::time(&runs, &names));
         figures.extend(nodes::charts(&recorded(&runs, &names)).figures);
         figures.extend(tasks::staleness(&runs, &names));
@@ -93,10 +93,29 @@ pub fn where_the_time_goes(runs: &[RunView]) -> Figure {
 /// What a page has said already: explanations are given once.
 #[derive(Default)]
 struct Notes {
-    intervals: bool,
+    said: BTreeSet<String>,
 }
 
 impl Notes {
+    /// The sentences of a text that were not said before.
+    fn once(&mut self, text: &str) -> String {
+        let sentences = text.split_inclusive(". ");
+        let new = sentences.filter(|it| self.said.insert(it.trim_end().to_owned()));
+        new.collect::<String>().trim_end().to_owned()
+    }
+
+    /// Figures whose words were not said before.
+    fn figures(&mut self, mut figures: Vec<Figure>) -> Vec<Figure> {
+        figures.iter_mut().for_each(|figure| figure.words = self.once(&figure.words));
+        figures
+    }
+
+    /// A table whose caption was not said before.
+    fn table(&mut self, mut table: Table) -> Table {
+        table.caption = self.once(&table.caption);
+        table
+    }
+
     /// The heading of a group: its own name, where there are several.
     fn heading(&self, page: &mut Page, groups: &[Group<'_>], title: &str, plain: &str) {
         page.section(if groups.len() > 1 { title } else { plain });
@@ -107,8 +126,14 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
     let heading = |page: &mut Page, words: &str| {
         if several { page.subsection(words) } else { page.section(words) }
     };
+    // What is looked up rather than read is behind a fold where there is more than one run to read about.
+    let crowded = several || group.runs.len() > 1;
     page.table(&overview(&group.runs, group, notes));
     asked_for(page, group);
+    if let Some(table) = repeats::table(group) {
+        heading(page, "Which settings differ?");
+        long_table(page, "Every setting", &notes.table(table), false);
+    }
     let (runs, names) = drawn(group);
     if runs.len() < group.runs.len() {
         page.remark(&format!(
@@ -117,42 +142,52 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
             group.runs.len()
         ));
     }
-    let by_settings = settings::figures(group);
-    if !by_settings.is_empty() {
-        heading(page, "Settings and results");
-        page.figures(&by_settings);
-    }
-    let figures = curves::learning(&runs, &names);
-    if !figures.is_empty() {
-        heading(page, "Learning");
-        page.figures(&figures);
-    }
-    if let [only] = &runs[..] {
-        let figures = weights::figures(only);
+    for (words, figures) in [
+        ("Settings and results", settings::figures(group)),
+        ("Learning", curves::learning(&runs, &names)),
+        ("Weights", weights::figures(&runs, &names)),
+        ("Time", curves::time(&runs, &names)),
+    ] {
         if !figures.is_empty() {
-            heading(page, "Weights");
-            page.figures(&figures);
+            heading(page, words);
+            page.figures(&notes.figures(figures));
+        }
+        if words == "Learning" {
+            epochs::place(page, &notes.table(epochs::table(&runs, &names)), crowded);
         }
     }
-    heading(page, "Time");
-    page.figures(&curves::time(&runs, &names));
     let charts = nodes::charts(&recorded(&runs, &names));
     let means = nodes::means(&recorded(&group.runs, &group.labels));
     if !charts.figures.is_empty() || !means.rows.is_empty() {
         heading(page, "Nodes");
-        if !means.rows.is_empty() {
-            page.table(&means);
-        }
+        long_table(page, "Means of every node", &notes.table(means), crowded);
         charts.place(page);
     }
+    let stale: Vec<Figure> = tasks::staleness(&runs, &names).into_iter().collect();
     if group.runs.iter().any(|run| run.summary.workers.len() > 1) {
-        heading(page, "Workers");
-        page.table(&tasks::workers(&group.runs, &group.labels));
-        page.figures(&tasks::staleness(&runs, &names).into_iter().collect::<Vec<_>>());
+        // Of folded tables the fold says what they are.
+        if !crowded || !stale.is_empty() {
+            heading(page, "Workers");
+        }
+        long_table(page, "Every worker", &tasks::workers(&group.runs, &group.labels), crowded);
+        page.figures(&notes.figures(stale));
     }
     if group.runs.iter().any(|run| !run.summary.tasks.is_empty()) {
-        heading(page, "Processes");
-        page.table(&tasks::machines(&group.runs, &group.labels));
+        if !crowded {
+            heading(page, "Processes");
+        }
+        long_table(page, "Every process", &tasks::machines(&group.runs, &group.labels), crowded);
+    }
+}
+
+/// Most rows of a table that is read by the way; a longer one is behind a fold.
+const MOST_ROWS: usize = 16;
+
+fn long_table(page: &mut Page, title: &str, table: &Table, folded: bool) {
+    match table.rows.len() {
+        0 => {}
+        few if few <= MOST_ROWS && !folded => page.table(table),
+        many => page.folded_table(&format!("{title} ({many})"), table),
     }
 }
 
@@ -161,8 +196,25 @@ fn recorded<'a>(runs: &[&'a RunView], names: &[String]) -> Vec<Recorded<'a>> {
     runs.iter().zip(names).map(|(run, name)| Recorded::of_run(run, name)).collect()
 }
 
+/// Which of some runs have their curves drawn, by their places: those whose events are worth reading.
+#[must_use]
+pub fn drawn_of(runs: &[RunView]) -> Vec<usize> {
+    let groups = groups(runs);
+    let drawn: Vec<&RunView> = groups
+        .iter()
+        .flat_map(|group| drawn_places(group).into_iter().map(|at| group.runs[at]))
+        .collect();
+    let is_drawn = |run: &RunView| drawn.iter().any(|other| std::ptr::eq(*other, run));
+    (0..runs.len()).filter(|at| is_drawn(&runs[*at])).collect()
+}
+
 /// The runs of a group that are drawn: all, or those with the lowest loss, in their order.
 fn drawn<'a>(group: &Group<'a>) -> (Vec<&'a RunView>, Vec<String>) {
+    let places = drawn_places(group);
+    places.iter().map(|at| (group.runs[*at], group.labels[*at].clone())).unzip()
+}
+
+fn drawn_places(group: &Group<'_>) -> Vec<usize> {
     let mut order: Vec<usize> = (0..group.runs.len()).collect();
     if order.len() > MOST_DRAWN {
         let loss = |at: &usize| {
@@ -173,8 +225,30 @@ fn drawn<'a>(group: &Group<'a>) -> (Vec<&'a RunView>, Vec<String>) {
         order.truncate(MOST_DRAWN);
         order.sort_unstable();
     }
-    order.iter().map(|at| (group.runs[*at], group.labels[*at].clone())).unzip()
+    order
 }
+
+/// Settings that people look for; the others are behind a fold.
+const LOOKED_FOR: &[&str] = &[
+    "model",
+    "data",
+    "strategy",
+    "workers",
+    "servers",
+    "replicas",
+    "optimizer",
+    "learning rate",
+    "schedule",
+    "batch",
+    "epochs",
+    "steps",
+    "seed",
+    "threads",
+    "version",
+    "host",
+    "folder",
+    "command",
+];
 
 /// What was asked: once for all runs, as far as they agree; the table has the rest.
 fn asked_for(page: &mut Page, group: &Group<'_>) {
@@ -190,14 +264,22 @@ fn asked_for(page: &mut Page, group: &Group<'_>) {
         all.push(("command".to_owned(), command(only)));
         all.retain(|(_, value)| !value.is_empty());
     }
+    let (all, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(name, _)| LOOKED_FOR.contains(&name.as_str()));
     let title = if group.runs.len() > 1 { "Same for all runs" } else { "Settings" };
     page.settings(title, &all);
+    page.folded_settings("Other settings", &others);
     if group.runs.len() > 1 {
-        let mut table = Table::new(["run", "folder", "command"].map(Column::words));
-        for (run, label) in group.runs.iter().zip(&group.labels) {
-            table.row([label.clone(), run.summary.run.clone(), command(run)]);
+        // What has no column in the table of runs, such as the workers where the strategy tells them.
+        let shown = group.telling();
+        let rest = group.differing.iter().filter(|it| !shown.contains(it)).collect::<Vec<_>>();
+        let names = ["run", "folder", "command"].into_iter().map(Column::words);
+        let mut table = Table::new(names.chain(rest.iter().map(|(name, _)| Column::words(name))));
+        for (at, (run, label)) in group.runs.iter().zip(&group.labels).enumerate() {
+            let row = [label.clone(), run.summary.run.clone(), command(run)].into_iter();
+            table.row(row.chain(rest.iter().map(|(_, values)| values[at].clone())));
         }
-        page.folded("Folders and commands of the runs", &table.html());
+        page.folded_table("Folders and commands of the runs", &table);
     }
 }
 
@@ -207,7 +289,7 @@ fn command(run: &RunView) -> String {
 }
 
 /// All runs with a name that tells them apart on the whole page.
-fn named<'a>(groups: &'a [Group<'a>]) -> impl Iterator<Item = (&'a RunView, String)> {
+pub(crate) fn named<'a>(groups: &'a [Group<'a>]) -> impl Iterator<Item = (&'a RunView, String)> {
     groups.iter().flat_map(move |group| {
         group.runs.iter().zip(&group.labels).map(move |(run, label)| {
             let name = match (groups.len(), group.runs.len()) {
@@ -235,6 +317,7 @@ pub fn markdown(runs: &[RunView]) -> String {
         }
         text.push('\n');
         text.push_str(&overview(&group.runs, group, &mut notes).markdown());
+        text.push_str(&epochs::markdown(&group.runs, &group.labels));
     }
     text
 }
@@ -315,52 +398,6 @@ pub fn csv(runs: &[RunView]) -> String {
         ]);
     }
     csv.finish()
-}
-
-fn verdicts(page: &mut Page, runs: &[RunView], groups: &[Group<'_>]) {
-    let mut points: Vec<String> = Vec::new();
-    let mut folded: Vec<String> = Vec::new();
-    if let [only] = runs {
-        points.push(only.summary.verdict.clone());
-        points.extend_from_slice(only.evidence());
-    } else {
-        let told = named(groups).map(|(run, name)| format!("{name}: {}", run.summary.verdict));
-        let told: Vec<String> = told.collect();
-        if runs.len() > MOST_VERDICTS {
-            points.extend(counted(groups));
-            folded = told;
-        } else {
-            points = told;
-        }
-    }
-    points.extend(scaling_of(runs).iter().map(Growth::words));
-    let failed = runs.iter().filter(|run| run.summary.status == Status::Failed).count();
-    let sentence =
-        if runs.len() == 1 { "Where the time went" } else { "Where the time went, per run" };
-    let tone = if failed > 0 { Tone::Bad } else { Tone::Good };
-    page.verdict(tone, sentence, &points);
-    if !folded.is_empty() {
-        page.folded_list("The verdict on every run", &folded);
-    }
-}
-
-/// How many runs were limited by what, the most frequent first, each with the first such run.
-fn counted(groups: &[Group<'_>]) -> Vec<String> {
-    let mut limits: Vec<(&str, usize, String)> = Vec::new();
-    let mut all = 0;
-    for (run, name) in named(groups) {
-        all += 1;
-        let limit = run.summary.diagnosis.as_ref().map_or("unknown", |found| &found.limit);
-        match limits.iter_mut().find(|(known, ..)| *known == limit) {
-            Some((_, count, _)) => *count += 1,
-            None => limits.push((limit, 1, format!("{name}: {}", run.summary.verdict))),
-        }
-    }
-    limits.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
-    let words = |(limit, count, first): &(&str, usize, String)| {
-        format!("{count} of {all} runs ({}), such as {first}", limit.replace('-', " "))
-    };
-    limits.iter().map(words).collect()
 }
 
 /// How one job scales with its workers.
@@ -493,12 +530,13 @@ fn overview(runs: &[&RunView], group: &Group<'_>, notes: &mut Notes) -> Table {
     let several = runs.len() > 1;
     let mut columns = vec![Column::words("run")];
     // Steps have a column already, and a single difference is in the name.
-    let mut differing: Vec<_> = group.differing.iter().filter(|it| it.0 != "steps").collect();
+    let mut differing: Vec<_> = group.telling();
+    differing.retain(|it| it.0 != "steps");
     if differing.len() < 2 {
         differing.clear();
     }
     differing.truncate(MOST_COLUMNS);
-    for (name, values) in differing.iter().copied() {
+    for (name, values) in &differing {
         let number = |value: &String| value == "–" || value.parse::<f64>().is_ok();
         let numbers = values.iter().all(number);
         columns.push(if numbers { Column::numbers(name) } else { Column::words(name) });
@@ -525,11 +563,7 @@ fn overview(runs: &[&RunView], group: &Group<'_>, notes: &mut Notes) -> Table {
     ]);
     let mut table = Table::new(columns);
     let against = against_first(runs);
-    let words = caption(&against);
-    if !words.is_empty() && !notes.intervals {
-        notes.intervals = true;
-        table = table.captioned(words);
-    }
+    table = table.captioned(notes.once(caption(&against)));
     for (at, (run, against)) in runs.iter().zip(against).enumerate() {
         let summary = &run.summary;
         let mut row = vec![group.labels[at].clone()];

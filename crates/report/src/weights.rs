@@ -5,15 +5,47 @@ use crate::page::Figure;
 use crate::training::RunView;
 use paceline_runs::{Event, Histograms, Tensor};
 
-/// Most tensors that are drawn, the largest.
-const MOST_TENSORS: usize = 6;
+/// Most maps that are drawn, of the largest tensors.
+const MOST_MAPS: usize = 6;
 /// Buckets of a map, the same for all its columns.
 const ROWS: usize = 20;
 /// Most columns; of more evaluations, evenly spread ones are drawn.
 const MOST_COLUMNS: usize = 40;
 
-/// The maps of a run, the largest tensor first; none where its weights were counted only once.
-pub(crate) fn figures(run: &RunView) -> Vec<Figure> {
+/// The maps of some runs, the largest tensor first and each tensor's beside each other, on the same scale of weights; none where
+/// weights were counted only once, or where there are too many runs.
+pub(crate) fn figures(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
+    let counted: Vec<(&String, Vec<&Histograms>)> =
+        names.iter().zip(runs.iter().map(|run| counts(run))).filter(|it| it.1.len() > 1).collect();
+    let Some(last) = counted.first().and_then(|(_, all)| all.last()) else { return Vec::new() };
+    let mut tensors: Vec<&Tensor> = last.tensors.iter().collect();
+    tensors.sort_by_key(|tensor| std::cmp::Reverse(size(tensor)));
+    let mut figures = Vec::new();
+    for tensor in tensors.into_iter().take(MOST_MAPS / counted.len()) {
+        let range = range(&tensor.name, counted.iter().flat_map(|(_, all)| all));
+        for (name, all) in &counted {
+            let Some(map) = map(&tensor.name, all, range) else { continue };
+            let beside = if runs.len() > 1 { format!(" {name}") } else { String::new() };
+            figures.push(Figure {
+                title: format!("{}{beside}", map.title),
+                colour: None,
+                key: Vec::new(),
+                svg: map.svg(),
+                words: String::new(),
+                notes: Vec::new(),
+            });
+        }
+    }
+    // Said once is enough.
+    if let Some(first) = figures.first_mut() {
+        "Counted at each evaluation. Darker: a greater share of the tensor\u{2019}s weights."
+            .clone_into(&mut first.words);
+    }
+    figures
+}
+
+/// What was counted in a run, in the order of its steps.
+fn counts(run: &RunView) -> Vec<&Histograms> {
     let mut all: Vec<&Histograms> = run
         .records
         .iter()
@@ -31,32 +63,19 @@ pub(crate) fn figures(run: &RunView) -> Vec<Figure> {
         }
         same
     });
-    let drawn: Vec<&Histograms> = match all.len() {
-        0 | 1 => return Vec::new(),
+    match all.len() {
         few if few <= MOST_COLUMNS => all,
         many => (0..MOST_COLUMNS).map(|at| all[at * (many - 1) / (MOST_COLUMNS - 1)]).collect(),
-    };
-    let Some(last) = drawn.last() else { return Vec::new() };
-    let mut tensors: Vec<&Tensor> = last.tensors.iter().collect();
-    tensors.sort_by_key(|tensor| std::cmp::Reverse(size(tensor)));
-    let maps =
-        tensors.into_iter().take(MOST_TENSORS).filter_map(|tensor| map(&tensor.name, &drawn));
-    let mut figures: Vec<Figure> = maps
-        .map(|map| Figure {
-            title: map.title.clone(),
-            colour: None,
-            key: Vec::new(),
-            svg: map.svg(),
-            words: String::new(),
-            notes: Vec::new(),
-        })
-        .collect();
-    // Said once is enough.
-    if let Some(first) = figures.first_mut() {
-        "Counted at each evaluation. Darker: a greater share of the tensor\u{2019}s weights."
-            .clone_into(&mut first.words);
     }
-    figures
+}
+
+/// The smallest and the greatest weight that a tensor ever had.
+fn range<'a>(name: &str, all: impl Iterator<Item = &'a &'a Histograms>) -> (f64, f64) {
+    let found = all.flat_map(|found| &found.tensors);
+    let found = found.filter(|tensor| tensor.name == name && size(tensor) > 0);
+    found.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), tensor| {
+        (low.min(tensor.min), high.max(tensor.max))
+    })
 }
 
 fn size(tensor: &Tensor) -> u64 {
@@ -64,15 +83,12 @@ fn size(tensor: &Tensor) -> u64 {
 }
 
 /// One tensor over time; nothing where it has no finite weights.
-fn map(name: &str, all: &[&Histograms]) -> Option<HeatMap> {
+fn map(name: &str, all: &[&Histograms], (low, high): (f64, f64)) -> Option<HeatMap> {
     let of = |found: &&Histograms| {
         let known = found.tensors.iter().find(|tensor| tensor.name == name);
         known.filter(|tensor| size(tensor) > 0).cloned().unwrap_or_default()
     };
     let columns: Vec<Tensor> = all.iter().map(of).collect();
-    let known = || columns.iter().filter(|tensor| !tensor.counts.is_empty());
-    let low = known().map(|tensor| tensor.min).fold(f64::INFINITY, f64::min);
-    let high = known().map(|tensor| tensor.max).fold(f64::NEG_INFINITY, f64::max);
     let spread = high - low;
     if !spread.is_finite() || spread <= 0.0 {
         return None;
@@ -148,15 +164,36 @@ mod tests {
             record(step, tensors.chain([tensor("none", 0.0, 0.0, &[])]).collect())
         };
         let mut run = RunView { records: vec![all(0)], ..RunView::default() };
-        assert!(figures(&run).is_empty(), "one evaluation shows no change");
+        let names = ["a", "b"].map(str::to_owned);
+        let of = |run: &RunView| figures(&[run], &names[..1]);
+        assert!(of(&run).is_empty(), "one evaluation shows no change");
         // The step after a restore counts, the one before does not.
         run.records.extend([all(100), record(100, vec![tensor("t<8>", -3.0, 3.0, &[5, 5])])]);
-        let found = figures(&run);
+        let found = of(&run);
         assert_eq!(found.len(), 1, "{found:?}");
         run.records.push(all(200));
-        let found = figures(&run);
-        assert_eq!(found.len(), MOST_TENSORS);
+        let found = of(&run);
+        assert_eq!(found.len(), MOST_MAPS);
         assert_eq!(found[0].title, "How are the weights of t<8> spread?");
         assert!(found[0].svg.contains("t&lt;8&gt;") && found[0].svg.contains("step 200"));
+    }
+
+    #[test]
+    fn the_same_tensor_of_several_runs_is_side_by_side_on_one_scale() {
+        let run = |most: f64| {
+            let all = |step| record(step, vec![tensor("w", -1.0, most, &[3, 1])]);
+            RunView { records: vec![all(0), all(100)], ..RunView::default() }
+        };
+        let (one, two) = (run(1.0), run(9.0));
+        let names = ["lr 0.1", "lr 0.2"].map(str::to_owned);
+        let found = figures(&[&one, &two], &names);
+        let titles: Vec<&str> = found.iter().map(|figure| figure.title.as_str()).collect();
+        let title = "How are the weights of w spread?";
+        assert_eq!(titles, [format!("{title} lr 0.1"), format!("{title} lr 0.2")]);
+        // Both reach up to the greatest weight of either.
+        assert!(found.iter().all(|figure| figure.svg.contains("8.8")), "{found:?}");
+        let many = vec![&one; 7];
+        let names: Vec<String> = (0..7).map(|at| at.to_string()).collect();
+        assert!(figures(&many, &names).is_empty(), "seven have no room beside each other");
     }
 }

@@ -262,6 +262,45 @@ fn a_click_in_the_legend_hides_a_run_and_another_shows_it() {
 }
 
 #[test]
+fn runs_are_picked_for_all_charts_and_charts_are_found_and_pinned() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let drawn = |at: usize| format!("{}.querySelectorAll('.series .line').length", figure(at));
+    let boxes = "document.querySelectorAll('.picker input[type=checkbox]')";
+    assert_eq!(tab.evaluate(&format!("{boxes}.length")), 2.0);
+    let (loss, right) = (tab.evaluate(&drawn(0)), tab.evaluate(&drawn(1)));
+    tab.click(".picker input[type=checkbox]");
+    for (at, before) in [(0, loss), (1, right)] {
+        let half = before.as_f64().unwrap() / 2.0;
+        assert_eq!(tab.evaluate(&drawn(at)), half, "one run is gone from chart {at}");
+    }
+    let summary = "document.querySelector('.picker summary').textContent";
+    assert_eq!(tab.evaluate(summary), "Runs: 1 of 2");
+    // A chart that is pinned has what the reader has chosen, and goes with a second click.
+    tab.evaluate("globalThis.count = document.querySelectorAll('figure').length");
+    tab.evaluate(&format!("{}.querySelector('[data-pin]').click()", figure(0)));
+    let pinned = "document.querySelectorAll('.pinned figure')";
+    assert_eq!(tab.evaluate(&format!("{pinned}.length")), 1.0);
+    let lines = format!("{pinned}[0].querySelectorAll('.series .line').length");
+    assert_eq!(tab.evaluate(&lines), 2.0);
+    tab.click(".picker input[type=checkbox]");
+    assert_eq!(tab.evaluate(&lines), 4.0, "it is worked with as its original is");
+    tab.click(".pinned [data-pin]");
+    tab.wait_for("document.querySelectorAll('figure').length === globalThis.count");
+    // By a part of the title, by a pattern, and by what cannot be read as a pattern.
+    let shown =
+        "[...document.querySelectorAll('figure')].filter(it => it.offsetParent !== null).length";
+    let all = tab.evaluate(shown);
+    tab.fill(".controls input[name=find]", "how (far|often)");
+    assert_eq!(tab.evaluate(shown), 2.0);
+    tab.fill(".controls input[name=find]", "(((");
+    assert_eq!(tab.evaluate(shown), 0.0);
+    tab.evaluate("(field => { field.value = ''; field.dispatchEvent(new Event('input')); })(document.querySelector('.controls input[name=find]'))");
+    assert_eq!(tab.evaluate(shown), all);
+}
+
+#[test]
 fn axes_and_smoothing_are_chosen() {
     let Some(browser) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -290,6 +329,25 @@ fn axes_and_smoothing_are_chosen() {
     let ticks: Vec<f64> = serde_json::from_value(tab.evaluate(&heights)).unwrap();
     let even = ticks.windows(3).all(|three| (three[0] + three[2] - 2.0 * three[1]).abs() < 1e-9);
     assert!(ticks.len() > 2 && even, "{ticks:?}");
+}
+
+#[test]
+fn a_chart_is_enlarged_and_made_small_again() {
+    let Some(browser) = chromium() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut tab = open(&browser, folder.path(), &two());
+    let width = "document.querySelector('figure').getBoundingClientRect().width";
+    let before = tab.evaluate(width).as_f64().unwrap();
+    let press = "document.querySelector('figure [aria-label=\"As wide as the page\"]').click()";
+    tab.evaluate(press);
+    let wide = tab.evaluate(width).as_f64().unwrap();
+    assert!(wide > 1.8 * before, "{before} became {wide}");
+    // The cursor still finds its values.
+    let middle = place(&mut tab, 0.5);
+    tab.mouse("mouseMoved", middle, 0);
+    tab.wait_for("!document.querySelector('figure .tip').hidden");
+    tab.evaluate(press);
+    assert_eq!(tab.evaluate(width).as_f64().unwrap(), before);
 }
 
 #[test]
@@ -447,7 +505,7 @@ fn pages_fit_every_screen() {
     let shots = paceline_testing::workspace().join("target/report");
     std::fs::create_dir_all(&shots).unwrap();
     std::fs::copy(folder.path().join("report.html"), shots.join("runs.html")).unwrap();
-    for width in [1400, 800, 390] {
+    for width in [1400, 800, 768, 390] {
         for (dark, theme) in [(false, "light"), (true, "dark")] {
             tab.picture(width, dark, &shots.join(format!("runs-{width}-{theme}.png")));
         }

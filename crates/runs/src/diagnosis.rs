@@ -9,7 +9,7 @@ use crate::verdict::{
 pub use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
     Diagnosis, Event, Machine, PhaseTimes, RunFolder, RunState, RunView, RunsError, Status,
-    Summary, TaskLoad, WorkerSummary,
+    Summary, TaskJoined, TaskLoad, WorkerSummary,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +24,12 @@ const NO_PHASES: &str = "the steps do not say how their time divides into input,
 
 /// Rows of a block.
 const BLOCK: u64 = 1000;
+
+/// About what a framework's calls take in a step, in seconds.
+fn framework_seconds(framework: &str) -> f64 {
+    // `fit` calls its callbacks and sums up its metrics after every batch.
+    if framework.starts_with("Keras") { 2e-3 } else { 1e-3 }
+}
 
 /// Steps and seconds of one task.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,6 +57,8 @@ pub fn diagnose(run: &RunView) -> Verdict {
         steps,
         seconds,
         phases,
+        waits_in_exchange: phases.wait == 0.0 && in_lockstep(&work),
+        framework_seconds: run.framework().map_or(0.0, framework_seconds),
         // Replicas of one process share its count.
         threads: run.threads * busy.len().max(1),
         busy_cores: (!busy.is_empty()).then(|| busy.iter().sum()),
@@ -146,6 +154,10 @@ pub(crate) fn loads(run: &RunView) -> Vec<TaskLoad> {
                 load.address.clone_from(&known.address);
                 load.send_capacity = known.send_capacity;
                 load.receive_capacity = known.receive_capacity;
+            } else if let Some(joined) = joined(run, task) {
+                // A short run may be over before a task tells of its machine; where it is was said when it joined.
+                load.host.clone_from(&joined.host);
+                load.address = joined.address.clone().unwrap_or_default();
             }
             load
         })
@@ -154,6 +166,16 @@ pub(crate) fn loads(run: &RunView) -> Vec<TaskLoad> {
     loads.extend(run.summary.tasks.iter().filter(|load| !here.contains(&load.task)).cloned());
     loads.sort_by(|a, b| a.task.cmp(&b.task));
     loads
+}
+
+/// How a task joined last, by the chief's log.
+fn joined<'a>(run: &'a RunView, task: &str) -> Option<&'a TaskJoined> {
+    run.records.iter().rev().find_map(|record| match &record.event {
+        Some(Event::TaskJoined(joined)) if joined.role == task && !joined.host.is_empty() => {
+            Some(joined)
+        }
+        _ => None,
+    })
 }
 
 /// From a task's first step to its last, or from anybody's where it takes none: servers do not.
@@ -196,6 +218,7 @@ fn nodes(loads: &[TaskLoad], threads: usize) -> Vec<NodeLoad> {
             NodeLoad {
                 host: host.to_owned(),
                 threads: (workers * threads) as f64,
+                all_threads: sum(|load| load.threads),
                 allowed: Some(allowed as f64).filter(|cores| *cores > 0.0),
                 stolen: most(|load| load.stolen_cores),
                 cores: Some(tasks[0].cores as f64).filter(|cores| told_apart && *cores > 0.0),
@@ -207,6 +230,7 @@ fn nodes(loads: &[TaskLoad], threads: usize) -> Vec<NodeLoad> {
                 disk_pressure: most(|load| load.disk_pressure),
                 read: sum(|load| load.read_bytes_per_second),
                 memory_pressure: most(|load| load.memory_pressure),
+                major_faults: sum(|load| load.major_faults),
             }
         })
         .collect()
@@ -230,6 +254,13 @@ fn stops(loads: &[TaskLoad]) -> Vec<Stop> {
         .filter(|(_, share)| *share > 0.0)
         .map(|(load, share)| Stop { task: load.task.clone(), share })
         .collect()
+}
+
+/// Whether all workers made the same number of steps, up to those of the last event that one of them wrote.
+fn in_lockstep(work: &BTreeMap<&str, TaskWork>) -> bool {
+    let steps = || work.values().map(|one| one.steps);
+    let (least, most) = (steps().min().unwrap_or(0), steps().max().unwrap_or(0));
+    work.len() > 1 && (most - least) as f64 <= 0.05 * most as f64
 }
 
 fn worker_loads(work: &BTreeMap<&str, TaskWork>) -> Vec<WorkerLoad> {

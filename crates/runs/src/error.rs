@@ -84,10 +84,7 @@ pub enum RunsError {
     },
     /// The run folder is gone.
     #[error("the run folder `{}` was removed while the run was writing to it", .path.display())]
-    Removed {
-        /// Where it was.
-        path: PathBuf,
-    },
+    Removed { path: PathBuf },
     /// The weights that a run ended with are not where they belong.
     #[error(
         "the final weights (step {step}) could not be written to `{}`: {reason}; {}",

@@ -189,6 +189,12 @@ impl LossGuard {
         Self::new(std::f64::consts::LN_2, 0.5, 1)
     }
 
+    /// The same for weights that begin far from zero: what they begin with is the reference, not an even guess.
+    #[must_use]
+    pub fn beginning_far(self, far: bool) -> Self {
+        Self { starts: self.starts || far, ..self }
+    }
+
     /// The share of label 1 among two labels, as far as it is known.
     pub fn set_positive(&mut self, share: f64) {
         if share.is_finite() {

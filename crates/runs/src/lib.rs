@@ -16,6 +16,24 @@
 //! bounded queue; what does not fit is dropped, counted and reported, except for events that say how
 //! a run began, ended or changed. Reading ([`list`], [`RunFolder`], [`read_events`]) copes with runs
 //! that still go on, that died, and that a later version of this program wrote.
+//!
+//! ```
+//! use paceline_runs::{Event, EventLog, PhaseTimes, RunFolder, RunStarted, RunView, Step};
+//!
+//! let root = tempfile::tempdir()?;
+//! let run = RunFolder::create(root.path(), "resnet18", "one-device")?;
+//! let mut log = EventLog::append(&run.path().join("events-worker-0.jsonl"), "worker/0")?;
+//! log.write(0.0, &Event::RunStarted(RunStarted { global_batch: 64, ..RunStarted::default() }))?;
+//! let phases = PhaseTimes { input: 0.1, compute: 0.4, ..PhaseTimes::default() };
+//! for step in 1..=40 {
+//!     let event = Step { step, steps: 1, examples: 64, seconds: 0.5, phases, ..Step::default() };
+//!     log.write(0.5 * step as f64, &Event::Step(event))?;
+//! }
+//! log.flush()?;
+//! let view = RunView::read(run.path())?;
+//! assert_eq!(view.summary.global_steps, 40);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod atomic_file;
 mod clock;

@@ -41,6 +41,8 @@ pub struct TaskLoad {
     pub read_bytes_per_second: Option<f64>,
     /// Share of the time in which a process on the host waited for memory.
     pub memory_pressure: Option<f64>,
+    /// Pages a second that the task had to wait for because they were not in memory.
+    pub major_faults: Option<f64>,
     /// Bytes a second that the host's interfaces received, loopback left out.
     pub received_bytes_per_second: Option<f64>,
     /// Bytes a second that they sent.
@@ -79,6 +81,7 @@ impl TaskLoad {
             disk_pressure: share("pressure_disk_percent"),
             read_bytes_per_second: mean("process_read_bytes_per_second"),
             memory_pressure: share("pressure_memory_percent"),
+            major_faults: mean("process_major_faults_per_second"),
             received_bytes_per_second: mean("network_received_bytes_per_second"),
             sent_bytes_per_second: mean("network_sent_bytes_per_second"),
             ..Self::default()

@@ -42,6 +42,12 @@ impl Machine {
         text("/proc/sys/kernel/hostname")
     }
 
+    /// A command as a shell would take it.
+    #[must_use]
+    pub fn written(command: &[String]) -> String {
+        command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
     /// Reads what the kernel says about this machine; what it does not say stays empty.
     #[must_use]
     pub fn detect() -> Self {
@@ -83,9 +89,18 @@ fn started_by() -> String {
     command_line(&fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default())
 }
 
+/// One word as a shell would take it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 /// Arguments as the kernel keeps them, written as a shell would take them; what follows `--token` is a secret.
 fn command_line(arguments: &[u8]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+%".contains(c);
     let mut secret = false;
     let mut words = Vec::new();
     let arguments = arguments.strip_suffix(&[0]).unwrap_or(arguments);
@@ -96,8 +111,7 @@ fn command_line(arguments: &[u8]) -> String {
             _ if secret => "***".to_owned(),
             text if text.starts_with("--token=") => "--token=***".to_owned(),
             _ if at == 0 => name.to_owned(),
-            text if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
-            text => format!("'{}'", text.replace('\'', "'\\''")),
+            text => quoted(text),
         });
         secret = text == "--token";
     }

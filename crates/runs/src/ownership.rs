@@ -154,15 +154,9 @@ mod tests {
     use super::*;
     use crate::EventLog;
 
-    fn run_folder() -> (tempfile::TempDir, RunFolder) {
-        let root = tempfile::tempdir().unwrap();
-        let run = RunFolder::create(root.path(), "softmax", "one-device").unwrap();
-        (root, run)
-    }
-
     #[test]
     fn a_run_folder_has_one_owner_who_is_named() {
-        let (_root, run) = run_folder();
+        let (_root, run) = RunFolder::temporary();
         assert_eq!(owner(&run), None);
         let held = Ownership::take(&run).unwrap();
         let error = Ownership::take(&run).unwrap_err();
@@ -180,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_task_that_still_writes_its_log_keeps_others_out() {
-        let (_root, run) = run_folder();
+        let (_root, run) = RunFolder::temporary();
         let log = EventLog::append(&run.events_path("worker/1"), "worker/1").unwrap();
         assert!(matches!(Ownership::take(&run), Err(RunsError::Owned { .. })));
         drop(log);

@@ -306,15 +306,9 @@ mod tests {
     use super::*;
     use crate::{event::Status, read_events};
 
-    fn run_folder() -> (tempfile::TempDir, RunFolder) {
-        let root = tempfile::tempdir().unwrap();
-        let run = RunFolder::create(root.path(), "softmax", "one-device").unwrap();
-        (root, run)
-    }
-
     #[test]
     fn a_full_queue_drops_samples_but_no_milestones() {
-        let (_root, run) = run_folder();
+        let (_root, run) = RunFolder::temporary();
         let settings = RecorderSettings { queue: 8, tensorboard: false };
         let recorder = Recorder::start(&run, "worker/0", &settings).unwrap();
         let sent = 20_000;
@@ -338,7 +332,7 @@ mod tests {
 
     #[test]
     fn histograms_of_the_largest_tensors_are_in_the_log_without_tensorboard_too() {
-        let (_root, run) = run_folder();
+        let (_root, run) = RunFolder::temporary();
         let settings = RecorderSettings { queue: 8, tensorboard: false };
         let recorder = Recorder::start(&run, "worker/0", &settings).unwrap();
         let values = |size: usize| (0..size).map(|at| at as f32).collect::<Vec<_>>();
@@ -358,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_recorder_that_is_dropped_still_writes() {
-        let (_root, run) = run_folder();
+        let (_root, run) = RunFolder::temporary();
         let recorder = Recorder::start(&run, "worker/0", &RecorderSettings::default()).unwrap();
         recorder.record(Event::Step(Step { step: 3, ..Step::default() }));
         drop(recorder);
@@ -367,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_costs_records_not_the_run() {
-        let (_root, run) = run_folder();
+        let (_root, run) = RunFolder::temporary();
         // Every write to this device fails as on a full disk.
         std::os::unix::fs::symlink("/dev/full", run.events_path("worker/0")).unwrap();
         let settings = RecorderSettings { queue: 8, tensorboard: false };

@@ -448,6 +448,15 @@ mod tests {
     use super::*;
     use crate::EventLog;
 
+    impl RunFolder {
+        /// A new run for a test, gone with the folder it lies in.
+        pub(crate) fn temporary() -> (tempfile::TempDir, Self) {
+            let root = tempfile::tempdir().unwrap();
+            let run = Self::create(root.path(), "softmax", "one-device").unwrap();
+            (root, run)
+        }
+    }
+
     #[test]
     fn runs_of_the_same_second_get_folders_of_their_own() {
         let root = tempfile::tempdir().unwrap();

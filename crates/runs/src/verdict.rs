@@ -51,8 +51,11 @@ const THROTTLED: f64 = 0.1;
 const DISK_BUSY: f64 = 0.6;
 /// Waiting for memory this share of the time is more than an accident.
 const MEMORY_PRESSURE: f64 = 0.1;
-/// A worker whose own work takes so many times as long as the others' is a straggler.
-const STRAGGLES: f64 = 1.5;
+/// A worker that costs a synchronous job this share of its time is a straggler; less cannot be told from the differences that
+/// workers of equal speed have.
+const COSTS: f64 = 0.1;
+/// Pages a second that a run reads back from disk when its memory is too small.
+const FAULTS: f64 = 10.0;
 /// A link used to this share of its capacity is full.
 const LINK_FULL: f64 = 0.7;
 /// A server that keeps this share of its threads busy is at its limit.
@@ -208,7 +211,9 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
         .or_else(|| stopped(evidence, around))
         .or_else(|| taken_cores(evidence, around))
         .or_else(|| crowded(around))
+        .or_else(|| thrashes(around))
         .or_else(|| held_up(evidence, around))
+        .or_else(|| straggler(evidence, around))
         .or_else(|| waits_for_memory(around))
         .unwrap_or_else(|| computing(evidence));
     let thin = evidence.steps < FEW_STEPS || evidence.seconds < SHORT_SECONDS;
@@ -253,7 +258,7 @@ fn crowded(around: &Surroundings) -> Option<Found> {
     let nodes = around.nodes.iter().filter_map(|node| {
         let cores = node.allowed.or(node.cores)?;
         let missed = node.missed()?;
-        (node.threads > cores && missed >= CROWDED).then_some((node, missed))
+        (node.own_threads() > cores && missed >= CROWDED).then_some((node, missed))
     });
     let (node, missed) = nodes.max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(Found::new(Limit::TooManyThreads, missed).by(&node.host, node.waiting))
@@ -320,7 +325,9 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     if largest.max(together) * step < HAND_OVER_SECONDS {
         return None;
     }
-    if input >= HOLDS_UP && input >= together {
+    let slow = straggler(evidence, around);
+    let cost = slow.as_ref().map_or(0.0, |found| found.saving);
+    if input >= HOLDS_UP && input >= together && input >= cost {
         let found = Found::new(Limit::Input, input);
         let worst = around.nodes.iter().max_by(|a, b| a.disk().total_cmp(&b.disk()));
         return Some(match worst.filter(|node| node.disk() >= DISK_BUSY) {
@@ -331,8 +338,8 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
             None => found,
         });
     }
-    if let Some(found) = straggler(evidence, around) {
-        return Some(found);
+    if slow.is_some() {
+        return slow;
     }
     if let Some(link) = fullest(&around.links) {
         return Some(Found::new(Limit::Network, together).by(&link.0, Some(link.1)));
@@ -361,25 +368,28 @@ fn held_up(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     })
 }
 
-/// One worker whose own work takes much longer than that of the others, which wait for it meanwhile.
+/// One worker whose own work takes longer than that of the others, which wait for it meanwhile, if that costs the job enough.
 fn straggler(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
-    let count = around.workers.len() as f64;
-    // Waited for is the share of those who wait: the straggler itself never does.
-    let waited = evidence.phases.wait * count / (count - 1.0);
-    if count < 2.0 || waited < 0.5 * HOLDS_UP {
-        return None;
-    }
+    slowest(evidence, around).filter(|found| found.saving >= COSTS)
+}
+
+/// The worker that the others wait for, and the share of the time that it costs: at best it becomes as fast as they are.
+fn slowest(evidence: &Evidence, around: &Surroundings) -> Option<Found> {
     let mut workers: Vec<&WorkerLoad> =
         around.workers.iter().filter(|worker| worker.own_seconds_per_step > 0.0).collect();
     workers.sort_by(|a, b| a.own_seconds_per_step.total_cmp(&b.own_seconds_per_step));
     let (slowest, others) = workers.split_last()?;
     let usual = others.get(others.len() / 2)?.own_seconds_per_step;
+    // Waited for is the share of those who wait: the straggler itself never does. A job in lockstep that does not tell waiting from exchange
+    // waits inside its exchange.
+    let count = around.workers.len() as f64;
+    let PhaseTimes { exchange, wait, .. } = evidence.phases;
+    let waited = if evidence.waits_in_exchange { wait + exchange } else { wait };
+    let waited = waited * count / (count - 1.0);
+    let step = evidence.seconds * (1.0 - evidence.phases.recovery) / evidence.steps as f64;
+    let cost = ((slowest.own_seconds_per_step - usual) / step).min(waited);
     let factor = slowest.own_seconds_per_step / usual;
-    (factor >= STRAGGLES).then(|| {
-        // At best the straggler becomes as fast as the others; no more than the waiting time can be saved.
-        let saving = (1.0 - 1.0 / factor).min(waited);
-        Found::new(Limit::Straggler, saving).by(&slowest.task, Some(factor))
-    })
+    Some(Found::new(Limit::Straggler, cost.max(0.0)).by(&slowest.task, Some(factor)))
 }
 
 /// The link that is used most, if it is full.
@@ -389,6 +399,12 @@ fn fullest(links: &[Link]) -> Option<(String, f64)> {
         .filter_map(|link| Some((link.task.clone(), link.share()?)))
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .filter(|(_, share)| *share >= LINK_FULL)
+}
+
+/// Memory that the run itself reads back from disk all the time: whatever phase that is in, more memory is what it lacks.
+fn thrashes(around: &Surroundings) -> Option<Found> {
+    let own = around.nodes.iter().any(|node| node.major_faults.is_some_and(|rate| rate >= FAULTS));
+    waits_for_memory(around).filter(|_| own)
 }
 
 fn waits_for_memory(around: &Surroundings) -> Option<Found> {
@@ -404,7 +420,7 @@ fn computing(evidence: &Evidence) -> Found {
         .is_some_and(|busy| evidence.threads > 1 && busy < BUSY * evidence.threads as f64);
     let stepping = evidence.seconds * (1.0 - evidence.phases.recovery);
     let step = stepping / evidence.steps as f64;
-    let limit = if step < TINY_STEP_SECONDS {
+    let limit = if step < TINY_STEP_SECONDS.max(evidence.framework_seconds) {
         Limit::SmallSteps
     } else if idle {
         Limit::IdleCores

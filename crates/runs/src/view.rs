@@ -124,6 +124,17 @@ impl RunView {
         self.summary.diagnosis = Some(verdict.into());
     }
 
+    /// What trained it, such as `PyTorch 2.15`, where a script of another framework was recorded.
+    #[must_use]
+    pub fn framework(&self) -> Option<&str> {
+        self.records.iter().find_map(|record| match &record.event {
+            Some(Event::RunStarted(started)) if !started.framework.is_empty() => {
+                Some(&*started.framework)
+            }
+            _ => None,
+        })
+    }
+
     /// When it began, in seconds since 1970.
     #[must_use]
     pub fn start(&self) -> f64 {

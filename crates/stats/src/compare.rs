@@ -48,24 +48,47 @@ fn logs(values: &[f64]) -> Result<Vec<f64>, NotEstimable> {
 /// Fewer than two measurements in a set, or a number that is not positive and finite.
 pub fn ratio(first: &[f64], second: &[f64]) -> Result<Ratio, NotEstimable> {
     let (a, b) = (two_or_more(&logs(first)?)?, two_or_more(&logs(second)?)?);
+    let (difference, half, p) = welch(&a, &b);
+    finite(difference, half, Some(p), (a.n, b.n), RatioMethod::WelchOnLogs)
+}
+
+/// A difference of two sets of measurements, first less second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The estimate.
+    pub value: f64,
+    /// Its 95 % interval, Welch's.
+    pub interval: Interval,
+    /// p-value of "there is none".
+    pub p: f64,
+    /// Measurements it rests on: of the first and of the second set.
+    pub n: (usize, usize),
+}
+
+/// Difference of the means of two independent sets, for what may be zero or negative: accuracies, losses.
+///
+/// # Errors
+/// Fewer than two measurements in a set, or a number that is not finite.
+pub fn difference(first: &[f64], second: &[f64]) -> Result<Difference, NotEstimable> {
+    check_finite(first.iter().chain(second).copied())?;
+    let (a, b) = (two_or_more(first)?, two_or_more(second)?);
+    let (value, half, p) = welch(&a, &b);
+    let interval = Interval { low: value - half, high: value + half };
+    Ok(Difference { value, interval, p, n: (a.n, b.n) })
+}
+
+/// The difference of two means, half its 95 % interval, and the p-value of none, by Welch.
+fn welch(a: &crate::describe::Summary, b: &crate::describe::Summary) -> (f64, f64, f64) {
     let part = |set: &crate::describe::Summary| set.standard_deviation.powi(2) / set.n as f64;
-    let (va, vb) = (part(&a), part(&b));
+    let (va, vb) = (part(a), part(b));
     let difference = a.mean - b.mean;
-    let n = (a.n, b.n);
     if va + vb == 0.0 {
-        let p = if difference == 0.0 { 1.0 } else { 0.0 };
-        return finite(difference, 0.0, Some(p), n, RatioMethod::WelchOnLogs);
+        return (difference, 0.0, if difference == 0.0 { 1.0 } else { 0.0 });
     }
     let freedom = (va + vb).powi(2) / (va * va / (a.n - 1) as f64 + vb * vb / (b.n - 1) as f64);
     let error = (va + vb).sqrt();
     let p = t_two_sided(difference / error, freedom);
-    finite(
-        difference,
-        t_critical(1.0 - LEVEL, freedom) * error,
-        Some(p),
-        n,
-        RatioMethod::WelchOnLogs,
-    )
+    (difference, t_critical(1.0 - LEVEL, freedom) * error, p)
 }
 
 /// Geometric mean of `first / second` over settings that were each measured several times on both sides.

@@ -20,16 +20,10 @@ pub enum NotEstimable {
     },
     /// The parameter never changed, so nothing can be said about its influence.
     #[error("the parameter had one value only ({value})")]
-    ConstantPredictor {
-        /// The one value.
-        value: f64,
-    },
+    ConstantPredictor { value: f64 },
     /// The measurement never changed: no noise, so no test either.
     #[error("all measurements are equal ({value})")]
-    ConstantResponse {
-        /// The one value.
-        value: f64,
-    },
+    ConstantResponse { value: f64 },
     /// A NaN or an infinity among the data.
     #[error("measurement {index} is not a finite number")]
     NotFinite {
@@ -82,10 +76,7 @@ pub enum NotEstimable {
 #[serde(untagged)]
 pub enum Estimate<T> {
     /// The data gave no answer. First, so that an untagged reader tries the narrower form before `T`.
-    Unknown {
-        /// Why not.
-        not_estimable: NotEstimable,
-    },
+    Unknown { not_estimable: NotEstimable },
     /// The answer.
     Known(T),
 }

@@ -197,7 +197,9 @@ pub fn number(value: f64) -> String {
     if !(1e-4..1e9).contains(&size) {
         return minus(format!("{value:.2e}"));
     }
-    let whole_digits = size.log10().floor() as i32 + 1;
+    // Of the rounded number: 0.9997 has one digit before the point, not none.
+    let rounded: f64 = format!("{size:.2e}").parse().unwrap_or(size);
+    let whole_digits = rounded.log10().floor() as i32 + 1;
     let decimals = usize::try_from(3 - whole_digits).unwrap_or(0);
     grouped(value, decimals)
 }

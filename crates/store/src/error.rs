@@ -148,11 +148,11 @@ impl StoreError {
 
     /// Whether the same call may succeed later: a service that is away, slow or overloaded.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::RunInUse { .. } => true,
-            Self::NotMirrored { source, .. } => source.may_pass(),
-            _ => self.kind().is_some_and(may_pass),
+            Self::NotMirrored { source, .. } => source.is_transient(),
+            _ => self.kind().is_some_and(is_transient),
         }
     }
 
@@ -193,7 +193,7 @@ pub struct Advice {
     /// What to try next, where there is something.
     pub hint: Option<&'static str>,
     /// Whether the same call may succeed later.
-    pub may_pass: bool,
+    pub is_transient: bool,
 }
 
 /// Advice for an error with a failure of an object store among its causes.
@@ -210,7 +210,7 @@ pub fn advice(error: &(dyn Error + 'static)) -> Option<Advice> {
         let said = inside.downcast_ref::<Said>()?;
         let kind = cause.downcast_ref::<io::Error>()?.kind();
         let hint = said.credentials.filter(|_| kind == io::ErrorKind::PermissionDenied);
-        Some(Advice { hint, may_pass: may_pass(kind) })
+        Some(Advice { hint, is_transient: is_transient(kind) })
     })
 }
 
@@ -221,11 +221,11 @@ fn of(error: &StoreError) -> Option<Advice> {
         }
         _ => error.hint().is_some(),
     };
-    remote.then(|| Advice { hint: error.hint(), may_pass: error.may_pass() })
+    remote.then(|| Advice { hint: error.hint(), is_transient: error.is_transient() })
 }
 
 /// Whether a failure of this kind is one that passes.
-fn may_pass(kind: io::ErrorKind) -> bool {
+fn is_transient(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
         io::ErrorKind::TimedOut
@@ -291,15 +291,15 @@ mod tests {
         let denied = || said(io::ErrorKind::PermissionDenied, "s3://b/k");
         for error in [Outer::from(denied()), Outer::from(io::Error::from(denied()))] {
             let advice = advice(&error).unwrap();
-            assert!(advice.hint.unwrap().contains("AWS_PROFILE") && !advice.may_pass);
+            assert!(advice.hint.unwrap().contains("AWS_PROFILE") && !advice.is_transient);
         }
         let late = Outer::from(said(io::ErrorKind::TimedOut, "gs://b/k"));
-        assert_eq!(advice(&late), Some(Advice { hint: None, may_pass: true }));
+        assert_eq!(advice(&late), Some(Advice { hint: None, is_transient: true }));
         let here = StoreError::io("read", "/x", io::ErrorKind::TimedOut.into());
         assert_eq!(advice(&Outer::from(here)), None, "a disk is not a service");
         let owned = StoreError::RunInUse { run: "s3://b/run".into(), pid: Some(7), host: None };
         assert_eq!(owned.to_string(), "run `s3://b/run` is in use by process 7");
         let advice = advice(&owned).unwrap();
-        assert!(advice.hint.unwrap().contains("wait") && advice.may_pass);
+        assert!(advice.hint.unwrap().contains("wait") && advice.is_transient);
     }
 }

@@ -80,16 +80,10 @@ pub enum HandoutError {
     },
     /// This machine does not see the place where results go.
     #[error("`{location}` is not there, seen from this machine")]
-    Unseen {
-        /// The place.
-        location: String,
-    },
+    Unseen { location: String },
     /// The job this work belongs to has ended, or was handed out again.
     #[error("the job in `{location}` that this work belongs to is over")]
-    Over {
-        /// The place.
-        location: String,
-    },
+    Over { location: String },
     /// A result that is there and cannot be understood.
     #[error("`{location}` is damaged")]
     Damaged {

@@ -72,7 +72,7 @@ impl Mirror {
     /// The system refused another thread.
     pub fn start(folder: &Path, store: Arc<dyn Store>, same: bool) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let mut state = State::new(folder, store);
+        let mut state = MirroredFolder::new(folder, store);
         if same {
             let files = state.look().files;
             state.sent = files.into_iter().map(|(key, seen)| (key, Sent::all_of(seen))).collect();
@@ -156,7 +156,7 @@ struct Look {
 }
 
 #[derive(Debug)]
-struct State {
+struct MirroredFolder {
     folder: PathBuf,
     store: Arc<dyn Store>,
     sent: BTreeMap<String, Sent>,
@@ -164,7 +164,7 @@ struct State {
     report: MirrorReport,
 }
 
-impl State {
+impl MirroredFolder {
     fn new(folder: &Path, store: Arc<dyn Store>) -> Self {
         let report = MirrorReport::default();
         let (sent, leases) = Default::default();

@@ -239,7 +239,7 @@ fn faults(rig: &Rig) {
     let error = put(store, "f/never", &large, IfExists::Replace).unwrap_err();
     rig.proxy.rules(&[]);
     assert!(error.to_string().contains(&format!("{}/f/never", rig.root)), "{error}");
-    assert!(error.may_pass(), "{error:?}");
+    assert!(error.is_transient(), "{error:?}");
     assert_eq!(store.size("f/never").unwrap(), None);
 }
 
@@ -272,7 +272,10 @@ fn s3_does_what_a_store_must() {
     };
     rig.proxy.rules(&[always]);
     let error = store.read_range("p", 5..9).unwrap_err();
-    assert!(error.may_pass() && error.to_string().contains("s3://bucket/some/prefix/p"), "{error}");
+    assert!(
+        error.is_transient() && error.to_string().contains("s3://bucket/some/prefix/p"),
+        "{error}"
+    );
 
     let said = "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>";
     let words = "400 Bad Request: The provided token has expired. (ExpiredToken)";
@@ -300,7 +303,7 @@ fn expired(rig: &Rig, answer: (u16, &'static str), words: &str, hint: &str) {
         assert_eq!(cause, words);
         assert!(error.to_string().contains(&format!("`{}{key}`", rig.root)), "{error}");
         assert!(error.hint().is_some_and(|said| said.contains(hint)), "{:?}", error.hint());
-        assert!(!error.may_pass());
+        assert!(!error.is_transient());
     }
     let seen = rig.proxy.seen();
     assert!(seen.len() <= 6, "no use in asking again: {seen:?}");
@@ -425,7 +428,7 @@ fn without_credentials_the_error_says_so_and_no_request_is_repeated() {
         assert!(error.to_string().contains("s3://nobodys-bucket/key/x"), "{error}");
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.contains("no credentials were found"), "{cause}");
-        assert!(error.hint().unwrap().contains("AWS_PROFILE") && !error.may_pass());
+        assert!(error.hint().unwrap().contains("AWS_PROFILE") && !error.is_transient());
         assert_eq!(nothing.seen().len(), asked, "{:?}", nothing.seen());
         nothing.rules(&[]);
         variables.push(("AWS_EC2_METADATA_DISABLED", "true".to_owned()));

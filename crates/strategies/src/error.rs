@@ -57,7 +57,7 @@ pub enum StrategyError {
         step: u64,
     },
     /// The group cannot be formed again.
-    #[error("this strategy cannot go on without a lost member")]
+    #[error("this strategy cannot continue after losing a task")]
     NoReform,
     /// A choice is out of range.
     #[error("{option} is {found}, must be {wanted}")]

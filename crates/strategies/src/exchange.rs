@@ -229,6 +229,12 @@ pub trait Exchange: Send {
         Ok(())
     }
 
+    /// Waits, after [`stop`](Self::stop), for the updates of other workers that are under way, so that what is saved has
+    /// everything that was counted. Where workers run in lockstep there are none.
+    fn drain(&mut self) -> Result<(), StrategyError> {
+        Ok(())
+    }
+
     /// Says that this worker has finished, so that it is not taken for lost.
     fn leave(&mut self) -> Result<(), StrategyError> {
         Ok(())

@@ -40,6 +40,22 @@ pub enum SplitDense {
     Off,
 }
 
+/// How gradients are made smaller before they travel between workers. What is lost is kept and added to the next gradient
+/// (error feedback), so that nothing is lost for good.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// Half precision: half the bytes.
+    Fp16,
+    /// One byte a value and a scale for every block: a quarter of the bytes.
+    Int8,
+    /// The largest hundredth of the values: a fiftieth of the bytes.
+    TopK,
+}
+
 /// Choices of the strategies that have them; the others ignore them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StrategyOptions {
@@ -49,6 +65,8 @@ pub struct StrategyOptions {
     pub backup_workers: usize,
     /// No update is made from weights that are older than this many updates (ps-async).
     pub max_staleness: Option<u64>,
+    /// How gradients are made smaller before they travel (multi-worker).
+    pub compression: Compression,
     /// The longest wait for anybody. Peers that die are noticed long before; this is for those that
     /// live and do nothing, so it must be longer than any step or evaluation.
     pub patience: Duration,
@@ -60,6 +78,7 @@ impl Default for StrategyOptions {
             combine: Combine::Mean,
             backup_workers: 0,
             max_staleness: None,
+            compression: Compression::None,
             patience: Duration::from_secs(3600),
         }
     }
@@ -177,6 +196,46 @@ impl FromStr for SplitDense {
     }
 }
 
+impl Compression {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::None, Self::Fp16, Self::Int8, Self::TopK];
+
+    /// What users type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Fp16 => "fp16",
+            Self::Int8 => "int8",
+            Self::TopK => "topk",
+        }
+    }
+
+    /// Whether it is the default, which older runs do not mention.
+    #[must_use]
+    #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Compression {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        Self::ALL
+            .into_iter()
+            .find(|choice| choice.name() == text)
+            .ok_or_else(|| unknown("compress", text, "`none`, `fp16`, `int8` or `topk`"))
+    }
+}
+
 fn unknown(option: &'static str, found: &str, wanted: &str) -> StrategyError {
     StrategyError::Option { option, found: format!("`{found}`"), wanted: wanted.to_owned() }
 }
@@ -195,6 +254,9 @@ mod tests {
         }
         for split in [SplitDense::Auto, SplitDense::On, SplitDense::Off] {
             assert_eq!(split.to_string().parse::<SplitDense>().unwrap(), split);
+        }
+        for compression in Compression::ALL {
+            assert_eq!(compression.to_string().parse::<Compression>().unwrap(), compression);
         }
         assert!("yes".parse::<SplitDense>().unwrap_err().to_string().contains("auto"));
         let error = "average".parse::<Combine>().unwrap_err().to_string();

@@ -101,7 +101,8 @@ fn one_step(table: &std::sync::Arc<ThreadedJob>) {
     let mut layout = Layout::default();
     layout.push("weight", &[WEIGHTS], true);
     let entry = optimizer::find("sgd").unwrap();
-    let optimizer = Optimizer::with_mask(entry, entry.defaults, Mask::of(&layout)).unwrap();
+    let optimizer =
+        Optimizer::with_mask(entry, entry.defaults, &layout, Mask::of(&layout)).unwrap();
     let mut setup = Setup::alone(1, &layout, &optimizer);
     setup.membership = Some(table.membership(worker(0)));
     setup.options.patience = PATIENCE;

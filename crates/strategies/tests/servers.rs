@@ -31,7 +31,8 @@ fn synchronous_equals_one_device_at_the_same_global_batch() {
         assert_eq!(**snapshot.params.as_ref().unwrap(), outcomes[0].params[..]);
         let state = &alone.snapshot.as_ref().unwrap().state;
         assert_close(&snapshot.state.buffers()[0], &state.buffers()[0], 1e-4, &what);
-        assert_eq!(outcomes[0].params[1_050], 0.5 + 20.0 * 0.25, "statistics are averaged");
+        let off = outcomes[0].params[1_050] - (0.5 + 20.0 * 0.25);
+        assert!(off.abs() < 1e-5, "statistics are off by {off}");
         assert_eq!(outcomes[0].tally.examples, outcomes.iter().map(|o| o.examples).sum::<u64>());
         assert_eq!(outcomes[0].tally.staleness, [20]);
         let again = Job::new("ps-sync", workers, servers, 20).run(no_pause);
@@ -52,7 +53,8 @@ fn sums_of_gradients_are_so_many_times_the_mean() {
         let (mean, sum) = (mean[weight] - 0.5, sum[weight] - 0.5);
         assert!((sum - 3.0 * mean).abs() < 1e-5, "{sum} against {mean}");
     }
-    assert_eq!(mean[1_050], sum[1_050], "statistics are averaged in any case");
+    let off = mean[1_050] - sum[1_050];
+    assert!(off.abs() < 1e-5, "statistics are means in any case, and off by {off}");
 }
 
 #[test]

@@ -414,6 +414,49 @@ fn who_lives_and_gives_nothing_is_named_and_not_who_waits_for_it() {
     }
 }
 
+/// The last update of a run that was stopped lacked the examples of a worker: it had heard of the stop before its last gradient.
+#[test]
+fn a_stop_is_heard_with_the_update_that_it_came_with() {
+    let options = options(true, Transfer::Sparse);
+    let (job, over) = (Job::new(2, 2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _raised = Raise(&over);
+        let (chief, mut overseer) = begin(scope, &job, 2, options, &over, None);
+        let membership = job.membership(worker(1));
+        let (stop, never) = (AtomicBool::new(true), AtomicBool::new(false));
+        let (mut client, _) = SparseClient::connect(chief, options, "ps").unwrap();
+        let touched = numbers(worker(0));
+        let (grads, mut weights) = (vec![-1.0; touched.len()], Vec::new());
+        let other = scope.spawn(move || {
+            let client = work(&membership, options, 1, &never, || panic!());
+            drop(client);
+            work(&membership, options, 9, &stop, || panic!()).end().unwrap()
+        });
+        let mut step = |client: &mut SparseClient, turn: Option<u64>| {
+            let push = turn.map(|turn| Push {
+                touched: &touched,
+                grads: &grads,
+                sizes: &[],
+                examples: 1,
+                mark: mark(turn),
+            });
+            client.step(push, &touched, &mut weights, false).unwrap()
+        };
+        assert!(!step(&mut client, None).stop);
+        assert!(!step(&mut client, Some(1)).stop);
+        // The other worker has sent its second gradient, and that it wants to stop.
+        let begun = Instant::now();
+        while overseer.idle(Duration::ZERO).unwrap() != [worker(0)] {
+            assert!(begun.elapsed() < LONG, "the other worker sends nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (now, then) = (step(&mut client, None), step(&mut client, Some(2)));
+        assert_eq!((now.version, now.stop), (1, false));
+        assert_eq!((then.version, then.stop), (2, true));
+        assert_eq!((client.end().unwrap(), other.join().unwrap()), (2, 2));
+    });
+}
+
 #[test]
 fn more_numbers_than_a_part_has_weights_are_refused_before_they_are_read() {
     let options = options(false, Transfer::Sparse);

@@ -6,7 +6,7 @@ mod job;
 
 use job::{BATCH, Job, PATIENCE, assert_close, no_pause, worker};
 use paceline_models::kernels::Buffer;
-use paceline_strategies::StrategyError;
+use paceline_strategies::{Compression, StrategyError, StrategyOptions};
 use std::{sync::atomic::Ordering, time::Instant};
 
 #[test]
@@ -20,12 +20,54 @@ fn workers_equal_one_device_at_the_same_global_batch() {
             assert_eq!(outcome.params, outcomes[0].params, "{workers}: the same bits everywhere");
             assert_eq!(outcome.counted, 20 * BATCH);
         }
-        assert_eq!(outcomes[0].params[1_050], 0.5 + 20.0 * 0.25, "statistics are averaged");
+        let off = outcomes[0].params[1_050] - (0.5 + 20.0 * 0.25);
+        assert!(off.abs() < 1e-5, "statistics are off by {off}");
         let state = &outcomes[0].snapshot.as_ref().unwrap().state;
         let wanted = &alone.snapshot.as_ref().unwrap().state;
         assert_close(&state.buffers()[0], &wanted.buffers()[0], 1e-4, "state");
         let again = Job::new("multi-worker", workers, 0, 20).run(no_pause);
         assert_eq!(again[0].params, outcomes[0].params, "the same bits every time");
+    }
+}
+
+#[test]
+fn optimisers_that_need_whole_tensors_equal_one_device_too() {
+    for optimizer in ["lars", "lamb"] {
+        let job = Job { optimizer, ..Job::new("multi-worker", 3, 0, 12) };
+        let alone = job.alone();
+        assert_ne!(alone.params, job.start, "{optimizer} moves");
+        for outcome in job.run(no_pause) {
+            assert_close(&outcome.params, &alone.params, 1e-4, optimizer);
+        }
+    }
+}
+
+/// Error feedback: what a step leaves out comes later, so that the weights end where they would without compression.
+#[test]
+fn compressed_gradients_lead_to_the_same_weights_with_fewer_bytes() {
+    for workers in [2, 3] {
+        let of = |compression| {
+            let job = Job { optimizer: "sgd", ..Job::new("multi-worker", workers, 0, 60) };
+            Job { options: StrategyOptions { compression, ..job.options }, ..job }
+        };
+        let alone = of(Compression::None).alone();
+        for (compression, off) in [(Compression::Fp16, 1e-3), (Compression::Int8, 0.02)] {
+            let outcomes = of(compression).run(no_pause);
+            for outcome in &outcomes {
+                assert_eq!(outcome.params, outcomes[0].params, "{compression}: the same bits");
+                assert_eq!(outcome.counted, 60 * BATCH);
+            }
+            let what = format!("{compression}, {workers} workers");
+            assert_close(&outcomes[0].params, &alone.params, off, &what);
+            assert_eq!(outcomes[0].params[1_050], 0.5 + 60.0 * 0.25, "statistics are exact");
+            assert_eq!(of(compression).run(no_pause)[0].params, outcomes[0].params, "{what}");
+        }
+        // One step of the largest hundredth: few weights move, the same at every worker.
+        let job = Job { steps: 1, ..of(Compression::TopK) };
+        let outcomes = job.run(no_pause);
+        let moved = |params: &[f32]| params.iter().filter(|value| **value != 0.5).count() - 100;
+        assert!((1..=24).contains(&moved(&outcomes[0].params)), "{}", moved(&outcomes[0].params));
+        assert!(outcomes.iter().all(|outcome| outcome.params == outcomes[0].params));
     }
 }
 

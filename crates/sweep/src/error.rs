@@ -34,6 +34,16 @@ pub enum SweepError {
         /// The names that it has.
         known: Vec<String>,
     },
+    /// A folder that holds the runs of another search.
+    #[error("`{}` holds a search with {what}", .folder.display())]
+    OtherSearch { folder: PathBuf, what: &'static str },
+    /// A run completed without a value for a goal.
+    #[error("the run completed, and left no figure for the goal `{goal}`{}", instead(.known))]
+    NeverMeasured {
+        goal: String,
+        /// What it left.
+        known: Vec<String>,
+    },
     /// A scale out of range.
     #[error("scale {found} is out of range: it must be above 0 and at most 1")]
     Scale { found: f64 },
@@ -52,6 +62,12 @@ pub enum SweepError {
     /// A call left no run folder, or one without a rate.
     #[error("no rate was recorded by `{command}`")]
     NoRate { command: String },
+    /// A run that cannot be repeated.
+    #[error("`{run}` does not say which script it is a run of")]
+    NoScript { run: String },
+    /// A verdict that names nothing to be taken away.
+    #[error("nothing can be taken away from `{run}`: {verdict}")]
+    NothingToTakeAway { run: String, verdict: String },
     /// A measurement that is not a speed.
     #[error("a command cannot be compared")]
     NoSpeed(#[source] paceline_stats::NotEstimable),
@@ -116,6 +132,9 @@ pub enum SweepError {
     /// The engine did not run these cells.
     #[error("{cells} cells were not run, first `{first}`")]
     Unfinished { cells: usize, first: String },
+    /// No hosts can be made here.
+    #[error("no hosts of their own for the workers: {reason}")]
+    Hosts { reason: String },
     /// The sweep was interrupted.
     #[error("stopped")]
     Interrupted,
@@ -128,6 +147,10 @@ fn indented(lines: &[String]) -> String {
 
 fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn instead(known: &[String]) -> String {
+    if known.is_empty() { String::new() } else { format!("; it left {}", quoted(known)) }
 }
 
 impl From<JournalError> for SweepError {

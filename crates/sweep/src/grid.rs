@@ -36,6 +36,8 @@ pub struct SweepSettings {
     pub extra: Vec<String>,
     /// Where the recipe's data set was found; `None` if it is generated.
     pub found_data: Option<PathBuf>,
+    /// Whether workers get hosts of their own.
+    pub hosts: bool,
 }
 
 impl Default for SweepSettings {
@@ -47,6 +49,7 @@ impl Default for SweepSettings {
             vary: Vec::new(),
             extra: Vec::new(),
             found_data: None,
+            hosts: false,
         }
     }
 }
@@ -68,6 +71,9 @@ pub struct Cell {
     /// Names of figures, and the patterns that find them in what the program prints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<(String, String)>,
+    /// Whether its workers get hosts of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hosts: bool,
 }
 
 impl Cell {
@@ -82,7 +88,8 @@ impl Cell {
     /// The command line as it would be typed.
     #[must_use]
     pub fn typed(&self, arguments: &[String]) -> String {
-        let program = self.program.as_deref().unwrap_or("paceline");
+        let own = if self.hosts { "on-hosts.sh" } else { "paceline" };
+        let program = self.program.as_deref().unwrap_or(own);
         let words = std::iter::once(program).chain(arguments.iter().map(String::as_str));
         words.collect::<Vec<_>>().join(" ")
     }
@@ -222,8 +229,11 @@ impl SweepSettings {
         if leaves && !arguments.iter().any(|argument| argument == "--out") {
             arguments.extend(["--out".to_owned(), "{cell}".to_owned()]);
         }
+        // The same command elsewhere is another measurement.
+        let mut words = arguments.clone();
+        words.extend(self.hosts.then(|| "on hosts".to_owned()));
         Ok(Cell {
-            key: key(&arguments, repeat),
+            key: key(&words, repeat),
             settings: chosen
                 .iter()
                 .map(|(axis, choice)| (axis.name.clone(), choice.label()))
@@ -232,6 +242,7 @@ impl SweepSettings {
             arguments,
             program: None,
             patterns: Vec::new(),
+            hosts: self.hosts,
         })
     }
 
@@ -260,6 +271,7 @@ impl SweepSettings {
             arguments,
             program: Some(program.to_owned()),
             patterns: recipe.patterns.clone(),
+            hosts: false,
         }
     }
 
@@ -273,6 +285,11 @@ impl SweepSettings {
         names.insert("cores".to_owned(), paceline_batch::cores().count.to_string());
         names
     }
+}
+
+/// How often every setting is measured.
+pub(crate) fn repeats_in_words(repeats: u32) -> String {
+    if repeats == 1 { "1 repeat".to_owned() } else { format!("{repeats} repeats") }
 }
 
 /// The settings of a recipe's axis that were asked for by name. Names may hold commas, at which the text was split.

@@ -213,6 +213,7 @@ mod tests {
             arguments: vec![argument.to_owned()],
             program: None,
             patterns: Vec::new(),
+            hosts: false,
         };
         let of = |output: Value| Row { output, ..Row::default() }.remarks(&cell("train"));
         let taken = |culprit: &str| serde_json::json!({ "diagnosis": { "limit": "taken-cores", "culprit": culprit } });
@@ -242,6 +243,7 @@ mod tests {
             arguments: Vec::new(),
             program: None,
             patterns: Vec::new(),
+            hosts: false,
         };
         journal.check(&[cell("a")], "").unwrap();
         journal.add(Row { data: "/data/mnist".to_owned(), ..row("a", 1.0) }).unwrap();

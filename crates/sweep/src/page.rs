@@ -4,18 +4,24 @@ mod figures;
 mod grid;
 
 use crate::findings::{Findings, Group, Growth, joined};
-use crate::grid::SweepSettings;
+use crate::grid::{SweepSettings, repeats_in_words};
+use crate::hosts::WORDS;
 use crate::recipe::Recipe;
 use figures::{beside, curves, measured};
 use paceline_report::csv::Csv;
 use paceline_report::page::{Card, Figure, Page, Tone, capitalised};
 use paceline_report::table::{Column, Table};
-use paceline_stats::repeats::Repeats;
+use paceline_stats::repeats::{Repeats, Spread};
 use paceline_stats::shape::Direction;
 use paceline_stats::words::number;
 
 /// Most measures in one table; more make it too wide to read.
 const MOST_MEASURES: usize = 3;
+/// Most measures of which the ends are told in words; the tables have all.
+const MOST_TOLD: usize = 4;
+
+/// Most rows of a table that is read by the way; a longer one is behind a fold.
+const MOST_ROWS: usize = 40;
 
 /// The whole page.
 #[must_use]
@@ -35,7 +41,7 @@ pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer:
     }
     let maps = grid::maps(found);
     if !maps.is_empty() {
-        page.section("Both axes at once");
+        page.section("Two settings at once");
         page.figures(&maps);
     }
     let effects = grid::marginals(found);
@@ -59,6 +65,11 @@ pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer:
     }
     page.section("All settings");
     for (title, table) in tables(found) {
+        if table.rows.len() > MOST_ROWS {
+            let title = title.unwrap_or_else(|| "All measures".to_owned());
+            page.folded_table(&format!("{title} of {} settings", table.rows.len()), &table);
+            continue;
+        }
         if let Some(title) = title {
             page.subsection(&title);
         }
@@ -69,7 +80,11 @@ pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer:
         if found.disturbed > 0 {
             page.paragraph(&disturbed_words(found));
         }
-        page.table(&remarks(found));
+        let table = remarks(found);
+        match table.rows.len() {
+            many if many > MOST_ROWS => page.folded_table(&format!("{many} remarks"), &table),
+            _ => page.table(&table),
+        }
     }
     if !found.comparisons.is_empty() {
         page.section("Step by step");
@@ -267,6 +282,7 @@ fn verdict(found: &Findings) -> (String, Tone) {
     let mut sentence = match (agree, differ, all) {
         (_, _, 0) => format!("{} settings measured", found.groups.len()),
         (1, 0, 1) => "The shape of the published series is reproduced".to_owned(),
+        (2, 0, 2) => "The shape of both published series is reproduced".to_owned(),
         (agree, 0, all) if agree == all => {
             format!("The shape of all {all} published series is reproduced")
         }
@@ -298,11 +314,11 @@ fn points(found: &Findings) -> Vec<String> {
     for growth in &found.growth {
         points.push(growth_words(growth));
     }
-    points.extend(grid::best_words(found));
+    points.extend(grid::best_words(found).into_iter().take(MOST_TOLD));
     if found.comparisons.is_empty() {
         // Where one end is the good one, the best has been named.
         let plain = (0..found.measures.len()).filter(|at| found.measures[*at].better().is_none());
-        points.extend(plain.filter_map(|place| extremes(found, place)));
+        points.extend(plain.filter_map(|place| extremes(found, place)).take(MOST_TOLD));
     }
     points
 }
@@ -322,7 +338,11 @@ fn extremes(found: &Findings, place: usize) -> Option<String> {
     }
     let said =
         |set: &Repeats| format!("{} {}", number(set.centre), measure.unit).trim_end().to_owned();
-    let sure = match (low.spread.interval(), high.spread.interval()) {
+    // What did not vary over the repeats is known as it is: a count of updates, say.
+    let known = |set: &Repeats| {
+        matches!(set.spread, Spread::Interval(_) | Spread::Constant).then(|| set.whisker())
+    };
+    let sure = match (known(low), known(high)) {
         (Some(low), Some(high)) if low.high < high.low => "",
         (Some(_), Some(_)) => "; their intervals overlap, so this may be chance",
         _ => "; too few repeats to distinguish this from chance",
@@ -454,10 +474,10 @@ fn used(recipe: &Recipe, name: &str) -> bool {
 
 fn method(recipe: &Recipe, settings: &SweepSettings, found: &Findings) -> Vec<String> {
     let mut lines = vec![format!(
-        "Every cell is `{}{}` in its own process; {} repeats of {} settings, each repeat in a random order with seed {}.",
+        "Every cell is `{}{}` in its own process; {} of {} settings, each repeat in a random order with seed {}.",
         if recipe.program.is_some() { "" } else { "paceline " },
         recipe.command.join(" "),
-        settings.repeats.unwrap_or(recipe.repeats),
+        repeats_in_words(settings.repeats.unwrap_or(recipe.repeats)),
         found.groups.len(),
         settings.seed
     )];
@@ -466,6 +486,9 @@ fn method(recipe: &Recipe, settings: &SweepSettings, found: &Findings) -> Vec<St
          With fewer than three repeats the range is shown."
             .to_owned(),
     );
+    if settings.hosts {
+        lines.push(WORDS.to_owned());
+    }
     if settings.scale < 1.0 {
         let numbers: Vec<String> = recipe
             .scaled

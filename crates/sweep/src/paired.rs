@@ -29,6 +29,8 @@ pub struct Side {
     pub own: bool,
     /// As it was typed.
     pub typed: String,
+    /// Variables that it sees beside those of this process.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 /// What is compared.
@@ -166,6 +168,7 @@ impl<'a> Comparison<'a> {
         let mut command = Command::new(&side.program);
         command.args(side.arguments.iter().map(|argument| fill_known(argument, &names)));
         command.env("NO_COLOR", "1").env("PACELINE_RUN_FOLDER", out.join("run"));
+        command.envs(side.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(printed).stderr(said);
         let reach = if side.own { Reach::Process } else { Reach::Group };
         tie(&mut command, reach);

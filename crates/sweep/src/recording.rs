@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+/// Where hosts of a cell record, below its folder.
+const NODES: &str = "nodes";
+/// What all hosts of a cell together are called: means and peaks added up.
+const ALL_NODES: &str = "all hosts";
 /// Most scores of a curve that are kept; a chart shows no more.
 const MOST_SCORES: usize = 400;
 
@@ -32,10 +36,30 @@ impl Recording {
     /// Reads what the runs in a cell's folder recorded. What is missing or damaged is left out: it is not the cell's result.
     pub(crate) fn read(cell: &Path) -> Recording {
         let mut recording = Recording::default();
+        recording.add_nodes(&cell.join(NODES));
         for run in paceline_runs::list(cell).unwrap_or_default() {
             recording.add(&run);
         }
         recording
+    }
+
+    /// What hosts recorded of themselves, by their names.
+    fn add_nodes(&mut self, folder: &Path) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let host = name.strip_suffix(".csv").and_then(|name| name.split_once('@'));
+            if let (Some((_, host)), Ok(resources)) = (host, Resources::read(&entry.path())) {
+                self.tasks.insert(host.to_owned(), columns(&resources));
+            }
+        }
+        let mut all: BTreeMap<String, MeanPeak> = BTreeMap::new();
+        for (column, one) in self.tasks.values().flatten() {
+            let sum = all.entry(column.clone()).or_insert(MeanPeak { mean: 0.0, peak: 0.0 });
+            (sum.mean, sum.peak) = (sum.mean + one.mean, sum.peak + one.peak);
+        }
+        if !all.is_empty() {
+            self.tasks.insert(ALL_NODES.to_owned(), all);
+        }
     }
 
     fn add(&mut self, run: &RunFolder) {
@@ -125,7 +149,12 @@ mod tests {
         let csv = "time_seconds,elapsed_seconds,process_rss_bytes\n1,1,100\n2,2,300\n";
         fs::write(run.join("resources-worker-0.csv"), csv).unwrap();
         fs::write(run.join("resources-ps-0.csv"), csv.replace("300", "700")).unwrap();
+        fs::create_dir(cell.path().join(NODES)).unwrap();
+        fs::write(cell.path().join(NODES).join("resources-node@host-2.csv"), csv).unwrap();
         let read = Recording::read(cell.path());
+        for host in ["host-2", ALL_NODES] {
+            assert_eq!(read.tasks[host]["process_rss_bytes"].peak, 300.0, "{host}");
+        }
         assert_eq!(
             read.tasks["worker/0"]["process_rss_bytes"],
             MeanPeak { mean: 200.0, peak: 300.0 }

@@ -3,6 +3,7 @@
 use crate::error::SweepError;
 use crate::figures::Figures;
 use crate::grid::{Cell, SweepSettings};
+use crate::hosts;
 use crate::journal::{Failure, MeanPeak, Row};
 use crate::process::{GRACE, fill_known, last_error};
 use crate::recipe::Recipe;
@@ -167,6 +168,10 @@ impl Runner<'_> {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (command, reach) = match &cell.program {
             Some(program) => (foreign(program, &arguments, folder)?, Reach::Group),
+            None if cell.hosts => {
+                let command = hosts::command(&self.program, &arguments, &self.places.out, folder)?;
+                (command, Reach::Group)
+            }
             None => (self.own(&arguments), Reach::Process),
         };
         let ran = self.child(command, &log, reach, self.timeout)?;

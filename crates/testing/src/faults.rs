@@ -42,7 +42,7 @@ pub struct Rule {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     rules: Vec<Rule>,
     seen: Vec<String>,
 }
@@ -51,7 +51,7 @@ struct State {
 #[derive(Debug)]
 pub struct FaultyProxy {
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
 impl FaultyProxy {
@@ -76,7 +76,7 @@ impl FaultyProxy {
     fn serve(upstream: SocketAddr, google: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port of loopback");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ProxyState::default()));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -90,7 +90,7 @@ impl FaultyProxy {
 
     /// From now on these rules hold, and the log is empty.
     pub fn rules(&self, rules: &[Rule]) {
-        *lock(&self.state) = State { rules: rules.to_vec(), seen: Vec::new() };
+        *lock(&self.state) = ProxyState { rules: rules.to_vec(), seen: Vec::new() };
     }
 
     /// The requests since, as `METHOD path`.
@@ -104,7 +104,7 @@ impl FaultyProxy {
 /// that themselves, threaded emulators do not.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ProxyState>) -> MutexGuard<'_, ProxyState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -112,7 +112,7 @@ fn serve(
     mut client: TcpStream,
     upstream: SocketAddr,
     google: bool,
-    state: &Mutex<State>,
+    state: &Mutex<ProxyState>,
 ) -> io::Result<()> {
     let (head, body) = read_request(&mut client)?;
     let line = head.lines().next().unwrap_or_default().to_owned();

@@ -152,6 +152,24 @@ pub fn node_file(folder: &str, path: &str) -> Option<PathBuf> {
     missing(&format!("no `{}`; run `cargo xtask test`", file.display()))
 }
 
+/// What TypeScript's compiler finds wrong in a script with types in its comments; empty where all is well, none without the compiler.
+///
+/// # Panics
+/// When `node` cannot be started; with `CI=true`, when the compiler is missing.
+#[must_use]
+pub fn type_errors(script: &Path) -> Option<String> {
+    let compiler = node_file("test-env-typescript", "typescript/bin/tsc")?;
+    let output = Command::new("node")
+        .arg(compiler)
+        .args(["--noEmit", "--allowJs", "--checkJs", "--strict", "--noUnusedLocals"])
+        .args(["--target", "es2022", "--lib", "es2022,dom,dom.iterable"])
+        .arg(script)
+        .output()
+        .expect("node starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some(if output.status.success() || !said.is_empty() { said } else { "tsc failed".to_owned() })
+}
+
 /// Says why a test does nothing.
 ///
 /// # Panics

@@ -15,7 +15,7 @@ use crate::wire::Malformed;
 /// In a compressed file the offset counts decompressed bytes: that is where
 /// the record would be found after `gunzip`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPlace {
     /// The file, or the name given to a stream.
     pub file: PathBuf,
     /// Record number, counted from 0.
@@ -24,7 +24,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecordPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`, record {} at byte {}", self.file.display(), self.record, self.offset)
     }
@@ -43,14 +43,14 @@ pub enum Error {
     /// The file ends inside a record's 12-byte header.
     #[error("{place}: file ends inside the record's header ({present} of 12 bytes)")]
     TruncatedHeader {
-        place: Place,
+        place: RecordPlace,
         /// Bytes of the header that are there.
         present: u64,
     },
     /// The file ends inside a record's payload or the checksum after it.
     #[error("{place}: file ends inside the record ({present} of {wanted} bytes)")]
     TruncatedRecord {
-        place: Place,
+        place: RecordPlace,
         /// Bytes the whole record takes, header and checksums included.
         wanted: u64,
         /// Bytes of it that are there.
@@ -59,7 +59,7 @@ pub enum Error {
     /// The length does not match its checksum: one of the two was damaged.
     #[error("{place}: length checksum {found:#010x}, expected {wanted:#010x}")]
     LengthChecksum {
-        place: Place,
+        place: RecordPlace,
         /// The checksum stored in the file.
         found: u32,
         /// The checksum of the length as read.
@@ -68,7 +68,7 @@ pub enum Error {
     /// The payload does not match its checksum: one of the two was damaged.
     #[error("{place}: payload checksum {found:#010x}, expected {wanted:#010x}")]
     PayloadChecksum {
-        place: Place,
+        place: RecordPlace,
         /// The checksum stored in the file.
         found: u32,
         /// The checksum of the payload as read.
@@ -78,18 +78,18 @@ pub enum Error {
     #[error("{place}: not a TFRecord file (the first 12 bytes are not a record header)")]
     NotTfRecord {
         /// Record 0, byte 0.
-        place: Place,
+        place: RecordPlace,
     },
     /// A compressed stream ended, and something else follows it.
     #[error("{place}: bytes after the end of the compressed stream")]
     TrailingGarbage {
         /// The record that would come next.
-        place: Place,
+        place: RecordPlace,
     },
     /// The record is longer than the reader was told to accept.
     #[error("{place}: record of {length} bytes, more than the limit of {limit}")]
     Oversized {
-        place: Place,
+        place: RecordPlace,
         /// Payload length, in bytes, according to a header whose checksum is right.
         length: u64,
         limit: u64,
@@ -98,7 +98,7 @@ pub enum Error {
     #[error("{place}: damaged {compression} stream")]
     Compression {
         /// The record being read when the damage showed.
-        place: Place,
+        place: RecordPlace,
         /// How the file is compressed.
         compression: Compression,
         source: io::Error,
@@ -115,7 +115,7 @@ pub enum Error {
     /// The file changed under its index: same size, other records.
     #[error("{place}: record of {found} bytes, but the index says {indexed}")]
     IndexMismatch {
-        place: Place,
+        place: RecordPlace,
         /// Payload bytes according to the file.
         found: u64,
         /// Payload bytes according to the index.
@@ -134,7 +134,7 @@ pub enum Error {
 
 impl Error {
     /// The record and byte the error is about, where it is about one.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&RecordPlace> {
         match self {
             Self::TruncatedHeader { place, .. }
             | Self::TruncatedRecord { place, .. }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use crate::compression::Compression;
 use crate::crc;
-use crate::error::{Error, Place};
+use crate::error::{Error, RecordPlace};
 use crate::frame::{self, HEADER_LEN, OVERHEAD};
 use crate::wire;
 use crate::writer::Span;
@@ -122,7 +122,7 @@ impl Index {
         let (mut from, mut filled) = (0u64, 0usize);
         while index.file_size() < size {
             let offset = index.file_size();
-            let place = || Place { file: path.to_owned(), record: index.len(), offset };
+            let place = || RecordPlace { file: path.to_owned(), record: index.len(), offset };
             if offset < from || offset + HEADER_LEN as u64 > from + filled as u64 {
                 (from, filled) = (offset, read_at(&file, &mut window, offset).map_err(failed)?);
             }

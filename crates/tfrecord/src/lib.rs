@@ -53,7 +53,7 @@ mod wire;
 mod writer;
 
 pub use compression::Compression;
-pub use error::{Error, Place};
+pub use error::{Error, RecordPlace};
 pub use example::{
     BytesList, Example, Feature, FeatureList, FeatureLists, Features, FloatList, Int64List,
     ListKind, SequenceExample,

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Place};
+use crate::error::{Error, RecordPlace};
 use crate::frame::{self, FOOTER_LEN, HEADER_LEN};
 use crate::index::{self, Index};
 
@@ -92,7 +92,7 @@ impl IndexedFile {
             record,
             count: self.len(),
         })?;
-        let place = || Place { file: self.path.clone(), record, offset: span.offset };
+        let place = || RecordPlace { file: self.path.clone(), record, offset: span.offset };
         // The index was compared with the file's size, so this is at most that.
         let length = usize::try_from(span.length).map_err(|_| Error::Oversized {
             place: place(),

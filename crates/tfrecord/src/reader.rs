@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::compression::{Compression, Fault, Source};
-use crate::error::{Error, Place};
+use crate::error::{Error, RecordPlace};
 use crate::frame::{self, FOOTER_LEN, HEADER_LEN};
 
 /// Bytes asked of the file at once. Small enough to stay in a 1-2 MB
@@ -135,7 +135,7 @@ pub struct Reader<R> {
     /// No more bytes will come, or an error was reported.
     ended: bool,
     record: u64,
-    /// Place of `buffer[start]` in the decompressed file.
+    /// RecordPlace of `buffer[start]` in the decompressed file.
     offset: u64,
     /// Size of a plain file, in bytes, where known.
     size: Option<u64>,
@@ -325,8 +325,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn place(&self) -> Place {
-        Place { file: self.file.clone(), record: self.record, offset: self.offset }
+    fn place(&self) -> RecordPlace {
+        RecordPlace { file: self.file.clone(), record: self.record, offset: self.offset }
     }
 
     #[cold]

@@ -1,4 +1,7 @@
 //! Carries out what the checkpoint policy decides, and survives a disk that fails.
+//!
+//! Large states are copied and written on a thread of their own, beside the next steps: a disk takes longer for hundreds of
+//! megabytes than many a step. One is written at a time, and a question about what is on disk waits for it.
 
 use crate::{
     Observer, RunPlan, TrainError,
@@ -13,7 +16,17 @@ use paceline_models::{
 use paceline_runs::{
     self as runs, CheckpointAction, Event, FinalWeights, FolderWatch, Recorder, RunFolder,
 };
-use std::time::Instant;
+use std::{thread::JoinHandle, time::Instant};
+
+/// Numbers of a state from which on it is written beside training: 16 MB, some tens of milliseconds of a disk.
+const BESIDE: usize = 4 << 20;
+
+/// What became of a state that was written.
+struct Written {
+    state: Checkpoint,
+    result: Result<u64, TrainError>,
+    seconds: f64,
+}
 
 /// The chief's checkpoints.
 pub(crate) struct Keeper<'a> {
@@ -32,6 +45,8 @@ pub(crate) struct Keeper<'a> {
     /// States that the evaluator scores at the moment: one, or two at the very end.
     awaited: Vec<Checkpoint>,
     saved_at: Instant,
+    /// What is being written beside training.
+    writing: Option<JoinHandle<Written>>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -56,12 +71,16 @@ impl<'a> Keeper<'a> {
             unsaved: None,
             awaited: Vec::new(),
             saved_at: Instant::now(),
+            writing: None,
             warnings: Vec::new(),
         })
     }
 
     /// Whether the run folder is gone: then training ends at once, instead of after hours for nothing.
     pub(crate) fn is_folder_gone(&mut self) -> bool {
+        if self.writing.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.settle();
+        }
         let news = self.folder.glance();
         self.follow(news);
         self.folder.removed().is_some()
@@ -96,6 +115,7 @@ impl<'a> Keeper<'a> {
     pub(crate) fn scored(&mut self, step: u64, score: Evaluated, improved: bool) {
         let place = self.awaited.iter().position(|awaited| awaited.meta.step == step);
         let held = place.map(|place| self.awaited.drain(..=place).next_back()).unwrap_or_default();
+        self.settle();
         if self.store.contains(step) {
             if let Err(error) = self.store.rate(step, score) {
                 self.warn(with_causes(&error));
@@ -109,6 +129,7 @@ impl<'a> Keeper<'a> {
     /// Writes the best state if it is not on disk yet: nothing will be saved any more.
     pub(crate) fn flush(&mut self) {
         self.awaited.clear();
+        self.settle();
         if let Some(best) = self.remembered.take() {
             self.save_one(&best.meta, &best.params, &best.state);
             self.prune();
@@ -117,24 +138,50 @@ impl<'a> Keeper<'a> {
 
     /// Writes the state (and the best one, if it waits), then removes what need not be kept. A failure
     /// is a warning: the run continues with the checkpoints it has.
-    pub(crate) fn save(&mut self, meta: &Meta, params: &[f32], state: &OptimizerState) {
+    pub(crate) fn save(&mut self, meta: Meta, params: &[f32], state: OptimizerState) {
+        self.settle();
         let news = self.folder.look();
         self.follow(news);
         self.unsaved = None;
         if let Some(best) = self.remembered.take().filter(|best| best.meta.step != meta.step) {
             self.save_one(&best.meta, &best.params, &best.state);
         }
-        if let Some(reason) = self.save_one(meta, params, state) {
-            let held =
-                Checkpoint { meta: meta.clone(), params: params.to_vec(), state: state.clone() };
-            self.unsaved = Some((held, reason));
-        }
         self.saved_at = Instant::now();
+        let slots = self.optimizer.entry().slots.len();
+        if params.len() * (1 + slots) < BESIDE {
+            if let Some(reason) = self.save_one(&meta, params, &state) {
+                let held = Checkpoint { meta, params: params.to_vec(), state };
+                self.unsaved = Some((held, reason));
+            }
+            return self.prune();
+        }
+        let state = Checkpoint { meta, params: params.to_vec(), state };
+        let (store, layout) = (self.store.clone(), self.layout.clone());
+        let optimizer = self.optimizer.clone();
+        self.writing = Some(std::thread::spawn(move || {
+            let begun = Instant::now();
+            let Checkpoint { meta, params, state: slots } = &state;
+            let result = store.save(meta, &layout, &optimizer, params, slots);
+            Written { state, result, seconds: begun.elapsed().as_secs_f64() }
+        }));
+    }
+
+    /// Waits for what is being written, and says what became of it.
+    pub(crate) fn settle(&mut self) {
+        let Some(writing) = self.writing.take() else { return };
+        let Written { state, result, seconds } = match writing.join() {
+            Ok(written) => written,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        if let Some(reason) = self.told(state.meta.step, result, seconds) {
+            self.unsaved = Some((state, reason));
+        }
         self.prune();
     }
 
     /// Whether the state of a step is on disk, in a run folder that is still there.
     pub(crate) fn has(&mut self, step: u64) -> bool {
+        self.settle();
         let news = self.folder.look();
         self.follow(news);
         self.folder.removed().is_none() && self.store.is_whole(step)
@@ -189,7 +236,11 @@ impl<'a> Keeper<'a> {
     fn save_one(&mut self, meta: &Meta, params: &[f32], state: &OptimizerState) -> Option<String> {
         let begun = Instant::now();
         let result = self.store.save(meta, self.layout, self.optimizer, params, state);
-        let seconds = begun.elapsed().as_secs_f64();
+        self.told(meta.step, result, begun.elapsed().as_secs_f64())
+    }
+
+    /// Tells log and observer what became of a state; says why, where it could not be written.
+    fn told(&mut self, step: u64, result: Result<u64, TrainError>, seconds: f64) -> Option<String> {
         let mut why = None;
         let (action, bytes, reason) = match result {
             Ok(bytes) => (CheckpointAction::Saved, bytes, None),
@@ -203,11 +254,11 @@ impl<'a> Keeper<'a> {
                 self.warn(format!("{reason}; the older checkpoints stay"));
             }
         } else {
-            self.observer.saved(meta.step);
+            self.observer.saved(step);
         }
         self.recorder.record(Event::Checkpoint(runs::Checkpoint {
             action,
-            step: meta.step,
+            step,
             seconds,
             bytes,
             reason,
@@ -235,5 +286,14 @@ impl<'a> Keeper<'a> {
     pub(crate) fn warn(&mut self, text: String) {
         self.observer.warned(&text);
         self.warnings.push(text);
+    }
+}
+
+impl Drop for Keeper<'_> {
+    /// A run that fails leaves what it was about to write.
+    fn drop(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            let _ = writing.join();
+        }
     }
 }

@@ -136,15 +136,10 @@ pub enum TrainError {
     },
     /// Data without classes cannot be learned.
     #[error("model `{model}` needs at least 2 classes, but `{data}` has {classes}")]
-    TooFewClasses {
-        model: String,
-        data: String,
-        classes: usize,
-    },
+    TooFewClasses { model: String, data: String, classes: usize },
     /// Training and test data do not belong together.
     #[error("`{data}`: the {split} split has {found}, but the training split has {wanted}")]
     SplitMismatch {
-        /// The data set.
         data: String,
         /// The split that differs.
         split: &'static str,
@@ -216,11 +211,7 @@ pub enum TrainError {
     },
     /// A checkpoint is not what was written.
     #[error("checkpoint `{}` is damaged: {reason}", .path.display())]
-    CheckpointDamaged {
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    CheckpointDamaged { path: PathBuf, reason: String },
     /// A checkpoint of another model.
     #[error("`{}` (model `{model}`): tensor `{tensor}` is {found}, but the model here needs {wanted}", .path.display())]
     CheckpointTensor {
@@ -285,10 +276,7 @@ pub enum TrainError {
     },
     /// The final weights could not be gathered from the servers.
     #[error("the final weights could not be gathered from the servers: {reason}")]
-    Ungathered {
-        /// Why.
-        reason: &'static str,
-    },
+    Ungathered { reason: &'static str },
     /// Predictions could not be written.
     #[error("cannot write predictions")]
     Output(#[source] io::Error),
@@ -317,10 +305,7 @@ pub enum TrainError {
     InputEnded,
     /// A replica's thread could not be started or panicked.
     #[error("replica {replica} ended unexpectedly")]
-    ReplicaPanicked {
-        /// Which one.
-        replica: usize,
-    },
+    ReplicaPanicked { replica: usize },
 }
 
 impl TrainError {

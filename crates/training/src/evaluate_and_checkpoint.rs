@@ -7,7 +7,7 @@ use crate::{
     loop_state::LoopState,
     loss_watch::{Check, Noted},
     session_log::Scored,
-    worker::Worker,
+    worker::ExamplesWorker,
 };
 use paceline_data::order::Position;
 use paceline_runs::{Evaluation, Event, Leg, tensorboard::Histogram};
@@ -22,7 +22,7 @@ const EVALUATOR: TaskId = TaskId { role: Role::Evaluator, index: 0 };
 const LIGHT_FLOATS: usize = 16 << 20;
 
 /// A state that may be saved.
-struct Place {
+struct SavableState {
     step: u64,
     position: Position,
     outstanding: Vec<u64>,
@@ -37,7 +37,7 @@ struct Asked {
     sent: bool,
 }
 
-impl Worker<'_> {
+impl ExamplesWorker<'_> {
     /// All workers at the end of an epoch, of an evaluation interval or of the run: evaluate, look at
     /// the loss to reach, save. Says whether the loss was reached.
     pub(crate) fn evaluate_and_checkpoint(
@@ -143,11 +143,11 @@ impl Worker<'_> {
         if action.is_some() || awaited {
             let batch = step + outstanding.len() as u64;
             let position = self.prepared.pace.position_of(batch);
-            let meta = self.meta(loop_state, Place { step, position, outstanding });
+            let meta = self.meta(loop_state, SavableState { step, position, outstanding });
             if let Some(chief) = &mut self.chief {
                 match action {
                     Some(Action::Remember) => chief.keeper.remember(meta, &params, state),
-                    Some(_) => chief.keeper.save(&meta, &params, &state),
+                    Some(_) => chief.keeper.save(meta, &params, state),
                     None => chief.keeper.hand_over(meta, &params, state),
                 }
             }
@@ -233,8 +233,11 @@ impl Worker<'_> {
     /// hold, and none of these exchanges needs the others for it.
     fn await_score(&mut self, loop_state: &LoopState, params: &[f32]) -> Result<(), TrainError> {
         let snapshot = self.exchange.snapshot()?;
-        let place =
-            Place { step: loop_state.step, position: loop_state.position, outstanding: Vec::new() };
+        let place = SavableState {
+            step: loop_state.step,
+            position: loop_state.position,
+            outstanding: Vec::new(),
+        };
         let meta = self.meta(loop_state, place);
         if let (Some(chief), Some(snapshot)) = (&mut self.chief, snapshot) {
             let params = snapshot.params.as_deref().unwrap_or(params);
@@ -322,14 +325,17 @@ impl Worker<'_> {
         let Some(action) = policy.decide(moment) else { return Ok(()) };
         self.exchange.complete(&mut self.params)?;
         let snapshot = self.exchange.snapshot()?;
-        let place =
-            Place { step: loop_state.step, position: loop_state.position, outstanding: Vec::new() };
+        let place = SavableState {
+            step: loop_state.step,
+            position: loop_state.position,
+            outstanding: Vec::new(),
+        };
         let meta = self.meta(loop_state, place);
         if let (Some(chief), Some(Snapshot { state, .. })) = (&mut self.chief, snapshot) {
             if action == Action::Remember {
                 chief.keeper.remember(meta, &self.params, state);
             } else {
-                chief.keeper.save(&meta, &self.params, &state);
+                chief.keeper.save(meta, &self.params, state);
             }
         }
         if action == Action::Save {
@@ -367,7 +373,7 @@ impl Worker<'_> {
         let snapshot = if alone { self.exchange.snapshot()? } else { None };
         let (params, state, outstanding) = snapshot
             .map_or((None, None, Vec::new()), |one| (one.params, Some(one.state), one.outstanding));
-        let place = Place { step, position: loop_state.position, outstanding };
+        let place = SavableState { step, position: loop_state.position, outstanding };
         let meta = self.meta(loop_state, place);
         if let Some(chief) = &mut self.chief {
             let params = params.as_deref().unwrap_or(&self.params);
@@ -376,7 +382,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn meta(&self, loop_state: &LoopState, place: Place) -> Meta {
+    fn meta(&self, loop_state: &LoopState, place: SavableState) -> Meta {
         let spec = &self.prepared.plan.spec;
         let score = loop_state.evaluated.as_ref().filter(|(step, _)| *step == place.step);
         Meta {

@@ -16,7 +16,7 @@ use paceline_data::{
     order::{Batches, LastBatch},
 };
 use paceline_models::{
-    Layout, Model, ModelOptions,
+    Accumulate, Layout, Model, ModelOptions,
     optimizer::{self, Mask, Optimizer},
     schedule::{GrowBatch, Schedule},
     split::Split as LayerSplit,
@@ -107,7 +107,7 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
         objective: objective::of(spec, &*parts.train)?,
         ..model_options(spec, threads)
     };
-    let mut model = (parts.build)(parts.train.schema(), &options)?;
+    let mut model = build_model(spec, parts, &options)?;
     let layout = model.layout().clone();
     let split = split(spec, strategy, &*model)?;
     let mut optimizer = optimizer(spec, &layout)?;
@@ -165,6 +165,26 @@ pub(crate) fn prepare(spec: &RunSpec, parts: &Parts) -> Result<Prepared, TrainEr
     Ok(Prepared { plan, pace, layout, optimizer, strategy, options, split, unfreeze_at })
 }
 
+/// The model as it is trained: fed in parts, where that was asked for.
+pub(crate) fn build_model(
+    spec: &RunSpec,
+    parts: &Parts,
+    options: &ModelOptions,
+) -> Result<Box<dyn Model>, TrainError> {
+    if spec.accumulate == 0 || spec.accumulate as u64 > spec.batch_size {
+        return Err(TrainError::Setting {
+            setting: "the number of parts of a batch",
+            found: spec.accumulate.to_string(),
+            wanted: format!("between 1 and the batch size, {}", spec.batch_size),
+        });
+    }
+    let model = (parts.build)(parts.train.schema(), options)?;
+    Ok(match spec.accumulate {
+        1 => model,
+        parts => Box::new(Accumulate::new(model, parts)),
+    })
+}
+
 /// What a specification says about the model itself.
 pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
     ModelOptions {
@@ -206,6 +226,7 @@ fn split(
     model: &dyn Model,
 ) -> Result<Option<LayerSplit>, TrainError> {
     let split = model.split();
+    let whole_tensors = optimizer::find(&spec.optimizer)?.whole_tensors();
     let hindrance = match &split {
         _ if !strategy.shares_layers => {
             Some(format!("with strategy `{}`, whose workers share out nothing", strategy.name))
@@ -214,6 +235,12 @@ fn split(
         _ if spec.on_loss != OnLoss::Stop => Some(format!(
             "with `--on-loss {}`: a lost worker would take its part of the weights along",
             spec.on_loss.name()
+        )),
+        _ if spec.accumulate > 1 => Some("with batches in several parts".to_owned()),
+        _ if !spec.compress.is_none() => Some(format!("with `--compress {}`", spec.compress)),
+        _ if whole_tensors => Some(format!(
+            "with optimiser `{}`, which needs all of a layer in one place",
+            spec.optimizer
         )),
         None => Some("with a model, or trained layers, that cannot be shared out".to_owned()),
         Some(split) if split.most_workers() < spec.workers => Some(format!(
@@ -327,6 +354,16 @@ fn check_tasks(
         let wanted = format!("0 with strategy `{name}`, which has none");
         return wrong("the number of parameter servers", spec.servers, wanted);
     }
+    let entry = optimizer::find(&spec.optimizer)?;
+    if entry.whole_tensors() && strategy.needs_servers {
+        return Err(TrainError::Setting {
+            setting: "the optimiser",
+            found: format!("`{}`", entry.name),
+            wanted: format!(
+                "another with strategy `{name}`, whose servers hold parts of tensors; or use one-device, mirrored or multi-worker"
+            ),
+        });
+    }
     if spec.backup_workers >= spec.workers {
         let wanted = format!("less than the {} workers", spec.workers);
         return wrong("the number of backup workers", spec.backup_workers, wanted);
@@ -374,7 +411,7 @@ fn optimizer(spec: &RunSpec, layout: &Layout) -> Result<Optimizer, TrainError> {
     } else {
         Mask::of(layout)
     };
-    Ok(Optimizer::with_mask(entry, settings, mask)?)
+    Ok(Optimizer::with_mask(entry, settings, layout, mask)?)
 }
 
 /// The step from which on all layers are trained.

@@ -8,13 +8,13 @@ use crate::{
     lineage,
     loop_state::{LoopState, Origin},
     train::{initial_weights, origin_of},
-    worker::{Input, Worker},
+    worker::{ExamplesWorker, Input},
 };
 use paceline_models::optimizer::OptimizerState;
 use paceline_runs::{Evaluation, Event};
 use std::time::Instant;
 
-impl Worker<'_> {
+impl ExamplesWorker<'_> {
     /// Workers that hold weights begin with the same ones: those of the worker that is furthest.
     pub(crate) fn align(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         if self.peers.is_none() || self.prepared.plan.details.servers > 0 {
@@ -117,6 +117,7 @@ impl Worker<'_> {
         }
         let Some(links) = lineage::ask(&peers.session, peers.lineage)? else { return Ok(None) };
         let (layout, optimizer) = (&self.prepared.layout, &self.prepared.optimizer);
+        chief.keeper.settle();
         let (found, _) = chief.keeper.store.latest(layout, optimizer)?;
         let mut state: Option<OptimizerState> = None;
         let origin = match found {
@@ -141,7 +142,7 @@ impl Worker<'_> {
     pub(crate) fn finish(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         loop_state.closing = true;
         let cancelled = loop_state.ending == Some(true);
-        loop_state.ending.get_or_insert(false);
+        let stopped = loop_state.ending.replace(cancelled).is_some();
         let decides = self.exchange.in_lockstep() || self.chief.is_some();
         if let Some(found) = loop_state.guard.at_end().filter(|_| decides && !cancelled) {
             let (_, rate) = self.prepared.pace.at(loop_state.step, loop_state.position);
@@ -152,6 +153,9 @@ impl Worker<'_> {
             self.checkpoint(loop_state, &moment)?;
             self.exchange.complete(&mut self.params)?;
         } else if self.chief.is_some() {
+            if stopped {
+                self.exchange.drain()?;
+            }
             self.evaluate_and_checkpoint_alone(loop_state, (!cancelled, false, true))?;
         }
         self.hear(loop_state, true);
@@ -167,7 +171,7 @@ impl Worker<'_> {
     }
 }
 
-impl Worker<'_> {
+impl ExamplesWorker<'_> {
     /// Scores the weights that this worker ended with, where every worker was asked to: where updates are asynchronous
     /// they are those of its last step, which others have gone beyond. Its training is over, so no step waits for it.
     pub(crate) fn score_own(
@@ -198,7 +202,7 @@ impl Worker<'_> {
 
 /// Held-out examples for a worker: its share where all evaluate together, everything for a chief that
 /// does it alone.
-pub(crate) fn evaluator(worker: &Worker<'_>) -> Result<Option<Evaluator>, TrainError> {
+pub(crate) fn evaluator(worker: &ExamplesWorker<'_>) -> Result<Option<Evaluator>, TrainError> {
     let plan = &worker.prepared.plan;
     let place = if worker.exchange.in_lockstep() && !plan.spec.evaluator {
         worker.exchange.place()

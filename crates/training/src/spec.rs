@@ -5,7 +5,7 @@ use paceline_cluster::session::OnLoss;
 use paceline_data::{Augment, rejects::RejectLimit};
 use paceline_models::Activation;
 use paceline_runs::{AskedSettings, RunKind};
-use paceline_strategies::{Combine, SplitDense, StrategyOptions, Transfer};
+use paceline_strategies::{Combine, Compression, SplitDense, StrategyOptions, Transfer};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -40,6 +40,9 @@ pub struct RunSpec {
     /// Grow the batch where the schedule would lower the rate.
     #[serde(default)]
     pub grow_batch: bool,
+    /// Parts of a batch whose gradients are added up one after the other, so that a large batch needs less memory.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: usize,
     /// Seed of everything random.
     #[serde(default)]
     pub seed: u64,
@@ -79,6 +82,9 @@ pub struct RunSpec {
     /// Whether workers share out large dense layers (multi-worker).
     #[serde(default, skip_serializing_if = "SplitDense::is_auto")]
     pub split_dense: SplitDense,
+    /// How gradients are made smaller before they travel (multi-worker).
+    #[serde(default, skip_serializing_if = "Compression::is_none")]
+    pub compress: Compression,
     /// Steps between evaluations; once per epoch where absent.
     #[serde(default)]
     pub eval_every: Option<u64>,
@@ -181,6 +187,7 @@ impl RunSpec {
             weight_decay: None,
             schedule: constant(),
             grow_batch: false,
+            accumulate: one(),
             seed: 0,
             threads: None,
             replicas: None,
@@ -194,6 +201,7 @@ impl RunSpec {
             transfer: Transfer::Sparse,
             on_loss: OnLoss::Continue,
             split_dense: SplitDense::Auto,
+            compress: Compression::None,
             eval_every: None,
             checkpoint_every: None,
             keep: keep(),
@@ -222,6 +230,23 @@ impl RunSpec {
 
 /// What weights that are drawn between two numbers begin with.
 pub const UNIFORM: &str = "uniform:";
+
+/// The two numbers of `uniform:A:B`; nothing for text that does not begin so.
+pub(crate) fn uniform_range(text: &str) -> Result<Option<(f32, f32)>, TrainError> {
+    let Some(range) = text.strip_prefix(UNIFORM) else { return Ok(None) };
+    let parsed = range.split_once(':').and_then(|(least, most)| {
+        let (least, most): (f32, f32) = (least.parse().ok()?, most.parse().ok()?);
+        (least.is_finite() && most.is_finite() && least < most).then_some((least, most))
+    });
+    if parsed.is_none() {
+        return Err(TrainError::Setting {
+            setting: "the range of weights to start from",
+            found: format!("`{range}`"),
+            wanted: "two numbers, the lower first, such as `uniform:-10:10`".to_owned(),
+        });
+    }
+    Ok(parsed)
+}
 
 /// What every run is asked, whatever it is trained on.
 #[derive(Debug, Clone, Copy)]
@@ -299,19 +324,7 @@ impl RunSpec {
     /// The least and the greatest weight to start from, where they are drawn between two numbers.
     pub(crate) fn init_range(&self) -> Result<Option<(f32, f32)>, TrainError> {
         let text = self.init.as_ref().and_then(|init| init.to_str());
-        let Some(range) = text.and_then(|text| text.strip_prefix(UNIFORM)) else { return Ok(None) };
-        let parsed = range.split_once(':').and_then(|(least, most)| {
-            let (least, most): (f32, f32) = (least.parse().ok()?, most.parse().ok()?);
-            (least.is_finite() && most.is_finite() && least < most).then_some((least, most))
-        });
-        if parsed.is_none() {
-            return Err(TrainError::Setting {
-                setting: "the range of weights to start from",
-                found: format!("`{range}`"),
-                wanted: "two numbers, the lower first, such as `uniform:-10:10`".to_owned(),
-            });
-        }
-        Ok(parsed)
+        text.map_or(Ok(None), uniform_range)
     }
 
     /// What the strategy is told.
@@ -320,6 +333,7 @@ impl RunSpec {
             combine: self.combine,
             backup_workers: self.backup_workers,
             max_staleness: self.max_staleness,
+            compression: self.compress,
             ..StrategyOptions::default()
         }
     }
@@ -357,6 +371,12 @@ impl AskedSettings for RunSpec {
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn is_false(value: &bool) -> bool {
     !*value
+}
+
+/// As [`is_false`].
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_one(value: &usize) -> bool {
+    *value == 1
 }
 
 fn one_device() -> String {

@@ -18,6 +18,7 @@ use paceline_runs::{
     diagnosis::{Examples, first_words},
     write_atomically,
 };
+use std::sync::{Mutex, PoisonError};
 
 /// What every summary begins with.
 pub(crate) struct Heading<'a> {
@@ -164,6 +165,20 @@ pub(crate) fn fill(
     };
     summary.workers = workers;
     summary.warnings.extend(chief.warnings.iter().cloned());
+}
+
+/// Fills in what the chief knows of a run that failed after some steps.
+pub(crate) fn fill_cut_short(
+    summary: &mut Summary,
+    prepared: &Prepared,
+    done: Mutex<Option<Done>>,
+    name: String,
+    seconds: f64,
+) {
+    if let Some(done) = done.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let workers = vec![worker(name, &done)];
+        fill(summary, prepared, &done, workers, seconds);
+    }
 }
 
 /// Calls `look` with what the run ended with: on held-out examples, else on the last it was trained on.

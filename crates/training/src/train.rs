@@ -16,7 +16,7 @@ use crate::{
     session_log::Inbox,
     summarize::{self, Conclusion, Heading},
     weights,
-    worker::{Chief, Input, Sources, Worker},
+    worker::{Chief, ExamplesWorker, Input, Sources},
 };
 use paceline_cluster::{
     JobMembership,
@@ -33,7 +33,7 @@ use paceline_runs::{
 use paceline_strategies::{self as strategies, Exchange, Setup};
 use std::{
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Instant,
 };
 
@@ -59,10 +59,7 @@ pub enum Start {
         out: PathBuf,
     },
     /// A new run in a folder that was made for it.
-    In {
-        /// The folder.
-        run: RunFolder,
-    },
+    In { run: RunFolder },
     /// The latest checkpoint of a run.
     Resume { run: RunFolder },
 }
@@ -129,7 +126,7 @@ fn carry_out(
     let name = task.map_or_else(|| TASK.to_owned(), |task| task.session.me().to_string());
     let is_chief = task.is_none_or(|task| task.session.is_chief());
     let models = (0..prepared.plan.replicas)
-        .map(|_| (parts.build)(parts.train.schema(), &prepared.options))
+        .map(|_| plan::build_model(spec, parts, &prepared.options))
         .collect::<Result<Vec<_>, _>>()?;
     let mut params = Buffer::zeroed(prepared.layout.len());
     let mut warnings = Vec::new();
@@ -181,7 +178,17 @@ fn carry_out(
     announce(prepared, &run, &recorder, restored.as_ref(), control);
     let begun = Instant::now();
     let state = restored.as_ref().map(|checkpoint| &checkpoint.state);
-    let stage = Stage { prepared, parts, run: &run, recorder: &recorder, begun, control, task };
+    let cut_short = Mutex::new(None);
+    let stage = Stage {
+        prepared,
+        parts,
+        run: &run,
+        recorder: &recorder,
+        begun,
+        control,
+        task,
+        cut_short: &cut_short,
+    };
     let outcome = stage.run_workers(models, params, state, origin.clone());
     let seconds = begun.elapsed().as_secs_f64();
     // It may have been renamed; a folder that is gone is told by what could not be written.
@@ -220,7 +227,10 @@ fn carry_out(
             }
             done[0].unsaved.take().or(unwritten).or(exploded)
         }
-        Err(error) => Some(error),
+        Err(error) => {
+            summarize::fill_cut_short(&mut summary, prepared, cut_short, name, seconds);
+            Some(error)
+        }
     };
     let conclusion = Conclusion {
         failure: failure.as_ref(),
@@ -408,6 +418,7 @@ struct Stage<'a> {
     begun: Instant,
     control: &'a Control<'a>,
     task: Option<Task<'a>>,
+    cut_short: &'a Mutex<Option<Done>>,
 }
 
 impl<'a> Stage<'a> {
@@ -445,7 +456,7 @@ impl<'a> Stage<'a> {
         let mut workers = Vec::with_capacity(models.len());
         for (model, exchange) in models.into_iter().zip(exchanges) {
             let (step, position) = (origin.step, origin.position);
-            let mut worker = Worker {
+            let mut worker = ExamplesWorker {
                 prepared,
                 model,
                 input: Input::new(prepared, &sources.train, &*exchange, step, position)?,
@@ -459,6 +470,7 @@ impl<'a> Stage<'a> {
                 chief: chief.take(),
                 peers: task.map(|task| Peers::new(task, self.recorder, control.observer, lineage)),
                 recorder: recorder.take(),
+                cut_short: self.cut_short,
             };
             worker.evaluator = recover::evaluator(&worker)?;
             workers.push(worker);
@@ -555,7 +567,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn in_threads(mut workers: Vec<Worker<'_>>) -> Result<Vec<Done>, TrainError> {
+fn in_threads(mut workers: Vec<ExamplesWorker<'_>>) -> Result<Vec<Done>, TrainError> {
     let mut others = workers.split_off(1);
     let first = workers.swap_remove(0);
     let results: Vec<Result<Done, TrainError>> = std::thread::scope(|scope| {

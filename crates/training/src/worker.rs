@@ -25,7 +25,7 @@ use paceline_runs::{Divergence, Event, PhaseTimes, Recorder, Step, figures::rate
 use paceline_strategies::{Exchange, StepInfo, StepReport, Ticket};
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -37,7 +37,7 @@ const POINTS: u64 = 500;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// One worker.
-pub(crate) struct Worker<'a> {
+pub(crate) struct ExamplesWorker<'a> {
     pub(crate) prepared: &'a Prepared,
     pub(crate) model: Box<dyn Model>,
     pub(crate) exchange: Box<dyn Exchange>,
@@ -55,6 +55,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) chief: Option<Chief<'a>>,
     /// The other tasks, where there are any.
     pub(crate) peers: Option<Peers<'a>>,
+    /// Where the chief leaves what was done before something failed.
+    pub(crate) cut_short: &'a Mutex<Option<Done>>,
 }
 
 /// What a worker reads from.
@@ -78,21 +80,17 @@ pub(crate) struct Chief<'a> {
     pub(crate) keeper: Keeper<'a>,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> ExamplesWorker<'a> {
     /// Trains until a stop rule is met, a stop is asked for, or something fails for good.
     pub(crate) fn run(mut self) -> Result<Done, TrainError> {
         let mut loop_state = LoopState::new(self.prepared, &self.origin);
-        let mut grad = Buffer::zeroed(self.params.len());
-        let mut outcome =
-            self.align(&mut loop_state).and_then(|()| self.train(&mut loop_state, &mut grad));
-        while let Err(error) = outcome {
-            loop_state.stands.begin();
-            outcome = match self.recover(&mut loop_state, error)? {
-                // Lost a task at the very end: what was left to do is done.
-                _ if loop_state.ended() => Ok(()),
-                Ok(()) => self.train(&mut loop_state, &mut grad),
-                Err(again) => Err(again),
-            };
+        if let Err(error) = self.train_to_the_end(&mut loop_state) {
+            if self.chief.is_some() {
+                let lost = self.peers.map(|peers| peers.log.lost).unwrap_or_default();
+                let done = loop_state.done(Vec::new(), lost, self.begun.elapsed().as_secs_f64());
+                *self.cut_short.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+            }
+            return Err(error);
         }
         let recovery = loop_state.stands.end();
         loop_state.recent.phases.recovery += recovery;
@@ -106,7 +104,7 @@ impl<'a> Worker<'a> {
             (Some(chief), Some(peers)) => {
                 chief.keeper.warnings.iter().chain(&peers.log.remarks).cloned().collect()
             }
-            (Some(chief), None) => chief.keeper.warnings,
+            (Some(mut chief), None) => std::mem::take(&mut chief.keeper.warnings),
             (None, _) => Vec::new(),
         };
         warnings.extend(loop_state.losses.idle_words());
@@ -114,6 +112,22 @@ impl<'a> Worker<'a> {
         let mut done = loop_state.done(warnings, lost, finished);
         done.own_score = own_score;
         Ok(done)
+    }
+
+    /// All steps, through every loss of another task that the run survives.
+    fn train_to_the_end(&mut self, loop_state: &mut LoopState) -> Result<(), TrainError> {
+        let mut grad = Buffer::zeroed(self.params.len());
+        let mut outcome = self.align(loop_state).and_then(|()| self.train(loop_state, &mut grad));
+        while let Err(error) = outcome {
+            loop_state.stands.begin();
+            outcome = match self.recover(loop_state, error)? {
+                // Lost a task at the very end: what was left to do is done.
+                _ if loop_state.ended() => Ok(()),
+                Ok(()) => self.train(loop_state, &mut grad),
+                Err(again) => Err(again),
+            };
+        }
+        Ok(())
     }
 
     /// All steps from here to the end, and the end itself.

@@ -20,7 +20,7 @@ fn resume(
 #[test]
 fn a_cancelled_run_goes_on_to_the_same_bits() {
     let out = tempfile::tempdir().unwrap();
-    for optimizer in ["sgd", "momentum", "nesterov", "adagrad", "adam"] {
+    for optimizer in ["sgd", "momentum", "nesterov", "adagrad", "adam", "lars", "lamb"] {
         let spec = RunSpec {
             optimizer: optimizer.into(),
             learning_rate: Some(0.05),

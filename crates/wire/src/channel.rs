@@ -20,6 +20,10 @@ pub enum Channel {
     Evaluator = 8,
     /// Between a parameter server and the chief: which version of the weights is served.
     Lineage = 9,
+    /// Between the chief and a task that multiplies matrices: jobs one way, results the other.
+    MatrixJobs = 10,
+    /// Between two tasks that multiply matrices: blocks that one holds and the other needs.
+    MatrixBlocks = 11,
     /// Measures round trip and bandwidth of one pair of tasks.
     PairTest = 30,
     /// Measures links that all tasks use at the same time: a ring, or sums over all workers.
@@ -28,12 +32,14 @@ pub enum Channel {
 
 impl Channel {
     /// All channels, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::AllReduce,
         Self::ParameterServer,
         Self::Oversight,
         Self::Evaluator,
         Self::Lineage,
+        Self::MatrixJobs,
+        Self::MatrixBlocks,
         Self::PairTest,
         Self::GroupTest,
     ];
@@ -64,10 +70,11 @@ mod tests {
     use super::*;
     use crate::Purpose;
 
-    /// Tasks of version 0.1 say these numbers; another number needs another version in the preamble of the handshake.
+    /// Tasks of version 0.1 say these numbers but 10 and 11, which are new; another number for an old use needs another version in the
+    /// preamble of the handshake.
     #[test]
-    fn numbers_on_the_wire_are_those_of_version_0_1() {
-        let numbers = [0, 1, 2, 8, 9, 30, 31];
+    fn numbers_on_the_wire_are_those_of_version_0_1_and_the_new_ones() {
+        let numbers = [0, 1, 2, 8, 9, 10, 11, 30, 31];
         assert_eq!(Channel::ALL.map(u8::from), numbers);
         for (channel, number) in Channel::ALL.into_iter().zip(numbers) {
             let purpose = Purpose::Data { generation: 3, channel };

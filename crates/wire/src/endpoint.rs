@@ -13,7 +13,7 @@ use crate::key::ClusterKey;
 use crate::link::{Link, Wait};
 use crate::strangers::{Notice, Strangers};
 use crate::transport::sealed::{self, Secrets};
-use crate::transport::shared::region::{Owned, Region, machine};
+use crate::transport::shared::region::{Owned, Pages, Region, machine};
 use crate::transport::{shared, suite, tcp, tls};
 use std::collections::VecDeque;
 use std::io;
@@ -379,7 +379,8 @@ impl Shared {
         let settle = |theirs: &Hello, wire: &mut dyn Wire| {
             agree(theirs).map_err(ShakeError::Refused)?;
             let memory = theirs.memory.as_ref();
-            let memory = memory.and_then(|offer| Region::open(offer, shared::BYTES).ok());
+            let memory =
+                memory.and_then(|offer| Region::open(offer, shared::BYTES, Pages::WhenUsed).ok());
             let word = if memory.is_some() { handshake::MAPPED } else { handshake::ACCEPT };
             handshake::confirm(wire, word)?;
             Ok::<_, ShakeError>(memory)
@@ -422,7 +423,7 @@ impl Shared {
         let answer = |client: &Hello| {
             let mut mine = self.hello(client.task, client.purpose);
             if mine.machine.is_some() && mine.machine == client.machine && agree(client).is_ok() {
-                owned = Region::create(shared::BYTES).ok();
+                owned = Region::create(shared::BYTES, Pages::WhenUsed).ok();
                 mine.memory = owned.as_ref().map(Owned::offer);
             }
             mine

@@ -65,12 +65,7 @@ pub enum LinkError {
     },
     /// One side does not want to talk to the other.
     #[error("{task} at {address} and this task do not go together: {reason}")]
-    Refused {
-        /// The other side.
-        task: TaskId,
-        address: String,
-        reason: Refusal,
-    },
+    Refused { task: TaskId, address: String, reason: Refusal },
     /// No process listens there, or the network blocks the way.
     #[error("cannot reach {task} at {address}: {cause}")]
     Unreachable {

@@ -296,6 +296,33 @@ fn parts_of_any_length_reach_all_ranks_at_their_place() {
 }
 
 #[test]
+fn every_rank_gets_its_part_from_every_rank() {
+    for carrier in Carrier::ALL {
+        for lengths in
+            [vec![7], vec![3, 0], vec![40_000, 100_003], vec![0, 5, 70_000], vec![9, 9, 9, 9]]
+        {
+            let size = lengths.len();
+            let word = |from: usize, to: usize, at: usize| (from * 1000 + to * 100 + at) as u32;
+            run(size, carrier, |mut group| {
+                let rank = group.rank();
+                for _ in 0..3 {
+                    let part = |to: usize| (0..lengths[to]).map(move |at| word(rank, to, at));
+                    let out: Vec<u32> = (0..size).flat_map(part).collect();
+                    let mut into = vec![u32::MAX; size * lengths[rank]];
+                    group.all_to_all(&out, &lengths, &mut into, &soon("dealing")).unwrap();
+                    let mine = |from: usize| (0..lengths[rank]).map(move |at| word(from, rank, at));
+                    assert!(into == (0..size).flat_map(mine).collect::<Vec<_>>(), "{lengths:?}");
+                    // The ranks must still be in lockstep afterwards.
+                    let mut sums = vec![1.0f32; 20_000];
+                    group.all_reduce(&mut sums, &soon("adding up")).unwrap();
+                    assert!(sums.iter().all(|sum| *sum == size as f32));
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn no_rank_passes_a_barrier_before_the_last_arrives() {
     for carrier in Carrier::ALL {
         let times = run(3, carrier, |mut group| {

@@ -5,7 +5,7 @@ use super::scout::RecordedSet;
 use crate::error::AdvisorError;
 use crate::measurements::{Measurement, Outcome};
 use crate::methods::AdvisorMethod;
-use crate::search::{Advisor, Objective, Problem, Run, Search};
+use crate::search::{Advisor, NINE_IN_TEN, Objective, Problem, Run, Search};
 use paceline_stats::random::Random;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,12 +38,16 @@ pub struct Trace {
     pub regret: Vec<f64>,
     /// After each run: dollars spent, in units of the optimum's.
     pub spent: Vec<f64>,
+    /// The job's worst completed value over the optimum: what stands before any run.
+    pub worst: f64,
     /// The run, from one, that was on the optimal configuration.
     pub optimum_at: Option<usize>,
     /// Runs after which the method would have stopped, and the regret of what it then recommends.
     pub stop: Option<(usize, f64)>,
     /// Root mean square relative error of the predictions at the own stop, untried configurations only.
     pub prediction_error: Option<f64>,
+    /// Predictions at the own stop for untried configurations whose nine-in-ten interval held the recorded value, and all of them.
+    pub covered: [usize; 2],
     /// Recommendations asked for: after the own stop and at the end.
     pub recommendations: usize,
     /// Those among them that do not complete.
@@ -182,7 +186,10 @@ fn jobs<'a>(set: &'a RecordedSet, problem: &Problem, settings: &ReplaySettings) 
         let values: Vec<Option<f64>> = (0..count)
             .map(|at| times.get(&at).map(|&seconds| problem.value(at, seconds)))
             .collect();
+        // A job that keeps the deadline nowhere has no optimum, and is left out.
+        let limit = problem.deadline().unwrap_or(f64::INFINITY);
         let best = (0..count)
+            .filter(|at| times.get(at).is_some_and(|seconds| *seconds <= limit))
             .filter_map(|at| values[at].map(|value| (at, value)))
             .min_by(|a, b| a.1.total_cmp(&b.1));
         let Some((best, optimum)) = best else { continue };
@@ -213,9 +220,11 @@ fn one_job(
         let mut trace = Trace {
             regret: Vec::new(),
             spent: Vec::new(),
+            worst: job.worst / job.optimum,
             optimum_at: None,
             stop: None,
             prediction_error: None,
+            covered: [0; 2],
             recommendations: 0,
             failing: 0,
         };
@@ -228,9 +237,12 @@ fn one_job(
                 let regret = recommended(advisor, &search, &score, job, &mut trace);
                 trace.stop = Some((search.runs().len(), regret));
                 trace.prediction_error = prediction_error(advisor, &search, job);
+                trace.covered = covered(advisor, &search, job);
             }
             let at = proposal.configuration;
-            search.tell(result(problem, job, at, drawn[at], settings.medians))?;
+            let limit = proposal.outlook.and_then(|outlook| outlook.limit);
+            let run = result(problem, job, at, drawn[at], settings.medians);
+            search.tell(ended_at(run, limit))?;
             if job.values[at] == Some(job.optimum) {
                 trace.optimum_at = Some(step);
             }
@@ -273,6 +285,16 @@ fn result(problem: &Problem, job: &Job<'_>, at: usize, drawn: usize, medians: bo
     }
 }
 
+/// The same run, ended where the method would have ended it.
+fn ended_at(run: Run, limit: Option<f64>) -> Run {
+    match limit {
+        Some(seconds) if run.outcome.seconds() > seconds => {
+            Run { outcome: Outcome::TimedOut { seconds }, ..run }
+        }
+        _ => run,
+    }
+}
+
 /// Asks for a recommendation, notes whether it fails, and gives its regret.
 fn recommended(
     advisor: &dyn Advisor,
@@ -298,6 +320,18 @@ fn prediction_error(advisor: &dyn Advisor, search: &Search, job: &Job<'_>) -> Op
         .collect();
     let squares: f64 = errors.iter().map(|error| error * error).sum();
     (!errors.is_empty()).then(|| (squares / errors.len() as f64).sqrt())
+}
+
+/// How many intervals of predictions held the recorded value, of how many.
+fn covered(advisor: &dyn Advisor, search: &Search, job: &Job<'_>) -> [usize; 2] {
+    let predicted = advisor.predict(search);
+    let mut counts = [0; 2];
+    for at in search.untried() {
+        let (Some(found), Some(value)) = (predicted[at], job.values[at]) else { continue };
+        counts[1] += 1;
+        counts[0] += usize::from((value.ln() - found.mean).abs() <= NINE_IN_TEN * found.sd);
+    }
+    counts
 }
 
 /// What a configuration is really worth: the median of the runs other than the one that was seen, so that a

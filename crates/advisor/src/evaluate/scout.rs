@@ -58,6 +58,29 @@ const FAMILIES: [(&str, f64, f64); 6] = [
 const SIZES: [(&str, f64); 3] = [("large", 2.0), ("xlarge", 4.0), ("2xlarge", 8.0)];
 
 impl RecordedSet {
+    /// Reads any catalogue and runs of several jobs on it, in the formats that a search reads.
+    pub fn from_files(catalogue: &Path, history: &Path) -> Result<Self, AdvisorError> {
+        let catalogue = Catalogue::read(catalogue)?;
+        let runs = Measurements::read(history, &catalogue)?;
+        let set = Self { catalogue: Arc::new(catalogue), runs: Arc::new(runs) };
+        match set.jobs() {
+            0 | 1 => {
+                Err(AdvisorError::TooFewJobs { path: history.to_path_buf(), jobs: set.jobs() })
+            }
+            _ => Ok(set),
+        }
+    }
+
+    /// Jobs that completed somewhere.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        let completed = self.runs.rows().iter().filter(|row| row.outcome.completed().is_some());
+        let mut names: Vec<&str> = completed.map(|row| row.workload.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    }
+
     /// Reads one half of the set from its folder.
     pub fn read(folder: &Path, half: Half, prices: Prices) -> Result<Self, AdvisorError> {
         let stem = match half {

@@ -15,10 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What is replayed.
 #[derive(Debug, Clone)]
 pub struct StudyQuestion {
-    /// The recorded set.
-    pub folder: PathBuf,
-    pub half: Half,
+    pub source: StudySource,
     pub settings: ReplaySettings,
+}
+
+/// Where the recorded runs are.
+#[derive(Debug, Clone)]
+pub enum StudySource {
+    /// The public Scout set in its folder.
+    Scout { folder: PathBuf, half: Half },
+    /// Any catalogue, and runs of several jobs on it.
+    Files { catalogue: PathBuf, history: PathBuf },
 }
 
 /// How a method differs from the first, job by job: Wilcoxon's p after Holm's correction and Cliff's delta, after 6 and
@@ -47,43 +54,48 @@ pub enum StudyExtras {
 pub struct Study {
     pub summaries: Vec<Summary>,
     pub differences: Vec<MethodDifference>,
-    pub extras: StudyExtras,
+    /// Only of the public set, whose published figures they are compared with.
+    pub extras: Option<StudyExtras>,
 }
 
 impl StudyQuestion {
-    /// Jobs that a method searches for.
-    #[must_use]
-    pub fn jobs(&self) -> u64 {
-        match self.half {
-            Half::SingleNode => 107,
-            Half::MultiNode => 18,
+    /// Reads the recorded runs.
+    pub fn read(&self) -> Result<RecordedSet, AdvisorError> {
+        match &self.source {
+            StudySource::Scout { folder, half } => {
+                RecordedSet::read(folder, *half, Prices::OnDemand)
+            }
+            StudySource::Files { catalogue, history } => {
+                RecordedSet::from_files(catalogue, history)
+            }
         }
     }
 
-    /// Replays every method; `watch` hears for how many jobs a method has searched.
+    /// Replays every method on the recorded runs; `watch` hears for how many jobs a method has searched.
     pub fn replay(
         &self,
+        set: &RecordedSet,
         methods: &[&'static AdvisorMethod],
         watch: &(dyn Fn(&'static str, u64) + Sync),
     ) -> Result<Study, AdvisorError> {
-        let set = RecordedSet::read(&self.folder, self.half, Prices::OnDemand)?;
         let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
         for entry in methods {
             let done = AtomicU64::new(0);
             watch(entry.name, 0);
-            let found = replay(&set, entry, &self.settings, &|| {
+            let found = replay(set, entry, &self.settings, &|| {
                 watch(entry.name, done.fetch_add(1, Ordering::Relaxed) + 1);
             })?;
             traces.push((entry.name, found));
         }
         let settings = &self.settings;
-        let extras = match self.half {
-            Half::SingleNode => {
-                StudyExtras::Batch(evaluate_batch(&set, settings.objective, settings.seeds))
+        let extras = match self.source {
+            StudySource::Scout { half: Half::SingleNode, .. } => {
+                Some(StudyExtras::Batch(evaluate_batch(set, settings.objective, settings.seeds)))
             }
-            Half::MultiNode => {
-                StudyExtras::Scaling([3, 4].map(|sizes| evaluate_scaling(&set, sizes)))
+            StudySource::Scout { half: Half::MultiNode, .. } => {
+                Some(StudyExtras::Scaling([3, 4].map(|sizes| evaluate_scaling(set, sizes))))
             }
+            StudySource::Files { .. } => None,
         };
         let summaries = traces.iter().map(|(name, jobs)| Summary::of(name, jobs)).collect();
         Ok(Study { summaries, differences: differences(&traces), extras })
@@ -95,12 +107,15 @@ impl StudyQuestion {
         splits: usize,
         watch: &(dyn Fn(u64) + Sync),
     ) -> Result<NestedSummary, AdvisorError> {
-        let other = match self.half {
+        let StudySource::Scout { folder, half } = &self.source else {
+            return Err(AdvisorError::NotThePublicSet);
+        };
+        let other = match half {
             Half::SingleNode => Half::MultiNode,
             Half::MultiNode => Half::SingleNode,
         };
-        let set = RecordedSet::read(&self.folder, self.half, Prices::OnDemand)?;
-        let other = RecordedSet::read(&self.folder, other, Prices::OnDemand)?;
+        let set = self.read()?;
+        let other = RecordedSet::read(folder, other, Prices::OnDemand)?;
         let done = AtomicU64::new(0);
         evaluate_nested(&set, &other, &self.settings, splits, &|| {
             watch(done.fetch_add(1, Ordering::Relaxed) + 1);

@@ -7,6 +7,9 @@ use serde::Serialize;
 /// Numbers of runs after which the regret is reported.
 pub const CHECKPOINTS: [usize; 8] = [1, 3, 6, 10, 12, 15, 20, 30];
 
+/// Dollars spent, in units of the optimum's, at which the regret is reported.
+pub const BUDGETS: [f64; 8] = [2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0];
+
 /// A distribution in four numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
@@ -43,12 +46,18 @@ pub struct Summary {
     pub steps: [f64; 3],
     /// Dollars spent after so many runs, failed ones included, in units of the optimum.
     pub spent: Vec<(usize, f64)>,
+    /// Mean regret after so many units of the optimum's dollars were spent, and its standard error over seeds.
+    pub by_money: Vec<(f64, f64, f64)>,
+    /// Standard errors of the mean regret over seeds, at the same numbers of runs.
+    pub standard_error: Vec<(usize, f64)>,
     /// Share of recommendations that do not complete.
     pub failing: f64,
     /// Mean runs and mean regret at the method's own stop; searches that never stopped count at their end.
     pub own_stop: [f64; 2],
     /// Root mean square relative error of predictions at the own stop, where the method predicts: mean.
     pub prediction_error: Option<f64>,
+    /// Share of predictions at the own stop whose nine-in-ten interval held the recorded value.
+    pub coverage: Option<f64>,
     /// Share of searches that stopped by themselves.
     pub stopped: f64,
     /// Cost of the search to its own stop plus 1, 10, 100 runs of the choice, in units of the optimum,
@@ -110,6 +119,32 @@ impl Summary {
             found.push((point, mean(shares.into_iter())));
             spent.push((point, overall(&|trace| after(&trace.spent, point))));
         }
+        let seeds = jobs.first().map_or(0, |job| job.traces.len());
+        // Searches of one seed make one mean over jobs; how these differ says how sure the overall mean is.
+        let error = |value: &dyn Fn(&super::Trace) -> f64| -> f64 {
+            let means: Vec<f64> = (0..seeds)
+                .map(|seed| mean(jobs.iter().filter_map(|job| job.traces.get(seed)).map(value)))
+                .collect();
+            let centre = mean(means.iter().copied());
+            let squares: f64 = means.iter().map(|value| (value - centre).powi(2)).sum();
+            (squares / (seeds as f64 - 1.0).max(1.0) / seeds.max(1) as f64).sqrt()
+        };
+        let standard_error = points
+            .iter()
+            .map(|&point| (point, error(&|trace| after(&trace.regret, point))))
+            .collect();
+        // With too little money for the first run, the worst choice stands.
+        let afforded = |trace: &super::Trace, budget: f64| -> f64 {
+            let runs = trace.spent.iter().take_while(|spent| **spent <= budget).count();
+            if runs == 0 { trace.worst } else { after(&trace.regret, runs) }
+        };
+        let by_money = BUDGETS
+            .iter()
+            .map(|&budget| {
+                let value = |trace: &super::Trace| afforded(trace, budget);
+                (budget, overall(&value), error(&value))
+            })
+            .collect();
         let steps_to = |limit: f64| {
             overall(&|trace| {
                 let first = trace.regret.iter().position(|&regret| regret <= limit + 1e-9);
@@ -145,6 +180,8 @@ impl Summary {
             found_jobs,
             steps: [steps_to(1.2), steps_to(1.1), steps_to_optimum],
             spent,
+            by_money,
+            standard_error,
             failing: failing as f64 / f64::from(asked.max(1) as u32),
             own_stop: [overall(&|t| stop(t).0 as f64), overall(&|t| stop(t).1)],
             prediction_error: {
@@ -154,6 +191,12 @@ impl Summary {
                     .filter_map(|trace| trace.prediction_error)
                     .collect();
                 (!errors.is_empty()).then(|| mean(errors.into_iter()))
+            },
+            coverage: {
+                let all = jobs.iter().flat_map(|job| &job.traces).map(|trace| trace.covered);
+                let [inside, asked] =
+                    all.fold([0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
+                (asked > 0).then(|| inside as f64 / asked as f64)
             },
             stopped: overall(&|trace| f64::from(trace.stop.is_some())),
             total: [total(1.0), total(10.0), total(100.0)],

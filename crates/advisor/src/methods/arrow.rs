@@ -112,7 +112,12 @@ impl Advisor for Arrow {
         let Some(model) = started.then(|| self.model(search)).flatten() else {
             let pick = Random::new(search.seed(), search.runs().len() as u64).below(untried.len());
             let reason = "one of the random first runs".to_owned();
-            return Some(Proposal { configuration: untried[pick], stop: None, reason });
+            return Some(Proposal {
+                configuration: untried[pick],
+                stop: None,
+                outlook: None,
+                reason,
+            });
         };
         // Trees know no slopes: configurations beyond what was measured often look the same. Among equals
         // chance decides, not the order of the catalogue.
@@ -126,6 +131,7 @@ impl Advisor for Arrow {
         Some(Proposal {
             configuration,
             stop: done.then(|| format!("nothing untried is predicted below {TAU} times the best")),
+            outlook: None,
             reason: "best prediction of the trees".to_owned(),
         })
     }

@@ -90,6 +90,7 @@ impl Advisor for CherryPick {
             return self.start(search).map(|configuration| Proposal {
                 configuration,
                 stop: None,
+                outlook: None,
                 reason: "spreads the first runs evenly over the catalogue".to_owned(),
             });
         };
@@ -116,6 +117,7 @@ impl Advisor for CherryPick {
             stop: done.then(|| {
                 format!("no untried configuration is expected to save more than {percent:.1} %")
             }),
+            outlook: None,
             reason: format!("largest expected improvement: {percent:.1} %"),
         })
     }

@@ -64,13 +64,18 @@ impl Advisor for Ernest {
         let tried = |at: usize| search.runs().iter().any(|run| run.configuration == at);
         if let Some(&configuration) = self.plan.iter().find(|&&at| !tried(at)) {
             let reason = "part of the experiment design of its machine type".to_owned();
-            return Some(Proposal { configuration, stop: None, reason });
+            return Some(Proposal { configuration, stop: None, outlook: None, reason });
         }
         let predicted = self.predict(search);
         let value = |at: usize| predicted[at].map_or(f64::INFINITY, |found| found.mean);
         let configuration = search.untried().min_by(|&a, &b| value(a).total_cmp(&value(b)))?;
         let stop = Some("every machine type has its curve".to_owned());
-        Some(Proposal { configuration, stop, reason: "best prediction of the curves".to_owned() })
+        Some(Proposal {
+            configuration,
+            stop,
+            outlook: None,
+            reason: "best prediction of the curves".to_owned(),
+        })
     }
 
     fn predict(&self, search: &Search) -> Vec<Option<Prediction>> {

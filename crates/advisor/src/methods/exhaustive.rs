@@ -22,6 +22,7 @@ impl Advisor for Exhaustive {
         Some(Proposal {
             configuration,
             stop: None,
+            outlook: None,
             reason: "next in order of price per hour".to_owned(),
         })
     }

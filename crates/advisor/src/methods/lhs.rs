@@ -51,6 +51,7 @@ impl Advisor for Hypercube {
         nearest(search, &self.features, &point).map(|configuration| Proposal {
             configuration,
             stop: None,
+            outlook: None,
             reason: "next point of a design that covers every feature evenly".to_owned(),
         })
     }

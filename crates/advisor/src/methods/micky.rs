@@ -158,7 +158,12 @@ impl Advisor for Micky {
             .best()
             .is_some()
             .then(|| "the best arm of past jobs has run; more runs would be a search".to_owned());
-        Some(Proposal { configuration, stop, reason: "highest bound over past jobs".to_owned() })
+        Some(Proposal {
+            configuration,
+            stop,
+            outlook: None,
+            reason: "highest bound over past jobs".to_owned(),
+        })
     }
 
     fn predict(&self, search: &Search) -> Vec<Option<Prediction>> {

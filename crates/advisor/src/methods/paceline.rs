@@ -1,17 +1,18 @@
-//! Our own: transfer from past jobs, aware of failures, without leaks.
+//! Our own: transfer from past jobs, aware of failures and of money, without leaks.
 //!
-//! The first run goes where other jobs did best. After that, the model of [`crate::transfer`] gives every
-//! configuration an expected value and its uncertainty, [`crate::completion`] the chance that the run
-//! completes; the next run is where the expected improvement, times that chance, is largest.
-//! Without any history, or with a very short one, it is plain Bayesian optimisation. Only completed runs are
-//! recommended.
+//! The first run goes where other jobs did best, or where laws of scaling expect the least. After that, the model of
+//! [`crate::transfer`] gives every configuration an expected value and its uncertainty, [`crate::completion`] the chance that the run
+//! completes; the next run is where the expected improvement, times that chance, is largest for the dollars it is
+//! expected to cost. A run that has cost half as much again as the best one cannot win and is ended: what it
+//! would have cost is then known to be more. Only completed runs are recommended.
 
 use super::AdvisorMethod;
 use super::cherrypick::in_time;
 use crate::completion::Completion;
 use crate::history::History;
+use crate::laws;
 use crate::measurements::Outcome;
-use crate::search::{Advisor, Prediction, Problem, Proposal, Search};
+use crate::search::{Advisor, Objective, Prediction, Problem, Proposal, RunOutlook, Search};
 use crate::transfer::{Expectation, TUNING, Transfer, Tuning};
 use paceline_stats::normal;
 
@@ -24,97 +25,148 @@ pub(super) const ENTRY: AdvisorMethod = AdvisorMethod {
     build: |problem, seed| Ok(Box::new(Paceline::new(problem, seed, TUNING))),
 };
 
-/// Runs before the search may stop.
-const FEWEST: usize = 3;
-/// Expected improvement, in `ln` of the objective, below which it stops.
-const ENOUGH: f64 = 0.03;
-
-/// With fewer past jobs the search begins cold: replayed with one to eight past jobs, searches that used them
-/// were worse after six runs than those that did not.
-const FEWEST_PAST: usize = 10;
-
-/// A run cut short would have taken half as long again, as far as anybody knows: `ln 1.5`.
+/// A run is ended when it has cost this many times the best one.
+const CUT: f64 = 1.5;
+/// Noise of a value that is only known to be larger, over that of a measured one.
+const CENSORED_NOISE: f64 = 4.0;
+/// A run cut short before any completed would have taken half as long again, as far as anybody knows: `ln 1.5`.
 const CUT_SHORT: f64 = 0.405;
+
+/// With fewer past jobs the search begins cold: replayed with two to eight past jobs, searches that used them were worse after six
+/// runs than those that did not, however little they were trusted at first.
+const FEWEST_PAST: usize = 10;
 
 pub(crate) struct Paceline {
     transfer: Transfer,
     completion: Completion,
     /// Mean `ln` distance of other jobs to their best; empty where the past is not used.
     distances: Vec<Option<f64>>,
-    /// Past jobs that are too few to be used.
-    unused: usize,
+    /// The same of laws of scaling.
+    laws: Vec<f64>,
+    /// How far past jobs are trusted, 0 to 1.
+    trust: f64,
+    past_jobs: usize,
+    tuning: Tuning,
 }
 
 impl Paceline {
     pub(crate) fn new(problem: &Problem, seed: u64, tuning: Tuning) -> Self {
         let features = problem.catalogue.features();
         let past = History::new(problem);
-        let unused = if past.jobs.len() < FEWEST_PAST { past.jobs.len() } else { 0 };
-        let history = if unused > 0 { History::default() } else { past };
+        let past_jobs = past.jobs.len();
+        let history = if past_jobs < FEWEST_PAST { History::default() } else { past };
+        let all = laws::all(problem);
+        let laws = laws::mean_distance(&all);
+        let transfer = Transfer::new(features, &history, all, seed, tuning);
         Self {
-            transfer: Transfer::new(features.clone(), &history, seed, tuning),
+            trust: transfer.trust(),
+            transfer,
             distances: history.mean_distances(),
-            completion: Completion::new(features, &history),
-            unused,
+            completion: Completion::new(&problem.catalogue, &history),
+            laws,
+            past_jobs,
+            tuning,
         }
     }
 
     /// The model after the job's own runs; `None` before any of them says something.
     fn expect(&self, search: &Search) -> Option<Expectation> {
         let problem = search.problem();
-        let mut at = Vec::new();
-        let mut values = Vec::new();
-        let mut noisier = Vec::new();
-        for (configuration, seconds) in search.completed() {
-            at.push(configuration);
-            values.push(problem.value(configuration, seconds).ln());
-            noisier.push(1.0);
-        }
-        let worst = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        for run in search.runs() {
-            // A run cut short would have cost more than was paid, and is no better than the worst that
-            // completed; a failed one says nothing of its value.
-            if let Outcome::TimedOut { seconds } = run.outcome
-                && !at.contains(&run.configuration)
-            {
-                at.push(run.configuration);
-                values
-                    .push((problem.value(run.configuration, seconds).ln() + CUT_SHORT).max(worst));
-                noisier.push(4.0);
+        let (mut at, mut values): (Vec<usize>, Vec<f64>) =
+            search.completed().map(|(at, seconds)| (at, problem.value(at, seconds).ln())).unzip();
+        let mut noisier = vec![1.0; at.len()];
+        let cut = search.runs().iter().filter_map(|run| match run.outcome {
+            Outcome::TimedOut { seconds } if !at.contains(&run.configuration) => {
+                let paid = problem.value(run.configuration, seconds).ln();
+                Some((run.configuration, paid, search.ran_out_of_time(run)))
             }
+            _ => None,
+        });
+        let cut: Vec<(usize, f64, bool)> = cut.collect();
+        if cut.is_empty() {
+            return (!at.is_empty()).then(|| self.transfer.condition(&at, &values, &noisier));
         }
-        (!at.is_empty()).then(|| self.transfer.condition(&at, &values, &noisier))
+        // What a run cut short would have cost: more than was paid, and as much more as the other runs let expect.
+        let others = (!at.is_empty()).then(|| self.transfer.condition(&at, &values, &noisier));
+        let worst = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for (configuration, paid, outside) in cut {
+            let value = match &others {
+                // Ended from outside, at whatever price that was: nothing to hope for there.
+                _ if outside => (paid + CUT_SHORT).max(worst),
+                Some(others) => {
+                    mean_above(others.means[configuration], others.sds[configuration], paid)
+                }
+                None => paid + CUT_SHORT,
+            };
+            at.push(configuration);
+            values.push(value);
+            noisier.push(CENSORED_NOISE);
+        }
+        Some(self.transfer.condition(&at, &values, &noisier))
     }
 
-    /// Where to begin, and why: where other jobs did best, or the middle of the catalogue's prices where
-    /// past jobs say nothing.
+    /// Where to begin, and why: where other jobs did best as far as they are trusted, and where laws of scaling expect
+    /// little.
     fn first(&self, search: &Search, completes: &[f64]) -> Option<(usize, String)> {
-        let known = search
-            .untried()
-            .filter_map(|at| {
-                let distance = self.distances.get(at).copied().flatten()?;
-                // A failure teaches little and must be followed by another try.
-                Some((at, distance, distance - completes[at].max(1e-3).ln()))
-            })
-            .min_by(|a, b| a.2.total_cmp(&b.2));
-        if let Some((at, distance, _)) = known {
-            let reason = format!(
+        let problem = search.problem();
+        let catalogue = &problem.catalogue;
+        // Nothing is known of times yet: under a deadline only much power is a hope of keeping it.
+        let hurry = problem.deadline().is_some();
+        let fastest: Vec<f64> = if hurry {
+            let time = Problem { objective: Objective::Time, ..problem.clone() };
+            laws::mean_distance(&laws::all(&time))
+        } else {
+            vec![0.0; catalogue.len()]
+        };
+        let score = |at: usize| {
+            let law = self.laws[at] + self.tuning.hurry * fastest[at];
+            let known = self.distances.get(at).copied().flatten();
+            let past = known.unwrap_or(law + 0.1);
+            // A failure teaches little and must be followed by another try.
+            self.trust * past + (1.0 - self.trust) * law - completes[at].max(1e-3).ln()
+        };
+        let at = search.untried().min_by(|&a, &b| score(a).total_cmp(&score(b)))?;
+        let known = self.distances.get(at).copied().flatten().filter(|_| self.trust >= 0.5);
+        let reason = match known {
+            Some(distance) => format!(
                 "the best start by past jobs: {:.0} % above each one's best on average, completes with {:.0} %",
                 distance.exp_m1() * 100.0,
                 completes[at] * 100.0
-            );
-            return Some((at, reason));
-        }
-        let catalogue = &search.problem().catalogue;
-        let mut untried: Vec<usize> = search.untried().collect();
-        untried.sort_by(|&a, &b| catalogue.usd_per_hour(a).total_cmp(&catalogue.usd_per_hour(b)));
-        let why = match (self.unused, self.distances.is_empty()) {
-            (0, true) => "no past jobs to learn from".to_owned(),
-            (0, false) => "past jobs did not run on what is left".to_owned(),
-            (unused, _) => format!("{unused} past jobs are too few to learn from"),
+            ),
+            None => {
+                let why = match self.past_jobs {
+                    0 => "no past jobs to learn from".to_owned(),
+                    1 => "one past job is too little to learn from".to_owned(),
+                    some if some < FEWEST_PAST => {
+                        format!("{some} past jobs are too few to learn from")
+                    }
+                    _ => "past jobs did not run on what is left".to_owned(),
+                };
+                let least = match problem.objective {
+                    Objective::Time => "the least time",
+                    Objective::Cost => "the lowest cost",
+                    Objective::CostUnderDeadline { .. } => "a low cost in time",
+                };
+                format!("{why}: begins where laws of scaling expect {least}")
+            }
         };
-        let reason = format!("{why}: begins in the middle of the price range");
-        untried.get(untried.len() / 2).map(|&at| (at, reason))
+        Some((at, reason))
+    }
+
+    /// Seconds after which a run on a configuration cannot become the choice.
+    fn limit(problem: &Problem, at: usize, best: Option<f64>) -> Option<f64> {
+        let by_best = best.map(|value| problem.seconds(at, CUT * value));
+        match (by_best, problem.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Dollars that a run is expected to cost, ended at its limit.
+    fn price(problem: &Problem, at: usize, mean: f64, sd: f64, limit: Option<f64>) -> f64 {
+        let limit = limit.map(|seconds| problem.value(at, seconds));
+        let value = expected_up_to(mean, sd, limit.unwrap_or(f64::INFINITY));
+        problem.catalogue.cost(at, problem.seconds(at, value))
     }
 }
 
@@ -124,12 +176,15 @@ impl Advisor for Paceline {
         let completes = self.completion.probabilities(search);
         let Some(expected) = self.expect(search) else {
             let (configuration, reason) = self.first(search, &completes)?;
-            return Some(Proposal { configuration, stop: None, reason });
+            let limit = Self::limit(problem, configuration, None);
+            let outlook = Some(RunOutlook { limit, saving: None, usd: None });
+            return Some(Proposal { configuration, stop: None, outlook, reason });
         };
-        let best = search.best().map_or_else(
+        let found = search.best().map(|(_, value)| value);
+        let best = found.map_or_else(
             // Nothing counts yet: whatever counts improves on the worst expectation.
             || expected.means.iter().copied().fold(f64::MIN, f64::max),
-            |(_, value)| value.ln(),
+            f64::ln,
         );
         let gain = |at: usize| -> f64 {
             let improvement: f64 = expected
@@ -143,17 +198,34 @@ impl Advisor for Paceline {
                 .sum();
             improvement * completes[at]
         };
-        let (configuration, gain) =
-            search.untried().map(|at| (at, gain(at))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let done = gain < ENOUGH && search.runs().len() >= FEWEST && search.best().is_some();
-        let percent = gain.exp_m1() * 100.0;
+        let price = |at: usize| {
+            let limit = Self::limit(problem, at, found);
+            Self::price(problem, at, expected.means[at], expected.sds[at], limit)
+        };
+        let rated = search.untried().map(|at| (at, gain(at), price(at)));
+        let worth = |&(_, gain, usd): &(usize, f64, f64)| gain / usd.powf(self.tuning.money);
+        let all: Vec<(usize, f64, f64)> = rated.collect();
+        let most = all.iter().map(|found| found.1).fold(0.0, f64::max);
+        let &(configuration, gain, usd) =
+            all.iter().max_by(|a, b| worth(a).total_cmp(&worth(b)))?;
+        let done = most < self.tuning.enough
+            && search.runs().len() >= self.tuning.fewest
+            && found.is_some();
+        let percent = (1.0 - (-most).exp()) * 100.0;
+        let saving = found.map(|_| 1.0 - (-gain).exp());
         Some(Proposal {
             configuration,
             stop: done.then(|| {
                 format!("no untried configuration is expected to save more than {percent:.1} %")
             }),
+            outlook: Some(RunOutlook {
+                limit: Self::limit(problem, configuration, found),
+                saving,
+                usd: Some(usd),
+            }),
             reason: format!(
-                "largest expected improvement: {percent:.1} %, completes with {:.0} %",
+                "largest expected improvement for its price: {:.1} %, completes with {:.0} %",
+                saving.unwrap_or(1.0 - (-gain).exp()) * 100.0,
                 completes[configuration] * 100.0
             ),
         })
@@ -170,4 +242,22 @@ impl Advisor for Paceline {
             })
             .collect()
     }
+}
+
+/// Mean of a normal variable that is known to be above a bound.
+fn mean_above(mean: f64, sd: f64, bound: f64) -> f64 {
+    let z = (bound - mean) / sd.max(1e-9);
+    let above = normal::below(-z);
+    // Far below the bound the tail is nearly at the bound itself.
+    if above < 1e-6 { bound + 0.1 * sd } else { mean + sd * normal::density(z) / above }
+}
+
+/// Expected value of `e^x`, `x` normal, cut off at a limit.
+fn expected_up_to(mean: f64, sd: f64, limit: f64) -> f64 {
+    let whole = (mean + sd * sd / 2.0).exp();
+    if !limit.is_finite() {
+        return whole;
+    }
+    let z = (limit.ln() - mean) / sd.max(1e-9);
+    whole * normal::below(z - sd) + limit * normal::below(-z)
 }

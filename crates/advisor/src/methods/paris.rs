@@ -145,19 +145,24 @@ impl Advisor for Paris {
         let tried = |at: usize| search.runs().iter().any(|run| run.configuration == at);
         if let Some(&configuration) = self.references.iter().find(|&&at| !tried(at)) {
             let reason = "a reference: its time and metrics are part of the fingerprint".to_owned();
-            return Some(Proposal { configuration, stop: None, reason });
+            return Some(Proposal { configuration, stop: None, outlook: None, reason });
         }
         if let Some(model) = self.model(search) {
             let configuration =
                 search.untried().min_by(|&a, &b| model[a].0.total_cmp(&model[b].0))?;
             let stop = Some("both references have run; the rest is prediction".to_owned());
-            return Some(Proposal { configuration, stop, reason: "best prediction".to_owned() });
+            return Some(Proposal {
+                configuration,
+                stop,
+                outlook: None,
+                reason: "best prediction".to_owned(),
+            });
         }
         // A reference failed: no fingerprint, so continue by memory, largest first.
         let memory = |at: usize| search.problem().catalogue.memory_gib(at);
         let configuration = search.untried().max_by(|&a, &b| memory(a).total_cmp(&memory(b)))?;
         let reason = "a reference failed, so nothing is predicted: most memory first".to_owned();
-        Some(Proposal { configuration, stop: None, reason })
+        Some(Proposal { configuration, stop: None, outlook: None, reason })
     }
 
     fn predict(&self, search: &Search) -> Vec<Option<Prediction>> {

@@ -25,6 +25,7 @@ impl Advisor for RandomOrder {
         Some(Proposal {
             configuration: untried[pick],
             stop: None,
+            outlook: None,
             reason: "drawn at random".to_owned(),
         })
     }

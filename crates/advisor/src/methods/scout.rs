@@ -103,7 +103,7 @@ impl Advisor for Scout {
                 ),
                 None => "past jobs did not run on what is left".to_owned(),
             };
-            return Some(Proposal { configuration: first, stop: None, reason });
+            return Some(Proposal { configuration: first, stop: None, outlook: None, reason });
         };
         let metrics = search
             .runs()
@@ -128,7 +128,7 @@ impl Advisor for Scout {
             None
         };
         let reason = format!("better than the best run with {percent:.0} %");
-        Some(Proposal { configuration, stop, reason })
+        Some(Proposal { configuration, stop, outlook: None, reason })
     }
 }
 

@@ -11,8 +11,20 @@
 one warning, and nothing is recorded from there on. The format is described in docs/run-folder.md.
 """
 
+from ._callbacks import keras_callback, lightning_callback, trainer_callback
+from ._loader import Batch, Loader, TFRecordReader
 from ._read import RunRecord, read
 from ._run import Run
 
-__all__ = ["Run", "RunRecord", "read"]
+__all__ = [
+    "Batch",
+    "Loader",
+    "Run",
+    "RunRecord",
+    "TFRecordReader",
+    "keras_callback",
+    "lightning_callback",
+    "read",
+    "trainer_callback",
+]
 __version__ = "0.1.0"

@@ -19,11 +19,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._run import Run
+from ._run import Run, is_recording
 
 
 def _warn(error: BaseException) -> None:
     warnings.warn(f"paceline stops recording: {error!r}", RuntimeWarning, stacklevel=3)
+
+
+def change() -> str:
+    """What `paceline compare --prove` takes away from this run: `cached-batches`, `no-exchange` or `threads=N`."""
+    return os.environ.get("PACELINE_CHANGE", "")
 
 
 class Recorder:
@@ -31,17 +36,19 @@ class Recorder:
 
     def __init__(self) -> None:
         self._run: Run | None = None
-        self._over = False
-        self._process = os.getpid()
+        # False once the run has ended, after an error, and in a process that was forked from this one.
+        self.live = True
+        os.register_at_fork(after_in_child=self._forget)
         self._error: str | None = None
         # The framework whose steps these are: Keras may fetch its batches with PyTorch's loader.
         self._owner: str | None = None
+        # A repetition for a measurement ends after so many steps.
+        self._most = int(os.environ.get("PACELINE_STEPS") or 0)
         self.data = ""
         self.settings: dict[str, Any] = {}
 
-    def active(self) -> bool:
-        """Whether this process records; one that was forked from it does not."""
-        return not self._over and os.getpid() == self._process
+    def _forget(self) -> None:
+        self.live = False
 
     def add(self, owner: str, phase: str, seconds: float) -> None:
         """Counts seconds of the step under way."""
@@ -56,11 +63,18 @@ class Recorder:
     def step(self, owner: str, loss: Any, examples: int, learning_rate: float | None, batch_size: int) -> None:
         """One update was made."""
         if self._run is None:
+            if is_recording():
+                self.live = False  # the script does it itself
+                return
             self._owner = owner
             self._run = self._begin(batch_size)
             return  # it begins here: the first step loads libraries, compiles and fills caches
         if owner == self._owner:
             self._run.step(loss, examples=examples, learning_rate=learning_rate)
+            if self._run._step == self._most:
+                self._end()
+                sys.stdout.flush()
+                os._exit(0)
 
     def _begin(self, batch_size: int) -> Run:
         script = pathlib.Path(sys.argv[0] if sys.argv else "").stem
@@ -83,9 +97,9 @@ class Recorder:
         return run
 
     def _end(self) -> None:
-        if self._run is None or not self.active():
+        if self._run is None or not self.live:
             return
-        self._over = True
+        self.live = False
         if self._error is None:
             self._run.close()
         else:
@@ -93,18 +107,19 @@ class Recorder:
 
     def stop(self, error: BaseException) -> None:
         """Says what went wrong, once; from here on nothing is recorded."""
-        if not self._over:
-            self._over = True
-            _warn(error)
-            if self._run is not None:
-                self._run._broken = True
+        if self.live:
+            self.live = False
+            if self._run is None:
+                _warn(error)
+            else:
+                self._run._fail(error)
 
 
 def guarded(recorder: Recorder, action: Callable[..., Any]) -> Callable[..., Any]:
     """The action, of which no error reaches the training."""
 
     def careful(*args: Any, **kwargs: Any) -> Any:
-        if not recorder.active():
+        if not recorder.live:
             return None
         try:
             return action(*args, **kwargs)

@@ -8,7 +8,7 @@ import time
 import types
 from typing import Any
 
-from ._auto import Recorder, guarded
+from ._auto import Recorder, change, guarded
 
 _NAME = "keras"
 
@@ -33,8 +33,13 @@ def _with_callback(
 ) -> inspect.BoundArguments:
     bound = signature.bind(model, *args, **kwargs)
     data = bound.arguments.get("x")
+    if change() == "cached-batches" and isinstance(data, _data_sets(keras)):
+        _repeat_first(type(data))
     size = bound.arguments.get("batch_size") or _batch_size(data)
-    callback = make_callback(keras, recorder, size)
+    sizes = [size]
+    if not size and isinstance(data, _data_sets(keras)):
+        _note_size(type(data), sizes)
+    callback = make_callback(keras, recorder, sizes)
     given = bound.arguments.get("callbacks")
     if isinstance(given, keras.callbacks.CallbackList):
         given.append(callback)
@@ -46,6 +51,39 @@ def _with_callback(
     if optimizer is not None:
         recorder.settings["optimizer"] = type(optimizer).__name__
     return bound
+
+
+def _data_sets(keras: Any) -> Any:
+    """The class of data sets that are read batch by batch; none before Keras 3."""
+    return getattr(getattr(keras, "utils", None), "PyDataset", ())
+
+
+def _note_size(kind: Any, sizes: list[int]) -> None:
+    """Looks at the first batch that a data set gives, and then no more."""
+    original = kind.__getitem__
+
+    def noted(self: Any, index: int) -> Any:
+        batch = original(self, index)
+        if kind.__getitem__ is noted:
+            kind.__getitem__ = original
+        first = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+        if hasattr(first, "shape") and len(first.shape) > 0:
+            sizes[0] = int(first.shape[0])
+        return batch
+
+    kind.__getitem__ = noted
+
+
+def _repeat_first(kind: Any) -> None:
+    """The first batch instead of all others, for a measurement without input."""
+    original, kept = kind.__getitem__, []
+
+    def repeated(self: Any, index: int) -> Any:
+        if not kept:
+            kept.append(original(self, index))
+        return kept[0]
+
+    kind.__getitem__ = repeated
 
 
 def _batch_size(data: Any) -> int:
@@ -61,7 +99,7 @@ def _batch_size(data: Any) -> int:
     return 0
 
 
-def make_callback(keras: Any, recorder: Recorder, batch_size: int) -> Any:
+def make_callback(keras: Any, recorder: Recorder, sizes: list[int]) -> Any:
     """A callback for `fit`; made here because its base class is only known once Keras is imported."""
 
     class Callback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -83,7 +121,7 @@ def make_callback(keras: Any, recorder: Recorder, batch_size: int) -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             # With steps_per_execution, several batches make one call.
             batches = max(1, batch - self._first + 1)
-            record(_NAME, (logs or {}).get("loss"), batches * batch_size, None, batch_size)
+            record(_NAME, (logs or {}).get("loss"), batches * sizes[0], None, sizes[0])
             self._ended = time.perf_counter()
 
     add, leave_out = guarded(recorder, recorder.add), guarded(recorder, recorder.leave_out)

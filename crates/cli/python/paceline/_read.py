@@ -48,6 +48,12 @@ class RunRecord:
 
         return pandas.DataFrame(self.columns(kind))
 
+    def arrow(self, kind: str = "step") -> Any:
+        """The same as a table of Arrow."""
+        import pyarrow
+
+        return pyarrow.table(self.columns(kind))
+
     def summary(self) -> dict[str, Any]:
         """Figures and verdict, as `paceline runs --json` gives them."""
         words = [_program(), "runs", str(self.path.name), "--runs", str(self.path.parent), "--json"]

@@ -24,6 +24,12 @@ _COLUMNS = (
     "process_waiting_percent",
     "process_threads",
     "process_rss_bytes",
+    "process_read_bytes_per_second",
+    "process_major_faults_per_second",
+    "disk_busiest_percent",
+    "pressure_memory_percent",
+    "pressure_disk_percent",
+    "cgroup_throttled_percent",
     "network_received_bytes_per_second",
     "network_sent_bytes_per_second",
 )
@@ -44,7 +50,8 @@ def describe_machine() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * _PAGE,
         "kernel": platform.release(),
         "system": platform.system(),
-        "command": shlex.join(sys.orig_argv),
+        # `paceline run` knows the launcher too.
+        "command": os.environ.get("PACELINE_COMMAND") or shlex.join(sys.orig_argv),
     }
 
 
@@ -60,8 +67,8 @@ def _job() -> list[pathlib.Path]:
     return found
 
 
-def _of_process(process: pathlib.Path) -> tuple[float, float, int, int]:
-    """CPU seconds (with those of children that were waited for), seconds without a core, threads, resident bytes."""
+def _of_process(process: pathlib.Path) -> dict[str, float]:
+    """Counters of one process: CPU seconds (with those of children that were waited for), seconds without a core, and so on."""
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     waiting = 0
     for task in (process / "task").iterdir():
@@ -69,42 +76,124 @@ def _of_process(process: pathlib.Path) -> tuple[float, float, int, int]:
             waiting += int((task / "schedstat").read_text().split()[1])
         except (OSError, IndexError):
             continue  # a thread that has ended
-    cpu = sum(int(fields[at]) for at in (11, 12, 13, 14)) / _TICKS
-    return cpu, waiting / 1e9, int(fields[17]), int(fields[21]) * _PAGE
-
-
-def _reading() -> dict[str, float]:
-    """Counters of this moment."""
-    # user nice system idle iowait irq softirq steal, in ticks over all cores
-    machine = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    cpu = waiting = 0.0
-    threads = resident = 0
-    for process in _job():
-        try:
-            used, waited, count, bytes_held = _of_process(process)
-        except (OSError, IndexError):
-            continue  # a process that has ended
-        cpu, waiting, threads, resident = cpu + used, waiting + waited, threads + count, resident + bytes_held
-    received = sent = 0
-    for line in pathlib.Path("/proc/net/dev").read_text().splitlines()[2:]:
-        name, _, counters = line.partition(":")
-        if name.strip() != "lo":
-            numbers = counters.split()
-            received += int(numbers[0])
-            sent += int(numbers[8])
+    try:
+        read = int((process / "io").read_text().partition("\nread_bytes:")[2].split()[0])
+    except (OSError, IndexError):
+        read = 0  # another user's process
     return {
-        "time": time.time(),
-        "all": sum(machine),
-        "idle": machine[3],
-        "iowait": machine[4],
-        "steal": machine[7],
-        "cpu": cpu,
-        "waiting": waiting,
-        "threads": threads,
-        "rss": resident,
-        "received": received,
-        "sent": sent,
+        "cpu": sum(int(fields[at]) for at in (11, 12, 13, 14)) / _TICKS,
+        "waiting": waiting / 1e9,
+        "threads": int(fields[17]),
+        "rss": int(fields[21]) * _PAGE,
+        "read": read,
+        "faults": int(fields[9]),
     }
+
+
+def _stalled(resource: str) -> float | None:
+    """Seconds in which some task waited for memory or a disk, where the kernel counts them."""
+    try:
+        line = pathlib.Path("/proc/pressure", resource).read_text().partition("\n")[0]
+        return int(line.rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def _throttled(path: pathlib.Path) -> float | None:
+    """Seconds in which the quota of this process's cgroup stopped it."""
+    try:
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "throttled_usec":
+                return int(value) / 1e6
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _cgroup() -> pathlib.Path:
+    try:
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                return pathlib.Path("/sys/fs/cgroup") / line[3:].lstrip("/") / "cpu.stat"
+    except OSError:
+        pass
+    return pathlib.Path("/sys/fs/cgroup/cpu.stat")
+
+
+def _disks() -> dict[str, float]:
+    """Seconds that each whole disk had work."""
+    busy = {}
+    stacked = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
+    try:
+        for line in pathlib.Path("/proc/diskstats").read_text().splitlines():
+            words = line.split()
+            if not words[2].startswith(stacked) and os.path.exists(f"/sys/block/{words[2]}"):
+                busy[words[2]] = int(words[12]) / 1e3
+    except (OSError, IndexError, ValueError):
+        pass
+    return busy
+
+
+class _Reading:
+    """Counters of this moment."""
+
+    def __init__(self, cgroup: pathlib.Path) -> None:
+        # user nice system idle iowait irq softirq steal, in ticks over all cores
+        machine = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        self.time = time.time()
+        self.ticks = sum(machine)
+        self.idle, self.iowait, self.steal = machine[3], machine[4], machine[7]
+        self.job = dict.fromkeys(("cpu", "waiting", "threads", "rss", "read", "faults"), 0.0)
+        for process in _job():
+            try:
+                for name, value in _of_process(process).items():
+                    self.job[name] += value
+            except (OSError, IndexError):
+                continue  # a process that has ended
+        self.disks = _disks()
+        self.memory, self.disk = _stalled("memory"), _stalled("io")
+        self.throttled = _throttled(cgroup)
+        self.received = self.sent = 0
+        for line in pathlib.Path("/proc/net/dev").read_text().splitlines()[2:]:
+            name, _, counters = line.partition(":")
+            if name.strip() != "lo":
+                numbers = counters.split()
+                self.received += int(numbers[0])
+                self.sent += int(numbers[8])
+
+    def since(self, old: _Reading, begun: float) -> list[float | None] | None:
+        """A row of what happened in between, in the order of the columns; none where no time has passed."""
+        seconds, ticks = self.time - old.time, self.ticks - old.ticks
+        if seconds <= 0.0 or ticks <= 0:
+            return None
+
+        def rate(name: str) -> float:
+            return max(0.0, (self.job[name] - old.job[name]) / seconds)
+
+        def share(new: float | None, before: float | None) -> float | None:
+            return None if new is None or before is None else min(100.0, max(0.0, 100.0 * (new - before) / seconds))
+
+        busy = [share(value, old.disks.get(name)) or 0.0 for name, value in self.disks.items()]
+        return [
+            self.time,
+            self.time - begun,
+            100.0 * (self.idle - old.idle) / ticks,
+            100.0 * (self.iowait - old.iowait) / ticks,
+            100.0 * (self.steal - old.steal) / ticks,
+            100.0 * rate("cpu"),
+            100.0 * rate("waiting"),
+            self.job["threads"],
+            self.job["rss"],
+            rate("read"),
+            rate("faults"),
+            max(busy, default=None),
+            share(self.memory, old.memory),
+            share(self.disk, old.disk),
+            share(self.throttled, old.throttled),
+            (self.received - old.received) / seconds,
+            (self.sent - old.sent) / seconds,
+        ]
 
 
 class Sampler(threading.Thread):
@@ -125,35 +214,26 @@ class Sampler(threading.Thread):
     def _sample(self) -> None:
         with open(self._path, "a", encoding="utf-8") as out:
             out.write(",".join(_COLUMNS) + "\n")
-            begun = time.time()
-            old = _reading()
+            cgroup = _cgroup()
+            old = _Reading(cgroup)
+            begun = old.time
             ended = False
             while not ended:
                 ended = self._stop_now.wait(self._period)
-                new = _reading()
-                seconds = new["time"] - old["time"]
-                ticks = new["all"] - old["all"]
-                if seconds <= 0.0 or ticks <= 0:
-                    continue
-                share = {key: 100.0 * (new[key] - old[key]) / ticks for key in ("idle", "iowait", "steal")}
-                rate = {key: (new[key] - old[key]) / seconds for key in ("cpu", "waiting", "received", "sent")}
-                row = (
-                    new["time"],
-                    new["time"] - begun,
-                    share["idle"],
-                    share["iowait"],
-                    share["steal"],
-                    max(0.0, 100.0 * rate["cpu"]),
-                    max(0.0, 100.0 * rate["waiting"]),
-                    new["threads"],
-                    new["rss"],
-                    rate["received"],
-                    rate["sent"],
-                )
-                out.write(",".join(f"{value:.6g}" if at > 1 else f"{value:.3f}" for at, value in enumerate(row)) + "\n")
-                out.flush()
-                old = new
+                new = _Reading(cgroup)
+                row = new.since(old, begun)
+                if row is not None:
+                    out.write(",".join(map(_cell, range(len(row)), row)) + "\n")
+                    out.flush()
+                    old = new
 
     def stop(self) -> None:
         self._stop_now.set()
         self.join(timeout=5.0)
+
+
+def _cell(at: int, value: float | None) -> str:
+    """Times to the millisecond; nothing where nothing was measured."""
+    if value is None:
+        return ""
+    return f"{value:.3f}" if at < 2 else f"{value:.6g}"

@@ -17,6 +17,7 @@ import secrets
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -30,18 +31,36 @@ _PERIOD = 0.25
 _PHASES = ("input", "compute", "exchange", "wait")
 
 
+# Runs of this process that are being recorded.
+_live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+def is_recording() -> bool:
+    """Whether a run of this process is being recorded, by hand or by a callback."""
+    return len(_live_runs) > 0
+
+
+def _after_fork() -> None:
+    """A process that was forked from the training records nothing: its parent does."""
+    for run in list(_live_runs):
+        run._live = False
+    _live_runs.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
     """An error while recording is one warning, and then silence."""
 
     @functools.wraps(method)
     def guarded(self: Run, *args: Any, **kwargs: Any) -> Any:
-        if self._broken:
+        if not self._live:
             return None
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - whatever it is, training goes on
-            self._broken = True
-            warnings.warn(f"paceline stops recording: {error!r}", RuntimeWarning, stacklevel=2)
+            self._fail(error)
             return None
 
     return guarded
@@ -92,8 +111,8 @@ class Run:
         ranks: int | None = None,
         framework: str | None = None,
     ) -> None:
-        self._broken = False
-        self._process = os.getpid()
+        # False once it has ended, after an error, and in a process that was forked from this one.
+        self._live = True
         self._begin(name, batch_size, data, folder, settings, rank, ranks, framework)
 
     @_harmless
@@ -121,7 +140,6 @@ class Run:
         # When this run, the steps that are not written yet, and the last of them began or ended.
         self._started = self._mark = self._last = time.perf_counter()
         self._step = 0
-        self._closed = False
         self._clear()
         if rank == 0:
             (self.path / "machine.json").write_text(json.dumps(describe_machine(), indent=2) + "\n")
@@ -137,6 +155,7 @@ class Run:
         if settings is None:
             del started["settings"]
         self._write("run_started", started)
+        _live_runs.add(self)
         self._sampler = Sampler(self.path / f"resources-worker-{rank}.csv")
         self._sampler.start()
 
@@ -199,19 +218,22 @@ class Run:
         finally:
             self._add("exchange", time.perf_counter() - before)
 
-    @_harmless
+    def _fail(self, error: BaseException) -> None:
+        """Says what went wrong, once; from here on nothing is recorded."""
+        self._live = False
+        _live_runs.discard(self)
+        warnings.warn(f"paceline stops recording: {error!r}", RuntimeWarning, stacklevel=3)
+
     def _add(self, phase: str, seconds: float) -> None:
-        if os.getpid() == self._process:
+        if self._live:
             self._phases[phase] += seconds
 
     @_harmless
     def _leave_out(self, seconds: float) -> None:
         """These seconds since the last step were no part of the training."""
-        if os.getpid() == self._process:
-            self._flush()
-            self._mark += seconds
+        self._flush()
+        self._mark += seconds
 
-    @_harmless
     def step(
         self, loss: Any = None, *, examples: int | None = None, learning_rate: float | None = None
     ) -> None:
@@ -219,16 +241,20 @@ class Run:
 
         A loss that lives on a device is fetched only when an event is written, a few times a second.
         """
-        if os.getpid() != self._process:
-            return  # a process that was forked from the training
-        now = time.perf_counter()
-        self._step += 1
-        self._steps += 1
-        self._examples += self._examples_per_step if examples is None else examples
-        self._loss, self._rate = loss, learning_rate
-        self._last = now
-        if now - self._mark >= _PERIOD:
-            self._flush()
+        if not self._live:
+            return
+        # No wrapper here: this is called in every step.
+        try:
+            now = time.perf_counter()
+            self._step += 1
+            self._steps += 1
+            self._examples += self._examples_per_step if examples is None else examples
+            self._loss, self._rate = loss, learning_rate
+            self._last = now
+            if now - self._mark >= _PERIOD:
+                self._flush()
+        except Exception as error:  # noqa: BLE001 - whatever it is, training goes on
+            self._fail(error)
 
     def _flush(self) -> None:
         """Writes the steps that were made, up to the end of the last of them."""
@@ -272,9 +298,7 @@ class Run:
     @_harmless
     def close(self, status: str = "done", reason: str | None = None) -> None:
         """Ends the run: `done`, `cancelled` or `failed`."""
-        if self._closed or os.getpid() != self._process:
-            return
-        self._closed = True
+        _live_runs.discard(self)
         seconds = time.perf_counter() - self._started
         self._flush()
         self._sampler.stop()
@@ -283,6 +307,7 @@ class Run:
             {"status": status, "step": self._step, "seconds": seconds, "reason": reason},
         )
         self._log.close()
+        self._live = False
 
     def _repr_html_(self) -> str:
         from ._read import read

@@ -14,9 +14,11 @@ import time
 import types
 from typing import Any
 
-from ._auto import Recorder, guarded
+from ._auto import Recorder, change, guarded
 
 _NAME = "torch"
+# Seconds between two losses that are looked at.
+_LOSS_PERIOD = 0.01
 
 
 class _Loop:
@@ -33,6 +35,7 @@ class _Loop:
         self._examples = 0
         self._batch_size = 0
         self._loss: Any = None
+        self._taken = 0.0
         # When the last bucket of gradients was ready to be exchanged.
         self.ready: float | None = None
 
@@ -60,7 +63,9 @@ class _Loop:
         if self.ready is not None and begun <= self.ready <= ended:
             self._recorder.add(_NAME, "exchange", ended - self.ready)
         self.ready = None
-        if isinstance(loss, self._torch.Tensor) and loss.numel() == 1:
+        # Not of every step: to take a loss apart from its graph costs more than all the rest.
+        if ended - self._taken >= _LOSS_PERIOD and isinstance(loss, self._torch.Tensor) and loss.numel() == 1:
+            self._taken = ended
             value = loss.detach()
             # Copied beside the work: to fetch it now would make the host wait for the device.
             self._loss = value if value.device.type == "cpu" else value.to("cpu", non_blocking=True)
@@ -79,6 +84,8 @@ class _Loop:
 
     def _leading(self, batch: Any, depth: int = 0) -> int:
         """How many examples a batch has: the length of its first tensor."""
+        if type(batch) in (list, tuple) and batch and type(batch[0]) is self._torch.Tensor and batch[0].dim() > 0:
+            return int(batch[0].shape[0])  # as nearly all are
         if isinstance(batch, self._torch.Tensor):
             return int(batch.shape[0]) if batch.dim() > 0 else 1
         if depth > 4:
@@ -123,6 +130,9 @@ def instrument(torch: types.ModuleType, recorder: Recorder) -> None:
         return _Batches(self, original_iter(self), came)
 
     DataLoader.__iter__ = timed_iter
+    if change().startswith("threads="):
+        torch.set_num_threads(int(change().partition("=")[2]))
+        torch.set_num_threads = lambda number: None
     _instrument_ddp(torch, recorder, loop)
 
 
@@ -131,6 +141,20 @@ class _Batches:
 
     def __init__(self, loader: Any, batches: Any, came: Any) -> None:
         self._paceline = (loader, batches, came)
+        # The first batch instead of all others, for a measurement without input; and how many there would be.
+        self._again = [] if change() == "cached-batches" else None
+        try:
+            self._left = len(loader)
+        except TypeError:
+            self._left = -1  # a stream
+
+    def _repeat(self) -> Any:
+        if self._left == 0:
+            raise StopIteration
+        self._left -= 1
+        if not self._again:
+            self._again = [next(self._paceline[1])]
+        return self._again[0]
 
     def __iter__(self) -> Any:
         return self
@@ -138,7 +162,7 @@ class _Batches:
     def __next__(self) -> Any:
         loader, batches, came = self._paceline
         asked = time.perf_counter()
-        batch = next(batches)
+        batch = next(batches) if self._again is None else self._repeat()
         came(loader, batch, asked, time.perf_counter())
         return batch
 
@@ -159,6 +183,10 @@ def _instrument_ddp(torch: types.ModuleType, recorder: Recorder, loop: _Loop) ->
 
     def exchange(group: Any, bucket: Any) -> Any:
         loop.ready = time.perf_counter()
+        if change() == "no-exchange":
+            alone = torch.futures.Future()
+            alone.set_result(bucket.buffer())
+            return alone
         return allreduce_hook(group, bucket)
 
     exchange.__annotations__ = dict(allreduce_hook.__annotations__)  # they are checked
@@ -173,7 +201,7 @@ def _instrument_ddp(torch: types.ModuleType, recorder: Recorder, loop: _Loop) ->
     @functools.wraps(forward)
     def hooked_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A module takes one hook. The script's comes first, so ours waits for the first batch.
-        if not getattr(self, "_paceline_hook", False) and recorder.active():
+        if not getattr(self, "_paceline_hook", False) and recorder.live:
             self._paceline_hook = True
             try:
                 register(self, None, exchange)

@@ -86,6 +86,8 @@ pub(crate) fn specification(args: &Flags) -> anyhow::Result<RowsSpec> {
     spec.learning_rate = args.lr.unwrap_or(spec.learning_rate);
     spec.l1 = stream.l1.unwrap_or(spec.l1);
     spec.l2 = args.weight_decay.unwrap_or(spec.l2);
+    spec.loss = args.loss;
+    spec.init = args.init.as_ref().map(|init| init.display().to_string());
     spec.batch_size = args.batch_size.unwrap_or(spec.batch_size);
     spec.combine = args.combine.unwrap_or(spec.combine);
     spec.epochs = epochs(args.epochs)?;

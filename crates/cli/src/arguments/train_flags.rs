@@ -11,7 +11,7 @@ use paceline_cluster::session::OnLoss;
 use paceline_data::{Augment, rejects::RejectLimit};
 use paceline_models::{Activation, names::spelling, pretrained::expects_imagenet_input, registry};
 use paceline_runs::{RunFolder, list};
-use paceline_strategies::{Combine, SplitDense, Transfer};
+use paceline_strategies::{Combine, Compression, SplitDense, Transfer};
 use paceline_training::{ClassWeights, ExamplesPlan, Loss, RunSpec, Start, Stop, UNIFORM};
 use std::path::{Path, PathBuf};
 
@@ -100,7 +100,7 @@ pub(crate) struct Flags {
     /// Learning rate [default: the model's own, see `paceline list models`; that of --optimizer where another is given]
     #[arg(long, visible_alias = "learning-rate", help_heading = "How")]
     pub(super) lr: Option<f32>,
-    /// sgd, momentum, nesterov, adagrad or adam; sgd, adagrad, scaled-adagrad or ftrl for sparse-logistic [default: the model's own, see
+    /// sgd, momentum, nesterov, adagrad, adam, lars or lamb; sgd, adagrad, scaled-adagrad or ftrl for sparse-logistic [default: the model's own, see
     /// `paceline list models`; sgd where --lr is given]
     #[arg(long, help_heading = "How")]
     pub(super) optimizer: Option<String>,
@@ -125,6 +125,10 @@ pub(crate) struct Flags {
     /// Grow the batch where the schedule would lower the rate
     #[arg(long, help_heading = "How")]
     pub(super) grow_batch: bool,
+    /// Compute each batch in so many parts and add up their gradients before the update: a large batch in the memory of
+    /// one part [default: 1]
+    #[arg(long, value_name = "PARTS", help_heading = "How")]
+    pub(super) accumulate: Option<usize>,
     /// Decides order, initial weights and dropout [default: 0]
     #[arg(long, help_heading = "How")]
     pub(super) seed: Option<u64>,
@@ -154,6 +158,10 @@ pub(crate) struct Flags {
     /// needs --on-loss stop [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Tasks")]
     pub(super) split_dense: Option<SplitDense>,
+    /// Make gradients smaller before they travel, for multi-worker over slow links: fp16 (half the bytes), int8 (a quarter)
+    /// or topk (the largest hundredth); what is left out is added to the next gradient [default: none]
+    #[arg(long, value_name = "HOW", help_heading = "Tasks")]
+    pub(super) compress: Option<Compression>,
     /// How long to wait for all tasks, at the start and after a loss
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span, help_heading = "Tasks")]
     pub(crate) join_timeout: Span,
@@ -235,6 +243,7 @@ impl Flags {
             weight_decay: self.weight_decay,
             schedule: self.schedule.clone().unwrap_or(spec.schedule),
             grow_batch: self.grow_batch,
+            accumulate: self.accumulate.unwrap_or(spec.accumulate),
             seed: self.seed.unwrap_or(spec.seed),
             threads: self.threads,
             replicas: self.replicas,
@@ -248,6 +257,7 @@ impl Flags {
             transfer: self.transfer.unwrap_or_default(),
             on_loss: self.on_loss.unwrap_or_default(),
             split_dense: self.split_dense.unwrap_or_default(),
+            compress: self.compress.unwrap_or_default(),
             eval_every: self.eval_every,
             checkpoint_every: self.checkpoint_every,
             keep: self.keep.unwrap_or(spec.keep),
@@ -280,7 +290,7 @@ impl Flags {
         match (self.unfreeze_after, self.epochs) {
             (Some(after), Some(epochs)) if after >= epochs => Err(usage(
                 format!("`--unfreeze-after {after}` has no effect in a run of {epochs} epochs"),
-                "leave it out, or let the run go on longer",
+                "leave it out, or let the run continue for longer",
             )),
             _ => Ok(()),
         }
@@ -364,7 +374,7 @@ pub(crate) fn find_run(out: &Path, name: &str) -> anyhow::Result<RunFolder> {
 }
 
 /// Heartbeats come every second: a shorter patience would lose tasks that are well.
-fn patience(text: &str) -> Result<Span, String> {
+pub(crate) fn patience(text: &str) -> Result<Span, String> {
     span(text).and_then(|span| match span.seconds() >= 3.0 {
         true => Ok(span),
         false => Err("expected at least 3s: tasks give a sign of life every second".to_owned()),

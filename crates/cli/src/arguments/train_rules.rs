@@ -139,6 +139,8 @@ enum Needs {
     Sparse,
     /// A model that lists it among its settings.
     Model,
+    /// The same, for models of batches; that of rows has it.
+    DenseModel,
     /// An optimiser that lists it among its settings.
     Optimizer,
     /// A strategy that is so.
@@ -169,15 +171,15 @@ struct Rule(&'static str, OnResume, &'static [Needs]);
 /// Every flag that `train` and `node` share.
 const TABLE: &[Rule] = {
     use Needs::{
-        Clicks, Dense, DenseStrategy, HeldOut, Live, Model, Optimizer, Schedule, Sparse,
-        SparseStrategy, Strategy,
+        Clicks, Dense, DenseModel, DenseStrategy, HeldOut, Live, Model, Optimizer, Schedule,
+        Sparse, SparseStrategy, Strategy,
     };
     use OnResume::{Changes, Stays};
     &[
         Rule("model", Stays, &[]),
         Rule("data", Changes, &[]),
         Rule("strategy", Stays, &[]),
-        Rule("init", Stays, &[Dense]),
+        Rule("init", Stays, &[]),
         Rule("freeze", Stays, &[Dense, Model]),
         Rule("unfreeze-after", Stays, &[Dense]),
         Rule("pixels", Stays, &[Dense]),
@@ -199,10 +201,11 @@ const TABLE: &[Rule] = {
         Rule("momentum", Stays, &[Dense, Optimizer]),
         Rule("weight-decay", Stays, &[]),
         Rule("schedule", Stays, &[Dense]),
-        Rule("loss", Stays, &[Dense, Model]),
+        Rule("loss", Stays, &[DenseModel]),
         Rule("label-smoothing", Stays, &[Dense]),
         Rule("class-weights", Stays, &[Dense]),
         Rule("grow-batch", Stays, &[Dense, Schedule]),
+        Rule("accumulate", Stays, &[Dense]),
         Rule("seed", Stays, &[Dense]),
         Rule("threads", Changes, &[]),
         Rule("replicas", Stays, &[Dense, Strategy(has_replicas)]),
@@ -212,6 +215,7 @@ const TABLE: &[Rule] = {
         Rule("evaluate-workers", Changes, &[Dense, Strategy(has_workers)]),
         Rule("on-loss", Changes, &[Strategy(is_several)]),
         Rule("split-dense", Changes, &[Dense, Model, Strategy(shares_layers)]),
+        Rule("compress", Stays, &[Dense, Strategy(adds_up)]),
         Rule("join-timeout", Changes, &[Strategy(is_several)]),
         Rule("patience", Changes, &[Strategy(is_several)]),
         // Rows of a sparse model's update are combined wherever the weights lie.
@@ -269,6 +273,11 @@ fn has_asynchronous_servers(strategy: &Strategy) -> bool {
     strategy.needs_servers && !strategy.synchronous
 }
 
+/// Workers send each other gradients.
+fn adds_up(strategy: &Strategy) -> bool {
+    is_several(strategy) && !has_servers(strategy)
+}
+
 fn shares_layers(strategy: &Strategy) -> bool {
     strategy.shares_layers
 }
@@ -312,7 +321,8 @@ impl Choice {
                 format!("with model `{model}`"),
                 format!("leave it out, or use `--model {}`", sparse_logistic::NAME),
             ),
-            Needs::Model => {
+            Needs::DenseModel if self.is_sparse() => return None,
+            Needs::Model | Needs::DenseModel => {
                 let has = |entry: &registry::ModelEntry| entry.settings.contains(&flag);
                 (
                     matches!(self.model, Named::Dense(entry) if has(entry)),

@@ -1,5 +1,6 @@
 //! `paceline compare`: is B faster than A, by how much, how surely?
 
+mod prove;
 mod words;
 
 use super::sweep::foreign;
@@ -18,6 +19,7 @@ use words::Outcome;
 #[command(after_help = "\
 Examples:
   paceline compare -- python train.py -- python train.py --channels-last
+  paceline compare --prove runs/20261118-train-foreign-ab12
   paceline compare --until decided --fail-if slower -- ./old-build -- ./new-build
   paceline compare -- train --model lenet --data digits --epochs 1 --threads 1 -- train --model lenet --data digits --epochs 1
 
@@ -54,8 +56,14 @@ pub struct Args {
     /// Decides the order within the pairs
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Measure the gain that the verdict on a run of `paceline run` speaks of: the script again, in turns with and without what limits it
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["commands", "measure"])]
+    prove: Option<PathBuf>,
+    /// Steps of each repetition
+    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "commands", value_parser = clap::value_parser!(u32).range(10..))]
+    steps: u32,
     /// Command A, `--`, command B
-    #[arg(last = true, required = true, value_name = "A -- B")]
+    #[arg(last = true, required_unless_present = "prove", value_name = "A -- B")]
     commands: Vec<String>,
 }
 
@@ -100,14 +108,15 @@ fn until(text: &str) -> Result<Until, String> {
 
 /// Runs both commands in turns, and says what came out.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let sides = args.sides()?;
+    let claim = args.prove.as_deref().map(|run| prove::claim(run, args.steps)).transpose()?;
+    let sides = match &claim {
+        Some(claim) => claim.sides.clone(),
+        None => args.sides()?,
+    };
     let cancel = terminal.interrupt()?;
     let mut comparison = PairedComparison::new(
         sides.clone(),
-        args.measure.map(|kind| match kind {
-            MeasureKind::Rate => MeasuredBy::Rate,
-            MeasureKind::Time => MeasuredBy::Time,
-        }),
+        args.measured_by(),
         args.timeout.map(Span::duration),
         args.seed,
         &cancel,
@@ -122,10 +131,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     };
     let outcome = Outcome::new(&comparison, stopped, begin.elapsed());
     outcome.tell(&sides, terminal)?;
+    if let Some(claim) = &claim {
+        prove::tell(claim, comparison.ratio().as_ref(), terminal)?;
+    }
     if let Some(error) = failure {
         return Err(error);
     }
-    outcome.json(&sides, args.warm_up, terminal)?;
+    let proof = claim.map(|claim| prove::document(&claim, comparison.ratio().as_ref()));
+    outcome.json(&sides, args.warm_up, proof.as_ref(), terminal)?;
     Ok(args.exit(&outcome, terminal))
 }
 
@@ -196,6 +209,15 @@ impl Args {
         (ratio.precision() <= wanted).then_some(Stopped::Precision)
     }
 
+    /// What is compared, where that is not left to what the commands record.
+    fn measured_by(&self) -> Option<MeasuredBy> {
+        let kind = self.measure.or(self.prove.is_some().then_some(MeasureKind::Rate));
+        kind.map(|kind| match kind {
+            MeasureKind::Rate => MeasuredBy::Rate,
+            MeasureKind::Time => MeasuredBy::Time,
+        })
+    }
+
     fn is_over(&self, begin: Instant) -> bool {
         let given = self.budget.map(Span::duration);
         let budget = given.or(self.pairs.is_none().then_some(DEFAULT_BUDGET));
@@ -235,7 +257,9 @@ fn side(name: &'static str, words: &[String]) -> anyhow::Result<Side> {
     let typed = words.join(" ");
     match foreign::program(&words[0])? {
         Some(program) => {
-            Ok(Side { name, program: PathBuf::from(program), arguments, own: false, typed })
+            let environment = Vec::new();
+            let program = PathBuf::from(program);
+            Ok(Side { name, program, arguments, own: false, typed, environment })
         }
         None => {
             arguments.insert(0, words[0].clone());
@@ -244,7 +268,8 @@ fn side(name: &'static str, words: &[String]) -> anyhow::Result<Side> {
                 arguments.extend(["--out".to_owned(), "{out}".to_owned()]);
             }
             let program = std::env::current_exe().context("cannot find the program itself")?;
-            Ok(Side { name, program, arguments, own: true, typed: format!("paceline {typed}") })
+            let (typed, environment) = (format!("paceline {typed}"), Vec::new());
+            Ok(Side { name, program, arguments, own: true, typed, environment })
         }
     }
 }

@@ -39,13 +39,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let (file, key) = match &args.action {
         Action::New { file } => {
             let key = ClusterKey::generate()?;
-            dress(key.save(file), file)?;
+            with_hint(key.save(file), file)?;
             terminal.note(
                 "copy it to every host of the cluster, over a channel that no one else can read",
             );
             (file, key)
         }
-        Action::Check { file } => (file, dress(ClusterKey::load(file), file)?),
+        Action::Check { file } => (file, with_hint(ClusterKey::load(file), file)?),
     };
     let fingerprint = key.fingerprint();
     if terminal.wants_json() {
@@ -57,7 +57,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
 }
 
 /// Says what to do about a failure.
-fn dress<T>(result: Result<T, KeyError>, file: &Path) -> anyhow::Result<T> {
+fn with_hint<T>(result: Result<T, KeyError>, file: &Path) -> anyhow::Result<T> {
     let hint = match &result {
         Err(KeyError::Exposed { .. }) => {
             format!("if no one else has read it yet: chmod 600 {}", file.display())

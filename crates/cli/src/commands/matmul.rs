@@ -1,13 +1,22 @@
 //! `paceline matmul`: trace or product of matrices too large for memory.
 
-use crate::arguments::paths::local_path;
-use crate::arguments::units::{self, Span, span};
+mod cluster;
+mod spark;
+
+use crate::arguments::{
+    cluster::ClusterArgs,
+    engine::{Engine, EngineArgs},
+    idle_flags::{Rule, Typed},
+    paths::local_path,
+    train_flags::patience,
+    units::{self, Span, span},
+};
 use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::recorder::{record, say};
 use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context as _;
 use paceline_matmul::{
-    Input, MatmulError, MatmulSettings, Order, Plan, ProductOutcome, Work, obey, run,
+    Input, MatmulError, MatmulSettings, Order, Placement, Plan, ProductOutcome, Work, obey, run,
 };
 use paceline_models::kernels::Isa;
 use paceline_models::random::mix;
@@ -24,10 +33,17 @@ Examples:
   paceline matmul --size 100000 --memory 2GiB          trace(A B) of two generated matrices of 40 GB each
   paceline matmul --size 100000 --identity             the same without a product
   paceline matmul --a left.npy --b right.npy --out product.npy
+  paceline matmul --size 100000 --cluster cluster.toml --task worker/0 --key cluster.key     on each machine, with its task
+  srun paceline matmul --size 100000 --node --key cluster.key                                the tasks as Slurm, MPI or TF_CONFIG say
+  paceline matmul --size 100000 --engine spark --workers 4
 
 The trace needs only the block pairs that meet, A(i, k) and B(k, i); worker (i + k) mod workers has both.
+On several machines each holds its blocks and asks the others for those it lacks; --placement says which holds which. Blocks of a task
+that is lost are done by the others.
 The same call continues a run that was stopped or killed.")]
 pub struct Args {
+    #[command(flatten)]
+    typed: Typed,
     /// Rows and columns of generated matrices
     #[arg(long, value_name = "N", conflicts_with = "a", required_unless_present_any = ["a", "launched"])]
     size: Option<u64>,
@@ -55,13 +71,16 @@ pub struct Args {
     /// Rows of a block [default: as memory allows, at most 2048 for a trace, 8192 for a product]
     #[arg(long, value_name = "ROWS")]
     block: Option<usize>,
-    /// Memory for all workers together
+    /// Memory for all workers together; of a cluster, for each machine
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = units::whole_bytes)]
     memory: u64,
-    /// Processes that share the block pairs [default: one for each core this process may use]
+    /// Which worker holds which blocks
+    #[arg(long, value_name = "RULE", default_value = "diagonal", value_parser = placement)]
+    placement: Placement,
+    /// Processes that share the block pairs; of a cluster, the number it has [default: one for each core this process may use]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
-    /// Threads of all workers together [default: all cores this process may use]
+    /// Threads of all workers together; of a cluster, of each task [default: all cores this process may use]
     #[arg(long)]
     threads: Option<usize>,
     /// Do not check products (Freivalds' method costs a few per cent)
@@ -79,9 +98,50 @@ pub struct Args {
     /// Record what this machine and all workers do meanwhile into this folder, for `paceline report DIR`
     #[arg(long, value_name = "DIR", value_parser = local_path())]
     record: Option<PathBuf>,
+    /// This process is one task of a cluster: of --cluster, or as TF_CONFIG, torchrun, MPI or Slurm describes it
+    #[arg(long, help_heading = "Cluster", conflicts_with = "engine")]
+    node: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// How long to wait for all tasks
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span, help_heading = "Cluster")]
+    join_timeout: Span,
+    /// How long a task may be silent before it counts as lost; longer where most tasks are late
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = patience, help_heading = "Cluster")]
+    patience: Span,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// One of the processes that this command starts; it is told everything through a pipe
     #[arg(long, hide = true, exclusive = true)]
     launched: bool,
+}
+
+impl Args {
+    /// Whether this process is one task of several.
+    fn is_node(&self) -> bool {
+        self.node || self.typed.has("cluster")
+    }
+}
+
+/// Flags that only a task of a cluster reads.
+const RULES: &[Rule<Args>] = &[
+    Rule {
+        flags: &["key", "listen", "insecure", "no-shared-memory"],
+        is_met: Args::is_node,
+        otherwise: "on one machine",
+        instead: "add `--node` or `--cluster FILE --task TASK`",
+    },
+    Rule {
+        flags: &["join-timeout", "patience"],
+        is_met: |args| args.is_node() || args.engine.engine == Engine::Spark,
+        otherwise: "on one machine",
+        instead: "add `--node`, `--cluster FILE --task TASK` or `--engine spark`",
+    },
+];
+
+fn placement(name: &str) -> Result<Placement, String> {
+    Placement::named(name)
+        .ok_or_else(|| format!("must be one of {}", Placement::ALL.map(Placement::name).join(", ")))
 }
 
 /// Computes and says what it took.
@@ -89,16 +149,24 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.launched {
         return launched(terminal);
     }
+    args.typed.check(args, RULES)?;
+    let engine = args.engine.spark()?;
     let settings = settings(args)?;
     let state = settings.state.as_deref().expect("set by `settings`");
     if args.fresh && state.exists() {
         fs::remove_file(state).with_context(|| format!("cannot remove `{}`", state.display()))?;
     }
+    if args.is_node() {
+        return cluster::exec(args, settings, terminal);
+    }
+    if let Some(spark) = &engine {
+        return spark::exec(args, &settings, spark, terminal);
+    }
     let resuming = state.exists();
     let stop = terminal.interrupt()?;
     let bar = terminal.progress("multiplying", None, Unit::Items("blocks"));
     let recorder = args.record.as_deref().and_then(|folder| record(folder, "matmul", terminal));
-    say(recorder.as_ref(), if resuming { "goes on" } else { "first block" });
+    say(recorder.as_ref(), if resuming { "continues" } else { "first block" });
     let mut half = false;
     let result = run(&settings, &stop, &mut |progress| {
         if !half && 2 * progress.done >= progress.jobs {
@@ -118,18 +186,25 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             outcome.plan.jobs()
         ));
     }
-    terminal.json(&document(&settings, &outcome))?;
+    let document = document(&settings, &outcome);
+    terminal.json(&document)?;
     if !outcome.complete {
-        terminal.note(format!(
-            "stopped after {} of {} blocks; the same call goes on from there (`{}`)",
-            outcome.done,
-            outcome.plan.jobs(),
-            state.display()
-        ));
-        return Ok(Exit::Interrupted);
+        return Ok(stopped(&settings, &outcome, terminal));
     }
-    show(&settings, &outcome, terminal)?;
+    show(&document, terminal)?;
     Ok(Exit::Done)
+}
+
+/// Says how far it came, and how to go on.
+fn stopped(settings: &MatmulSettings, outcome: &ProductOutcome, terminal: &Terminal) -> Exit {
+    let state = settings.state.as_deref().unwrap_or_else(|| std::path::Path::new(""));
+    terminal.note(format!(
+        "stopped after {} of {} blocks; the same call continues from there (`{}`)",
+        outcome.done,
+        outcome.plan.jobs(),
+        state.display()
+    ));
+    Exit::Interrupted
 }
 
 /// Starts this program again as one worker.
@@ -143,7 +218,7 @@ fn launched(terminal: &mut Terminal) -> anyhow::Result<Exit> {
     // Ctrl-C reaches all processes of a terminal; the parent process says when to stop.
     let stop = terminal.interrupt()?;
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).context("no order came")?;
+    io::stdin().lock().read_line(&mut line).context("the launcher sent no order")?;
     let order: Order = serde_json::from_str(&line).context("the order cannot be read")?;
     std::thread::Builder::new().name("orders".into()).spawn(orphaned)?;
     let mut out = io::stdout();
@@ -202,6 +277,7 @@ fn settings(args: &Args) -> anyhow::Result<MatmulSettings> {
         launch: (workers > 1).then_some(launch),
         state: Some(state),
         save_every: args.save_every.duration(),
+        placement: args.placement,
     })
 }
 
@@ -257,56 +333,44 @@ fn other_ways(plan: &Plan) -> (f64, f64) {
     (2.0 * size * size * size, 2.0 * size * size)
 }
 
-fn show(
-    settings: &MatmulSettings,
-    outcome: &ProductOutcome,
-    terminal: &Terminal,
-) -> anyhow::Result<()> {
-    let plan = &outcome.plan;
-    let (whole, identity) = other_ways(plan);
-    let flops = plan.flops();
-    let mut table = Table::new(["trace(A B)", &format!("{:.6}", outcome.trace)]);
-    if plan.work == Work::Product {
-        table.row(["sum of elements", &format!("{:.4}", outcome.sum)]);
-        table.row(["Frobenius norm", &format!("{:.4}", outcome.norm)]);
+/// The result as a table, from the same document that `--json` prints.
+fn show(document: &Value, terminal: &Terminal) -> anyhow::Result<()> {
+    let number = |key: &str| document[key].as_f64().unwrap_or_default();
+    let (flops, identity) = (number("flops"), number("identity_flops"));
+    let mut table = Table::new(["trace(A B)", &format!("{:.6}", number("trace"))]);
+    if document["work"] == "product" {
+        table.row(["sum of elements", &format!("{:.4}", number("sum"))]);
+        table.row(["Frobenius norm", &format!("{:.4}", number("norm"))]);
     }
     table.row([
         "matrices",
         &format!(
             "{0} x {0}, {1} x {1} blocks of {2} rows",
-            plan.size,
-            plan.blocks,
-            plan.block_rows()
+            document["size"], document["blocks"], document["block_rows"]
         ),
     ]);
-    table.row(["memory", &format!("{} MiB at most, {} workers", plan.bytes() >> 20, plan.workers)]);
-    table.row([
-        "time",
-        &format!(
-            "{:.2} s, {:.1} GFLOP/s",
-            outcome.seconds_in_all,
-            outcome.flops / outcome.seconds.max(1e-9) / 1e9
-        ),
-    ]);
+    let memory = document["memory_bytes"].as_u64().unwrap_or_default() >> 20;
+    table.row(["memory", &format!("{memory} MiB at most, {} workers", document["workers"])]);
+    let (seconds, rate) = (number("seconds_in_all"), number("flops_per_second") / 1e9);
+    table.row(["time", &format!("{seconds:.2} s, {rate:.1} GFLOP/s")]);
     let times =
         |other: f64| format!("{:.4} TFLOP, {:.1} times as much", other / 1e12, other / flops);
     table.row(["work", &format!("{:.4} TFLOP", flops / 1e12)]);
-    match plan.work {
-        Work::Trace => {
-            table.row(["whole product", &times(whole)]);
-            table.row([
-                "with --identity",
-                &format!("{:.4} TFLOP, {:.0} times less", identity / 1e12, flops / identity),
-            ]);
+    match document["work"].as_str() {
+        Some("trace") => {
+            table.row(["whole product", &times(number("whole_product_flops"))]);
+            let less = format!("{:.4} TFLOP, {:.0} times less", identity / 1e12, flops / identity);
+            table.row(["with --identity", &less]);
         }
-        Work::Identity => {
-            table.row(["by block products", &times(identity * plan.block_rows() as f64)]);
-            table.row(["whole product", &times(whole)]);
+        Some("identity") => {
+            table.row(["by block products", &times(identity * number("block_rows"))]);
+            table.row(["whole product", &times(number("whole_product_flops"))]);
         }
-        Work::Product => {}
+        _ => {}
     }
-    table.row(["checked", checked(settings, plan.work)]);
-    terminal.data(table)
+    table.row(["checked", document["verified"].as_str().unwrap_or_default()]);
+    terminal.data(table)?;
+    cluster::show_nodes(document, terminal)
 }
 
 fn checked(settings: &MatmulSettings, work: Work) -> &'static str {

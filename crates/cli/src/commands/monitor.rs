@@ -153,7 +153,7 @@ fn start(command: &[String]) -> anyhow::Result<Option<Child>> {
         .args(arguments)
         .spawn()
         .with_context(|| format!("cannot start `{program}`"))
-        .hint("the command stands behind `--`, its arguments after it")?;
+        .hint("write the command and its arguments behind `--`, as in a shell")?;
     Ok(Some(child))
 }
 

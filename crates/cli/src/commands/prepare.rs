@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// Arguments of `paceline prepare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Interrupted, killed or out of disk: run the same command again, and it goes on where it was.\n\
+    after_help = "Interrupted, killed or out of disk: run the same command again, and it continues where it was.\n\
                   Photos that cannot be used are listed with their reasons in DST/rejects.jsonl.\n\
                   What the machines did meanwhile is in DST/resources; `paceline report DST` draws it.\n\n\
                   Example: paceline prepare flowers shards --size 192 --shards 16 --split validation=0.1"
@@ -132,7 +132,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         _ => {}
     });
     drop((bar, recorder));
-    let summary = outcome.or_else(dress)?;
+    let summary = outcome.or_else(with_hint)?;
     report(args, &summary, terminal)?;
     terminal.json(&summary)?;
     Ok(Exit::Done)
@@ -189,7 +189,7 @@ impl Args {
 }
 
 /// Gives an error its hint and exit code.
-pub(super) fn dress<T>(error: PrepareError) -> anyhow::Result<T> {
+pub(super) fn with_hint<T>(error: PrepareError) -> anyhow::Result<T> {
     let exit = match &error {
         PrepareError::BadSize { .. }
         | PrepareError::BadQuality { .. }
@@ -201,7 +201,7 @@ pub(super) fn dress<T>(error: PrepareError) -> anyhow::Result<T> {
         PrepareError::Busy { .. }
         | PrepareError::Unfinished { .. }
         | PrepareError::Conflict { .. } => Exit::Retry,
-        PrepareError::Store(error) if error.may_pass() => Exit::Retry,
+        PrepareError::Store(error) if error.is_transient() => Exit::Retry,
         _ => Exit::Failed,
     };
     let hint = error.hint();

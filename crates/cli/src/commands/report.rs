@@ -7,10 +7,10 @@ use crate::terminal::failure::{Exit, FailureExt, usage};
 use anyhow::Context;
 use paceline_data::store;
 use paceline_data::store::{Staging, staging::without_weights};
-use paceline_report::chart;
 use paceline_report::nodes::{self, Recorded};
 use paceline_report::page::{self, Page};
 use paceline_report::training::{self, RunView};
+use paceline_report::{chart, epochs};
 use paceline_runs::write_atomically;
 use recordings::Recordings;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub struct Args {
     /// What to write
     #[arg(long, default_value = "html")]
     format: Format,
-    /// File to write (for svg a folder), `-` for standard output [default: report.html, .md, .csv or report-figures in the current folder]
+    /// File to write (for svg a folder), `-` for standard output [default: report.html, .md, .csv, epochs.csv or report-figures in the current folder]
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -37,10 +37,12 @@ pub struct Args {
 enum Format {
     /// One self-contained page
     Html,
-    /// Verdicts and a table
+    /// Verdicts and tables
     Markdown,
     /// One line per run
     Csv,
+    /// One line per evaluation of each run, as CSV: loss and accuracy in training and on held-out examples
+    Epochs,
     /// Every chart as a file of its own, for papers
     Svg,
 }
@@ -54,6 +56,7 @@ impl Format {
             Format::Html => "report.html",
             Format::Markdown => "report.md",
             Format::Csv => "report.csv",
+            Format::Epochs => "epochs.csv",
             Format::Svg => "report-figures",
         }
     }
@@ -69,7 +72,7 @@ impl Format {
         Ok(match self {
             Format::Html => there.contains(page::GENERATOR),
             Format::Markdown => there.ends_with(MARKDOWN_MARK),
-            Format::Csv => there.lines().next() == text.lines().next(),
+            Format::Csv | Format::Epochs => there.lines().next() == text.lines().next(),
             Format::Svg => there.contains("<svg") && there.contains("class=\"chart\""),
         })
     }
@@ -143,9 +146,10 @@ impl Subject<'_> {
         match (self, format) {
             (Subject::Runs(runs), Format::Markdown) => training::markdown(runs),
             (Subject::Runs(runs), Format::Csv) => training::csv(runs),
+            (Subject::Runs(runs), Format::Epochs) => epochs::csv(runs),
             (Subject::Runs(runs), _) => html(runs),
             (Subject::Nodes(all), Format::Markdown) => nodes::markdown(all),
-            (Subject::Nodes(all), Format::Csv) => nodes::csv(all),
+            (Subject::Nodes(all), Format::Csv | Format::Epochs) => nodes::csv(all),
             (Subject::Nodes(all), _) => html_of_nodes(all),
         }
     }

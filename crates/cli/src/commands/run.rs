@@ -43,8 +43,10 @@ const PACKAGE: &[(&str, &str)] = &[
     ("sitecustomize.py", include_str!("../../python/paceline/_sitecustomize.py")),
     ("paceline/__init__.py", include_str!("../../python/paceline/__init__.py")),
     ("paceline/_auto.py", include_str!("../../python/paceline/_auto.py")),
+    ("paceline/_callbacks.py", include_str!("../../python/paceline/_callbacks.py")),
     ("paceline/_jax.py", include_str!("../../python/paceline/_jax.py")),
     ("paceline/_keras.py", include_str!("../../python/paceline/_keras.py")),
+    ("paceline/_loader.py", include_str!("../../python/paceline/_loader.py")),
     ("paceline/_read.py", include_str!("../../python/paceline/_read.py")),
     ("paceline/_resources.py", include_str!("../../python/paceline/_resources.py")),
     ("paceline/_run.py", include_str!("../../python/paceline/_run.py")),
@@ -63,9 +65,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         .env("PYTHONPATH", package.search_path())
         .env("PACELINE_RUN_FOLDER", absolute(run.path())?)
         .env("PACELINE_RUN_NAME", &name)
+        .env("PACELINE_COMMAND", Machine::written(&args.command))
         .spawn()
         .with_context(|| format!("cannot start `{program}`"))
-        .hint("the command stands behind `--`, its arguments after it");
+        .hint("write the command and its arguments behind `--`, as in a shell");
     let watched = match started {
         Ok(mut child) => {
             let forwarded = std::cell::Cell::new(false);

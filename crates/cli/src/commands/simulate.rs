@@ -1,11 +1,14 @@
 //! `paceline simulate`: what a bigger cluster would do with a job that was measured on a smaller one.
 
+mod against;
+
 use super::advise::links;
 use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::paths::local_path;
 use crate::terminal::failure::{Exit, FailureExt, forecast::explain, usage};
 use crate::terminal::{Table, Terminal, Unit, show_seconds};
 use paceline_data::store::{Staging, staging::without_weights};
+use paceline_forecast::Expectation;
 use paceline_forecast::simulate::{
     ClusterForecast, ClusterQuestion, SimulationOutcome, knee,
     strategies::{self, SimulatedStrategy},
@@ -18,16 +21,19 @@ use std::path::PathBuf;
 /// Arguments of `paceline simulate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline simulate runs/lenet --workers 64 --network 10Gbit --latency 50us --strategy multi-worker\n  paceline simulate runs/softmax --workers 1000 --ps 4 --strategy ps-async --chart knee.svg\n  paceline simulate runs/softmax --workers 4 --strategy ps-async --one-machine"
+    after_help = "Examples:\n  paceline simulate runs/lenet --workers 64 --network 10Gbit --latency 50us --strategy multi-worker\n  paceline simulate runs/softmax --workers 1000 --ps 4 --strategy ps-async --chart knee.svg\n  paceline simulate runs/softmax --workers 4 --strategy ps-async --one-machine\n  paceline simulate runs/one-worker --strategy multi-worker --one-machine --against runs/three-workers"
 )]
 pub struct Args {
     #[command(flatten)]
     typed: Typed,
     /// A run folder: its step times, message sizes and slow workers are the ground of the simulation
     run: PathBuf,
-    /// Workers, the most to consider; smaller numbers are shown, too
-    #[arg(long, default_value_t = 16)]
-    workers: usize,
+    /// Workers, the most to consider; smaller numbers are shown, too [default: 16, or those of --against]
+    #[arg(long)]
+    workers: Option<usize>,
+    /// A run, live or ended, to hold the prediction for its number of workers against: both rates side by side until it ends
+    #[arg(long, value_name = "RUN", conflicts_with = "workers", value_parser = local_path())]
+    against: Option<PathBuf>,
     /// Servers [default: 1 per 16 workers, where the strategy has any]
     #[arg(long)]
     ps: Option<usize>,
@@ -92,13 +98,17 @@ fn names() -> clap::builder::PossibleValuesParser {
 
 /// Reads the run, simulates, says where the knee is.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    if args.workers == 0 || args.workers > 1_000_000 || args.per_host == 0 {
+    let workers = match (&args.against, args.workers) {
+        (Some(run), _) => against::workers(run)?,
+        (None, workers) => workers.unwrap_or(16),
+    };
+    if workers == 0 || workers > 1_000_000 || args.per_host == 0 {
         return Err(usage("--workers and --per-host are out of range", "use 1 to 1000000 workers"));
     }
     let mut staging = Staging::default();
     let run = staging.input(&args.run, &without_weights)?;
     let folder = RunFolder::open(&run).hint("`paceline runs` lists run folders")?;
-    let question = question(args);
+    let question = question(args, workers);
     args.typed.check(&question.strategy(&folder).map_err(explain)?, RULES)?;
     // Timing a large model's steps takes a while.
     let (what, unit) =
@@ -120,13 +130,18 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         write_atomically(path, chart(found.strategy, &found.outcomes).standalone().as_bytes())?;
         terminal.note(format!("chart in `{}`", path.display()));
     }
-    terminal.json(&document(&found, args.workers))?;
+    let mut document = document(&found, workers);
+    if let (Some(run), Some(outcome)) = (&args.against, found.outcomes.last()) {
+        let stop = terminal.interrupt()?;
+        document["against"] = against::follow(run, &Expectation::of(outcome), &stop, terminal)?;
+    }
+    terminal.json(&document)?;
     Ok(Exit::Done)
 }
 
-fn question(args: &Args) -> ClusterQuestion {
+fn question(args: &Args, workers: usize) -> ClusterQuestion {
     ClusterQuestion {
-        workers: args.workers,
+        workers,
         servers: args.ps,
         strategy: args.strategy.clone(),
         batch: args.batch_size,

@@ -168,7 +168,7 @@ fn test(
     warn_of_rejects(&outcome.rejects, outcome.photos, terminal);
     if !outcome.complete {
         terminal.note(format!(
-            "stopped after {} measurements; the same call goes on from there",
+            "stopped after {} measurements; the same call continues from there",
             outcome.samples.len()
         ));
         terminal.json(&json!({
@@ -231,8 +231,8 @@ fn distribute(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     let stop = terminal.interrupt()?;
-    let test = Distributed::open(settings, out).or_else(dress)?;
-    let mut lines = test.hand_out().or_else(dress)?.into_iter();
+    let test = Distributed::open(settings, out).or_else(with_hint)?;
+    let mut lines = test.hand_out().or_else(with_hint)?.into_iter();
     let heading = lines.next().unwrap_or_default();
     let pieces = lines.len();
     let work = Work {
@@ -253,7 +253,7 @@ fn distribute(
         drop(bar);
         spark_job::tell_outcome(&outcome, terminal);
     }
-    test.collect().or_else(dress)
+    test.collect().or_else(with_hint)
 }
 
 fn measure(
@@ -275,11 +275,11 @@ fn measure(
     };
     let result = speedtest::run(settings, out, &PageCache::default(), &stop, &mut tell);
     drop(bar);
-    result.or_else(dress)
+    result.or_else(with_hint)
 }
 
 /// Gives an error its hint and exit code.
-pub(super) fn dress<T>(error: SpeedTestError) -> anyhow::Result<T> {
+pub(super) fn with_hint<T>(error: SpeedTestError) -> anyhow::Result<T> {
     let (hint, exit) = advice(&error);
     let failed = Err(error).exit(exit);
     match hint {
@@ -305,7 +305,9 @@ fn advice(error: &SpeedTestError) -> (Option<&'static str>, Exit) {
             Some("data and results must lie where every executor sees them under the same path"),
             Exit::Failed,
         ),
-        SpeedTestError::Unmeasured { .. } => (Some("the same call goes on from here"), Exit::Retry),
+        SpeedTestError::Unmeasured { .. } => {
+            (Some("the same call continues from here"), Exit::Retry)
+        }
         SpeedTestError::OtherKind { .. } | SpeedTestError::Missing { .. } => {
             (Some("`paceline data info PATH` says what a folder holds"), Exit::Failed)
         }

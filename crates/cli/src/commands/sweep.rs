@@ -3,9 +3,9 @@
 //! Cells, journal and findings are `paceline_sweep`; here they meet the terminal.
 
 pub(super) mod foreign;
+pub(super) mod own;
 mod spark;
 
-use crate::arguments;
 use crate::arguments::engine::EngineArgs;
 use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::paths::refuse_for_tasks;
@@ -15,16 +15,14 @@ use crate::terminal::{Table, Terminal, Unit};
 use anyhow::Context;
 use paceline_cluster::launch::spark::Spark;
 use paceline_data::store::Staging;
-use paceline_models::names::{UnknownName, nearest};
 use paceline_models::registry::{self, Named};
 use paceline_runs::{Machine, write_atomically};
 use paceline_sweep::{
-    Cell, Findings, Journal, Places, Recipe, Row, Runner, SweepError, SweepSettings, analyse, csv,
-    growth_words, html, markdown, parse_vary, recipes, tables,
+    Cell, Findings, Journal, Places, Recipe, Row, Runner, SweepError, SweepSettings, analyse,
+    check_hosts, csv, growth_words, html, markdown, parse_vary, recipes, tables,
 };
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -84,6 +82,9 @@ pub struct Args {
     /// Run cells again whose own verdict says that other programs took the cores
     #[arg(long)]
     retry_disturbed: bool,
+    /// Give every worker of a cell a host of its own, a network namespace of this machine, with the server beside worker 0; needs root
+    #[arg(long, conflicts_with = "engine")]
+    hosts: bool,
     /// Keep checkpoints and shards of finished cells
     #[arg(long)]
     keep_all: bool,
@@ -102,6 +103,7 @@ struct Uses {
     scale: bool,
     data: bool,
     measures: bool,
+    own: bool,
 }
 
 impl Uses {
@@ -111,6 +113,7 @@ impl Uses {
             scale: !recipe.scaled.is_empty(),
             data: recipe.data.is_some() || cells.iter().any(asks),
             measures: recipe.program.is_some(),
+            own: recipe.program.is_none(),
         }
     }
 }
@@ -133,6 +136,12 @@ const RULES: &[Rule<Uses>] = &[
         is_met: |uses| uses.measures,
         otherwise: "on a command of paceline, whose figures are known",
         instead: "sweep a program",
+    },
+    Rule {
+        flags: &["hosts"],
+        is_met: |uses| uses.own,
+        otherwise: "on a program whose workers are not known",
+        instead: "sweep a command of paceline",
     },
 ];
 
@@ -183,6 +192,9 @@ fn sweep(
     let mut journal = Journal::open(&places.out).map_err(explain)?;
     journal.check(cells, &places.data_name()).map_err(explain)?;
     let timeout = timeout(args, recipe)?;
+    if settings.hosts {
+        check_hosts(&places.out).map_err(explain)?;
+    }
     let runner = Runner {
         program: std::env::current_exe().context("cannot find the program itself")?,
         places,
@@ -234,7 +246,7 @@ fn timeout(args: &Args, recipe: &Recipe) -> anyhow::Result<Option<Duration>> {
 fn conclude(found: &Findings, interrupted: bool, terminal: &Terminal) -> Exit {
     if interrupted {
         terminal.note(format!(
-            "{} of {} cells are done; the same call goes on",
+            "{} of {} cells are done; the same call continues",
             found.done, found.cells
         ));
         return terminal.signalled().unwrap_or(Exit::Interrupted);
@@ -324,7 +336,10 @@ impl Args {
                 ));
             }
             None => match foreign::program(&self.swept()[0])? {
-                Some(program) => (self.of_program(&program)?, self.command[1..].to_vec()),
+                Some(program) => {
+                    let words = &self.command[1..];
+                    (foreign::recipe(&program, words, &self.measure)?, words.to_vec())
+                }
                 None => (self.of_command(), self.swept()[1..].to_vec()),
             },
         };
@@ -335,58 +350,23 @@ impl Args {
             vary,
             extra,
             found_data: None,
+            hosts: self.hosts,
         };
         Ok((recipe, settings))
     }
 
     fn check_names(&self, recipe: &Recipe) -> anyhow::Result<()> {
+        let varied = self.vary.iter().filter_map(|text| text.split_once('='));
+        let names = varied.map(|(name, _)| name.trim().trim_start_matches("--"));
         if recipe.program.is_some() {
-            return self.check_places();
+            return foreign::check_places(&self.command[1..], names, "--vary");
         }
-        let mut program = crate::command();
-        program.build();
-        let mut swept = &program;
-        for word in recipe.command.iter().take_while(|word| !word.starts_with('-')) {
-            let Some(found) = swept.find_subcommand(word) else { break };
-            swept = found;
-        }
-        if std::ptr::eq(swept, &program) {
-            let known = program.get_subcommands().map(clap::Command::get_name);
-            return Err(UnknownName::new("command", &recipe.command[0], known)).hint(
-                "a command of this program stands behind `--`, such as `-- train --model …`",
-            );
-        }
-        let flags = swept.get_arguments().filter(|argument| !argument.is_hide_set());
-        let mut known: Vec<&str> = flags
-            .flat_map(|argument| {
-                let aliases = argument.get_all_aliases().unwrap_or_default();
-                argument.get_long().into_iter().chain(aliases)
-            })
-            .collect();
-        // A recipe's own names are filled in where it says so.
-        known.extend(recipe.axis.iter().map(|axis| axis.name.as_str()));
-        known.extend(recipe.scaled.keys().map(String::as_str));
-        let mut varied = self.vary.iter().filter_map(|text| text.split_once('='));
-        if let Some((name, _)) = varied.find(|(name, _)| !known.contains(name)) {
-            let near = nearest(name, known.iter().copied());
-            return Err(usage(
-                format!("`paceline {}` has no flag `--{name}` to vary", recipe.command.join(" ")),
-                match near {
-                    Some(near) => format!("did you mean `--vary {near}=…`?"),
-                    None => {
-                        format!("`paceline {} --help` lists its flags", recipe.command.join(" "))
-                    }
-                },
-            ));
-        }
-        Ok(())
+        own::check_flags(recipe, names, "--vary")
     }
 
     /// The command that was typed, in the names of this version.
     fn swept(&self) -> Vec<String> {
-        let words = std::iter::once("paceline").chain(self.command.iter().map(String::as_str));
-        let (words, _) = arguments::typed(words.map(OsString::from));
-        words[1..].iter().map(|word| word.to_string_lossy().into_owned()).collect()
+        own::current_names(&self.command)
     }
 
     /// A recipe for it.
@@ -540,11 +520,18 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
         SweepError::Placeholder { .. } => Some(
             "placeholders are {data}, {cell}, {out}, {repeat}, {cores}, the axes and the [scaled] numbers",
         ),
+        SweepError::Hosts { .. } => Some("run it as root on Linux with `ip`, or leave --hosts out"),
         SweepError::Setup { .. } => Some("setup.log in the sweep's folder says more"),
         SweepError::Unseen { .. } => {
             Some("the sweep's folder must lie where every executor sees it under the same path")
         }
         SweepError::Unfinished { .. } => Some("the same command continues with them"),
+        SweepError::OtherSearch { .. } => Some(
+            "choose another folder with --out; without --out every search gets a folder of its own",
+        ),
+        SweepError::NeverMeasured { .. } => Some(
+            "name one of them with --objective, or say where the figure is: --measure NAME='PATTERN (NUMBER)'",
+        ),
         _ => None,
     };
     let exit = match &error {
@@ -553,6 +540,7 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
         | SweepError::OtherSweep { .. }
         | SweepError::OtherData { .. }
         | SweepError::Scale { .. }
+        | SweepError::OtherSearch { .. }
         | SweepError::TooMany { .. }
         | SweepError::Placeholder { .. } => Exit::Usage,
         SweepError::Unfinished { .. } => Exit::Retry,

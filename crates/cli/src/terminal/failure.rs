@@ -91,7 +91,7 @@ pub trait FailureExt<T> {
 impl<T, E: Into<anyhow::Error>> FailureExt<T> for Result<T, E> {
     fn hint(self, hint: impl Into<String>) -> anyhow::Result<T> {
         self.map_err(|error| {
-            let mut failure = dress(error.into());
+            let mut failure = with_hint(error.into());
             failure.hint = Some(hint.into());
             failure.into()
         })
@@ -99,7 +99,7 @@ impl<T, E: Into<anyhow::Error>> FailureExt<T> for Result<T, E> {
 
     fn exit(self, exit: Exit) -> anyhow::Result<T> {
         self.map_err(|error| {
-            let mut failure = dress(error.into());
+            let mut failure = with_hint(error.into());
             failure.exit = Some(exit);
             failure.into()
         })
@@ -136,7 +136,7 @@ pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
 
 /// Adds a hint, and an exit code where one is known.
 fn with_advice(error: impl Into<anyhow::Error>, hint: String, exit: Option<Exit>) -> anyhow::Error {
-    let mut failure = dress(error.into());
+    let mut failure = with_hint(error.into());
     failure.hint = Some(hint);
     failure.exit = exit.or(failure.exit);
     failure.into()
@@ -144,12 +144,12 @@ fn with_advice(error: impl Into<anyhow::Error>, hint: String, exit: Option<Exit>
 
 /// Sets the exit code.
 fn with_exit(error: anyhow::Error, exit: Exit) -> anyhow::Error {
-    let mut failure = dress(error);
+    let mut failure = with_hint(error);
     failure.exit = Some(exit);
     failure.into()
 }
 
-fn dress(error: anyhow::Error) -> Failure {
+fn with_hint(error: anyhow::Error) -> Failure {
     error.downcast::<Failure>().unwrap_or_else(|error| Failure { error, hint: None, exit: None })
 }
 

@@ -244,7 +244,7 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
     };
     let ends = end_words(plan);
     let from =
-        if first_step > 0 { format!(", going on at step {first_step}") } else { String::new() };
+        if first_step > 0 { format!(", continuing at step {first_step}") } else { String::new() };
     let split = match details.split_parameters {
         0 => String::new(),
         count => format!(
@@ -274,14 +274,15 @@ fn end_words(plan: &RunPlan) -> String {
     match (plan.planned_steps, plan.spec.stop.until_loss) {
         (Some(steps), _) => format!("{steps} steps"),
         (None, Some(loss)) => format!("until the test loss is {loss}"),
-        (None, None) => "until the test loss falls no more".to_owned(),
+        (None, None) => "until the test loss stops falling".to_owned(),
     }
 }
 
 /// The same for rows.
 fn rows_header(plan: &Plan, rows: u64) -> String {
     let spec = &plan.spec;
-    let going_on = if rows > 0 { format!(", going on after {rows} rows") } else { String::new() };
+    let continued =
+        if rows > 0 { format!(", continuing after {rows} rows") } else { String::new() };
     let window = match spec.window {
         Window::None => String::new(),
         Window::Rows(rows) => format!(", learning when {rows} rows wait"),
@@ -301,7 +302,7 @@ fn rows_header(plan: &Plan, rows: u64) -> String {
         (_, Combine::Mean) => " (gradients averaged)",
     };
     format!(
-        "{} on `{}`{tasks}: 2^{} weights{going_on}\n\
+        "{} on `{}`{tasks}: 2^{} weights{continued}\n\
          {} at learning rate {}{beta}, {} row{} per update{combined}{window}; {} thread{}{}",
         spec.model,
         spec.data,
@@ -318,11 +319,12 @@ fn rows_header(plan: &Plan, rows: u64) -> String {
 
 /// Metrics in a line.
 pub fn metrics_words(metrics: &Metrics) -> String {
+    let Metrics { loss, auc, normalised_entropy, .. } = metrics;
+    let accuracy = 100.0 * metrics.accuracy;
+    if metrics.hinge {
+        return format!("hinge loss {loss:.4}, accuracy {accuracy:.2} %, AUC {auc:.4}");
+    }
     format!(
-        "log loss {:.4}, accuracy {:.2} %, AUC {:.4}, normalised entropy {:.4}",
-        metrics.loss,
-        100.0 * metrics.accuracy,
-        metrics.auc,
-        metrics.normalised_entropy
+        "log loss {loss:.4}, accuracy {accuracy:.2} %, AUC {auc:.4}, normalised entropy {normalised_entropy:.4}"
     )
 }

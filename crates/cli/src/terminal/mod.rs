@@ -218,7 +218,7 @@ impl Terminal {
             text.push_str(&format!("\n\n{CYAN}{BOLD}hint{RESET}{BOLD}:{RESET} {hint}"));
         }
         self.stderr(&text);
-        let passing = store.filter(|advice| advice.may_pass).map(|_| Exit::Retry);
+        let passing = store.filter(|advice| advice.is_transient).map(|_| Exit::Retry);
         let exit = exit_of(error).or(passing).unwrap_or(Exit::Failed);
         if self.json {
             let document = serde_json::json!({

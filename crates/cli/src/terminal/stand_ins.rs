@@ -37,7 +37,7 @@ impl Terminal {
 /// Says where everything is that a store did not take.
 fn explain<T>(error: StoreError) -> anyhow::Result<T> {
     let StoreError::NotMirrored { here, source, .. } = &error else { return Err(error.into()) };
-    let exit = if source.may_pass() { Exit::Retry } else { Exit::Failed };
+    let exit = if source.is_transient() { Exit::Retry } else { Exit::Failed };
     let hint = format!("everything is in `{}`; copy it from there", here.display());
     Err(error).hint(hint).exit(exit)
 }

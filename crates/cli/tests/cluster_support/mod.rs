@@ -138,6 +138,11 @@ impl Run {
         self.talk.text()
     }
 
+    /// What it has written on stdout.
+    pub fn printed(&self) -> String {
+        self.result.text()
+    }
+
     /// The run's folder, once it is there.
     pub fn folder(&self) -> PathBuf {
         let mut found = None;

@@ -6,9 +6,13 @@
 
 use serde_json::Value;
 use std::{
+    fs,
     path::Path,
     process::{Command, Output, Stdio},
 };
+
+/// A job for `paceline cloud`.
+pub const CLOUD_JOB: &str = include_str!("cloud_job.toml");
 
 /// Variables that would make the program belong to a cluster, or find data of its own.
 const SURROUNDINGS: &[&str] =
@@ -79,4 +83,15 @@ pub fn json_in(folder: &Path, words: &[&str]) -> Value {
     let output = run_in(folder, words);
     assert!(output.status.success(), "{words:?}: {}", said(&output));
     document(&output)
+}
+
+/// Trains in a folder, and calls the run folder `runs/NAME`.
+#[track_caller]
+pub fn train_as(folder: &Path, name: &str, flags: &str) {
+    let line = format!("train --out new --no-tensorboard --quiet {flags}");
+    let output = run_in(folder, &line.split_whitespace().collect::<Vec<_>>());
+    assert!(output.status.success(), "{line}: {}", said(&output));
+    let made = fs::read_dir(folder.join("new")).unwrap().next().unwrap().unwrap().path();
+    fs::create_dir_all(folder.join("runs")).unwrap();
+    fs::rename(made, folder.join("runs").join(name)).unwrap();
 }

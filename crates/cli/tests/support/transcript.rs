@@ -4,31 +4,47 @@
 //! writes it again; read the difference before it is committed: would a colleague say it so? Figures, times, sizes and
 //! paths are masked: what is kept are words.
 
+#![allow(dead_code)] // every test file uses a part of it
+
 use super::support::run_in;
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+};
 
 /// Makes every call of a file in `folder` and compares what is printed with what is written down.
 #[track_caller]
 pub(crate) fn replay(name: &str, folder: &Path) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
+    let path = kept(name);
     let written = fs::read_to_string(&path).unwrap();
     let mut found = String::new();
     for line in written.lines().filter(|line| line.starts_with("$ paceline")) {
         let words = words(line.trim_start_matches("$ paceline"));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let output = run_in(folder, &words);
-        let code = output.status.code().unwrap_or(-1);
-        found.push_str(&format!("{line}\n"));
-        for (stream, bytes) in [("", &output.stdout), ("[stderr]\n", &output.stderr)] {
-            let text = String::from_utf8_lossy(bytes).replace(folder.to_str().unwrap(), "FOLDER");
-            let text = masked(&text);
-            if !text.trim().is_empty() {
-                found.push_str(&format!("{stream}{}\n", text.trim_end()));
-            }
-        }
-        found.push_str(&format!("[exit {code}]\n\n"));
+        found.push_str(&entry(line, &run_in(folder, &words), folder));
     }
     compare(&path, &found);
+}
+
+/// A call and what became of it, as it is kept.
+pub(crate) fn entry(line: &str, output: &Output, folder: &Path) -> String {
+    let mut found = format!("{line}\n");
+    for (stream, bytes) in [("", &output.stdout), ("[stderr]\n", &output.stderr)] {
+        let text = String::from_utf8_lossy(bytes).replace(folder.to_str().unwrap(), "FOLDER");
+        let text = masked(&text);
+        if !text.trim().is_empty() {
+            found.push_str(&format!("{stream}{}\n", text.trim_end()));
+        }
+    }
+    let code = output.status.code().unwrap_or(-1);
+    found.push_str(&format!("[exit {code}]\n\n"));
+    found
+}
+
+/// Where a snapshot is kept.
+pub(crate) fn kept(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name)
 }
 
 /// Compares a text with the one that is kept; `PACELINE_BLESS=1` keeps it.

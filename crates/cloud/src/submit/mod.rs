@@ -148,12 +148,14 @@ pub fn check_name(name: &str) -> Result<(), CloudError> {
 }
 
 impl SubmitRequest {
-    /// The command of each task: `train` is `node` where several take part.
+    /// The command of each task: `train` is `node` where several take part, and `matmul` is told that it is one of them.
     #[must_use]
     pub fn task_command(&self) -> Vec<String> {
         let mut command = self.command.clone();
-        if self.nodes > 1 && command.first().is_some_and(|first| first == "train") {
-            command[0] = "node".to_owned();
+        match command.first().map(String::as_str) {
+            Some("train") if self.nodes > 1 => "node".clone_into(&mut command[0]),
+            Some("matmul") if self.nodes > 1 => command.push("--node".to_owned()),
+            _ => {}
         }
         command
     }

@@ -7,6 +7,12 @@ use paceline_probes::shell_word;
 
 pub(super) struct Slurm;
 
+/// The queue knows a job while it is there; then what its script left, what the controller still remembers, and the accounts, which
+/// many sites do not keep.
+const STATUS: &str = "squeue -h -t all -j {id} -o %T 2>/dev/null | grep . || cat {folder}/{id}.code 2>/dev/null || \
+    { scontrol -o show job {id} 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2 | grep .; } || \
+    sacct -n -X -P -j {id} -o State";
+
 impl Target for Slurm {
     fn name(&self) -> &'static str {
         "slurm"
@@ -48,7 +54,9 @@ impl Target for Slurm {
              set -uo pipefail\n\
              srun --kill-on-bad-exit=1 {binary} {command}\ncode=$?\n\
              # 75: a task was lost; worth another try.\n\
-             if [[ $code -eq 75 ]]; then scontrol requeue \"$SLURM_JOB_ID\"; fi\nexit \"$code\"\n",
+             if [[ $code -eq 75 ]]; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n\
+             # For sites that keep no accounts: the queue forgets a job minutes after its end.\n\
+             if [[ -n ${{1:-}} ]]; then echo \"$code\" >\"$1/$SLURM_JOB_ID.code\"; fi\nexit \"$code\"\n",
             name = request.name,
             nodes = request.nodes,
             vcpus = request.vcpus,
@@ -63,13 +71,10 @@ impl Target for Slurm {
                 "--parsable",
                 "--output={folder}/%j.log",
                 "{folder}/job.sbatch",
+                "{folder}",
             ])],
             id: JobNumber::FirstWord,
-            status: argv([
-                "sh",
-                "-c",
-                "squeue -h -j {id} -o %T 2>/dev/null | grep . || sacct -n -X -P -j {id} -o State",
-            ]),
+            status: argv(["sh", "-c", STATUS]),
             logs: argv(["tail", "-n", "+1", "-F", "{folder}/{id}.log"]),
             stop: vec![argv(["scancel", "{id}"])],
             fetch: argv(["cp", "-r", "{from}", "{to}"]),
@@ -82,8 +87,9 @@ impl Target for Slurm {
                 JobState::Waiting
             }
             "RUNNING" | "COMPLETING" | "STAGE_OUT" => JobState::Running,
-            "COMPLETED" => JobState::Done,
-            "CANCELLED" => JobState::Stopped,
+            "COMPLETED" | "0" => JobState::Done,
+            "CANCELLED" | "130" | "143" => JobState::Stopped,
+            code if code.parse::<u8>().is_ok() => JobState::Failed,
             "FAILED" | "TIMEOUT" | "NODE_FAIL" | "OUT_OF_MEMORY" | "PREEMPTED" | "BOOT_FAIL"
             | "DEADLINE" => JobState::Failed,
             _ => JobState::Unknown,

@@ -72,6 +72,10 @@ fn several_nodes_run_node_and_need_a_key_one_runs_train() {
     assert_eq!(several.task_command()[0], "node");
     let alone = SubmitRequest { nodes: 1, ..request(TRAIN) };
     assert_eq!(alone.task_command()[0], "train");
+    let product = request(&["matmul", "--size", "9"]);
+    assert_eq!(product.task_command().last().unwrap(), "--node");
+    let product = SubmitRequest { nodes: 1, ..product };
+    assert_eq!(product.task_command().last().unwrap(), "9");
     let keyless = SubmitRequest { key: None, ..request(TRAIN) };
     for name in ["vertex", "kubernetes", "slurm", "ssh"] {
         let error = target(name).unwrap().steps(&keyless).unwrap_err().to_string();
@@ -102,6 +106,11 @@ fn answers_of_every_service_become_one_of_six_states() {
         ("COMPLETED", Done),
         ("CANCELLED by 0", Stopped),
         ("TIMEOUT", Failed),
+        ("PREEMPTED", Failed),
+        // The exit code that the script left.
+        ("0\n", Done),
+        ("1", Failed),
+        ("143", Stopped),
         ("", Unknown),
     ];
     for (answer, state) in slurm {

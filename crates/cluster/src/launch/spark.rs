@@ -90,20 +90,10 @@ pub enum WorkKind {
 pub enum SparkError {
     /// No `spark-submit`.
     #[error("cannot start `{}`", .path.display())]
-    Start {
-        /// What was called.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Start { path: PathBuf, source: io::Error },
     /// The files for the driver could not be written.
     #[error("cannot write `{}`", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// A task failed as often as Spark tries.
     #[error("a task on {host} failed: {message}")]
     Task {

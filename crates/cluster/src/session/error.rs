@@ -29,45 +29,22 @@ pub enum SessionError {
     },
     /// The chief did not let this task in.
     #[error("{chief} at {address} refused {me}: {reason}")]
-    Refused {
-        chief: TaskId,
-        /// Where it is.
-        address: String,
-        me: TaskId,
-        /// Why.
-        reason: String,
-    },
+    Refused { chief: TaskId, address: String, me: TaskId, reason: String },
     /// The chief does not answer any more.
     #[error("lost {chief} at {address}: {reason}; no task can continue without the chief")]
-    ChiefLost {
-        chief: TaskId,
-        /// Where it was.
-        address: String,
-        /// What happened.
-        reason: String,
-    },
+    ChiefLost { chief: TaskId, address: String, reason: String },
     /// A task was lost, and the run does not go on without it.
     #[error("lost {0}")]
     Lost(Loss),
     /// Another task failed in a way that concerns all.
     #[error("{task} failed: {reason}")]
-    Failed {
-        /// Which one.
-        task: TaskId,
-        /// Its error.
-        reason: String,
-    },
+    Failed { task: TaskId, reason: String },
     /// The others went on without this task.
-    #[error("{me} was left behind, the others go on without it: {reason}")]
-    Expelled {
-        me: TaskId,
-        /// Why.
-        reason: String,
-    },
+    #[error("{me} was left behind; the other tasks continue without it: {reason}")]
+    Expelled { me: TaskId, reason: String },
     /// This task was asked to stop.
     #[error("{me} was asked to stop while {phase}")]
     Cancelled {
-        /// This task.
         me: TaskId,
         /// What was going on.
         phase: &'static str,
@@ -75,7 +52,6 @@ pub enum SessionError {
     /// A new generation did not form in time.
     #[error("{me} waited {seconds} s for the tasks to form again after {reason}")]
     NotRegrouped {
-        /// This task.
         me: TaskId,
         /// How long.
         seconds: u64,
@@ -83,10 +59,7 @@ pub enum SessionError {
     },
     /// A connection was needed to a task that does not take part.
     #[error("{task} does not take part any more")]
-    Gone {
-        /// Which one.
-        task: TaskId,
-    },
+    Gone { task: TaskId },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::sync::Arc<io::Error>),

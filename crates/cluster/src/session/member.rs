@@ -8,7 +8,7 @@ use super::{
     gate::Gate,
     message::{Hello, ToChief, ToMember},
     notice::{SessionObserver, TaskRow, TaskRowState},
-    roster::{BEAT, GRACE},
+    roster::{BEAT, GRACE, Rhythm},
     shared::Shared,
     starved::Telling,
 };
@@ -102,6 +102,8 @@ impl Membership {
         // The chief knows how late most tasks are, and says with every heartbeat what follows from that. Before the
         // first one it may be busy with hundreds that join.
         let mut patience = self.patience.saturating_mul(4);
+        // Where hundreds share too few cores, the chief speaks late and its word on that is late too.
+        let (mut rhythm, mut heard) = (Rhythm::default(), Instant::now());
         loop {
             let wait =
                 Wait::within(patience, "listening to the chief").unless(&self.shared.closing);
@@ -112,13 +114,16 @@ impl Membership {
                     continue;
                 }
                 Ok(message) => {
+                    rhythm.heard(heard.elapsed());
+                    heard = Instant::now();
+                    let usual = rhythm.unusual(self.patience);
                     match &message {
                         ToMember::Beat { patience: told, .. } => {
                             let told = Duration::try_from_secs_f64(*told).unwrap_or_default();
-                            patience = told.max(self.patience);
+                            patience = told.max(usual);
                         }
                         // All have joined: what the chief says from here on is of a run under way.
-                        ToMember::View(view) if view.complete => patience = self.patience,
+                        ToMember::View(view) if view.complete => patience = usual,
                         _ => {}
                     }
                     self.shared.hear();

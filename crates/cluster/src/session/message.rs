@@ -140,17 +140,9 @@ pub enum Stop {
     /// A task was lost, and the run cannot or shall not go on without it.
     Lost(Loss),
     /// A task failed in a way that concerns all.
-    Failed {
-        /// Which one.
-        task: TaskId,
-        /// Its error.
-        reason: String,
-    },
+    Failed { task: TaskId, reason: String },
     /// The task it is told to was declared lost: the others go on without it.
-    Expelled {
-        /// Why.
-        reason: String,
-    },
+    Expelled { reason: String },
 }
 
 #[cfg(test)]

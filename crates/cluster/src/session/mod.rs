@@ -513,22 +513,6 @@ impl Session {
         }
     }
 
-    /// Any connection of the present generation on that channel that has not been taken yet.
-    #[must_use]
-    pub fn try_accept(&self, channel: Channel) -> Option<Link> {
-        self.shared.change(|state| {
-            let generation = state.adopted.generation;
-            let key = state
-                .mailbox
-                .keys()
-                .find(|(_, of, on)| *of == generation && *on == channel)
-                .copied()?;
-            let mut link = state.mailbox.remove(&key)?;
-            self.keep(state, (key.0, channel, false), &mut link);
-            Some(link)
-        })
-    }
-
     fn gone(&self, task: TaskId, wait: &Wait<'_>) -> LinkError {
         let state = self.shared.lock();
         let mut losses = state.latest.lost.iter().chain(&state.adopted.lost);

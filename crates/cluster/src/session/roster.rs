@@ -8,6 +8,8 @@ mod conclusion;
 mod patience;
 mod standstill;
 
+pub(super) use self::patience::Rhythm;
+
 use super::{
     OnLoss, Rules,
     clock::Offset,
@@ -80,7 +82,7 @@ struct RosterEntry {
     incarnation: u64,
     process: u32,
     heard: Instant,
-    rhythm: patience::Rhythm,
+    rhythm: Rhythm,
     /// Why it is not there, as far as is known.
     error: Option<String>,
     offset: Option<Offset>,
@@ -167,7 +169,7 @@ impl Roster {
             incarnation: hello.incarnation,
             process,
             heard: now,
-            rhythm: patience::Rhythm::default(),
+            rhythm: Rhythm::default(),
             error: None,
             offset,
             report: None,

@@ -1,28 +1,43 @@
+// @ts-check
 // Shows runs and updates them while they change. Everything from outside is inserted as text; the only markup comes from the
 // report module, which escapes its input.
 "use strict";
 
-const view = document.getElementById("view");
-const where = document.getElementById("where");
-const pulse = document.getElementById("pulse");
+/** A line of the list. @typedef {{name: string, label: string, state: string, model: string, strategy: string, data: string, workers: number, batch: number, step: number, planned: number|null, train_loss: number|null, test_loss: number|null, accuracy: number|null, rate: number|null, seconds: number, started: number, verdict: string, silent: number|null, settings: Record<string, string|number|boolean>, tags: string[], note: string, archived: boolean}} Run */
+/** What happened in a run. @typedef {{time: number, what: string, notable: boolean}} Mark */
+/** The last minute of a task's machine. @typedef {{task: string, times: number[], figures: [string, (number|null)[]][], cores: {name: string, percent: (number|null)[]}[]}} Machine */
+/** A run's page. @typedef {{state: string, html: string, tasks: {task: string, host: string}[], marks: Mark[], logs: string[]}} RunPage */
+/** @typedef {string|number|boolean|null|undefined|((event: any) => void)} Option */
+
+/** A part of the page that is always there. @param {string} id @returns {HTMLElement} */
+const part = (id) => document.getElementById(id) ?? document.body;
+const [view, where, pulse] = ["view", "where", "pulse"].map(part);
 const POLL = 2000; // milliseconds between two questions of a page in the background
 const MOST_ROWS = 1000; // rows beyond this are reached by the filter
-const MOST_COMPARED = 12; // what one comparison draws
+const MOST_COMPARED = 500; // runs of one comparison
+const MOST_ADDRESS = 60000; // characters of a question, which the server takes
+/** @type {Record<string, string>} */
 const ALIASES = { lr: "learning_rate", batch: "batch_size", loss: "train_loss", acc: "accuracy", tag: "tags", rate: "rate" };
+/** @type {{may_change: boolean, csrf: string, reason: string|null}} */
 let session = { may_change: false, csrf: "", reason: "" };
 let leave = () => {}; // ends what the page before had begun
 
+/**
+ * @template {keyof HTMLElementTagNameMap} Name
+ * @param {Name} name @param {Record<string, Option>} options @param {(Node|string)[]} children @returns {HTMLElementTagNameMap[Name]}
+ */
 function element(name, options = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(options)) {
-    if (key === "text") made.textContent = value;
-    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+    if (key === "text") made.textContent = String(value ?? "");
+    else if (typeof value === "function") made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : String(value));
   }
   made.append(...children);
   return made;
 }
 
+/** @param {string} address @param {RequestInit} options @returns {Promise<any>} */
 async function ask(address, options = {}) {
   const answer = await fetch(address, { cache: "no-store", ...options });
   const text = await answer.text();
@@ -34,35 +49,43 @@ async function ask(address, options = {}) {
   return JSON.parse(text);
 }
 
+/** @param {string} address @param {object} body */
 function change(address, body) {
   return ask(address, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", "X-Paceline-Csrf": session.csrf } });
 }
 
+/** @param {string} words */
 function say(words, bad = false) {
   pulse.className = bad ? "lost" : "";
   pulse.textContent = words;
 }
 
+/** @param {any} error */
 function failed(error) {
   say(error instanceof TypeError ? "the server does not respond" : error.message, true);
 }
 
 // What this browser remembers; without storage it forgets.
 const memory = {
-  get(key, otherwise) { try { return JSON.parse(localStorage.getItem(`paceline.${key}`)) ?? otherwise; } catch { return otherwise; } },
+  /** @param {string} key @param {any} otherwise @returns {any} */
+  get(key, otherwise) { try { return JSON.parse(localStorage.getItem(`paceline.${key}`) ?? "null") ?? otherwise; } catch { return otherwise; } },
+  /** @param {string} key @param {unknown} value */
   set(key, value) { try { localStorage.setItem(`paceline.${key}`, JSON.stringify(value)); } catch { /* private window */ } },
 };
 
+/** @param {number|null|undefined} value @param {number} digits */
 function number(value, digits = 0) {
   return value === null || value === undefined ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+/** @param {number} seconds */
 function duration(seconds) {
-  if (seconds < 60) return `${number(seconds, 1)} s`;
+  if (seconds < 60) return `${number(seconds, seconds < 1 ? 2 : 1)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
+/** @param {number|null|undefined} value */
 function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
@@ -71,15 +94,17 @@ function bytes(value) {
   return `${number(value, value < 10 && at ? 1 : 0)} ${units[at]}`;
 }
 
+/** @param {string} state */
 function badge(state) {
   return element("span", { class: `state ${state}`, text: state });
 }
 
 // Puts new content in place of old and keeps what the reader has chosen in it; the script of the charts, which reports have too.
-const { morph, start } = pacelineCharts;
+const { morph, start } = /** @type {any} */ (window).pacelineCharts;
 
+/** @param {Element} place @param {string} html */
 function markup(place, html) {
-  const made = place.cloneNode(false);
+  const made = /** @type {Element} */ (place.cloneNode(false));
   made.innerHTML = html;
   morph(place, made);
   start(place);
@@ -87,7 +112,9 @@ function markup(place, html) {
 
 // Opens the one stream of updates. A page in the background asks now and then instead: browsers have six connections to a
 // server, for all tabs together.
+/** @param {string} address @param {Record<string, (data: any) => void>} handlers @param {() => void} poll */
 function listen(address, handlers, poll) {
+  /** @type {EventSource|null} */
   let source = null;
   let over = false;
   const open = () => {
@@ -114,15 +141,21 @@ function listen(address, handlers, poll) {
 
 // --- The list -------------------------------------------------------------------------------------------------------------
 
+/** @type {Map<string, Run>} */
 const runs = new Map();
+/** @type {Set<string>} */
 const chosen = new Set();
+/** @type {Set<string>} */
 const hidden = new Set(memory.get("hidden", []));
 let filter = memory.get("filter", "");
+/** @type {{key: string, down: boolean}} */
 let sort = memory.get("sort", { key: "started", down: true });
 let group = memory.get("group", "");
+/** @type {string[]|null} */
 let picked = memory.get("columns", null); // null: those in which the runs differ
 let archive = false;
 
+/** @type {Record<string, {head: string, text: (run: Run) => string}>} */
 const FIGURES = {
   step: { head: "step", text: (run) => `${number(run.step)}${run.planned ? ` / ${number(run.planned)}` : ""}` },
   rate: { head: "examples/s", text: (run) => number(run.rate) },
@@ -134,34 +167,42 @@ const FIGURES = {
 };
 const ALWAYS = ["step", "rate", "accuracy", "train_loss", "seconds"];
 
+/** @param {Run} run @param {string} key @returns {any} */
 function value(run, key) {
   const name = ALIASES[key] || key;
-  if (name in run && name !== "settings") return run[name];
+  if (name in run && name !== "settings") return /** @type {Record<string, any>} */ (run)[name];
   if (name in run.settings) return run.settings[name];
   return name === "batch_size" ? run.batch : undefined;
 }
 
+/** @param {string} key */
 function title(key) {
-  return FIGURES[key]?.head || key.replaceAll("_", " ");
+  return FIGURES[key]?.head || plain(key);
 }
 
+/** A setting's name as reports have it. @param {string} key */
+function plain(key) {
+  return key.replace(/^(stop|tasks)\./, "").replaceAll("_", " ").replaceAll(".", " ");
+}
+
+/** @param {Run} run @param {string} key */
 function cellText(run, key) {
   if (FIGURES[key]) return FIGURES[key].text(run);
   const found = value(run, key);
   if (found === undefined || found === null) return "–";
-  return String(found);
+  return key === "data" ? lastPart(String(found)) : String(found);
 }
 
-// `lr<0.1 model=lenet tag=best words`: every part must hold.
+/** `lr<0.1 model=lenet tag=best words`: every part must hold. @param {string} text @returns {(run: Run) => boolean} */
 function predicate(text) {
   const parts = text.trim().split(/\s+/).filter(Boolean).map((part) => {
     const found = part.match(/^([\w.]+)(<=|>=|!=|=|<|>|~)(.*)$/);
     if (!found) {
       const word = part.toLowerCase();
-      return (run) => [run.name, run.state, run.model, run.strategy, run.data, `batch ${run.batch}`, run.note, ...run.tags].join(" ").toLowerCase().includes(word);
+      return (/** @type {Run} */ run) => [run.name, run.label, run.state, run.model, run.strategy, run.data, `batch ${run.batch}`, run.note, ...run.tags].join(" ").toLowerCase().includes(word);
     }
     const [, key, sign, wanted] = found;
-    return (run) => {
+    return (/** @type {Run} */ run) => {
       const has = value(run, key);
       if (Array.isArray(has)) return sign === "!=" ? !has.includes(wanted) : has.some((one) => (sign === "~" ? one.includes(wanted) : one === wanted));
       if (has === undefined || has === null) return sign === "!=";
@@ -179,12 +220,12 @@ function predicate(text) {
   return (run) => parts.every((holds) => holds(run));
 }
 
-// Settings in which the runs differ: what tells them apart.
-function differing(all) {
-  const seen = new Map();
-  for (const run of all) for (const [key, is] of Object.entries(run.settings)) seen.set(key, (seen.get(key) || new Set()).add(is));
-  const fixed = new Set(["model", "strategy", "seed"]);
-  return [...seen].filter(([key, values]) => !fixed.has(key) && (values.size > 1 || all.some((run) => !(key in run.settings)))).map(([key]) => key).sort();
+/** @type {string[]} */
+let apart = []; // settings in which runs of one kind differ, as the server says
+
+/** @param {string} path */
+function lastPart(path) {
+  return path.includes("://") ? path : path.replace(/\/+$/, "").split("/").pop() ?? path;
 }
 
 function settingNames() {
@@ -193,11 +234,15 @@ function settingNames() {
   return [...names].sort();
 }
 
-function columns(all) {
-  return picked || [...differing(all).slice(0, 4), ...ALWAYS];
+function columns() {
+  return picked || [...apart.filter((key) => key !== "strategy").slice(0, 4), ...ALWAYS];
 }
 
 const body = element("tbody");
+const chooseAll = element("input", { type: "checkbox", class: "all", "aria-label": "choose all listed runs", title: "Choose all listed runs",
+  onchange: (event) => { for (const run of listed) event.target.checked ? chosen.add(run.name) : chosen.delete(run.name); list(); } });
+/** @type {Run[]} */
+let listed = []; // runs in the table
 const head = element("tr");
 const count = element("span", { class: "count" });
 const search = element("input", { type: "search", placeholder: "Filter: words, lr<0.1 model=lenet tag=best", "aria-label": "Filter runs",
@@ -210,6 +255,7 @@ const archiveBox = element("input", { type: "checkbox", onchange: (event) => { a
 const unhide = element("button", { type: "button", class: "unhide", onclick: () => { hidden.clear(); memory.set("hidden", []); list(); } });
 const hideButton = element("button", { type: "button", class: "hide", text: "Hide", onclick: () => { chosen.forEach((name) => hidden.add(name)); chosen.clear(); memory.set("hidden", [...hidden]); list(); } });
 const archiveButton = element("button", { type: "button", class: "archive", text: "Archive", onclick: () => archiveChosen() });
+/** @type {Map<string, {made: string, row: HTMLTableRowElement}>} */
 const rows = new Map(); // by name: the row, and what it was made of
 
 async function archiveChosen() {
@@ -225,7 +271,10 @@ async function archiveChosen() {
 
 function tools() {
   const many = chosen.size;
-  compareButton.textContent = many > MOST_COMPARED ? `Compare ${many} runs (draws ${MOST_COMPARED})` : many > 1 ? `Compare ${many} runs` : "Compare";
+  const here = listed.filter((run) => chosen.has(run.name)).length;
+  chooseAll.checked = here > 0 && here === listed.length;
+  chooseAll.indeterminate = here > 0 && here < listed.length;
+  compareButton.textContent = many > MOST_COMPARED ? `Compare ${many} runs (the first ${MOST_COMPARED})` : many > 1 ? `Compare ${many} runs` : "Compare";
   compareButton.disabled = many < 2;
   hideButton.disabled = many < 1;
   archiveButton.disabled = many < 1 || !session.may_change;
@@ -235,6 +284,7 @@ function tools() {
   unhide.textContent = `Show ${hidden.size} hidden`;
 }
 
+/** @param {Run} run */
 function meter(run) {
   if (!run.planned || run.state !== "running") return "";
   const bar = element("i");
@@ -242,44 +292,69 @@ function meter(run) {
   return element("div", { class: "meter" }, bar);
 }
 
+/** @param {Run} run */
+function called(run) {
+  return run.label || run.name;
+}
+
+/** Where a run lies; its time stamp stays in one piece. @param {Run} run */
+function folder(run) {
+  const last = lastPart(run.name);
+  const [, stamp, rest] = last.match(/^(\d{8}-\d{6})(.*)$/) || ["", "", last];
+  const made = element("small", { class: "folder", title: run.name });
+  if (stamp) made.append(element("span", { class: "whole", text: stamp }));
+  made.append(rest);
+  return made;
+}
+
+/** @param {Run} run @param {string[]} keys */
 function row(run, keys) {
   const address = `#/run/${encodeURIComponent(run.name)}`;
   const box = element("input", { type: "checkbox", "aria-label": `choose ${run.name}`, onclick: (event) => event.stopPropagation(),
     onchange: (event) => { event.target.checked ? chosen.add(run.name) : chosen.delete(run.name); tools(); } });
   box.checked = chosen.has(run.name);
   const cells = keys.map((key) => {
-    const numeric = FIGURES[key] || typeof value(run, key) === "number";
-    const cell = element("td", { class: numeric ? "num" : "", "data-label": title(key) }, element("span", { text: cellText(run, key) }));
+    const cell = element("td", { class: [isNumber(key) ? "num" : "", FIGURES[key] || picked ? "" : "setting"].join(" ").trim(), "data-label": title(key) }, element("span", { text: cellText(run, key) }));
     if (key === "step") cell.append(meter(run));
     return cell;
   });
   return element("tr", { "data-run": run.name, "data-step": run.step, onclick: () => { if (!String(getSelection())) location.hash = address; } },
     element("td", { class: "choose" }, box),
-    element("td", { class: "name" }, element("a", { href: address, text: `${run.model || "?"} ${run.strategy}`, onclick: (event) => event.stopPropagation() }),
-      ...run.tags.map((tag) => element("span", { class: "chip", text: tag })), element("small", { text: run.name }),
+    element("td", { class: "name" }, element("a", { href: address, text: called(run), onclick: (event) => event.stopPropagation() }),
+      ...run.tags.map((tag) => element("span", { class: "chip", text: tag })), folder(run),
       run.note ? element("small", { class: "note", text: run.note.split("\n")[0] }) : ""),
     element("td", { class: "is" }, badge(run.state), run.archived ? element("small", { text: " archived" }) : "", run.silent ? element("small", { text: ` no event for ${duration(run.silent)}` }) : ""),
     ...cells);
 }
 
+/** @type {Set<string>} */
+let numeric = new Set(); // settings that are numbers in some run
+
+/** @param {string} key */
+function isNumber(key) {
+  return key in FIGURES || numeric.has(key);
+}
+
+/** @param {string[]} keys */
 function header(keys) {
-  const sortable = (key, text, numeric) => element("th", { scope: "col", class: numeric ? "num" : "", "aria-sort": sort.key === key ? (sort.down ? "descending" : "ascending") : "none" },
+  const sortable = (/** @type {string} */ key, /** @type {string} */ text, /** @type {boolean} */ numeric) => element("th", { scope: "col", class: numeric ? "num" : "", "aria-sort": sort.key === key ? (sort.down ? "descending" : "ascending") : "none" },
     element("button", { type: "button", "data-sort": key, text: `${text}${sort.key === key ? (sort.down ? " ↓" : " ↑") : ""}`,
       onclick: () => { sort = { key, down: sort.key === key ? !sort.down : Boolean(FIGURES[key]) }; memory.set("sort", sort); list(); } }));
-  const isNumber = (key) => FIGURES[key] || [...runs.values()].some((run) => typeof value(run, key) === "number");
-  const made = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen", text: "choose" })), sortable("name", "run", false), sortable("state", "state", false),
+  const made = element("tr", {}, element("th", { scope: "col" }, chooseAll), sortable("name", "run", false), sortable("state", "state", false),
     ...keys.map((key) => sortable(key, title(key), isNumber(key))));
   head.replaceChildren(...made.childNodes);
 }
 
+/** @param {Run} a @param {Run} b */
 function compare(a, b) {
   const [x, y] = [value(a, sort.key), value(b, sort.key)];
-  const missing = (one) => one === undefined || one === null;
-  if (missing(x) || missing(y)) return missing(x) - missing(y); // at the end, whichever way
+  const missing = (/** @type {unknown} */ one) => one === undefined || one === null;
+  if (missing(x) || missing(y)) return Number(missing(x)) - Number(missing(y)); // at the end, whichever way
   const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
   return (sort.down ? -order : order) || a.name.localeCompare(b.name);
 }
 
+/** @param {string[]} keys */
 function menus(keys) {
   const names = settingNames();
   const all = [...Object.keys(FIGURES), ...names];
@@ -289,7 +364,7 @@ function menus(keys) {
     columnBox.replaceChildren(element("button", { type: "button", class: "differing", text: "Those in which runs differ", onclick: () => { picked = null; memory.set("columns", null); list(); } }),
       ...all.map((key) => {
         const box = element("input", { type: "checkbox", "data-column": key, onchange: () => {
-          const now = new Set(columns([...runs.values()]));
+          const now = new Set(columns());
           box.checked ? now.add(key) : now.delete(key);
           picked = [...names, ...Object.keys(FIGURES)].filter((one) => now.has(one));
           memory.set("columns", picked);
@@ -308,25 +383,28 @@ function menus(keys) {
 
 function list() {
   const all = [...runs.values()].filter((run) => archive || !run.archived);
-  const keys = columns(all);
+  const keys = columns();
   const holds = predicate(filter);
   const shown = all.filter((run) => !hidden.has(run.name) && holds(run)).sort(compare);
   const drawn = shown.slice(0, MOST_ROWS);
+  listed = drawn;
+  numeric = new Set(keys.filter((key) => all.some((run) => typeof value(run, key) === "number")));
   header(keys);
   menus(keys);
+  /** @type {HTMLTableRowElement[]} */
   const wanted = [];
   const layout = keys.join(" ");
-  const add = (run) => {
+  const add = (/** @type {Run} */ run) => {
     const made = JSON.stringify(run) + layout;
-    const known = rows.get(run.name);
-    if (!known) rows.set(run.name, { made, row: row(run, keys) });
-    else if (known.made !== made) {
+    const known = rows.get(run.name) ?? { made, row: row(run, keys) };
+    rows.set(run.name, known);
+    if (known.made !== made) {
       morph(known.row, row(run, keys));
       known.made = made;
     }
-    const one = rows.get(run.name).row;
-    one.querySelector("input").checked = chosen.has(run.name); // a property, which is not part of the markup
-    wanted.push(one);
+    const box = known.row.querySelector("input");
+    if (box) box.checked = chosen.has(run.name); // a property, which is not part of the markup
+    wanted.push(known.row);
   };
   if (group) {
     const groups = new Map();
@@ -336,7 +414,7 @@ function list() {
       groups.set(key, [...(groups.get(key) || []), run]);
     }
     for (const [key, members] of groups) {
-      const best = Math.max(...members.map((run) => run.accuracy ?? -1));
+      const best = Math.max(...members.map((/** @type {Run} */ run) => run.accuracy ?? -1));
       wanted.push(element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: keys.length + 3,
         text: `${title(group)} ${key}: ${members.length} ${members.length === 1 ? "run" : "runs"}${best >= 0 ? `, best accuracy ${number(100 * best, 2)} %` : ""}` })));
       members.forEach(add);
@@ -360,7 +438,8 @@ function list() {
 async function fetchList() {
   const answer = await ask("/api/runs");
   runs.clear();
-  answer.runs.forEach((run) => runs.set(run.name, run));
+  apart = answer.differing;
+  answer.runs.forEach((/** @type {Run} */ run) => runs.set(run.name, run));
   for (const name of chosen) if (!runs.has(name)) chosen.delete(name);
   list();
 }
@@ -376,9 +455,10 @@ function listPage() {
   return listen("/api/events", {
     hello: () => fetchList().catch(failed),
     reset: () => fetchList().catch(failed),
-    runs: ({ changed, removed }) => {
+    runs: (/** @type {{changed: Run[], removed: string[], differing: string[]}} */ { changed, removed, differing }) => {
       removed.forEach((name) => { runs.delete(name); chosen.delete(name); });
       changed.forEach((run) => runs.set(run.name, run));
+      apart = differing;
       list();
     },
   }, () => fetchList().catch(failed));
@@ -386,6 +466,7 @@ function listPage() {
 
 // --- One run --------------------------------------------------------------------------------------------------------------
 
+/** A name, where the values come from, how the last one reads. @type {[string, (of: (...names: string[]) => (number|null)[]) => (number|null)[], (value: any) => string][]} */
 const MACHINE = [
   ["CPU", (of) => of("cpu_user_percent", "cpu_system_percent"), (v) => `${number(v)} %`],
   ["busiest core", (of) => of("cpu_busiest_core_percent"), (v) => `${number(v)} %`],
@@ -398,16 +479,17 @@ const MACHINE = [
   ["disk written", (of) => of("disk_written_bytes_per_second"), (v) => `${bytes(v)}/s`],
 ];
 
+/** @param {string} name @param {Record<string, string|number>} attributes @param {string} [text] */
 function svgElement(name, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, is] of Object.entries(attributes)) made.setAttribute(key, is);
+  for (const [key, is] of Object.entries(attributes)) made.setAttribute(key, String(is));
   if (text !== undefined) made.textContent = text;
   return made;
 }
 
-// The last minute as a line, from 0 to the highest value.
+/** The last minute as a line, from 0 to the highest value. @param {(number|null)[]} values @param {number} most */
 function spark(values, most) {
-  const known = values.map((one, at) => [at, one]).filter(([, one]) => one !== null);
+  const known = values.flatMap((one, at) => (one === null ? [] : [[at, one]]));
   const svg = svgElement("svg", { viewBox: "0 0 60 20", class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" });
   const top = Math.max(most, 1e-9);
   const path = svgElement("path", {});
@@ -416,12 +498,13 @@ function spark(values, most) {
   return svg;
 }
 
+/** @param {Machine[]} tasks */
 function machineTable(tasks) {
-  const rowOf = (one) => {
+  const rowOf = (/** @type {Machine} */ one) => {
     const figures = new Map(one.figures);
-    const of = (...names) => {
-      const lists = names.map((name) => figures.get(name)).filter(Boolean);
-      return lists.length ? one.times.map((_, at) => (lists.some((values) => values[at] === null) ? null : lists.reduce((sum, values) => sum + values[at], 0))) : [];
+    const of = (/** @type {string[]} */ ...names) => {
+      const lists = names.flatMap((name) => { const found = figures.get(name); return found ? [found] : []; });
+      return lists.length ? one.times.map((_, at) => (lists.some((values) => values[at] === null) ? null : lists.reduce((sum, values) => sum + (values[at] ?? 0), 0))) : [];
     };
     return MACHINE.map(([, pick, show]) => {
       const values = pick(of);
@@ -435,7 +518,7 @@ function machineTable(tasks) {
     element("tbody", {}, ...tasks.map((one) => element("tr", {}, element("th", { scope: "row", text: one.task.replace(/-(\d+)$/, "/$1") }), ...rowOf(one)))));
 }
 
-// The cores of each host in the last minute, a row for each, with what happened meanwhile as lines across.
+/** The cores of each host in the last minute, a row for each, with what happened meanwhile as lines across. @param {Machine[]} tasks @param {Map<string, string>} hosts @param {Mark[]} marks */
 function coreMaps(tasks, hosts, marks) {
   const seen = new Set();
   const maps = [];
@@ -446,7 +529,7 @@ function coreMaps(tasks, hosts, marks) {
     seen.add(host);
     const [left, width, row] = [40, 336, Math.max(8, Math.min(18, 220 / one.cores.length))];
     const [from, to] = [one.times[0], one.times[one.times.length - 1]];
-    const across = (time) => left + (width * (time - from)) / (to - from);
+    const across = (/** @type {number} */ time) => left + (width * (time - from)) / (to - from);
     const bottom = 18 + row * one.cores.length;
     const svg = svgElement("svg", { class: "chart cores", viewBox: `0 0 ${left + width + 4} ${bottom + 22}`, role: "img", "aria-label": `Cores of ${host}, last minute` });
     const many = one.cores.length * one.times.length > 600;
@@ -455,7 +538,7 @@ function coreMaps(tasks, hosts, marks) {
       if (row >= 12 || at % 4 === 0) svg.append(svgElement("text", { class: "end", x: left - 6, y: y + row / 2 + 4.5 }, name));
       const line = svg.appendChild(svgElement("g", { class: "c0" }));
       // A reading tells of the time before it; on a large machine neighbours of the same shade are one.
-      const shade = (share) => (share === null ? -1 : Math.ceil(share / 100 * 9));
+      const shade = (/** @type {number|null} */ share) => (share === null ? -1 : Math.ceil(share / 100 * 9));
       for (let begin = 1; begin < percent.length;) {
         let end = begin;
         while (many && end + 1 < percent.length && shade(percent[end + 1]) === shade(percent[begin])) end += 1;
@@ -485,12 +568,13 @@ function coreMaps(tasks, hosts, marks) {
   return maps;
 }
 
-// What happened last, the newest first.
+/** What happened last, the newest first. @param {Mark[]} marks */
 function markLines(marks) {
   const last = marks.slice(-5).reverse();
   return last.length ? [element("p", { class: "marks small soft", text: `Lately: ${last.map(({ time, what }) => `${what} (${new Date(1000 * time).toISOString().slice(11, 19)} UTC)`).join(", ")}` })] : [];
 }
 
+/** @param {string} name */
 function notesBox(name) {
   const tags = element("input", { type: "text", class: "tags", "aria-label": "Tags", placeholder: "tags, separated by spaces" });
   const note = element("textarea", { class: "notes-text", rows: 2, "aria-label": "Note", placeholder: "note" });
@@ -503,7 +587,7 @@ function notesBox(name) {
     } catch (error) { failed(error); }
   });
   const box = element("details", { class: "menu notes-box" }, element("summary", { text: "Notes" }), tags, note, save);
-  const fill = (run) => {
+  const fill = (/** @type {Run|undefined} */ run) => {
     if (!run || box.contains(document.activeElement)) return;
     [tags.value, note.value, archived] = [run.tags.join(" "), run.note, run.archived];
     if (run.tags.length || run.note) box.open = true;
@@ -511,13 +595,15 @@ function notesBox(name) {
   return { box, fill };
 }
 
+/** @param {string} name */
 function runPage(name) {
   where.textContent = name;
   document.title = `${name} · Paceline`;
   const state = element("span");
   const tabs = element("div", { class: "tabs", role: "group", "aria-label": "Task" });
   const content = element("div", {}, element("p", { class: "soft", text: "Loading…" }));
-  const machineBox = element("section", { class: "live", hidden: true }, element("h2", { text: "Machines now" }), element("div", { class: "now" }));
+  const machineNow = element("div", { class: "now" });
+  const machineBox = element("section", { class: "live", hidden: true }, element("h2", { text: "Machines now" }), machineNow);
   const logTabs = element("div", { class: "tabs", role: "group", "aria-label": "Log" });
   const log = element("pre", { class: "log", tabindex: "0" });
   const follow = element("input", { type: "checkbox", checked: true });
@@ -530,13 +616,15 @@ function runPage(name) {
   view.replaceChildren(element("div", { class: "tools" }, element("a", { class: "button", href: "#", text: "← All runs" }), state, report, stop, remove, box), sure, tabs, content, machineBox, logs);
   let task = "";
   let file = "";
+  /** Where the log goes on; null before it was read. @type {number|null} */
   let next = null;
+  /** @type {string[]} */
   let known = [];
   let fetching = false;
   let over = false;
   let unlisten = () => {};
 
-  const confirm = (words, act, run) => {
+  const confirm = (/** @type {string} */ words, /** @type {string} */ act, /** @type {() => void} */ run) => {
     const cancel = element("button", { type: "button", class: "no", text: "Cancel", onclick: () => sure.close() });
     const yes = element("button", { type: "button", class: "yes", text: act, onclick: () => { sure.close(); run(); } });
     sure.replaceChildren(element("p", { text: words }), element("div", { class: "tools" }, cancel, yes));
@@ -550,12 +638,13 @@ function runPage(name) {
     try { await change("/api/run/delete", { name, confirm: name }); location.hash = "#"; } catch (error) { failed(error); }
   }));
 
+  /** @param {HTMLElement} group @param {[string, string][]} names @param {string} current @param {(one: string) => void} choose */
   const pick = (group, names, current, choose) => {
     const made = names.map(([one, text]) => element("button", { type: "button", "aria-pressed": String(one === current), "data-value": one, text }));
-    const fresh = group.cloneNode(false);
+    const fresh = /** @type {HTMLElement} */ (group.cloneNode(false));
     fresh.append(...made);
     morph(group, fresh);
-    group.onclick = (event) => { const button = event.target.closest("button"); if (button) choose(button.dataset.value); };
+    group.onclick = (event) => { const button = event.target instanceof Element ? event.target.closest("button") : null; if (button) choose(button.dataset.value ?? ""); };
   };
   const readLog = async () => {
     if (!file || fetching || over) return;
@@ -590,24 +679,24 @@ function runPage(name) {
     else if (now.top < last.top && now.width === last.width && now.height === last.height) follow.checked = false;
     last = now;
   });
-  const choose = (one) => { file = one; next = null; log.textContent = ""; showLogs(); readLog(); };
+  const choose = (/** @type {string} */ one) => { file = one; next = null; log.textContent = ""; showLogs(); readLog(); };
   const showLogs = () => {
     logs.hidden = !known.length;
     if (!known.includes(file)) { file = known[0] || ""; next = null; log.textContent = ""; }
-    pick(logTabs, known.map((one) => [one, one]), file, choose);
+    pick(logTabs, known.map((one) => /** @type {[string, string]} */ ([one, one])), file, choose);
   };
-  const machines = async (run) => {
+  const machines = async (/** @type {RunPage} */ run) => {
     const { tasks } = await ask(`/api/machines?name=${encodeURIComponent(name)}`);
     if (over) return;
     machineBox.hidden = !tasks.length;
     if (tasks.length) {
       const hosts = new Map(run.tasks.map((one) => [one.task, one.host]));
-      const fresh = machineBox.lastChild.cloneNode(false);
+      const fresh = element("div", { class: "now" });
       fresh.append(element("div", { class: "scroll" }, machineTable(tasks)), ...markLines(run.marks), element("div", { class: "figures" }, ...coreMaps(tasks, hosts, run.marks)));
-      morph(machineBox.lastChild, fresh);
+      morph(machineNow, fresh);
     }
   };
-  const show = (answer) => {
+  const show = (/** @type {RunPage} */ answer) => {
     if (over) return;
     const running = answer.state === "running" || answer.state === "forming";
     state.replaceChildren(badge(answer.state));
@@ -616,7 +705,7 @@ function runPage(name) {
     stop.disabled = remove.disabled = !session.may_change;
     markup(content, answer.html);
     const names = answer.tasks.map((one) => one.task);
-    pick(tabs, names.length > 1 ? [["", "All tasks"], ...names.map((one) => [one, one])] : [], task, (one) => { task = one; unlisten(); watch(); });
+    pick(tabs, names.length > 1 ? [["", "All tasks"], ...names.map((one) => /** @type {[string, string]} */ ([one, one]))] : [], task, (one) => { task = one; unlisten(); watch(); });
     known = answer.logs;
     showLogs();
     if (running) machines(answer).catch(failed); else machineBox.hidden = true;
@@ -627,23 +716,30 @@ function runPage(name) {
     fetchRun();
     unlisten = listen(`/api/events?run=${query}`, { run: (answer) => { show(answer); readLog(); }, logs: (lengths) => { known = Object.keys(lengths); showLogs(); readLog(); }, gone: () => say("the run is gone", true) }, fetchRun);
   };
-  ask("/api/runs").then((answer) => fill(answer.runs.find((run) => run.name === name))).catch(failed);
+  ask("/api/runs").then((answer) => fill(answer.runs.find((/** @type {Run} */ run) => run.name === name))).catch(failed);
   watch();
   return () => { over = true; unlisten(); };
 }
 
 // --- A comparison ---------------------------------------------------------------------------------------------------------
 
+/** @param {string[]} names */
 function comparePage(names) {
   where.textContent = `${names.length} runs compared`;
   const content = element("div", {}, element("p", { class: "soft", text: "Loading…" }));
   view.replaceChildren(element("div", { class: "tools" }, element("a", { class: "button", href: "#", text: "← All runs" })), content);
   let over = false;
-  const draw = () => ask(`/api/compare?${names.map((name) => `name=${encodeURIComponent(name)}`).join("&")}`)
+  let question = `/api/compare?chosen=${names.length}`;
+  for (const name of names.slice(0, MOST_COMPARED)) {
+    const more = `&name=${encodeURIComponent(name)}`;
+    if (question.length + more.length > MOST_ADDRESS) break;
+    question += more;
+  }
+  const draw = () => ask(question)
     .then((answer) => { if (!over) markup(content, answer.html); }).catch(failed);
   const wanted = new Set(names);
   draw();
-  const unlisten = listen("/api/events", { reset: draw, runs: ({ changed }) => { if (changed.some((run) => wanted.has(run.name))) draw(); } }, draw);
+  const unlisten = listen("/api/events", { reset: draw, runs: ({ changed }) => { if (changed.some((/** @type {Run} */ run) => wanted.has(run.name))) draw(); } }, draw);
   return () => { over = true; unlisten(); };
 }
 

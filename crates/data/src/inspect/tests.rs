@@ -53,6 +53,19 @@ fn digits_are_described_and_damage_to_them_is_found() {
     assert!(damaged.problems[0].problem.contains("t10k-images"), "{damaged:?}");
 }
 
+/// Of 100 photos 89 were for training, and nothing said what became of the others.
+#[test]
+fn photos_held_out_are_counted_and_splits_add_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = PhotosOptions { per_class: 12, ..PhotosOptions::default() };
+    write_photos(folder.path(), &options, &|_| {}).unwrap();
+    let info = info(folder.path(), &OpenOptions::default(), None, &quiet()).unwrap();
+    let names: Vec<Split> = info.splits.iter().map(|split| split.name).collect();
+    assert_eq!(names, [Split::Train, Split::Test], "{info:?}");
+    assert_eq!(info.splits.iter().map(|split| split.examples).sum::<u64>(), info.examples);
+    assert!(info.remarks.iter().any(|remark| remark.contains("are held out")), "{info:?}");
+}
+
 #[test]
 fn every_bad_photo_is_listed() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,14 +53,14 @@ const MAGIC_BYTES: u64 = 4;
 #[derive(Debug)]
 pub struct Idx {
     schema: Schema,
-    parts: Vec<Part>,
+    parts: Vec<IdxFiles>,
     width: usize,
     remarks: Vec<String>,
 }
 
 /// One pair of files.
 #[derive(Debug)]
-struct Part {
+struct IdxFiles {
     path: PathBuf,
     pixels: Contents,
     labels: Contents,
@@ -149,7 +149,7 @@ impl Idx {
     }
 
     #[inline]
-    fn find(&self, index: u64) -> (&Part, usize) {
+    fn find(&self, index: u64) -> (&IdxFiles, usize) {
         let mut index = usize::try_from(index).unwrap_or(usize::MAX);
         for part in &self.parts {
             if index < part.labels.len() {
@@ -241,7 +241,7 @@ fn infer_classes(labels: &[u8], path: &Path) -> Result<usize, DataError> {
     Ok(classes)
 }
 
-fn read_pair(pair: &Pair, classes: usize) -> Result<(ImageShape, Part), DataError> {
+fn read_pair(pair: &Pair, classes: usize) -> Result<(ImageShape, IdxFiles), DataError> {
     let wanted = "three (count, rows, columns) or four (and 1 or 3 channels), none of them 0";
     let (sizes, pixels) = read_idx(&pair.images, 3..=4, wanted)?;
     let (_, labels) = read_idx(&pair.labels, 1..=1, "one: labels")?;
@@ -271,7 +271,7 @@ fn read_pair(pair: &Pair, classes: usize) -> Result<(ImageShape, Part), DataErro
         width: sizes[2] as usize,
         channels: channels as usize,
     };
-    Ok((shape, Part { path: pair.images.clone(), pixels, labels }))
+    Ok((shape, IdxFiles { path: pair.images.clone(), pixels, labels }))
 }
 
 /// Reads a whole IDX file of bytes: its dimensions and its contents.

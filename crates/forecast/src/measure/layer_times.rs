@@ -20,11 +20,16 @@ const SPAN: Duration = Duration::from_millis(1500);
 #[serde(deny_unknown_fields)]
 pub struct LayerTimes {
     pub network: Network,
-    /// How much longer a step takes when so many tasks share a host.
+    /// How much longer a step takes when so many tasks share a host; without it each has its own accelerator, and none waits.
+    #[serde(default = "alone")]
     pub sharing: Vec<(usize, f64)>,
     /// Adding up between tasks of one host.
     #[serde(default)]
     pub local: Option<Link>,
+}
+
+fn alone() -> Vec<(usize, f64)> {
+    vec![(1, 1.0)]
 }
 
 impl LayerTimes {
@@ -60,17 +65,38 @@ impl LayerTimes {
         Ok(Self { network, sharing, local })
     }
 
-    /// Reads what [`LayerTimes::write`] wrote; it must be of that model.
+    /// Reads what [`LayerTimes::write`], or another program, wrote. It must be of that model, where one is named; layers of any other
+    /// network are as good without.
     pub fn read(path: &Path, model: &str) -> Result<Self, ForecastError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ForecastError::Read { path: path.to_path_buf(), source })?;
         let found: Self = serde_json::from_str(&text)
             .map_err(|source| ForecastError::NoLayerTimes { path: path.to_path_buf(), source })?;
-        if found.network.name != spelling(model) {
+        found.check(path)?;
+        if !model.is_empty() && found.network.name != spelling(model) {
             let (path, asked) = (path.to_path_buf(), model.to_owned());
             return Err(ForecastError::OtherModel { path, found: found.network.name, asked });
         }
         Ok(found)
+    }
+
+    /// Refuses layers that no formula can work with, naming the layer.
+    fn check(&self, path: &Path) -> Result<(), ForecastError> {
+        let refuse =
+            |what: String| Err(ForecastError::BadProfile { path: path.to_path_buf(), what });
+        for (at, layer) in self.network.layers.iter().enumerate() {
+            let name = format!("layer {} `{}`", at + 1, layer.name);
+            if layer.inputs() == 0.0 || layer.outputs() == 0.0 || layer.kernel == 0 {
+                return refuse(format!("{name} has a size of 0"));
+            }
+            let numbers = layer.times().into_iter().chain([("parameters", layer.parameters)]);
+            for (column, value) in numbers {
+                if !(value.is_finite() && value >= 0.0) {
+                    return refuse(format!("{name}: `{column}` is {value}, expected 0 or more"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Keeps them in a file.
@@ -101,5 +127,24 @@ mod tests {
         std::fs::write(&path, "{}").unwrap();
         let error = LayerTimes::read(&path, "lenet").unwrap_err();
         assert!(error.to_string().contains("layers.json` holds no layer times"), "{error}");
+    }
+
+    #[test]
+    fn layers_of_a_network_that_is_not_ours_need_no_model_and_bad_ones_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("layers.json");
+        let layer = |forward: &str| {
+            format!(
+                r#"{{"network": {{"name": "bert", "layers": [{{"name": "encoder.0", "input": [128, 1, 768],
+                "output": [128, 1, 768], "kernel": 1, "parameters": 7.1e6, "forward": {forward},
+                "backward": 2e-3, "fixed": 0, "update": 1e-4}}]}}}}"#
+            )
+        };
+        std::fs::write(&path, layer("1e-3")).unwrap();
+        let found = LayerTimes::read(&path, "").unwrap();
+        assert_eq!((found.network.name.as_str(), found.sharing), ("bert", vec![(1, 1.0)]));
+        std::fs::write(&path, layer("-1e-3")).unwrap();
+        let error = LayerTimes::read(&path, "").unwrap_err().to_string();
+        assert!(error.contains("layer 1 `encoder.0`: `forward` is -0.001"), "{error}");
     }
 }

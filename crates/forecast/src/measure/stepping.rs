@@ -6,7 +6,8 @@ use crate::oracle::{Layer, Network};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_models::optimizer::{self, Optimizer, OptimizerSettings, OptimizerState};
 use paceline_models::profile::{LayerTime, Pass};
-use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer, registry};
+use paceline_models::registry::{self, KnownInput};
+use paceline_models::{Model, ModelOptions, StepContext, kernels::Buffer};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,9 +17,9 @@ use std::time::{Duration, Instant};
 pub struct Subject {
     /// A model of the registry.
     pub model: String,
-    /// Side of the images, in pixels; without it 28 for softmax and lenet, else 224.
+    /// Side of the images, in pixels; without it what the model is known for.
     pub size: Option<usize>,
-    /// Without it 10 for softmax and lenet, else 1000.
+    /// Without it those of the examples the model is known for.
     pub classes: Option<usize>,
 }
 
@@ -26,10 +27,12 @@ impl Subject {
     /// The schema of its examples, the shape of their images, and the number of classes.
     #[must_use]
     pub fn schema(&self) -> (Schema, ImageShape, usize) {
-        let digits = matches!(self.model.as_str(), "softmax" | "lenet");
-        let side = self.size.unwrap_or(if digits { 28 } else { 224 });
-        let classes = self.classes.unwrap_or(if digits { 10 } else { 1000 });
-        let image = ImageShape { height: side, width: side, channels: if digits { 1 } else { 3 } };
+        // A name that is not in the registry is refused where the model is built.
+        let known =
+            registry::find(&self.model).map_or(KnownInput::PHOTOGRAPHS, |entry| entry.known_for);
+        let side = self.size.unwrap_or(known.side);
+        let classes = self.classes.unwrap_or(known.classes);
+        let image = ImageShape { height: side, width: side, channels: known.channels };
         let names = (0..classes).map(|class| class.to_string()).collect();
         let labels = LabelKind::Classes { names };
         (Schema { features: FeatureKind::Image(image), labels }, image, classes)

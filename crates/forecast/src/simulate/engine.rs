@@ -12,7 +12,7 @@ use super::cables::{Cable, Parcel, together};
 use super::host::{Host, Piece, SLICE};
 use super::outcome::{SimulationOutcome, Staleness};
 use super::placement::{MOST_SERVERS, Placement};
-use super::tasks::{Event, Job, Message, Server, Way, What, Worker};
+use super::tasks::{Event, Job, Message, SimulatedServer, SimulatedWorker, Way, What};
 use super::{HANDOVER, PATIENCE, Setting};
 use paceline_runs::PhaseTimes;
 
@@ -41,8 +41,8 @@ pub(super) struct Engine<'a, 'b> {
     messages: Vec<Message>,
     /// Places of messages that have come.
     vacant: Vec<usize>,
-    workers: Vec<Worker>,
-    servers: Vec<Server>,
+    workers: Vec<SimulatedWorker>,
+    servers: Vec<SimulatedServer>,
     threads: f64,
     updates: u64,
     staleness: Vec<u64>,
@@ -72,8 +72,8 @@ impl<'a, 'b> Engine<'a, 'b> {
             inward: vec![Cable::default(); hosts],
             messages: Vec::new(),
             vacant: Vec::new(),
-            workers: vec![Worker::default(); workers],
-            servers: vec![Server::default(); servers],
+            workers: vec![SimulatedWorker::default(); workers],
+            servers: vec![SimulatedServer::default(); servers],
             threads,
             updates: 0,
             staleness: Vec::new(),

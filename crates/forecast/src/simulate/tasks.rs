@@ -83,7 +83,7 @@ impl Job {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Worker {
+pub(super) struct SimulatedWorker {
     /// Updates that its weights have seen.
     pub(super) version: u64,
     /// Servers that have not answered yet.
@@ -103,7 +103,7 @@ pub(super) struct Worker {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Server {
+pub(super) struct SimulatedServer {
     /// Gradients waiting to be taken.
     pub(super) queue: VecDeque<usize>,
     pub(super) busy: bool,

@@ -326,11 +326,11 @@ impl<'a> Supervisor<'a> {
     /// Whether the policy of the run wants that task back.
     fn may_start_again(&self, task: TaskId, status: ExitStatus) -> bool {
         let on_loss = self.order.work.on_loss();
-        let may_pass = status.code().is_none_or(|code| code == i32::from(TasksFailed::RETRY));
+        let is_transient = status.code().is_none_or(|code| code == i32::from(TasksFailed::RETRY));
         match task.role {
             // The run cannot begin without a task that was never there; it has lost nothing either, so that
             // another attempt does no harm. One that says what is wrong would only say it again.
-            _ if !self.met => on_loss != OnLoss::Stop && may_pass,
+            _ if !self.met => on_loss != OnLoss::Stop && is_transient,
             Role::Ps => on_loss != OnLoss::Stop,
             Role::Worker | Role::Chief => on_loss == OnLoss::Restart,
             Role::Evaluator => true,

@@ -17,6 +17,7 @@ impl Advisor for MostCores {
         let catalogue = &search.problem().catalogue;
         let cores = |at: usize| catalogue.machine(at).cores;
         let configuration = search.untried().max_by(|&a, &b| cores(a).total_cmp(&cores(b)))?;
-        Some(Proposal { configuration, stop: None, reason: "has the most cores".to_owned() })
+        let reason = "has the most cores".to_owned();
+        Some(Proposal { configuration, stop: None, outlook: None, reason })
     }
 }

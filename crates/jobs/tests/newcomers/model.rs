@@ -3,7 +3,7 @@
 use paceline_batch::Batch;
 use paceline_models::{
     Layout, Model, ModelError, Ready, Score, StepContext, StepLoss,
-    registry::{ModelDefaults, ModelEntry},
+    registry::{KnownInput, ModelDefaults, ModelEntry},
 };
 
 pub static ENTRY: ModelEntry = ModelEntry {
@@ -11,6 +11,7 @@ pub static ENTRY: ModelEntry = ModelEntry {
     about: "how frequent each class is, whatever the pixels",
     settings: &[],
     defaults: ModelDefaults { optimizer: "sgd", rate: 0.5 },
+    known_for: KnownInput::DIGITS,
     build: |schema, _| {
         let mut layout = Layout::default();
         layout.push("bias", &[schema.labels.classes()], true);

@@ -42,8 +42,8 @@ impl Placement {
     }
 }
 
-/// The core this thread runs on.
-#[cfg(target_os = "linux")]
+/// The core this thread runs on; Miri has none.
+#[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code)]
 fn core() -> Option<usize> {
     // SAFETY: takes nothing and touches no memory of ours.
@@ -53,7 +53,7 @@ fn core() -> Option<usize> {
 
 /// Leaves `core` for any other one this thread may use, if there is one for each of `threads`;
 /// afterwards it may use all of them as before. Returns where it went.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code)]
 fn step_aside(core: usize, threads: usize) -> Option<usize> {
     // SAFETY: a set of cores is plain bits, of which all zero is one; both calls are told its size.
@@ -77,17 +77,17 @@ fn step_aside(core: usize, threads: usize) -> Option<usize> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn core() -> Option<usize> {
     None
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn step_aside(_core: usize, _threads: usize) -> Option<usize> {
     None
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
 

@@ -14,7 +14,7 @@ use crate::{
     kernels::adaptive::AdaptiveShape,
     layout::{LayerPlace, Layout},
     model::{Model, ModelError, ModelOptions, StepContext, StepLoss},
-    registry::{ModelDefaults, ModelEntry},
+    registry::{KnownInput, ModelDefaults, ModelEntry},
     shapes::LayerShape,
     split::{Split, Together},
 };
@@ -32,6 +32,7 @@ pub const ENTRY: ModelEntry = ModelEntry {
     about: "AlexNet, one tower, 61 million weights, images from 63x63 (made for 224x224)",
     settings: &["freeze", "dropout", "lrn", "split-dense"],
     defaults: ModelDefaults { optimizer: "adam", rate: 0.0001 },
+    known_for: KnownInput::PHOTOGRAPHS,
     build,
 };
 

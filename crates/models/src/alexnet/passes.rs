@@ -3,7 +3,7 @@
 use super::{AlexNet, LAYERS};
 use crate::{
     image_model::{Images, ModelCore, Step},
-    kernels::{Finish, dense::Place, dropout::Draw},
+    kernels::{Finish, dense::LayerPosition, dropout::Draw},
     model::StepContext,
     profile::Pass,
 };
@@ -163,8 +163,8 @@ impl AlexNet {
         step.freeze_before(core, self.at[number].0.start);
     }
 
-    fn place(&self, layer: usize, stays: bool) -> Place {
-        Place { weights: self.at[layer].0.start, bias: self.at[layer].1.start, stays }
+    fn place(&self, layer: usize, stays: bool) -> LayerPosition {
+        LayerPosition { weights: self.at[layer].0.start, bias: self.at[layer].1.start, stays }
     }
 
     /// From the gradient of the logits to those of the dense layers, which need not stay.

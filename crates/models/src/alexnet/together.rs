@@ -9,7 +9,7 @@ use super::{AlexNet, LAYERS, passes::Dropout};
 use crate::{
     image_model::{Images, ModelCore, Step},
     input::Pixels,
-    kernels::{Buffer, DenseShape, Finish, dense::Place, dropout::Draw},
+    kernels::{Buffer, DenseShape, Finish, dense::LayerPosition, dropout::Draw},
     model::{ModelError, StepContext, StepLoss},
     profile::Pass,
     split::{Split, SplitLayer, Together},
@@ -225,7 +225,7 @@ impl AlexNet {
             });
             peers.sum(d_input)?;
             profile.time(LAYERS[CONVS + number], Pass::BackwardWeights, shape.flops(), || {
-                let place = Place { weights: start, bias: layer.bias + rows.start, stays };
+                let place = LayerPosition { weights: start, bias: layer.bias + rows.start, stays };
                 compute.dense_backward_weights_ready(
                     &shape,
                     input,

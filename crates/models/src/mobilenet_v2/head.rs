@@ -196,8 +196,8 @@ impl Passes<'_> {
         );
         let stride = padded(features);
         let weight_grad = &mut grad[shape.classifier_weight.clone()];
-        self.reduce(tasks, plan.weight_sums_stride, weight_grad, |at| {
-            at / features * stride + at % features
+        self.reduce(tasks, plan.weight_sums_stride, weight_grad, features, |class, feature| {
+            class * stride + feature
         });
         let bias_grad = &mut grad[shape.classifier_bias.clone()];
         bias_grad.fill(0.0);

@@ -11,6 +11,7 @@
 //! | backward, depthwise convolution | raw output | masked gradient |
 //! | backward, expanding convolution | raw output, gradient | – |
 
+mod finish;
 mod head;
 mod passes;
 mod plan;
@@ -25,7 +26,7 @@ use crate::{
     model::{Model, ModelError, ModelOptions},
     profile::Pass,
     random::Normals,
-    registry::{ModelDefaults, ModelEntry},
+    registry::{KnownInput, ModelDefaults, ModelEntry},
     shapes::LayerShape,
     threads::SendPtr,
 };
@@ -41,6 +42,7 @@ pub const ENTRY: ModelEntry = ModelEntry {
     about: "MobileNet-v2 with batch normalisation, images from 32x32, --width scales it",
     settings: &["freeze", "dropout", "width"],
     defaults: ModelDefaults { optimizer: "adam", rate: 0.003 },
+    known_for: KnownInput::PHOTOGRAPHS,
     build,
 };
 /// Dropout rate before the classifier, unless asked otherwise.

@@ -387,7 +387,10 @@ impl Passes<'_> {
         match layer.role {
             Role::Depthwise { stride } => {
                 self.backward_depthwise(index, stride, params);
-                self.reduce(self.count, 9 * outputs, weight_grad, |at| at % 9 * outputs + at / 9);
+                // Eight channels at a time: rows of nine taps alone would be all overhead.
+                self.reduce(self.count, 9 * outputs, weight_grad, 9 * 8, |eight, at| {
+                    at % 9 * outputs + 8 * eight + at / 9
+                });
                 self.count
             }
             Role::Stem => {
@@ -399,18 +402,25 @@ impl Passes<'_> {
                 };
                 let tasks = self.backward_rows(index, narrow, weights, true);
                 let stride = padded(outputs);
-                self.reduce(tasks, self.plan.weight_sums_stride, weight_grad, |at| {
-                    let (output, input, tap) = (at / taps, at / 9 % inputs, at % 9);
-                    (tap * inputs + input) * stride + output
-                });
+                self.reduce(
+                    tasks,
+                    self.plan.weight_sums_stride,
+                    weight_grad,
+                    taps,
+                    |output, at| {
+                        let (input, tap) = (at / 9, at % 9);
+                        (tap * inputs + input) * stride + output
+                    },
+                );
                 0
             }
             Role::Expand => {
                 let weights = self.pack(weight, (inputs, 1), (outputs, inputs));
                 let tasks = self.backward_rows(index, narrow, weights, true);
                 let stride = padded(outputs);
-                self.reduce(tasks, self.plan.weight_sums_stride, weight_grad, |at| {
-                    at % inputs * stride + at / inputs
+                let sums = self.plan.weight_sums_stride;
+                self.reduce(tasks, sums, weight_grad, inputs, |output, input| {
+                    input * stride + output
                 });
                 tasks
             }
@@ -418,8 +428,9 @@ impl Passes<'_> {
                 let weights = self.pack(weight, (inputs, 1), (outputs, inputs));
                 let tasks = self.backward_rows(index, narrow, weights, false);
                 let stride = padded(inputs);
-                self.reduce(tasks, self.plan.weight_sums_stride, weight_grad, |at| {
-                    at / inputs * stride + at % inputs
+                let sums = self.plan.weight_sums_stride;
+                self.reduce(tasks, sums, weight_grad, inputs, |output, input| {
+                    output * stride + input
                 });
                 tasks
             }
@@ -528,24 +539,29 @@ impl Passes<'_> {
         });
     }
 
-    /// Adds the weights' gradients of all tasks, in order; `from` says where an element lies.
+    /// Adds the weights' gradients of all tasks, in order; `from` says where an element of a row lies, of which each has `width`.
     pub(super) fn reduce(
         &self,
         tasks: usize,
         stride: usize,
         grad: &mut [f32],
-        from: impl Fn(usize) -> usize + Sync,
+        width: usize,
+        from: impl Fn(usize, usize) -> usize + Sync,
     ) {
         let chunk = grad.len().div_ceil(self.compute.pool().threads()).max(4096);
-        self.compute.pool().for_chunks(grad, chunk, |number, piece| {
-            for (at, value) in piece.iter_mut().enumerate() {
-                let from = self.memory.at(self.plan.weight_sums + from(number * chunk + at));
-                let mut sum = 0.0;
-                for task in 0..tasks {
-                    // SAFETY: the kernels have written that many sums there.
-                    sum += unsafe { *from.add(task * stride) };
+        let rows = chunk.div_ceil(width);
+        self.compute.pool().for_chunks(grad, rows * width, |number, piece| {
+            for (row, values) in piece.chunks_mut(width).enumerate() {
+                for (at, value) in values.iter_mut().enumerate() {
+                    let from = from(number * rows + row, at);
+                    let from = self.memory.at(self.plan.weight_sums + from);
+                    let mut sum = 0.0;
+                    for task in 0..tasks {
+                        // SAFETY: the kernels have written that many sums there.
+                        sum += unsafe { *from.add(task * stride) };
+                    }
+                    *value = sum;
                 }
-                *value = sum;
             }
         });
     }

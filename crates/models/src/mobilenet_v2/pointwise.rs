@@ -7,12 +7,13 @@
 
 #![allow(unsafe_code)] // raw rows of the arena; each kernel's fields say what they need
 
+use super::finish::{Add, Mask, Store, Write};
 use super::tile::{
     Finish, MAX_STRIP, NARROW_STEP, Packed, Rows, Strip, accumulate, multiply, padded,
 };
 use crate::kernels::{
     Kernel,
-    activation::{Affine, NormGradient, activate, carry, load_some, relu6_mask, store_some},
+    activation::{Affine, NormGradient, activate, carry, load_some, store_some},
     simd::Simd,
 };
 use std::ops::Range;
@@ -27,10 +28,7 @@ pub(super) const BLOCK_ROWS: usize = 56;
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// They lie ready, one after another.
-    Plain {
-        /// First row.
-        rows: *const f32,
-    },
+    Plain { rows: *const f32 },
     /// `relu6(affine(raw))`: behind a depthwise convolution.
     Activated {
         /// Raw output of that convolution.
@@ -225,58 +223,6 @@ impl Sums {
     }
 }
 
-/// Where the two sums of a vector of columns lie.
-///
-/// # Safety
-/// `near` is as [`Sums::near`] says for so many columns.
-#[inline(always)]
-unsafe fn pair_of_sums(near: *mut f32, column: usize, columns: usize) -> (*mut f32, *mut f32) {
-    // SAFETY: within two padded rows.
-    unsafe { (near.add(column), near.add(padded(columns) + column)) }
-}
-
-/// Writes the raw output and sums it and its square.
-struct Store {
-    /// Rows of all columns, of which this task alone uses its own.
-    out: *mut f32,
-    /// See [`Sums::near`].
-    near: *mut f32,
-}
-
-impl Finish for Store {
-    #[inline(always)]
-    unsafe fn finish<S: Simd, const R: usize, const V: usize>(
-        &self,
-        tile: &[[S::V; V]; R],
-        row: usize,
-        rows: usize,
-        column: usize,
-        columns: usize,
-    ) {
-        // SAFETY: rows before `row + rows` and columns before `columns` of the output; sums are padded to whole vectors.
-        unsafe {
-            for v in 0..V {
-                let column = column + v * S::LANES;
-                let left = columns - column;
-                let (first, second) = pair_of_sums(self.near, column, columns);
-                let (mut sum, mut square) = (S::load(first), S::load(second));
-                let pivot = S::load(self.near.add(2 * padded(columns) + column));
-                for (r, tile) in tile.iter().enumerate() {
-                    if r < rows {
-                        let centred = S::sub(tile[v], pivot);
-                        sum = S::add(sum, centred);
-                        square = S::fma(centred, centred, square);
-                        let to = self.out.add((row + r) * columns + column);
-                        store_some::<S>(to, tile[v], left);
-                    }
-                }
-                S::store(first, sum);
-                S::store(second, square);
-            }
-        }
-    }
-}
-
 /// Forward pass over some rows.
 pub(super) struct Forward {
     /// The rows of this task.
@@ -311,11 +257,11 @@ impl Kernel for Forward {
                 let (start, stride) =
                     self.source.prepare::<S>(row, rows, height, self.weights.depth, self.scratch);
                 let strip = Strip { start, stride, row, rows };
-                multiply::<S, _>(strip, self.weights, &finish);
+                multiply::<S, _>(strip, self.weights, finish);
                 if row == self.rows.start {
                     // Pivots are known only now: the first strip is done again.
                     self.sums.pivot(self.out.add(row * self.weights.columns));
-                    multiply::<S, _>(strip, self.weights, &finish);
+                    multiply::<S, _>(strip, self.weights, finish);
                 }
                 since_flush += rows;
                 if since_flush >= FLUSH_ROWS {
@@ -376,86 +322,11 @@ pub(super) enum Behind {
     },
 }
 
-/// Writes the masked gradient and sums it, alone and times the centred raw output.
-struct Below {
-    /// Pointers to all rows and channels, of which this task alone uses its rows of `out`.
-    behind: Behind,
-    /// See [`Sums::near`].
-    near: *mut f32,
-}
-
-impl Finish for Below {
-    #[inline(always)]
-    unsafe fn finish<S: Simd, const R: usize, const V: usize>(
-        &self,
-        tile: &[[S::V; V]; R],
-        row: usize,
-        rows: usize,
-        column: usize,
-        columns: usize,
-    ) {
-        // SAFETY: as in `Store`; what lies behind has the same rows and columns.
-        unsafe {
-            for v in 0..V {
-                let column = column + v * S::LANES;
-                let left = columns - column;
-                let (first, second) = pair_of_sums(self.near, column, columns);
-                let (mut sum, mut product) = (S::load(first), S::load(second));
-                match self.behind {
-                    Behind::Nothing => {}
-                    Behind::Plain { out } => {
-                        for (r, tile) in tile.iter().enumerate().take(rows) {
-                            store_some::<S>(out.add((row + r) * columns + column), tile[v], left);
-                        }
-                    }
-                    Behind::Relu6 { raw, affine, mean, out } => {
-                        let (scale, shift) = affine.load::<S>(column, left);
-                        let mean = load_some::<S>(mean.add(column), left);
-                        for (r, tile) in tile.iter().enumerate() {
-                            if r < rows {
-                                let at = (row + r) * columns + column;
-                                let raw = load_some::<S>(raw.add(at), left);
-                                let y = S::fma(raw, scale, shift);
-                                let gradient = relu6_mask::<S>(y, tile[v]);
-                                sum = S::add(sum, gradient);
-                                product = S::fma(gradient, S::sub(raw, mean), product);
-                                store_some::<S>(out.add(at), gradient, left);
-                            }
-                        }
-                    }
-                    Behind::Linear { raw, mean, residual, out } => {
-                        let mean = load_some::<S>(mean.add(column), left);
-                        for (r, tile) in tile.iter().enumerate() {
-                            if r < rows {
-                                let at = (row + r) * columns + column;
-                                let raw = load_some::<S>(raw.add(at), left);
-                                let mut gradient = tile[v];
-                                if !residual.is_null() {
-                                    let more = load_some::<S>(residual.add(at), left);
-                                    gradient = S::add(gradient, more);
-                                }
-                                sum = S::add(sum, gradient);
-                                product = S::fma(gradient, S::sub(raw, mean), product);
-                                store_some::<S>(out.add(at), gradient, left);
-                            }
-                        }
-                    }
-                }
-                S::store(first, sum);
-                S::store(second, product);
-            }
-        }
-    }
-}
-
 /// Where the gradient of a layer's output comes from.
 #[derive(Clone, Copy)]
 pub(super) enum Above {
     /// It lies ready (the classifier).
-    Plain {
-        /// First row.
-        rows: *const f32,
-    },
+    Plain { rows: *const f32 },
     /// Through the layer's own batch norm.
     Norm(NormGradient),
 }
@@ -494,6 +365,54 @@ impl Backward {
     }
 }
 
+impl Backward {
+    /// Multiplies a block of rows, which may be higher than a strip, by the weights.
+    ///
+    /// # Safety
+    /// As for the kernel, whose rows these are; `S::TILE_ROWS` rows are readable from the last whole strip on.
+    #[inline(always)]
+    unsafe fn multiply_block<S: Simd>(&self, block: Strip) {
+        let near = self.sums.near;
+        // SAFETY: passed on.
+        unsafe {
+            match self.behind {
+                Behind::Nothing => {}
+                Behind::Plain { out } => self.strips::<S, _>(block, Write { out }),
+                Behind::Relu6 { raw, affine, mean, out } => {
+                    self.strips::<S, _>(block, Mask { raw, affine, mean, out, near });
+                }
+                Behind::Linear { raw, mean, residual, out } if residual.is_null() => {
+                    self.strips::<S, _>(block, Add::<false> { raw, mean, residual, out, near });
+                }
+                Behind::Linear { raw, mean, residual, out } => {
+                    self.strips::<S, _>(block, Add::<true> { raw, mean, residual, out, near });
+                }
+            }
+        }
+    }
+
+    /// [`Self::multiply_block`], finished so.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn strips<S: Simd, F: Finish>(&self, block: Strip, finish: F) {
+        let height = S::TILE_ROWS;
+        for first in (0..block.rows).step_by(height) {
+            // SAFETY: rows of the block, or readable ones behind it.
+            unsafe {
+                let strip = Strip {
+                    start: block.start.add(first * block.stride),
+                    stride: block.stride,
+                    row: block.row + first,
+                    rows: height.min(block.rows - first),
+                };
+                multiply::<S, _>(strip, self.weights, finish);
+            }
+        }
+    }
+}
+
 impl Kernel for Backward {
     type Output = ();
 
@@ -512,7 +431,6 @@ impl Kernel for Backward {
 
             let height = S::TILE_ROWS;
             let block = BLOCK_ROWS / height * height;
-            let finish = Below { behind: self.behind, near: self.sums.near };
             let gradient = self.scratch;
             let gradient_stride = padded(outputs);
             let input_scratch = self.scratch.add((BLOCK_ROWS + MAX_STRIP) * gradient_stride);
@@ -528,19 +446,11 @@ impl Kernel for Backward {
                         Above::Norm(norm) => norm.row::<S>((row + r) * outputs, 0, outputs, to),
                     }
                 }
-                if !matches!(self.behind, Behind::Nothing) {
-                    for first in (0..rows).step_by(height) {
-                        let strip = Strip {
-                            start: gradient.add(first * gradient_stride),
-                            stride: gradient_stride,
-                            row: row + first,
-                            rows: height.min(rows - first),
-                        };
-                        multiply::<S, _>(strip, self.weights, &finish);
-                    }
-                }
+                // Before the product, which reads the same raw input in tiles: it is in the caches then, read from end to end.
                 let (start, stride) =
                     self.source.prepare::<S>(row, rows, rows, inputs, input_scratch);
+                let strip = Strip { start: gradient, stride: gradient_stride, row, rows };
+                self.multiply_block::<S>(strip);
                 let input = Rows { start, stride, width: inputs };
                 let output = Rows { start: gradient, stride: gradient_stride, width: outputs };
                 let (narrow, wide) =

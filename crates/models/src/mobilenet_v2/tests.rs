@@ -189,3 +189,49 @@ fn a_frozen_trunk_gives_the_same_features_whatever_the_batch_size() {
     assert!((loss.loss_sum - parts).abs() < 1e-5, "{} {parts}", loss.loss_sum);
     assert!(distance(&sum[head..], &grad[head..]) < 1e-5);
 }
+
+/// Numbers between -1 and 1 that any program draws alike: from the name of a tensor and the place in it.
+fn drawn(name: &str, length: usize) -> Vec<f32> {
+    let hash = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(16_777_619);
+    let name = name.bytes().fold(2_166_136_261, hash);
+    let value = |place: usize| {
+        let mut bits = name ^ (place as u32).wrapping_mul(2_654_435_761);
+        bits = bits.wrapping_mul(0x9e37_79b1);
+        bits = (bits ^ bits >> 15).wrapping_mul(0x85eb_ca77);
+        (f64::from(bits >> 8) / f64::from(1 << 24) * 2.0 - 1.0) as f32
+    };
+    (0..length).map(value).collect()
+}
+
+/// With the same weights, the logits of torchvision 0.29's `mobilenet_v2(num_classes=4, width_mult=0.35)` in evaluation mode.
+#[test]
+fn logits_are_those_of_torchvision() {
+    let logits = [-2.656_012_06_f64, -2.312_283_04, 4.822_612_29, -1.688_623_43];
+    let image = ImageShape { height: 41, width: 46, channels: 3 };
+    let options = ModelOptions { width: 0.35, ..ModelOptions::default() };
+    let mut model = super::model((image, 4), &options).unwrap();
+    let mut params = vec![0.0; model.layout().len()];
+    for entry in model.layout().entries() {
+        let (name, fan_in) = (entry.name.as_str(), entry.shape[1..].iter().product::<usize>());
+        let (offset, size) = match name.rsplit_once('.').unwrap().1 {
+            "running_var" => (1.0, 0.5),
+            "running_mean" => (0.0, 0.1),
+            "weight" if entry.shape.len() == 1 => (1.0, 0.25),
+            "bias" => (0.0, 0.2),
+            _ => (0.0, (6.0 / fan_in as f64).sqrt() as f32),
+        };
+        let values = drawn(name, entry.range().len());
+        let values = values.iter().map(|value| offset + size * value);
+        params[entry.range()].iter_mut().zip(values).for_each(|(param, value)| *param = value);
+    }
+    let values = drawn("pixels", 41 * 46 * 3);
+    let batch = Batch { features: Features::Dense { values, width: 41 * 46 * 3 }, labels: vec![0] };
+    let mut score = Score { probabilities: Some(Vec::new()), ..Score::default() };
+    model.score(&params, &batch, &mut score).unwrap();
+    let largest = logits[2];
+    let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
+    for (found, logit) in score.probabilities.unwrap().iter().zip(logits) {
+        let wanted = logit - largest - sum.ln();
+        assert!((f64::from(*found).ln() - wanted).abs() < 1e-4, "{found} {wanted}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Adagrad: each weight's rate falls with the gradients it has seen, which suits sparse features.
 
-use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, Rule, dispatch::for_each_isa};
 
 /// `s += g²; w -= rate * g / (√s + epsilon)`, with the decay inside `g`.
 pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
@@ -9,7 +9,7 @@ pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     settings: &[],
     slots: &["squares"],
     defaults: OptimizerSettings { epsilon: 1e-10, ..OptimizerSettings::PLAIN },
-    apply,
+    rule: Rule::Elements(apply),
 };
 
 for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]));

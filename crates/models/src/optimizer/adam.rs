@@ -1,6 +1,6 @@
 //! Adam, and AdamW where the decay is decoupled.
 
-use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, Rule, dispatch::for_each_isa};
 
 /// Running means of gradient and squared gradient, corrected for their start at zero.
 pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
@@ -9,7 +9,7 @@ pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     settings: &[],
     slots: &["mean", "squares"],
     defaults: OptimizerSettings { rate: 0.001, ..OptimizerSettings::PLAIN },
-    apply,
+    rule: Rule::Elements(apply),
 };
 
 for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]));

@@ -8,10 +8,13 @@
 mod adagrad;
 mod adam;
 mod dispatch;
+mod lamb;
+mod lars;
 mod mask;
 mod momentum;
 mod nesterov;
 mod sgd;
+mod tensors;
 
 use crate::{
     kernels::Buffer,
@@ -24,8 +27,15 @@ use mask::Treatment;
 use std::{marker::PhantomData, ops::Range};
 
 /// Every optimiser, in the order help texts show them.
-pub const ALL: &[&OptimizerEntry] =
-    &[&sgd::ENTRY, &momentum::ENTRY, &nesterov::ENTRY, &adagrad::ENTRY, &adam::ENTRY];
+pub const ALL: &[&OptimizerEntry] = &[
+    &sgd::ENTRY,
+    &momentum::ENTRY,
+    &nesterov::ENTRY,
+    &adagrad::ENTRY,
+    &adam::ENTRY,
+    &lars::ENTRY,
+    &lamb::ENTRY,
+];
 
 /// One optimiser of the registry.
 #[derive(Debug)]
@@ -40,7 +50,24 @@ pub struct OptimizerEntry {
     pub slots: &'static [&'static str],
     /// OptimizerSettings that apply unless the user says otherwise.
     pub defaults: OptimizerSettings,
-    apply: Apply,
+    rule: Rule,
+}
+
+impl OptimizerEntry {
+    /// Whether an update needs all of a tensor's gradient at once, for its norm: then [`Optimizer::finish`] makes it.
+    #[must_use]
+    pub const fn whole_tensors(&self) -> bool {
+        matches!(self.rule, Rule::Tensors(_))
+    }
+}
+
+/// What an update hangs on.
+#[derive(Debug)]
+enum Rule {
+    /// Every weight on itself.
+    Elements(Apply),
+    /// Also on the norms of the tensor it is in.
+    Tensors(tensors::ApplyTensor),
 }
 
 /// Updates one range: weights, gradient, and the state buffers there.
@@ -122,6 +149,8 @@ struct Pass {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OptimizerState {
     buffers: [Buffer; MAX_SLOTS],
+    /// The gradient of a step that is not finished, where the optimiser needs whole tensors; no part of what is saved.
+    gathered: Buffer,
 }
 
 impl OptimizerState {
@@ -143,6 +172,8 @@ pub struct Optimizer {
     entry: &'static OptimizerEntry,
     settings: OptimizerSettings,
     mask: Mask,
+    /// The tensors of the layout, where the optimiser needs them whole.
+    tensors: tensors::Tensors,
     unfreeze: Option<Unfreeze>,
 }
 
@@ -165,7 +196,7 @@ impl Optimizer {
         settings: OptimizerSettings,
         layout: &Layout,
     ) -> Result<Self, OptimizerError> {
-        Self::with_mask(entry, settings, Mask::of(layout))
+        Self::with_mask(entry, settings, layout, Mask::of(layout))
     }
 
     /// Like [`Optimizer::new`], with some weights frozen by the mask.
@@ -175,10 +206,12 @@ impl Optimizer {
     pub fn with_mask(
         entry: &'static OptimizerEntry,
         settings: OptimizerSettings,
+        layout: &Layout,
         mask: Mask,
     ) -> Result<Self, OptimizerError> {
         check(entry.name, &settings)?;
-        Ok(Self { entry, settings, mask, unfreeze: None })
+        let tensors = tensors::Tensors::of(layout);
+        Ok(Self { entry, settings, mask, tensors, unfreeze: None })
     }
 
     /// Trains what the mask froze from `step` on, as if that were its first: it hangs on the step alone, so that a
@@ -207,14 +240,19 @@ impl Optimizer {
         let len = self.mask.len();
         let slots = self.entry.slots.len();
         let len_of = |slot| if slot < slots { len } else { 0 };
-        OptimizerState { buffers: std::array::from_fn(|slot| Buffer::zeroed(len_of(slot))) }
+        let gathered = if self.entry.whole_tensors() { len } else { 0 };
+        OptimizerState {
+            buffers: std::array::from_fn(|slot| Buffer::zeroed(len_of(slot))),
+            gathered: Buffer::zeroed(gathered),
+        }
     }
 
     /// Applies the gradient of one range.
     ///
     /// `params` and `grad` are the slices of `range`, `state` is whole; `step` counts from 0. Trained
     /// entries follow the optimiser's rule, frozen ones stay, and untrained ones (running
-    /// statistics) have their change added.
+    /// statistics) have their change added. Where the rule needs whole tensors, gradients of trained entries are only
+    /// gathered here, and [`Optimizer::finish`] follows when all of them are there.
     ///
     /// # Panics
     /// If the slices are not as long as `range`, or `range` leaves the layout.
@@ -292,21 +330,32 @@ impl Optimizer {
     ) {
         // SAFETY: parts of one range, and ranges of different tasks, do not overlap.
         #[allow(unsafe_code)]
-        let (params, grad, slots) = unsafe { slices.part(part, self.entry.slots.len()) };
-        match treatment {
-            Treatment::Train => (self.entry.apply)(pass, params, grad, slots),
-            Treatment::Add => {
+        let PartSlices { params, grad, slots, gathered } =
+            unsafe { slices.part(part, self.entry.slots.len()) };
+        match (treatment, &self.entry.rule) {
+            (Treatment::Train, Rule::Elements(apply)) => apply(pass, params, grad, slots),
+            (Treatment::Train, Rule::Tensors(_)) => gathered.copy_from_slice(grad),
+            (Treatment::Add, _) => {
                 for (value, change) in params.iter_mut().zip(grad) {
                     *value += change;
                 }
             }
-            Treatment::Freeze => {}
+            (Treatment::Freeze, _) => {}
         }
     }
 }
 
 /// Elements that are worth a task: below, handing work to another thread costs more than it saves.
 const TASK_LEN: usize = 32 * 1024;
+
+/// The slices of a part of an update.
+struct PartSlices<'a> {
+    params: &'a mut [f32],
+    grad: &'a [f32],
+    slots: [&'a mut [f32]; MAX_SLOTS],
+    /// Empty where nothing is gathered.
+    gathered: &'a mut [f32],
+}
 
 /// The slices of one update, to be cut up among threads.
 struct Slices<'a> {
@@ -316,6 +365,8 @@ struct Slices<'a> {
     grad: &'a [f32],
     /// Start and length of each state buffer; whole, unlike the parameters.
     slots: [(SendPtr<f32>, usize); MAX_SLOTS],
+    /// The gathered gradient, whole or empty.
+    gathered: (SendPtr<f32>, usize),
     borrowed: PhantomData<&'a mut f32>,
 }
 
@@ -331,7 +382,8 @@ impl<'a> Slices<'a> {
         let slots =
             state.buffers.each_mut().map(|buffer| (SendPtr(buffer.as_mut_ptr()), buffer.len()));
         let params = SendPtr(params.as_mut_ptr());
-        Self { start: range.start, params, grad, slots, borrowed: PhantomData }
+        let gathered = (SendPtr(state.gathered.as_mut_ptr()), state.gathered.len());
+        Self { start: range.start, params, grad, slots, gathered, borrowed: PhantomData }
     }
 
     /// The slices of `part`, which is within the range of the update.
@@ -339,28 +391,25 @@ impl<'a> Slices<'a> {
     /// # Safety
     /// No two parts in use at the same time overlap.
     #[allow(unsafe_code)]
-    unsafe fn part(
-        &self,
-        part: Range<usize>,
-        used: usize,
-    ) -> (&'a mut [f32], &'a [f32], [&'a mut [f32]; MAX_SLOTS]) {
+    unsafe fn part(&self, part: Range<usize>, used: usize) -> PartSlices<'a> {
         let at = part.start - self.start;
         let grad = &self.grad[at..at + part.len()];
         // SAFETY: as long as the gradient, whose slice was just checked; not overlapping, as the
         // caller promises.
         let params =
             unsafe { std::slice::from_raw_parts_mut(self.params.get().add(at), part.len()) };
-        let mut slot = 0;
-        let slots = self.slots.map(|(start, len)| {
-            slot += 1;
-            if slot > used {
-                return &mut [][..];
-            }
+        let of_state = |(start, len): (SendPtr<f32>, usize)| {
             assert!(part.end <= len, "optimiser state of {len} elements is for another layout");
             // SAFETY: within the buffer, as just checked; not overlapping, as the caller promises.
             unsafe { std::slice::from_raw_parts_mut(start.get().add(part.start), part.len()) }
+        };
+        let mut slot = 0;
+        let slots = self.slots.map(|buffer| {
+            slot += 1;
+            if slot > used { &mut [][..] } else { of_state(buffer) }
         });
-        (params, grad, slots)
+        let gathered = if self.gathered.1 == 0 { &mut [][..] } else { of_state(self.gathered) };
+        PartSlices { params, grad, slots, gathered }
     }
 }
 

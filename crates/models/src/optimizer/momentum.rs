@@ -1,6 +1,6 @@
 //! Gradient descent with momentum: a velocity that forgets slowly.
 
-use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, Rule, dispatch::for_each_isa};
 
 /// `v = momentum * v + g; w -= rate * v`, with the decay inside `g`.
 pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
@@ -9,7 +9,7 @@ pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     settings: &["momentum"],
     slots: &["velocity"],
     defaults: OptimizerSettings { momentum: 0.9, ..OptimizerSettings::PLAIN },
-    apply,
+    rule: Rule::Elements(apply),
 };
 
 for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]));

@@ -1,6 +1,6 @@
 //! Plain stochastic gradient descent: no state, one pass over weights and gradient.
 
-use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, dispatch::for_each_isa};
+use super::{MAX_SLOTS, OptimizerEntry, OptimizerSettings, Pass, Rule, dispatch::for_each_isa};
 
 /// `w -= rate * (g + decay * w)`.
 pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
@@ -9,7 +9,7 @@ pub(super) const ENTRY: OptimizerEntry = OptimizerEntry {
     settings: &[],
     slots: &[],
     defaults: OptimizerSettings::PLAIN,
-    apply,
+    rule: Rule::Elements(apply),
 };
 
 for_each_isa!(apply, body, (pass: &Pass, params: &mut [f32], grad: &[f32], slots: [&mut [f32]; MAX_SLOTS]));

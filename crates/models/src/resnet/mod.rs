@@ -11,7 +11,7 @@ use crate::{
     input,
     model::{Model, ModelError, ModelOptions},
     random::{self, Normals},
-    registry::{ModelDefaults, ModelEntry},
+    registry::{KnownInput, ModelDefaults, ModelEntry},
     shapes::LayerShape,
 };
 use paceline_batch::Schema;
@@ -23,6 +23,7 @@ pub const ENTRY: ModelEntry = ModelEntry {
     about: "ResNet-20, 270 thousand weights, images from 8x8 (made for 32x32 colour)",
     settings: &["freeze"],
     defaults: ModelDefaults { optimizer: "momentum", rate: 0.05 },
+    known_for: KnownInput::SMALL_COLOUR,
     build,
 };
 

@@ -7,8 +7,7 @@ use std::ops::Range;
 
 use paceline_batch::{Batch, Features};
 
-use super::{Size, SparseLogistic, probability};
-use crate::model::StepLoss;
+use super::{RowLoss, Size, SparseLogistic};
 
 /// Slots of the table that finds duplicates, at first; a power of two. It grows with the weights that batches
 /// touch, not with their features, so that it stays in a core's cache.
@@ -104,7 +103,7 @@ impl Minibatch {
         }
     }
 
-    /// Computes the logits of the rows that were prepared, and the gradient of their summed loss times
+    /// Computes the logits of the rows that were prepared, and the gradient of their summed `loss` times
     /// `scale`, from the weights of `touched`.
     ///
     /// # Panics
@@ -114,7 +113,7 @@ impl Minibatch {
         batch: &Batch,
         rows: Range<usize>,
         weights: &[f32],
-        scale: f32,
+        (loss, scale): (RowLoss, f32),
         logits: &mut Vec<f32>,
     ) {
         let Features::Sparse { offsets, values, .. } = &batch.features else {
@@ -138,7 +137,7 @@ impl Minibatch {
             }
             let logit = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             logits.push(logit);
-            let slope = (probability(logit) - label as f32) * scale;
+            let slope = loss.slope(logit, label) * scale;
             self.grads[bias] += slope;
             for (at, &place) in places.iter().enumerate() {
                 self.grads[place as usize] += slope * value(at);
@@ -176,7 +175,7 @@ impl Minibatch {
         self.prepare(batch, rows.clone(), table.bias() as u32);
         weights.clear();
         weights.extend(self.touched.iter().map(|&index| rule.weight(table.get(index as usize))));
-        self.gradient(batch, rows, weights, scale, logits);
+        self.gradient(batch, rows, weights, (model.loss(), scale), logits);
         model.apply(0, &self.touched, &self.grads, &self.sizes, 1.0);
     }
 }
@@ -185,20 +184,6 @@ impl Minibatch {
 #[inline(always)]
 fn slot_of(index: u32, mask: usize) -> usize {
     (u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask
-}
-
-/// Loss, hits and number of rows with these logits.
-#[must_use]
-pub fn loss(logits: &[f32], labels: &[u32]) -> StepLoss {
-    let mut total = StepLoss { examples: labels.len() as u64, ..StepLoss::default() };
-    for (&logit, &label) in logits.iter().zip(labels) {
-        let margin = if label == 1 { logit } else { -logit };
-        // `ln(1 + e^-m)` without overflow for margins far below zero.
-        let loss = if margin < -15.0 { -margin } else { (-margin).exp().ln_1p() };
-        total.loss_sum += f64::from(loss);
-        total.correct += u64::from((logit > 0.0) == (label == 1));
-    }
-    total
 }
 
 /// Sorts by the upper half, eleven bits at a time; a comparison sort takes several times as long.

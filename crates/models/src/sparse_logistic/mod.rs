@@ -9,13 +9,15 @@
 //! Learning is one example at a time ([`SparseLogistic::learn`]); mini-batches and parameter servers
 //! go through [`Minibatch`], which finds the weights a batch touches.
 
+mod loss;
 mod minibatch;
 pub mod rules;
 mod size;
 mod slots;
 mod table;
 
-pub use minibatch::{Minibatch, loss};
+pub use loss::{RowLoss, loss};
+pub use minibatch::Minibatch;
 pub use rules::{Rule, RuleSettings};
 pub use size::Size;
 pub use table::Table;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 
 use paceline_batch::{Batch, Features};
 
-use crate::{ModelError, registry::ModelDefaults};
+use crate::{ModelError, random::mix, registry::ModelDefaults};
 use rules::Update;
 
 /// The name users type.
@@ -42,11 +44,15 @@ pub const DEFAULTS: ModelDefaults = ModelDefaults {
 /// than the machine can have in flight, so that memory never idles.
 const AHEAD: usize = 4;
 
+/// Decides what is drawn.
+const DRAWN: u64 = 0x5eed_0000_0000_0000;
+
 /// A table of weights and the rule that changes them. Clones share the table.
 #[derive(Debug, Clone)]
 pub struct SparseLogistic {
     table: Arc<Table>,
     rule: Rule,
+    loss: RowLoss,
 }
 
 impl SparseLogistic {
@@ -55,7 +61,30 @@ impl SparseLogistic {
     /// # Errors
     /// RuleSettings out of range.
     pub fn new(bits: u32, rule: &str, settings: RuleSettings) -> Result<Self, ModelError> {
-        Ok(Self { table: Arc::new(Table::new(bits)?), rule: Rule::new(rule, settings)? })
+        let (table, rule) = (Arc::new(Table::new(bits)?), Rule::new(rule, settings)?);
+        Ok(Self { table, rule, loss: RowLoss::default() })
+    }
+
+    /// The same with another loss of a row.
+    #[must_use]
+    pub fn with_loss(self, loss: RowLoss) -> Self {
+        Self { loss, ..self }
+    }
+
+    /// What a prediction of a row costs.
+    #[must_use]
+    pub fn loss(&self) -> RowLoss {
+        self.loss
+    }
+
+    /// Draws all weights between two numbers, the same on every run. Rows touch few of millions of weights: what they do not touch
+    /// stays what was drawn.
+    pub fn draw(&self, (least, most): (f32, f32)) {
+        for index in 0..self.table.len() {
+            // 24 bits are what a float holds of a share.
+            let share = (mix(DRAWN ^ index as u64) >> 40) as f32 / (1 << 24) as f32;
+            self.table.set(index, self.rule.slot_of(least + share * (most - least)));
+        }
     }
 
     /// The weights and their state.
@@ -101,7 +130,8 @@ impl SparseLogistic {
         let Features::Sparse { offsets, indices, values } = &batch.features else {
             unreachable!("this model is fed rows of sparse features");
         };
-        let rows = Rows { table: &self.table, offsets, indices, labels: &batch.labels };
+        let (table, loss) = (&*self.table, self.loss);
+        let rows = Rows { table, offsets, indices, labels: &batch.labels, loss };
         logits.clear();
         match (values.is_empty(), learn) {
             (true, true) => rows.run(rule, Ones, Learning::<true>, logits),
@@ -160,6 +190,7 @@ struct Rows<'a> {
     offsets: &'a [usize],
     indices: &'a [u32],
     labels: &'a [u32],
+    loss: RowLoss,
 }
 
 impl Rows<'_> {
@@ -191,7 +222,7 @@ impl Rows<'_> {
             let logit = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             logits.push(logit);
             if LEARN {
-                let slope = probability(logit) - label as f32;
+                let slope = self.loss.slope(logit, label);
                 table.set(bias, rule.update(table.get(bias), slope));
                 for (number, &index) in features.iter().enumerate() {
                     let index = index as usize;

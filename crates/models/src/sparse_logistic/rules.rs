@@ -84,6 +84,12 @@ pub trait Update: Copy + Send + Sync {
     /// The weight of a slot.
     fn weight(self, slot: [f32; 2]) -> f32;
 
+    /// A slot that no gradient has reached, of this weight.
+    #[inline(always)]
+    fn slot_of(self, weight: f32) -> [f32; 2] {
+        [weight, 0.0]
+    }
+
     /// The slot after a gradient.
     fn update(self, slot: [f32; 2], grad: f32) -> [f32; 2];
 
@@ -165,6 +171,17 @@ impl Rule {
             Self::Adagrad(rule) => rule.weight(slot),
             Self::ScaledAdagrad(rule) => rule.weight(slot),
             Self::Ftrl(rule) => rule.weight(slot),
+        }
+    }
+
+    /// A slot that no gradient has reached, of this weight.
+    #[must_use]
+    pub fn slot_of(&self, weight: f32) -> [f32; 2] {
+        match self {
+            Self::Sgd(rule) => rule.slot_of(weight),
+            Self::Adagrad(rule) => rule.slot_of(weight),
+            Self::ScaledAdagrad(rule) => rule.slot_of(weight),
+            Self::Ftrl(rule) => rule.slot_of(weight),
         }
     }
 

@@ -210,13 +210,13 @@ fn the_gradient_is_the_slope_of_the_loss() {
     let mut random = Random(7);
     let weights: Vec<f32> = mini.touched.iter().map(|_| random.unit() - 0.5).collect();
     let mut logits = Vec::new();
-    mini.gradient(&batch, 10..40, &weights, 0.25, &mut logits);
+    mini.gradient(&batch, 10..40, &weights, (RowLoss::Logistic, 0.25), &mut logits);
     let grads = mini.grads.clone();
     for at in 0..weights.len() {
         let mut at_offset = |offset: f32| {
             let mut moved = weights.clone();
             moved[at] += offset;
-            mini.gradient(&batch, 10..40, &moved, 0.25, &mut logits);
+            mini.gradient(&batch, 10..40, &moved, (RowLoss::Logistic, 0.25), &mut logits);
             0.25 * loss(&logits, &batch.labels[10..40]).loss_sum
         };
         let slope = (at_offset(0.01) - at_offset(-0.01)) / 0.02;

@@ -27,7 +27,7 @@ pub(crate) use encode::JpegEncoder;
 pub(crate) use render::View;
 use render::{BlockRows, Renderer};
 use segments::{Frame, Scan, Segments, Stop};
-use sequential::{Cursor, Part};
+use sequential::{Cursor, DecodingComponent};
 
 /// More scans than any real photo has; a file of thousands would be an attack on our time.
 const MAX_SCANS: usize = 100;
@@ -146,7 +146,7 @@ impl JpegDecoder {
         let mut parts = Vec::with_capacity(4);
         for part in &opened.scan.components[..opened.scan.count] {
             let component = &frame.components[part.index];
-            parts.push(Part {
+            parts.push(DecodingComponent {
                 dc: self.segments.dc(part.dc).map_err(damaged)?,
                 ac: self.segments.ac(part.ac).map_err(damaged)?,
                 h: component.h,

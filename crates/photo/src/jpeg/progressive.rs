@@ -66,7 +66,7 @@ pub(super) fn scan(
     let damaged = |defect| data.damaged(defect);
     let areas = areas(frame);
     let (blocks, _) = coefficients.as_chunks_mut::<64>();
-    let mut state = State { run: 0, previous: [0; 4] };
+    let mut state = BandState { run: 0, previous: [0; 4] };
     let mut bits = data.interval(0)?;
     let (mut number, mut left) = (0, segments.restart);
     // One component: its blocks in rows. Several: units of blocks.
@@ -81,7 +81,7 @@ pub(super) fn scan(
                     }
                     number += 1;
                     bits = data.interval(number)?;
-                    state = State { run: 0, previous: [0; 4] };
+                    state = BandState { run: 0, previous: [0; 4] };
                     left = segments.restart;
                 }
                 left -= 1;
@@ -136,7 +136,7 @@ struct ScanParameters<'a> {
 }
 
 /// State carried from block to block.
-struct State {
+struct BandState {
     /// Blocks left without coefficients in this band.
     run: u32,
     previous: [i32; 4],
@@ -150,7 +150,7 @@ fn symbol(bits: &mut Bits<'_>, table: &Table) -> Result<u8, Defect> {
     Ok(symbol)
 }
 
-impl State {
+impl BandState {
     /// A sequential block, of a photo whose components come one after another.
     fn whole(
         &mut self,

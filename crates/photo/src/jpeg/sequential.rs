@@ -8,7 +8,7 @@ use crate::{Defect, PhotoError};
 
 /// One component of a scan, as the loop needs it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct DecodingComponent<'a> {
     pub(super) dc: &'a Table,
     pub(super) ac: &'a Table,
     /// Blocks per unit, across and down.
@@ -61,7 +61,7 @@ for_each_simd! {
     /// each block's last coefficient into `ends`.
     pub(super) fn row = row_body(
         cursor: &mut Cursor<'_>,
-        parts: &[Part<'_>],
+        parts: &[DecodingComponent<'_>],
         units: usize,
         coefficients: &mut [i16],
         ends: &mut [u8],
@@ -71,7 +71,7 @@ for_each_simd! {
 #[inline(always)]
 fn row_body(
     cursor: &mut Cursor<'_>,
-    parts: &[Part<'_>],
+    parts: &[DecodingComponent<'_>],
     units: usize,
     coefficients: &mut [i16],
     ends: &mut [u8],
@@ -109,7 +109,7 @@ fn row_body(
 #[inline(always)]
 fn one_block(
     bits: &mut Bits<'_>,
-    part: &Part<'_>,
+    part: &DecodingComponent<'_>,
     previous: &mut i32,
     block: &mut [i16; 64],
 ) -> Result<u8, Defect> {

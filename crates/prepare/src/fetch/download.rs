@@ -67,7 +67,7 @@ impl Download<'_> {
             let before = size(part);
             let error = match self.attempt(part, events) {
                 Ok(()) => return Ok(()),
-                Err(error) if error.may_pass() => error,
+                Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
             };
             fruitless = if size(part) > before { 0 } else { fruitless + 1 };

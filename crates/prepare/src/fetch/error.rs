@@ -143,18 +143,13 @@ pub enum ArchiveDefect {
     TooLarge(u64),
     /// Not the number of files that the data set has.
     #[error("it holds {found} files, expected {wanted}")]
-    Count {
-        /// Files found.
-        found: u64,
-        /// Files expected.
-        wanted: u64,
-    },
+    Count { found: u64, wanted: u64 },
 }
 
 impl FetchError {
     /// Whether the same attempt may succeed later.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Connection { .. }
             | Self::Stalled { .. }
@@ -174,13 +169,13 @@ impl FetchError {
             | Self::Status { .. }
             | Self::Truncated { .. }
             | Self::WrongRange { .. } => {
-                "run the same command again to go on, or give another place with --from URL or --from PATH"
+                "run the same command again to continue, or give another place with --from URL or --from PATH"
             }
             Self::Checksum { .. } | Self::WrongSize { .. } => {
                 "the file is not the published one; give another place with --from"
             }
             Self::OtherDataset { .. } => "choose another folder",
-            Self::Cancelled => "run the same command again to go on",
+            Self::Cancelled => "run the same command again to continue",
             _ => return None,
         })
     }

@@ -65,12 +65,7 @@ pub enum PrepareError {
     TooManyPhotos,
     /// A width or height of 0, or so large that records would not fit the memory bound.
     #[error("size {width}x{height}: both sides must be from 1 to 4096 pixels")]
-    BadSize {
-        /// Width asked for.
-        width: u32,
-        /// Height asked for.
-        height: u32,
-    },
+    BadSize { width: u32, height: u32 },
     /// A JPEG quality outside 1 to 100.
     #[error("quality {quality}: must be from 1 to 100")]
     BadQuality {
@@ -93,10 +88,7 @@ pub enum PrepareError {
     },
     /// Shares that are not between 0 and 1, or leave nothing for training.
     #[error("the shares of the splits add up to {sum}: each must be above 0, and all below 1")]
-    BadShares {
-        /// Their sum.
-        sum: f64,
-    },
+    BadShares { sum: f64 },
     /// Another process prepares into the same target.
     #[error("another process{} is preparing into `{location}`", of(.pid.as_ref()))]
     Busy {
@@ -106,7 +98,7 @@ pub enum PrepareError {
         pid: Option<u32>,
     },
     /// The target was begun or finished with other settings or another source.
-    #[error("`{location}` was made otherwise: {}", list(.differences))]
+    #[error("`{location}` was made with other settings: {}", list(.differences))]
     Changed {
         /// The target.
         location: String,
@@ -172,12 +164,7 @@ pub enum PrepareError {
     },
     /// The workers that were to make these shards did not.
     #[error("{} of {shards} shards were not made, first `{}`", .missing.len(), .missing.first().map_or("", String::as_str))]
-    Unfinished {
-        /// Their names.
-        missing: Vec<String>,
-        /// All shards.
-        shards: usize,
-    },
+    Unfinished { missing: Vec<String>, shards: usize },
     /// A slice that cannot be read.
     #[error("cannot read the slice")]
     SliceUnreadable(#[source] std::io::Error),
@@ -269,7 +256,7 @@ impl PrepareError {
             Self::Store(error) if error.is_full() => {
                 "free some space and run the same command again: finished shards are kept"
             }
-            Self::Store(error) if error.may_pass() => {
+            Self::Store(error) if error.is_transient() => {
                 "run the same command again when the store answers: finished shards are kept"
             }
             Self::Store(error) => return error.hint(),
@@ -282,14 +269,14 @@ impl PrepareError {
             }
             Self::Overlap { .. } => "choose a target outside the source",
             Self::Changed { .. } => {
-                "use the earlier settings to go on, --fresh to start over, or another target"
+                "use the earlier settings to continue, --fresh to start over, or another target"
             }
             Self::Occupied { .. } => "choose an empty target",
             Self::Foreign { .. } => "choose an empty target, or remove these files yourself",
             Self::Damaged { .. } | Self::Audit { .. } => "start over with --fresh",
             Self::Busy { .. } => "wait for it to end, or choose another target",
             Self::TooManyRejects { .. } => {
-                "look at the reasons; a higher --max-rejects goes on where this stopped"
+                "look at the reasons; a higher --max-rejects continues where this stopped"
             }
             Self::TargetUnseen { .. } | Self::SourceUnseen { .. } => {
                 "source and target must lie where every executor sees them under the same path"
@@ -298,7 +285,7 @@ impl PrepareError {
                 "photos changed or could not be read meanwhile; run the same command again"
             }
             Self::Unfinished { .. } => "run the same command again: finished shards are kept",
-            Self::Cancelled { .. } => "run the same command again to go on",
+            Self::Cancelled { .. } => "run the same command again to continue",
             _ => return None,
         })
     }

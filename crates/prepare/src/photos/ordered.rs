@@ -37,7 +37,7 @@ pub(super) enum Step<T> {
     Idle,
 }
 
-struct State<T> {
+struct OrderedResults<T> {
     /// Next item to be taken.
     next: usize,
     /// First item whose result has not been handed over.
@@ -51,13 +51,13 @@ struct State<T> {
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<OrderedResults<T>>,
     room: Condvar,
     ready: Condvar,
 }
 
 impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, OrderedResults<T>> {
         self.state.lock().expect("no code that can panic runs under this lock")
     }
 
@@ -94,7 +94,7 @@ impl Workers {
         mut consume: impl FnMut(Step<T>) -> Result<(), E>,
     ) -> Result<bool, E> {
         let shared = Shared {
-            state: Mutex::new(State {
+            state: Mutex::new(OrderedResults {
                 next: 0,
                 first: 0,
                 window: VecDeque::new(),

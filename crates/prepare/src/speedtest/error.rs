@@ -29,14 +29,10 @@ pub enum SpeedTestError {
     },
     /// A path that is not there.
     #[error("no {} at `{}`: there is no such file or folder", .kind.name(), .path.display())]
-    Missing {
-        kind: ReadKind,
-        path: PathBuf,
-    },
+    Missing { kind: ReadKind, path: PathBuf },
     /// A path that holds something else.
     #[error("`{}` holds no {}{}", .path.display(), .kind.name(), .found.map(|name| format!(", it looks like {name}")).unwrap_or_default())]
     OtherKind {
-        /// What was expected.
         kind: ReadKind,
         path: PathBuf,
         /// What it looks like.
@@ -64,16 +60,10 @@ pub enum SpeedTestError {
     },
     /// The test this work belongs to has ended, or was handed out again.
     #[error("the speed test in `{}` that this work belongs to is over", .path.display())]
-    Over {
-        /// The folder.
-        path: PathBuf,
-    },
+    Over { path: PathBuf },
     /// This machine does not see the folder for results.
     #[error("`{}` holds no speed test, seen from this machine", .path.display())]
-    FolderUnseen {
-        /// The folder.
-        path: PathBuf,
-    },
+    FolderUnseen { path: PathBuf },
     /// A cell has no measurements.
     #[error("no task measured `{}`", .path.display())]
     Unmeasured {

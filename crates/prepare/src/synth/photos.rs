@@ -5,6 +5,7 @@
 //! photo, so that a network has to look.
 
 use std::{
+    borrow::Cow,
     path::Path,
     sync::Mutex,
     sync::PoisonError,
@@ -22,15 +23,15 @@ use paceline_store::{LocalStore, Store};
 type Rgb = [f32; 3];
 
 /// What makes a species.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Species {
-    name: &'static str,
+    name: Cow<'static, str>,
     /// Fewest and most petals per ring.
     petals: (u64, u64),
     rings: u64,
     /// Half the width of a petal, as a share of the flower's radius.
     width: (f32, f32),
-    colours: &'static [Rgb],
+    colours: Cow<'static, [Rgb]>,
     heart: Rgb,
     /// Radius of the heart, as a share of the flower's.
     heart_size: (f32, f32),
@@ -38,64 +39,73 @@ struct Species {
     spread: f32,
 }
 
-const SPECIES: [Species; 5] = [
+static SPECIES: [Species; 5] = [
     Species {
-        name: "daisy",
+        name: Cow::Borrowed("daisy"),
         petals: (12, 18),
         rings: 1,
         width: (0.07, 0.11),
-        colours: &[[240.0, 240.0, 235.0], [250.0, 225.0, 235.0]],
+        colours: Cow::Borrowed(&[[240.0, 240.0, 235.0], [250.0, 225.0, 235.0]]),
         heart: [225.0, 180.0, 40.0],
         heart_size: (0.2, 0.28),
         spread: 1.0,
     },
     Species {
-        name: "dandelion",
+        name: Cow::Borrowed("dandelion"),
         petals: (28, 36),
         rings: 2,
         width: (0.03, 0.05),
-        colours: &[[240.0, 205.0, 40.0], [225.0, 220.0, 205.0]],
+        colours: Cow::Borrowed(&[[240.0, 205.0, 40.0], [225.0, 220.0, 205.0]]),
         heart: [215.0, 170.0, 30.0],
         heart_size: (0.08, 0.14),
         spread: 1.0,
     },
     Species {
-        name: "rose",
+        name: Cow::Borrowed("rose"),
         petals: (5, 7),
         rings: 3,
         width: (0.26, 0.36),
-        colours: &[[190.0, 25.0, 45.0], [230.0, 130.0, 150.0], [240.0, 215.0, 170.0]],
+        colours: Cow::Borrowed(&[
+            [190.0, 25.0, 45.0],
+            [230.0, 130.0, 150.0],
+            [240.0, 215.0, 170.0],
+        ]),
         heart: [130.0, 15.0, 35.0],
         heart_size: (0.1, 0.16),
         spread: 1.0,
     },
     Species {
-        name: "sunflower",
+        name: Cow::Borrowed("sunflower"),
         petals: (16, 24),
         rings: 1,
         width: (0.08, 0.13),
-        colours: &[[240.0, 185.0, 25.0], [225.0, 140.0, 20.0]],
+        colours: Cow::Borrowed(&[[240.0, 185.0, 25.0], [225.0, 140.0, 20.0]]),
         heart: [80.0, 50.0, 25.0],
         heart_size: (0.36, 0.48),
         spread: 1.0,
     },
     Species {
-        name: "tulip",
+        name: Cow::Borrowed("tulip"),
         petals: (3, 4),
         rings: 1,
         width: (0.22, 0.3),
-        colours: &[[205.0, 40.0, 50.0], [235.0, 190.0, 50.0], [150.0, 60.0, 150.0]],
+        colours: Cow::Borrowed(&[[205.0, 40.0, 50.0], [235.0, 190.0, 50.0], [150.0, 60.0, 150.0]]),
         heart: [120.0, 140.0, 60.0],
         heart_size: (0.05, 0.1),
         spread: 0.25,
     },
 ];
 
+/// Decides what species are made up.
+const MADE_UP: u64 = 29;
+
 /// How many photos to draw, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhotosOptions {
-    /// Photos of each of the five classes.
+    /// Photos of each class.
     pub per_class: u32,
+    /// Classes: the five known kinds first, then kinds that are made up.
+    pub classes: u32,
     /// Shorter side of the smallest photos, in pixels.
     pub least_side: u32,
     /// Longer side of the largest photos, in pixels.
@@ -113,7 +123,17 @@ pub struct PhotosOptions {
 impl Default for PhotosOptions {
     fn default() -> Self {
         let threads = paceline_batch::cores().count;
-        Self { per_class: 100, least_side: 180, most_side: 500, seed: 1, odd: 0, bad: 0, threads }
+        let classes = SPECIES.len() as u32;
+        Self {
+            per_class: 100,
+            classes,
+            least_side: 180,
+            most_side: 500,
+            seed: 1,
+            odd: 0,
+            bad: 0,
+            threads,
+        }
     }
 }
 
@@ -129,7 +149,8 @@ pub fn write_photos(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<u64, SynthError> {
     let store = LocalStore::new(folder);
-    let regular = u64::from(options.per_class) * SPECIES.len() as u64;
+    let species: Vec<Species> = (0..options.classes.max(1)).map(species).collect();
+    let regular = u64::from(options.per_class) * species.len() as u64;
     let total = regular + u64::from(options.odd) + u64::from(options.bad);
     let (next, written) = (AtomicU64::new(0), AtomicU64::new(0));
     let failure = Mutex::new(None);
@@ -141,7 +162,9 @@ pub fn write_photos(
             if number >= total {
                 return;
             }
-            let result = write_one(&store, options, regular, number, &mut encoder, &mut bytes);
+            let kind = &species[(number % species.len() as u64) as usize];
+            let place = (regular, number);
+            let result = write_one(&store, options, kind, place, &mut encoder, &mut bytes);
             if let Err(error) = result {
                 next.store(total, Ordering::Relaxed);
                 *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -162,15 +185,51 @@ pub fn write_photos(
     }
 }
 
+/// The species of a class: one of the known ones, or one made up from the number of the class alone, so that more classes leave the
+/// first ones as they are.
+fn species(class: u32) -> Species {
+    if let Some(known) = SPECIES.get(class as usize) {
+        return known.clone();
+    }
+    let mut random = Random::new(MADE_UP, u64::from(class));
+    let petals = 3 + random.below(27);
+    let rings = 1 + random.below(3);
+    let colour = |random: &mut Random| -> Rgb {
+        // One channel strong, so that flowers stand out from meadow and soil.
+        let strong = random.below(3) as usize;
+        std::array::from_fn(|channel| {
+            if channel == strong {
+                random.between(190.0, 250.0)
+            } else {
+                random.between(20.0, 240.0)
+            }
+        })
+    };
+    let colours: Vec<Rgb> = (0..1 + random.below(2)).map(|_| colour(&mut random)).collect();
+    let heart = colour(&mut random).map(|channel| channel * random.between(0.3, 1.0));
+    // Petals that nearly touch each other, or leave room between them.
+    let width = random.between(0.6, 1.6) * std::f32::consts::PI / petals as f32 * 0.5;
+    let heart_size = random.between(0.05, 0.45);
+    Species {
+        name: Cow::Owned(format!("kind-{:02}", class + 1)),
+        petals: (petals, petals + petals / 6),
+        rings,
+        width: (0.85 * width, 1.15 * width),
+        colours: Cow::Owned(colours),
+        heart,
+        heart_size: (0.9 * heart_size, 1.1 * heart_size),
+        spread: if random.below(4) == 0 { random.between(0.2, 0.6) } else { 1.0 },
+    }
+}
+
 fn write_one(
     store: &LocalStore,
     options: &PhotosOptions,
-    regular: u64,
-    number: u64,
+    species: &Species,
+    (regular, number): (u64, u64),
     encoder: &mut Encoder,
     bytes: &mut Vec<u8>,
 ) -> Result<(), SynthError> {
-    let species = &SPECIES[(number % SPECIES.len() as u64) as usize];
     let mut random = Random::new(mix(options.seed, 3), number);
     let (width, height) = size(options, number, regular, &mut random);
     let odd_end = regular + u64::from(options.odd);
@@ -337,9 +396,9 @@ mod tests {
         assert_eq!(write_photos(&one, &options(1), &|_| {}).unwrap(), 15);
         write_photos(&three, &options(3), &|_| {}).unwrap();
         for species in &SPECIES {
-            for file in std::fs::read_dir(one.join(species.name)).unwrap() {
+            for file in std::fs::read_dir(one.join(&*species.name)).unwrap() {
                 let path = file.unwrap().path();
-                let other = three.join(species.name).join(path.file_name().unwrap());
+                let other = three.join(&*species.name).join(path.file_name().unwrap());
                 assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(other).unwrap());
             }
         }
@@ -349,6 +408,23 @@ mod tests {
         for index in 0..15 {
             source.read(index, &mut Scratch::default(), &mut pixels).unwrap();
         }
+    }
+
+    /// More classes leave the photos of the first ones' kinds as they are, and differ from each other.
+    #[test]
+    fn more_kinds_are_made_up() {
+        let kinds: Vec<Species> = (0..60).map(species).collect();
+        assert_eq!(kinds[4].name, "tulip");
+        assert_eq!(kinds[5].name, "kind-06");
+        let told =
+            |kind: &Species| format!("{:?} {:?} {:?}", kind.colours, kind.petals, kind.rings);
+        let differing: std::collections::BTreeSet<String> = kinds.iter().map(told).collect();
+        assert_eq!(differing.len(), kinds.len());
+        let folder = tempfile::tempdir().unwrap();
+        let options = PhotosOptions { classes: 12, per_class: 2, ..options(2) };
+        assert_eq!(write_photos(folder.path(), &options, &|_| {}).unwrap(), 24);
+        let source = open(folder.path(), &OpenOptions::default()).unwrap();
+        assert_eq!((source.len(), source.schema().labels.classes()), (24, 12));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const SAMPLE: f64 = 26.0;
 const GAP: f64 = 16.0;
 
 /// A name with its place in the palette, the lines it takes, and where it stands.
-struct Entry<'a> {
+struct LegendEntry<'a> {
     series: &'a Series,
     place: usize,
     lines: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) fn wrapped(text: &str, room: f64) -> Vec<String> {
 }
 
 /// The entries, placed from the left, line by line; nothing for a single name, which the chart's title says.
-fn entries<'a>(chart: &'a Chart, places: &[usize]) -> (Vec<Entry<'a>>, f64) {
+fn entries<'a>(chart: &'a Chart, places: &[usize]) -> (Vec<LegendEntry<'a>>, f64) {
     let mut named: Vec<(&Series, usize)> = Vec::new();
     for (series, place) in chart.series.iter().zip(places) {
         let known = named.iter().any(|(other, _)| other.name == series.name);
@@ -58,7 +58,7 @@ fn entries<'a>(chart: &'a Chart, places: &[usize]) -> (Vec<Entry<'a>>, f64) {
             y += LINE;
         }
         let below = LINE * (lines.len() as f64 - 1.0);
-        found.push(Entry { series, place, lines, x, y });
+        found.push(LegendEntry { series, place, lines, x, y });
         x += long + GAP;
         if below > 0.0 {
             x = 0.0;

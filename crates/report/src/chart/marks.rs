@@ -7,6 +7,8 @@ use crate::number::grouped;
 
 /// Most points of a line that are marked one by one.
 const MOST_MARKED: usize = 60;
+/// Widths of texts are estimated on the wide side: so much wider they still fit.
+const WIDER: f64 = 1.15;
 
 /// Draws all series: bands below, then bars, lines, points, averages.
 pub(super) fn draw(chart: &Chart, frame: &Frame, places: &[usize], out: &mut String) {
@@ -195,7 +197,8 @@ fn draw_averages(spans: &[Span], frame: &Frame, colour: usize, out: &mut String)
     }
 }
 
-/// Bars of one of several series; `(place, of)` says which. Each carries its value above it.
+/// Bars of one of several series; `(place, of)` says which. Each carries its value above it, or, where bars are too narrow for
+/// that, under the pointer.
 fn draw_bars(spans: &[Span], frame: &Frame, (place, of): (usize, usize), out: &mut String) {
     let slot = match (frame.across(0.0), frame.across(1.0)) {
         (Some(zero), Some(one)) => (one - zero).abs() * 0.72,
@@ -206,13 +209,26 @@ fn draw_bars(spans: &[Span], frame: &Frame, (place, of): (usize, usize), out: &m
     }
     let each = slot / of.max(1) as f64;
     let Some(floor) = frame.up(frame.y.floor()) else { return };
+    let decimals = |value: f64| match value.abs() {
+        hundreds if hundreds >= 100.0 => 0,
+        tens if tens >= 10.0 => 1,
+        _ => 2,
+    };
+    let value = |span: &Span| grouped(span.y, decimals(span.y));
+    // Beside bars of other series a value may reach over its own, alone into the gap to the next.
+    let room = if of > 1 { each * WIDER } else { slot / 0.72 };
+    let written = spans.iter().all(|span| text_width(&value(span)) <= room);
     for span in spans.iter().filter(|span| span.is_finite()) {
         let (Some(middle), Some(up)) = (frame.across(span.x), frame.up(span.y)) else { continue };
         let left = middle - slot / 2.0 + each * place as f64 + each * 0.06;
         let width = each * 0.88;
         let (top, height) = (up.min(floor), (floor - up).abs());
+        let end = match written {
+            true => "/>".to_owned(),
+            false => format!("><title>{}</title></rect>", value(span)),
+        };
         out.push_str(&format!(
-            "<rect class=\"bar\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+            "<rect class=\"bar\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{end}",
             at(left),
             at(top),
             at(width),
@@ -224,17 +240,13 @@ fn draw_bars(spans: &[Span], frame: &Frame, (place, of): (usize, usize), out: &m
             whisker(centre, span.low, span.high, frame, out);
             above = frame.up(span.high).unwrap_or(top).min(top);
         }
-        let decimals = if span.y.abs() >= 100.0 {
-            0
-        } else if span.y.abs() >= 10.0 {
-            1
-        } else {
-            2
-        };
+        if !written {
+            continue;
+        }
         let (x, y) = (at(centre), at((above - 5.0).max(frame.top - 2.0)));
         out.push_str(&format!(
             "<text class=\"mid value\" x=\"{x}\" y=\"{y}\">{}</text>",
-            grouped(span.y, decimals)
+            value(span)
         ));
     }
 }

@@ -23,37 +23,19 @@ const LARGEST: u64 = 2 << 30;
 pub enum TraceError {
     /// It cannot be read.
     #[error("cannot read trace `{}`", .path.display())]
-    Read {
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// It is too large.
     #[error("trace `{}` has {bytes} bytes, more than the {LARGEST} that are read", .path.display())]
-    TooLarge {
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
+    TooLarge { path: PathBuf, bytes: u64 },
     /// It is not a Chrome trace.
     #[error("`{}` is not a Chrome trace in JSON", .path.display())]
-    NotATrace {
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    NotATrace { path: PathBuf, source: serde_json::Error },
     /// It has no steps.
     #[error("trace `{}` has no slice named ProfilerStep#N", .path.display())]
     NoSteps { path: PathBuf },
     /// Two files are of the same rank.
     #[error("traces `{}` and `{}` are both of rank {rank}", .first.display(), .second.display())]
-    SameRank {
-        rank: u64,
-        /// One file.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
+    SameRank { rank: u64, first: PathBuf, second: PathBuf },
     /// The run folder cannot be written.
     #[error(transparent)]
     Run(#[from] RunsError),

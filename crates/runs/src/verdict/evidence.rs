@@ -11,6 +11,11 @@ pub struct Evidence {
     pub seconds: f64,
     /// Shares of this time.
     pub phases: PhaseTimes,
+    /// Whether workers in lockstep wait for each other inside their exchange, so that waiting is not told apart: as all-reduces of other
+    /// frameworks do.
+    pub waits_in_exchange: bool,
+    /// Seconds that the framework itself takes for a step, whatever is computed in it; 0 where steps are driven by this program.
+    pub framework_seconds: f64,
     /// Threads the kernels could use.
     pub threads: usize,
     /// Cores that the run's processes kept busy on average, where it was measured.
@@ -65,6 +70,8 @@ pub struct NodeLoad {
     pub allowed: Option<f64>,
     /// Threads that the run computes with there.
     pub threads: f64,
+    /// All threads of the run's processes there, those that only wait among them.
+    pub all_threads: Option<f64>,
     /// Cores that programs of this machine kept busy on average, the run's own among them.
     pub busy: Option<f64>,
     /// Cores that the hypervisor gave to others while they were wanted here.
@@ -83,6 +90,8 @@ pub struct NodeLoad {
     pub read: Option<f64>,
     /// Share of the time that a process waited for memory.
     pub memory_pressure: Option<f64>,
+    /// Pages a second that the run's processes had to wait for because they were not in memory any more, or not yet.
+    pub major_faults: Option<f64>,
 }
 
 impl NodeLoad {
@@ -90,6 +99,18 @@ impl NodeLoad {
     #[must_use]
     pub fn others(&self) -> f64 {
         self.busy.zip(self.own).map_or(0.0, |(busy, own)| (busy - own).max(0.0))
+    }
+
+    /// Threads that can be in each other's way: those that compute, or all of them where their number is not known and no other program
+    /// can be what they wait for.
+    #[must_use]
+    pub fn own_threads(&self) -> f64 {
+        let cores = self.allowed.or(self.cores).unwrap_or(f64::INFINITY);
+        let alone = self.busy.is_some() && self.others() < ALONE * cores;
+        match self.all_threads {
+            Some(all) if alone && self.threads <= cores => self.threads.max(all),
+            _ => self.threads,
+        }
     }
 
     /// Share of their time that the run's threads were ready and had no core.
@@ -109,6 +130,8 @@ impl NodeLoad {
     }
 }
 
+/// Other programs that use less than this share of the cores are not what a run waits for.
+const ALONE: f64 = 0.1;
 /// Fewer cores than this are not missed.
 const LITTLE: f64 = 0.1;
 /// Bytes a second below which a run does not read from disks to speak of: whatever they do, it is for others.

@@ -16,6 +16,7 @@ fn run() -> Evidence {
         threads: 2,
         busy_cores: Some(1.9),
         examples: Examples::Any,
+        ..Evidence::default()
     }
 }
 
@@ -401,6 +402,17 @@ fn waiting_for_memory_is_not_called_compute() {
     assert_eq!(judge_within(&run(), &around).limit, Limit::Memory);
 }
 
+/// Pages that are read back from disk show up as slow input.
+#[test]
+fn a_run_that_reads_its_memory_back_is_short_of_memory_and_not_of_input() {
+    let phases = PhaseTimes { input: 0.6, compute: 0.4, ..PhaseTimes::default() };
+    let waits = Evidence { phases, ..run() };
+    let pressed = NodeLoad { memory_pressure: Some(0.4), major_faults: Some(300.0), ..node() };
+    assert_eq!(judge_within(&waits, &on(pressed.clone())).limit, Limit::Memory);
+    let of_others = NodeLoad { major_faults: Some(0.0), ..pressed };
+    assert_eq!(judge_within(&waits, &on(of_others)).limit, Limit::Input);
+}
+
 #[test]
 fn a_verdict_says_what_it_rests_on() {
     let around = Surroundings { workers: vec![worker(0, 1.0), worker(1, 1.0)], ..quiet() };
@@ -424,4 +436,74 @@ fn a_run_that_stood_still_after_a_loss_is_said_to_have() {
     let verdict = judge_within(&Evidence { phases: little, ..run() }, &around);
     assert_eq!(verdict.limit, Limit::Compute);
     assert!(verdict.evidence[0].contains("recovery 10 %"), "{:?}", verdict.evidence);
+}
+
+/// Two workers in lockstep, the second slower by `slow`, with an all-reduce in which the first waits for it.
+fn in_lockstep(slow: f64) -> (Evidence, Surroundings) {
+    let step = 10e-3 * (1.0 + slow);
+    let waited = 1.0 - 10e-3 / step;
+    let phases =
+        PhaseTimes { compute: 1.0 - waited / 2.0, exchange: waited / 2.0, ..PhaseTimes::default() };
+    let evidence = Evidence { phases, seconds: 1000.0 * step, waits_in_exchange: true, ..run() };
+    (evidence, Surroundings { workers: vec![worker(0, 10.0), worker(1, 1e3 * step)], ..quiet() })
+}
+
+/// A worker that cost a synchronous job a quarter of its time was called "compute-bound, nothing else stands in the way".
+#[test]
+fn a_slow_worker_is_named_by_what_it_costs_the_others() {
+    for slow in [0.15, 0.33, 0.5, 1.0, 3.0] {
+        let (evidence, around) = in_lockstep(slow);
+        let verdict = judge_within(&evidence, &around);
+        let named = (verdict.limit, verdict.culprit.as_deref());
+        assert_eq!(named, (Limit::Straggler, Some("worker/1")), "{slow}: {}", verdict.words);
+        let cost = 1.0 - 1.0 / (1.0 + slow);
+        assert!((verdict.saving - cost).abs() < 1e-9, "{slow}: {} and {cost}", verdict.saving);
+    }
+    // What cannot be told from chance is said to be too little.
+    let (evidence, around) = in_lockstep(0.08);
+    let verdict = judge_within(&evidence, &around);
+    assert_eq!(verdict.limit, Limit::Compute);
+    assert!(
+        verdict.words.contains("worker/1") && verdict.words.contains("too little"),
+        "{}",
+        verdict.words
+    );
+    let (evidence, around) = in_lockstep(0.0);
+    assert!(!judge_within(&evidence, &around).words.contains("worker/1"));
+    // Workers that do not wait for each other lose nothing to the slow one.
+    let (evidence, around) = in_lockstep(1.0);
+    let apart = Evidence { waits_in_exchange: false, ..evidence };
+    assert_ne!(judge_within(&apart, &around).limit, Limit::Straggler);
+}
+
+/// An exchange that takes most of the time is not the fault of the worker that happens to be the slower one.
+#[test]
+fn a_long_exchange_is_not_blamed_on_the_slower_worker() {
+    let phases = PhaseTimes { compute: 0.12, exchange: 0.88, ..PhaseTimes::default() };
+    let evidence = Evidence { phases, waits_in_exchange: true, ..run() };
+    let around = Surroundings { workers: vec![worker(0, 1.0), worker(1, 1.6)], ..quiet() };
+    assert_eq!(judge_within(&evidence, &around).limit, Limit::Exchange);
+}
+
+#[test]
+fn short_steps_of_python_are_small_steps() {
+    let short = Evidence { seconds: 0.5, ..run() };
+    assert_eq!(judge(&short).limit, Limit::Compute);
+    assert_eq!(judge(&Evidence { framework_seconds: 1e-3, ..short }).limit, Limit::SmallSteps);
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_named_where_their_number_was_not_told() {
+    let crowded = NodeLoad {
+        allowed: Some(2.0),
+        threads: 1.0,
+        all_threads: Some(19.0),
+        waiting: Some(4.0),
+        ..node()
+    };
+    let verdict = judge_within(&run(), &on(crowded.clone()));
+    assert_eq!(verdict.limit, Limit::TooManyThreads, "{}", verdict.words);
+    assert!(verdict.words.contains("19 threads"), "{}", verdict.words);
+    let beside = NodeLoad { own: Some(1.0), ..crowded };
+    assert_ne!(judge_within(&run(), &on(beside)).limit, Limit::TooManyThreads);
 }

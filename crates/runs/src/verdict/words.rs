@@ -1,10 +1,15 @@
 //! A verdict in sentences.
 
-use super::{Evidence, Examples, Found, HYPERVISOR, Limit, NodeLoad, OTHERS, Surroundings};
+use super::{
+    COSTS, Evidence, Examples, Found, HOLDS_UP, HYPERVISOR, Limit, NodeLoad, OTHERS, Surroundings,
+};
 use paceline_stats::words::number;
 
 /// Cores that other programs must keep busy to be worth a word where nothing points at them.
 const NEIGHBOUR: f64 = 0.25;
+
+/// A share of what would make it the limit, from which on something is worth a word.
+const NOTEWORTHY: f64 = 0.3;
 
 /// Whether a run has several tasks, so that one must be named.
 fn has_several_tasks(around: &Surroundings) -> bool {
@@ -59,7 +64,7 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
         Limit::TooManyThreads => {
             let node = around.nodes.iter().find(|node| node.host == culprit);
             let (threads, cores) = node.map_or((0.0, 0.0), |node| {
-                (node.threads, node.allowed.or(node.cores).unwrap_or(0.0))
+                (node.own_threads(), node.allowed.or(node.cores).unwrap_or(0.0))
             });
             let on = if around.nodes.len() > 1 { format!(" on {culprit}") } else { String::new() };
             format!(
@@ -79,7 +84,7 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             let who = if culprit.is_empty() { "a task" } else { culprit };
             let was = if culprit.contains(", ") { "were" } else { "was" };
             format!(
-                "{name}: {who} {was} lost, and {saving} of the time went by without steps until the run went on; without losses it would take \
+                "{name}: {who} {was} lost, and {saving} of the time passed without steps until the run continued; without losses it would take \
                  at most {saving} less time"
             )
         }
@@ -148,12 +153,34 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             } else {
                 format!(
                     "{name}: {spent} of the time went into the model itself; nothing else that was measured stands in the way, so only faster or \
-                     more cores would help"
+                     more cores would help{}",
+                    next(evidence, around).unwrap_or_default()
                 )
             }
         }
         Limit::Unknown => String::new(),
     }
+}
+
+/// What comes after compute, where it is more than an accident and less than is named as the limit.
+fn next(evidence: &Evidence, around: &Surroundings) -> Option<String> {
+    let slow = super::slowest(evidence, around);
+    let (worker, cost) = slow
+        .map_or((String::new(), 0.0), |found| (found.culprit.unwrap_or_default(), found.saving));
+    let others = [
+        ("input".to_owned(), evidence.phases.input, HOLDS_UP),
+        ("exchange and waiting".to_owned(), evidence.phases.together(), HOLDS_UP),
+        (format!("{worker}, slower than the others,"), cost, COSTS),
+    ];
+    let most = others.into_iter().max_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))?;
+    let (what, share, named) = most;
+    (share >= NOTEWORTHY * named).then(|| {
+        format!(
+            "; next is {what} with {}, too little to be named as the limit (from {})",
+            percent(share),
+            percent(named)
+        )
+    })
 }
 
 /// What the verdict rests on.

@@ -3,12 +3,12 @@
 use super::*;
 use crate::LocalStore;
 
-fn folders() -> (tempfile::TempDir, PathBuf, State) {
+fn folders() -> (tempfile::TempDir, PathBuf, MirroredFolder) {
     let root = tempfile::tempdir().unwrap();
     let here = root.path().join("here");
     fs::create_dir_all(here.join("checkpoints/0000000010")).unwrap();
     let store = Arc::new(LocalStore::new(root.path().join("there")));
-    let state = State::new(&here, store);
+    let state = MirroredFolder::new(&here, store);
     (root, here, state)
 }
 

@@ -91,6 +91,10 @@ impl<D: Dealing> Exchange for OnServers<D> {
         self.client.stop()
     }
 
+    fn drain(&mut self) -> Result<(), StrategyError> {
+        if self.in_lockstep() { Ok(()) } else { self.client.drain() }
+    }
+
     fn leave(&mut self) -> Result<(), StrategyError> {
         self.client.leave()
     }

@@ -294,6 +294,15 @@ impl Client {
         Ok(())
     }
 
+    /// Stops, gives back the batches that were dealt to this worker, and waits until no other worker has one.
+    pub(crate) fn drain(&mut self) -> Result<(), StrategyError> {
+        self.stop()?;
+        while !self.over {
+            self.ask()?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn leave(&mut self) -> Result<(), StrategyError> {
         for remote in &mut self.remotes {
             remote.send(message::LEAVE, 0, &[])?;

@@ -2,7 +2,10 @@
 //! gradient becomes an update.
 
 use super::message::{Form, PushHead};
-use crate::{Combine, Setup, lockstep::LockstepSum};
+use crate::{
+    Combine, Setup,
+    lockstep::{LockstepSum, SumFactor},
+};
 use paceline_models::{
     kernels::Buffer,
     optimizer::{Optimizer, OptimizerState},
@@ -137,7 +140,7 @@ impl ServerPart {
         }
     }
 
-    fn apply_sum(&mut self, gradients: &[&[f32]], factor: f32, rate: f32, step: u64) {
+    fn apply_sum(&mut self, gradients: &[&[f32]], factor: SumFactor, rate: f32, step: u64) {
         let Self { range, params, state, optimizer, sum, before, .. } = self;
         if let Some(before) = before {
             before.make_room(range.len(), state);
@@ -177,12 +180,13 @@ impl Before {
 /// What the sum of the gradients is multiplied with. Gradients are scaled by one over the global
 /// batch, so they add up to the mean if all are there; if some are missing, the mean is over the
 /// examples of those that came.
-fn factor(inboxes: &[&Inbox], combine: Combine) -> f32 {
+fn factor(inboxes: &[&Inbox], combine: Combine) -> SumFactor {
     let came: u64 = inboxes.iter().map(|inbox| inbox.head.step_report.loss.examples).sum();
     let global = inboxes[0].head.global;
     let mean = if came == 0 || came == global { 1.0 } else { global as f32 / came as f32 };
-    match combine {
-        Combine::Mean => mean,
-        Combine::Sum => mean * inboxes.len() as f32,
-    }
+    let times = match combine {
+        Combine::Mean => 1.0,
+        Combine::Sum => inboxes.len() as f32,
+    };
+    SumFactor { mean, times }
 }

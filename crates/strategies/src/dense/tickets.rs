@@ -371,29 +371,29 @@ mod tests {
             order in prop::collection::vec(any::<prop::sample::Index>(), 200),
         ) {
             #[derive(Clone, Copy, PartialEq)]
-            enum Worker { Idle, Computing(u64) }
+            enum ModelWorker { Idle, Computing(u64) }
             let mut pulls = Pulls::new(Some(bound));
-            let mut state = vec![Worker::Idle; workers];
+            let mut state = vec![ModelWorker::Idle; workers];
             let mut version = 0u64;
             for pick in order {
                 let able: Vec<usize> = (0..workers)
                     .filter(|worker| match state[*worker] {
-                        Worker::Idle => pulls.may_pull(*worker),
-                        Worker::Computing(_) => pulls.may_push(*worker, version),
+                        ModelWorker::Idle => pulls.may_pull(*worker),
+                        ModelWorker::Computing(_) => pulls.may_push(*worker, version),
                     })
                     .collect();
                 prop_assert!(!able.is_empty(), "all workers wait");
                 let worker = able[pick.index(able.len())];
                 state[worker] = match state[worker] {
-                    Worker::Idle => {
+                    ModelWorker::Idle => {
                         pulls.pulled(worker, version);
-                        Worker::Computing(version)
+                        ModelWorker::Computing(version)
                     }
-                    Worker::Computing(pulled) => {
+                    ModelWorker::Computing(pulled) => {
                         prop_assert!(version - pulled <= bound, "stale by {}", version - pulled);
                         pulls.forget(worker);
                         version += 1;
-                        Worker::Idle
+                        ModelWorker::Idle
                     }
                 };
             }
@@ -410,20 +410,20 @@ mod tests {
         ) {
             /// What each server has yet to do for a worker; server 0 comes first.
             #[derive(Clone, PartialEq)]
-            enum Worker { Idle, Fetching(Vec<usize>), Computing, Pushing(Vec<usize>) }
+            enum ModelWorker { Idle, Fetching(Vec<usize>), Computing, Pushing(Vec<usize>) }
             let mut pulls = Pulls::new(Some(bound));
-            let mut state = vec![Worker::Idle; workers];
+            let mut state = vec![ModelWorker::Idle; workers];
             let mut versions = vec![0u64; servers];
             let mut pulled = vec![vec![0u64; servers]; workers];
             for pick in order {
                 let mut able = Vec::new();
                 for (worker, state) in state.iter().enumerate() {
                     match state {
-                        Worker::Idle if pulls.may_pull(worker) => able.push((worker, 0)),
-                        Worker::Computing if pulls.may_push(worker, versions[0]) => {
+                        ModelWorker::Idle if pulls.may_pull(worker) => able.push((worker, 0)),
+                        ModelWorker::Computing if pulls.may_push(worker, versions[0]) => {
                             able.push((worker, 0));
                         }
-                        Worker::Fetching(left) | Worker::Pushing(left) => {
+                        ModelWorker::Fetching(left) | ModelWorker::Pushing(left) => {
                             able.extend(left.iter().map(|server| (worker, *server)));
                         }
                         _ => {}
@@ -437,31 +437,31 @@ mod tests {
                     stale
                 };
                 state[worker] = match state[worker].clone() {
-                    Worker::Idle => {
+                    ModelWorker::Idle => {
                         pulls.pulled(worker, versions[0]);
                         pulled[worker][0] = versions[0];
-                        Worker::Fetching((1..servers).collect())
+                        ModelWorker::Fetching((1..servers).collect())
                     }
-                    Worker::Fetching(mut left) => {
+                    ModelWorker::Fetching(mut left) => {
                         pulled[worker][server] = versions[server];
                         left.retain(|other| *other != server);
-                        if left.is_empty() { Worker::Computing } else { Worker::Fetching(left) }
+                        if left.is_empty() { ModelWorker::Computing } else { ModelWorker::Fetching(left) }
                     }
-                    Worker::Computing => {
+                    ModelWorker::Computing => {
                         let stale = push(0);
                         prop_assert!(stale <= bound, "stale by {} on the first", stale);
                         pulls.lands(worker);
-                        Worker::Pushing((1..servers).collect())
+                        ModelWorker::Pushing((1..servers).collect())
                     }
-                    Worker::Pushing(mut left) => {
+                    ModelWorker::Pushing(mut left) => {
                         let stale = push(server);
                         prop_assert!(stale <= bound, "stale by {} on server {}", stale, server);
                         left.retain(|other| *other != server);
                         if left.is_empty() {
                             pulls.landed(worker);
-                            Worker::Idle
+                            ModelWorker::Idle
                         } else {
-                            Worker::Pushing(left)
+                            ModelWorker::Pushing(left)
                         }
                     }
                 };

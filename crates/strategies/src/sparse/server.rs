@@ -70,6 +70,8 @@ pub(crate) struct Ledger {
     pub(super) given: Vec<bool>,
     /// When each was answered last.
     pub(super) answered: Vec<Instant>,
+    /// From this update on, workers are told to stop.
+    pub(super) stops_at: Option<u64>,
 }
 
 /// What the last update changed, in lockstep with other servers.
@@ -81,6 +83,17 @@ pub(crate) struct Undo {
 }
 
 impl Ledger {
+    /// A worker wants all to stop. In lockstep it said so with its gradient of the next update: no other worker hears of it
+    /// before that update, or it would leave while its gradient is waited for, and the last update would lack its examples.
+    pub(super) fn stop(&mut self, synchronous: bool) {
+        let at = self.standing.version + u64::from(synchronous);
+        self.stops_at = Some(self.stops_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stops_at.is_some_and(|at| self.standing.version >= at)
+    }
+
     /// Counts an update by one or several gradients.
     pub(super) fn count(&mut self, gradients: &[(TaskId, &Inbox)]) {
         self.standing.version += 1;
@@ -268,7 +281,7 @@ impl Table for SparseTable {
         let workers = core.tasks.len();
         core.ledger.given = vec![false; workers];
         core.ledger.answered = vec![Instant::now(); workers];
-        core.stop = false;
+        core.ledger.stops_at = None;
     }
 
     fn presence_changed(&self, core: &mut Core<Self>, rank: usize) {

@@ -112,7 +112,7 @@ impl<'a> WorkerSession<'a, SparseTable> {
             return Err(protocol_error(link, "a damaged list of weights".to_owned()).into());
         }
         if head.stop {
-            server.locked().stop = true; // before the others are answered
+            server.locked().ledger.stop(server.table.options.synchronous); // before the others are answered
         }
         let mut values = ValuesHead::default();
         let mut core = if head.push == Form::None {
@@ -121,7 +121,8 @@ impl<'a> WorkerSession<'a, SparseTable> {
             self.learn(link, head.turn, &mut values)?
         };
         core.ledger.answered[self.rank] = Instant::now();
-        (values.examples, values.stop) = (core.ledger.standing.examples, core.stop);
+        values.examples = core.ledger.standing.examples;
+        values.stop = core.ledger.has_stopped();
         self.buffers.pulled = core.ledger.standing.version;
         drop(core);
         std::mem::swap(&mut self.buffers.touched, &mut self.buffers.wanted);

@@ -13,11 +13,12 @@ use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, Version,
     barrier::{Barrier, Broken},
     exchange::is_nonfinite,
-    lockstep::LockstepSum,
+    lockstep::{LockstepSum, SumFactor},
 };
 use paceline_models::{
     kernels::Buffer,
     optimizer::{Optimizer, OptimizerState},
+    threads::Pool,
 };
 use std::{
     ops::Range,
@@ -67,6 +68,8 @@ struct Replica {
     begun: bool,
     nonfinite: bool,
     sum: LockstepSum,
+    /// Every replica updates its own part on its own thread.
+    alone: Pool,
 }
 
 fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
@@ -78,7 +81,9 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         });
     }
     let (length, replicas) = (setup.layout.len(), setup.replicas);
-    let cut = |at: usize| (length * at / replicas).next_multiple_of(LINE).min(length);
+    let cut = |at: usize| {
+        setup.optimizer.cut((length * at / replicas).next_multiple_of(LINE).min(length))
+    };
     let members = (0..replicas)
         .map(|rank| {
             let part = cut(rank)..if rank + 1 == replicas { length } else { cut(rank + 1) };
@@ -112,6 +117,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
                 begun: false,
                 nonfinite: false,
                 sum: LockstepSum::new(setup.layout),
+                alone: Pool::new(1),
             }) as Box<dyn Exchange>
         })
         .collect())
@@ -137,7 +143,7 @@ impl Replica {
 
     /// Adds up this replica's part over all gradients and applies the update to it.
     fn reduce_and_update(&mut self, params: &mut [f32]) {
-        let Self { group, rank, optimizer, step, sum, .. } = self;
+        let Self { group, rank, optimizer, step, sum, alone, .. } = self;
         let own = &group.members[*rank];
         let gradients: Vec<_> = group
             .members
@@ -148,12 +154,17 @@ impl Replica {
         let mut state = locked(&own.state);
         let gradients: Vec<&[f32]> =
             gradients.iter().map(|gradient| &gradient[own.part.clone()]).collect();
-        sum.each_block(&own.part, &gradients, 1.0, |range, sums| {
+        sum.each_block(&own.part, &gradients, SumFactor::NONE, |range, sums| {
             let params = &mut params[range.clone()];
             optimizer.update(range.clone(), params, sums, &mut state, step.rate, step.step);
             let place = range.start - own.part.start..range.end - own.part.start;
             weights[place].copy_from_slice(params);
         });
+        if optimizer.entry().whole_tensors() {
+            let params = &mut params[own.part.clone()];
+            optimizer.finish(alone, own.part.clone(), params, &mut state, step.rate, step.step);
+            weights.copy_from_slice(params);
+        }
     }
 
     /// Copies the parts that the others updated.
@@ -290,8 +301,12 @@ mod tests {
     }
 
     fn optimizer(layout: &Layout) -> Optimizer {
-        let entry = optimizer::find("momentum").unwrap();
-        Optimizer::with_mask(entry, entry.defaults, Mask::of(layout)).unwrap()
+        named("momentum", layout)
+    }
+
+    fn named(name: &str, layout: &Layout) -> Optimizer {
+        let entry = optimizer::find(name).unwrap();
+        Optimizer::with_mask(entry, entry.defaults, layout, Mask::of(layout)).unwrap()
     }
 
     /// A made-up gradient that depends on the weights, so that errors grow.
@@ -307,8 +322,17 @@ mod tests {
 
     /// Trains on 12 examples a step, cut over `replicas`; returns weights and state.
     fn train(strategy: &str, replicas: usize, steps: u64) -> (Vec<f32>, OptimizerState) {
+        train_by("momentum", strategy, replicas, steps)
+    }
+
+    fn train_by(
+        rule: &str,
+        strategy: &str,
+        replicas: usize,
+        steps: u64,
+    ) -> (Vec<f32>, OptimizerState) {
         let layout = layout();
-        let optimizer = optimizer(&layout);
+        let optimizer = named(rule, &layout);
         let setup = Setup::alone(replicas, &layout, &optimizer);
         let exchanges = (find(strategy).unwrap().connect)(&setup).unwrap();
         let mut results: Vec<(Vec<f32>, Option<OptimizerState>)> = std::thread::scope(|scope| {
@@ -331,8 +355,8 @@ mod tests {
                                     *sum += value / 12.0;
                                 }
                             }
-                            // Statistics are a change per replica, not a sum over examples.
-                            grad[3_000..3_100].fill(0.25);
+                            // As models do: the change that a replica sees, weighed by its share of the batch.
+                            grad[3_000..3_100].fill(0.25 / of as f32);
                             exchange.ready(0..5_000, &mut params, &mut grad);
                             let step_report = StepReport {
                                 loss: paceline_models::StepLoss {
@@ -371,8 +395,22 @@ mod tests {
             for (a, b) in alone_state.buffers()[0].iter().zip(state.buffers()[0].iter()) {
                 assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{a} against {b}");
             }
-            assert_eq!(shared[3_050], 0.5 + 20.0 * 0.25, "statistics are averaged");
+            let off = shared[3_050] - (0.5 + 20.0 * 0.25);
+            assert!(off.abs() < 1e-5, "statistics are off by {off}");
             assert_eq!(train("mirrored", replicas, 20).0, shared, "same bits every time");
+        }
+    }
+
+    #[test]
+    fn optimisers_that_need_whole_tensors_equal_one_device_too() {
+        for rule in ["lars", "lamb"] {
+            let (alone, _) = train_by(rule, "one-device", 1, 10);
+            for replicas in [2, 3] {
+                let (shared, _) = train_by(rule, "mirrored", replicas, 10);
+                for (a, b) in alone.iter().zip(&shared) {
+                    assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{rule}: {a} against {b}");
+                }
+            }
         }
     }
 

@@ -13,14 +13,12 @@
 //! only when all are needed ([`Exchange::complete`]). The parameters of a lost worker are lost with it, so such a
 //! group cannot be formed again.
 //!
-//! Running statistics are averaged over the workers: each sees only its own share of the batch.
+//! Changes of running statistics add up too: a model weighs them by its share of the batch.
 
 use super::{Setup, StrategyEntry};
 use crate::{
     Exchange, Pushed, Snapshot, StepInfo, StepReport, StrategyError, StrategyOptions, Traffic,
-    Version,
-    exchange::is_nonfinite,
-    lockstep::{AveragedEntries, BLOCK},
+    Version, compress::Compressed, exchange::is_nonfinite, lockstep::UntrainedEntries,
 };
 use paceline_cluster::JobMembership;
 use paceline_models::{
@@ -62,7 +60,7 @@ struct AllReduceWorker {
     state: OptimizerState,
     pool: Pool,
     /// Running statistics.
-    averaged: AveragedEntries,
+    statistics: UntrainedEntries,
     step: StepInfo,
     version: Version,
     /// The ranges of the gradient in the order in which the model completes them, once all workers
@@ -80,7 +78,8 @@ struct AllReduceWorker {
     /// Parameters from here on belong to shared-out layers; those before are copies.
     copied: usize,
     shared_out: Option<SharedOut>,
-    block: Vec<f32>,
+    /// How gradients travel in fewer bytes, where that was asked for.
+    compressed: Option<Compressed>,
     told: (u64, u64),
     /// When the last step ended: from then on this worker was busy by itself.
     free: Instant,
@@ -107,7 +106,7 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
         optimizer: setup.optimizer.clone(),
         state: setup.state.cloned().unwrap_or_else(|| setup.optimizer.state()),
         pool: setup.pools.first().cloned().unwrap_or_else(|| Pool::new(1)),
-        averaged: AveragedEntries::of(setup.layout),
+        statistics: UntrainedEntries::of(setup.layout),
         step: StepInfo::NONE,
         version: Version(setup.origin.version),
         order: None,
@@ -122,11 +121,16 @@ fn connect(setup: &Setup<'_>) -> Result<Vec<Box<dyn Exchange>>, StrategyError> {
             spent: Duration::ZERO,
             failure: None,
         }),
-        block: vec![0.0; BLOCK],
+        compressed: compressed(&setup.options),
         told: (0, 0),
         free: Instant::now(),
         membership,
     })])
+}
+
+/// Nothing is left out yet: where a group is formed again, parts and their owners are others.
+fn compressed(options: &StrategyOptions) -> Option<Compressed> {
+    (!options.compression.is_none()).then(|| Compressed::new(options.compression))
 }
 
 /// Links to all workers of the present generation.
@@ -155,12 +159,29 @@ impl AllReduceWorker {
         params: &mut [f32],
         grad: &mut Buffer,
     ) -> Result<(), LinkError> {
+        if self.compressed.is_some() {
+            self.reduce_compressed(numbers, params, grad)?;
+        } else {
+            self.reduce(numbers, params, grad)?;
+        }
+        if numbers[NONFINITE] == 0.0 {
+            let Self { optimizer, state, pool, step, copied, .. } = self;
+            let params = &mut params[..*copied];
+            optimizer.finish(pool, 0..*copied, params, state, step.rate, step.step);
+        }
+        Ok(())
+    }
+
+    /// The same, except for optimisers that need whole tensors.
+    fn reduce(
+        &mut self,
+        numbers: &mut [f64],
+        params: &mut [f32],
+        grad: &mut Buffer,
+    ) -> Result<(), LinkError> {
         let open = self.copied <= WORTH_CUTTING && self.prepare_open(grad)?;
-        let Self { membership, options, group, optimizer, state, pool, averaged, step, .. } = self;
-        let workers = group.size() as f32;
-        let update =
-            Update { optimizer, pool, averaged, workers, rate: step.rate, step: step.step };
-        let block = &mut self.block;
+        let Self { membership, options, group, optimizer, state, pool, step, .. } = self;
+        let update = Update { optimizer, pool, rate: step.rate, step: step.step };
         let wait = Wait::within(options.patience, "adding up gradients").unless(membership.alarm());
         let copied = self.copied;
         if open {
@@ -169,7 +190,7 @@ impl AllReduceWorker {
             };
             group.sum_open(&grad[..copied], numbers, &wait, |range, sums, numbers| {
                 if numbers[NONFINITE] == 0.0 {
-                    update.apply(range.clone(), &mut params[range], sums, state, block);
+                    update.apply(range.clone(), &mut params[range], sums, state);
                 } else {
                     other[range].copy_from_slice(sums); // for those who look for the cause
                 }
@@ -182,7 +203,7 @@ impl AllReduceWorker {
         let Some(order) = &self.order else {
             group.all_reduce_with(grad, numbers, &wait)?;
             if numbers[NONFINITE] == 0.0 {
-                update.apply(0..copied, params, grad, state, block);
+                update.apply(0..copied, params, grad, state);
             }
             return Ok(());
         };
@@ -199,19 +220,44 @@ impl AllReduceWorker {
             let mut nonfinite = self.shared_out.as_ref().map(|_| self.nonfinite);
             return group.finish(numbers, &wait, |range, sums| {
                 if !*nonfinite.get_or_insert_with(|| is_nonfinite(sums)) {
-                    update.apply(range.clone(), &mut params[range], sums, state, block);
+                    update.apply(range.clone(), &mut params[range], sums, state);
                 }
             });
         }
         group.finish(numbers, &wait, |range, sums| grad[range].copy_from_slice(sums))?;
         if numbers[NONFINITE] == 0.0 {
-            update.apply(0..copied, params, grad, state, block);
+            update.apply(0..copied, params, grad, state);
         }
         Ok(())
     }
 }
 
 impl AllReduceWorker {
+    /// As [`Self::reduce`], with fewer bytes. Running statistics travel as they are.
+    fn reduce_compressed(
+        &mut self,
+        numbers: &mut [f64],
+        params: &mut [f32],
+        grad: &mut Buffer,
+    ) -> Result<(), LinkError> {
+        let Self { membership, options, group, optimizer, state, pool, statistics, step, .. } =
+            self;
+        let Some(compressed) = &mut self.compressed else {
+            unreachable!("only where gradients are compressed")
+        };
+        let wait = Wait::within(options.patience, "adding up gradients").unless(membership.alarm());
+        let mut changes = statistics.take(grad);
+        group.all_reduce_with(&mut changes, numbers, &wait)?;
+        if numbers[NONFINITE] != 0.0 {
+            return Ok(());
+        }
+        compressed.sum(group, grad, &wait)?;
+        statistics.put(&changes, grad);
+        let update = Update { optimizer, pool, rate: step.rate, step: step.step };
+        update.apply(0..grad.len(), params, grad, state);
+        Ok(())
+    }
+
     /// Sees to it that a small gradient lies where the others can read it; false where they cannot. All workers come to the
     /// same answer.
     fn prepare_open(&mut self, grad: &mut Buffer) -> Result<bool, LinkError> {
@@ -291,8 +337,6 @@ impl Peers for AllReduceWorker {
 struct Update<'a> {
     optimizer: &'a Optimizer,
     pool: &'a Pool,
-    averaged: &'a AveragedEntries,
-    workers: f32,
     rate: f32,
     step: u64,
 }
@@ -305,20 +349,9 @@ impl Update<'_> {
         params: &mut [f32],
         sums: &[f32],
         state: &mut OptimizerState,
-        block: &mut [f32],
     ) {
-        if !self.averaged.meets(&range) {
-            let (rate, step) = (self.rate, self.step);
-            return self.optimizer.update_on(self.pool, range, params, sums, state, rate, step);
-        }
-        for at in (0..range.len()).step_by(BLOCK) {
-            let end = (at + BLOCK).min(range.len());
-            let block = &mut block[..end - at];
-            block.copy_from_slice(&sums[at..end]);
-            let place = range.start + at..range.start + end;
-            self.averaged.divide(block, &place, self.workers);
-            self.optimizer.update(place, &mut params[at..end], block, state, self.rate, self.step);
-        }
+        let (rate, step) = (self.rate, self.step);
+        self.optimizer.update_on(self.pool, range, params, sums, state, rate, step);
     }
 }
 
@@ -401,7 +434,8 @@ impl Exchange for AllReduceWorker {
         let timed = if size <= MOST_TIMED { size } else { 0 };
         let mut numbers = [0.0; FIXED + MOST_TIMED];
         numbers[..FIXED].copy_from_slice(&written(&step_report));
-        let known = self.copied > WORTH_CUTTING && !self.seen.is_empty();
+        let in_pieces = self.copied > WORTH_CUTTING && self.compressed.is_none();
+        let known = in_pieces && !self.seen.is_empty();
         numbers[KNOWS] = f64::from(u8::from(known));
         let busy = (begun - self.free).saturating_sub(amid).as_secs_f64();
         if timed > 0 {
@@ -482,6 +516,7 @@ impl Exchange for AllReduceWorker {
         }
         self.group = join(&*self.membership)?;
         (self.order, self.open) = (None, None);
+        self.compressed = compressed(&self.options);
         self.seen.clear();
         self.told = (0, 0);
         self.align(params)

@@ -88,10 +88,15 @@ impl Exchange for OneDevice {
     fn push(
         &mut self,
         mut step_report: StepReport,
-        _params: &mut [f32],
+        params: &mut [f32],
         _grad: &mut Buffer,
     ) -> Result<Pushed, StrategyError> {
         step_report.nonfinite |= self.nonfinite;
+        if !self.nonfinite {
+            let StepInfo { step, rate, .. } = self.step;
+            let Self { optimizer, state, pool, .. } = self;
+            optimizer.finish(pool, 0..params.len(), params, state, rate, step);
+        }
         self.version = Version(self.step.step + 1);
         Ok(Pushed { step_report, version: self.version, ..Pushed::default() })
     }

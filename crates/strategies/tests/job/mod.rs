@@ -111,7 +111,7 @@ impl Job {
 
     pub fn optimizer(&self) -> Optimizer {
         let entry = optimizer::find(self.optimizer).unwrap();
-        Optimizer::with_mask(entry, entry.defaults, Mask::of(&layout())).unwrap()
+        Optimizer::with_mask(entry, entry.defaults, &layout(), Mask::of(&layout())).unwrap()
     }
 
     pub fn with_setup<T>(
@@ -171,8 +171,9 @@ impl Job {
             }
         }
         if !self.sparse {
-            // Statistics are a change per worker, not a sum over examples.
-            grad[1_000..1_100].fill(0.25);
+            // As models do: the change that a worker sees, weighed by its share of the batch.
+            let share = (examples.end - examples.start) as f32 / BATCH as f32;
+            grad[1_000..1_100].fill(0.25 * share);
         }
         let count = examples.end - examples.start;
         StepLoss { loss_sum: count as f64, correct: 0, examples: count }

@@ -109,10 +109,15 @@ fn measured_along(found: &Findings, place: usize, along: usize) -> Option<Figure
     let measure = &found.measures[place];
     let labels = labels(found, along);
     let mut series: Vec<(String, Vec<Span>)> = Vec::new();
+    let mut nothing: Vec<String> = Vec::new();
     for group in &found.groups {
         let Some(set) = found.repeats(group, place) else { continue };
         // There is no place for nothing on a logarithmic axis.
         if measure.logarithmic && set.centre <= 0.0 {
+            let label = format!("{} {}", found.axes[along], group.settings[along].1);
+            if !nothing.contains(&label) {
+                nothing.push(label);
+            }
             continue;
         }
         let ends = set.whisker();
@@ -148,7 +153,10 @@ fn measured_along(found: &Findings, place: usize, along: usize) -> Option<Figure
         colour: None,
         key: Vec::new(),
         svg: chart.svg(),
-        words: String::new(),
+        words: match &nothing[..] {
+            [] => String::new(),
+            some => format!("Not drawn, because it is 0: {}.", some.join(", ")),
+        },
         notes: Vec::new(),
     })
 }

@@ -1,6 +1,6 @@
 //! Two axes as a map, the effect of each axis, and the best setting in words.
 
-use crate::effects::{Best, Effect, bests, effects, levels};
+use crate::effects::{Best, Better, Effect, bests, effects, levels};
 use crate::findings::{Findings, joined};
 use paceline_report::chart::{Axis, Chart, Drawing, HeatMap, Series, Span};
 use paceline_report::page::{Figure, capitalised};
@@ -15,11 +15,28 @@ fn figure(title: String, svg: Drawing, words: String) -> Figure {
     Figure { title, colour: None, key: Vec::new(), svg, words, notes: Vec::new() }
 }
 
-/// A map for each measure whose good end is known, where two axes vary; the published figures beside, where there are any.
+/// The two axes with the most levels, in their order, and the others that vary; nothing where fewer than two vary.
+fn chosen(found: &Findings) -> Option<(usize, usize, Vec<usize>)> {
+    let count = |axis: usize| levels(&found.groups, axis).len();
+    let mut order: Vec<usize> = (0..found.axes.len()).filter(|axis| count(*axis) > 1).collect();
+    order.sort_by_key(|axis| std::cmp::Reverse(count(*axis)));
+    let others = order.split_off(order.len().min(2));
+    order.sort_unstable();
+    let [rows, columns] = order[..] else { return None };
+    Some((rows, columns, others))
+}
+
+/// A map for each measure whose good end is known, where two axes vary; the published figures beside, where there are any. Of
+/// further axes each cell has the best level.
 pub(super) fn maps(found: &Findings) -> Vec<Figure> {
-    let several: Vec<usize> =
-        (0..found.axes.len()).filter(|axis| levels(&found.groups, *axis).len() > 1).collect();
-    let [rows, columns] = several[..] else { return Vec::new() };
+    let Some((rows, columns, others)) = chosen(found) else { return Vec::new() };
+    let others: Vec<&str> = others.iter().map(|axis| found.axes[*axis].as_str()).collect();
+    let words = match others.is_empty() {
+        true => "Framed: the best setting.".to_owned(),
+        false => {
+            format!("Each cell with its best {}. Framed: the best setting.", others.join(", "))
+        }
+    };
     let best = bests(found);
     let mut figures = Vec::new();
     for best in best.iter().take(MOST_DRAWN) {
@@ -39,9 +56,10 @@ pub(super) fn maps(found: &Findings) -> Vec<Figure> {
         };
         map.framed = place(rows).zip(place(columns));
         map.title.clone_from(&title);
-        figures.push(figure(title.clone(), map.svg(), "Framed: the best setting.".to_owned()));
+        figures.push(figure(title.clone(), map.svg(), words.clone()));
         let published = |group: usize| found.groups[group].published[best.measure];
-        if (0..found.groups.len()).filter_map(published).count() > 1 {
+        let known = (0..found.groups.len()).filter_map(published).count();
+        if known > 1 && others.is_empty() {
             let mut map = self::map(found, best.measure, (rows, columns), &published);
             map.title = format!("{title}, published");
             let words = "Empty cells were not published.".to_owned();
@@ -51,7 +69,7 @@ pub(super) fn maps(found: &Findings) -> Vec<Figure> {
     figures
 }
 
-/// A measure by two axes. Further axes have one setting only.
+/// A measure by two axes; of several values for a cell it has the best.
 fn map(
     found: &Findings,
     measure: usize,
@@ -64,7 +82,14 @@ fn map(
         let row = down.iter().position(|level| *level == group.settings[rows].1);
         let column = across.iter().position(|level| *level == group.settings[columns].1);
         if let (Some(row), Some(column), Some(value)) = (row, column, value(at)) {
-            values[row][column] = value;
+            let other = values[row][column];
+            let is_better = match found.measures[measure].better() {
+                Some(Better::Lower) => value < other,
+                _ => value > other,
+            };
+            if other.is_nan() || is_better {
+                values[row][column] = value;
+            }
         }
     }
     let text = |value: &f64| if value.is_finite() { number(*value) } else { String::new() };
@@ -162,6 +187,27 @@ fn words(found: &Findings, best: &Best) -> Option<String> {
 mod tests {
     use super::*;
     use crate::effects::tests::grid;
+
+    /// A grid of three axes had no map at all.
+    #[test]
+    fn of_three_axes_the_longest_two_are_a_map_of_the_best() {
+        let mut found = grid(3, 0.01);
+        // A second level of a third axis, half as fast.
+        found.axes.push("optimizer".to_owned());
+        let mut slower = found.groups.clone();
+        for (groups, level) in [(&mut found.groups, "adam"), (&mut slower, "sgd")] {
+            let setting = ("optimizer".to_owned(), level.to_owned());
+            groups.iter_mut().for_each(|group| group.settings.push(setting.clone()));
+        }
+        slower.iter_mut().flat_map(|it| it.values[0].iter_mut()).for_each(|value| *value /= 2.0);
+        let plain = maps(&grid(3, 0.01));
+        found.groups.splice(0..0, slower);
+        let maps = maps(&found);
+        assert_eq!(maps.len(), 1);
+        assert_eq!(maps[0].title, "Rate by batch-size and workers");
+        assert_eq!(maps[0].svg, plain[0].svg, "each cell has the faster optimizer");
+        assert!(maps[0].words.starts_with("Each cell with its best optimizer."), "{maps:?}");
+    }
 
     #[test]
     fn two_axes_are_a_map_with_the_best_framed_and_an_effect_each() {

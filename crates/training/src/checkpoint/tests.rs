@@ -27,7 +27,7 @@ fn layout() -> Layout {
 
 fn optimizer(name: &str, layout: &Layout) -> Optimizer {
     let entry = optimizer::find(name).unwrap();
-    Optimizer::with_mask(entry, entry.defaults, Mask::of(layout)).unwrap()
+    Optimizer::with_mask(entry, entry.defaults, layout, Mask::of(layout)).unwrap()
 }
 
 fn meta(step: u64, optimizer: &str) -> Meta {

@@ -102,7 +102,7 @@ impl<'a> Books<'a> {
             rejects: Rejects::new(stage.run.path().join("rejects.jsonl"), stage.spec.max_rejects),
             all: Totals::default(),
             recent: Totals::default(),
-            guard: LossGuard::of_blocks(),
+            guard: LossGuard::of_blocks().beginning_far(stage.spec.init.is_some()),
             earlier,
             earlier_steps: origin.map_or(0, |checkpoint| checkpoint.step),
             earlier_seconds: origin.map_or(0.0, |checkpoint| checkpoint.seconds),

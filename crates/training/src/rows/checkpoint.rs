@@ -253,6 +253,7 @@ pub fn load_model(path: &Path) -> Result<(Checkpoint, SparseLogistic), TrainErro
     let (_, settings) = checkpoint.spec.rule()?;
     let spec = &checkpoint.spec;
     let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
+    let model = model.with_loss(spec.row_loss());
     fill(&content, &model).map_err(|reason| damaged(path, reason))?;
     Ok((checkpoint, model))
 }

@@ -75,7 +75,7 @@ pub(crate) trait Ledger: Send {
     fn end(&mut self, place: RowsPlace);
 }
 
-struct State<L> {
+struct EngineState<L> {
     ledger: L,
     free: Vec<Parcel>,
     ready: BTreeMap<u64, Parcel>,
@@ -94,7 +94,7 @@ struct State<L> {
     unreadable: Option<TrainError>,
 }
 
-impl<L: Ledger> State<L> {
+impl<L: Ledger> EngineState<L> {
     fn tick(&mut self) {
         if let Err(error) = self.ledger.tick() {
             self.failed.get_or_insert(error);
@@ -103,7 +103,7 @@ impl<L: Ledger> State<L> {
 }
 
 struct Engine<'a, L> {
-    state: Mutex<State<L>>,
+    state: Mutex<EngineState<L>>,
     changed: Condvar,
     source: Mutex<Source>,
     model: &'a SparseLogistic,
@@ -123,7 +123,7 @@ pub(crate) fn run<L: Ledger>(
 ) -> (L, Result<(), TrainError>) {
     let free = (0..shape.parcels.max(1)).map(|_| Parcel::default()).collect();
     let engine = Engine {
-        state: Mutex::new(State {
+        state: Mutex::new(EngineState {
             ledger,
             free,
             ready: BTreeMap::new(),
@@ -183,7 +183,7 @@ enum Work {
 }
 
 impl<L: Ledger> Engine<'_, L> {
-    fn lock(&self) -> MutexGuard<'_, State<L>> {
+    fn lock(&self) -> MutexGuard<'_, EngineState<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,7 +225,7 @@ impl<L: Ledger> Engine<'_, L> {
         std::mem::forget(guard);
     }
 
-    fn choose(&self, state: &mut State<L>, learns_first: bool) -> Work {
+    fn choose(&self, state: &mut EngineState<L>, learns_first: bool) -> Work {
         if state.failed.is_some() {
             return Work::Leave;
         }
@@ -362,7 +362,7 @@ impl Learner {
 
     /// Learns from rows; `totals` then hold how they were predicted before.
     fn learn(&mut self, model: &SparseLogistic, batch: &Batch) {
-        self.totals.clear();
+        self.totals.begin(model.loss());
         if self.batch_size == 1 {
             model.learn(batch, &mut self.logits);
             self.totals.add(&self.logits, &batch.labels);

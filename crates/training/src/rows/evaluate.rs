@@ -28,7 +28,8 @@ pub(crate) fn evaluate(
         1,
         crate::rows::Window::None,
     )?;
-    let (mut parcel, mut logits, mut totals) = (Parcel::default(), Vec::new(), Totals::default());
+    let (mut parcel, mut logits) = (Parcel::default(), Vec::new());
+    let mut totals = Totals::of(spec.row_loss());
     while source.next(&mut parcel)? == Next::Block {
         if cancel.load(Ordering::Relaxed) {
             return Ok(None);

@@ -136,6 +136,10 @@ pub fn learn(
     let (run, owned, origin, model) = match start {
         Start::New { out } => {
             let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
+            let model = model.with_loss(spec.row_loss());
+            if let Some(range) = spec.init_range()? {
+                model.draw(range);
+            }
             let run = RunFolder::create(out, &spec.model, spec.strategy())?;
             let owned = Ownership::take(&run)?;
             (run, owned, None, model)

@@ -1,6 +1,6 @@
-//! Log loss, accuracy, area under the curve and normalised entropy, in one pass and constant memory.
+//! Loss, accuracy, area under the curve and normalised entropy, in one pass and constant memory.
 
-use paceline_models::sparse_logistic;
+use paceline_models::sparse_logistic::RowLoss;
 use serde::{Deserialize, Serialize};
 
 /// Logits are counted in steps of 1/128 between -16 and 16: finer than any ranking one could notice,
@@ -21,12 +21,13 @@ pub struct Totals {
     pub positive: u64,
     /// Rows per step of the logit: label 0 and label 1.
     bins: Box<[[u64; 2]]>,
+    kind: RowLoss,
 }
 
 impl Default for Totals {
     fn default() -> Self {
         let bins = vec![[0; 2]; BINS].into_boxed_slice();
-        Self { rows: 0, loss: 0.0, correct: 0, positive: 0, bins }
+        Self { rows: 0, loss: 0.0, correct: 0, positive: 0, bins, kind: RowLoss::default() }
     }
 }
 
@@ -38,21 +39,24 @@ struct Counts {
     correct: u64,
     positive: u64,
     bins: Vec<(usize, u64, u64)>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    hinge: bool,
 }
 
 impl From<Totals> for Counts {
     fn from(totals: Totals) -> Self {
-        let Totals { rows, loss, correct, positive, bins } = totals;
+        let Totals { rows, loss, correct, positive, bins, kind } = totals;
         let bins = bins.iter().enumerate().map(|(at, bin)| (at, bin[0], bin[1]));
         let bins = bins.filter(|(_, no, yes)| no + yes > 0).collect();
-        Self { rows, loss, correct, positive, bins }
+        Self { rows, loss, correct, positive, bins, hinge: kind == RowLoss::Hinge }
     }
 }
 
 impl From<Counts> for Totals {
     fn from(counts: Counts) -> Self {
-        let Counts { rows, loss, correct, positive, bins } = counts;
-        let mut totals = Self { rows, loss, correct, positive, ..Self::default() };
+        let Counts { rows, loss, correct, positive, bins, hinge } = counts;
+        let kind = if hinge { RowLoss::Hinge } else { RowLoss::Logistic };
+        let mut totals = Self { rows, loss, correct, positive, ..Self::of(kind) };
         for (at, no, yes) in bins {
             if let Some(bin) = totals.bins.get_mut(at) {
                 *bin = [no, yes];
@@ -63,9 +67,14 @@ impl From<Counts> for Totals {
 }
 
 impl Totals {
+    /// Counts of rows whose predictions cost this.
+    pub fn of(kind: RowLoss) -> Self {
+        Self { kind, ..Self::default() }
+    }
+
     /// Adds rows of which these logits were predicted.
     pub fn add(&mut self, logits: &[f32], labels: &[u32]) {
-        let step = sparse_logistic::loss(logits, labels);
+        let step = self.kind.of(logits, labels);
         self.rows += step.examples;
         self.loss += step.loss_sum;
         self.correct += step.correct;
@@ -80,6 +89,9 @@ impl Totals {
 
     /// Adds the counts of others.
     pub fn merge(&mut self, other: &Self) {
+        if self.rows == 0 {
+            self.kind = other.kind;
+        }
         self.rows += other.rows;
         self.loss += other.loss;
         self.correct += other.correct;
@@ -88,6 +100,12 @@ impl Totals {
             bin[0] += other[0];
             bin[1] += other[1];
         }
+    }
+
+    /// Forgets everything, and counts rows whose predictions cost this from now on.
+    pub fn begin(&mut self, kind: RowLoss) {
+        self.clear();
+        self.kind = kind;
     }
 
     /// Forgets everything.
@@ -104,13 +122,16 @@ impl Totals {
         let entropy: f64 =
             [share, 1.0 - share].iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum();
         let loss = self.loss / rows;
+        let hinge = self.kind == RowLoss::Hinge;
         Metrics {
             rows: self.rows,
             loss,
             accuracy: self.correct as f64 / rows,
             auc: self.auc(),
-            normalised_entropy: loss / entropy,
+            // A margin is not a probability.
+            normalised_entropy: if hinge { f64::NAN } else { loss / entropy },
             positive_share: share,
+            hinge,
         }
     }
 
@@ -131,7 +152,7 @@ impl Totals {
 pub struct Metrics {
     /// Rows judged.
     pub rows: u64,
-    /// Mean log loss, in nats.
+    /// Mean loss: log loss in nats, or hinge loss.
     #[serde(with = "nullable")]
     pub loss: f64,
     /// Share of rows whose more likely label was right.
@@ -146,6 +167,14 @@ pub struct Metrics {
     /// Share of rows of label 1.
     #[serde(with = "nullable")]
     pub positive_share: f64,
+    /// Whether the loss is that of a support vector machine.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hinge: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Numbers that may be NaN: `null` in JSON.

@@ -22,7 +22,18 @@ pub struct RowsPlan {
 impl RowsSpec {
     /// The plan of a process that reads `input` on so many threads.
     pub(crate) fn plan(&self, input: &Input, threads: usize) -> Result<Plan, TrainError> {
-        Ok(Plan {
+        let details = RowsPlan { bytes: bytes_of(input, self.epochs), data: self.marks()? };
+        Ok(self.planned(threads, details))
+    }
+
+    /// The plan that a task leaves on a host without a shared disk. A server's host need not have the data.
+    #[must_use]
+    pub fn plan_of_a_task(&self) -> Plan {
+        self.planned(1, RowsPlan { bytes: None, data: self.marks().unwrap_or_default() })
+    }
+
+    fn planned(&self, threads: usize, details: RowsPlan) -> Plan {
+        Plan {
             kind: RunKind::Rows,
             spec: self.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -31,8 +42,8 @@ impl RowsSpec {
             replicas: 1,
             threads,
             planned_steps: None,
-            details: RowsPlan { bytes: bytes_of(input, self.epochs), data: self.marks()? },
-        })
+            details,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     rows::{Metrics, RowsPlace, Source, Totals, Window, source::Parcel},
 };
 use paceline_data::rows::{Hashing, Input, Next};
-use paceline_models::sparse_logistic::{SparseLogistic, probability};
+use paceline_models::sparse_logistic::{RowLoss, SparseLogistic, probability};
 use serde::Serialize;
 use std::{
     io::Write,
@@ -23,7 +23,7 @@ pub struct Predicted {
     pub metrics: Option<Metrics>,
 }
 
-/// Writes the probability of label 1 for every row of `input`, until it ends or `cancel` is raised.
+/// Writes the probability of label 1 for every row of `input` (the score, where the model is a support vector machine), until it ends or `cancel` is raised.
 ///
 /// # Errors
 /// Rows that cannot be read, or an output that cannot be written.
@@ -36,8 +36,10 @@ pub fn predict(
     cancel: &AtomicBool,
 ) -> Result<Predicted, TrainError> {
     let live = input.is_live();
+    let hinge = model.loss() == RowLoss::Hinge;
     let mut source = Source::open(input, format, hashing, RowsPlace::default(), 1, Window::None)?;
-    let (mut parcel, mut logits, mut totals) = (Parcel::default(), Vec::new(), Totals::default());
+    let (mut parcel, mut logits) = (Parcel::default(), Vec::new());
+    let mut totals = Totals::of(model.loss());
     let mut rejected = 0;
     let mut text = Vec::new();
     while !cancel.load(Ordering::Relaxed) {
@@ -59,7 +61,9 @@ pub fn predict(
                 rejected += 1;
                 text.extend_from_slice(b"nan\n");
             }
-            writeln!(text, "{:.6}", probability(logit)).map_err(TrainError::Output)?;
+            // A support vector machine gives a side and a distance, not a probability.
+            let told = if hinge { logit } else { probability(logit) };
+            writeln!(text, "{told:.6}").map_err(TrainError::Output)?;
         }
         for _ in refused {
             rejected += 1;

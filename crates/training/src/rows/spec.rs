@@ -1,16 +1,16 @@
 //! What was asked for.
 
 use crate::{
-    Stop, TrainError,
+    Loss, Stop, TrainError,
     checkpoint::Policy,
     rows::{Plan, Tasks},
-    spec::Common,
+    spec::{Common, uniform_range},
 };
 use paceline_data::{
     FileMark,
     rows::{Hashing, Input, Prepared, expand},
 };
-use paceline_models::sparse_logistic::{self, Rule, RuleSettings};
+use paceline_models::sparse_logistic::{self, RowLoss, Rule, RuleSettings, SparseLogistic};
 use paceline_runs::{AskedSettings, RunFolder, RunKind};
 use paceline_strategies::Combine;
 use serde::{Deserialize, Serialize};
@@ -99,6 +99,12 @@ pub struct RowsSpec {
     /// Added to the root of the sum of squares before dividing by it; the rule's own default where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta: Option<f32>,
+    /// The loss of a row; logistic where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    /// Weights to start from: `uniform:A:B` for values between the two; zero where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<String>,
     /// Rows of one update; 1 learns from each row as it comes.
     pub batch_size: u64,
     /// Whether an update is the sum or the mean of its rows' gradients.
@@ -148,6 +154,8 @@ impl RowsSpec {
             l1: defaults.l1,
             l2: defaults.l2,
             beta: None,
+            loss: None,
+            init: None,
             batch_size: 1,
             combine: Combine::Sum,
             epochs: 1,
@@ -209,9 +217,38 @@ impl RowsSpec {
         Ok((Rule::new(&self.optimizer, settings)?, settings))
     }
 
+    /// What a prediction of a row costs.
+    pub(crate) fn row_loss(&self) -> RowLoss {
+        match self.loss {
+            Some(Loss::Hinge) => RowLoss::Hinge,
+            Some(Loss::CrossEntropy) | None => RowLoss::Logistic,
+        }
+    }
+
+    /// The least and the greatest weight to start from, where they are drawn between two numbers.
+    pub(crate) fn init_range(&self) -> Result<Option<(f32, f32)>, TrainError> {
+        self.init.as_deref().map_or(Ok(None), uniform_range)
+    }
+
+    /// The weights that servers begin with, where these are not zero.
+    pub(crate) fn fresh_model(&self) -> Result<Option<SparseLogistic>, TrainError> {
+        let Some(range) = self.init_range()? else { return Ok(None) };
+        let (_, settings) = self.rule()?;
+        let model = SparseLogistic::new(self.hashing.bits, &self.optimizer, settings)?;
+        model.draw(range);
+        Ok(Some(model))
+    }
+
     /// Checks what decides the meaning of weights.
     pub(crate) fn check_model(&self) -> Result<(), TrainError> {
         self.rule()?;
+        if let (Some(init), None) = (&self.init, self.init_range()?) {
+            return Err(TrainError::Setting {
+                setting: "what weights start from",
+                found: format!("`{init}`"),
+                wanted: "`uniform:A:B` for this model, such as `uniform:-10:10`".to_owned(),
+            });
+        }
         if Hashing::BITS.contains(&self.hashing.bits) {
             return Ok(());
         }

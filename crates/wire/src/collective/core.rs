@@ -9,13 +9,15 @@ use crate::error::LinkError;
 use crate::frame::Peer;
 use crate::handshake::Offer;
 use crate::link::{Link, Wait};
-use crate::transport::shared::region::{Owned, Region};
+use crate::transport::shared::region::{Owned, Pages, Region};
 use std::sync::Arc;
 
 /// Up to this many bytes a tree beats a ring of more than two ranks: fewer steps, each cheap.
 pub const SMALL: usize = 64 << 10;
 /// A broadcast travels in pieces of this many bytes, so that all levels of the tree work at once.
 const PIECE: usize = 1 << 20;
+/// With more ranks than this on a machine, entering all pages of all ranks at every rank takes longer than the first steps.
+const MANY: usize = 16;
 
 /// Links to all others, and what a call needs besides.
 pub(super) struct Core {
@@ -157,6 +159,36 @@ impl Core {
         self.along(&route, number, data, wait)
     }
 
+    /// In round `r` to the `r`-th rank to the right, while the same comes from the left: no rank waits for one that is not
+    /// yet in the round or beyond it.
+    pub(super) fn all_to_all<T: Number>(
+        &mut self,
+        out: &[T],
+        lengths: &[usize],
+        into: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        let (rank, size) = (self.rank, self.size());
+        let own = lengths[rank];
+        let part = |of: usize| {
+            let start = lengths[..of].iter().sum::<usize>();
+            &out[start..start + lengths[of]]
+        };
+        into[rank * own..(rank + 1) * own].copy_from_slice(part(rank));
+        let mut data = Vec::new();
+        for round in 1..size {
+            let (to, from) = ((rank + round) % size, (rank + size - round) % size);
+            let number = self.next();
+            data.clear();
+            data.extend_from_slice(part(to));
+            data.resize(lengths[to] + own, T::default());
+            let route = Route::swap(lengths[to], own);
+            self.between(from, to, &route, number, &mut data, wait)?;
+            into[from * own..(from + 1) * own].copy_from_slice(&data[lengths[to]..]);
+        }
+        Ok(())
+    }
+
     /// The group within one machine, if that is what it is. The first call sets it up, together with all
     /// others.
     pub(super) fn local(&mut self, wait: &Wait<'_>) -> Result<Option<&mut Local>, LinkError> {
@@ -234,7 +266,8 @@ impl Core {
     /// any rank failed.
     fn share(&mut self, bytes: usize, wait: &Wait<'_>) -> Result<Option<Vec<Region>>, LinkError> {
         let number = self.next();
-        let own = Region::create(bytes).ok();
+        let pages = if self.size() > MANY { Pages::WhenUsed } else { Pages::AtOnce };
+        let own = Region::create(bytes, pages).ok();
         let offer = serde_json::to_vec(&own.as_ref().map(Owned::offer));
         let offer = offer.expect("an offer is plain data");
         let ranks: Vec<usize> = (0..self.size()).filter(|rank| *rank != self.rank).collect();
@@ -249,7 +282,7 @@ impl Core {
             check(&head, number, head.length, peer)?;
             let offer: Option<Offer> = serde_json::from_slice(&theirs)
                 .map_err(|_| peer.protocol("something else", "an offer of memory"))?;
-            regions.push(offer.and_then(|offer| Region::open(&offer, bytes).ok()));
+            regions.push(offer.and_then(|offer| Region::open(&offer, bytes, pages).ok()));
         }
         // Used only if every rank has mapped the memory of all ranks.
         let number = self.next();
@@ -308,6 +341,19 @@ impl Core {
     ) -> Result<(), LinkError> {
         let (rank, size) = (self.rank, self.size());
         let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+        self.between(left, right, route, number, data, wait)
+    }
+
+    /// To one rank what the route says, while the same comes from another, or from the same one.
+    fn between<T: Number>(
+        &mut self,
+        left: usize,
+        right: usize,
+        route: &Route,
+        number: u64,
+        data: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
         let (Some(from_peer), Some(to_peer)) = (&self.peers[left], &self.peers[right]) else {
             unreachable!("a group has links to all ranks but itself")
         };

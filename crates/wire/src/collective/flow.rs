@@ -92,6 +92,13 @@ impl Route {
         Self { head_start: lengths[rank], out, into, added: 0, mirrored: false }
     }
 
+    /// The first numbers go out, the others come in.
+    pub(super) fn swap(out: usize, into: usize) -> Self {
+        let one = |range: Range<usize>| std::iter::once(range).collect();
+        let (gone, come) = (one(0..out), one(out..out + into));
+        Self { out: gone, into: come, added: 0, head_start: out, mirrored: false }
+    }
+
     fn total(ranges: &[Range<usize>]) -> usize {
         ranges.iter().map(ExactSizeIterator::len).sum()
     }

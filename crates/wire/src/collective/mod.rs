@@ -19,7 +19,7 @@ mod packed;
 /// What a prediction of this exchange must know: the largest tree in bytes, the smallest bucket in numbers.
 pub use self::{buckets::FULL as BUCKET_NUMBERS, core::SMALL as TREE_BYTES};
 pub use buffer::SharedBuffer;
-pub use number::Number;
+pub use number::{Number, bytes as number_bytes, bytes_mut as number_bytes_mut};
 
 use self::buckets::Buckets;
 use self::core::Core;
@@ -183,6 +183,24 @@ impl Group {
         assert_eq!(lengths.len(), self.size, "one length for each rank");
         assert_eq!(lengths.iter().sum::<usize>(), data.len(), "the parts and their lengths");
         self.run(|core| core.all_gather(data, lengths, wait))
+    }
+
+    /// Gives every rank one part of `out`, whose parts lie in order of rank, `lengths` numbers each; `into` gets the part of
+    /// every rank for this one, in order of rank, its own included.
+    ///
+    /// # Panics
+    /// If `lengths` has not one entry for each rank, or buffers are of other lengths.
+    pub fn all_to_all<T: Number>(
+        &mut self,
+        out: &[T],
+        lengths: &[usize],
+        into: &mut [T],
+        wait: &Wait<'_>,
+    ) -> Result<(), LinkError> {
+        assert_eq!(lengths.len(), self.size, "one length for each rank");
+        assert_eq!(lengths.iter().sum::<usize>(), out.len(), "the parts and their lengths");
+        assert_eq!(into.len(), self.size * lengths[self.rank], "a part from every rank");
+        self.run(|core| core.all_to_all(out, lengths, into, wait))
     }
 
     /// Returns when all ranks have called it.

@@ -1,16 +1,18 @@
 //! Numbers that can be sent as they lie in memory and added up.
 
-/// `f32` or `f64`.
+/// `f32` or `f64`; `u32` for words that say something else.
 pub trait Number: Copy + Default + Send + std::ops::AddAssign + private::Sealed + 'static {}
 
 impl Number for f32 {}
 impl Number for f64 {}
+impl Number for u32 {}
 
 mod private {
     /// Types without padding for which every pattern of bits is a value.
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
+    impl Sealed for u32 {}
 }
 
 // The wire is little-endian, as all machines we run on are; others would need to swap bytes here.
@@ -19,7 +21,8 @@ compile_error!("numbers are sent as they lie in memory, which must be little-end
 
 /// Numbers as bytes.
 #[allow(unsafe_code)]
-pub(crate) fn bytes<T: Number>(numbers: &[T]) -> &[u8] {
+#[must_use]
+pub fn bytes<T: Number>(numbers: &[T]) -> &[u8] {
     // SAFETY: `Number` has no padding, bytes have no alignment, and the length in bytes of a slice
     // that exists fits.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
@@ -27,7 +30,7 @@ pub(crate) fn bytes<T: Number>(numbers: &[T]) -> &[u8] {
 
 /// Numbers as bytes to be overwritten.
 #[allow(unsafe_code)]
-pub(crate) fn bytes_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
+pub fn bytes_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
     // SAFETY: as in `bytes`; and any bytes written are valid numbers.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }

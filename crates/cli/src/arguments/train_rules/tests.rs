@@ -34,6 +34,7 @@ const VALUES: &[(&str, &str)] = &[
     ("label-smoothing", "0.1"),
     ("class-weights", "balanced"),
     ("grow-batch", ""),
+    ("accumulate", "2"),
     ("seed", "5"),
     ("threads", "3"),
     ("replicas", "2"),
@@ -43,6 +44,7 @@ const VALUES: &[(&str, &str)] = &[
     ("evaluate-workers", ""),
     ("on-loss", "stop"),
     ("split-dense", "off"),
+    ("compress", "int8"),
     ("join-timeout", "61"),
     ("patience", "9s"),
     ("verify", ""),
@@ -162,7 +164,7 @@ fn registries_name_settings_that_are_flags() {
     };
     let models: BTreeSet<&str> =
         registry::ALL.iter().flat_map(|entry| entry.settings).copied().collect();
-    assert_eq!(models, needing(|need| matches!(need, Needs::Model)));
+    assert_eq!(models, needing(|need| matches!(need, Needs::Model | Needs::DenseModel)));
     let optimizers: BTreeSet<&str> = optimizer::ALL
         .iter()
         .flat_map(|entry| entry.settings)

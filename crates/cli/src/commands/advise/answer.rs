@@ -35,7 +35,33 @@ pub(super) fn proposal_json(catalogue: &Catalogue, proposal: Option<&Proposal>) 
         "count": catalogue.count(proposal.configuration),
         "reason": proposal.reason,
         "stop": proposal.stop,
+        "outlook": proposal.outlook,
     })
+}
+
+/// What the next run is worth, as far as the method has a model: what it may save, what it costs, when to end it.
+pub(super) fn print_outlook(
+    terminal: &Terminal,
+    proposal: &Proposal,
+    best_usd: Option<f64>,
+) -> anyhow::Result<()> {
+    let Some(outlook) = proposal.outlook else { return Ok(()) };
+    if let (Some(saving), Some(usd)) = (outlook.saving, outlook.usd) {
+        let pays = best_usd.map(|best| usd / (saving * best)).filter(|runs| runs.is_finite());
+        let pays = pays.map_or_else(String::new, |runs| {
+            format!("; pays for itself if the job runs {:.0} more times", runs.max(1.0).ceil())
+        });
+        terminal.data(format!(
+            "worth:       {:.1} % of each later run, for about {}{pays}",
+            saving * 100.0,
+            show_dollars(usd)
+        ))?;
+    }
+    if let Some(limit) = outlook.limit {
+        let limit = show_seconds(limit);
+        terminal.data(format!("end it:      after {limit}; it cannot be the choice any more, then tell with --timed-out"))?;
+    }
+    Ok(())
 }
 
 /// Prints the answer so far.

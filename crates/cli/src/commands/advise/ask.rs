@@ -33,10 +33,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             if let Some(stop) = &proposal.stop {
                 terminal.data(format!("enough:      {stop}"))?;
                 answer::print(terminal, catalogue, found)?;
-                terminal.data(format!("to go on:    {next} ({})", proposal.reason))?;
+                terminal.data(format!("to continue: {next} ({})", proposal.reason))?;
             } else {
                 terminal.data(format!("run next:    {next}"))?;
                 terminal.data(format!("because:     {}", proposal.reason))?;
+                answer::print_outlook(terminal, proposal, found.map(|found| found.usd.value))?;
             }
         }
         None => {

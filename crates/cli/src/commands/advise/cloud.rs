@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Arguments of `paceline advise cloud`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  paceline advise cloud --catalog machines.csv --history runs.csv --objective cost \\\n    --exec './run-job.sh {machine} {count}'\n\nAn exit code other than 0 is a failed run: information, not the end of the search. Interrupted, the\nsame command goes on where it was."
+    after_help = "Example:\n  paceline advise cloud --catalog machines.csv --history runs.csv --objective cost \\\n    --exec './run-job.sh {machine} {count}'\n\nAn exit code other than 0 is a failed run: information, not the end of the search. Interrupted, the\nsame command continues where it was."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub struct Args {
     /// Shell command that runs the job once; `{machine}` and `{count}` are replaced
     #[arg(long, value_name = "COMMAND")]
     exec: String,
-    /// The search is kept here, and goes on from here
+    /// The search is kept here, and continues from here
     #[arg(long, value_name = "FILE", default_value = "advise.json", value_parser = local_path())]
     state: PathBuf,
     /// Most runs to make; fewer if the method finds that more are not worth it

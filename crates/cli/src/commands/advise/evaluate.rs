@@ -2,24 +2,39 @@
 
 use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::paths::local_path;
-use crate::terminal::failure::{Exit, usage};
+use crate::arguments::units;
+use crate::terminal::failure::{Exit, forecast::explain_search, usage};
 use crate::terminal::{Table, Terminal, Unit};
 use paceline_advisor::Objective;
 use paceline_advisor::evaluate::{
-    Check, Half, ReplaySettings, Study, StudyExtras, StudyQuestion, Summary, acceptance,
+    Check, Half, ReplaySettings, Study, StudyExtras, StudyQuestion, StudySource, Summary,
+    acceptance,
 };
 use paceline_advisor::methods::{self, AdvisorMethod};
+use paceline_runs::write_atomically;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline advise evaluate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  paceline advise evaluate --set scout --data ../shared/data/scout --methods paceline,cherrypick,random"
+    after_help = "Examples:\n  paceline advise evaluate --catalog machines.csv --history runs.csv --deadline 30min --seeds 20 --out advice.html\n  paceline advise evaluate --set scout --data ../shared/data/scout --methods paceline,cherrypick,random"
 )]
 pub struct Args {
     #[command(flatten)]
     typed: Typed,
+    /// What could be rented, for recorded runs of your own: CSV or TOML, as for a search
+    #[arg(long, value_name = "FILE", value_parser = local_path(), requires = "history", conflicts_with_all = ["set", "data", "nodes", "medians", "nested"])]
+    catalog: Option<PathBuf>,
+    /// Recorded runs of several jobs on it: CSV or JSON, as for a search. Jobs with the same `application` are never each other's past
+    #[arg(long, value_name = "FILE", value_parser = local_path(), requires = "catalog")]
+    history: Option<PathBuf>,
+    /// Longest run allowed, such as 90s, 10min or 2h: the cheapest in time is then the optimum
+    #[arg(long, value_parser = units::positive_seconds, value_name = "TIME", conflicts_with_all = ["nested", "objective"])]
+    deadline: Option<f64>,
+    /// Write a page with curves by runs and by money
+    #[arg(long, value_name = "FILE", value_parser = local_path(), conflicts_with = "nested")]
+    out: Option<PathBuf>,
     /// Which recorded set
     #[arg(long, value_enum, default_value_t = Set::Scout)]
     set: Set,
@@ -97,28 +112,20 @@ const RULES: &[Rule<Replayed>] = &[
     },
 ];
 
-/// Checks the published figures first, then replays.
+/// Checks the published figures first, where it is the public set, then replays.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let folder = match (&args.data, std::env::var_os("PACELINE_DATA")) {
-        (Some(folder), _) => folder.clone(),
-        (None, Some(root)) => PathBuf::from(root).join("scout"),
-        (None, None) => {
-            return Err(usage(
-                "where is the recorded set?",
-                "add `--data DIR`, or set PACELINE_DATA",
-            ));
-        }
-    };
-    let objective = match args.objective {
-        Recorded::Cost => Objective::Cost,
-        Recorded::Time => Objective::Time,
+    let source = source(args)?;
+    let objective = match (args.objective, args.deadline) {
+        (_, Some(deadline)) => Objective::CostUnderDeadline { deadline },
+        (Recorded::Cost, None) => Objective::Cost,
+        (Recorded::Time, None) => Objective::Time,
     };
     let entries = entries(&args.methods)?;
     let uses_history = entries.iter().any(|entry| entry.uses_history);
     args.typed.check(&Replayed { nodes: args.nodes, uses_history }, RULES)?;
-    let single = args.nodes == Nodes::Single;
+    let single = args.catalog.is_none() && args.nodes == Nodes::Single;
     let question = StudyQuestion {
-        half: if single { Half::SingleNode } else { Half::MultiNode },
+        source,
         settings: ReplaySettings {
             seeds: args.seeds.max(1),
             steps: args.steps.unwrap_or(if single { 12 } else { 30 }).max(1),
@@ -128,22 +135,35 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             past_jobs: args.past_jobs,
             complete_jobs_only: single,
         },
-        folder,
     };
-    let checks = published(terminal, &question)?;
+    let checks = match &question.source {
+        StudySource::Scout { folder, .. } => published(terminal, folder)?,
+        StudySource::Files { .. } => Vec::new(),
+    };
     if let Some(splits) = args.nested {
         return nested(terminal, &question, splits.max(1));
     }
-    let stages = terminal.stages();
-    let study = question.replay(&entries, &|method, done| {
-        stages.set(method, done, Some(question.jobs()), Unit::Items("jobs"));
+    let set = question.read().map_err(|error| match &args.catalog {
+        Some(catalog) => explain_search(error, catalog),
+        None => error.into(),
+    })?;
+    let (stages, jobs) = (terminal.stages(), set.jobs() as u64);
+    let study = question.replay(&set, &entries, &|method, done| {
+        stages.set(method, done, Some(jobs), Unit::Items("jobs"));
     });
     drop(stages);
     let study = study?;
     regrets(terminal, &study.summaries)?;
+    money(terminal, &study.summaries)?;
     searches(terminal, &study.summaries)?;
     differences(terminal, &study)?;
-    extras(terminal, &study.extras)?;
+    if let Some(found) = &study.extras {
+        extras(terminal, found)?;
+    }
+    if let Some(path) = &args.out {
+        write_atomically(path, super::evaluation_page::html(&study.summaries).as_bytes())?;
+        terminal.note(format!("page in `{}`", path.display()));
+    }
     let holds = checks.iter().all(Check::holds);
     terminal.json(&json!({
         "acceptance": checks, "methods": study.summaries, "differences": study.differences,
@@ -152,9 +172,28 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(if holds { Exit::Done } else { Exit::Failed })
 }
 
+/// Files of one's own, or the public set.
+fn source(args: &Args) -> anyhow::Result<StudySource> {
+    if let (Some(catalogue), Some(history)) = (&args.catalog, &args.history) {
+        return Ok(StudySource::Files { catalogue: catalogue.clone(), history: history.clone() });
+    }
+    let folder = match (&args.data, std::env::var_os("PACELINE_DATA")) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(root)) => PathBuf::from(root).join("scout"),
+        (None, None) => {
+            return Err(usage(
+                "where is the recorded set?",
+                "add `--catalog FILE --history FILE` for your own, or `--data DIR` or PACELINE_DATA for the public one",
+            ));
+        }
+    };
+    let half = if args.nodes == Nodes::Single { Half::SingleNode } else { Half::MultiNode };
+    Ok(StudySource::Scout { folder, half })
+}
+
 /// The published figures, which must be met before anything else is believed.
-fn published(terminal: &Terminal, question: &StudyQuestion) -> anyhow::Result<Vec<Check>> {
-    let checks = acceptance(&question.folder)?;
+fn published(terminal: &Terminal, folder: &Path) -> anyhow::Result<Vec<Check>> {
+    let checks = acceptance(folder)?;
     let mut table = Table::new(["published figure", "published", "here"]);
     for check in &checks {
         let digits = if check.published.fract() == 0.0 { 0 } else { 6 };
@@ -229,6 +268,20 @@ fn regrets(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
             .regret
             .iter()
             .map(|(_, s)| format!("{:.2} / {:.2} / {:.2}", s.median, s.p90, s.max));
+        table.row(std::iter::once(summary.method.clone()).chain(cells));
+    }
+    terminal.data(table)
+}
+
+/// Mean regret by money.
+fn money(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
+    let Some(first) = summaries.first() else { return Ok(()) };
+    terminal.data("the same by dollars spent, failed runs included, in units of a run at the optimum; ± standard error over seeds")?;
+    let header = first.by_money.iter().map(|(budget, ..)| format!("{budget:.0}"));
+    let mut table = Table::new(std::iter::once("method".to_owned()).chain(header));
+    for summary in summaries {
+        let cells =
+            summary.by_money.iter().map(|(_, mean, error)| format!("{mean:.3} ± {error:.3}"));
         table.row(std::iter::once(summary.method.clone()).chain(cells));
     }
     terminal.data(table)

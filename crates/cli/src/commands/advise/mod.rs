@@ -5,6 +5,7 @@ mod ask;
 mod batch;
 mod cloud;
 mod evaluate;
+mod evaluation_page;
 mod job;
 pub(super) mod links;
 mod parallel;
@@ -12,6 +13,7 @@ mod question;
 mod scale;
 mod subject;
 mod tell;
+mod tune;
 
 use crate::terminal::Terminal;
 use crate::terminal::failure::Exit;
@@ -31,6 +33,8 @@ enum Action {
     Ask(ask::Args),
     /// Say how a run went, and hear the answer so far
     Tell(tell::Args),
+    /// Search the settings of any command: run it at one point after the other until more is not worth it
+    Tune(Box<tune::Args>),
     /// How many machines: a scaling curve from a few runs
     Scale(scale::Args),
     /// Which batch size at which rate: step times and gradient noise, measured
@@ -49,6 +53,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Action::Cloud(args) => cloud::exec(args, terminal),
         Action::Ask(args) => ask::exec(args, terminal),
         Action::Tell(args) => tell::exec(args, terminal),
+        Action::Tune(args) => tune::exec(args, terminal),
         Action::Scale(args) => scale::exec(args, terminal),
         Action::Batch(args) => batch::exec(args, terminal),
         Action::Parallel(args) => parallel::exec(args, terminal),

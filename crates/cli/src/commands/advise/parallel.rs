@@ -82,7 +82,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if let LayerSource::Measure { threads, .. } = &question.layers {
         terminal.note(format!(
             "measuring `{}` layer by layer on {} threads",
-            args.subject.model,
+            question.subject.model,
             threads.unwrap_or_else(|| paceline_batch::cores().count)
         ));
     }

@@ -108,7 +108,7 @@ impl Question {
             "objective" | "method" | "seed" => what,
             _ => return Err(error.into()),
         };
-        let hint = format!("leave --{flag} out to go on, or name another state file");
+        let hint = format!("leave --{flag} out to continue, or name another state file");
         Err(error).hint(hint).exit(Exit::Usage)
     }
 }

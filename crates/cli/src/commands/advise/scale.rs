@@ -96,8 +96,8 @@ fn print(
         table.row([
             row.machines.to_string(),
             format!("{:.1}", row.estimate.seconds),
-            format!("{:.1}", row.estimate.low),
-            format!("{:.1}", row.estimate.high),
+            format!("{:.1}", row.estimate.run_low),
+            format!("{:.1}", row.estimate.run_high),
             row.usd.map_or_else(|| "–".to_owned(), |usd| format!("{usd:.4}")),
             if row.estimate.extrapolated { "extrapolated" } else { "" }.to_owned(),
         ]);
@@ -105,7 +105,7 @@ fn print(
     terminal.data(table)?;
     let (least, most) = fit.measured();
     terminal.data(format!(
-        "low to high: 95 % interval of the expected time; measured were {least:.0} to {most:.0} machines"
+        "low to high: a further run lies between them nine times in ten; measured were {least:.0} to {most:.0} machines"
     ))?;
     match &found.chosen {
         Some(chosen) => recommend(args, chosen, terminal),
@@ -118,7 +118,8 @@ fn document(args: &Args, fit: &ScalingFit, found: &ScalingForecast) -> Value {
     let rows = found.sizes.iter().map(|row| {
         json!({
             "machines": row.machines, "seconds": row.estimate.seconds, "low": row.estimate.low,
-            "high": row.estimate.high, "extrapolated": row.estimate.extrapolated, "usd": row.usd,
+            "high": row.estimate.high, "run_low": row.estimate.run_low,
+            "run_high": row.estimate.run_high, "extrapolated": row.estimate.extrapolated, "usd": row.usd,
         })
     });
     json!({

@@ -117,6 +117,7 @@ impl Outcome {
         &self,
         sides: &[Side; 2],
         warm_up: u32,
+        proof: Option<&serde_json::Value>,
         terminal: &Terminal,
     ) -> anyhow::Result<()> {
         let [a, b] = self.medians();
@@ -135,6 +136,7 @@ impl Outcome {
             "b": of(&sides[1], b),
             "pairs": self.results,
             "warm_up": warm_up,
+            "proof": proof,
             "stopped": self.stopped,
             "seconds": self.took.as_secs_f64(),
         }))

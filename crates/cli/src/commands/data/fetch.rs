@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Any number of processes may fetch into one folder at once: one downloads, the others wait.\n\
-                  Interrupted, run the same command again: it goes on where it was."
+                  Interrupted, run the same command again: it continues where it was."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -144,7 +144,7 @@ fn fetch_to(
         _ => {}
     });
     drop(bar);
-    let fetched = outcome.or_else(dress)?;
+    let fetched = outcome.or_else(with_hint)?;
     let state = if fetched.was_complete { "was complete already" } else { "complete, verified" };
     terminal.note(format!("{}: {state}; {}", dataset.name, dataset.licence));
     // A file is what `--init` takes.
@@ -155,10 +155,10 @@ fn fetch_to(
 }
 
 /// Gives an error its hint and exit code.
-fn dress(error: FetchError) -> anyhow::Result<Fetched> {
+fn with_hint(error: FetchError) -> anyhow::Result<Fetched> {
     let exit = match &error {
         FetchError::Cancelled => Exit::Interrupted,
-        error if error.may_pass() => Exit::Retry,
+        error if error.is_transient() => Exit::Retry,
         _ => Exit::Failed,
     };
     let hint = error.hint();

@@ -88,7 +88,7 @@ impl Opening {
 }
 
 /// `192` is a square; `224x160` is width by height.
-fn parse_size(text: &str) -> anyhow::Result<(u32, u32)> {
+pub(super) fn parse_size(text: &str) -> anyhow::Result<(u32, u32)> {
     let read = || {
         let (width, height) = text.split_once('x').unwrap_or((text, text));
         let (width, height) = (width.parse().ok()?, height.parse().ok()?);

@@ -56,6 +56,9 @@ struct Photos {
     /// Photos of each class
     #[arg(long, default_value_t = 100)]
     per_class: u32,
+    /// Classes: five kinds of flowers that exist, then kinds that are made up
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    classes: u32,
     /// Shorter side of the smallest photos, in pixels
     #[arg(long, default_value_t = 180)]
     least_side: u32,
@@ -132,6 +135,7 @@ fn photos(args: &Photos, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit
     let defaults = PhotosOptions::default();
     let options = PhotosOptions {
         per_class: args.per_class,
+        classes: args.classes,
         least_side: args.least_side,
         most_side: args.most_side,
         seed: args.seed,

@@ -24,10 +24,10 @@ pub struct ProfileArgs {
     /// Examples in the profiled batch
     #[arg(long, default_value_t = 32, requires = "profile")]
     batch_size: usize,
-    /// Side of the images, in pixels [default: 28 for softmax and lenet, else 224]
+    /// Side of the images, in pixels [default: what the model is known for: 28, 32 or 224]
     #[arg(long, value_name = "PIXELS", requires = "profile")]
     size: Option<usize>,
-    /// Classes [default: 10 for softmax and lenet, else 1000]
+    /// Classes [default: what the model is known for: 10 or 1000]
     #[arg(long, requires = "profile")]
     classes: Option<usize>,
     /// Steps to time, after one to warm up

@@ -1,6 +1,6 @@
 //! `paceline prepare --engine spark`: the same plan and the same manifest, with tasks of Spark in between.
 
-use super::{Args, dress, report};
+use super::{Args, report, with_hint};
 use crate::terminal::failure::Exit;
 use crate::terminal::recorder::recorded_task;
 use crate::terminal::{Terminal, Unit, spark_job};
@@ -51,15 +51,16 @@ pub(super) fn exec(
             terminal.warn(warning);
         }
     };
-    let mut job = match PhotoJob::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(dress)? {
-        Begun::Finished(summary) => {
-            report(args, &summary, terminal)?;
-            terminal.json(&summary)?;
-            return Ok(Exit::Done);
-        }
-        Begun::Open(job) => job,
-    };
-    let mut lines = job.hand_out().or_else(dress)?.into_iter();
+    let mut job =
+        match PhotoJob::begin(&*src, &*dst, options, &cancel, &mut warn).or_else(with_hint)? {
+            Begun::Finished(summary) => {
+                report(args, &summary, terminal)?;
+                terminal.json(&summary)?;
+                return Ok(Exit::Done);
+            }
+            Begun::Open(job) => job,
+        };
+    let mut lines = job.hand_out().or_else(with_hint)?.into_iter();
     let heading = lines.next().unwrap_or_default();
     let recorder = args.begin_recording("driver", terminal);
     let work = Work {
@@ -88,7 +89,7 @@ pub(super) fn exec(
     };
     let finished: Result<Summary, PrepareError> =
         job.collect(&mut |_| {}).and_then(|()| job.finish());
-    let summary = finished.or_else(dress)?;
+    let summary = finished.or_else(with_hint)?;
     report(args, &summary, terminal)?;
     spark_job::tell_outcome(&outcome, terminal);
     let photos_per_second = summary.converted as f64 / outcome.work_seconds;

@@ -95,7 +95,7 @@ fn read(marker: &Path) -> anyhow::Result<List> {
 
 /// A file, folder or link, parents before what they hold.
 #[derive(Debug)]
-struct Entry {
+struct TourEntry {
     /// Path below the tour's folder; lossy for names that are not UTF-8, which the list never holds.
     name: String,
     path: PathBuf,
@@ -103,7 +103,7 @@ struct Entry {
 }
 
 /// All that lies under `names`. Links are entries and are not followed.
-fn entries_of(folder: &Path, names: &[&str]) -> anyhow::Result<Vec<Entry>> {
+fn entries_of(folder: &Path, names: &[&str]) -> anyhow::Result<Vec<TourEntry>> {
     let mut found = Vec::new();
     for name in names {
         let path = folder.join(name);
@@ -119,8 +119,8 @@ fn entries_of(folder: &Path, names: &[&str]) -> anyhow::Result<Vec<Entry>> {
     Ok(found)
 }
 
-fn walk(name: &str, path: &Path, is_folder: bool, found: &mut Vec<Entry>) -> io::Result<()> {
-    found.push(Entry { name: name.to_owned(), path: path.to_owned(), is_folder });
+fn walk(name: &str, path: &Path, is_folder: bool, found: &mut Vec<TourEntry>) -> io::Result<()> {
+    found.push(TourEntry { name: name.to_owned(), path: path.to_owned(), is_folder });
     if is_folder {
         for inside in fs::read_dir(path)? {
             let inside = inside?;

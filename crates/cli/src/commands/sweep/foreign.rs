@@ -1,6 +1,5 @@
 //! `paceline sweep` of a program that is not ours.
 
-use super::Args;
 use crate::terminal::failure::{FailureExt, usage};
 use paceline_models::names::UnknownName;
 use paceline_sweep::{Measure, Recipe, check_pattern, find_program};
@@ -9,11 +8,11 @@ use paceline_sweep::{Measure, Recipe, check_pattern, find_program};
 #[derive(Debug, Clone)]
 pub struct WantedFigure {
     name: String,
-    place: Place,
+    place: FigureSource,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum FigureSource {
     /// A path in the JSON that the program prints.
     Json(Measure),
     /// A pattern for all that it prints.
@@ -21,16 +20,16 @@ enum Place {
 }
 
 /// Reads `loss='loss: ([0-9.]+)'` or `loss=/final/loss`.
-pub(super) fn figure(text: &str) -> Result<WantedFigure, String> {
+pub(in crate::commands) fn figure(text: &str) -> Result<WantedFigure, String> {
     let parts = text.split_once('=').map(|(name, place)| (name.trim(), place));
     let (name, place) = parts
         .filter(|(name, place)| !name.is_empty() && !place.is_empty())
         .ok_or("expected NAME=PATTERN, such as loss='loss: ([0-9.]+)'")?;
     let place = match Measure::output(name, place).filter(|_| place.starts_with('/')) {
-        Some(measure) => Place::Json(measure),
+        Some(measure) => FigureSource::Json(measure),
         None => {
             check_pattern(place)?;
-            Place::Pattern(place.to_owned())
+            FigureSource::Pattern(place.to_owned())
         }
     };
     Ok(WantedFigure { name: name.to_owned(), place })
@@ -52,45 +51,50 @@ pub(in crate::commands) fn program(word: &str) -> anyhow::Result<Option<String>>
     )
 }
 
-impl Args {
-    /// A recipe for a program.
-    pub(super) fn of_program(&self, program: &str) -> anyhow::Result<Recipe> {
-        let mut recipe = Recipe::of_program(program, &self.command[1..].join(" "));
-        for wanted in &self.measure {
-            if recipe.measure.iter().any(|known| known.name == wanted.name) {
-                return Err(usage(
-                    format!("`--measure {}=…` was given twice", wanted.name),
-                    "give each figure a name of its own",
-                ));
+/// A recipe for a program that is called with these words, and the figures that are asked of it.
+pub(in crate::commands) fn recipe(
+    program: &str,
+    words: &[String],
+    figures: &[WantedFigure],
+) -> anyhow::Result<Recipe> {
+    let mut recipe = Recipe::of_program(program, &words.join(" "));
+    for wanted in figures {
+        if recipe.measure.iter().any(|known| known.name == wanted.name) {
+            return Err(usage(
+                format!("`--measure {}=…` was given twice", wanted.name),
+                "give each figure a name of its own",
+            ));
+        }
+        recipe.measure.push(match &wanted.place {
+            FigureSource::Json(measure) => measure.clone(),
+            FigureSource::Pattern(pattern) => {
+                recipe.patterns.push((wanted.name.clone(), pattern.clone()));
+                Measure::figure(&wanted.name)
             }
-            recipe.measure.push(match &wanted.place {
-                Place::Json(measure) => measure.clone(),
-                Place::Pattern(pattern) => {
-                    recipe.patterns.push((wanted.name.clone(), pattern.clone()));
-                    Measure::figure(&wanted.name)
-                }
-            });
-        }
-        if !recipe.measure.is_empty() {
-            recipe.measure.push(Measure::wall());
-        }
-        Ok(recipe)
+        });
     }
+    if !recipe.measure.is_empty() {
+        recipe.measure.push(Measure::wall());
+    }
+    Ok(recipe)
+}
 
-    /// A setting that stands nowhere in the command line would change nothing.
-    pub(super) fn check_places(&self) -> anyhow::Result<()> {
-        let names = self.vary.iter().filter_map(|text| text.split_once('='));
-        for name in names.map(|(name, _)| name.trim().trim_start_matches("--")) {
-            let place = format!("{{{name}}}");
-            if !self.command[1..].iter().any(|word| word.contains(&place)) {
-                return Err(usage(
-                    format!(
-                        "`{place}` stands nowhere in the command, so `--vary {name}=…` would change nothing"
-                    ),
-                    format!("put it where the value belongs, such as `--{name} {place}`"),
-                ));
-            }
+/// A setting that stands nowhere in the words of a program would change nothing; `flag` is what asked for it.
+pub(in crate::commands) fn check_places<'a>(
+    words: &[String],
+    names: impl Iterator<Item = &'a str>,
+    flag: &str,
+) -> anyhow::Result<()> {
+    for name in names {
+        let place = format!("{{{name}}}");
+        if !words.iter().any(|word| word.contains(&place)) {
+            return Err(usage(
+                format!(
+                    "`{place}` stands nowhere in the command, so `{flag} {name}=…` would change nothing"
+                ),
+                format!("put it where the value belongs, such as `--{name} {place}`"),
+            ));
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -138,10 +138,14 @@ pub(super) fn describe_legs(summary: &Summary, examples: &str, row: &mut dyn FnM
         return;
     }
     for (leg, number) in summary.legs.iter().zip(1..) {
+        // Only what adds up over legs is of the whole run.
+        let last = number == summary.legs.len();
+        let what =
+            if last { "; step time, traffic, workers and verdict are of this leg" } else { "" };
         row(
             &format!("leg {number}"),
             format!(
-                "{} UTC, {:.2} s, {} steps, {} {examples}, {}",
+                "{} UTC, {:.2} s, {} steps, {} {examples}, {}{what}",
                 format_utc(leg.started),
                 leg.seconds,
                 leg.steps,

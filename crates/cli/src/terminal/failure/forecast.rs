@@ -89,7 +89,7 @@ pub(crate) fn explain_search(error: AdvisorError, catalogue: &Path) -> anyhow::E
 }
 
 fn with_hint(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> anyhow::Error {
-    let mut failure = super::dress(error.into());
+    let mut failure = super::with_hint(error.into());
     failure.hint = Some(hint.into());
     failure.into()
 }

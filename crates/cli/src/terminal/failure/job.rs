@@ -60,6 +60,11 @@ pub(crate) fn of_placement(error: JobError) -> anyhow::Error {
             "the first would win: unset the variables of the one that is wrong, or leave out --cluster".to_owned(),
             None,
         ),
+        error @ (JobError::ClusterFile { .. } | JobError::ClusterFileContent { .. }) => with_advice(
+            error,
+            "a cluster file lists addresses: `chief = \"HOST:PORT\"`, `workers = [\"HOST:PORT\", …]` and, where there are such tasks, `ps` and `evaluator`".to_owned(),
+            None,
+        ),
         JobError::KeyFile(error) => with_advice(
             error,
             "`paceline key new FILE` makes a key; copy it to every host, readable by you alone".to_owned(),

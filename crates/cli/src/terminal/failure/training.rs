@@ -41,7 +41,9 @@ fn of_settings(error: &TrainError) -> Option<String> {
             "say when to stop, for example `--epochs 10` or `--until-loss 0.35`".to_string()
         }
         TrainError::GrowthWithoutEpochs => "say how many, for example `--epochs 10`".to_string(),
-        TrainError::Memory { fits: Some(fits), .. } => format!("`--batch-size {fits}` fits"),
+        TrainError::Memory { fits: Some(fits), .. } => {
+            format!("`--batch-size {fits}` fits; `--accumulate` computes a larger batch in parts")
+        }
         TrainError::Memory { fits: None, .. } => {
             "no batch fits: use a smaller model or smaller images".to_string()
         }
@@ -77,9 +79,13 @@ fn of_data(error: &TrainError) -> Option<String> {
         TrainError::Data(DataError::ShardChanged { .. } | DataError::ShardChecksum { .. }) => {
             "`paceline data verify` lists all that is wrong; prepare the data again with --fresh"
         }
-        TrainError::Pretrained(PretrainedError::Keras { .. } | PretrainedError::Format { .. }) => {
+        TrainError::Pretrained(
+            PretrainedError::Keras { .. }
+            | PretrainedError::Format { .. }
+            | PretrainedError::Read { .. },
+        ) => {
             "wanted are weights with torchvision's or timm's names, as a .pth or .safetensors file: `paceline data fetch weights \
-             mobilenet-v2` gets torchvision's; other weights are written for PyTorch by `torch.save(model.state_dict(), \"weights.pth\")`"
+             mobilenet-v2` gets torchvision's, `mobilenet_v2-b0353104.pth`, whose SHA-256 begins as its name says; other weights are written for PyTorch by `torch.save(model.state_dict(), \"weights.pth\")`"
         }
         TrainError::NothingToResume { .. } => "start the run again without --resume",
         TrainError::ResumeMismatch { what: "the data", .. } => {

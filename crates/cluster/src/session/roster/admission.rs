@@ -69,7 +69,7 @@ impl Roster {
             ));
         }
         if entry.is_none() && self.running && self.rules.all_finish {
-            return Some(format!("the others have begun without {}", hello.task));
+            return Some(format!("the other tasks have started without {}", hello.task));
         }
         if self.stopped.is_some() || self.released || self.concluded.is_some() {
             return Some("the run is ending".to_owned());
@@ -83,7 +83,7 @@ impl Roster {
         }
         let lost = entry.is_some_and(|entry| entry.presence == Presence::Lost);
         if lost && !self.may_return(hello.task) {
-            return Some(format!("the run went on without {}", hello.task));
+            return Some(format!("the run continued without {}", hello.task));
         }
         None
     }

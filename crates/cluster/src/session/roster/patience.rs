@@ -16,15 +16,25 @@ const MOST: u32 = 4;
 
 /// What one task shows of the usual.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rhythm {
+pub(in crate::session) struct Rhythm {
     /// The longest time between two signs of life; fades, so that an overload that is over is forgotten within some tens of seconds.
     longest: Duration,
 }
 
 impl Rhythm {
-    fn heard(&mut self, after: Duration) {
+    /// A sign of life, so long after the last one.
+    pub(in crate::session) fn heard(&mut self, after: Duration) {
         self.longest = after.max(self.longest.mul_f64(0.9));
     }
+
+    /// A silence that would be unusual, where `asked` was asked for.
+    pub(in crate::session) fn unusual(self, asked: Duration) -> Duration {
+        unusual(self.longest, asked)
+    }
+}
+
+fn unusual(usual: Duration, asked: Duration) -> Duration {
+    usual.saturating_mul(UNUSUAL).clamp(asked, asked.saturating_mul(MOST))
 }
 
 impl RosterEntry {
@@ -56,6 +66,6 @@ impl Roster {
         }
         let middle = gaps.len() / 2;
         let usual = *gaps.select_nth_unstable(middle).1;
-        usual.saturating_mul(UNUSUAL).clamp(asked, asked.saturating_mul(MOST))
+        unusual(usual, asked)
     }
 }

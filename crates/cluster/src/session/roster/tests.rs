@@ -103,7 +103,7 @@ fn a_killed_worker_is_named_within_two_seconds_and_the_rest_form_again() {
     assert_eq!(view.members.len(), 2);
     assert_eq!(view.lost[0].to_string(), "worker/2 at 10.0.0.3:7000: connection reset");
     assert!(
-        matches!(play.hello(worker(2), 2), Admission::Refused(reason) if reason.contains("went on without"))
+        matches!(play.hello(worker(2), 2), Admission::Refused(reason) if reason.contains("continued without"))
     );
 }
 
@@ -412,7 +412,7 @@ fn an_unlisted_evaluator_is_let_in_at_any_time_and_never_waited_for() {
     let mut check = play(2, 0, OnLoss::Stop, true);
     check.roster.rules.all_finish = true;
     assert!(
-        matches!(check.hello(scorer, 1), Admission::Refused(reason) if reason.contains("begun without"))
+        matches!(check.hello(scorer, 1), Admission::Refused(reason) if reason.contains("started without"))
     );
 }
 

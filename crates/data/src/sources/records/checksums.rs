@@ -61,12 +61,12 @@ pub(super) fn compare_all(shards: &[Listed]) -> Result<(), DataError> {
 /// A comparison that goes on beside the reading.
 #[derive(Debug)]
 pub(super) struct Watch {
-    state: Arc<State>,
+    state: Arc<ComparisonState>,
     thread: Thread,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ComparisonState {
     /// Bytes that were read for training.
     read: AtomicU64,
     closing: AtomicBool,
@@ -76,7 +76,7 @@ struct State {
 impl Watch {
     /// Starts it; nothing where there is no thread to spare.
     pub(super) fn start(shards: Vec<Listed>) -> Option<Self> {
-        let state = Arc::new(State::default());
+        let state = Arc::new(ComparisonState::default());
         let shared = Arc::clone(&state);
         let work = move || shared.compare(&shards);
         let handle = thread::Builder::new().name("checksums".into()).spawn(work).ok()?;
@@ -107,7 +107,7 @@ impl Drop for Watch {
     }
 }
 
-impl State {
+impl ComparisonState {
     fn compare(&self, shards: &[Listed]) {
         let mut done = 0;
         let mut may_go_on = |bytes: usize| {

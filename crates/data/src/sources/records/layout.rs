@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use paceline_batch::ImageShape;
 use paceline_photo::probe;
-use paceline_tfrecord::{ExampleView, FeatureKind, FeatureView, Malformed, Place};
+use paceline_tfrecord::{ExampleView, FeatureKind, FeatureView, Malformed, RecordPlace};
 
 use crate::DataError;
 
@@ -58,7 +58,7 @@ impl Layout {
     pub(crate) fn find(
         &self,
         payload: &[u8],
-        place: &dyn Fn() -> Place,
+        place: &dyn Fn() -> RecordPlace,
     ) -> Result<Found, DataError> {
         let names = [self.image, self.label, self.format.unwrap_or("")];
         let [image, label, format] = ExampleView::new(payload)
@@ -82,7 +82,7 @@ impl Layout {
 const MOST_NAMED: usize = 12;
 
 /// What a record without an image has instead.
-fn foreign(view: &ExampleView<'_>, place: &Place) -> Result<DataError, Malformed> {
+fn foreign(view: &ExampleView<'_>, place: &RecordPlace) -> Result<DataError, Malformed> {
     let mut found = Vec::new();
     for entry in view.entries() {
         let (name, feature) = entry?;
@@ -108,7 +108,7 @@ fn foreign(view: &ExampleView<'_>, place: &Place) -> Result<DataError, Malformed
 /// The layout of a set by its first record, and the shape of that record's image as stored.
 pub(super) fn recognise(
     payload: &[u8],
-    place: &Place,
+    place: &RecordPlace,
 ) -> Result<(&'static Layout, ImageShape), DataError> {
     let view = ExampleView::new(payload);
     let example = |source| DataError::Example { place: place.clone(), source };

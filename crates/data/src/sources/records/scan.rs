@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use paceline_tfrecord::{ExampleView, FeatureView, Place, ReaderOptions, for_each_record};
+use paceline_tfrecord::{ExampleView, FeatureView, ReaderOptions, RecordPlace, for_each_record};
 
 use super::layout::Layout;
 use crate::{
@@ -38,7 +38,7 @@ pub(super) fn labels(files: &[&Path], layout: &Layout) -> Result<Scan, DataError
     let seen = Mutex::new(Seen::default());
     let threads = paceline_batch::cores().count;
     let look = |file: usize, record: u64, payload: &[u8]| {
-        let place = || Place { file: files[file].to_owned(), record, offset: 0 };
+        let place = || RecordPlace { file: files[file].to_owned(), record, offset: 0 };
         let found = layout.find(payload, &place);
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         match found {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use paceline_tfrecord::{
-    Compression, Error, Index, IndexedFile, Place, ReadAt, Reader, ReaderOptions,
+    Compression, Error, Index, IndexedFile, ReadAt, Reader, ReaderOptions, RecordPlace,
 };
 
 use crate::{
@@ -122,7 +122,7 @@ impl Shard {
     }
 
     /// Where a record is, for messages.
-    pub(crate) fn place(&self, record: u64) -> Place {
+    pub(crate) fn place(&self, record: u64) -> RecordPlace {
         let offset = match &self.records {
             Records::Indexed(file) => file.index().get(record).map_or(0, |span| span.offset),
             // 16 bytes of frame around each record before it.
@@ -131,7 +131,7 @@ impl Shard {
                 _ => ends.get(record as usize - 1).map_or(0, |&end| end as u64 + 16 * record),
             },
         };
-        Place { file: self.path.clone(), record, offset }
+        RecordPlace { file: self.path.clone(), record, offset }
     }
 }
 

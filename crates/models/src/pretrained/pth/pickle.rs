@@ -388,18 +388,18 @@ impl Heap {
     }
 
     fn call(&mut self, call: Item, arguments: Item) -> Result<Item, PthError> {
-        let odd = PthError::Damaged("a tensor is put together of something else");
+        let foreign = PthError::Damaged("a tensor is put together of something else");
         let (Node::Call(call), Node::Tuple(arguments)) = (&self[call], &self[arguments]) else {
-            return Err(odd);
+            return Err(foreign);
         };
         match call {
             Callable::OrderedDict => Ok(self.add(Node::Dict(Vec::new()))),
-            Callable::RebuildParameter => arguments.first().copied().ok_or(odd),
+            Callable::RebuildParameter => arguments.first().copied().ok_or(foreign),
             Callable::RebuildTensor => {
-                let tensor = self.tensor(arguments).ok_or(odd)?;
+                let tensor = self.tensor(arguments).ok_or(foreign)?;
                 Ok(self.add(Node::Tensor(tensor)))
             }
-            Callable::Holds(_) => Err(odd),
+            Callable::Holds(_) => Err(foreign),
         }
     }
 

@@ -39,6 +39,15 @@ impl Update for Ftrl {
         if excess > 0.0 { -excess.copysign(z) / denominator } else { 0.0 }
     }
 
+    /// What `weight` is of, while `n` is 0.
+    #[inline(always)]
+    fn slot_of(self, weight: f32) -> [f32; 2] {
+        if weight == 0.0 {
+            return [0.0; 2];
+        }
+        [-(weight.abs() * self.constant + self.l1).copysign(weight), 0.0]
+    }
+
     #[inline(always)]
     fn update(self, slot: [f32; 2], grad: f32) -> [f32; 2] {
         let [z, n] = slot;

@@ -183,7 +183,9 @@ impl<'a> Oversight<'a> {
                 ));
             }
             let fresh = session.view().generation;
-            let table = kept.as_ref().map(|(_, model)| model.table());
+            let drawn = if kept.is_none() { self.spec.fresh_model()? } else { None };
+            let table = kept.as_ref().map(|(_, model)| model).or(drawn.as_ref());
+            let table = table.map(SparseLogistic::table);
             overseer.give(fresh, &beginning, table)?;
             self.lineage.store(fresh, Ordering::Relaxed);
             if kept.is_some() {
@@ -288,7 +290,7 @@ impl<'a> Oversight<'a> {
         let mut overseer = locked(&self.overseer);
         let Some(overseer) = overseer.as_mut() else { return Ok(None) };
         let Some((step, rows, scores)) = overseer.score()? else { return Ok(None) };
-        let mut totals = Totals::default();
+        let mut totals = Totals::of(self.spec.row_loss());
         let labels: Vec<u32> = scores.labels.iter().map(|label| u32::from(*label)).collect();
         totals.add(&scores.logits, &labels);
         let metrics = totals.metrics();

@@ -6,7 +6,7 @@ use super::{
     evaluator::score_weights,
     feed::Origin,
     serve::serve,
-    worker::{LoopState, Worker},
+    worker::{LoopState, RowsWorker},
 };
 use crate::{
     Inbox, TrainError,
@@ -58,7 +58,9 @@ pub fn take_part(
             wanted: "ps-sync or ps-async for several tasks".to_owned(),
         })?;
         match task.session.me().role {
-            Role::Chief | Role::Worker => Part::new(spec, tasks, task, control)?.play().map(Some),
+            Role::Chief | Role::Worker => {
+                RowsTaskRunner::new(spec, tasks, task, control)?.play().map(Some)
+            }
             Role::Ps => serve(spec, tasks, task, control).map(|()| None),
             Role::Evaluator => score_weights(spec, tasks, task, control).map(|()| None),
         }
@@ -70,7 +72,7 @@ pub fn take_part(
 }
 
 /// A worker's part.
-struct Part<'a> {
+struct RowsTaskRunner<'a> {
     spec: &'a RowsSpec,
     tasks: &'a Tasks,
     task: &'a Task<'a>,
@@ -84,7 +86,7 @@ struct Part<'a> {
     started: f64,
 }
 
-impl<'a> Part<'a> {
+impl<'a> RowsTaskRunner<'a> {
     fn new(
         spec: &'a RowsSpec,
         tasks: &'a Tasks,
@@ -142,12 +144,13 @@ impl<'a> Part<'a> {
         }
         self.recorder.record(plan.started(self.task.run, step));
         let mut earlier = (Earlier::default(), 0);
-        let outcome = self.learn(&plan, &mut earlier);
+        let mut so_far = None;
+        let outcome = self.learn(&plan, &mut earlier, &mut so_far);
         let home = self.folder.present().unwrap_or_else(|_| self.task.run.clone());
         let seconds = self.begun.elapsed().as_secs_f64();
         let (mut report, failure) = match outcome {
             Ok(report) => (report, None),
-            Err(error) => (RowsReport::default(), Some(error)),
+            Err(error) => (so_far.unwrap_or_default(), Some(error)),
         };
         let now = (self.started, seconds);
         let nothing_left =
@@ -160,10 +163,15 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Learns, and meets the others at the end; fills in what was done before, at the chief.
-    fn learn(&self, plan: &Plan, earlier: &mut (Earlier, u64)) -> Result<RowsReport, TrainError> {
+    /// Learns, and meets the others at the end; fills in what was done before, at the chief, and what it did before something failed.
+    fn learn(
+        &self,
+        plan: &Plan,
+        earlier: &mut (Earlier, u64),
+        so_far: &mut Option<RowsReport>,
+    ) -> Result<RowsReport, TrainError> {
         let Self { spec, tasks, task, control, recorder, begun, .. } = self;
-        let worker = |oversight| Worker {
+        let worker = |oversight| RowsWorker {
             spec,
             tasks,
             task,
@@ -174,7 +182,8 @@ impl<'a> Part<'a> {
             begun: *begun,
         };
         if !task.session.is_chief() {
-            let loop_state = worker(None).run()?;
+            let mut loop_state = LoopState::new(spec);
+            worker(None).run(&mut loop_state)?;
             let own = WorkerReport::from((self.name.clone(), &loop_state));
             let value = serde_json::to_value(&own).expect("a report is plain data");
             task.session.finish(value)?;
@@ -182,15 +191,20 @@ impl<'a> Part<'a> {
         }
         let now = (*begun, self.started);
         let oversight = Oversight::new(spec, tasks, task, recorder, control, now)?;
-        let loop_state = std::thread::scope(|scope| {
+        let mut loop_state = LoopState::new(spec);
+        let outcome = std::thread::scope(|scope| {
             scope.spawn(|| oversight.look_after());
             // Dropped at the end of the scope, however it ends.
             let _ended = Ended(&oversight);
-            worker(Some(&oversight)).run()
+            worker(Some(&oversight)).run(&mut loop_state)
         });
         *earlier = oversight.earlier();
         let before = earlier.0.totals.clone();
-        let loop_state = loop_state?;
+        if let Err(error) = outcome {
+            let own = WorkerReport::from((self.name.clone(), &loop_state));
+            *so_far = Some(report(spec, &[own], self.known(loop_state, None, 0)));
+            return Err(error);
+        }
         // The last word is on the weights as they ended; a user in a hurry gets none.
         let hurry = control.cancel.load(Ordering::Relaxed);
         let scores = spec.test.is_some() && !hurry;
@@ -206,7 +220,6 @@ impl<'a> Part<'a> {
         // A report is our own type; one that does not read back is of another version.
         let told: Vec<WorkerReport> =
             reports.into_iter().filter_map(|(_, told)| serde_json::from_value(told).ok()).collect();
-        let mut loop_state = loop_state;
         // Which tasks were lost after the last step, before all tasks were done.
         task.inbox.record(recorder, loop_state.version, &mut loop_state.log);
         let mut known = self.known(loop_state, held_out, saved?);
@@ -227,6 +240,7 @@ impl<'a> Part<'a> {
         let exploded = outcome::exploded(spec, rows, report.held_out.as_ref())
             .or_else(|| loss.map(|loss| outcome::ended_with(spec, rows, loss)));
         if let Some(error) = exploded.filter(|_| !hurry) {
+            *so_far = Some(report);
             return Err(error);
         }
         if let Some(warning) = report.summary.learning.as_ref().and_then(Learning::warning) {

@@ -32,7 +32,7 @@ const RECORD_SECONDS: f64 = 0.1;
 const MOST_STALENESS: usize = 1024;
 
 /// One worker.
-pub(super) struct Worker<'a> {
+pub(super) struct RowsWorker<'a> {
     pub(super) spec: &'a RowsSpec,
     pub(super) tasks: &'a Tasks,
     pub(super) task: &'a Task<'a>,
@@ -84,14 +84,13 @@ struct Hands {
     logits: Vec<f32>,
 }
 
-impl Worker<'_> {
+impl RowsWorker<'_> {
     /// Learns from all files, or until a task wants to stop.
-    pub(super) fn run(&self) -> Result<LoopState, TrainError> {
-        let mut loop_state = LoopState::default();
+    pub(super) fn run(&self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         let mut hands = Hands::default();
         loop {
-            let done = self.join(&mut hands, &mut loop_state).and_then(|()| {
-                self.learn(&mut hands, &mut loop_state)?;
+            let done = self.join(&mut hands, loop_state).and_then(|()| {
+                self.learn(&mut hands, loop_state)?;
                 if loop_state.finished == 0.0 {
                     loop_state.finished = self.begun.elapsed().as_secs_f64();
                 }
@@ -115,9 +114,9 @@ impl Worker<'_> {
             }
         }
         loop_state.end_standstill();
-        self.record(&mut loop_state, &Answer::default());
-        self.hear(&mut loop_state);
-        Ok(loop_state)
+        self.record(loop_state, &Answer::default());
+        self.hear(loop_state);
+        Ok(())
     }
 
     fn hear(&self, loop_state: &mut LoopState) {
@@ -188,7 +187,8 @@ impl Worker<'_> {
             let begun = Instant::now();
             loop_state.stands.step(begun);
             let all = 0..portion.batch.len();
-            portion.minibatch.gradient(&portion.batch, all, weights, 1.0, logits);
+            let measure = (self.spec.row_loss(), 1.0);
+            portion.minibatch.gradient(&portion.batch, all, weights, measure, logits);
             let computed = Instant::now();
             if next.is_none() {
                 *next = self.read(feed)?;
@@ -226,7 +226,8 @@ impl Worker<'_> {
             if let Some(learned) = std::mem::replace(current, next.take()) {
                 feed.recycle(learned);
             }
-            stop = answer.stop || wish || self.is_done(answer.version);
+            // The wish has come back with the update that it was sent with, or comes with the next.
+            stop = answer.stop || self.is_done(answer.version);
             if let Some(oversight) = self.oversight {
                 oversight.rows.store(answer.examples, Ordering::Relaxed);
                 let micros = (1e6 * loop_state.phases.stepping()) as u64;
@@ -288,6 +289,13 @@ impl Worker<'_> {
 }
 
 impl LoopState {
+    /// Before the first row.
+    pub(super) fn new(spec: &RowsSpec) -> Self {
+        let kind = spec.row_loss();
+        let (totals, recent) = (Totals::of(kind), Totals::of(kind));
+        Self { totals, recent, ..Self::default() }
+    }
+
     /// Training goes on, or has ended: time without steps until now becomes part of it.
     fn end_standstill(&mut self) {
         let recovery = self.stands.end();

@@ -18,6 +18,15 @@ use std::ptr::NonNull;
 /// Bytes before the payload: the token, and nothing else, so that the payload begins on a page.
 const FRONT: usize = 4096;
 
+/// When memory takes its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// When it is mapped: a fault in the middle of a sum costs more.
+    AtOnce,
+    /// When it is touched. A hundred workers have 4,950 links, and would take gigabytes for the few that carry much.
+    WhenUsed,
+}
+
 /// A mapped piece of shared memory.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -49,7 +58,7 @@ pub(crate) fn machine() -> Option<String> {
 
 impl Region {
     /// New memory of that many bytes, all zero.
-    pub(crate) fn create(bytes: usize) -> io::Result<Owned> {
+    pub(crate) fn create(bytes: usize, pages: Pages) -> io::Result<Owned> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a string with an end; the call gives a new descriptor or an error.
         let descriptor = unsafe { libc::memfd_create(c"paceline".as_ptr(), flags) };
@@ -65,7 +74,7 @@ impl Region {
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        let region = Self::map(&file, mapped)?;
+        let region = Self::map(&file, mapped, pages)?;
         let token: [u8; 16] = random().map_err(io::Error::other)?;
         // SAFETY: the mapping has at least `FRONT` bytes, and no other process knows it yet.
         unsafe { region.start.copy_from_nonoverlapping(NonNull::from(&token).cast(), 16) };
@@ -73,7 +82,7 @@ impl Region {
     }
 
     /// Memory of another process, which must have that many bytes.
-    pub(crate) fn open(offer: &Offer, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn open(offer: &Offer, bytes: usize, pages: Pages) -> io::Result<Self> {
         let path = format!("/proc/{}/fd/{}", offer.process, offer.descriptor);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let mapped = FRONT + bytes;
@@ -86,7 +95,7 @@ impl Region {
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
             return Err(wrong("shared memory that another process could shrink"));
         }
-        let region = Self::map(&file, mapped)?;
+        let region = Self::map(&file, mapped, pages)?;
         let mut token = [0; 16];
         // SAFETY: the mapping has at least `FRONT` bytes, and the token is never written again.
         unsafe { region.start.copy_to_nonoverlapping(NonNull::from(&mut token).cast(), 16) };
@@ -96,9 +105,11 @@ impl Region {
         Ok(region)
     }
 
-    fn map(file: &File, mapped: usize) -> io::Result<Self> {
-        // Pages are brought in at once: a fault in the middle of a sum costs more.
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    fn map(file: &File, mapped: usize, pages: Pages) -> io::Result<Self> {
+        let flags = match pages {
+            Pages::AtOnce => libc::MAP_SHARED | libc::MAP_POPULATE,
+            Pages::WhenUsed => libc::MAP_SHARED,
+        };
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the system's choice; the file is as long.
         let start =
@@ -137,17 +148,17 @@ mod tests {
 
     #[test]
     fn both_see_the_same_bytes_and_only_the_right_memory_is_taken() {
-        let owned = Region::create(10_000).unwrap();
+        let owned = Region::create(10_000, Pages::AtOnce).unwrap();
         let offer = owned.offer();
-        let other = Region::open(&offer, 10_000).unwrap();
+        let other = Region::open(&offer, 10_000, Pages::WhenUsed).unwrap();
         // SAFETY: within both mappings; one thread.
         unsafe {
             owned.region.payload().add(9_999).write(42);
             assert_eq!(other.payload().add(9_999).read(), 42);
         }
-        assert!(Region::open(&offer, 10_001).is_err());
+        assert!(Region::open(&offer, 10_001, Pages::WhenUsed).is_err());
         let wrong = Offer { token: [1; 16], ..offer.clone() };
-        assert!(Region::open(&wrong, 10_000).is_err());
+        assert!(Region::open(&wrong, 10_000, Pages::WhenUsed).is_err());
         let descriptor = owned.file.as_raw_fd();
         // SAFETY: a plain call; the seal refuses it.
         assert!(unsafe { libc::ftruncate(descriptor, 10) } < 0, "memory can be taken away");
@@ -159,6 +170,6 @@ mod tests {
         file.set_len(FRONT as u64 + 100).unwrap();
         let (process, descriptor) = (std::process::id(), file.as_raw_fd());
         let offer = Offer { process, descriptor, token: [0; 16] };
-        assert!(Region::open(&offer, 100).is_err());
+        assert!(Region::open(&offer, 100, Pages::WhenUsed).is_err());
     }
 }

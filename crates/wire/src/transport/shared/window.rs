@@ -3,7 +3,7 @@
 //! One end writes, the other reads; whose turn it is they tell each other by messages over the link. So
 //! a large buffer changes hands by a message of a few bytes.
 
-use super::region::{Owned, Region};
+use super::region::{Owned, Pages, Region};
 use crate::handshake::Offer;
 use std::io;
 
@@ -27,7 +27,7 @@ impl Window {
     /// # Errors
     /// The system has no memory for it.
     pub fn create(length: usize) -> io::Result<(Self, Vec<u8>)> {
-        let owned = Region::create(length * size_of::<f32>())?;
+        let owned = Region::create(length * size_of::<f32>(), Pages::AtOnce)?;
         let words = serde_json::to_vec(&owned.offer()).map_err(io::Error::other)?;
         Ok((Self { memory: Memory::Own(owned), length }, words))
     }
@@ -38,7 +38,7 @@ impl Window {
     /// It is not there, not of that size, or not this process's to see.
     pub fn open(words: &[u8], length: usize) -> io::Result<Self> {
         let offer: Offer = serde_json::from_slice(words)?;
-        let region = Region::open(&offer, length * size_of::<f32>())?;
+        let region = Region::open(&offer, length * size_of::<f32>(), Pages::AtOnce)?;
         Ok(Self { memory: Memory::Theirs(region), length })
     }
 

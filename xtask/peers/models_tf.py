@@ -1,4 +1,4 @@
-"""TensorFlow: training steps (forward, cross entropy, backward, SGD 0.01) on random data, one tf.function, NHWC, oneDNN on."""
+"""TensorFlow: training steps (forward, cross entropy, backward, SGD 0.01) on random data, one tf.function, NHWC, oneDNN on, with XLA or without."""
 import argparse
 import time
 
@@ -47,15 +47,21 @@ def main():
     parser.add_argument("--steps", type=int, required=True, help="steps of one measurement")
     parser.add_argument("--warm-up", type=int, default=1, help="measurements before the first that counts")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--xla", action="store_true", help="jit_compile=True")
+    parser.add_argument("--side", type=int, help="pixels of MobileNet-v2's images")
+    parser.add_argument("--width", type=float, default=1.0, help="width of MobileNet-v2")
     args = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     tf.config.threading.set_inter_op_parallelism_threads(args.threads)
     make, shape, classes = WORKS[args.model]
+    if args.model == "mobilenet-v2":
+        shape = (args.side or 224, args.side or 224, 3)
+        make = lambda: K.applications.MobileNetV2(shape, alpha=args.width, weights=None, classes=5, classifier_activation=None)
     model, x = make(), tf.random.normal((args.batch, *shape))
     y = tf.random.uniform((args.batch,), 0, classes, dtype=tf.int32)
     variables = model.trainable_variables
 
-    @tf.function
+    @tf.function(jit_compile=args.xla)
     def step(x, y):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True)))
@@ -70,7 +76,7 @@ def main():
         loss.numpy()
         return args.steps * args.batch / (time.perf_counter() - start)
 
-    contest.serve(f"TensorFlow {tf.__version__}, tf.function", measure, args.warm_up)
+    contest.serve(f"TensorFlow {tf.__version__}, tf.function{', XLA' if args.xla else ''}{contest.memory()}", measure, args.warm_up)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,7 @@ box, forked workers kept alive between measurements, CRC32C from Google's C exte
 """
 import argparse
 import io
-import multiprocessing
-import os
 import struct
-import time
 
 import google_crc32c
 import PIL
@@ -69,27 +66,11 @@ def shard(job):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--images", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--size", type=int, default=192)
-    parser.add_argument("--quality", type=int, default=90)
-    parser.add_argument("--processes", type=int, default=2)
+    contest.shard_flags(parser)
     parser.add_argument("--draft", action="store_true")
     args = parser.parse_args()
-    photos = contest.list_photos(args.images)
-    os.makedirs(args.out, exist_ok=True)
-    jobs = [
-        (os.path.join(args.out, f"pillow-{i}.tfrecord"), photos[i :: args.processes], args.size, args.quality, args.draft)
-        for i in range(args.processes)
-    ]
-    pool = multiprocessing.get_context("fork").Pool(args.processes)
-
-    def measure():
-        start = time.perf_counter()
-        done = sum(pool.map(shard, jobs, chunksize=1))
-        return done / (time.perf_counter() - start)
-
-    contest.serve(f"Pillow {PIL.__version__} x {args.processes} processes" + (", scaled decoding" if args.draft else ""), measure)
+    name = f"Pillow {PIL.__version__} x {args.processes} processes" + (", scaled decoding" if args.draft else "")
+    contest.serve_shards(name, shard, args, "pillow", args.draft)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! Licences, sources and versions of all dependencies, held against `deny.toml`.
+//! Licences, sources and versions of all dependencies, held against `deny.toml`; and dependencies that no source uses.
 //!
 //! cargo-deny does more, but takes minutes to build; this needs nothing beyond cargo, so every check does it.
 
@@ -18,10 +18,53 @@ struct Rules {
 }
 
 /// Everything about dependencies that the rules do not allow.
-pub fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
+pub fn findings(root: &Path, metadata: &Value) -> anyhow::Result<Vec<String>> {
     let rules = Rules::read(&std::fs::read_to_string(root.join("deny.toml"))?)?;
-    let metadata = metadata(root)?;
-    Ok(rules.judge(metadata["packages"].as_array().context("a list of packages")?))
+    let packages = metadata["packages"].as_array().context("a list of packages")?;
+    let mut findings = rules.judge(packages);
+    for package in packages.iter().filter(|package| package["source"].is_null()) {
+        findings.extend(unused(package)?);
+    }
+    Ok(findings)
+}
+
+/// Dependencies of one of our own packages that its sources never name.
+fn unused(package: &Value) -> anyhow::Result<Vec<String>> {
+    let manifest = Path::new(package["manifest_path"].as_str().context("a manifest")?);
+    let folder = manifest.parent().context("a manifest is in a folder")?;
+    let (mut shipped, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for place in ["src", "build.rs"] {
+        names_in(&folder.join(place), &mut shipped)?;
+    }
+    for place in ["tests", "examples", "benches"] {
+        names_in(&folder.join(place), &mut others)?;
+    }
+    let mut findings = Vec::new();
+    for dependency in package["dependencies"].as_array().context("a list of dependencies")? {
+        let name = dependency["rename"].as_str().or(dependency["name"].as_str());
+        let name = name.context("a dependency has a name")?.replace('-', "_");
+        let only_tests = dependency["kind"].as_str() == Some("dev");
+        let is_used = shipped.contains(&name) || only_tests && others.contains(&name);
+        if !is_used {
+            let manifest = manifest.display();
+            findings.push(format!("{manifest}: no source of the package uses `{name}`"));
+        }
+    }
+    Ok(findings)
+}
+
+/// Every word of the Rust sources in a folder, or of one.
+fn names_in(path: &Path, names: &mut BTreeSet<String>) -> anyhow::Result<()> {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            names_in(&entry?.path(), names)?;
+        }
+    } else if path.extension().is_some_and(|kind| kind == "rs") && path.is_file() {
+        let text = std::fs::read_to_string(path)?;
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        names.extend(words.map(str::to_owned));
+    }
+    Ok(())
 }
 
 /// What `cargo metadata` says of this workspace, as `Cargo.lock` has it.

@@ -112,6 +112,22 @@ pub fn ensure_network_tools() -> anyhow::Result<()> {
     apt_install(&["iproute2"])
 }
 
+/// What a site has that jobs are submitted to: OpenSSH's server and Slurm, both started by tests on loopback.
+pub fn ensure_sites() -> anyhow::Result<()> {
+    let programs = ["sshd", "slurmctld", "slurmd", "munged"];
+    if programs.iter().all(|name| Path::new("/usr/sbin").join(name).exists()) {
+        return Ok(());
+    }
+    apt_install(&[
+        "openssh-client",
+        "openssh-server",
+        "slurmctld",
+        "slurmd",
+        "slurm-client",
+        "munge",
+    ])
+}
+
 /// Open MPI, and what building the feature `mpi` needs: its headers, and libclang for the bindings to them.
 pub fn ensure_mpi() -> anyhow::Result<()> {
     let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();

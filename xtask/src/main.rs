@@ -8,6 +8,7 @@
 mod book;
 mod check;
 mod count;
+mod cross;
 mod dependencies;
 mod dist;
 mod environment;
@@ -17,6 +18,10 @@ mod fuzz;
 mod intrinsics;
 mod item_docs;
 mod markup;
+mod names;
+mod packages;
+mod release;
+mod sanitize;
 mod sbom;
 mod suite;
 mod test;
@@ -42,17 +47,24 @@ tasks:
   faults [RUNS] [STRATEGY…]
                       kill a random task in many runs of every strategy; every run must end as its policy says
   faults random [SCHEDULES] [SEED]
-                      random schedules of kills, stops and second owners on real processes (20 unless told); a seed replays one
+                      random schedules of kills, stops, cuts, delays, full disks, set clocks, other data and second owners on real
+                      processes, here and on hosts (20 unless told); a seed replays one
   fuzz [SECONDS]      every parser on random changes of stored inputs, so long each (30)
+  sanitize [address|miri]
+                      tests of unsafe code under AddressSanitizer, and of the kernels' portable path under Miri (nightly)
   versus [AREA…]      alternating benchmarks against peers; writes BENCHMARKS.md
                       (areas: data, models, sparse, shaped, matmul, cluster, advisor, predictions, probes, spark; `area/part` is one part)
   verdicts [KIND…]    short runs with an injected bottleneck: are they judged correctly?
+  verdicts foreign    the same of scripts of PyTorch, Keras and JAX, TraceML beside it
+  verdicts curve      from which strength on is a bottleneck named?
                       (--runs N each; --append adds to earlier results; writes BENCHMARKS.md)
   wheel [BINARY]      build the Python wheel into target/wheels, with a release build or the program named
   docs                rewrite docs/commands.md from the program itself
   book                build docs/book as HTML into target/book, with mdBook, which it installs under target/
   dist [--target T] [--profile P]
                       what a release needs, in target/dist: stripped binary, completions, man pages, wheel, SBOM, checksums
+  release VERSION     set the version in every place that names it and date the changelog, on a clean tree
+  release check [TAG] fail where a place names another version, or the tag has no section in the changelog
 ";
 
 fn main() -> ExitCode {
@@ -78,11 +90,13 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["faults", "random", words @ ..] => fuzz::random_faults(&root(), words),
         ["faults", words @ ..] => faults::run(&root(), words),
         ["fuzz", words @ ..] => fuzz::run(&root(), words),
+        ["sanitize", words @ ..] => sanitize::run(&root(), words),
         ["verdicts", kinds @ ..] => verdicts::run(&root(), kinds),
         ["wheel", words @ ..] => wheel::run(&root(), words),
         ["docs"] => test::write_docs(&root()),
         ["book"] => book::run(&root()),
         ["dist", words @ ..] => dist::run(&root(), words),
+        ["release", words @ ..] => release::run(&root(), words),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

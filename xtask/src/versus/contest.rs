@@ -141,6 +141,48 @@ pub fn run_when(
     Ok(Outcome { work: work.to_owned(), unit, sides })
 }
 
+/// Rounds of a trial: enough to tell apart settings that differ by more than the machine drifts.
+const TRIAL: usize = 3;
+
+/// Each tool at its best: measures all variants of each in turns, and keeps the fastest, whose name says of how many it is.
+/// A variant that does not start on this machine is left out, and said so.
+pub fn best_of(work: &str, tools: Vec<Vec<(Command, &'static str)>>) -> anyhow::Result<Vec<Side>> {
+    let mut best = Vec::new();
+    for variants in tools {
+        let count = variants.len();
+        let mut sides: Vec<(Side, Vec<f64>)> = Vec::new();
+        for (mut command, what) in variants {
+            match Side::peer(&mut command) {
+                Ok(side) => sides.push((side, Vec::new())),
+                Err(error) => eprintln!("{work}: no {what} here: {error:#}"),
+            }
+        }
+        for round in 0..TRIAL {
+            for turn in 0..sides.len() {
+                let at = (round + turn) % sides.len();
+                std::thread::sleep(SETTLE);
+                let (side, rates) = &mut sides[at];
+                rates.push(side.measure()?);
+                eprintln!("{work}, trial {}: {} {:.4}", round + 1, side.name(), rates[round]);
+            }
+        }
+        let found = sides.into_iter().max_by(|a, b| median(&a.1).total_cmp(&median(&b.1)));
+        let (mut side, _) = found.with_context(|| format!("{work}: no variant of a peer runs"))?;
+        if let (Side::Peer(peer), true) = (&mut side, count > 1) {
+            peer.name = format!("{} (best of {count})", peer.name);
+        }
+        best.push(side);
+    }
+    Ok(best)
+}
+
+/// Settings of glibc with which large tensors are not given back to the kernel at every step.
+pub const KEEP_MEMORY: [(&str, &str); 3] = [
+    ("MALLOC_MMAP_MAX_", "0"),
+    ("MALLOC_TRIM_THRESHOLD_", "17179869184"),
+    ("MALLOC_TOP_PAD_", "268435456"),
+];
+
 /// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

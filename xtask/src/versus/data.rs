@@ -1,7 +1,8 @@
-//! `versus data`: preparing photos, reading them back, and raw record reading, against tf.data and Pillow.
+//! `versus data`: preparing photos, reading them back, and raw record reading, against tf.data, Pillow, OpenCV,
+//! libvips, libjpeg-turbo and DALI.
 
 use super::contest::{self, Outcome, Side};
-use super::{MISC, TENSORFLOW, benchmarks, photos};
+use super::{DALI, MISC, TENSORFLOW, benchmarks, photos};
 use crate::environment;
 use anyhow::{Context, bail};
 use std::fs;
@@ -21,6 +22,7 @@ const CAVEATS: &[&str] = &[
     "`antialias off` filters less than we do: it is a reference point, not a like-for-like comparison.",
     "tf.data is timed up to the last element: with autotune on, destroying an iterator can stall for seconds.",
     "Raw reading verifies both checksums of every record. The limit is a plain read of the same files on two threads into a 1 MiB buffer.",
+    "The fastest of OpenCV with reduced decoding, libvips' `thumbnail` and libjpeg-turbo was found by a trial just before; so was that of DALI on CPU and OpenCV for reading. OpenCV and libjpeg-turbo decode at a power of two of the size where that is still as large as the result.",
     "Quality on both sides: see the PSNR figures in the tests of `crates/photo`.",
 ];
 
@@ -31,6 +33,7 @@ struct Setting {
     paceline: PathBuf,
     tensorflow: PathBuf,
     misc: PathBuf,
+    dali: PathBuf,
 }
 
 /// Runs all comparisons of the area and writes its section.
@@ -69,6 +72,7 @@ impl Setting {
             paceline: root.join("target/release/paceline"),
             tensorflow: TENSORFLOW.ensure(root)?,
             misc: MISC.ensure(root)?,
+            dali: DALI.ensure(root)?,
         })
     }
 
@@ -149,7 +153,16 @@ impl Setting {
             }
             Side::peer(&mut command)
         };
-        let sides = vec![own, pillow(true)?, pillow(false)?, tensorflow(true)?, tensorflow(false)?];
+        let fast = |way: &'static str| {
+            let mut command = Command::new(&self.misc);
+            command.arg(self.peer("prepare_fast.py")).arg(way).arg("--images").arg(photos);
+            command.arg("--out").arg(self.work.join("fast")).args(["--processes", THREADS]);
+            (command, way)
+        };
+        let mut sides =
+            vec![own, pillow(true)?, pillow(false)?, tensorflow(true)?, tensorflow(false)?];
+        let ways = vec![fast("opencv"), fast("vips"), fast("turbo")];
+        sides.extend(contest::best_of(work, vec![ways])?);
         contest::run(work, "images/s", ROUNDS, sides)
     }
 
@@ -182,7 +195,19 @@ impl Setting {
             command.arg(path).args(["--calls", calls, "--take", &TAKE.to_string()]);
             Side::peer(&mut command)
         };
-        contest::run(work, "images/s", ROUNDS, vec![own, peer(THREADS)?, peer("0")?])
+        let fast = |python: &Path, way: &'static str| {
+            let mut command = Command::new(python);
+            command.arg(self.peer("read_fast.py")).arg(way).arg(format!("--{}", &flag[2..]));
+            command.arg(path).args(["--threads", THREADS, "--take", &TAKE.to_string()]);
+            (command, way)
+        };
+        let mut ways = vec![fast(&self.dali, "dali")];
+        if kind == "files" {
+            ways.push(fast(&self.misc, "opencv")); // it knows no records
+        }
+        let mut sides = vec![own, peer(THREADS)?, peer("0")?];
+        sides.extend(contest::best_of(work, vec![ways])?);
+        contest::run(work, "images/s", ROUNDS, sides)
     }
 
     fn raw(&self, records: &Path) -> anyhow::Result<Outcome> {

@@ -48,8 +48,16 @@ const MISC: Environment = Environment {
         "google-crc32c==1.9.0",
         "numpy==2.4.6",
         "vowpalwabbit==9.11.9",
+        "opencv-python-headless==5.0.0.93",
+        "pyvips-binary==8.18.7",
+        "pyvips==3.2.0",
+        "simplejpeg==1.9.0",
     ],
 };
+
+/// NVIDIA's data loader, by itself because it is large; it runs without a GPU.
+const DALI: Environment =
+    Environment { folder: "peers/dali", packages: &["nvidia-dali-cuda120==2.4.0"] };
 
 /// A comparison that can be run by itself; it writes the section of its name.
 type Area = (&'static str, fn(&Path) -> anyhow::Result<()>);

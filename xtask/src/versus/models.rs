@@ -1,6 +1,9 @@
-//! `versus models`: training steps on random data, against TensorFlow and PyTorch in both layouts.
+//! `versus models`: training steps on random data, against TensorFlow and PyTorch at their best.
+//!
+//! `PACELINE_ISA=avx2 cargo xtask versus models` compares on AVX2: every side is then held to it, and the section is
+//! `models/avx2`.
 
-use super::contest::{self, Outcome, Side};
+use super::contest::{self, KEEP_MEMORY, Outcome, Side};
 use super::{TENSORFLOW, TORCH, benchmarks};
 use crate::environment;
 use std::path::Path;
@@ -8,10 +11,21 @@ use std::process::Command;
 
 /// Threads of every side.
 const THREADS: &str = "2";
+/// The variable that holds our side to an instruction set.
+const ISA: &str = "PACELINE_ISA";
+
+/// What holds the libraries of peers to AVX2: oneDNN, MKL, PyTorch's own kernels, OpenBLAS.
+const HELD_TO_AVX2: [(&str, &str); 4] = [
+    ("ONEDNN_MAX_CPU_ISA", "AVX2"),
+    ("MKL_ENABLE_INSTRUCTIONS", "AVX2"),
+    ("ATEN_CPU_CAPABILITY", "avx2"),
+    ("OPENBLAS_CORETYPE", "Haswell"),
+];
 
 const CAVEATS: &[&str] = &[
     "A step is forward, cross entropy, backward and plain SGD on one batch that stays in memory; dropout off on every side. Ours reads pixels as bytes, the peers as floats.",
-    "Our softmax runs on one thread: a second one does not help at 30 microseconds per step.",
+    "Each peer's best was found in a trial just before, on the same work: TensorFlow with and without XLA, PyTorch in both memory layouts, eager and compiled; each with and without settings by which glibc keeps large blocks instead of giving them back to the kernel (`MALLOC_MMAP_MAX_=0` and two more).",
+    "Our softmax runs on one thread at batch 100: a second one does not help at 30 microseconds per step.",
 ];
 
 /// One row of the table.
@@ -25,56 +39,27 @@ struct Work {
     /// Measurements before the first that counts.
     warm_up: usize,
     rounds: usize,
-    /// Whether PyTorch has a second memory layout for it.
-    image: bool,
+    /// Side of the images and width of the network, where they are not the usual ones.
+    shape: Option<(usize, f32)>,
+}
+
+const fn work(model: &'static str, batch: usize, steps: usize, rounds: usize) -> Work {
+    Work { model, batch, threads: THREADS, steps, warm_up: 2, rounds, shape: None }
 }
 
 const WORKS: &[Work] = &[
-    Work {
-        model: "softmax",
-        batch: 100,
-        threads: "1",
-        steps: 1_000,
-        warm_up: 3,
-        rounds: 7,
-        image: false,
-    },
-    Work {
-        model: "lenet",
-        batch: 128,
-        threads: THREADS,
-        steps: 50,
-        warm_up: 3,
-        rounds: 7,
-        image: true,
-    },
-    Work {
-        model: "alexnet",
-        batch: 32,
-        threads: THREADS,
-        steps: 1,
-        warm_up: 2,
-        rounds: 5,
-        image: true,
-    },
-    Work {
-        model: "alexnet",
-        batch: 128,
-        threads: THREADS,
-        steps: 1,
-        warm_up: 1,
-        rounds: 3,
-        image: true,
-    },
-    Work {
-        model: "mobilenet-v2",
-        batch: 32,
-        threads: THREADS,
-        steps: 1,
-        warm_up: 2,
-        rounds: 5,
-        image: true,
-    },
+    Work { threads: "1", ..work("softmax", 100, 1_000, 7) },
+    work("softmax", 1_000, 200, 7),
+    work("lenet", 32, 150, 7),
+    work("lenet", 128, 50, 7),
+    work("lenet", 1_024, 8, 7),
+    work("alexnet", 8, 3, 5),
+    work("alexnet", 32, 1, 5),
+    work("alexnet", 128, 1, 3),
+    work("mobilenet-v2", 32, 1, 5),
+    Work { shape: Some((96, 1.0)), ..work("mobilenet-v2", 64, 2, 5) },
+    Work { shape: Some((160, 1.0)), ..work("mobilenet-v2", 16, 2, 5) },
+    Work { shape: Some((224, 0.5)), ..work("mobilenet-v2", 32, 1, 5) },
 ];
 
 /// Runs all comparisons of the area and writes its section.
@@ -92,31 +77,75 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         .iter()
         .map(|work| compare(root, work, &tensorflow, &torch))
         .collect::<anyhow::Result<_>>()?;
-    benchmarks::write(root, "models", CAVEATS, &outcomes)
+    let held = std::env::var(ISA).is_ok_and(|isa| isa == "avx2");
+    benchmarks::write(root, if held { "models/avx2" } else { "models" }, CAVEATS, &outcomes)
+}
+
+impl Work {
+    fn name(&self) -> String {
+        let shape = self.shape.map_or_else(String::new, |(side, width)| {
+            let narrow = if width < 1.0 { format!(", width {width}") } else { String::new() };
+            format!(", {side} px{narrow}")
+        });
+        format!("{} step, batch {}{shape}", self.model, self.batch)
+    }
+
+    /// Flags that both our program and the scripts of the peers understand.
+    fn shape_flags(&self) -> Vec<String> {
+        self.shape.map_or_else(Vec::new, |(side, width)| {
+            ["--side", &side.to_string(), "--width", &width.to_string()].map(str::to_owned).to_vec()
+        })
+    }
+}
+
+/// One way to run a peer.
+fn variant(
+    root: &Path,
+    work: &Work,
+    (python, script): (&Path, &str),
+    flags: &[&str],
+    keeps_memory: bool,
+) -> Command {
+    let mut command = Command::new(python);
+    command
+        .arg(root.join("xtask/peers").join(script))
+        .args([work.model, "--batch", &work.batch.to_string()])
+        .args(["--steps", &work.steps.to_string(), "--warm-up", &work.warm_up.to_string()])
+        .args(["--threads", THREADS])
+        .args(flags)
+        .args(work.shape_flags());
+    if keeps_memory {
+        command.envs(KEEP_MEMORY);
+    }
+    if std::env::var(ISA).is_ok_and(|isa| isa == "avx2") {
+        command.envs(HELD_TO_AVX2);
+    }
+    command
 }
 
 fn compare(root: &Path, work: &Work, tensorflow: &Path, torch: &Path) -> anyhow::Result<Outcome> {
-    let (batch, steps) = (work.batch.to_string(), work.steps.to_string());
-    let warm_up = work.warm_up.to_string();
-    let peer = |python: &Path, script: &str, extra: &[&str]| {
-        Side::peer(
-            Command::new(python)
-                .arg(root.join("xtask/peers").join(script))
-                .args([work.model, "--batch", &batch, "--steps", &steps])
-                .args(["--warm-up", &warm_up, "--threads", THREADS])
-                .args(extra),
-        )
-    };
     let own = Side::peer(
         Command::new(root.join("target/release/examples/step_speed"))
-            .args([work.model, &batch, work.threads, "--serve", &steps])
-            .env_remove("PACELINE_ISA"),
+            .args([work.model, &work.batch.to_string(), work.threads])
+            .args(work.shape_flags())
+            .args(["--serve", &work.steps.to_string()]),
     )?;
-    let mut sides = vec![own, peer(tensorflow, "models_tf.py", &[])?];
-    sides.push(peer(torch, "models_torch.py", &[])?);
-    if work.image {
-        sides.push(peer(torch, "models_torch.py", &["--channels-last"])?);
+    let both = |peer: (&Path, &str), flags: &[&str], what: &'static str| {
+        [false, true].map(|keeps| (variant(root, work, peer, flags, keeps), what))
+    };
+    let (tensorflow, torch) = ((tensorflow, "models_tf.py"), (torch, "models_torch.py"));
+    let of_tensorflow = [both(tensorflow, &[], "TensorFlow"), both(tensorflow, &["--xla"], "XLA")];
+    let mut of_torch =
+        vec![both(torch, &[], "PyTorch"), both(torch, &["--compile"], "torch.compile")];
+    if work.model != "softmax" {
+        of_torch.push(both(torch, &["--channels-last"], "PyTorch"));
+        of_torch.push(both(torch, &["--compile", "--channels-last"], "torch.compile"));
     }
-    let name = format!("{} step, batch {batch}", work.model);
-    contest::run(&name, "images/s", work.rounds, sides)
+    let tools = vec![
+        of_tensorflow.into_iter().flatten().collect(),
+        of_torch.into_iter().flatten().collect(),
+    ];
+    let mut sides = vec![own];
+    sides.extend(contest::best_of(&work.name(), tools)?);
+    contest::run(&work.name(), "images/s", work.rounds, sides)
 }

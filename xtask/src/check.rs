@@ -41,7 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("probes", &["registry"]),
     ("registry", &[]),
     ("strategies", &["batch", "cluster", "models", "registry", "wire"]),
-    ("training", &["batch", "cluster", "data", "models", "runs", "strategies", "wire"]),
+    ("training", &["batch", "cluster", "data", "models", "runs", "store", "strategies", "wire"]),
     ("jobs", &["batch", "cluster", "probes", "runs", "store", "strategies", "training", "wire"]),
     ("cloud", &["probes", "store"]),
     ("matmul", &["cluster", "kernels", "store", "wire"]),

@@ -117,9 +117,9 @@ p{margin:0 0 12px;max-width:76ch}\
 .card .value{font-size:27px;font-weight:650;line-height:1.25;letter-spacing:-.01em;font-variant-numeric:tabular-nums}\
 .card .value span{font-size:15px;font-weight:400;color:var(--soft);letter-spacing:0}\
 .card .more{color:var(--soft);font-size:13.5px}\
-.figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr));gap:16px;margin:14px 0}\
-@media(min-width:721px){.figures.pairs{grid-template-columns:1fr 1fr}}\
-@media(min-width:521px) and (max-width:763px){figure:not([data-wide]) .chart{max-width:520px}}\
+.figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,362px),1fr));gap:16px;margin:14px 0}\
+@media(min-width:786px){.figures.pairs{grid-template-columns:1fr 1fr}}\
+@media(min-width:521px) and (max-width:785px){figure:not([data-wide]) .chart{max-width:520px}}\
 .figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero .chart{max-width:680px}\
 @media(min-width:1000px){.hero figure{display:grid;grid-template-columns:680px minmax(0,1fr);column-gap:32px;align-items:start}.hero figcaption{grid-column:1/-1}.hero .words{grid-column:2;grid-row:2;margin:34px 0 0;font-size:16px}}\
 .links{padding-left:20px}.links li{margin:4px 0}a{color:var(--series-0)}\

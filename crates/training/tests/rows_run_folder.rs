@@ -94,7 +94,7 @@ fn a_damaged_checkpoint_is_passed_over_and_said() {
     bytes[last] ^= 1;
     fs::write(&weights, bytes).unwrap();
     // What a process that was killed while it saved leaves behind.
-    let half = run.checkpoints_path().join(".saving-0000020000-1");
+    let half = run.checkpoints_path().join(".paceline-tmp-1-0123456789abcdef");
     fs::create_dir(&half).unwrap();
     run.remove_summary().unwrap();
     let observer = Warnings::default();

@@ -11,10 +11,9 @@ use paceline_models::{
     Layout,
     optimizer::{Optimizer, OptimizerState},
 };
+use paceline_store::durable::{AtomicFile, is_whole};
 use safetensors::SafeTensors;
 use std::{
-    collections::BTreeMap,
-    fs::{self, File},
     io::{self, BufWriter},
     path::Path,
 };
@@ -44,10 +43,8 @@ impl Store {
         state: &OptimizerState,
     ) -> Result<u64, TrainError> {
         self.commit(meta.step, |draft| {
-            let mut files = BTreeMap::new();
             let weights = [Group { prefix: "", values: params }];
-            let sum = draft.part(WEIGHTS, |out| tensors::write(out, layout, &weights, false))?;
-            files.insert(WEIGHTS.to_string(), sum);
+            draft.part(WEIGHTS, |out| tensors::write(out, layout, &weights, false))?;
             let slots = optimizer.entry().slots;
             if !slots.is_empty() {
                 let prefixes: Vec<String> = slots.iter().map(|slot| format!("{slot}/")).collect();
@@ -56,15 +53,13 @@ impl Store {
                     .zip(state.buffers())
                     .map(|(prefix, values)| Group { prefix, values })
                     .collect();
-                let sum =
-                    draft.part(OPTIMIZER, |out| tensors::write(out, layout, &groups, false))?;
-                files.insert(OPTIMIZER.to_string(), sum);
+                draft.part(OPTIMIZER, |out| tensors::write(out, layout, &groups, false))?;
             }
-            draft.manifest(&Manifest {
+            Ok(Manifest {
                 format: FORMAT,
                 program: env!("CARGO_PKG_VERSION").to_string(),
                 meta: meta.clone(),
-                files,
+                files: draft.parts().clone(),
             })
         })
     }
@@ -95,9 +90,7 @@ impl Store {
     /// Whether the checkpoint of that step is on disk with all its files, as far as their sizes tell.
     #[must_use]
     pub fn is_whole(&self, step: u64) -> bool {
-        self.manifest(step).is_ok_and(|manifest| {
-            manifest.files.iter().all(|(name, sum)| self.has_part(step, name, sum))
-        })
+        self.manifest(step).is_ok_and(|manifest| is_whole(&self.path(step), &manifest.files))
     }
 
     /// Adds a test score that came after the checkpoint was written.
@@ -215,16 +208,8 @@ pub(crate) fn write_weights(
     params: &[f32],
     imagenet_input: bool,
 ) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let written = File::create(&temporary).and_then(|file| {
-        let mut out = BufWriter::with_capacity(256 << 10, file);
-        let groups = [Group { prefix: "", values: params }];
-        tensors::write(&mut out, layout, &groups, imagenet_input)?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
-    });
-    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
-        // Best effort: the first failure is the one to report.
-        let _ = fs::remove_file(&temporary);
-    })
+    let mut out = BufWriter::with_capacity(256 << 10, AtomicFile::create(path)?);
+    let groups = [Group { prefix: "", values: params }];
+    tensors::write(&mut out, layout, &groups, imagenet_input)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
 }

@@ -2,8 +2,8 @@
 
 use paceline_data::order::Position;
 use paceline_runs::Leg;
+use paceline_store::durable::Parts;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Version of the checkpoint format; another one is refused.
 pub(super) const FORMAT: u32 = 1;
@@ -18,7 +18,7 @@ pub struct Manifest {
     /// What the state belongs to and where it stands.
     pub meta: Meta,
     /// Size and checksum of every other file.
-    pub files: BTreeMap<String, FileSum>,
+    pub files: Parts,
 }
 
 /// What the state belongs to and where it stands.
@@ -59,12 +59,4 @@ pub struct Evaluated {
     pub loss: f64,
     /// Share classified correctly.
     pub accuracy: f64,
-}
-
-/// Size and checksum of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileSum {
-    pub bytes: u64,
-    /// SHA-256, in hexadecimal digits.
-    pub sha256: String,
 }

@@ -10,7 +10,7 @@ mod tests;
 
 pub use dense::Checkpoint;
 pub(crate) use dense::write_weights;
-pub use manifest::{Evaluated, FileSum, Manifest, Meta};
+pub use manifest::{Evaluated, Manifest, Meta};
 pub use policy::{Action, Kept, Moment, Policy};
-pub use store::{Create, Refused, Sink, Store};
+pub use store::{Refused, Store};
 pub(crate) use store::{damaged, read_manifest, read_part};

@@ -7,6 +7,7 @@ use paceline_models::{
     Layout,
     optimizer::{self, Mask, Optimizer},
 };
+use paceline_store::durable::{Create, PartSink};
 use std::{
     fs,
     io::{self, Write},
@@ -124,7 +125,7 @@ fn a_half_written_one_is_invisible_and_swept() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path());
     save(&store, 10).unwrap();
-    let half = folder.path().join(".saving-0000000020-1");
+    let half = folder.path().join(".paceline-tmp-1-0123456789abcdef");
     fs::create_dir(&half).unwrap();
     fs::write(half.join("weights.safetensors"), b"half").unwrap();
     assert_eq!(store.steps().unwrap(), [10]);
@@ -152,7 +153,7 @@ impl Write for Scarce {
     }
 }
 
-impl Sink for Scarce {
+impl PartSink for Scarce {
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_all()
     }
@@ -168,7 +169,7 @@ fn a_full_disk_leaves_the_old_one_and_no_rubbish() {
             let left = Arc::clone(&left);
             Arc::new(move |path: &Path| {
                 let file = fs::File::create_new(path)?;
-                Ok(Box::new(Scarce { file, left: Arc::clone(&left) }) as Box<dyn Sink>)
+                Ok(Box::new(Scarce { file, left: Arc::clone(&left) }) as Box<dyn PartSink>)
             })
         };
         let store = Store::with_create(folder.path(), create);

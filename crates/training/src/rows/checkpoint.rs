@@ -5,12 +5,13 @@
 
 use crate::{
     TrainError,
-    checkpoint::{Action, FileSum, Policy, Refused, Store, damaged, read_manifest, read_part},
+    checkpoint::{Action, Policy, Refused, Store, damaged, read_manifest, read_part},
     error::cause,
     rows::{Plan, RowsPlace, RowsSpec, Totals},
 };
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{FinalWeights, FolderWatch, Leg, RunFolder, RunsError};
+use paceline_store::durable::{self, FileSum};
 use paceline_strategies::sparse::Bookmark;
 use paceline_wire::TaskId;
 use safetensors::{Dtype, SafeTensors};
@@ -138,8 +139,8 @@ pub(crate) fn save(
 ) -> Result<u64, TrainError> {
     let store = Store::new(folder);
     let bytes = store.commit(checkpoint.step, |draft| {
-        let sum = draft.part(WEIGHTS, |mut out| write_weights(&mut out, model))?;
-        draft.manifest(&Manifest {
+        let sum = draft.part(WEIGHTS, |mut out| write_weights(&mut out, model))?.clone();
+        Ok(Manifest {
             format: FORMAT,
             kind: KIND.to_owned(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -296,8 +297,10 @@ fn fill(content: &[u8], model: &SparseLogistic) -> Result<(), String> {
 
 /// Whether the checkpoint of a step is on disk with its weights, as far as their size tells.
 pub(crate) fn is_whole(folder: &Path, step: u64) -> bool {
-    let store = Store::new(folder);
-    manifest(&store.path(step)).is_ok_and(|manifest| store.has_part(step, WEIGHTS, &manifest.sum))
+    let path = Store::new(folder).path(step);
+    manifest(&path).is_ok_and(|manifest| {
+        durable::is_whole(&path, &durable::Parts::from([(WEIGHTS.to_owned(), manifest.sum)]))
+    })
 }
 
 /// Writes the weights that a run ended with into its folder or, where that fails, somewhere else; the error

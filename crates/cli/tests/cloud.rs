@@ -2,54 +2,37 @@
 //! The stand-in for ssh runs what it is given on this machine, so that the job there is a real one.
 #![allow(clippy::unwrap_used)] // also in functions that tests share
 
+mod cloud_support;
 mod support;
 
+use cloud_support::{SCP, SSH, calls, cloud, site, tool};
 use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Output;
 use support::{CLOUD_JOB, command_in, document, json, said};
-
-/// A folder with the job and an empty folder of tools, which is all of the PATH but the system's own.
-fn site() -> tempfile::TempDir {
-    let site = tempfile::tempdir().unwrap();
-    fs::write(site.path().join("job.toml"), CLOUD_JOB).unwrap();
-    fs::create_dir(site.path().join("bin")).unwrap();
-    site
-}
-
-/// Writes a tool that does what the script says.
-fn tool(site: &Path, name: &str, script: &str) {
-    let path = site.join("bin").join(name);
-    fs::write(
-        &path,
-        format!("#!/bin/bash\necho \"$0 $*\" >> {}/calls\n{script}\n", site.display()),
-    )
-    .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-fn cloud(site: &Path, words: &[&str]) -> Output {
-    let path = format!("{}:/usr/bin:/bin", site.join("bin").display());
-    let words: Vec<&str> = ["cloud"].iter().chain(words).copied().collect();
-    command_in(site, &words).env("PATH", path).output().unwrap()
-}
-
-fn calls(site: &Path) -> String {
-    fs::read_to_string(site.join("calls")).unwrap_or_default()
-}
 
 /// `gcloud` of an account with 8 vCPUs and 4 addresses, as its JSON has them.
 const GCLOUD: &str = r#"case "$*" in
 "auth list"*) echo '[{"account": "ann@example.org", "status": "ACTIVE"}]' ;;
+"projects get-iam-policy lab"*) echo '{"bindings": [{"members": ["user:bob@example.org"], "role": "roles/owner"}, {"members": ["group:x@example.org", "user:ann@example.org"], "role": "ROLE"}], "etag": "BwX", "version": 1}' ;;
+"iam roles describe roles/dataproc.editor"*) echo '{"includedPermissions": ["dataproc.clusters.create", "dataproc.clusters.delete"], "name": "roles/dataproc.editor"}' ;;
+"iam roles describe roles/viewer"*) echo '{"includedPermissions": ["dataproc.clusters.list"], "name": "roles/viewer"}' ;;
+"storage buckets describe gs://lab"*) echo '{"name": "lab", "location": "US"}' ;;
+"storage buckets describe "*) echo "ERROR: (gcloud.storage.buckets.describe) $4 not found: 404." >&2; exit 1 ;;
 "services list"*) echo '[{"config": {"name": "compute.googleapis.com"}}, {"name": "projects/1/services/storage.googleapis.com"}]' ;;
 "compute regions describe"*) echo '{"name": "us-central1", "quotas": [{"metric": "CPUS", "limit": 8.0, "usage": CPUS_USED}, {"metric": "IN_USE_ADDRESSES", "limit": 4.0, "usage": 0.0}, {"metric": "DISKS_TOTAL_GB", "limit": 2048.0, "usage": 0.0}, {"metric": "NVIDIA_K80_GPUS", "limit": 0.0, "usage": 0.0}]}' ;;
 "compute machine-types list"*) echo '[{"name": "n1-standard-2"}]' ;;
 "dataproc clusters list"*) echo '[]' ;;
 *) echo "unexpected: $*" >&2; exit 9 ;;
 esac"#;
+
+/// What was found, each as `answer sentence`.
+fn findings(answer: &Value) -> Vec<String> {
+    let each = |finding: &Value| {
+        format!("{} {}", finding["answer"].as_str().unwrap(), finding["what"].as_str().unwrap())
+    };
+    answer["findings"].as_array().unwrap().iter().map(each).collect()
+}
 
 #[test]
 fn a_plan_keeps_the_quotas_and_says_what_bounds_it() {
@@ -115,20 +98,17 @@ fn what_the_account_lacks_is_said_before_anything_is_submitted() {
         said(&missing)
     );
 
-    tool(site.path(), "gcloud", &GCLOUD.replace("CPUS_USED", "6.0"));
+    let gcloud = GCLOUD.replace("CPUS_USED", "6.0").replace("ROLE", "roles/dataproc.editor");
+    tool(site.path(), "gcloud", &gcloud);
     let found = cloud(site.path(), &words);
     assert_eq!(found.status.code(), Some(1), "{}", said(&found));
     let answer = document(&found);
-    let findings: Vec<String> = answer["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|finding| {
-            format!("{} {}", finding["answer"].as_str().unwrap(), finding["what"].as_str().unwrap())
-        })
-        .collect();
+    let findings = findings(&answer);
     for expected in [
         "yes logged in as ann@example.org",
+        "yes ann@example.org has dataproc.clusters.create by roles/dataproc.editor",
+        "yes ann@example.org has dataproc.clusters.delete by roles/dataproc.editor",
+        "yes the bucket gs://lab exists",
         "no dataproc.googleapis.com is not enabled",
         "yes compute.googleapis.com is enabled",
         "yes storage.googleapis.com is enabled",
@@ -142,17 +122,148 @@ fn what_the_account_lacks_is_said_before_anything_is_submitted() {
 }
 
 #[test]
-fn what_the_tool_may_not_tell_is_unknown_and_not_a_refusal() {
+fn a_permission_that_is_missing_is_named_and_a_bucket_that_is_not_there() {
+    let site = site();
+    let gcloud = GCLOUD.replace("CPUS_USED", "0.0").replace("ROLE", "roles/viewer");
+    let regions = r#""compute regions describe"*) echo "ERROR: (gcloud.compute.regions.describe) Could not fetch resource:" >&2; echo " - Required 'compute.regions.get' permission for 'projects/lab/regions/us-central1'" >&2; exit 1 ;;"#;
+    let gcloud = gcloud.replace("case \"$*\" in\n", &format!("case \"$*\" in\n{regions}\n"));
+    tool(site.path(), "gcloud", &gcloud);
+    let job = CLOUD_JOB.replace("gs://lab/shards", "gs://elsewhere/shards");
+    fs::write(site.path().join("job.toml"), job).unwrap();
+    let words = ["check", "job.toml", "--project", "lab", "--target", "dataproc", "--json"];
+    let found = cloud(site.path(), &words);
+    assert_eq!(found.status.code(), Some(1), "{}", said(&found));
+    let answer = document(&found);
+    let findings = findings(&answer);
+    for expected in [
+        "denied quotas: the account lacks the permission compute.regions.get",
+        "unknown no role of ann@example.org in lab has dataproc.clusters.create; a group, folder or organisation may still grant it",
+        "yes the bucket gs://lab exists",
+        "no the bucket gs://elsewhere does not exist",
+    ] {
+        assert!(findings.iter().any(|finding| finding == expected), "{expected}: {findings:?}");
+    }
+    let hints = answer["findings"].to_string();
+    assert!(hints.contains("a role that has compute.regions.get"), "{hints}");
+}
+
+#[test]
+fn what_the_account_may_not_look_at_is_not_a_refusal() {
     let site = site();
     let forbidden =
         "echo 'ERROR: (gcloud) PERMISSION_DENIED: Permission denied on resource (403)' >&2; exit 1";
     tool(site.path(), "gcloud", forbidden);
-    let found = cloud(site.path(), &["check", "job.toml", "--json"]);
-    let answer = json(&found);
+    let answer = json(&cloud(site.path(), &["check", "job.toml", "--json"]));
     assert_eq!(answer["passes"], Value::Bool(true));
-    let findings = answer["findings"].as_array().unwrap();
-    assert!(findings.iter().all(|finding| finding["answer"] == "unknown"), "{findings:?}");
-    assert!(findings[0]["hint"].as_str().unwrap().contains("lacks a permission"), "{findings:?}");
+    assert!(findings(&answer).iter().all(|finding| finding.starts_with("denied ")), "{answer}");
+    let hint = answer["findings"][0]["hint"].as_str().unwrap();
+    assert!(hint.contains("lacks a permission"), "{hint}");
+    let disabled = "echo 'ERROR: (gcloud) API [compute.googleapis.com] not enabled on project [lab]. (403: SERVICE_DISABLED)' >&2; exit 1";
+    tool(site.path(), "gcloud", disabled);
+    let answer = json(&cloud(site.path(), &["check", "job.toml", "--json"]));
+    assert!(findings(&answer).iter().all(|finding| finding.starts_with("unknown ")), "{answer}");
+    let hint = answer["findings"][0]["hint"].as_str().unwrap();
+    assert!(hint.contains("gcloud services enable"), "{hint}");
+}
+
+/// `aws` of an account with 16 vCPUs, of which an `m5.xlarge` runs, and 1 TiB of gp3; the GPU machine counts against another quota.
+const AWS: &str = r#"case "$*" in
+"sts get-caller-identity"*) echo '{"UserId": "AIDA", "Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/ann"}' ;;
+"service-quotas list-service-quotas --service-code ec2"*) echo '{"Quotas": [{"ServiceCode": "ec2", "QuotaCode": "L-1216C47A", "QuotaName": "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", "Value": 16.0, "Unit": "None"}, {"ServiceCode": "ec2", "QuotaCode": "L-0263D0A3", "QuotaName": "EC2-VPC Elastic IPs", "Value": 5.0}]}' ;;
+"service-quotas list-service-quotas --service-code ebs"*) echo '{"Quotas": [{"ServiceCode": "ebs", "QuotaCode": "L-7A658B76", "QuotaName": "Storage for General Purpose SSD (gp3) volumes, in TiB", "Value": 1.0}]}' ;;
+"ec2 describe-instances"*) echo '{"Reservations": [{"Instances": [{"InstanceType": "m5.xlarge", "CpuOptions": {"CoreCount": 2, "ThreadsPerCore": 2}, "State": {"Code": 16, "Name": "running"}}, {"InstanceType": "g4dn.xlarge", "CpuOptions": {"CoreCount": 2, "ThreadsPerCore": 2}}]}]}' ;;
+"ec2 describe-volumes"*) echo '{"Volumes": [{"VolumeType": "gp3", "Size": 24}, {"VolumeType": "gp2", "Size": 900}]}' ;;
+"ec2 describe-instance-type-offerings"*) echo '{"InstanceTypeOfferings": OFFERED}' ;;
+*) echo "unexpected: $*" >&2; exit 9 ;;
+esac"#;
+
+#[test]
+fn aws_quotas_are_what_running_machines_leave_of_them() {
+    let site = site();
+    let job = CLOUD_JOB
+        .replace("n1-standard-2", "m5.2xlarge")
+        .replace("extra_nodes = 1", "max_nodes = 1");
+    fs::write(site.path().join("job.toml"), job).unwrap();
+    tool(site.path(), "aws", &AWS.replace("OFFERED", r#"[{"InstanceType": "m5.2xlarge"}]"#));
+    let words = ["check", "job.toml", "--provider", "aws", "--project", "lab", "--json"];
+    let answer = json(&cloud(site.path(), &words));
+    let left = &answer["left"];
+    assert_eq!((left["vcpus"].as_f64(), left["ssd_disk_gb"].as_f64()), (Some(12.0), Some(1000.0)));
+    let found = findings(&answer);
+    for expected in [
+        "yes logged in as arn:aws:iam::111122223333:user/ann",
+        "yes m5.2xlarge is offered in us-east-1",
+        "yes quotas hold the shape: 12 vCPUs, 1000 GB of SSD disk left",
+    ] {
+        assert!(found.iter().any(|finding| finding == expected), "{expected}: {found:?}");
+    }
+    let calls = calls(site.path());
+    assert!(
+        calls
+            .lines()
+            .all(|call| call.contains("--region us-east-1") && call.contains("--profile lab")),
+        "{calls}"
+    );
+
+    let tight = AWS.replace("OFFERED", "[]").replace("16.0", "8.0");
+    tool(site.path(), "aws", &tight);
+    let refused = cloud(site.path(), &words);
+    assert_eq!(refused.status.code(), Some(1));
+    let found = findings(&document(&refused));
+    for expected in [
+        "no m5.2xlarge is not offered in us-east-1",
+        "no you asked for 8 vCPUs, 4 are left in us-east-1",
+    ] {
+        assert!(found.iter().any(|finding| finding == expected), "{expected}: {found:?}");
+    }
+
+    let denied = "echo 'An error occurred (AccessDeniedException) when calling the operation: User: arn:aws:iam::1:user/ann is not authorized to perform: servicequotas:ListServiceQuotas because no identity-based policy allows it' >&2; exit 254";
+    tool(site.path(), "aws", denied);
+    let found = findings(&json(&cloud(site.path(), &words)));
+    let expected =
+        "denied quotas: the account lacks the permission servicequotas:ListServiceQuotas";
+    assert!(found.iter().any(|finding| finding == expected), "{found:?}");
+}
+
+/// `az` of a subscription with 10 cores, 2 of them in use, and 3 addresses.
+const AZ: &str = r#"case "$*" in
+"account show"*) echo '{"id": "0000", "name": "lab", "user": {"name": "ann@example.org", "type": "user"}}' ;;
+"provider list"*) echo '[]' ;;
+"vm list-usage --location eastus"*) echo '[{"currentValue": "2", "limit": "10", "localName": "Total Regional vCPUs", "name": {"localizedValue": "Total Regional vCPUs", "value": "cores"}}]' ;;
+"network list-usages --location eastus"*) echo '[{"currentValue": 0, "limit": 3, "name": {"localizedValue": "Public IP Addresses", "value": "PublicIPAddresses"}, "unit": "Count"}]' ;;
+*) echo "unexpected: $*" >&2; exit 9 ;;
+esac"#;
+
+#[test]
+fn azure_counts_cores_with_machines_and_addresses_with_networks() {
+    let site = site();
+    let job = CLOUD_JOB.replace("n1-standard-2", "Standard_D2s_v3");
+    fs::write(site.path().join("job.toml"), &job).unwrap();
+    tool(site.path(), "az", AZ);
+    let words = ["check", "job.toml", "--provider", "azure", "--objective", "time", "--json"];
+    let refused = cloud(site.path(), &words);
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    let answer = document(&refused);
+    assert_eq!(
+        (answer["left"]["vcpus"].as_f64(), answer["left"]["addresses"].as_f64()),
+        (Some(8.0), Some(3.0))
+    );
+    let found = findings(&answer);
+    for expected in
+        ["yes logged in as ann@example.org", "no you asked for 4 addresses, 3 are left in eastus"]
+    {
+        assert!(found.iter().any(|finding| finding == expected), "{expected}: {found:?}");
+    }
+
+    let denied = "echo \"ERROR: (AuthorizationFailed) The client 'ann' with object id '1' does not have authorization to perform action 'Microsoft.Compute/locations/usages/read' over scope '/subscriptions/0000'\" >&2; exit 1";
+    tool(site.path(), "az", denied);
+    let found = findings(&json(&cloud(site.path(), &words)));
+    let expected = "denied quotas of machines: the account lacks the permission Microsoft.Compute/locations/usages/read";
+    assert!(found.iter().any(|finding| finding == expected), "{found:?}");
+    let login = "echo 'ERROR: Please run az login to setup account. (not logged in)' >&2; exit 1";
+    tool(site.path(), "az", login);
+    let answer = json(&cloud(site.path(), &words));
+    assert!(answer["findings"][0]["hint"].as_str().unwrap().contains("log in again"), "{answer}");
 }
 
 #[test]
@@ -284,13 +395,6 @@ fn a_command_that_paceline_would_not_take_is_refused_here() {
     );
 }
 
-/// `ssh HOST COMMAND` and `scp FROM HOST:TO` on this machine: every host is a folder.
-const SSH: &str = r#"while [[ $1 == -* ]]; do [[ $1 == -o ]] && shift; shift; done
-home=$HOSTS/$1; mkdir -p "$home"; cd "$home" && HOME=$home exec bash -c "$2""#;
-const SCP: &str = r#"words=(); while [[ $# -gt 0 ]]; do case $1 in -o) shift ;; -*) ;; *) words+=("$1") ;; esac; shift; done
-place() { case $1 in *:/*) echo "${1#*:}" ;; *:*) echo "$HOSTS/${1%%:*}/${1#*:}" ;; *) echo "$1" ;; esac; }
-cp -r "$(place "${words[0]}")" "$(place "${words[1]}")""#;
-
 #[test]
 fn two_hosts_train_together_over_ssh_and_their_run_is_fetched() {
     let site = site();
@@ -361,4 +465,48 @@ fn data_that_keep_arriving_are_batch_online_or_streaming_by_the_delay_allowed() 
         json(&support::run(&words))["mode"].as_str().unwrap().to_owned()
     };
     assert_eq!([advise("24h"), advise("15min"), advise("10s")], ["batch", "online", "streaming"]);
+}
+
+#[test]
+fn the_rate_of_a_run_decides_as_the_same_figure_typed_does() {
+    let site = site();
+    support::train_as(
+        site.path(),
+        "one",
+        "--model softmax --data generated:digits?examples=600 --steps 20 --batch-size 32",
+    );
+    let runs = support::json_in(site.path(), &["runs", "runs/one", "--json"]);
+    let rate =
+        runs[0]["summary"]["examples_per_second"].as_f64().unwrap_or_else(|| panic!("{runs}"));
+    let advise = |flag: &str, value: &str| {
+        let words = "advise job --data-size 100GB --growth 10GB --example 300B --delay 24h --json";
+        let words: Vec<&str> = words.split(' ').chain([flag, value]).collect();
+        support::json_in(site.path(), &words)
+    };
+    let (of_run, typed) = (advise("--run", "runs/one"), advise("--rate", &rate.to_string()));
+    assert_eq!(of_run, typed);
+    assert!(of_run["whole_seconds"].as_f64().unwrap() > 0.0, "{of_run}");
+    let missing = support::run_in(
+        site.path(),
+        &[
+            "advise",
+            "job",
+            "--data-size",
+            "1GB",
+            "--growth",
+            "0B",
+            "--example",
+            "1KB",
+            "--delay",
+            "1h",
+            "--run",
+            "runs/two",
+        ],
+    );
+    assert_eq!(missing.status.code(), Some(1), "{}", said(&missing));
+    assert!(
+        said(&missing).contains("hint: `paceline runs` lists run folders"),
+        "{}",
+        said(&missing)
+    );
 }

@@ -320,6 +320,24 @@ fn a_real_slurm_runs_follows_stops_and_remembers_jobs() {
     // The queue has forgotten the first job by now, and there are no accounts; its script left the exit code.
     assert_eq!(site.state("flowers"), "done");
 
+    // As if paceline had been killed while sbatch ran: the number is not known, and the job is found by its comment.
+    site.submit(&job("cut", "1000000", &out));
+    wait_for("the first epoch", || site.log("cut").contains("epoch 1"));
+    let record = site.path("cloud/cut/job.json");
+    let mut kept: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    kept["id"] = "cut".into();
+    kept["unfinished"] = 0.into();
+    fs::write(&record, kept.to_string()).unwrap();
+    assert_eq!(site.state("cut"), "submitting");
+    let stopped = site.cloud(&["stop", "cut"]);
+    assert!(stopped.status.success(), "{}", said(&stopped));
+    let shown = String::from_utf8_lossy(&stopped.stdout).into_owned();
+    assert!(shown.contains("had begun was ended") && !record.exists(), "{shown}");
+    wait_for("the job to leave the queue", || {
+        let queue = site.tool("squeue", &["-h", "-n", "cut", "-t", "running,pending"]);
+        queue.status.success() && queue.stdout.is_empty()
+    });
+
     let product = format!(
         "name = \"product\"\ncommand = [\"matmul\", \"--size\", \"600\", \"--block\", \"100\", \"--state\", \"{}\"]\n[data]\ngb = 1\n\
          examples = 1\n[measured]\nexamples_per_second = 1\ncores = 2\n",

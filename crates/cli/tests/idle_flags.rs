@@ -55,7 +55,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("cloud plan", "objective top chart"),
     ("cloud check", "objective project region target"),
     ("cloud submit", "target objective dry-run jobs"),
-    ("cloud status", "jobs"),
+    ("cloud status", "jobs run"),
     ("cloud logs", "jobs"),
     ("cloud stop", "jobs"),
     ("cloud fetch", "jobs out"),

@@ -47,6 +47,17 @@ pub struct CloudCatalogue {
     pub machines: Vec<MachineType>,
     #[serde(rename = "disk")]
     pub disks: Vec<DiskType>,
+    /// Prices of GPUs, by the names that the quotas have; the shipped catalogues have none.
+    #[serde(default, rename = "gpu", skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuType>,
+}
+
+/// What one GPU costs beside its machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuType {
+    pub name: String,
+    pub usd_per_hour: f64,
 }
 
 /// One machine type.
@@ -114,6 +125,13 @@ pub struct DiskTier {
     pub usd_per_month: f64,
 }
 
+/// What reading asks of a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct DiskRate {
+    pub mb_per_s: f64,
+    pub iops: f64,
+}
+
 /// A disk of one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Disk {
@@ -133,19 +151,33 @@ impl Slope {
     fn at(self, gb: f64) -> f64 {
         (self.base + self.per_gb * gb).min(self.most)
     }
+
+    /// The size that gives so much; beyond `most`, or beyond what the base has, more capacity buys nothing.
+    fn size_for(self, asked: f64) -> f64 {
+        if self.per_gb > 0.0 {
+            ((asked.min(self.most) - self.base) / self.per_gb).ceil()
+        } else {
+            0.0
+        }
+    }
 }
 
 impl DiskType {
-    /// The cheapest disk of this kind that has `gb` and reads `mb_per_s`, of at most `most_gb`; where none is that fast,
+    /// The cheapest disk of this kind that has `gb` and reads at `rate`, of at most `most_gb`; where none is that fast,
     /// the fastest allowed. `None` if not even `gb` fits.
     #[must_use]
-    pub fn choose(&self, gb: f64, mb_per_s: f64, most_gb: f64) -> Option<Disk> {
+    pub fn choose(&self, gb: f64, rate: DiskRate, most_gb: f64) -> Option<Disk> {
         if !self.tiers.is_empty() {
             let mut fits: Vec<&DiskTier> =
                 self.tiers.iter().filter(|tier| tier.gb >= gb && tier.gb <= most_gb).collect();
             fits.sort_by(|a, b| a.usd_per_month.total_cmp(&b.usd_per_month));
-            let fast = fits.iter().find(|tier| tier.mb_per_s >= mb_per_s);
-            let fastest = || fits.iter().rev().max_by(|a, b| a.mb_per_s.total_cmp(&b.mb_per_s));
+            // How much of what is asked a tier gives, by the limit that is met first.
+            let share = |tier: &DiskTier| {
+                let megabytes = tier.mb_per_s / rate.mb_per_s.max(f64::MIN_POSITIVE);
+                megabytes.min(tier.iops / rate.iops.max(f64::MIN_POSITIVE))
+            };
+            let fast = fits.iter().find(|tier| share(tier) >= 1.0);
+            let fastest = || fits.iter().rev().max_by(|a, b| share(a).total_cmp(&share(b)));
             return fast.or_else(fastest).map(|tier| self.of_tier(tier));
         }
         let most = self.max_gb.min(most_gb);
@@ -153,13 +185,7 @@ impl DiskType {
         if least > most {
             return None;
         }
-        let wanted = if self.mb_per_s.per_gb > 0.0 {
-            // Beyond `most` MB/s, or beyond what the base has, more capacity buys nothing.
-            let asked = mb_per_s.min(self.mb_per_s.most);
-            ((asked - self.mb_per_s.base) / self.mb_per_s.per_gb).ceil()
-        } else {
-            least
-        };
+        let wanted = self.mb_per_s.size_for(rate.mb_per_s).max(self.iops.size_for(rate.iops));
         Some(self.of_size(wanted.clamp(least, most.floor().max(least))))
     }
 
@@ -232,18 +258,23 @@ impl CloudCatalogue {
                 }
             }
         }
+        for gpu in &found.gpus {
+            if !above(gpu.usd_per_hour) {
+                let key = format!("usd_per_hour of {}", gpu.name);
+                return Err(bad(key, gpu.usd_per_hour, "above zero"));
+            }
+        }
         for disk in &found.disks {
             let key = |key| format!("{key} of {}", disk.name);
-            let tiers = disk.tiers.iter().flat_map(|tier| [tier.gb, tier.mb_per_s]);
+            let tiers = disk.tiers.iter().flat_map(|tier| [tier.gb, tier.mb_per_s, tier.iops]);
             if let Some(value) = tiers.chain([disk.max_gb.max(1.0)]).find(|value| !above(*value)) {
                 return Err(bad(key("tiers"), value, "above zero"));
             }
-            if disk.tiers.is_empty() && !above(disk.mb_per_s.most) {
-                return Err(bad(
-                    key("mb_per_s.most"),
-                    disk.mb_per_s.most,
-                    "above zero, or tiers given",
-                ));
+            let most = [("mb_per_s.most", disk.mb_per_s.most), ("iops.most", disk.iops.most)];
+            if let Some((name, value)) = most.into_iter().find(|(_, value)| !above(*value))
+                && disk.tiers.is_empty()
+            {
+                return Err(bad(key(name), value, "above zero, or tiers given"));
             }
         }
         if found.machines.is_empty() || found.disks.is_empty() {
@@ -271,6 +302,10 @@ impl CloudCatalogue {
 mod tests {
     use super::*;
 
+    fn reads(mb_per_s: f64) -> DiskRate {
+        DiskRate { mb_per_s, iops: 0.0 }
+    }
+
     #[test]
     fn every_shipped_catalogue_reads_and_names_its_date_and_source() {
         for provider in Provider::ALL {
@@ -295,22 +330,24 @@ mod tests {
     fn a_disk_is_as_large_as_its_throughput_asks_and_no_larger_than_allowed() {
         let gcp = CloudCatalogue::shipped(Provider::Gcp).unwrap();
         let standard = &gcp.disks[0];
-        assert_eq!(standard.choose(50.0, 60.0, 10_000.0).unwrap().gb, 500.0);
-        assert_eq!(standard.choose(50.0, 60.0, 238.0).unwrap().gb, 238.0);
-        assert_eq!(standard.choose(900.0, 60.0, 10_000.0).unwrap().gb, 900.0);
-        assert!(standard.choose(900.0, 60.0, 500.0).is_none());
+        let photos = DiskRate { mb_per_s: 6.0, iops: 300.0 };
+        assert_eq!(standard.choose(50.0, photos, 10_000.0).unwrap().gb, 400.0);
+        assert_eq!(standard.choose(50.0, reads(60.0), 10_000.0).unwrap().gb, 500.0);
+        assert_eq!(standard.choose(50.0, reads(60.0), 238.0).unwrap().gb, 238.0);
+        assert_eq!(standard.choose(900.0, reads(60.0), 10_000.0).unwrap().gb, 900.0);
+        assert!(standard.choose(900.0, reads(60.0), 500.0).is_none());
         // The base alone is enough: the smallest that holds the data.
-        assert_eq!(gcp.disks[1].choose(50.0, 100.0, 10_000.0).unwrap().gb, 50.0);
+        assert_eq!(gcp.disks[1].choose(50.0, reads(100.0), 10_000.0).unwrap().gb, 50.0);
     }
 
     #[test]
     fn tiers_are_chosen_by_price_and_the_fastest_where_none_is_fast_enough() {
         let azure = CloudCatalogue::shipped(Provider::Azure).unwrap();
         let premium = azure.disks.iter().find(|disk| disk.name == "Premium_LRS").unwrap();
-        assert_eq!(premium.choose(30.0, 90.0, 4096.0).unwrap().gb, 128.0);
-        assert_eq!(premium.choose(30.0, 900.0, 4096.0).unwrap().gb, 1024.0);
-        assert_eq!(premium.choose(30.0, 900.0, 300.0).unwrap().gb, 256.0);
-        assert!(premium.choose(3000.0, 9.0, 4096.0).is_none());
+        assert_eq!(premium.choose(30.0, reads(90.0), 4096.0).unwrap().gb, 128.0);
+        assert_eq!(premium.choose(30.0, reads(900.0), 4096.0).unwrap().gb, 1024.0);
+        assert_eq!(premium.choose(30.0, reads(900.0), 300.0).unwrap().gb, 256.0);
+        assert!(premium.choose(3000.0, reads(9.0), 4096.0).is_none());
     }
 
     #[test]

@@ -40,9 +40,17 @@ pub enum CloudError {
     /// The user asked to stop.
     #[error("interrupted while `{command}` was running")]
     Interrupted { command: String },
+    /// A submission ended half-way: what its commands have started may be running, and its record is kept for `cloud stop`.
+    #[error(
+        "the submission is half done: {succeeded} of {commands} commands succeeded, and what was begun may still run and cost money"
+    )]
+    Unfinished { succeeded: usize, commands: usize, folder: PathBuf, source: Box<CloudError> },
     /// The target needs a value that was not given.
     #[error("{target} needs {key}")]
     Missing { target: &'static str, key: &'static str },
+    /// GPUs that cannot be asked for there.
+    #[error("{target} cannot be asked for a {gpu} GPU: {why}")]
+    Gpu { target: &'static str, gpu: String, why: &'static str },
     /// A name that the service would refuse.
     #[error(
         "`{name}` is not a valid job name: 1 to 40 lower-case letters, digits and hyphens, a letter first"
@@ -67,6 +75,7 @@ impl CloudError {
                 | Self::Unknown { .. }
                 | Self::Missing { .. }
                 | Self::Name { .. }
+                | Self::Gpu { .. }
         )
     }
 }

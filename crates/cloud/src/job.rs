@@ -40,6 +40,9 @@ pub struct JobData {
     /// Epochs, or 1 for preparing and reading.
     #[serde(default = "one")]
     pub passes: f64,
+    /// Single files, such as photos; left out for shards, which are read in large blocks.
+    #[serde(default)]
+    pub files: Option<f64>,
     /// On each node's disk, or in a bucket.
     #[serde(default)]
     pub place: DataPlace,
@@ -186,6 +189,7 @@ impl Job {
             ("data.gb", Some(self.data.gb)),
             ("data.examples", Some(self.data.examples)),
             ("data.passes", Some(self.data.passes)),
+            ("data.files", self.data.files),
             ("measured.examples_per_second", Some(self.measured.examples_per_second)),
             ("measured.cores", Some(self.measured.cores)),
             ("exchange.gradient_mb", self.exchange.as_ref().map(|exchange| exchange.gradient_mb)),

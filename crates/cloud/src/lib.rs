@@ -7,11 +7,12 @@
 //! here: the tools have their own.
 //!
 //! ```
-//! use paceline_cloud::{CloudCatalogue, Provider};
+//! use paceline_cloud::{CloudCatalogue, DiskRate, Provider};
 //!
 //! let gcp = CloudCatalogue::shipped(Provider::Gcp)?;
 //! // A standard disk is as fast as it is large: 500 GB for 60 MB/s.
-//! let disk = gcp.disks[0].choose(50.0, 60.0, f64::INFINITY);
+//! let rate = DiskRate { mb_per_s: 60.0, iops: 0.0 };
+//! let disk = gcp.disks[0].choose(50.0, rate, f64::INFINITY);
 //! assert_eq!(disk.map(|disk| disk.gb), Some(500.0));
 //! # Ok::<(), paceline_cloud::CloudError>(())
 //! ```
@@ -23,12 +24,14 @@ mod job;
 mod mode;
 mod plan;
 mod quota;
+mod reading;
 pub mod submit;
 mod tool;
 pub mod words;
 
 pub use catalogue::{
-    CloudCatalogue, Disk, DiskQuota, DiskTier, DiskType, MachineType, Provider, Slope,
+    CloudCatalogue, Disk, DiskQuota, DiskRate, DiskTier, DiskType, GpuType, MachineType, Provider,
+    Slope,
 };
 pub use error::CloudError;
 pub use job::{
@@ -38,4 +41,5 @@ pub use job::{
 pub use mode::{DataFlow, ModeAdvice, ProcessingMode};
 pub use plan::{Bound, Objective, Parts, Plan, Shape};
 pub use quota::{Demand, Limits, Shortage};
+pub use reading::ReadBound;
 pub use tool::{Tool, advice, command_line};

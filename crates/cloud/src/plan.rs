@@ -15,10 +15,11 @@
 //! # Ok::<(), paceline_cloud::CloudError>(())
 //! ```
 
-use crate::catalogue::{CloudCatalogue, Disk, MachineType};
+use crate::catalogue::{CloudCatalogue, Disk, DiskRate, MachineType};
 use crate::error::CloudError;
 use crate::job::{DataPlace, ExchangeStrategy, GradientExchange, Job};
 use crate::quota::Demand;
+use crate::reading::{NodeReading, ReadBound};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,8 +27,6 @@ use std::collections::BTreeMap;
 const SYSTEM_GB: f64 = 20.0;
 /// Data on disk need this much room: shards beside originals, or a run folder.
 const ROOM: f64 = 1.5;
-/// Share of a machine's memory in which data stay after the first pass.
-const CACHED: f64 = 0.6;
 /// Share of the measured rate per core that is left on other, more or remote cores: at worst, expected, at best.
 const EFFICIENCY: [f64; 3] = [0.75, 0.9, 1.0];
 /// Share of its nominal speed that a network delivers to one job.
@@ -85,6 +84,12 @@ pub struct Shape {
     /// Machines beside them.
     pub extra_nodes: u32,
     pub disk: Disk,
+    /// What the cores could use of each node's disk.
+    pub disk_use: DiskRate,
+    /// Which limit reading meets, whether or not reading bounds the job.
+    pub read_bound: ReadBound,
+    /// GPUs of all nodes that work.
+    pub gpus: u32,
     /// Examples of one update, where nodes exchange gradients.
     pub batch_size: Option<f64>,
     pub accuracy: Option<f64>,
@@ -93,6 +98,7 @@ pub struct Shape {
     pub low: f64,
     /// Nothing overlaps, at three quarters of it.
     pub high: f64,
+    /// Without GPUs where their price is not known; see [`Plan::gpu_usd_per_hour`].
     pub usd: f64,
     pub bound: Bound,
     pub parts: Parts,
@@ -120,6 +126,12 @@ pub struct Plan {
     /// Of the prices.
     pub catalogue_date: String,
     pub catalogue_source: String,
+    /// The GPU that was asked for, by the quota's name.
+    pub gpu: Option<String>,
+    /// Its price; `None` where the catalogue has none, and then no cost includes it.
+    pub gpu_usd_per_hour: Option<f64>,
+    /// Examples of all passes, by which a time becomes a rate.
+    pub examples: f64,
     /// Shapes considered, those that fell out included.
     pub considered: usize,
     /// Why shapes fell out, and how many.
@@ -148,6 +160,9 @@ impl Plan {
             region: catalogue.region.clone(),
             catalogue_date: catalogue.date.clone(),
             catalogue_source: catalogue.source.clone(),
+            gpu: job.shape.gpu.clone(),
+            gpu_usd_per_hour: gpu_price(job, catalogue),
+            examples: job.data.examples * job.data.passes,
             considered: 0,
             refused: BTreeMap::new(),
             shapes: Vec::new(),
@@ -243,9 +258,10 @@ fn best_disk(
         let on_disk =
             if job.data.place == DataPlace::Disk { job.data.gb / f64::from(nodes) } else { 0.0 };
         // As fast as the cores can use, and as small as that allows.
-        let wanted = if on_disk > 0.0 { read_mb(job, machine, nodes) / compute } else { 0.0 };
+        let reading = NodeReading::of(job, machine, nodes);
+        let wanted = if on_disk > 0.0 { reading.within(compute) } else { DiskRate::default() };
         let Some(disk) = kind.choose(SYSTEM_GB + on_disk * ROOM, wanted, most) else { continue };
-        let shape = estimate(job, machine, nodes, disk, batch);
+        let shape = estimate(job, catalogue, machine, nodes, (disk, wanted), batch);
         if job.limits.deadline_minutes.is_some_and(|limit| shape.seconds > limit * 60.0) {
             why = "later than the deadline".to_owned();
             continue;
@@ -275,12 +291,10 @@ fn compute_seconds(job: &Job, machine: &MachineType, nodes: u32) -> f64 {
     job.data.examples * job.data.passes / (per_core * machine.vcpus * f64::from(nodes))
 }
 
-/// Megabytes that one node reads: again at every pass where its part does not stay in memory.
-fn read_mb(job: &Job, machine: &MachineType, nodes: u32) -> f64 {
-    let part = job.data.gb / f64::from(nodes);
-    let free = (machine.memory_gib * CACHED - job.measured.memory_gib).max(0.0);
-    let passes = if part <= free { 1.0 } else { job.data.passes };
-    part * passes * 1000.0
+/// Dollars of one GPU for an hour, where the catalogue has it.
+fn gpu_price(job: &Job, catalogue: &CloudCatalogue) -> Option<f64> {
+    let name = job.shape.gpu.as_ref()?;
+    catalogue.gpus.iter().find(|gpu| gpu.name == *name).map(|gpu| gpu.usd_per_hour)
 }
 
 /// Seconds that gradients are under way.
@@ -313,17 +327,18 @@ fn exchange_seconds(
 
 fn estimate(
     job: &Job,
+    catalogue: &CloudCatalogue,
     machine: &MachineType,
     nodes: u32,
-    disk: Disk,
+    (disk, disk_use): (Disk, DiskRate),
     (batch, accuracy): (Option<f64>, Option<f64>),
 ) -> Shape {
     let compute = compute_seconds(job, machine, nodes);
-    let source = match job.data.place {
-        DataPlace::Disk => disk.mb_per_s,
-        DataPlace::Bucket => machine.network_gbit * 125.0 * NETWORK_SHARE,
+    let reading = NodeReading::of(job, machine, nodes);
+    let (input, read_bound) = match job.data.place {
+        DataPlace::Disk => reading.on_disk(&disk),
+        DataPlace::Bucket => reading.over_network(machine.network_gbit * 125.0 * NETWORK_SHARE),
     };
-    let input = read_mb(job, machine, nodes) / source;
     let exchange = match (&job.exchange, batch) {
         (Some(exchange), Some(batch)) => exchange_seconds(job, exchange, batch, machine, nodes),
         _ => 0.0,
@@ -333,7 +348,9 @@ fn estimate(
     let seconds = start + (compute / usual).max(input) + exchange;
     let parts = Parts { start, compute, input, exchange };
     let machines = f64::from(nodes + job.shape.extra_nodes);
-    let usd_per_hour = machines * (machine.usd_per_hour + disk.usd_per_month / MONTH);
+    let gpus = nodes * job.shape.gpus_per_node;
+    let usd_per_hour = machines * (machine.usd_per_hour + disk.usd_per_month / MONTH)
+        + f64::from(gpus) * gpu_price(job, catalogue).unwrap_or(0.0);
     Shape {
         machine: machine.name.clone(),
         nodes,
@@ -348,7 +365,18 @@ fn estimate(
         parts,
         demand: demand(job, machine, nodes, Some(&disk)),
         disk,
+        disk_use,
+        read_bound,
+        gpus,
         pareto: false,
+    }
+}
+
+impl Shape {
+    /// Examples per second while it works that the plan expects of all nodes: low, expected, high.
+    #[must_use]
+    pub fn rates(&self, examples: f64) -> [f64; 3] {
+        [self.high, self.seconds, self.low].map(|seconds| examples / (seconds - self.parts.start))
     }
 }
 
@@ -384,7 +412,9 @@ fn mark_pareto(shapes: &mut [Shape]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Provider;
+    use crate::catalogue::{GpuType, Provider};
+    use crate::job::JobData;
+    use crate::quota::Limits;
     use proptest::prelude::*;
 
     fn gcp() -> CloudCatalogue {
@@ -459,6 +489,44 @@ mod tests {
         let sixteen = plan.shapes.iter().find(|shape| shape.nodes == 16).unwrap();
         assert_eq!(sixteen.bound, Bound::Exchange);
         assert_eq!(plan.chosen().nodes, 1, "{:?}", plan.chosen());
+    }
+
+    #[test]
+    fn a_disk_grows_for_the_operations_that_single_files_ask() {
+        let more =
+            "[shape]\nmachines = ['n1-standard-2']\nmax_nodes = 1\n[quota]\nssd_disk_gb = 0\n";
+        let shards = flowers(more);
+        let photos = Job {
+            data: JobData { files: Some(367_000.0), ..shards.data.clone() },
+            ..shards.clone()
+        };
+        let of = |job: &Job| Plan::new(job, &gcp(), Objective::Time).unwrap().chosen().clone();
+        let (large_blocks, single) = (of(&shards), of(&photos));
+        // 400 photos a second are 800 operations, of 0.75 for each GB.
+        assert_eq!((single.disk.kind.as_str(), single.disk.gb), ("pd-standard", 1067.0));
+        assert!(large_blocks.disk.gb < 300.0, "{large_blocks:?}");
+        let tight = Job {
+            quota: Limits { standard_disk_gb: Some(238.0), ..photos.quota.clone() },
+            ..photos
+        };
+        let tight = of(&tight);
+        assert_eq!((tight.bound, tight.read_bound), (Bound::Input, ReadBound::Operations));
+    }
+
+    #[test]
+    fn gpus_cost_what_the_catalogue_says_and_their_price_is_missing_where_it_says_nothing() {
+        let job = flowers(
+            "[shape]\nmachines = ['n1-standard-2']\nmax_nodes = 2\ngpus_per_node = 1\ngpu = 'T4'\n",
+        );
+        let without = Plan::new(&job, &gcp(), Objective::Time).unwrap();
+        assert_eq!((without.gpu_usd_per_hour, without.chosen().gpus), (None, 2));
+        let priced = CloudCatalogue {
+            gpus: vec![GpuType { name: "T4".to_owned(), usd_per_hour: 0.5 }],
+            ..gcp()
+        };
+        let plan = Plan::new(&job, &priced, Objective::Time).unwrap();
+        let more = plan.chosen().usd - without.chosen().usd;
+        assert!((more - 2.0 * 0.5 * plan.chosen().seconds / 3600.0).abs() < 1e-9, "{more}");
     }
 
     #[test]

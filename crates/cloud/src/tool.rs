@@ -147,6 +147,7 @@ pub fn advice(error: &CloudError) -> Option<&'static str> {
             });
         }
         CloudError::Tool { said, .. } => said.to_lowercase(),
+        CloudError::Unfinished { source, .. } => return advice(source),
         _ => return None,
     };
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));

@@ -1,6 +1,8 @@
-//! `aws`: who is logged in, the vCPU, address and disk quotas, whether the region offers the instance type.
+//! `aws`: who is logged in, the vCPU and disk quotas less what runs already, whether the region offers the instance type.
+//!
+//! Elastic addresses have a quota too, but machines get addresses of their own, which do not count against it.
 
-use super::{AccountCheck, CheckRequest, Finding, number, or_unknown};
+use super::{AccountCheck, CheckRequest, Finding, bucket, number, or_unknown};
 use crate::error::CloudError;
 use crate::quota::Limits;
 use crate::tool::{Tool, argv};
@@ -8,7 +10,6 @@ use serde_json::Value;
 
 /// Quota codes of the EC2 and EBS services.
 const STANDARD_VCPUS: &str = "L-1216C47A";
-const ELASTIC_ADDRESSES: &str = "L-0263D0A3";
 const GP3_TIB: &str = "L-7A658B76";
 const ST1_TIB: &str = "L-82ACEF56";
 
@@ -33,6 +34,24 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
             note(&quotas, &mut left);
         }
     }
+    let states = "Name=instance-state-name,Values=pending,running";
+    let instances = tool.json(&call(&["ec2", "describe-instances", "--filters", states]));
+    if let Some(instances) = or_unknown("running instances", instances, &mut findings)? {
+        take(&mut left.vcpus, standard_vcpus(&instances));
+    }
+    let volumes = tool.json(&call(&["ec2", "describe-volumes"]));
+    if let Some(volumes) = or_unknown("volumes", volumes, &mut findings)? {
+        take(&mut left.ssd_disk_gb, volume_gb(&volumes, "gp3"));
+        take(&mut left.standard_disk_gb, volume_gb(&volumes, "st1"));
+    }
+    for url in &request.buckets {
+        let Some(name) = url.strip_prefix("s3://") else { continue };
+        bucket(
+            url,
+            tool.output(&call(&["s3api", "head-bucket", "--bucket", name])),
+            &mut findings,
+        )?;
+    }
     if let Some(machine) = &request.machine {
         let filter = format!("Name=instance-type,Values={machine}");
         let offers =
@@ -53,6 +72,39 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
     Ok(AccountCheck { findings, left })
 }
 
+/// What a quota leaves.
+fn take(left: &mut Option<f64>, used: f64) {
+    if let Some(left) = left {
+        *left = (*left - used).max(0.0);
+    }
+}
+
+/// vCPUs of instances of the families that the standard quota covers: A, C, D, H, I, M, R, T and Z, but not such as `inf1` or `hpc7`.
+fn standard_vcpus(answer: &Value) -> f64 {
+    let reservations = answer["Reservations"].as_array().into_iter().flatten();
+    let instances = reservations.filter_map(|each| each["Instances"].as_array()).flatten();
+    let standard = instances.filter(|instance| {
+        let family = instance["InstanceType"].as_str().unwrap_or_default();
+        let letters: String = family.chars().take_while(char::is_ascii_alphabetic).collect();
+        family.starts_with(|c| "acdhimrtz".contains(c))
+            && !["dl", "inf", "hpc", "trn", "mac"].iter().any(|other| letters.starts_with(other))
+    });
+    let vcpus = |instance: &Value| {
+        let options = &instance["CpuOptions"];
+        Some(number(&options["CoreCount"])? * number(&options["ThreadsPerCore"])?)
+    };
+    standard.filter_map(vcpus).sum()
+}
+
+/// GB of all volumes of a kind.
+fn volume_gb(answer: &Value, kind: &str) -> f64 {
+    let volumes = answer["Volumes"].as_array().into_iter().flatten();
+    volumes
+        .filter(|volume| volume["VolumeType"] == kind)
+        .filter_map(|volume| number(&volume["Size"]))
+        .sum()
+}
+
 fn note(answer: &Value, left: &mut Limits) {
     for quota in answer["Quotas"].as_array().into_iter().flatten() {
         let (Some(code), Some(value)) = (quota["QuotaCode"].as_str(), number(&quota["Value"]))
@@ -61,7 +113,6 @@ fn note(answer: &Value, left: &mut Limits) {
         };
         match code {
             STANDARD_VCPUS => left.vcpus = Some(value),
-            ELASTIC_ADDRESSES => left.addresses = Some(value),
             GP3_TIB => left.ssd_disk_gb = Some(value * 1024.0),
             ST1_TIB => left.standard_disk_gb = Some(value * 1024.0),
             _ => {}

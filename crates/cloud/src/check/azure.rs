@@ -1,9 +1,10 @@
-//! `az`: the subscription, registered providers, the region's usage against its limits.
+//! `az`: the subscription, registered providers, the region's usage of cores and addresses against its limits.
 
 use super::{AccountCheck, CheckRequest, Finding, number, or_unknown};
 use crate::error::CloudError;
 use crate::quota::Limits;
 use crate::tool::{Tool, argv};
+use serde_json::Value;
 
 pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountCheck, CloudError> {
     let mut findings = Vec::new();
@@ -37,17 +38,29 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
             });
         }
     }
-    let usage = tool.json(&call(&["vm", "list-usage", "--location", &request.region]));
-    if let Some(usage) = or_unknown("quotas", usage, &mut findings)? {
-        for entry in usage.as_array().into_iter().flatten() {
-            let Some(limit) = number(&entry["limit"]) else { continue };
-            let rest = (limit - number(&entry["currentValue"]).unwrap_or(0.0)).max(0.0);
-            match entry["name"]["value"].as_str() {
-                Some("cores") => left.vcpus = Some(rest),
-                Some("PublicIPAddresses") => left.addresses = Some(rest),
-                _ => {}
-            }
+    // Machines and networks count apart.
+    let usages = [
+        (["vm", "list-usage"], "quotas of machines"),
+        (["network", "list-usages"], "quotas of networks"),
+    ];
+    for ([group, list], what) in usages {
+        let usage = tool.json(&call(&[group, list, "--location", &request.region]));
+        if let Some(usage) = or_unknown(what, usage, &mut findings)? {
+            note(&usage, &mut left);
         }
     }
     Ok(AccountCheck { findings, left })
+}
+
+/// What limits leave; newer answers have figures as text.
+fn note(usage: &Value, left: &mut Limits) {
+    for entry in usage.as_array().into_iter().flatten() {
+        let Some(limit) = number(&entry["limit"]) else { continue };
+        let rest = (limit - number(&entry["currentValue"]).unwrap_or(0.0)).max(0.0);
+        match entry["name"]["value"].as_str() {
+            Some("cores") => left.vcpus = Some(rest),
+            Some("PublicIPAddresses") => left.addresses = Some(rest),
+            _ => {}
+        }
+    }
 }

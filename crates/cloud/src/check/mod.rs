@@ -26,6 +26,10 @@ pub struct CheckRequest {
     pub name: String,
     /// Which services the target needs, by the provider's names.
     pub services: Vec<String>,
+    /// Which permissions submitting and stopping needs, by the provider's names.
+    pub permissions: Vec<String>,
+    /// Buckets that the job's command names.
+    pub buckets: Vec<String>,
 }
 
 /// Whether one requirement is met.
@@ -36,6 +40,8 @@ pub enum Answer {
     Yes,
     /// It is not: submitting would fail.
     No,
+    /// The account lacks the permission to look.
+    Denied,
     /// The tool could not say.
     Unknown,
 }
@@ -73,14 +79,49 @@ impl Finding {
         Self { answer: Answer::No, what: what.into(), hint: Some(hint.into()) }
     }
 
-    /// The tool's own failure, which says nothing of the requirement.
-    fn unknown(what: &str, error: &CloudError) -> Self {
-        Self {
-            answer: Answer::Unknown,
-            what: format!("{what}: {error}"),
-            hint: advice(error).map(str::to_owned),
+    fn unknown(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { answer: Answer::Unknown, what: what.into(), hint: Some(hint.into()) }
+    }
+
+    /// The tool's own failure, which says nothing of the requirement, but may say which permission is missing.
+    fn failed(what: &str, error: &CloudError) -> Self {
+        let CloudError::Tool { said, .. } = error else {
+            let hint = advice(error).map(str::to_owned);
+            return Self { answer: Answer::Unknown, what: format!("{what}: {error}"), hint };
+        };
+        match missing_permission(said) {
+            Some(permission) => Self {
+                answer: Answer::Denied,
+                what: format!("{what}: the account lacks the permission {permission}"),
+                hint: Some(format!("ask the project's owner for a role that has {permission}")),
+            },
+            None => Self {
+                answer: if is_denial(said) { Answer::Denied } else { Answer::Unknown },
+                what: format!("{what}: {error}"),
+                hint: advice(error).map(str::to_owned),
+            },
         }
     }
+}
+
+/// Whether the service refused because of who asked. A disabled service answers 403 as well.
+fn is_denial(said: &str) -> bool {
+    let said = said.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    has(&["403", "permission_denied", "accessdenied", "authorizationfailed", "forbidden"])
+        && !has(&["service_disabled", "is disabled", "not enabled", "has not been used in project"])
+}
+
+/// The permission that a refusal names, in the words of the three providers.
+fn missing_permission(said: &str) -> Option<&str> {
+    let quoted = ["Required '", "Permission '", "authorization to perform action '"];
+    let after = |mark: &str| said.split_once(mark).map(|(_, rest)| rest);
+    let name = quoted
+        .iter()
+        .find_map(|mark| after(mark)?.split('\'').next())
+        .or_else(|| after("not authorized to perform: ")?.split_whitespace().next())?;
+    let sound = |c: char| c.is_ascii_alphanumeric() || "./:-_*".contains(c);
+    (!name.is_empty() && name.chars().all(sound)).then_some(name)
 }
 
 /// Asks the provider's tool. Errors only where it is missing or the user interrupts; what it cannot say is a finding.
@@ -129,7 +170,7 @@ fn or_unknown<T>(
         Ok(value) => Ok(Some(value)),
         Err(error @ (CloudError::NoTool { .. } | CloudError::Interrupted { .. })) => Err(error),
         Err(error) => {
-            findings.push(Finding::unknown(what, &error));
+            findings.push(Finding::failed(what, &error));
             Ok(None)
         }
     }
@@ -138,4 +179,60 @@ fn or_unknown<T>(
 /// A number, also where the tool writes it as text.
 fn number(value: &serde_json::Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// Whether a bucket is there, from a command that succeeds if it is.
+fn bucket(
+    url: &str,
+    result: Result<String, CloudError>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), CloudError> {
+    if let Err(CloudError::Tool { said, .. }) = &result
+        && ["404", "not found", "NoSuchBucket"].iter().any(|word| said.contains(word))
+        && missing_permission(said).is_none()
+    {
+        findings.push(Finding::no(
+            format!("the bucket {url} does not exist"),
+            "make it, or correct the job's `command`",
+        ));
+    } else if or_unknown(&format!("bucket {url}"), result, findings)?.is_some() {
+        findings.push(Finding::yes(format!("the bucket {url} exists")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_permission_in_the_words_of_each_provider() {
+        let refusals = [
+            (
+                "ERROR: (gcloud.compute.regions.describe) Could not fetch resource: | - Required 'compute.regions.get' permission for 'projects/lab/regions/us-central1'",
+                Some("compute.regions.get"),
+            ),
+            (
+                "Permission 'dataproc.clusters.list' denied on resource (or it may not exist).",
+                Some("dataproc.clusters.list"),
+            ),
+            (
+                "An error occurred (AccessDeniedException) when calling the ListServiceQuotas operation: User: arn:aws:iam::1:user/ann is not authorized to perform: servicequotas:ListServiceQuotas because no identity-based policy allows the action",
+                Some("servicequotas:ListServiceQuotas"),
+            ),
+            (
+                "(AuthorizationFailed) The client 'ann' with object id '1' does not have authorization to perform action 'Microsoft.Compute/locations/usages/read' over scope '/subscriptions/1'",
+                Some("Microsoft.Compute/locations/usages/read"),
+            ),
+            ("PERMISSION_DENIED: The caller does not have permission (403)", None),
+            ("Permission '", None),
+        ];
+        for (said, permission) in refusals {
+            assert_eq!(missing_permission(said), permission, "{said}");
+        }
+        assert!(
+            is_denial("HTTPError 403: Forbidden")
+                && !is_denial("403: API [compute] not enabled on project")
+        );
+    }
 }

@@ -23,6 +23,10 @@ impl Target for Dataproc {
         &["dataproc.googleapis.com", "compute.googleapis.com", "storage.googleapis.com"]
     }
 
+    fn permissions(&self) -> &'static [&'static str] {
+        &["dataproc.clusters.create", "dataproc.clusters.delete"]
+    }
+
     fn reads(&self) -> &'static [&'static str] {
         &["project", "region", "binary", "nodes", "machine", "time-limit"]
     }
@@ -62,12 +66,16 @@ impl Target for Dataproc {
             format!("--worker-machine-type={}", request.machine),
             format!("--master-machine-type={}", request.machine),
             "--scopes=storage-rw".to_owned(),
+            format!("--labels=paceline-submission={}", request.mark),
         ]);
         if let Some((kind, gb)) = &request.disk {
             for role in ["worker", "master"] {
                 create.push(format!("--{role}-boot-disk-type={kind}"));
                 create.push(format!("--{role}-boot-disk-size={gb}GB"));
             }
+        }
+        if let Some((gpu, count)) = request.attached_gpu("dataproc")? {
+            create.push(format!("--worker-accelerator=type={gpu},count={count}"));
         }
         if let Some(minutes) = request.minutes {
             create.push(format!("--max-age={minutes}m"));
@@ -102,10 +110,21 @@ impl Target for Dataproc {
         Ok(JobSteps {
             files: vec![("job.sh".to_owned(), script)],
             submit: vec![common(create), run(&["start"])],
+            preparing: 0,
+            find: common(argv([
+                "gcloud",
+                "dataproc",
+                "clusters",
+                "list",
+                &format!("--filter=labels.paceline-submission = {}", request.mark),
+                "--format=value(clusterName)",
+            ])),
             id: JobNumber::Name,
             status: run(&["status"]),
             logs: run(&["logs"]),
-            stop: vec![common(argv(["gcloud", "dataproc", "clusters", "delete", name, "--quiet"]))],
+            stop: vec![common(argv([
+                "gcloud", "dataproc", "clusters", "delete", "{id}", "--quiet",
+            ]))],
             fetch: run(&["fetch", "{from}", "{to}"]),
         })
     }

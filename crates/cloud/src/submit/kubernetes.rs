@@ -10,6 +10,8 @@ pub(super) struct Kubernetes;
 /// Where the volume claim and the key are in the pods.
 const DATA: &str = "/data";
 const KEY: &str = "/key";
+/// The label that tells one submission from others.
+const MARK: &str = "paceline-submission";
 
 impl Target for Kubernetes {
     fn name(&self) -> &'static str {
@@ -52,7 +54,18 @@ impl Target for Kubernetes {
         let selector = format!("jobset.sigs.k8s.io/jobset-name={name}");
         Ok(JobSteps {
             files: vec![("job.yaml".to_owned(), file)],
-            submit: vec![argv(["kubectl", "apply", "-f", "{folder}/job.yaml"])],
+            // Not `apply`, which would change a JobSet of that name that is not ours.
+            submit: vec![argv(["kubectl", "create", "-f", "{folder}/job.yaml"])],
+            preparing: 0,
+            find: argv([
+                "kubectl",
+                "get",
+                "jobset",
+                "-l",
+                &format!("{MARK}={}", request.mark),
+                "-o",
+                "jsonpath={range .items[*]}{.metadata.name}{'\\n'}{end}",
+            ]),
             id: JobNumber::Name,
             status: argv(["kubectl", "get", "jobset", name, "-o", "json"]),
             logs: argv([
@@ -65,8 +78,8 @@ impl Target for Kubernetes {
                 "-l",
                 &selector,
             ]),
-            stop: vec![argv(["kubectl", "delete", "jobset", name])],
-            fetch: argv(["kubectl", "cp", &format!("{name}-worker-0-0:{{from}}"), "{to}"]),
+            stop: vec![argv(["kubectl", "delete", "jobset", "{id}"])],
+            fetch: argv(["sh", "-c", &copy_script(&selector), "sh", "{from}", "{to}"]),
         })
     }
 
@@ -95,6 +108,14 @@ impl Target for Kubernetes {
     }
 }
 
+/// Copies from the first pod, whose name ends in letters that Kubernetes chose.
+fn copy_script(selector: &str) -> String {
+    let first = format!("{selector},batch.kubernetes.io/job-completion-index=0");
+    format!(
+        "pod=$(kubectl get pods -l {first} -o 'jsonpath={{.items[0].metadata.name}}') && kubectl cp \"$pod:$1\" \"$2\""
+    )
+}
+
 fn manifest(request: &SubmitRequest, image: &str, claim: &str, secret: Option<&str>) -> Value {
     let mut args = request.task_command();
     let mut mounts = vec![json!({"name": "data", "mountPath": DATA})];
@@ -113,8 +134,12 @@ fn manifest(request: &SubmitRequest, image: &str, claim: &str, secret: Option<&s
             json!({"name": "MASTER_PORT", "value": request.port.to_string()}),
         ];
     }
-    let resources =
+    let mut resources =
         json!({"cpu": request.vcpus.to_string(), "memory": format!("{}Gi", request.memory_gib)});
+    if let Some((_, count)) = &request.gpu {
+        // Which kind is for the cluster's nodes to say: labels for it differ between clusters.
+        resources["nvidia.com/gpu"] = json!(count.to_string());
+    }
     let pod = json!({
         "restartPolicy": "Never",
         "securityContext": {"fsGroup": 1000},
@@ -135,7 +160,7 @@ fn manifest(request: &SubmitRequest, image: &str, claim: &str, secret: Option<&s
     }
     json!({
         "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-        "metadata": {"name": request.name},
+        "metadata": {"name": request.name, "labels": {MARK: request.mark}},
         "spec": {
             "failurePolicy": {"maxRestarts": 3},
             "network": {"enableDNSHostnames": true},

@@ -6,16 +6,18 @@
 
 mod dataproc;
 mod kubernetes;
+mod record;
 mod slurm;
 mod ssh;
 mod vertex;
 
+pub use record::{Ending, Expectation, SubmittedJob};
+
 use crate::error::CloudError;
-use crate::tool::{Tool, command_line};
-use paceline_store::durable::write_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where a job can be submitted.
 pub trait Target: Sync {
@@ -25,6 +27,10 @@ pub trait Target: Sync {
     fn about(&self) -> &'static str;
     /// Which of the provider's services must be enabled.
     fn services(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Which permissions submitting and stopping needs.
+    fn permissions(&self) -> &'static [&'static str] {
         &[]
     }
     /// Which settings of a request it reads, by their flags; others would change nothing.
@@ -73,6 +79,12 @@ pub struct SubmitRequest {
     pub port: u16,
     /// Most minutes the job may take, where the target can end it by itself.
     pub minutes: Option<u32>,
+    /// GPUs of each node that works, by the name that the job's file has.
+    #[serde(default)]
+    pub gpu: Option<(String, u32)>,
+    /// Tells this submission from others of the same name: a label that its cluster or job carries. See [`new_mark`].
+    #[serde(default)]
+    pub mark: String,
 }
 
 /// What a target does for a request.
@@ -82,6 +94,12 @@ pub struct JobSteps {
     pub files: Vec<(String, String)>,
     /// Run one after the other; `{folder}` is the record's folder, `{id}` what the service called the job.
     pub submit: Vec<Vec<String>>,
+    /// How many of the first of them leave nothing running, whatever becomes of them: they copy.
+    #[serde(default)]
+    pub preparing: usize,
+    /// Prints what the service has of this one submission, one name or number to a line, and nothing if it has nothing.
+    #[serde(default)]
+    pub find: Vec<String>,
     /// Which of them prints the job's number, and whether as JSON under `name`.
     pub id: JobNumber,
     pub status: Vec<String>,
@@ -107,6 +125,8 @@ pub enum JobNumber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
+    /// Submission was not finished, or goes on elsewhere.
+    Submitting,
     /// Accepted, not running yet.
     Waiting,
     /// At work.
@@ -121,22 +141,6 @@ pub enum JobState {
     Unknown,
 }
 
-/// A submitted job as it is kept in `cloud/NAME/job.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SubmittedJob {
-    pub target: String,
-    pub id: String,
-    pub request: SubmitRequest,
-    pub steps: JobSteps,
-    /// What a plan expected in seconds: low, expected, high.
-    #[serde(default)]
-    pub expected: Option<[f64; 3]>,
-    /// Unix seconds.
-    pub submitted: u64,
-}
-
-const RECORD: &str = "job.json";
-
 /// A name that every service takes.
 pub fn check_name(name: &str) -> Result<(), CloudError> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -145,6 +149,13 @@ pub fn check_name(name: &str) -> Result<(), CloudError> {
         && !name.ends_with('-')
         && name.chars().all(inner);
     if sound { Ok(()) } else { Err(CloudError::Name { name: name.to_owned() }) }
+}
+
+/// A mark that no other submission has; every service takes it as a label.
+#[must_use]
+pub fn new_mark() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    format!("p{now}-{}", std::process::id())
 }
 
 impl SubmitRequest {
@@ -168,10 +179,38 @@ impl SubmitRequest {
         value.as_deref().ok_or(CloudError::Missing { target, key })
     }
 
+    /// The GPU as Compute Engine calls it, where it can be attached to the machine.
+    fn attached_gpu(
+        &self,
+        target: &'static str,
+    ) -> Result<Option<(&'static str, u32)>, CloudError> {
+        let Some((gpu, count)) = &self.gpu else { return Ok(None) };
+        let refuse = |why| CloudError::Gpu { target, gpu: gpu.clone(), why };
+        let known = ATTACHED_GPUS.iter().find(|(quota, _)| quota == gpu);
+        let (_, name) = known.ok_or_else(|| {
+            refuse("only K80, P4, P100, T4 and V100 are attached to a machine of choice; others come with machine types of their own")
+        })?;
+        if !self.machine.starts_with("n1-") {
+            return Err(refuse(
+                "it is attached to n1 machines only: name some in [shape] machines, or one by --machine",
+            ));
+        }
+        Ok(Some((name, *count)))
+    }
+
     fn project_flag(&self) -> Vec<String> {
         self.project.iter().map(|project| format!("--project={project}")).collect()
     }
 }
+
+/// GPUs that go with N1 machines: as the quotas name them, and as commands do.
+const ATTACHED_GPUS: &[(&str, &str)] = &[
+    ("K80", "nvidia-tesla-k80"),
+    ("P4", "nvidia-tesla-p4"),
+    ("P100", "nvidia-tesla-p100"),
+    ("T4", "nvidia-tesla-t4"),
+    ("V100", "nvidia-tesla-v100"),
+];
 
 /// Replaces the places in a command.
 fn fill(argv: &[String], places: &[(&str, &str)]) -> Vec<String> {
@@ -185,113 +224,6 @@ fn fill(argv: &[String], places: &[(&str, &str)]) -> Vec<String> {
 /// A string as YAML and JSON both write it.
 fn text(value: &str) -> String {
     Value::from(value).to_string()
-}
-
-impl SubmittedJob {
-    /// Writes the files, runs the commands one after the other, keeps what is known. Where a command fails the record is
-    /// removed again, since nothing runs.
-    pub fn submit(
-        target: &dyn Target,
-        request: SubmitRequest,
-        folder: &Path,
-        expected: Option<[f64; 3]>,
-        tool: Tool<'_>,
-        progress: &dyn Fn(&str),
-    ) -> Result<Self, CloudError> {
-        check_name(&request.name)?;
-        let steps = target.steps(&request)?;
-        if folder.join(RECORD).exists() {
-            return Err(CloudError::Exists { folder: folder.to_owned() });
-        }
-        let write = |path: &Path, content: &str| {
-            write_file(path, content.as_bytes())
-                .map_err(|source| CloudError::Write { path: path.to_owned(), source })
-        };
-        std::fs::create_dir_all(folder)
-            .map_err(|source| CloudError::Write { path: folder.to_owned(), source })?;
-        for (name, content) in &steps.files {
-            write(&folder.join(name), content)?;
-        }
-        let here = folder.display().to_string();
-        let mut last = String::new();
-        for argv in &steps.submit {
-            let argv = fill(argv, &[("{folder}", &here)]);
-            progress(&command_line(&argv));
-            last = tool.output(&argv)?;
-        }
-        let id = number(&steps.id, &request.name, &last);
-        let submitted = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
-        let job =
-            Self { target: target.name().to_owned(), id, request, steps, expected, submitted };
-        let record = serde_json::to_string_pretty(&job).unwrap_or_default();
-        write(&folder.join(RECORD), &record)?;
-        Ok(job)
-    }
-
-    /// Reads the record.
-    pub fn open(folder: &Path) -> Result<Self, CloudError> {
-        let path = folder.join(RECORD);
-        let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => CloudError::NoJob { folder: folder.to_owned() },
-            _ => CloudError::Read { path: path.clone(), source },
-        })?;
-        serde_json::from_str(&text)
-            .map_err(|source| CloudError::Read { path, source: std::io::Error::other(source) })
-    }
-
-    /// The status command.
-    #[must_use]
-    pub fn status_command(&self, folder: &Path) -> Vec<String> {
-        self.filled(&self.steps.status, folder)
-    }
-
-    /// Asks the service.
-    pub fn state(&self, folder: &Path, tool: Tool<'_>) -> Result<JobState, CloudError> {
-        let Some(target) = target(&self.target) else { return Ok(JobState::Unknown) };
-        Ok(target.state(&tool.output(&self.status_command(folder))?))
-    }
-
-    /// The command that shows logs and follows them.
-    #[must_use]
-    pub fn logs_command(&self, folder: &Path) -> Vec<String> {
-        self.filled(&self.steps.logs, folder)
-    }
-
-    /// Ends the job.
-    pub fn stop(&self, folder: &Path, tool: Tool<'_>) -> Result<(), CloudError> {
-        for argv in &self.steps.stop {
-            tool.output(&self.filled(argv, folder))?;
-        }
-        Ok(())
-    }
-
-    /// The command that copies a folder from there to here.
-    #[must_use]
-    pub fn fetch_command(&self, folder: &Path, from: &str, to: &Path) -> Vec<String> {
-        let to = to.display().to_string();
-        fill(&self.filled(&self.steps.fetch, folder), &[("{from}", from), ("{to}", &to)])
-    }
-
-    fn filled(&self, argv: &[String], folder: &Path) -> Vec<String> {
-        fill(argv, &[("{id}", &self.id), ("{folder}", &folder.display().to_string())])
-    }
-}
-
-fn number(kind: &JobNumber, name: &str, last: &str) -> String {
-    let first = || last.lines().map(str::trim).find(|line| !line.is_empty());
-    let found = match kind {
-        JobNumber::Name => None,
-        JobNumber::FirstWord => {
-            first().and_then(|line| line.split([';', ' ']).next()).map(str::to_owned)
-        }
-        JobNumber::JsonName => {
-            let document: Option<Value> = serde_json::from_str(last).ok();
-            document.and_then(|document| document["name"].as_str().map(str::to_owned))
-        }
-    };
-    found.unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]

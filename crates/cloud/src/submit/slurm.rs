@@ -13,6 +13,13 @@ const STATUS: &str = "squeue -h -t all -j {id} -o %T 2>/dev/null | grep . || cat
     { scontrol -o show job {id} 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2 | grep .; } || \
     sacct -n -X -P -j {id} -o State";
 
+/// Numbers of the user's jobs with this comment.
+fn find_script(mark: &str) -> String {
+    format!(
+        "jobs=$(squeue -h -u \"$(id -un)\" -o '%i %k') || exit 1; printf '%s\\n' \"$jobs\" | sed -n 's/ {mark}$//p'"
+    )
+}
+
 impl Target for Slurm {
     fn name(&self) -> &'static str {
         "slurm"
@@ -47,10 +54,13 @@ impl Target for Slurm {
             .minutes
             .map(|minutes| format!("#SBATCH --time={minutes}\n"))
             .unwrap_or_default();
+        let gpus = request.gpu.as_ref().map_or(String::new(), |(gpu, count)| {
+            format!("#SBATCH --gres=gpu:{}:{count}\n", shell_word(gpu))
+        });
         let script = format!(
             "#!/usr/bin/env bash\n# Written by `paceline cloud submit`.\n\
              #SBATCH --job-name={name}\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n\
-             #SBATCH --cpus-per-task={vcpus}\n#SBATCH --mem={memory}G\n{limit}#SBATCH --requeue\n\
+             #SBATCH --cpus-per-task={vcpus}\n#SBATCH --mem={memory}G\n{gpus}{limit}#SBATCH --requeue\n\
              set -uo pipefail\n\
              srun --kill-on-bad-exit=1 {binary} {command}\ncode=$?\n\
              # 75: a task was lost; worth another try.\n\
@@ -69,10 +79,13 @@ impl Target for Slurm {
             submit: vec![argv([
                 "sbatch",
                 "--parsable",
+                &format!("--comment={}", request.mark),
                 "--output={folder}/%j.log",
                 "{folder}/job.sbatch",
                 "{folder}",
             ])],
+            preparing: 0,
+            find: argv(["sh", "-c", &find_script(&request.mark)]),
             id: JobNumber::FirstWord,
             status: argv(["sh", "-c", STATUS]),
             logs: argv(["tail", "-n", "+1", "-F", "{folder}/{id}.log"]),

@@ -28,6 +28,10 @@ impl Target for Ssh {
         if request.hosts.is_empty() {
             return Err(CloudError::Missing { target: "ssh", key: "--hosts a,b,c" });
         }
+        if let Some((gpu, _)) = &request.gpu {
+            let why = "the hosts have what they have; leave shape.gpu out";
+            return Err(CloudError::Gpu { target: "ssh", gpu: gpu.clone(), why });
+        }
         let key = (request.hosts.len() > 1)
             .then(|| SubmitRequest::needed(&request.key, "ssh", "--key: the cluster's key file"))
             .transpose()?;
@@ -36,9 +40,14 @@ impl Target for Ssh {
             ("job.sh".to_owned(), script(request, &binary.display().to_string(), key)),
         ];
         let run = |words: &[&str]| argv(["bash", "{folder}/job.sh"].iter().chain(words));
+        let mut submit = vec![run(&["copy"])];
+        submit.extend((0..request.hosts.len()).map(|task| run(&["start", &task.to_string()])));
         Ok(JobSteps {
             files,
-            submit: vec![run(&["start"])],
+            submit,
+            preparing: 1,
+            // The hosts know a task by the file with its number, which `stop` reads.
+            find: Vec::new(),
             id: JobNumber::Name,
             status: run(&["status"]),
             logs: run(&["logs"]),
@@ -92,28 +101,31 @@ fn script(request: &SubmitRequest, binary: &str, key: Option<&str>) -> String {
     format!(
         "#!/usr/bin/env bash\n# Written by `paceline cloud submit`: one task on each host.\nset -euo pipefail\n\
          hosts=({hosts})\nhere=$(cd \"$(dirname \"$0\")\" && pwd)\noptions=\"${{SSH_OPTIONS:--o BatchMode=yes}}\"\n\
-         case ${{1:-start}} in\n\
-         start)\n\
+         case ${{1:-status}} in\n\
+         copy)\n\
          \x20 for host in \"${{hosts[@]}}\"; do\n\
          \x20   ssh $options \"$host\" 'umask 077 && mkdir -p {folder} && rm -f {folder}/code {folder}/pid'\n\
          \x20   scp $options -q {binary} \"$host:{folder}/paceline\"\n\
          \x20   scp $options -q \"$here/cluster.toml\" \"$host:{folder}/cluster.toml\"\n{copy_key}\
-         \x20 done\n\
-         \x20 task=0\n\
-         \x20 for host in \"${{hosts[@]}}\"; do\n\
-         \x20   ssh $options \"$host\" \"cd {folder} && chmod 700 paceline && {{ [ ! -e cluster.key ] || chmod 600 cluster.key; }} && \
-         (setsid nohup sh -c 'echo \\$\\$ >pid; ./paceline {command}{task} >log 2>&1; echo \\$? >code' >/dev/null 2>&1 </dev/null &)\"\n\
-         \x20   task=$((task + 1))\n\
          \x20 done ;;\n\
+         start)\n\
+         \x20 task=$2\n\
+         \x20 # Returns when the task has left its number, by which it can be ended.\n\
+         \x20 ssh $options \"${{hosts[$task]}}\" \"cd {folder} && chmod 700 paceline && {{ [ ! -e cluster.key ] || chmod 600 cluster.key; }} && \
+         {{ (setsid nohup sh -c 'echo \\$\\$ >pid; ./paceline {command}{task} >log 2>&1; echo \\$? >code' >/dev/null 2>&1 </dev/null &) ; \
+         n=0; until [ -s pid ] || [ \\$n -gt 100 ]; do n=\\$((n + 1)); sleep 0.1; done; [ -s pid ]; }}\" ;;\n\
          status)\n\
          \x20 for host in \"${{hosts[@]}}\"; do\n\
          \x20   ssh $options \"$host\" 'cat {folder}/code 2>/dev/null || {{ [ -d /proc/$(cat {folder}/pid) ] && echo running || echo lost; }}'\n\
          \x20 done ;;\n\
          logs) exec ssh $options \"${{hosts[0]}}\" 'tail -n +1 -F {folder}/log' ;;\n\
          stop)\n\
+         \x20 missed=0\n\
          \x20 for host in \"${{hosts[@]}}\"; do\n\
-         \x20   ssh $options \"$host\" 'pkill -INT -s $(cat {folder}/pid) paceline || true'\n\
-         \x20 done ;;\n\
+         \x20   ssh $options \"$host\" 'if [ -s {folder}/pid ]; then pkill -INT -s $(cat {folder}/pid) paceline || true; fi' ||\n\
+         \x20     {{ echo \"$host was not reached: its task may still run\" >&2; missed=1; }}\n\
+         \x20 done\n\
+         \x20 exit $missed ;;\n\
          fetch) exec scp $options -q -r \"${{hosts[0]}}:$2\" \"$3\" ;;\n\
          esac\n",
         hosts = hosts.join(" "),

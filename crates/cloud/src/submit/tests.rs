@@ -1,6 +1,8 @@
 //! What each target writes, and how answers are read.
 
+use super::record::number;
 use super::*;
+use crate::tool::command_line;
 
 fn request(command: &[&str]) -> SubmitRequest {
     SubmitRequest {
@@ -20,6 +22,8 @@ fn request(command: &[&str]) -> SubmitRequest {
         claim: Some("data".to_owned()),
         port: 7000,
         minutes: Some(90),
+        gpu: None,
+        mark: "p1-2".to_owned(),
     }
 }
 
@@ -94,6 +98,31 @@ fn dataproc_takes_only_what_spark_spreads_and_the_planned_disk() {
         "{create}"
     );
     assert!(create.contains("--max-age=90m") && create.contains("--project=lab"), "{create}");
+}
+
+#[test]
+fn the_gpus_that_were_checked_are_the_ones_asked_for() {
+    let with = |gpu: &str| SubmitRequest { gpu: Some((gpu.to_owned(), 2)), ..request(TRAIN) };
+    let files = |name: &str| {
+        let steps = target(name).unwrap().steps(&with("T4")).unwrap();
+        steps.files.into_iter().map(|(_, content)| content).collect::<String>()
+    };
+    assert!(
+        files("vertex").contains("acceleratorType: NVIDIA_TESLA_T4\n      acceleratorCount: 2")
+    );
+    assert!(files("slurm").contains("#SBATCH --gres=gpu:T4:2\n"));
+    assert!(files("kubernetes").contains(r#""nvidia.com/gpu": "2""#));
+    let prepare = ["prepare", "gs://a", "gs://b"].map(str::to_owned).to_vec();
+    let dataproc = |request: SubmitRequest| {
+        target("dataproc").unwrap().steps(&SubmitRequest { command: prepare.clone(), ..request })
+    };
+    let create = command_line(&dataproc(with("T4")).unwrap().submit[0]);
+    assert!(create.contains("--worker-accelerator=type=nvidia-tesla-t4,count=2"), "{create}");
+    let other = SubmitRequest { machine: "e2-standard-4".to_owned(), ..with("T4") };
+    assert!(dataproc(other).unwrap_err().to_string().contains("n1 machines only"));
+    assert!(dataproc(with("A100")).unwrap_err().to_string().contains("machine types of their own"));
+    let ssh = target("ssh").unwrap().steps(&with("T4")).unwrap_err();
+    assert!(ssh.is_usage() && ssh.to_string().contains("the hosts have what they have"), "{ssh}");
 }
 
 #[test]

@@ -19,6 +19,10 @@ impl Target for Vertex {
         &["aiplatform.googleapis.com", "storage.googleapis.com"]
     }
 
+    fn permissions(&self) -> &'static [&'static str] {
+        &["aiplatform.customJobs.create", "aiplatform.customJobs.cancel"]
+    }
+
     fn reads(&self) -> &'static [&'static str] {
         &["project", "region", "image", "key", "nodes", "machine", "time-limit"]
     }
@@ -44,9 +48,14 @@ impl Target for Vertex {
         let disk = request.disk.as_ref().map_or(String::new(), |(kind, gb)| {
             format!("\n    diskSpec: {{bootDiskType: {}, bootDiskSizeGb: {gb}}}", text(kind))
         });
+        let gpu = request.attached_gpu("vertex")?.map_or(String::new(), |(gpu, count)| {
+            // Vertex AI has the same names in capitals with underscores.
+            let kind = gpu.to_uppercase().replace('-', "_");
+            format!("\n      acceleratorType: {kind}\n      acceleratorCount: {count}")
+        });
         let pool = |count: u32| {
             let mut lines = format!(
-                "  - machineSpec:\n      machineType: {}\n    replicaCount: {count}",
+                "  - machineSpec:\n      machineType: {}{gpu}\n    replicaCount: {count}",
                 text(&request.machine)
             );
             lines.push_str(&disk);
@@ -79,9 +88,19 @@ impl Target for Vertex {
             all
         };
         let name = format!("--display-name={}", request.name);
+        let labels = format!("--labels=paceline-submission={}", request.mark);
+        let filter = format!("--filter=labels.paceline-submission={}", request.mark);
         Ok(JobSteps {
             files: vec![("job.yaml".to_owned(), file)],
-            submit: vec![call(&["create", &name, "--config={folder}/job.yaml", "--format=json"])],
+            submit: vec![call(&[
+                "create",
+                &name,
+                &labels,
+                "--config={folder}/job.yaml",
+                "--format=json",
+            ])],
+            preparing: 0,
+            find: call(&["list", &filter, "--format=value(name)"]),
             id: JobNumber::JsonName,
             status: call(&["describe", "{id}", "--format=value(state)"]),
             logs: call(&["stream-logs", "{id}"]),

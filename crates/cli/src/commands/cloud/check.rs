@@ -39,8 +39,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let plan = explained(Plan::new(&job, &catalogue, args.market.objective()))?;
     terminal.note(sentence(&plan));
     let shape = plan.chosen();
-    let services =
-        args.target.as_deref().and_then(submit::target).map_or(&[][..], |target| target.services());
+    let target = args.target.as_deref().and_then(submit::target);
+    let services = target.map_or(&[][..], |target| target.services());
+    let permissions = target.map_or(&[][..], |target| target.permissions());
     let request = CheckRequest {
         provider: catalogue.provider,
         project: args.project.clone(),
@@ -49,6 +50,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         machine: Some(shape.machine.clone()),
         name: job.name.clone(),
         services: services.iter().map(|service| (*service).to_owned()).collect(),
+        permissions: permissions.iter().map(|name| (*name).to_owned()).collect(),
+        buckets: buckets(&job.command),
     };
     let interrupt = terminal.interrupt()?;
     let found = explained(account(&request, tool(&interrupt)))?;
@@ -56,6 +59,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         let mark = match finding.answer {
             Answer::Yes => "ok     ",
             Answer::No => "missing",
+            Answer::Denied => "denied ",
             Answer::Unknown => "unknown",
         };
         terminal.data(format!("{mark}  {}", finding.what))?;
@@ -65,4 +69,20 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     }
     terminal.json(&json!({ "passes": found.passes(), "findings": found.findings, "left": found.left, "shape": shape }))?;
     Ok(if found.passes() { Exit::Done } else { Exit::Failed })
+}
+
+/// Buckets that the words of a command name, by URL or as Vertex AI mounts them; each once.
+fn buckets(command: &[String]) -> Vec<String> {
+    let url = |word: &String| {
+        let (scheme, rest) = match word.strip_prefix("/gcs/") {
+            Some(rest) => ("gs", rest),
+            None => word.split_once("://").filter(|(scheme, _)| ["gs", "s3"].contains(scheme))?,
+        };
+        let name = rest.split('/').next().filter(|name| !name.is_empty())?;
+        Some(format!("{scheme}://{name}"))
+    };
+    let mut found: Vec<String> = command.iter().filter_map(url).collect();
+    found.sort();
+    found.dedup();
+    found
 }

@@ -7,7 +7,9 @@ mod submit;
 
 use crate::terminal::Terminal;
 use crate::terminal::failure::{Exit, FailureExt};
-use paceline_cloud::{CloudCatalogue, CloudError, Job, Objective, Provider, Tool, advice};
+use paceline_cloud::{
+    CloudCatalogue, CloudError, Job, Objective, Provider, Tool, advice, command_line,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -27,8 +29,8 @@ enum Action {
     Check(check::Args),
     /// Write the job file, show it, and hand it to the site's own tool
     Submit(Box<submit::Args>),
-    /// How a submitted job is, and how its time compares with the plan's
-    Status(follow::JobArgs),
+    /// How a submitted job is, and how its time and rate compare with the plan's
+    Status(follow::StatusArgs),
     /// Show a submitted job's logs and follow them
     Logs(follow::JobArgs),
     /// End a submitted job
@@ -135,9 +137,26 @@ fn hint(error: &CloudError) -> Option<String> {
         CloudError::NoJob { .. } => {
             "`paceline cloud submit` makes one; `--jobs` says where it was made"
         }
+        CloudError::Unfinished { folder, .. } => {
+            let stop = format!("end what was begun: `{}`", stop_command(folder));
+            return Some(match advice(error) {
+                Some(advice) => format!("{stop}; then {advice}"),
+                None => stop,
+            });
+        }
         other => return advice(other).map(str::to_owned),
     };
     Some(words.to_owned())
+}
+
+/// The command that ends a job, given the folder of its record.
+fn stop_command(folder: &Path) -> String {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut argv = ["paceline", "cloud", "stop", &name].map(str::to_owned).to_vec();
+    if let Some(jobs) = folder.parent().filter(|jobs| *jobs != Path::new(submit::JOBS)) {
+        argv.extend(["--jobs".to_owned(), jobs.display().to_string()]);
+    }
+    command_line(&argv)
 }
 
 /// How long one call of a provider's tool may take.

@@ -3,7 +3,7 @@
 use super::{MarketArgs, explained, read_job};
 use crate::terminal::failure::Exit;
 use crate::terminal::{Table, Terminal};
-use paceline_cloud::{Bound, Plan, Shape, words};
+use paceline_cloud::{Bound, Plan, ReadBound, Shape, words};
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Arguments of `paceline cloud plan`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A job file:\n  name = \"flowers\"\n  command = [\"prepare\", \"gs://lab/photos\", \"gs://lab/shards\", \"--size\", \"192\"]\n  [data]\n  gb = 0.22                  # read in one pass\n  examples = 3670\n  [measured]                 # on a machine at hand\n  examples_per_second = 40\n  cores = 2\n  [quota]                    # `paceline cloud check` reads them from the account\n  vcpus = 8\n  addresses = 4\n  standard_disk_gb = 716\n  [limits]\n  deadline_minutes = 30\n  [shape]\n  extra_nodes = 1            # a Dataproc master\n\nExamples:\n  paceline cloud plan flowers.toml --provider gcp\n  paceline cloud plan train.toml --provider aws --objective time --chart front.svg"
+    after_help = "A job file:\n  name = \"flowers\"\n  command = [\"prepare\", \"gs://lab/photos\", \"gs://lab/shards\", \"--size\", \"192\"]\n  [data]\n  gb = 0.22                  # read in one pass\n  examples = 3670\n  files = 3670               # single files; left out for shards\n  [measured]                 # on a machine at hand\n  examples_per_second = 40\n  cores = 2\n  [quota]                    # `paceline cloud check` reads them from the account\n  vcpus = 8\n  addresses = 4\n  standard_disk_gb = 716\n  [limits]\n  deadline_minutes = 30\n  [shape]\n  extra_nodes = 1            # a Dataproc master\n\nExamples:\n  paceline cloud plan flowers.toml --provider gcp\n  paceline cloud plan train.toml --provider aws --objective time --chart front.svg"
 )]
 pub struct Args {
     /// The job: data, measured rate, limits, quotas
@@ -31,6 +31,8 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let job = read_job(&args.job)?;
     let plan = explained(Plan::new(&job, &args.market.catalogue()?, args.market.objective()))?;
     terminal.data(sentence(&plan))?;
+    terminal.data(disk_sentence(plan.chosen()))?;
+    unpriced(&plan).into_iter().for_each(|missing| terminal.warn(missing));
     terminal.data("")?;
     terminal.data(table(&plan, args.top))?;
     terminal.data(format!(
@@ -54,9 +56,16 @@ pub(super) fn sentence(plan: &Plan) -> String {
     let machines = machines(shape);
     let bound = match shape.bound {
         Bound::Compute => "the cores bound it".to_owned(),
-        Bound::Input => {
-            format!("reading bounds it: {:.0} MB/s from each node's disk", shape.disk.mb_per_s)
-        }
+        Bound::Input => match shape.read_bound {
+            ReadBound::Throughput => {
+                format!("reading bounds it: {:.0} MB/s from each node's disk", shape.disk.mb_per_s)
+            }
+            ReadBound::Operations => {
+                let iops = shape.disk.iops;
+                format!("reading bounds it: {iops:.0} operations a second of each node's disk")
+            }
+            ReadBound::Network => "reading bounds it: the network to the bucket".to_owned(),
+        },
         Bound::Exchange => "sending gradients bounds it".to_owned(),
         Bound::Start => "starting the machines takes most of it".to_owned(),
     };
@@ -72,6 +81,33 @@ pub(super) fn sentence(plan: &Plan) -> String {
     )
 }
 
+/// Which disk a node needs, and which of its limits comes first.
+fn disk_sentence(shape: &Shape) -> String {
+    let (disk, used) = (&shape.disk, shape.disk_use);
+    let has = format!(
+        "each node's disk: {:.0} GB {} for {:.0} MB/s and {:.0} IOPS",
+        disk.gb, disk.kind, disk.mb_per_s, disk.iops
+    );
+    match shape.read_bound {
+        ReadBound::Network => format!("{has}; the data come over the network"),
+        bound => format!(
+            "{has}; the cores can use {:.1} MB/s and {:.0} IOPS; its {} are met first",
+            used.mb_per_s,
+            used.iops.ceil(),
+            bound.words()
+        ),
+    }
+}
+
+/// What the answer leaves out.
+fn unpriced(plan: &Plan) -> Option<String> {
+    let gpu = plan.gpu.as_ref().filter(|_| plan.gpu_usd_per_hour.is_none())?;
+    Some(format!(
+        "no price of a {gpu} in this catalogue: costs are without the {} GPUs; `[[gpu]]` with name and usd_per_hour in a `--catalog` of your own adds it",
+        plan.chosen().gpus
+    ))
+}
+
 fn machines(shape: &Shape) -> String {
     match shape.extra_nodes {
         0 => format!("{} x {}", shape.nodes, shape.machine),
@@ -81,7 +117,8 @@ fn machines(shape: &Shape) -> String {
 
 fn table(plan: &Plan, top: usize) -> Table {
     let accuracy = plan.chosen().accuracy.is_some();
-    let mut header = vec!["machines", "disk each", "MB/s", "time", "from", "to", "USD", "bound by"];
+    let mut header =
+        vec!["machines", "disk each", "MB/s", "IOPS", "time", "from", "to", "USD", "bound by"];
     if accuracy {
         header.extend(["batch size", "accuracy"]);
     }
@@ -92,11 +129,12 @@ fn table(plan: &Plan, top: usize) -> Table {
             machines(shape),
             format!("{:.0} GB {}", shape.disk.gb, shape.disk.kind),
             format!("{:.0}", shape.disk.mb_per_s),
+            format!("{:.0}", shape.disk.iops),
             words::time(shape.seconds),
             words::time(shape.low),
             words::time(shape.high),
             format!("{:.2}", shape.usd),
-            shape.bound.words().to_owned(),
+            bound(shape),
         ];
         if accuracy {
             row.push(shape.batch_size.map_or(String::new(), |batch| batch.to_string()));
@@ -107,11 +145,18 @@ fn table(plan: &Plan, top: usize) -> Table {
     table
 }
 
+fn bound(shape: &Shape) -> String {
+    match shape.bound {
+        Bound::Input => format!("{}, {}", shape.bound.words(), shape.read_bound.words()),
+        other => other.words().to_owned(),
+    }
+}
+
 fn assumptions(plan: &Plan) -> String {
     format!(
         "prices of {} in {} ({}); check them before you spend\n\
          assumed: a vCPU is as fast as a measured core (or `speed` in a catalogue of your own), 0.9 of it kept on more cores, \
-         reading hides behind computing; the interval is from all overlapping to nothing overlapping at 0.75",
+         reading hides behind computing, in operations of 256 KiB or a file and one to find it; the interval is from all overlapping to nothing overlapping at 0.75",
         plan.catalogue_date, plan.region, plan.provider,
     )
 }

@@ -7,7 +7,7 @@ use crate::terminal::Terminal;
 use crate::terminal::failure::{Exit, usage};
 use paceline_cloud::{
     Job, Plan, command_line,
-    submit::{self, SubmitRequest, SubmittedJob, TARGETS},
+    submit::{self, Expectation, SubmitRequest, SubmittedJob, TARGETS},
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -107,8 +107,12 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         terminal.note(sentence(&plan));
     }
     let request = request(args, &job, &plan)?;
+    idle_gpu(&job).into_iter().for_each(|warning| terminal.warn(warning));
     let shape = plan.chosen();
-    let expected = planned.then_some([shape.low, shape.seconds, shape.high]);
+    let expected = planned.then_some(Expectation {
+        seconds: [shape.low, shape.seconds, shape.high],
+        rates: Some(shape.rates(plan.examples)),
+    });
     let folder = args.jobs.join(&job.name);
     if args.dry_run {
         return dry_run(target, &request, &folder, terminal);
@@ -159,6 +163,15 @@ fn refuse_idle(args: &Args, target: &dyn submit::Target) -> anyhow::Result<()> {
     ))
 }
 
+/// GPUs cost money whether or not the command can use them.
+fn idle_gpu(job: &Job) -> Option<String> {
+    let gpu = job.shape.gpu.as_ref()?;
+    let command = job.command.first().filter(|command| *command != "run")?;
+    Some(format!(
+        "`paceline {command}` computes on the cores: the {gpu} would cost money and idle; `run -- COMMAND` of yours may use it"
+    ))
+}
+
 /// The job's command line must be one of this program's: nothing is worse than a cluster that starts and cannot read it.
 fn check_command(job: &Job) -> anyhow::Result<()> {
     let line = std::iter::once("paceline".to_owned()).chain(job.command.iter().cloned());
@@ -206,6 +219,8 @@ fn request(args: &Args, job: &Job, plan: &Plan) -> anyhow::Result<SubmitRequest>
         claim: args.claim.clone(),
         port: args.port,
         minutes: args.time_limit.map(|seconds| (seconds / 60.0).ceil() as u32),
+        gpu: job.shape.gpu.clone().map(|gpu| (gpu, job.shape.gpus_per_node)),
+        mark: submit::new_mark(),
     })
 }
 

@@ -27,7 +27,10 @@ def serve(name, measure, warm_up=1):
 
 
 def memory():
-    """Part of a name: whether glibc keeps large blocks instead of giving them back to the kernel at every step."""
+    """Part of a name: how memory is allocated, where that is not what glibc does unasked."""
+    library = os.path.basename(os.environ.get("LD_PRELOAD", ""))
+    if library:
+        return f", {library.removeprefix('lib').split('.')[0]}"
     return ", malloc keeps memory" if os.environ.get("MALLOC_MMAP_MAX_") == "0" else ""
 
 

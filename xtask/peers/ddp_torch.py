@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from contest import serve
+from contest import memory, serve
 from models_torch import WORKS
 
 
@@ -63,5 +63,5 @@ if __name__ == "__main__":
         near.send(True)
         return rank.measure()
 
-    serve(f"PyTorch {torch.__version__.split('+')[0]} DDP with Gloo", measure)
+    serve(f"PyTorch {torch.__version__.split('+')[0]} DDP with Gloo{memory()}", measure)
     near.send(False)

@@ -176,11 +176,13 @@ pub fn best_of(work: &str, tools: Vec<Vec<(Command, &'static str)>>) -> anyhow::
     Ok(best)
 }
 
-/// Settings of glibc with which large tensors are not given back to the kernel at every step.
-pub const KEEP_MEMORY: [(&str, &str); 3] = [
-    ("MALLOC_MMAP_MAX_", "0"),
-    ("MALLOC_TRIM_THRESHOLD_", "17179869184"),
-    ("MALLOC_TOP_PAD_", "268435456"),
+/// What holds the libraries of peers to AVX2: oneDNN, MKL, PyTorch's own kernels, OpenBLAS, XLA.
+pub const HELD_TO_AVX2: [(&str, &str); 5] = [
+    ("ONEDNN_MAX_CPU_ISA", "AVX2"),
+    ("MKL_ENABLE_INSTRUCTIONS", "AVX2"),
+    ("ATEN_CPU_CAPABILITY", "avx2"),
+    ("OPENBLAS_CORETYPE", "Haswell"),
+    ("XLA_FLAGS", "--xla_cpu_max_isa=AVX2"),
 ];
 
 /// The median.

@@ -5,6 +5,7 @@
 //! Peers run with the settings that work best for them (`xtask/peers`).
 
 mod advisor;
+mod allocators;
 pub mod benchmarks;
 mod cable;
 mod cluster;
@@ -25,6 +26,7 @@ mod quiet;
 mod shaped;
 mod spark;
 mod sparse;
+mod sparse_files;
 mod training;
 
 use crate::environment::Environment;
@@ -71,6 +73,7 @@ const ALL: &[Area] = &[
     ("sparse/text", sparse::text),
     ("sparse/threads", sparse::threads),
     ("sparse/learning", sparse::learning),
+    ("sparse/a9a", sparse_files::a9a),
     ("sparse/servers", sparse::servers),
     ("shaped", shaped::run),
     ("matmul", matmul::run),

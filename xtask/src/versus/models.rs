@@ -3,7 +3,8 @@
 //! `PACELINE_ISA=avx2 cargo xtask versus models` compares on AVX2: every side is then held to it, and the section is
 //! `models/avx2`.
 
-use super::contest::{self, KEEP_MEMORY, Outcome, Side};
+use super::allocators::Allocator;
+use super::contest::{self, HELD_TO_AVX2, Outcome, Side};
 use super::{TENSORFLOW, TORCH, benchmarks};
 use crate::environment;
 use std::path::Path;
@@ -14,17 +15,9 @@ const THREADS: &str = "2";
 /// The variable that holds our side to an instruction set.
 const ISA: &str = "PACELINE_ISA";
 
-/// What holds the libraries of peers to AVX2: oneDNN, MKL, PyTorch's own kernels, OpenBLAS.
-const HELD_TO_AVX2: [(&str, &str); 4] = [
-    ("ONEDNN_MAX_CPU_ISA", "AVX2"),
-    ("MKL_ENABLE_INSTRUCTIONS", "AVX2"),
-    ("ATEN_CPU_CAPABILITY", "avx2"),
-    ("OPENBLAS_CORETYPE", "Haswell"),
-];
-
 const CAVEATS: &[&str] = &[
     "A step is forward, cross entropy, backward and plain SGD on one batch that stays in memory; dropout off on every side. Ours reads pixels as bytes, the peers as floats.",
-    "Each peer's best was found in a trial just before, on the same work: TensorFlow with and without XLA, PyTorch in both memory layouts, eager and compiled; each with and without settings by which glibc keeps large blocks instead of giving them back to the kernel (`MALLOC_MMAP_MAX_=0` and two more).",
+    "Each peer's best was found in a trial just before, on the same work: TensorFlow with and without XLA, PyTorch in both memory layouts, eager and compiled; each with and without settings by which glibc keeps large blocks instead of giving them back to the kernel (`MALLOC_MMAP_MAX_=0` and two more), and with jemalloc or tcmalloc preloaded where they are installed.",
     "Our softmax runs on one thread at batch 100: a second one does not help at 30 microseconds per step.",
 ];
 
@@ -104,7 +97,7 @@ fn variant(
     work: &Work,
     (python, script): (&Path, &str),
     flags: &[&str],
-    keeps_memory: bool,
+    allocator: Allocator,
 ) -> Command {
     let mut command = Command::new(python);
     command
@@ -114,9 +107,7 @@ fn variant(
         .args(["--threads", THREADS])
         .args(flags)
         .args(work.shape_flags());
-    if keeps_memory {
-        command.envs(KEEP_MEMORY);
-    }
+    allocator.set(&mut command);
     if std::env::var(ISA).is_ok_and(|isa| isa == "avx2") {
         command.envs(HELD_TO_AVX2);
     }
@@ -130,16 +121,17 @@ fn compare(root: &Path, work: &Work, tensorflow: &Path, torch: &Path) -> anyhow:
             .args(work.shape_flags())
             .args(["--serve", &work.steps.to_string()]),
     )?;
-    let both = |peer: (&Path, &str), flags: &[&str], what: &'static str| {
-        [false, true].map(|keeps| (variant(root, work, peer, flags, keeps), what))
+    let all = |peer: (&Path, &str), flags: &[&str], what: &'static str| -> Vec<_> {
+        let one = |allocator| (variant(root, work, peer, flags, allocator), what);
+        Allocator::here().into_iter().map(one).collect()
     };
     let (tensorflow, torch) = ((tensorflow, "models_tf.py"), (torch, "models_torch.py"));
-    let of_tensorflow = [both(tensorflow, &[], "TensorFlow"), both(tensorflow, &["--xla"], "XLA")];
+    let of_tensorflow = [all(tensorflow, &[], "TensorFlow"), all(tensorflow, &["--xla"], "XLA")];
     let mut of_torch =
-        vec![both(torch, &[], "PyTorch"), both(torch, &["--compile"], "torch.compile")];
+        vec![all(torch, &[], "PyTorch"), all(torch, &["--compile"], "torch.compile")];
     if work.model != "softmax" {
-        of_torch.push(both(torch, &["--channels-last"], "PyTorch"));
-        of_torch.push(both(torch, &["--compile", "--channels-last"], "torch.compile"));
+        of_torch.push(all(torch, &["--channels-last"], "PyTorch"));
+        of_torch.push(all(torch, &["--compile", "--channels-last"], "torch.compile"));
     }
     let tools = vec![
         of_tensorflow.into_iter().flatten().collect(),

@@ -164,7 +164,7 @@ impl Setting {
         let (_, loss) = train(&self.paceline, &self.clicks, &self.runs, &words)?;
         let (paceline, clicks, runs) =
             (self.paceline.clone(), self.clicks.clone(), self.runs.clone());
-        let name = format!("Paceline, adagrad, threads {threads}, loss {loss:.4}");
+        let name = format!("Paceline, scaled-adagrad, threads {threads}, loss {loss:.4}");
         let own = Side::own(name, move || Ok(train(&paceline, &clicks, &runs, &words)?.0));
         let vw = self.vw.as_os_str();
         let sides = vec![
@@ -186,7 +186,12 @@ impl Setting {
 }
 
 /// One run of the program: rows per second and progressive loss.
-fn train(paceline: &Path, rows: &Path, runs: &Path, words: &[&str]) -> anyhow::Result<(f64, f64)> {
+pub fn train(
+    paceline: &Path,
+    rows: &Path,
+    runs: &Path,
+    words: &[&str],
+) -> anyhow::Result<(f64, f64)> {
     let _ = fs::remove_dir_all(runs);
     let output = Command::new(paceline)
         .args(["train", "--model", "sparse-logistic"])

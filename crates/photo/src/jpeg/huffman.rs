@@ -1,9 +1,10 @@
-//! Fast Huffman tables: one lookup gives run, value and length of most coefficients.
+//! Fast Huffman tables: one lookup gives runs and values of up to two coefficients, and whether the
+//! block ends behind them.
 
 use crate::Defect;
 
-/// Bits of the direct lookup. 2^11 entries of four bytes: both AC tables of a photo fit the
-/// first-level cache beside the blocks, and nearly all codes of a photo are shorter.
+/// Bits of the direct lookup. 2^11 entries of eight bytes: both AC tables of a photo fit the
+/// first-level cache, and nearly all codes of a photo are shorter.
 pub(crate) const LOOK: u32 = 11;
 
 /// Which coefficients a table is for.
@@ -29,12 +30,12 @@ pub(crate) struct Spec {
 pub(crate) struct Table {
     spec: Spec,
     class: Class,
-    /// By the next `LOOK` bits: `value << 16 | symbol or run << 8 | length`.
+    /// By the next `LOOK` bits: for DC `value << 16 | symbol << 8 | length`, for AC a [`Step`].
     ///
-    /// Where code and value both fit `LOOK` bits, `length` covers both and `value` is final (never 0
-    /// for AC; for DC the flag [`WHOLE`] says so). Else `length` is the code's alone and the second
-    /// byte its symbol. A length of 0 means a code longer than `LOOK`.
-    lookup: [u32; 1 << LOOK],
+    /// Where the code of a DC difference and its value both fit `LOOK` bits, `length` covers both,
+    /// `value` is final, and the flag [`WHOLE`] says so. Else `length` is the code's alone. A length
+    /// of 0 means a code longer than `LOOK`.
+    lookup: [u64; 1 << LOOK],
     /// For codes of each length: the first 16-bit aligned code beyond them (exclusive), 0 if none.
     limit: [u32; 17],
     /// Index into the symbols minus the first code, per length.
@@ -43,6 +44,71 @@ pub(crate) struct Table {
 
 /// Flag in the length byte of a DC entry: the value is final.
 pub(crate) const WHOLE: u32 = 0x80;
+
+/// Added to a [`Step`]'s advance where the block ends behind it: more than any place in a block.
+pub(crate) const BLOCK_END: usize = 128;
+
+/// What the next bits of AC data mean, as far as `LOOK` bits tell: one or two coefficients (a run of
+/// sixteen zeros counts as one that is zero), the end of the block, or coefficients and then the end.
+///
+/// By bytes from the lowest: bits to take; by how much the place in the block advances, with
+/// [`BLOCK_END`]; places of the first and of the last value, seen from here; and these values, two
+/// bytes each. The values of an end without coefficients are zero, and may be stored all the same.
+///
+/// Where the bits do not hold a value with its code, the bits to take are 0, the third byte is the
+/// symbol and the fourth the length of its code, or 0 if that is longer than `LOOK`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step(u64);
+
+impl Step {
+    /// One symbol of `length` bits, with its `value` behind `run` zeros.
+    fn one(length: u32, run: u64, value: i16) -> Self {
+        let value = u64::from(value as u16);
+        Self(value << 48 | value << 32 | run << 24 | run << 16 | (run + 1) << 8 | u64::from(length))
+    }
+
+    /// This step and the `next` one, which is that of the bits behind it.
+    fn and(self, next: Self) -> Self {
+        let (start, advance) = (self.advance() as u64, next.advance() as u64);
+        let ends = advance == BLOCK_END as u64;
+        // Behind the end of a block there is only the next block.
+        let last = if ends { self.0 >> 24 & 0xff } else { start + (next.0 >> 24 & 0xff) };
+        let value = if ends { self.0 >> 48 } else { next.0 >> 48 };
+        let first = self.0 & 0xffff_00ff_0000;
+        let length = u64::from(self.length() + next.length());
+        Self(value << 48 | first | last << 24 | (start + advance) << 8 | length)
+    }
+
+    /// Bits to take; 0 if these do not hold a whole coefficient.
+    #[inline(always)]
+    pub(crate) fn length(self) -> u32 {
+        self.0 as u8 as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn advance(self) -> usize {
+        (self.0 >> 8) as u8 as usize
+    }
+
+    /// Place and value of the first coefficient.
+    #[inline(always)]
+    pub(crate) fn first(self) -> (usize, i16) {
+        ((self.0 >> 16) as u8 as usize, (self.0 >> 32) as i16)
+    }
+
+    /// Place and value of the last coefficient, which may be the first.
+    #[inline(always)]
+    pub(crate) fn last(self) -> (usize, i16) {
+        ((self.0 >> 24) as u8 as usize, (self.0 >> 48) as i16)
+    }
+
+    /// Symbol and length of a code without its value; `None` if the code is longer than `LOOK`.
+    #[inline(always)]
+    pub(crate) fn code(self) -> Option<(u8, u32)> {
+        let length = (self.0 >> 24) as u8;
+        (length != 0).then_some(((self.0 >> 16) as u8, u32::from(length)))
+    }
+}
 
 /// The value that `size` extra bits stand for.
 #[inline(always)]
@@ -82,6 +148,9 @@ impl Table {
             table.limit[length as usize] = code << (16 - length);
             code <<= 1;
         }
+        if class == Class::Ac {
+            table.join();
+        }
         Ok(table)
     }
 
@@ -95,23 +164,44 @@ impl Table {
         let size = u32::from(symbol & 15);
         let free = LOOK - length;
         let start = (code << free) as usize;
+        let run = u64::from(symbol >> 4);
         for (rest, entry) in self.lookup[start..start + (1 << free)].iter_mut().enumerate() {
-            let whole = size <= free && (self.class == Class::Dc || size > 0);
-            *entry = if whole {
-                let value = extend(rest as u32 >> (free - size), size);
-                let (run, flag) =
-                    if self.class == Class::Dc { (0, WHOLE) } else { (u32::from(symbol >> 4), 0) };
-                (value as u32) << 16 | run << 8 | flag | (length + size)
-            } else {
-                u32::from(symbol) << 8 | length
+            let value = extend(rest as u32 >> free.saturating_sub(size), size) as i16;
+            *entry = match self.class {
+                Class::Dc if size <= free => {
+                    u64::from(value as u16) << 16 | u64::from(WHOLE | (length + size))
+                }
+                Class::Dc => u64::from(symbol) << 8 | u64::from(length),
+                Class::Ac if size == 0 && run != 15 => (BLOCK_END as u64) << 8 | u64::from(length),
+                Class::Ac if size <= free => Step::one(length + size, run, value).0,
+                Class::Ac => u64::from(length) << 24 | u64::from(symbol) << 16,
             };
         }
     }
 
-    /// The entry for the next bits, which stand at the top of `bits`.
+    /// Joins each step with the one behind it, where the bits hold both.
+    fn join(&mut self) {
+        let single = self.lookup;
+        for (bits, entry) in self.lookup.iter_mut().enumerate() {
+            let step = Step(*entry);
+            let next = Step(single[(bits << step.length()) & ((1 << LOOK) - 1)]);
+            let fits = step.length() + next.length() <= LOOK;
+            if step.length() > 0 && step.advance() < BLOCK_END && next.length() > 0 && fits {
+                *entry = step.and(next).0;
+            }
+        }
+    }
+
+    /// The entry of a DC table for the next bits, which stand at the top of `bits`.
     #[inline(always)]
     pub(crate) fn look(&self, bits: u64) -> u32 {
-        self.lookup[(bits >> (64 - LOOK)) as usize]
+        self.lookup[(bits >> (64 - LOOK)) as usize] as u32
+    }
+
+    /// What an AC table says about the next bits, which stand at the top of `bits`.
+    #[inline(always)]
+    pub(crate) fn step(&self, bits: u64) -> Step {
+        Step(self.lookup[(bits >> (64 - LOOK)) as usize])
     }
 
     /// Symbol and length of a code longer than `LOOK`, or `None` if the bits are not a code.
@@ -163,6 +253,32 @@ mod tests {
         assert_eq!((entry >> 16) as i16, -5);
         assert_eq!(entry & 0xff, WHOLE | 6);
         assert_eq!(table.symbol(0b1_1111_1110 << 55), Some((11, 9)));
+    }
+
+    #[test]
+    fn two_coefficients_and_the_end_of_the_block_are_one_step() {
+        // Codes 00: the end; 01: no zeros, size 1; 10: two zeros, size 2; 110: sixteen zeros.
+        let mut spec = Spec { counts: [0; 16], symbols: [0; 256] };
+        (spec.counts[1], spec.counts[2]) = (3, 1);
+        spec.symbols[..4].copy_from_slice(&[0, 1, 0x22, 0xf0]);
+        let table = Table::build(&spec, Class::Ac).unwrap();
+        let step = |codes: &str| {
+            let digits = codes.replace(' ', "");
+            let bits = u64::from_str_radix(&digits, 2).unwrap();
+            table.step(bits << (64 - digits.len()))
+        };
+        let two = step("01 1 10 01 1111");
+        assert_eq!((two.length(), two.advance()), (7, 4));
+        assert_eq!((two.first(), two.last()), ((0, 1), (3, -2)));
+        let ended = step("10 11 00 11111");
+        assert_eq!((ended.length(), ended.advance()), (6, 3 + BLOCK_END));
+        assert_eq!((ended.first(), ended.last()), ((2, 3), (2, 3)));
+        let end = step("00 011 011 011");
+        assert_eq!((end.length(), end.advance()), (2, BLOCK_END));
+        assert_eq!((end.first().1, end.last().1), (0, 0));
+        let zeros = step("110 01 0 11111");
+        assert_eq!((zeros.length(), zeros.advance(), zeros.last()), (6, 17, (16, -1)));
+        assert_eq!(step("111 0000 0000").length(), 0);
     }
 
     #[test]

@@ -99,9 +99,7 @@ pub(super) fn blocks(
 ) {
     let (all, _) = coefficients.as_chunks::<64>();
     if side != 8 {
-        for (index, block) in all.iter().enumerate() {
-            reduced(block, quant, side, &mut out[index * side..], stride);
-        }
+        reduced_blocks(simd, all, ends, quant, side, out, stride);
         return;
     }
     let mut index = 0;
@@ -130,44 +128,87 @@ pub(super) fn blocks(
     }
 }
 
-/// Cosines of the 4-point and 2-point transforms in 13-bit fixed point: row = sample, column =
-/// frequency, scaled so that the mean passes unchanged.
-const FOUR: [[i32; 4]; 4] = [
-    [8192, 10703, 8192, 4433],
-    [8192, 4433, -8192, -10703],
-    [8192, -4433, -8192, 10703],
-    [8192, -10703, 8192, -4433],
-];
-const TWO: [[i32; 4]; 4] = [[8192, 8192, 0, 0], [8192, -8192, 0, 0], [0; 4], [0; 4]];
+/// Zigzag index of the last coefficient that a transform to `side` by `side` samples looks at.
+pub(super) fn reach(side: usize) -> usize {
+    match side {
+        1 => 0,
+        2 => 4,
+        4 => 24,
+        _ => 63,
+    }
+}
+
+/// Cosines of the 4-point transform in 13-bit fixed point, scaled so that the mean passes unchanged.
+pub(super) const COSINES: [i16; 2] = [10703, 4433];
 
 /// The lowest `side` by `side` frequencies as so many samples: the block seen from farther away.
-fn reduced(block: &[i16; 64], quant: &[i16; 64], side: usize, out: &mut [u8], stride: usize) {
-    let cosines = match side {
-        4 => &FOUR,
-        2 => &TWO,
-        _ => {
-            out[0] = flat(block, quant);
-            return;
+///
+/// Other than at full size nothing wraps or saturates before the sample: sums are exact.
+fn reduced_blocks(
+    simd: Simd,
+    blocks: &[[i16; 64]],
+    ends: &[u8],
+    quant: &[i16; 64],
+    side: usize,
+    out: &mut [u8],
+    stride: usize,
+) {
+    for (index, (block, &end)) in blocks.iter().zip(ends).enumerate() {
+        let out = &mut out[index * side..];
+        if end == 0 || side == 1 {
+            let value = flat(block, quant);
+            for row in 0..side {
+                out[row * stride..row * stride + side].fill(value);
+            }
+            continue;
         }
-    };
-    let mut middle = [[0i64; 4]; 4];
-    for row in 0..side {
-        let input: [i32; 4] = std::array::from_fn(|column| {
-            i32::from(block[row * 8 + column].wrapping_mul(quant[row * 8 + column]))
-        });
-        for column in 0..side {
-            middle[row][column] =
-                (0..side).map(|k| i64::from(input[k]) * i64::from(cosines[column][k])).sum();
+        if side == 2 {
+            quarter(block, quant, out, stride);
+            continue;
         }
+        #[cfg(target_arch = "x86_64")]
+        if simd == Simd::Avx2 {
+            super::idct_avx2::half(block, quant, out, stride);
+            continue;
+        }
+        let _ = simd;
+        half(block, quant, out, stride);
     }
+}
+
+/// Two samples by two: sums and differences of four coefficients.
+fn quarter(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], stride: usize) {
+    let [a, b, c, d] = [0, 1, 8, 9].map(|at| i32::from(block[at].wrapping_mul(quant[at])));
+    let samples = [a + b + c + d, a - b + c - d, a + b - c - d, a - b - c + d];
+    let [top @ .., third, fourth] =
+        samples.map(|sum| (((sum + 4) >> 3).clamp(-128, 127) + 128) as u8);
+    out[..2].copy_from_slice(&top);
+    out[stride..stride + 2].copy_from_slice(&[third, fourth]);
+}
+
+/// The 4-point transform, times 2^13.
+fn four([a, b, c, d]: [i64; 4]) -> [i64; 4] {
+    let [large, small] = COSINES.map(i64::from);
+    let (sum, difference) = ((a + c) << FRACTION, (a - c) << FRACTION);
+    let (outer, inner) = (large * b + small * d, small * b - large * d);
+    [sum + outer, difference + inner, difference - inner, sum - outer]
+}
+
+/// Four samples by four.
+fn half(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], stride: usize) {
+    let columns: [[i64; 4]; 4] = std::array::from_fn(|column| {
+        four(std::array::from_fn(|row| {
+            let at = row * 8 + column;
+            i64::from(block[at].wrapping_mul(quant[at]))
+        }))
+    });
     // Two factors of 2^13, and the 1/8 by which coefficients exceed samples.
     const SHIFT: u32 = 2 * FRACTION + 3;
-    for row in 0..side {
-        for column in 0..side {
-            let sum: i64 = (0..side).map(|k| middle[k][column] * i64::from(cosines[row][k])).sum();
-            let value = (sum + (1 << (SHIFT - 1))) >> SHIFT;
-            out[row * stride + column] = (value.clamp(-128, 127) + 128) as u8;
-        }
+    for row in 0..4 {
+        let sums = four(columns.map(|column| column[row]));
+        let samples =
+            sums.map(|sum| (((sum + (1 << (SHIFT - 1))) >> SHIFT).clamp(-128, 127) + 128) as u8);
+        out[row * stride..row * stride + 4].copy_from_slice(&samples);
     }
 }
 
@@ -240,6 +281,65 @@ mod tests {
         }
     }
 
+    /// The lowest frequencies as samples, by the matrices of the 4-point and 2-point transforms.
+    fn by_matrices(block: &[i16; 64], quant: &[i16; 64], side: usize) -> Vec<u8> {
+        let four = [
+            [8192, 10703, 8192, 4433],
+            [8192, 4433, -8192, -10703],
+            [8192, -4433, -8192, 10703],
+            [8192, -10703, 8192, -4433],
+        ];
+        let two = [[8192, 8192, 0, 0], [8192, -8192, 0, 0], [0; 4], [0; 4]];
+        let cosines: [[i128; 4]; 4] = if side == 4 { four } else { two };
+        let places = (0..side * side).map(|at| (at / side, at % side));
+        let sample = |(y, x): (usize, usize)| {
+            let mut sum = 1i128 << 28;
+            for (v, u) in (0..side * side).map(|at| (at / side, at % side)) {
+                let value = block[v * 8 + u].wrapping_mul(quant[v * 8 + u]);
+                sum += i128::from(value) * cosines[y][v] * cosines[x][u];
+            }
+            ((sum >> 29).clamp(-128, 127) + 128) as u8
+        };
+        places.map(sample).collect()
+    }
+
+    #[test]
+    fn reduced_transforms_are_exact_on_every_path() {
+        let mut seed = 3;
+        for round in 0..2000 {
+            let range = [40, 400, 4000, 65536][round % 4];
+            let mut value = || (random(&mut seed) % range) as i16;
+            let block: [i16; 64] =
+                std::array::from_fn(|_| value().wrapping_sub((range / 2) as i16));
+            let quant = std::array::from_fn(|_| 1 + (random(&mut seed) % 20) as i16);
+            for side in [2, 4] {
+                let wanted = by_matrices(&block, &quant, side);
+                for simd in [Simd::Portable, Simd::Avx2.or_portable()] {
+                    let mut out = vec![0; side * side];
+                    blocks(simd, &block, &[63], &quant, side, &mut out, side);
+                    assert_eq!(out, wanted, "side {side}, {simd:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halves_that_lie_between_two_samples_are_rounded_up_on_every_path() {
+        // One coefficient: a mean of n + 1/2 for every n, and beyond both ends.
+        for mean in -1200..1200i16 {
+            let mut block = [0i16; 64];
+            (block[0], block[9]) = (mean * 8 + 4, 0);
+            let wanted = by_matrices(&block, &[1; 64], 4);
+            for simd in [Simd::Portable, Simd::Avx2.or_portable()] {
+                for end in [0, 63] {
+                    let mut out = [0; 16];
+                    blocks(simd, &block, &[end], &[1; 64], 4, &mut out, 4);
+                    assert_eq!(out, *wanted, "mean {mean}, {simd:?}, end {end}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn reduced_transforms_keep_the_mean() {
         let mut block = [0i16; 64];
@@ -252,7 +352,7 @@ mod tests {
         let mean = whole.iter().map(|&v| f64::from(v)).sum::<f64>() / 64.0;
         for side in [1, 2, 4] {
             let mut out = [0; 16];
-            reduced(&block, &quant, side, &mut out, side);
+            blocks(Simd::Portable, &block, &[63], &quant, side, &mut out, side);
             let small = out[..side * side].iter().map(|&v| f64::from(v)).sum::<f64>()
                 / (side * side) as f64;
             assert!((small - mean).abs() < 1.0, "side {side}: {small} against {mean}");

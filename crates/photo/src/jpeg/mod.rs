@@ -154,14 +154,15 @@ impl JpegDecoder {
                 across: across * component.h,
                 start: starts[part.index],
                 index: part.index,
+                reach: self.renderer.reach(part.index),
             });
         }
         let mut cursor = Cursor::new(&self.data, self.segments.restart)?;
         for unit in 0..down {
-            self.coefficients[..total * 64].fill(0);
+            let shown = self.renderer.shown_units(unit);
             let (coefficients, ends) =
                 (&mut self.coefficients[..total * 64], &mut self.ends[..total]);
-            sequential::row(self.simd, &mut cursor, &parts, across, coefficients, ends)?;
+            sequential::row(self.simd, &mut cursor, &parts, across, &shown, coefficients, ends)?;
             let rows = std::array::from_fn(|index| BlockRows {
                 coefficients: &self.coefficients
                     [starts[index] * 64..starts[index + 1].max(starts[index]) * 64],

@@ -11,6 +11,7 @@ use super::segments::{Frame, Model};
 use super::upsample::{self, Ratio};
 use crate::Colour;
 use crate::simd::Simd;
+use std::ops::Range;
 
 /// Which part of a photo, at which size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub(super) struct Renderer {
     view: Option<View>,
     model: Option<Model>,
     colour: Colour,
+    /// Units across that are wanted: first and end.
+    wanted: (usize, usize),
     /// Pixels per row of units, downwards, and the number of unit rows.
     unit_rows: usize,
     units_down: usize,
@@ -121,6 +124,7 @@ impl Renderer {
         let unit_columns = frame.h_max * view.side;
         let first_unit = view.columns.0.saturating_sub(2) / unit_columns;
         let end_unit = (view.columns.1 + 2).div_ceil(unit_columns).min(units_across);
+        self.wanted = (first_unit, end_unit);
         for (index, component) in frame.components().iter().take(self.count).enumerate() {
             // Chroma stored at half the size needs no upsampling when the photo is halved anyway.
             let (fx, fy) = (frame.h_max / component.h, frame.v_max / component.v);
@@ -151,6 +155,23 @@ impl Renderer {
         }
     }
 
+    /// Zigzag index of the last coefficient that a component's blocks are transformed from.
+    pub(super) fn reach(&self, index: usize) -> usize {
+        if index < self.count { idct::reach(self.layers[index].side) } else { 0 }
+    }
+
+    /// Whether pixels of the view follow from unit row `unit`.
+    fn shows(&self, unit: usize) -> bool {
+        let start = unit * self.unit_rows;
+        self.view
+            .is_some_and(|view| start + self.unit_rows + 2 > view.rows.0 && start < view.rows.1 + 2)
+    }
+
+    /// The units of unit row `unit` whose coefficients are looked at.
+    pub(super) fn shown_units(&self, unit: usize) -> Range<usize> {
+        if self.shows(unit) { self.wanted.0..self.wanted.1 } else { 0..0 }
+    }
+
     /// Takes the coefficients of unit row `unit`, and writes the pixels of the row before it (and,
     /// after the last, of itself) to `out`, which holds the view.
     pub(super) fn row(
@@ -161,8 +182,7 @@ impl Renderer {
         out: &mut [u8],
     ) {
         let Some(view) = self.view else { return };
-        let start = unit * self.unit_rows;
-        if start + self.unit_rows + 2 > view.rows.0 && start < view.rows.1 + 2 {
+        if self.shows(unit) {
             for (index, &from) in rows.iter().enumerate().take(self.count) {
                 self.transform(simd, index, unit, from);
             }

@@ -135,8 +135,9 @@ fn photos_become_shards_on_a_spark_cluster_of_hosts() {
                  --spark-conf spark.driver.memory=512m --spark-conf spark.ui.enabled=false";
     let homes = files(&environment.join("lib"), "spark-class", "spark-class");
     let home = homes[0].parent().unwrap().parent().unwrap();
-    let mut sweep = command(&["sweep", "--hosts", "--out", "apart", "--vary", "shards=2", "--"]);
-    sweep.args(prepare).args(spark.split_whitespace());
+    let mut sweep = command(&["sweep", "--hosts", "--out", "apart", "--vary", "shards=2"]);
+    // A minute where there is nothing else to do; a Spark that has no executors would wait for ever.
+    sweep.args(["--timeout", "10m", "--"]).args(prepare).args(spark.split_whitespace());
     sweep.env("SPARK_HOME", home).env("SPARK_DAEMON_MEMORY", "256m");
     sweep.env("PYSPARK_PYTHON", environment.join("bin/python"));
     if on_hosts(&mut sweep, here).is_none() {

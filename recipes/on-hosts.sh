@@ -5,9 +5,11 @@
 #
 #   sudo recipes/on-hosts.sh train --model softmax --data mnist --strategy ps-async --workers 3 --ps 1 --evaluator --epochs 2
 #   sudo recipes/on-hosts.sh prepare flowers shards --engine spark --spark-master 'local-cluster[4,2,1024]'
+#   sudo recipes/on-hosts.sh matmul --size 20000 --workers 5 --placement rows
 #
 # - train: the server and a task that scores share the host of worker 0.
 # - prepare: `local-cluster[N,C,MiB]` becomes a Spark cluster of N hosts with C cores each; its master is on the first host.
+# - matmul: every worker is a task of a cluster, with the blocks that are placed on it and as many cores of its own as there are for each.
 #
 # `paceline sweep RECIPE --hosts` runs cells this way. PACELINE is the program, PACELINE_CELL a folder for what hosts record.
 set -eu
@@ -114,6 +116,8 @@ train() {
         esac
     done
     export PACELINE_KEY_FILE="$folder/key"
+    # Hosts of one machine would find the same shared memory and leave the network alone.
+    set -- "$@" --no-shared-memory
     for place in $tasks; do
         (on "${place%%:*}" "$program" --quiet --json node --cluster "$folder/cluster.toml" --task "${place#*:}" "$@" \
             > "$folder/$(echo "$place" | tr :/ --).log" 2>&1) &
@@ -170,10 +174,50 @@ prepare() {
     (on 1 "$program" prepare "$@" --spark-master spark://10.78.1.1:7077 --spark-conf spark.driver.host=10.78.1.1)
 }
 
+matmul() {
+    case " $* " in
+        # These say by themselves where they run.
+        *" --engine "* | *" --engine="* | *" --cluster "* | *" --cluster="* | *" --node "*) "$program" matmul "$@"; return ;;
+    esac
+    workers=$(value_of --workers "$@")
+    wire "${workers:=2}"
+    {
+        printf 'workers = ['
+        for host in $(seq "$workers"); do printf '"10.78.1.%s:7000", ' "$host"; done
+        echo ']'
+    } > "$folder/cluster.toml"
+    "$program" key new --quiet "$folder/key" > /dev/null
+    export PACELINE_KEY_FILE="$folder/key"
+    if [ -n "${PACELINE_CELL:-}" ]; then set -- "$@" --record "$PACELINE_CELL/nodes"; fi
+    all=$(nproc)
+    cores=$((all / workers))
+    for host in $(seq 2 "$workers"); do
+        (multiply "$host" "$@" > "$folder/worker-$host.log" 2>&1) &
+        started="$started $!"
+    done
+    (multiply 1 "$@")
+    # The others are done too; what they recorded is whole when they have ended.
+    wait
+}
+
+# multiply HOST FLAGS…: one task of a product, on cores of its own as far as this machine has as many.
+multiply() {
+    number=$1
+    shift
+    mine=""
+    for core in $(seq "$((cores > 1 ? cores : 1))"); do
+        mine="$mine,$((((number - 1) * (cores > 1 ? cores : 1) + core - 1) % all))"
+    done
+    quiet=""
+    if [ "$number" -gt 1 ]; then quiet=--quiet; fi
+    on "$number" taskset -c "${mine#,}" "$program" $quiet matmul --cluster "$folder/cluster.toml" --no-shared-memory \
+        --task "worker/$((number - 1))" "$@"
+}
+
 command=$1
 shift
 case $command in
-    train | prepare) "$command" "$@" ;;
+    train | prepare | matmul) "$command" "$@" ;;
     # Whether this machine can have hosts at all.
     check) wire 1 ;;
     *) "$program" "$command" "$@" ;;

@@ -36,7 +36,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("serve", "listen token"),
     (
         "speedtest",
-        "images records batch-size batches repeats cold seed threads size out fresh engine",
+        "images records batch-size batches repeats cold measure-again seed threads size out fresh engine",
     ),
     ("sweep", "vary repeats seed out timeout retry-failed retry-disturbed keep-all dry-run engine"),
     ("compare", "budget warm-up measure fail-if timeout seed prove"),

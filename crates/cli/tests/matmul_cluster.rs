@@ -146,3 +146,14 @@ fn tasks_that_do_not_fit_are_told_so() {
     assert_eq!(alone.status.code(), Some(75), "{}", said(&alone));
     assert!(said(&alone).contains("worker/1"), "{}", said(&alone));
 }
+
+/// Tasks that share a folder share the state, which the chief keeps: `--fresh` at a task that is late once removed it.
+#[test]
+fn a_late_task_leaves_the_state_alone() {
+    let (folder, _) = site(2);
+    let state = folder.path().join("state.json");
+    fs::write(&state, "of the chief").unwrap();
+    let words = ["--size", "100", "--fresh", "--state", "state.json", "--join-timeout", "1s"];
+    let late = task(&folder, 1, &words).output().unwrap();
+    assert!(!late.status.success() && state.exists(), "{}", said(&late));
+}

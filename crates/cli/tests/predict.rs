@@ -94,6 +94,73 @@ fn photos_get_the_classes_that_evaluation_counts() {
     }
 }
 
+/// Trains a model for a few steps on photos of that many pixels a side. What `predict` says of each photo must be what `evaluate` scores.
+fn predicts_as_it_evaluates(side: &str, model: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for words in [
+        "data synth photos photos --per-class 3 --seed 5 --threads 1".to_owned(),
+        format!("prepare photos shards --size {side} --encode png --threads 1"),
+    ] {
+        let output = run_in(here, &words.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{words}: {}", said(&output));
+    }
+    let train = "--data shards --steps 3 --batch-size 4 --no-tensorboard --json --model";
+    let train: Vec<&str> = ["train"].into_iter().chain(train.split(' ')).collect();
+    json_in(here, &[&train[..], model].concat());
+    let made = fs::read_dir(here.join("runs")).unwrap().next().unwrap().unwrap().path();
+    let run = made.to_str().unwrap();
+    let told = json_in(here, &["predict", run, "photos", "--top", "9", "--json"]);
+    let predictions = told["predictions"].as_array().unwrap();
+    assert_eq!(predictions.len(), 15, "{told}");
+    let (mut hits, mut loss) = (0, 0.0);
+    for prediction in predictions {
+        let classes: Vec<(&str, f64)> = prediction["classes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| (one["class"].as_str().unwrap(), one["probability"].as_f64().unwrap()))
+            .collect();
+        assert_eq!(classes.len(), 5, "{prediction}");
+        assert!((classes.iter().map(|one| one.1).sum::<f64>() - 1.0).abs() < 1e-4, "{prediction}");
+        assert!(classes.is_sorted_by(|a, b| a.1 >= b.1), "most probable first: {prediction}");
+        let folder = Path::new(prediction["photo"].as_str().unwrap()).parent().unwrap();
+        let own = classes.iter().find(|one| folder.ends_with(one.0)).unwrap();
+        hits += usize::from(folder.ends_with(classes[0].0));
+        loss -= own.1.max(1e-30).ln() / 15.0;
+    }
+    let score = json_in(here, &["evaluate", run, "photos", "--json"]);
+    let figure = |name: &str| score[name].as_f64().unwrap();
+    assert!((figure("accuracy") - hits as f64 / 15.0).abs() < 1e-9, "{hits} of 15: {score}");
+    assert!((figure("loss") - loss).abs() < 1e-3 * loss.max(1.0), "{loss}: {score}");
+    let photo = predictions[0]["photo"].as_str().unwrap();
+    let output = run_in(here, &["predict", run, photo, "--top", "2"]);
+    let line = String::from_utf8(output.stdout).unwrap();
+    let cells: Vec<&str> = line.trim_end().split('\t').collect();
+    assert_eq!((cells[0], cells.len()), (photo, 5), "two classes: {line}");
+    assert_eq!(cells[1], predictions[0]["classes"][0]["class"].as_str().unwrap(), "{line}");
+}
+
+#[test]
+fn lenet_predicts_as_it_evaluates() {
+    predicts_as_it_evaluates("32", &["lenet"]);
+}
+
+#[test]
+fn resnet_predicts_as_it_evaluates() {
+    predicts_as_it_evaluates("32", &["resnet-20", "--lr", "0.01"]);
+}
+
+#[test]
+fn mobilenet_predicts_as_it_evaluates() {
+    predicts_as_it_evaluates("48", &["mobilenet-v2", "--width", "0.35"]);
+}
+
+#[test]
+fn alexnet_predicts_as_it_evaluates() {
+    predicts_as_it_evaluates("64", &["alexnet", "--optimizer", "sgd", "--lr", "0.001"]);
+}
+
 #[test]
 fn a_bad_photo_is_named_and_the_others_are_predicted() {
     let (folder, _) = trained();

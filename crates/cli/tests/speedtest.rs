@@ -109,6 +109,67 @@ fn a_killed_test_goes_on_and_measures_nothing_twice() {
     assert!(std::fs::read_to_string(&journal).unwrap().starts_with(&kept[..whole]));
 }
 
+/// What a test with `--measure-again` measured for each parameter.
+fn journals_of(out: &Path) -> Vec<String> {
+    ["", "again-batches", "again-repetition", "again-images"]
+        .map(|folder| std::fs::read_to_string(out.join(folder).join("speedtest.jsonl")).unwrap())
+        .into()
+}
+
+/// As an engine does that keeps no results: each of the four regressions has measurements of its own, and a second call finds all of them.
+#[test]
+fn measured_again_every_regression_has_its_own_measurements() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = photos(folder.path());
+    let out = folder.path().join("out");
+    let words = "--batch-size 1,2 --batches 1,2 --repeats 2 --size 32 --measure-again --json";
+    let measure = || {
+        let mut command = command(&["speedtest", "--images", &photos]);
+        let output = command.args(words.split(' ')).arg("--out").arg(&out).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let document = measure();
+    assert_eq!(document["measured_again"], true);
+    let samples = document["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 8);
+    let found = document["findings"]["groups"][0]["parameters"].as_array().unwrap();
+    // Fastest and slowest measurement: of a journal, and of the averages per value.
+    let ends = |speeds: Vec<f64>| {
+        let (low, high) = (f64::INFINITY, f64::NEG_INFINITY);
+        speeds.iter().fold((low, high), |(low, high), &speed| (low.min(speed), high.max(speed)))
+    };
+    let measured = |journal: &str| {
+        let lines = journal.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let speeds: Vec<f64> = lines
+            .filter_map(|line: serde_json::Value| line["images_per_second"].as_f64())
+            .collect();
+        assert_eq!(speeds.len(), 8, "{journal}");
+        ends(speeds)
+    };
+    let keys = ["batch_size", "batches", "repetition", "images"];
+    let mut journals = journals_of(&out);
+    for ((finding, key), journal) in found.iter().zip(keys).zip(&journals) {
+        assert_eq!(finding["parameter"], key);
+        let levels = finding["levels"].as_array().unwrap().iter();
+        let number = |level: &serde_json::Value, name: &str| level[name].as_f64().unwrap();
+        let told = levels.flat_map(|level| [number(level, "min"), number(level, "max")]).collect();
+        let ((low, high), (slowest, fastest)) = (ends(told), measured(journal));
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9 * b;
+        assert!(near(low, slowest) && near(high, fastest), "{key}: {finding}");
+    }
+    journals.sort_unstable();
+    journals.dedup();
+    assert_eq!(journals.len(), 4, "each was measured by itself");
+    let page = std::fs::read_to_string(out.join("speedtest.html")).unwrap();
+    assert!(page.contains("measured again for each regression"));
+    // Nothing is measured a third time.
+    measure();
+    for (journal, key) in journals_of(&out).iter().zip(keys) {
+        assert!(journals.contains(journal), "{key}");
+    }
+}
+
 #[test]
 fn nothing_to_read_is_wrong_usage() {
     let output = command(&["speedtest"]).output().unwrap();

@@ -347,8 +347,13 @@ fn a_log_is_followed_and_what_is_selected_and_scrolled_stays() {
     let now = unix_seconds();
     log.write(now - 20.0, &saved()).unwrap();
     log.flush().unwrap();
-    let csv = "time_seconds,elapsed_seconds,cpu_user_percent,cpu_busiest_core_percent,process_rss_bytes,cpu_cores_percent\n";
-    let line = |at: i32| format!("{},{at},{at},99,5000000,{at} 99\n", now - f64::from(39 - at));
+    let csv = "time_seconds,elapsed_seconds,cpu_user_percent,cpu_busiest_core_percent,process_rss_bytes,cpu_cores_percent,\
+               memory_available_bytes,network_received_packets_per_second,network_sent_packets_per_second,disk_reads_per_second,\
+               disk_writes_per_second\n";
+    let line = |at: i32| {
+        let time = now - f64::from(39 - at);
+        format!("{time},{at},{at},99,5000000,{at} 99,7000000,421,86,60,3\n")
+    };
     let csv: String = csv.to_owned() + &(1..40).map(line).collect::<String>();
     std::fs::write(run.path().join("resources-worker-0.csv"), csv).unwrap();
     let mut text = std::fs::File::create(run.path().join("worker-0.log")).unwrap();
@@ -358,6 +363,18 @@ fn a_log_is_followed_and_what_is_selected_and_scrolled_stays() {
     };
     tab.wait_for("document.querySelector('pre.log').textContent.includes('line 499')");
     tab.wait_for("document.querySelector('.machines td').textContent.includes('39')");
+    // Memory that is left, packets both ways, operations of the disks in one.
+    for (name, shown) in [
+        ("memory free", "7"),
+        ("packets in", "421/s"),
+        ("packets out", "86/s"),
+        ("disk operations", "63/s"),
+    ] {
+        tab.wait_for(&format!(
+            "(at => document.querySelectorAll('.machines td')[at - 1].textContent.startsWith('{shown}'))(\
+             [...document.querySelectorAll('.machines thead th')].findIndex(th => th.textContent === '{name}'))"
+        ));
+    }
     // Every core, and what happened meanwhile.
     tab.wait_for("document.querySelectorAll('.cores g.c0').length === 2");
     tab.wait_for("document.querySelector('.cores').textContent.includes('core 0: 39 % busy')");

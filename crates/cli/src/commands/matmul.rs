@@ -23,7 +23,7 @@ use paceline_models::random::mix;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Arguments of `paceline matmul`.
@@ -152,17 +152,14 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     args.typed.check(args, RULES)?;
     let engine = args.engine.spark()?;
     let settings = settings(args)?;
-    let state = settings.state.as_deref().expect("set by `settings`");
-    if args.fresh && state.exists() {
-        fs::remove_file(state).with_context(|| format!("cannot remove `{}`", state.display()))?;
-    }
     if args.is_node() {
         return cluster::exec(args, settings, terminal);
     }
+    forget(args, &settings)?;
     if let Some(spark) = &engine {
         return spark::exec(args, &settings, spark, terminal);
     }
-    let resuming = state.exists();
+    let resuming = settings.state.as_deref().is_some_and(Path::exists);
     let stop = terminal.interrupt()?;
     let bar = terminal.progress("multiplying", None, Unit::Items("blocks"));
     let recorder = args.record.as_deref().and_then(|folder| record(folder, "matmul", terminal));
@@ -195,9 +192,19 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Forgets what an earlier run has done, where that is asked.
+fn forget(args: &Args, settings: &MatmulSettings) -> anyhow::Result<()> {
+    match &settings.state {
+        Some(state) if args.fresh && state.exists() => {
+            fs::remove_file(state).with_context(|| format!("cannot remove `{}`", state.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Says how far it came, and how to go on.
 fn stopped(settings: &MatmulSettings, outcome: &ProductOutcome, terminal: &Terminal) -> Exit {
-    let state = settings.state.as_deref().unwrap_or_else(|| std::path::Path::new(""));
+    let state = settings.state.as_deref().unwrap_or_else(|| Path::new(""));
     terminal.note(format!(
         "stopped after {} of {} blocks; the same call continues from there (`{}`)",
         outcome.done,

@@ -3,6 +3,9 @@
 //! Measuring is `paceline_prepare::speedtest`, the statistics are `paceline_stats`, the page is `paceline_report`; here they
 //! meet. All results are written into one folder, so that a test can be stopped and continued.
 
+mod again;
+mod results;
+
 use super::prepare::warn_of_rejects;
 use crate::arguments::engine::EngineArgs;
 use crate::arguments::idle_flags::{Rule, Typed};
@@ -20,10 +23,10 @@ use paceline_prepare::speedtest::{
     SpeedTestError, SpeedTestOutcome, SpeedTestSettings,
 };
 use paceline_probes::FolderRecorder;
-use paceline_report::csv::Csv;
 use paceline_report::experiment::{self as page, Context};
 use paceline_stats::experiment::{Experiment, Findings, Group, Observation, Parameter, analyse};
 use paceline_stats::words::number;
+use results::{CSV, PAGE, document, write};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
@@ -61,6 +64,9 @@ pub struct Args {
     /// Keep decoded images from one repetition to the next
     #[arg(long)]
     cache: bool,
+    /// Measure everything again for each regression, as an engine does that keeps no results
+    #[arg(long)]
+    measure_again: bool,
     /// Decides the order of measurements and the choice of images
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -127,6 +133,18 @@ fn leave_nothing(out: &Path) {
     }
 }
 
+/// Forgets an earlier test in a folder.
+fn forget(out: &Path) -> anyhow::Result<()> {
+    let journal = out.join(JOURNAL);
+    if journal.exists() {
+        fs::remove_file(&journal)
+            .with_context(|| format!("cannot remove `{}`", journal.display()))?;
+    }
+    speedtest::forget(out)?;
+    FolderRecorder::forget(out);
+    Ok(())
+}
+
 /// Does it, with results in a folder of this machine.
 fn test(
     args: &Args,
@@ -136,13 +154,7 @@ fn test(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     if args.fresh {
-        let journal = out.join(JOURNAL);
-        if journal.exists() {
-            fs::remove_file(&journal)
-                .with_context(|| format!("cannot remove `{}`", journal.display()))?;
-        }
-        speedtest::forget(out)?;
-        FolderRecorder::forget(out);
+        forget(out)?;
     }
     if let Some(spark) = engine {
         distribute(settings, out, spark, terminal)?;
@@ -167,25 +179,41 @@ fn test(
     }
     warn_of_rejects(&outcome.rejects, outcome.photos, terminal);
     if !outcome.complete {
-        terminal.note(format!(
-            "stopped after {} measurements; the same call continues from there",
-            outcome.samples.len()
-        ));
-        terminal.json(&json!({
-            "complete": false, "settings": settings, "samples": outcome.samples, "out": args.out,
-        }))?;
-        return Ok(Exit::Interrupted);
+        return stopped(args, settings, &outcome.samples, terminal);
     }
     let experiment = experiment(settings, &outcome.samples);
-    let findings = analyse(&experiment);
-    let context = context(settings, &outcome);
-    let written = write(out, settings, &outcome, &experiment, &findings, &context)?;
+    let mut findings = analyse(&experiment);
+    if args.measure_again
+        && let Some(samples) =
+            again::measure_for_each(args, settings, out, engine, &mut findings, terminal)?
+    {
+        return stopped(args, settings, &samples, terminal);
+    }
+    let context = context(args, settings, &outcome);
+    let written = write(out, args, settings, &outcome, &experiment, &findings, &context)?;
     let names = written.iter().filter_map(|path| path.file_name());
     let files: Vec<PathBuf> = names.map(|name| args.out.join(name)).collect();
     show(&findings, terminal)?;
-    terminal.json(&document(settings, &outcome, &findings, &files))?;
+    terminal.json(&document(args, settings, &outcome, &findings, &files))?;
     terminal.note(format!("page: {}", args.out.join(PAGE).display()));
     Ok(Exit::Done)
+}
+
+/// Says how far it came, and how to go on.
+fn stopped(
+    args: &Args,
+    settings: &SpeedTestSettings,
+    samples: &[Sample],
+    terminal: &Terminal,
+) -> anyhow::Result<Exit> {
+    terminal.note(format!(
+        "stopped after {} measurements; the same call continues from there",
+        samples.len()
+    ));
+    terminal.json(
+        &json!({ "complete": false, "settings": settings, "samples": samples, "out": args.out }),
+    )?;
+    Ok(Exit::Interrupted)
 }
 
 fn settings(args: &Args) -> anyhow::Result<SpeedTestSettings> {
@@ -385,7 +413,7 @@ fn method(settings: &SpeedTestSettings, outcome: &SpeedTestOutcome) -> Vec<Strin
 }
 
 /// What the page says around the findings.
-fn context(settings: &SpeedTestSettings, outcome: &SpeedTestOutcome) -> Context {
+fn context(args: &Args, settings: &SpeedTestSettings, outcome: &SpeedTestOutcome) -> Context {
     let cells = settings.batch_sizes.len() * settings.batches.len();
     let conditions = match (settings.cold, settings.cache) {
         (true, true) => "cold page cache, decoded images kept",
@@ -397,6 +425,7 @@ fn context(settings: &SpeedTestSettings, outcome: &SpeedTestOutcome) -> Context 
         |values: &[u64]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let hosts = hosts(outcome);
     let mut method = method(settings, outcome);
+    method.extend(args.measure_again.then(|| again::WORDS.to_owned()));
     let mut rows = vec![
         ("batch sizes".to_owned(), list(&settings.batch_sizes)),
         ("batches".to_owned(), list(&settings.batches)),
@@ -446,90 +475,6 @@ fn about(opened: &Opened) -> String {
         opened.size.1,
         number(opened.open_seconds)
     )
-}
-
-const PAGE: &str = "speedtest.html";
-const CSV: &str = "speedtest.csv";
-
-/// Writes page, tables and numbers; returns their names.
-fn write(
-    out: &Path,
-    settings: &SpeedTestSettings,
-    outcome: &SpeedTestOutcome,
-    experiment: &Experiment,
-    findings: &Findings,
-    context: &Context,
-) -> anyhow::Result<Vec<PathBuf>> {
-    let results = serde_json::to_string_pretty(&document(settings, outcome, findings, &[]))?;
-    let files = [
-        (PAGE, page::page(experiment, findings, context)),
-        (CSV, samples_csv(&outcome.samples)),
-        ("regressions.csv", page::regression_csv(findings)),
-        ("speedtest.md", page::markdown(findings, context)),
-        ("speedtest.json", results + "\n"),
-    ];
-    let mut written = vec![out.join(JOURNAL)];
-    for (name, text) in files {
-        let path = out.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
-        written.push(path);
-    }
-    Ok(written)
-}
-
-fn document(
-    settings: &SpeedTestSettings,
-    outcome: &SpeedTestOutcome,
-    findings: &Findings,
-    files: &[PathBuf],
-) -> serde_json::Value {
-    json!({
-        "complete": true,
-        "settings": settings,
-        "sources": outcome.sources,
-        "cold_method": outcome.cold,
-        "resumed": outcome.resumed,
-        "samples": outcome.samples,
-        "rejects": outcome.rejects,
-        "findings": findings,
-        "files": files,
-    })
-}
-
-fn samples_csv(samples: &[Sample]) -> String {
-    let mut csv = Csv::new(&[
-        "order",
-        "source",
-        "batch_size",
-        "batches",
-        "repetition",
-        "images",
-        "seconds",
-        "images_per_second",
-        "bytes",
-        "storage_bytes",
-        "cached",
-        "setup_seconds",
-        "host",
-    ]);
-    for s in samples {
-        csv.row(&[
-            s.order.to_string(),
-            s.source.name().to_owned(),
-            s.batch_size.to_string(),
-            s.batches.to_string(),
-            s.repetition.to_string(),
-            s.images.to_string(),
-            s.seconds.to_string(),
-            s.images_per_second.to_string(),
-            s.bytes.to_string(),
-            s.storage_bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
-            s.cached.to_string(),
-            s.setup_seconds.to_string(),
-            s.host.clone().unwrap_or_default(),
-        ]);
-    }
-    csv.finish()
 }
 
 /// The findings on the terminal: verdict, speeds, slopes in words, doubts.

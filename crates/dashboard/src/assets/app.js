@@ -473,10 +473,14 @@ const MACHINE = [
   ["this task, cores", (of) => of("process_cpu_percent"), (v) => number(v === null ? null : v / 100, 2)],
   ["memory of the task", (of) => of("process_rss_bytes"), bytes],
   ["memory used", (of) => of("memory_used_bytes"), bytes],
+  ["memory free", (of) => of("memory_available_bytes"), bytes],
   ["received", (of) => of("network_received_bytes_per_second"), (v) => `${bytes(v)}/s`],
   ["sent", (of) => of("network_sent_bytes_per_second"), (v) => `${bytes(v)}/s`],
+  ["packets in", (of) => of("network_received_packets_per_second"), (v) => `${number(v)}/s`],
+  ["packets out", (of) => of("network_sent_packets_per_second"), (v) => `${number(v)}/s`],
   ["disk read", (of) => of("disk_read_bytes_per_second"), (v) => `${bytes(v)}/s`],
   ["disk written", (of) => of("disk_written_bytes_per_second"), (v) => `${bytes(v)}/s`],
+  ["disk operations", (of) => of("disk_reads_per_second", "disk_writes_per_second"), (v) => `${number(v)}/s`],
 ];
 
 /** @param {string} name @param {Record<string, string|number>} attributes @param {string} [text] */

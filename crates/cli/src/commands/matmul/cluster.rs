@@ -39,6 +39,10 @@ pub(super) fn exec(
     if args.threads.is_none() {
         settings.threads = (settings.threads / placement.neighbours().max(1)).max(1);
     }
+    // The chief keeps the state: where tasks share a folder, one that is late must not remove it.
+    if placement.is_chief() {
+        super::forget(args, &settings)?;
+    }
     let stop = terminal.interrupt()?;
     let shown = Arc::new(JobTerminal::of_cluster_task(terminal));
     let session = meet(args, &settings, &placement, Arc::clone(&stop), &shown)

@@ -1,6 +1,7 @@
 //! Licences, sources and versions of all dependencies, held against `deny.toml`; and dependencies that no source uses.
 //!
-//! cargo-deny does more, but takes minutes to build; this needs nothing beyond cargo, so every check does it.
+//! cargo-deny does more (advisories, whose database no registry has), but takes minutes to build; this needs nothing beyond
+//! cargo, so every check does it.
 
 use crate::environment;
 use anyhow::{Context, bail};

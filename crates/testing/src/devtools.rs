@@ -182,7 +182,42 @@ impl Tab {
         let bytes = from_base64(found["data"].as_str().unwrap_or_default());
         std::fs::write(file, bytes).expect("a picture can be written");
     }
+
+    /// What does not fit the screen of the last picture: a page that scrolls sideways, visible text smaller than 11 pixels
+    /// (of a drawing as it is scaled), words of a legend outside of its card.
+    #[must_use]
+    pub fn misfits(&mut self) -> Vec<String> {
+        let found = self.evaluate(MISFITS);
+        let texts = found.as_array().expect("the page can be looked at");
+        texts.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
 }
+
+/// Names everything that does not fit. Its limits allow for rounding.
+const MISFITS: &str = r#"
+(() => {
+    const found = [];
+    const page = document.documentElement;
+    if (page.scrollWidth > page.clientWidth) found.push(`${page.scrollWidth} wide on ${page.clientWidth} px`);
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const it = texts.currentNode.parentElement, words = texts.currentNode.data.trim();
+        if (!words || !it.checkVisibility({ checkVisibilityCSS: true })) continue;
+        const svg = it.ownerSVGElement;
+        if (!svg && ['SCRIPT', 'STYLE', 'TITLE'].includes(it.tagName)) continue;
+        if (svg && !it.closest('text')) continue;
+        const scale = svg?.viewBox.baseVal?.width ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+        const size = parseFloat(getComputedStyle(it).fontSize) * scale;
+        if (size < 10.999) found.push(`${size.toFixed(2)} px: ${words.slice(0, 60)}`);
+    }
+    for (const it of document.querySelectorAll('.legend text')) {
+        const card = it.closest('figure').getBoundingClientRect(), box = it.getBoundingClientRect();
+        if (box.right > card.right || box.left < card.left || box.bottom > card.bottom)
+            found.push(`outside of its card: ${it.textContent}`);
+    }
+    return found;
+})()
+"#;
 
 impl Drop for Tab {
     fn drop(&mut self) {

@@ -23,8 +23,10 @@
 
 mod batch;
 mod cores;
+mod memory;
 mod schema;
 
 pub use batch::{Batch, Features};
 pub use cores::{Cores, cores};
+pub use memory::{MemoryLimit, memory_limit};
 pub use schema::{FeatureKind, ImageShape, LabelKind, Schema};

@@ -5,7 +5,12 @@
 
 mod support;
 
-use std::{fs, io::Write, path::Path, process::Output};
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Output},
+};
 
 fn paceline(folder: &Path, command: &str) -> Output {
     let mut paceline = support::paceline();
@@ -17,6 +22,21 @@ fn works(folder: &Path, command: &str) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command}: {said}");
     said
+}
+
+/// A command that may use so many MiB of address space.
+fn within(mebibytes: u64, folder: &Path, command: &str) -> Output {
+    let paceline = support::paceline();
+    let limits = format!("ulimit -v {}; exec \"$0\" \"$@\"", mebibytes << 10);
+    let mut shell = Command::new("sh");
+    shell.current_dir(folder).arg("-c").arg(limits).arg(paceline.get_program());
+    for (name, value) in paceline.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.args(command.split(' ')).output().unwrap()
 }
 
 /// What is said by a command that fails in order: with a code of ours, not by a signal.
@@ -63,6 +83,10 @@ fn photos_larger_than_the_limit_of_pixels_are_rejected_by_it() {
     let rejects = fs::read_to_string(here.join("shards/rejects.jsonl")).unwrap();
     assert!(rejects.contains("limit of 399 pixels"), "{rejects}");
     works(here, "prepare photos shards --size 8 --shards 1 --max-pixels 1M --fresh");
+    let test = "speedtest --images photos --batch-size 2 --batches 2 --repeats 1 --size 8";
+    works(here, &format!("{test} --max-rejects 0 --out usual"));
+    let said = fails(here, &format!("{test} --max-rejects 0 --max-pixels 399 --out small"));
+    assert!(said.contains("reject"), "{said}");
     // The limit decides which photos are in the records, so it may not change underway.
     let said = fails(here, "prepare photos shards --size 8 --shards 1 --max-pixels 2M");
     assert!(said.contains("limit of pixels"), "{said}");
@@ -99,8 +123,77 @@ fn flags_that_ask_for_more_memory_than_there_is_say_what_would_fit() {
             "advise parallel --model alexnet --batch-size 256 --workers 1000000000 --network 10Gbit --latency 50us",
             "workers",
         ),
+        (
+            "advise parallel --model alexnet --batch-size 256 --per-host 1000000000 --network 10Gbit --latency 50us",
+            "workers",
+        ),
+        (
+            "advise batch --model lenet --data generated:digits --sizes 8,400000000000",
+            "examples fit",
+        ),
     ] {
         let said = fails(here, command);
         assert!(said.contains(wanted), "{command}: {said}");
     }
+}
+
+/// Files whose headers tell the truth: each image is there, and no memory holds them all.
+#[test]
+fn idx_files_larger_than_memory_are_refused_before_they_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    works(here, "data synth digits digits --train 20 --test 10");
+    let path = here.join("digits/train-images-idx3-ubyte");
+    let (count, side) = (1_000_000_000_u32, 28_u32);
+    let mut header = vec![0, 0, 8, 3];
+    [count, side, side].iter().for_each(|size| header.extend(size.to_be_bytes()));
+    fs::write(&path, header).unwrap();
+    // A file of zeros that were never written takes no room on the disk.
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(16 + u64::from(count) * u64::from(side * side)).unwrap();
+    let said = fails(here, "data info digits");
+    assert!(said.contains("784000 MB") && said.contains("this process may use"), "{said}");
+}
+
+/// Sixteen gibibytes of weights were asked of the system without a question, and the process aborted.
+#[test]
+fn more_weights_than_memory_holds_are_refused_with_the_bits_that_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    works(here, "data synth clicks clicks.tsv --rows 200");
+    works(here, "data synth clicks more.tsv --rows 200 --seed 2");
+    let train = "train --model sparse-logistic --no-tensorboard --data";
+    for (command, fits) in [
+        (format!("{train} clicks.tsv --bits 31"), "--bits 28"),
+        (
+            format!("{train} clicks.tsv,more.tsv --bits 28 --strategy ps-async --workers 2 --ps 2"),
+            "--bits 27",
+        ),
+    ] {
+        let output = within(4000, here, &command);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains("GB of memory") && said.contains(fits), "{command}: {said}");
+        assert!(!here.join("runs").exists(), "a run folder was made");
+    }
+    let output = within(4000, here, &format!("{train} clicks.tsv --bits 12"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A run went on from an older checkpoint, because the latest one, of a later version, was taken for damaged.
+#[test]
+fn a_checkpoint_of_a_newer_version_ends_the_resume_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let train = "train --model softmax --data generated:digits --batch-size 8 --no-tensorboard";
+    works(here, &format!("{train} --steps 4 --checkpoint-every 2 --out runs"));
+    let run = fs::read_dir(here.join("runs")).unwrap().next().unwrap().unwrap().path();
+    let manifest = run.join("checkpoints/0000000004/manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let newer = text.replacen("\"format\": 1", "\"format\": 2", 1);
+    assert_ne!(newer, text);
+    fs::write(&manifest, newer).unwrap();
+    let said = fails(here, &format!("train --steps 6 --resume {}", run.display()));
+    assert!(said.contains("is of format 2") && said.contains("knows format 1"), "{said}");
+    assert!(said.contains("or a newer one"), "{said}");
 }

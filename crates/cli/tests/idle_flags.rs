@@ -106,7 +106,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("prepare", "rows.svm shards", &["--integers bins"], "in format `libsvm`"),
     ("prepare", "photos shards", SPARK, "with engine `local`"),
     ("speedtest", "--images photos", SPARK, "with engine `local`"),
-    ("speedtest", "--records shards", &["--max-rejects 1%"], "on records"),
+    ("speedtest", "--records shards", &["--max-rejects 1%", "--max-pixels 1M"], "on records"),
     ("speedtest", "--images photos --repeats 1", &["--cache"], "repetitions"),
     ("sweep", "softmax-batch --dry-run", SPARK, "with engine `local`"),
     ("sweep", "--vary lr=1,2 BEHIND", &["--scale 0.5"], "without a published size"),

@@ -104,6 +104,22 @@ pub enum DataError {
         /// The product of the dimensions.
         wanted: u64,
     },
+    /// A set that is held in memory, and more of it than there is memory.
+    #[error(
+        "`{}` unpacks to {} MB; IDX files are held in memory, {} MB are left for it, and this process may use {} MB ({decided_by})",
+        .path.display(), .needs.div_ceil(1_000_000), .left / 1_000_000, .limit / 1_000_000
+    )]
+    Memory {
+        path: PathBuf,
+        /// Bytes of its contents.
+        needs: u64,
+        /// Bytes that the files before it have left.
+        left: u64,
+        /// Bytes that this process may use.
+        limit: u64,
+        /// What says so.
+        decided_by: &'static str,
+    },
     /// Images and labels that do not belong together.
     #[error("`{}` holds {images} images but `{}` {labels} labels", .image_path.display(), .label_path.display())]
     CountMismatch {

@@ -5,7 +5,7 @@
 
 use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
-use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, MemoryLimit, Schema};
 use paceline_photo::{Decoder, Fit, Limits, Pixels};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -229,6 +229,8 @@ pub struct OpenOptions {
     pub checksums: Checksums,
     /// Most pixels of a photo; as [`paceline_photo::Limits`] has it where absent.
     pub max_pixels: Option<u64>,
+    /// Most bytes of a set that is held in memory as a whole; what this process may use where absent.
+    pub max_memory: Option<u64>,
 }
 
 /// When shards are compared with the checksums of their manifest, whose sizes and counts are looked at always.
@@ -249,6 +251,12 @@ impl OpenOptions {
         let limits = Limits::default();
         Limits { max_pixels: self.max_pixels.unwrap_or(limits.max_pixels), ..limits }
     }
+
+    /// How much memory contents may take.
+    pub(crate) fn memory(&self) -> MemoryLimit {
+        let asked = |bytes| MemoryLimit { bytes, decided_by: "as asked" };
+        self.max_memory.map_or_else(paceline_batch::memory_limit, asked)
+    }
 }
 
 impl Default for OpenOptions {
@@ -260,6 +268,7 @@ impl Default for OpenOptions {
             holdout: 0.1,
             checksums: Checksums::default(),
             max_pixels: None,
+            max_memory: None,
         }
     }
 }

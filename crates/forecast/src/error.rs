@@ -76,6 +76,20 @@ pub enum ForecastError {
     /// Too few sizes or gradients to compare any.
     #[error("nothing to compare")]
     NothingToCompare,
+    /// Steps to be measured take more memory than there is.
+    #[error(
+        "a step of {examples} examples needs {:.1} GB of memory, and this process may use {:.1} GB",
+        .needs / 1e9, .limit / 1e9
+    )]
+    Memory {
+        examples: usize,
+        /// Bytes of weights, gradient, activations and input.
+        needs: f64,
+        /// Bytes that this process may use.
+        limit: f64,
+        /// A number of examples that fits, if one does.
+        fits: Option<usize>,
+    },
     /// A data set of nothing.
     #[error("the data has no examples")]
     NoExamples,

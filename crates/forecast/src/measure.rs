@@ -6,6 +6,7 @@ mod layer_times;
 mod links;
 pub mod local_sums;
 mod measured;
+mod memory;
 mod run_folders;
 pub mod stepping;
 

@@ -120,6 +120,7 @@ impl Job {
         // What is wrong with the settings is said once, before any process starts.
         let opened = work.open(&*self.observer)?;
         opened.check()?;
+        opened.check_one_machine()?;
         let (run, resume) = match &self.start {
             Start::New { out } => (RunFolder::create(out, work.model(), strategy.name)?, false),
             Start::In { run } => (run.clone(), false),

@@ -87,6 +87,14 @@ impl OpenedWork<'_> {
         Ok(())
     }
 
+    /// What can only be checked where all tasks are on this machine.
+    pub(crate) fn check_one_machine(&self) -> Result<(), JobError> {
+        match self {
+            Self::Examples { .. } => Ok(()),
+            Self::Rows { spec } => spec.check_one_machine().map_err(JobError::of_rows),
+        }
+    }
+
     /// Whether a run can continue with these settings.
     pub(crate) fn check_resume(&self, run: &RunFolder) -> Result<(), JobError> {
         match self {

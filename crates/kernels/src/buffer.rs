@@ -32,6 +32,12 @@ impl Buffer {
         Self(Memory::Own(Own::zeroed(len)))
     }
 
+    /// `len` zeros, or nothing where there is not that much memory.
+    #[must_use]
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        Own::try_zeroed(len).map(|own| Self(Memory::Own(own)))
+    }
+
     /// Buffers of zeros side by side: several small ones that are used together. On huge pages they lie evenly in the second-level cache,
     /// on scattered small pages some of its places are wanted too often.
     #[must_use]
@@ -78,8 +84,12 @@ unsafe impl Sync for Own {}
 
 impl Own {
     fn zeroed(len: usize) -> Self {
+        Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len)))
+    }
+
+    fn try_zeroed(len: usize) -> Option<Self> {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Some(Self { start: NonNull::dangling(), len });
         }
         let layout = Self::layout(len);
         let raw = if layout.align() == HUGE_PAGE {
@@ -88,8 +98,7 @@ impl Own {
             // SAFETY: the layout is not empty.
             unsafe { alloc_zeroed(layout) }
         };
-        let Some(start) = NonNull::new(raw.cast::<f32>()) else { handle_alloc_error(layout) };
-        Self { start, len }
+        Some(Self { start: NonNull::new(raw.cast::<f32>())?, len })
     }
 
     fn layout(len: usize) -> Layout {
@@ -258,6 +267,14 @@ mod tests {
         }
         buffer.reserve(5);
         assert_eq!(buffer.clone().len(), 2 << 20);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn more_memory_than_any_machine_has_is_not_given_and_no_abort() {
+        assert!(Buffer::try_zeroed(1 << 56).is_none());
+        assert_eq!(Buffer::try_zeroed(3).unwrap().len(), 3);
+        assert_eq!(Buffer::try_zeroed(0).unwrap().len(), 0);
     }
 
     #[test]

@@ -228,6 +228,15 @@ pub enum ModelError {
     /// A model without such layers was asked to share them out.
     #[error("the model has no layers that workers can share out")]
     NoSplit,
+    /// More weights than the system has memory for.
+    #[error("model `{model}`: 2^{bits} weights take {:.1} GB of memory, which the system does not give", *.bytes as f64 / 1e9)]
+    Memory {
+        model: &'static str,
+        /// Weights without the bias, as a power of two.
+        bits: u32,
+        /// What they take with their optimiser's state.
+        bytes: u64,
+    },
     /// An option is out of range.
     #[error("model `{model}`: {option} is {found}, must be {wanted}")]
     Option {
@@ -246,6 +255,7 @@ impl ModelError {
         match self {
             Self::Unknown(_)
             | Self::Sparse { .. }
+            | Self::Memory { .. }
             | Self::Option { .. }
             | Self::Mismatch { .. } => true,
             Self::Label { .. } | Self::Isa(_) | Self::Interrupted | Self::NoSplit => false,

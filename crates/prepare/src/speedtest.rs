@@ -95,6 +95,9 @@ pub struct SpeedTestSettings {
     pub threads: usize,
     /// Width and height images are resized to; the stored or usual size without.
     pub size: Option<(u32, u32)>,
+    /// Most pixels of a photo; the usual limit without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pixels: Option<u64>,
     /// How many photos of the set may be rejected; no limit without. A test may continue with another limit.
     #[serde(skip)]
     pub max_rejects: Option<RejectLimit>,
@@ -305,7 +308,8 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn open(settings: &'a SpeedTestSettings) -> Result<Self, SpeedTestError> {
-        let mut options = OpenOptions { size: settings.size, ..OpenOptions::default() };
+        let SpeedTestSettings { size, max_pixels, .. } = *settings;
+        let mut options = OpenOptions { size, max_pixels, ..OpenOptions::default() };
         // Records first: without a size asked for, image files are resized to theirs, so that both deliver the same.
         let mut places: Vec<usize> = (0..settings.targets.len()).collect();
         places.sort_by_key(|&place| settings.targets[place].kind != ReadKind::Records);

@@ -127,6 +127,22 @@ pub enum TrainError {
         /// The largest batch that fits, if one does.
         fits: Option<u64>,
     },
+    /// More weights of a sparse model than there is memory.
+    #[error(
+        "2^{bits} weights with their optimiser's state need {:.1} GB of memory in {holder}, which may use {:.1} GB",
+        .needs / 1e9, .limit / 1e9
+    )]
+    RowsMemory {
+        /// Weights, as a power of two.
+        bits: u32,
+        holder: &'static str,
+        /// What they take there, in bytes.
+        needs: f64,
+        /// Bytes that it may use.
+        limit: f64,
+        /// The most bits that fit, if any do.
+        fits: Option<u32>,
+    },
     /// A batch that leaves replicas without work.
     #[error("a global batch of {batch} cannot be shared by {replicas} replicas")]
     BatchTooSmall {
@@ -212,6 +228,20 @@ pub enum TrainError {
     /// A checkpoint is not what was written.
     #[error("checkpoint `{}` is damaged: {reason}", .path.display())]
     CheckpointDamaged { path: PathBuf, reason: String },
+    /// A checkpoint that this version cannot know. It is sound, so no older one may take its place.
+    #[error(
+        "checkpoint `{}` is of format {found}, written by paceline {program}; this version knows format {known}",
+        .path.display()
+    )]
+    CheckpointNewer {
+        path: PathBuf,
+        /// Version of its format.
+        found: u64,
+        /// The latest version that this program knows.
+        known: u32,
+        /// Version of the program that wrote it.
+        program: String,
+    },
     /// A checkpoint of another model.
     #[error("`{}` (model `{model}`): tensor `{tensor}` is {found}, but the model here needs {wanted}", .path.display())]
     CheckpointTensor {
@@ -324,6 +354,7 @@ impl TrainError {
             | Self::BatchTooLarge { .. }
             | Self::BatchTooSmall { .. }
             | Self::Memory { .. }
+            | Self::RowsMemory { .. }
             | Self::NoTestData { .. }
             | Self::Alone { .. } => true,
             _ => false,

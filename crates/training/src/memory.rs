@@ -5,10 +5,9 @@
 
 use crate::TrainError;
 use paceline_models::Model;
-use paceline_runs::Machine;
 
 /// Share of the limit that a suggested batch may fill: the rest is for what is not counted.
-const FILLED: f64 = 0.8;
+pub(crate) const FILLED: f64 = 0.8;
 
 /// Memory of one process of a run, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,12 +50,10 @@ impl MemoryPlan {
     }
 }
 
-/// Memory that this process may use, in bytes: the machine's, or less where its control group says so.
+/// Memory that this process may use, in bytes: the machine's, or less where its control group or `ulimit -v` says so.
 #[must_use]
 pub fn limit() -> f64 {
-    let Machine { memory_bytes, cgroup_memory_max, .. } = Machine::detect();
-    let machine = if memory_bytes > 0 { memory_bytes as f64 } else { f64::INFINITY };
-    machine.min(cgroup_memory_max.map_or(f64::INFINITY, |most| most as f64))
+    paceline_batch::memory_limit().bytes as f64
 }
 
 #[cfg(test)]

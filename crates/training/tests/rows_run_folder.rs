@@ -107,6 +107,27 @@ fn a_damaged_checkpoint_is_passed_over_and_said() {
     assert!(!half.exists());
 }
 
+/// It was called damaged and passed over, so that the run went on from an older one.
+#[test]
+fn a_checkpoint_of_a_newer_format_ends_the_resume_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("a.tsv");
+    clicks(&data, 20_000, 1);
+    let spec = RowsSpec { checkpoint_every: Some(5_000), deterministic: true, ..spec(&data) };
+    let (_, run) = run(&spec, folder.path());
+    let kept = checkpoints(&run.checkpoints_path()).unwrap();
+    assert!(kept.len() > 1, "there is an older one");
+    run.remove_summary().unwrap();
+    let manifest = kept.last().unwrap().path.join("manifest.json");
+    let good = fs::read(&manifest).unwrap();
+    fs::write(&manifest, r#"{"format": 3, "kind": "sparse", "program": "9.8.7"}"#).unwrap();
+    let error = resume(&spec, &run).unwrap_err();
+    assert!(matches!(error, TrainError::CheckpointNewer { found: 3, known: 1, .. }), "{error}");
+    assert!(fs::read_to_string(&manifest).unwrap().contains("9.8.7"), "it was left alone");
+    fs::write(&manifest, good).unwrap();
+    resume(&spec, &run).unwrap();
+}
+
 #[test]
 fn a_run_that_died_before_its_summary_gets_one_without_nan() {
     let folder = tempfile::tempdir().unwrap();

@@ -45,6 +45,11 @@ pub enum SpaceError {
     /// A logarithmic scale needs positive bounds.
     #[error("`{name}`: a logarithmic scale needs bounds above zero, not {from}")]
     Logarithm { name: String, from: f64 },
+    /// Bounds between which there is nothing to choose.
+    #[error(
+        "`{name}`: there is not one whole number from {from} to {to}; leave out `whole`, or widen the bounds"
+    )]
+    NoWhole { name: String, from: f64, to: f64 },
     /// A key that belongs to bounds, beside values.
     #[error("`{name}`: `scale` and `whole` belong to `from` and `to`")]
     Misplaced { name: String },
@@ -68,6 +73,9 @@ pub enum SpaceError {
         "`{name}`: a condition must name a list of values that always applies, and `{on}` is not one"
     )]
     ConditionKind { name: String, on: String },
+    /// A condition that no value meets.
+    #[error("`{name}` applies when `{on}` is one of no values: it would never apply")]
+    ConditionEmpty { name: String, on: String },
     /// Nothing to vary.
     #[error("the search space is empty")]
     Empty,
@@ -228,12 +236,19 @@ impl Dimension {
     fn check(&self) -> Result<(), SpaceError> {
         let name = || self.name.clone();
         match &self.values {
-            &Values::Range { from, to, logarithmic, .. } => {
-                if !(from.is_finite() && to.is_finite() && from < to) {
+            &Values::Range { from, to, logarithmic, whole } => {
+                let span = if logarithmic && from > 0.0 { to / from } else { to - from };
+                if !(from.is_finite() && to.is_finite() && from < to && span.is_finite()) {
                     return Err(SpaceError::Bounds { name: name(), from, to });
                 }
                 if logarithmic && from <= 0.0 {
                     return Err(SpaceError::Logarithm { name: name(), from });
+                }
+                if whole && from.ceil() > to.floor() {
+                    return Err(SpaceError::NoWhole { name: name(), from, to });
+                }
+                if whole && from.ceil() == to.floor() {
+                    return Err(SpaceError::Count { name: name(), count: 1 });
                 }
             }
             Values::Ordered(list) | Values::Choices(list) => {
@@ -254,7 +269,9 @@ impl Dimension {
     fn count(&self) -> Option<usize> {
         match &self.values {
             Values::Range { whole: false, .. } => None,
-            Values::Range { from, to, .. } => Some((to.floor() - from.ceil()) as usize + 1),
+            Values::Range { from, to, .. } => {
+                Some(((to.floor() - from.ceil()) as usize).saturating_add(1))
+            }
             Values::Ordered(list) | Values::Choices(list) => Some(list.len()),
         }
     }
@@ -364,6 +381,9 @@ impl SearchSpace {
                 || matches!(other.values, Values::Range { .. })
             {
                 return Err(SpaceError::ConditionKind { name, on });
+            }
+            if is.is_empty() {
+                return Err(SpaceError::ConditionEmpty { name, on });
             }
             if let Some(value) = is.iter().find(|value| !other.holds(value)) {
                 return Err(SpaceError::ConditionValue { name, on, value: value.clone() });
@@ -498,79 +518,4 @@ impl Dimension {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn space(text: &str) -> Result<SearchSpace, SpaceError> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("space.toml");
-        std::fs::write(&path, text).unwrap();
-        SearchSpace::read(&path)
-    }
-
-    #[test]
-    fn every_kind_of_dimension_is_read_and_covers_its_values() {
-        let written = space(
-            "[lr]\nfrom = 0.001\nto = 1.0\nscale = \"log\"\n[batch-size]\nvalues = [16, 32, 64]\n\
-             [strategy]\nchoices = [\"one-device\", \"ps-async\"]\n[ps]\nfrom = 1\nto = 3\nwhen = { strategy = \"ps-async\" }\n",
-        )
-        .unwrap();
-        let names: Vec<&str> = written.dimensions().iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["batch-size", "lr", "ps", "strategy"]);
-        let low = written.at(&[0.0, 0.0, 0.0, 0.0]);
-        let text = |point: &Point| -> Vec<String> {
-            point.iter().map(|value| value.clone().unwrap_or_else(|| "-".to_owned())).collect()
-        };
-        assert_eq!(text(&low), ["16", "0.001", "-", "one-device"]);
-        assert_eq!(text(&written.at(&[0.99, 1.0, 0.9, 0.6])), ["64", "1", "3", "ps-async"]);
-        assert_eq!(text(&written.at(&[0.5, 0.5, 0.5, 0.5])), ["32", "0.03162", "2", "ps-async"]);
-        assert_eq!(written.features(&low).len(), 5);
-        let typed =
-            SearchSpace::parse(["lr=0.001..1:log", "batch-size=16,32,64", "workers=1..4"]).unwrap();
-        assert_eq!(typed.dimensions()[0], written.dimensions()[1]);
-        assert_eq!(typed.dimensions()[1], written.dimensions()[0]);
-        assert_eq!(SearchSpace::parse(["workers=1..4", "a=x,y"]).unwrap().all(8).unwrap().len(), 8);
-        assert!(typed.all(1000).is_none(), "a range of numbers has no end");
-        assert_eq!(
-            written
-                .point([("strategy", "one-device"), ("lr", "0.5"), ("batch-size", "16")])
-                .unwrap()[2],
-            None
-        );
-        assert!(
-            written
-                .point([("strategy", "one-device"), ("lr", "5"), ("batch-size", "16")])
-                .is_none()
-        );
-        assert!(written.point([("strategy", "one-device"), ("lr", "0.5")]).is_none());
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
-        for (text, wanted) in [
-            ("", "the search space is empty"),
-            ("[a]\nfrom = 1\n", "`a` must have either"),
-            ("[a]\nfrom = 2\nto = 1\n", "`a`: 2 to 1 is not a range"),
-            ("[a]\nfrom = 0\nto = 1\nscale = \"log\"\n", "`a`: a logarithmic scale needs"),
-            ("[a]\nvalues = [1]\n", "`a` needs at least two values"),
-            ("[a]\nvalues = [1, 1]\n", "`a`: the value `1` is there twice"),
-            ("[a]\nvalues = [1, 2]\nwhole = true\n", "`a`: `scale` and `whole` belong to"),
-            ("[a]\nvalues = [1, 2]\nwhen = { b = 1 }\n", "`b` is not in the search space"),
-            (
-                "[a]\nvalues = [1, 2]\nwhen = { b = 3 }\n[b]\nvalues = [1, 2]\n",
-                "is `3`, which is not among",
-            ),
-            ("[a]\nvalues = [1, 2]\nwhen = { a = 1 }\n", "a condition must name a list"),
-        ] {
-            let found = space(text).unwrap_err().to_string();
-            assert!(found.contains(wanted), "{text}: {found}");
-        }
-        assert!(matches!(space("[a]\nfrm = 1\n"), Err(SpaceError::Toml { .. })));
-        for text in ["lr", "lr=", "=1,2", "lr=1..x", "lr=1..2:cube", "a=1,,2"] {
-            let found = SearchSpace::parse([text]).unwrap_err();
-            assert!(matches!(found, SpaceError::Syntax { .. }), "{text}: {found}");
-        }
-        assert!(matches!(SearchSpace::parse(["a=1,2", "a=3,4"]), Err(SpaceError::Twice { .. })));
-        assert!(matches!(SearchSpace::parse(["a=nan..2"]), Err(SpaceError::Bounds { .. })));
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ mod results;
 use super::prepare::warn_of_rejects;
 use crate::arguments::engine::EngineArgs;
 use crate::arguments::idle_flags::{Rule, Typed};
-use crate::arguments::limits::parse_limit;
+use crate::arguments::limits::{parse_limit, parse_pixels};
 use crate::arguments::paths::refuse_for_tasks;
 use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::recorder::{record, recorded_task, say};
@@ -79,6 +79,9 @@ pub struct Args {
     /// Stop after more than so many rejected photos, a number or a percentage of the set such as 5%
     #[arg(long, value_parser = parse_limit, value_name = "N|P%")]
     max_rejects: Option<RejectLimit>,
+    /// Most pixels of a photo, such as 100M; larger ones are rejected [default: 64M]
+    #[arg(long, value_parser = parse_pixels, value_name = "N")]
+    max_pixels: Option<u64>,
     /// Folder for results, here or in an object store
     #[arg(long, value_name = "DIR", default_value = "speedtest")]
     out: PathBuf,
@@ -91,7 +94,7 @@ pub struct Args {
 
 const RULES: &[Rule<Args>] = &[
     Rule {
-        flags: &["max-rejects"],
+        flags: &["max-rejects", "max-pixels"],
         is_met: |args| args.images.is_some(),
         otherwise: "on records, which hold photos that were found good",
         instead: "measure photos with `--images DIR`",
@@ -247,6 +250,7 @@ fn settings(args: &Args) -> anyhow::Result<SpeedTestSettings> {
         seed: args.seed,
         threads: args.threads.unwrap_or_else(|| paceline_data::LoaderOptions::default().threads),
         size: args.size.map(|side| (side, side)),
+        max_pixels: args.max_pixels,
         max_rejects: args.max_rejects,
     })
 }

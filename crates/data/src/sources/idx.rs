@@ -3,7 +3,7 @@
 //!
 //! Held in memory as a whole: such sets are small, and a copy from memory is what lets a softmax
 //! regression take twenty thousand steps a second. Nothing is allocated before the header's promise
-//! has been held against the length of the file.
+//! has been held against the length of the file and the memory there is.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
+use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, MemoryLimit, Schema};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -112,19 +112,20 @@ impl Idx {
         // All splits must agree on the number of classes, or a model trained on one would not fit
         // the other; so the training labels decide where there are any.
         let mut remarks = Vec::new();
+        let mut room = Room::new(options.memory());
         let classes = match options.classes {
             Some(classes) => classes,
             None => {
                 let deciding = pairs.iter().find(|pair| pair.split == Split::Train);
                 let deciding = deciding.unwrap_or(chosen[0]);
-                let (_, labels) = read_idx(&deciding.labels, 1..=1, "one: labels")?;
+                let (_, labels) = read_idx(&deciding.labels, 1..=1, "one: labels", room)?;
                 infer_classes(&labels, &deciding.labels)?
             }
         };
         let mut shape: Option<ImageShape> = None;
         let mut parts = Vec::new();
         for pair in chosen {
-            let part = read_pair(pair, classes)?;
+            let part = read_pair(pair, classes, &mut room)?;
             match shape {
                 Some(wanted) if wanted != part.0 => {
                     let path = pair.images.clone();
@@ -241,10 +242,16 @@ fn infer_classes(labels: &[u8], path: &Path) -> Result<usize, DataError> {
     Ok(classes)
 }
 
-fn read_pair(pair: &Pair, classes: usize) -> Result<(ImageShape, IdxFiles), DataError> {
+fn read_pair(
+    pair: &Pair,
+    classes: usize,
+    room: &mut Room,
+) -> Result<(ImageShape, IdxFiles), DataError> {
     let wanted = "three (count, rows, columns) or four (and 1 or 3 channels), none of them 0";
-    let (sizes, pixels) = read_idx(&pair.images, 3..=4, wanted)?;
-    let (_, labels) = read_idx(&pair.labels, 1..=1, "one: labels")?;
+    let (sizes, pixels) = read_idx(&pair.images, 3..=4, wanted, *room)?;
+    room.left = room.left.saturating_sub(pixels.bytes.len() as u64);
+    let (_, labels) = read_idx(&pair.labels, 1..=1, "one: labels", *room)?;
+    room.left = room.left.saturating_sub(labels.bytes.len() as u64);
     let channels = sizes.get(3).copied().unwrap_or(1);
     if sizes[1..].contains(&0) || !matches!(channels, 1 | 3) {
         return Err(DataError::IdxDimensions { path: pair.images.clone(), found: sizes, wanted });
@@ -279,9 +286,11 @@ fn read_idx(
     path: &Path,
     dimensions: RangeInclusive<usize>,
     wanted: &'static str,
+    room: Room,
 ) -> Result<(Vec<u32>, Contents), DataError> {
+    let shape = Shape { path, dimensions, wanted, room };
     if store::is_remote(path) {
-        return read_remote(&Shape { path, dimensions, wanted });
+        return read_remote(&shape);
     }
     let mut file = File::open(path).map_err(DataError::read(path))?;
     let stored = file.metadata().map_err(DataError::read(path))?.len();
@@ -291,7 +300,6 @@ fn read_idx(
         io::Seek::rewind(&mut file).map_err(DataError::read(path))?;
         start == [0x1f, 0x8b]
     };
-    let shape = Shape { path, dimensions, wanted };
     if !gzipped {
         return shape.read_plain(file, stored);
     }
@@ -332,6 +340,22 @@ struct Shape<'a> {
     dimensions: RangeInclusive<usize>,
     /// The same in words.
     wanted: &'static str,
+    /// Memory for its contents.
+    room: Room,
+}
+
+/// Memory for the contents of several files.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    limit: MemoryLimit,
+    /// Bytes that the files before have left.
+    left: u64,
+}
+
+impl Room {
+    fn new(limit: MemoryLimit) -> Self {
+        Self { limit, left: limit.bytes }
+    }
 }
 
 impl Shape<'_> {
@@ -393,10 +417,22 @@ impl Shape<'_> {
         let product = sizes.iter().try_fold(1_u64, |all, &size| all.checked_mul(u64::from(size)));
         let promised = product.unwrap_or(u64::MAX);
         let available = most.saturating_sub(header);
-        match usize::try_from(promised) {
-            Ok(bytes) if promised <= available => Ok((sizes, header as usize, bytes)),
-            _ => Err(self.length(available, promised)),
+        let Some(bytes) = usize::try_from(promised).ok().filter(|_| promised <= available) else {
+            return Err(self.length(available, promised));
+        };
+        // A header may tell the truth and still promise a thousand times the file.
+        let Room { limit, left } = self.room;
+        if promised.saturating_add(header) > left {
+            let MemoryLimit { bytes: limit, decided_by } = limit;
+            return Err(DataError::Memory {
+                path: path(),
+                needs: promised,
+                left,
+                limit,
+                decided_by,
+            });
         }
+        Ok((sizes, header as usize, bytes))
     }
 
     fn length(&self, found: u64, wanted: u64) -> DataError {

@@ -27,7 +27,7 @@ pub struct BatchQuestion {
     pub warm_up: u64,
     /// Large batches whose gradients are compared with those of their parts.
     pub gradients: usize,
-    /// Bytes of memory the run may take; without it this machine's.
+    /// Bytes of memory the run may take; without it what this process may use here.
     pub memory: Option<f64>,
     /// Seed of weights and order.
     pub seed: u64,
@@ -97,7 +97,7 @@ impl BatchQuestion {
             memory: memory.unwrap_or((parameters as f64 * 8.0, 0.0)),
             memory_limit: self
                 .memory
-                .unwrap_or_else(|| paceline_runs::Machine::detect().memory_bytes as f64),
+                .unwrap_or_else(|| paceline_batch::memory_limit().bytes as f64),
             examples: source.len() as f64,
         };
         let candidates: Vec<f64> = sizes.iter().map(|size| *size as f64).collect();

@@ -1,10 +1,11 @@
 //! Steps of several batch sizes, timed on examples of the data set.
 
-use super::stepping::Stepper;
+use super::{memory, stepping::Stepper};
 use crate::batch_size::StepTiming;
 use crate::error::ForecastError;
 use paceline_batch::Batch;
 use paceline_data::{Loader, LoaderOptions, Source};
+use paceline_models::{ModelOptions, registry};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,12 @@ pub fn batch_steps(
     watch: &dyn Fn(usize),
 ) -> Result<BatchSteps, ForecastError> {
     let threads = paceline_batch::cores().count;
+    if let Some(&largest) = sizes.iter().max() {
+        // Said before minutes are spent on the smaller ones.
+        let options = ModelOptions { threads, ..ModelOptions::default() };
+        let built = (registry::find(model)?.build)(source.schema(), &options)?;
+        memory::check(&*built, source.schema(), largest)?;
+    }
     let mut timings = Vec::new();
     let mut used: Vec<(f64, f64)> = Vec::new();
     for (done, &size) in sizes.iter().enumerate() {

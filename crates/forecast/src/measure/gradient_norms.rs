@@ -1,5 +1,6 @@
 //! How much gradients of a batch differ from those of its parts, after a little training.
 
+use super::memory;
 use crate::batch_size::GradientNorms;
 use crate::error::ForecastError;
 use paceline_batch::Batch;
@@ -91,6 +92,7 @@ impl Learner {
     ) -> Result<Self, ForecastError> {
         let options = ModelOptions { threads, ..ModelOptions::default() };
         let model = (registry::find(name)?.build)(source.schema(), &options)?;
+        memory::check(&*model, source.schema(), sample.batch)?;
         let sgd = optimizer::find("sgd")?;
         let settings = OptimizerSettings { rate: sample.rate, ..sgd.defaults };
         let optimizer = Optimizer::new(sgd, settings, model.layout())?;

@@ -1,6 +1,6 @@
 //! Training steps of a model on made-up pixels, timed: what advice about other machines rests on.
 
-use super::local_sums;
+use super::{local_sums, memory};
 use crate::error::ForecastError;
 use crate::oracle::{Layer, Network};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
@@ -64,6 +64,9 @@ impl Stepper {
     /// A model with a batch of made-up pixels.
     pub fn new(subject: &Subject, examples: usize, threads: usize) -> Result<Self, ForecastError> {
         let (schema, image, classes) = subject.schema();
+        let options = ModelOptions { threads, ..ModelOptions::default() };
+        let model = (registry::find(&subject.model)?.build)(&schema, &options)?;
+        memory::check(&*model, &schema, examples)?;
         let batch = Batch {
             features: Features::Pixels {
                 values: (0..image.len() * examples).map(|at| (at * 7 % 251) as u8).collect(),
@@ -71,7 +74,7 @@ impl Stepper {
             },
             labels: (0..examples).map(|at| (at % classes) as u32).collect(),
         };
-        Self::with(&subject.model, &schema, batch, threads)
+        Self::around(model, batch)
     }
 
     /// A model for examples of its own.
@@ -83,7 +86,10 @@ impl Stepper {
     ) -> Result<Self, ForecastError> {
         let entry = registry::find(name)?;
         let options = ModelOptions { threads, ..ModelOptions::default() };
-        let model = (entry.build)(schema, &options)?;
+        Self::around((entry.build)(schema, &options)?, batch)
+    }
+
+    fn around(model: Box<dyn Model>, batch: Batch) -> Result<Self, ForecastError> {
         let sgd = optimizer::find("sgd")?;
         // A rate so small that thousands of steps on made-up pixels stay finite.
         let settings = OptimizerSettings { rate: 1e-6, ..sgd.defaults };

@@ -19,7 +19,7 @@ pub struct ParallelQuestion {
     pub workers_per_host: Vec<usize>,
     /// Largest number of workers to consider; without it all places.
     pub workers: Option<usize>,
-    /// Bytes of memory of a host; without it this machine's.
+    /// Bytes of memory of a host; without it what this process may use here.
     pub memory: Option<f64>,
     pub links: LinkSettings,
     /// Share of the backward pass during which gradients already travel.
@@ -68,9 +68,7 @@ impl ParallelQuestion {
             tasks_per_host: self.workers_per_host.clone(),
             cores: paceline_batch::cores().count as f64,
             sharing: times.sharing,
-            memory: self
-                .memory
-                .unwrap_or_else(|| paceline_runs::Machine::detect().memory_bytes as f64),
+            memory: self.memory.unwrap_or_else(|| paceline_batch::memory_limit().bytes as f64),
             // Nearly all messages of the strategies are sums and exchanges among all.
             network: links.sums.unwrap_or(links.network),
             local: links.local,

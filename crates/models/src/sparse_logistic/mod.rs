@@ -22,7 +22,7 @@ pub use rules::{Rule, RuleSettings};
 pub use size::Size;
 pub use table::Table;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use paceline_batch::{Batch, Features};
 
@@ -59,9 +59,22 @@ impl SparseLogistic {
     /// A model of `2^bits` weights and a bias, all zero.
     ///
     /// # Errors
-    /// RuleSettings out of range.
+    /// Settings out of range; more memory than the system gives.
     pub fn new(bits: u32, rule: &str, settings: RuleSettings) -> Result<Self, ModelError> {
-        let (table, rule) = (Arc::new(Table::new(bits)?), Rule::new(rule, settings)?);
+        Self::holding(bits, rule, settings, 0..usize::MAX)
+    }
+
+    /// The same for a task that holds the weights of `part` and leaves the others zero: they take no memory.
+    ///
+    /// # Errors
+    /// As of [`SparseLogistic::new`].
+    pub fn holding(
+        bits: u32,
+        rule: &str,
+        settings: RuleSettings,
+        part: Range<usize>,
+    ) -> Result<Self, ModelError> {
+        let (table, rule) = (Arc::new(Table::holding(bits, part)?), Rule::new(rule, settings)?);
         Ok(Self { table, rule, loss: RowLoss::default() })
     }
 

@@ -1,6 +1,7 @@
 //! The weights of all threads: a weight and its optimiser's state in each slot.
 
 use std::{
+    ops::Range,
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -33,8 +34,16 @@ impl Table {
     /// learning wait for it again and again.
     ///
     /// # Errors
-    /// More bits than indices have.
+    /// More bits than indices have; more memory than the system gives.
     pub fn new(bits: u32) -> Result<Self, ModelError> {
+        Self::holding(bits, 0..usize::MAX)
+    }
+
+    /// The same for a task that holds a part: what lies outside of it takes no memory until it is written to.
+    ///
+    /// # Errors
+    /// As of [`Table::new`].
+    pub fn holding(bits: u32, part: Range<usize>) -> Result<Self, ModelError> {
         if !(1..=31).contains(&bits) {
             return Err(ModelError::Option {
                 model: super::NAME,
@@ -43,11 +52,20 @@ impl Table {
                 wanted: "between 1 and 31",
             });
         }
-        let mut memory = Buffer::zeroed(2 * ((1 << bits) + 1));
-        memory.iter_mut().step_by(PAGE).for_each(|value| *value = 0.0);
+        let slots = (1 << bits) + 1;
+        let refused = ModelError::Memory { model: super::NAME, bits, bytes: Self::bytes(bits) };
+        let mut memory = Buffer::try_zeroed(2 * slots).ok_or(refused)?;
+        let part = 2 * part.start.min(slots)..2 * part.end.min(slots);
+        memory[part].iter_mut().step_by(PAGE).for_each(|value| *value = 0.0);
         // A buffer starts on a cache line, and two floats have the size of a word.
         let slots = NonNull::from(&mut memory[..]).cast::<AtomicU64>();
         Ok(Self { _memory: memory, slots, bits })
+    }
+
+    /// Memory of so many weights and the bias, the optimiser's state included.
+    #[must_use]
+    pub fn bytes(bits: u32) -> u64 {
+        8 * ((1 << bits) + 1)
     }
 
     /// Weights without the bias, as a power of two.
@@ -110,5 +128,45 @@ impl Table {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = index;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes in memory of the mapping that holds an address.
+    #[cfg(target_os = "linux")]
+    fn resident(address: usize) -> u64 {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(from), Some(to))) = range.map(|(a, b)| (number(a), number(b))) {
+                inside = (from..to).contains(&address);
+            } else if let Some(rss) = line.strip_prefix("Rss:").filter(|_| inside) {
+                return 1024 * rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+            }
+        }
+        panic!("no mapping holds {address:x}");
+    }
+
+    /// Every server of several touched the weights of all of them.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_table_of_a_part_takes_the_memory_of_its_part() {
+        let all = Table::bytes(24);
+        let table = Table::holding(24, 1 << 20..3 << 20).unwrap();
+        assert_eq!(
+            (table.len(), table.get(5), table.get(2 << 20)),
+            ((1 << 24) + 1, [0.0; 2], [0.0; 2])
+        );
+        let part = resident(table.slots.as_ptr() as usize);
+        assert!(part >= all / 10 && part < all / 2, "{part} of {all} bytes");
+        table.set(5, [1.0, 2.0]);
+        assert_eq!(table.get(5), [1.0, 2.0]);
+        let whole = Table::new(24).unwrap();
+        assert!(resident(whole.slots.as_ptr() as usize) >= all / 10 * 9);
     }
 }

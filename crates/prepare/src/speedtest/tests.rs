@@ -45,8 +45,26 @@ fn settings(data: &Path) -> SpeedTestSettings {
         seed: 7,
         threads: 2,
         size: None,
+        max_pixels: None,
         max_rejects: None,
     }
+}
+
+/// The limit of pixels reached training and preparing, but not this test.
+#[test]
+fn photos_beyond_the_limit_of_pixels_are_rejected() {
+    let data = data();
+    let folder = tempfile::tempdir().unwrap();
+    let mut small = settings(data.path());
+    small.targets.truncate(1);
+    small.max_rejects = Some(RejectLimit::Count(0));
+    run_in(&small, &folder.path().join("usual")).unwrap();
+    small.max_pixels = Some(4);
+    let error = run_in(&small, &folder.path().join("small")).unwrap_err();
+    let told =
+        std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let told: Vec<String> = told.map(ToString::to_string).collect();
+    assert!(told.join(": ").contains("reject"), "{told:?}");
 }
 
 fn run_in(settings: &SpeedTestSettings, folder: &Path) -> Result<SpeedTestOutcome, SpeedTestError> {

@@ -156,7 +156,8 @@ impl SparseServer {
         options: SparseOptions,
     ) -> Result<Self, StrategyError> {
         let (_, part) = own_part(&*membership, options.length())?;
-        let model = SparseLogistic::new(options.bits, options.rule, options.settings);
+        let SparseOptions { bits, rule, settings, .. } = options;
+        let model = SparseLogistic::holding(bits, rule, settings, part.clone());
         let model = model.map_err(|error| StrategyError::Option {
             option: "a setting of the model",
             found: error.to_string(),

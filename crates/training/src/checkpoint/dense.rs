@@ -65,16 +65,22 @@ impl Store {
     }
 
     /// What the policy wants to know about those whose manifest can be read.
+    ///
+    /// # Errors
+    /// One of them is of a newer version: it may be the best, and must not be deleted.
     pub fn kept(&self) -> Result<Vec<Kept>, TrainError> {
-        Ok(self
-            .steps()?
-            .into_iter()
-            .filter_map(|step| {
-                let manifest = self.manifest(step).ok()?;
-                let loss = manifest.meta.evaluation.map(|score| score.loss);
-                Some(Kept { step, loss })
-            })
-            .collect())
+        let mut kept = Vec::new();
+        for step in self.steps()? {
+            match self.manifest(step) {
+                Ok(manifest) => {
+                    let loss = manifest.meta.evaluation.map(|score| score.loss);
+                    kept.push(Kept { step, loss });
+                }
+                Err(newer @ TrainError::CheckpointNewer { .. }) => return Err(newer),
+                Err(_) => {}
+            }
+        }
+        Ok(kept)
     }
 
     /// The step of the checkpoint with the lowest test loss.
@@ -150,7 +156,7 @@ impl Store {
     /// Reads a checkpoint's manifest.
     pub fn manifest(&self, step: u64) -> Result<Manifest, TrainError> {
         let folder = self.path(step);
-        let manifest: Manifest = read_manifest(&folder)?;
+        let manifest: Manifest = read_manifest(&folder, FORMAT)?;
         let damaged = |reason: String| Err(damaged(&folder, format!("{MANIFEST}: {reason}")));
         if manifest.format != FORMAT {
             return damaged(format!("format {}, this program reads {FORMAT}", manifest.format));

@@ -168,8 +168,12 @@ fn text(manifest: &impl Serialize) -> io::Result<Vec<u8>> {
     serde_json::to_vec_pretty(manifest).map_err(io::Error::from)
 }
 
-/// Reads the manifest of the checkpoint in `folder`.
-pub(crate) fn read_manifest<T: DeserializeOwned>(folder: &Path) -> Result<T, TrainError> {
+/// Reads the manifest of the checkpoint in `folder`, whose format is at most the `known` one. Of a newer one no more is
+/// read than that it is newer: its fields may be others.
+pub(crate) fn read_manifest<T: DeserializeOwned>(
+    folder: &Path,
+    known: u32,
+) -> Result<T, TrainError> {
     let path = folder.join(MANIFEST);
     let damaged = |reason: String| damaged(folder, format!("{MANIFEST}: {reason}"));
     let length = fs::metadata(&path).map_err(|error| damaged(error.to_string()))?.len();
@@ -177,7 +181,20 @@ pub(crate) fn read_manifest<T: DeserializeOwned>(folder: &Path) -> Result<T, Tra
         return Err(damaged(format!("{length} bytes long")));
     }
     let bytes = fs::read(&path).map_err(|error| damaged(error.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))
+    let value: serde_json::Value =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let format = value.get("format").and_then(serde_json::Value::as_u64);
+    if let Some(found) = format.filter(|found| *found > u64::from(known)) {
+        let program = value.get("program").and_then(serde_json::Value::as_str);
+        let program = program.unwrap_or("of a later version").to_owned();
+        return Err(TrainError::CheckpointNewer {
+            path: folder.to_path_buf(),
+            found,
+            known,
+            program,
+        });
+    }
+    serde_json::from_value(value).map_err(|error| damaged(error.to_string()))
 }
 
 /// Reads a part of the checkpoint in `folder`, checksum verified.

@@ -87,6 +87,35 @@ fn every_optimiser_comes_back_to_the_bit() {
     }
 }
 
+/// It was called damaged and passed over, so that a run went on from an older one.
+#[test]
+fn a_checkpoint_of_a_newer_format_is_not_passed_over_for_an_older_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    save(&store, 10).unwrap();
+    save(&store, 20).unwrap();
+    let path = store.path(20).join("manifest.json");
+    let good = fs::read(&path).unwrap();
+    let newer = r#"{"format": 2, "program": "9.8.7", "weights": "elsewhere"}"#;
+    fs::write(&path, newer).unwrap();
+    let layout = layout();
+    let latest = || store.latest(&layout, &optimizer("adam", &layout));
+    let error = latest().unwrap_err();
+    let TrainError::CheckpointNewer { path: named, found: 2, known: 1, program } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!((named, program.as_str()), (&store.path(20), "9.8.7"));
+    assert!(error.to_string().contains("format 2, written by paceline 9.8.7"), "{error}");
+    // It may be the best there is, and is not to be pruned among the others.
+    assert!(matches!(store.best(), Err(TrainError::CheckpointNewer { .. })));
+    assert!(matches!(store.kept(), Err(TrainError::CheckpointNewer { .. })));
+    fs::write(&path, good).unwrap();
+    assert_eq!(latest().unwrap().0.unwrap().meta.step, 20);
+    // An unknown format that is not a later one is damage.
+    fs::write(&path, r#"{"format": 0, "program": "0.0.1"}"#).unwrap();
+    assert_eq!(latest().unwrap().0.unwrap().meta.step, 10);
+}
+
 #[test]
 fn any_damaged_byte_sends_us_to_the_one_before() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,8 @@ use crate::{
     TrainError,
     checkpoint::{Action, Policy, Refused, Store, damaged, read_manifest, read_part},
     error::cause,
-    rows::{Plan, RowsPlace, RowsSpec, Totals},
+    memory,
+    rows::{Plan, RowsPlace, RowsSpec, Totals, memory::Holder},
 };
 use paceline_models::sparse_logistic::SparseLogistic;
 use paceline_runs::{FinalWeights, FolderWatch, Leg, RunFolder, RunsError};
@@ -225,7 +226,7 @@ pub fn load(path: &Path) -> Result<Checkpoint, TrainError> {
 }
 
 fn manifest(path: &Path) -> Result<Manifest, TrainError> {
-    let value: serde_json::Value = read_manifest(path)?;
+    let value: serde_json::Value = read_manifest(path, FORMAT)?;
     // Models of examples name themselves elsewhere; their checkpoints are sound and not for here.
     if let Some(model) = value.pointer("/meta/model").and_then(serde_json::Value::as_str) {
         let model = model.to_owned();
@@ -250,6 +251,7 @@ fn manifest(path: &Path) -> Result<Manifest, TrainError> {
 pub fn load_model(path: &Path) -> Result<(Checkpoint, SparseLogistic), TrainError> {
     let Manifest { checkpoint, sum, .. } = manifest(path)?;
     checkpoint.spec.check_model()?;
+    Holder::Process.check(checkpoint.spec.hashing.bits, memory::limit())?;
     let content = read_part(path, WEIGHTS, &sum)?;
     let (_, settings) = checkpoint.spec.rule()?;
     let spec = &checkpoint.spec;

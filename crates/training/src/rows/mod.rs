@@ -20,6 +20,7 @@ mod earlier;
 mod engine;
 mod evaluate;
 mod learn;
+mod memory;
 mod metrics;
 mod outcome;
 mod plan;

@@ -3,7 +3,8 @@
 use crate::{
     Loss, Stop, TrainError,
     checkpoint::Policy,
-    rows::{Plan, Tasks},
+    memory,
+    rows::{Plan, Tasks, memory::Holder},
     spec::{Common, uniform_range},
 };
 use paceline_data::{
@@ -337,8 +338,9 @@ impl RowsSpec {
         if self.until_loss.is_some() && self.test.is_none() {
             return bad("the loss to reach", "given".to_owned(), "used with held-out rows");
         }
-        if let Some(tasks) = &self.tasks {
-            tasks.check(self)?;
+        match &self.tasks {
+            Some(tasks) => tasks.check(self)?,
+            None => Holder::Process.check(self.hashing.bits, memory::limit())?,
         }
         match self.window {
             Window::Rows(0) => bad("the window", "0".to_owned(), "positive"),
@@ -347,6 +349,16 @@ impl RowsSpec {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that the memory of this machine holds the weights of all tasks, where they are all on it.
+    ///
+    /// # Errors
+    /// [`TrainError::RowsMemory`], with the bits that fit.
+    pub fn check_one_machine(&self) -> Result<(), TrainError> {
+        let Some(tasks) = &self.tasks else { return Ok(()) };
+        let evaluator = tasks.evaluator && self.test.is_some();
+        Holder::Tasks { evaluator }.check(self.hashing.bits, memory::limit())
     }
 }
 

@@ -72,9 +72,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if args.measure_batch < 2 || args.per_host == 0 {
         return Err(usage("--measure-batch needs at least 2, --per-host 1", "leave them out"));
     }
-    if let Some(workers) = args.workers.filter(|workers| *workers > MOST_WORKERS) {
+    let asked = [("--workers", args.workers.unwrap_or(1)), ("--per-host", args.per_host)];
+    if let Some((flag, workers)) = asked.into_iter().find(|(_, workers)| *workers > MOST_WORKERS) {
         return Err(usage(
-            format!("--workers {workers} is more than any cluster has"),
+            format!("{flag} {workers} is more workers than any cluster has"),
             format!("at most {MOST_WORKERS} workers are considered"),
         ));
     }

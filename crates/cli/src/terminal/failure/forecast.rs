@@ -28,6 +28,13 @@ pub(crate) fn explain(error: ForecastError) -> anyhow::Error {
             let hint = format!("give `--model {found}`, or leave `--layers` out to measure now");
             return with_hint(error, hint);
         }
+        ForecastError::Memory { fits: Some(fits), .. } => {
+            let hint = format!(
+                "{fits} examples fit: give smaller --sizes, --batch-size or --measure-batch"
+            );
+            return with_hint(error, hint);
+        }
+        ForecastError::Memory { fits: None, .. } => "take a smaller model or smaller images",
         ForecastError::NoRunOf { .. } => {
             "make some with `paceline train`, or leave --runs out to measure now"
         }

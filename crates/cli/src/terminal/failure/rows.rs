@@ -16,11 +16,24 @@ pub(crate) fn explain_in(error: TrainError, run: Option<&RunFolder>) -> anyhow::
         TrainError::Session(failed) => Some(run_hints::of_session(failed, run)),
         TrainError::Runs(records) => run_hints::of_records(records),
         _ if error.is_peer() => Some((run_hints::start_again(run), Some(Exit::Retry))),
+        TrainError::RowsMemory { fits, .. } => Some((bits_hint(*fits), None)),
+        TrainError::CheckpointNewer { .. } => Some((run_hints::NEWER.to_owned(), None)),
         _ => hint(&error).map(|hint| (hint.to_owned(), None)),
     };
     match advice {
         Some((hint, exit)) => with_advice(error, hint, exit),
         None => error.into(),
+    }
+}
+
+fn bits_hint(fits: Option<u32>) -> String {
+    match fits {
+        Some(bits) => {
+            format!(
+                "`--bits {bits}` fits; rows that were hashed beforehand are prepared again with it"
+            )
+        }
+        None => "no number of bits fits: give the process more memory".to_owned(),
     }
 }
 

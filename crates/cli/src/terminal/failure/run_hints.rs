@@ -13,6 +13,9 @@ pub(crate) fn start_again(run: Option<&RunFolder>) -> String {
     }
 }
 
+/// Where something is of a version that this program does not know.
+pub(crate) const NEWER: &str = "use the version of paceline that wrote it, or a newer one";
+
 /// How to continue a run that has a checkpoint.
 pub(crate) fn resume(run: &RunFolder) -> String {
     format!("`paceline train --resume {}` continues from its last checkpoint", run.path().display())

@@ -27,6 +27,7 @@ fn of_tasks(error: &TrainError, run: Option<&RunFolder>) -> Option<(String, Opti
     match error {
         TrainError::Session(error) => Some(run_hints::of_session(error, run)),
         TrainError::Runs(error) => run_hints::of_records(error),
+        TrainError::CheckpointNewer { .. } => Some((run_hints::NEWER.to_owned(), None)),
         TrainError::Link(_)
         | TrainError::Strategy(StrategyError::Link(_) | StrategyError::PeerLost { .. }) => {
             Some((run_hints::start_again(run), Some(Exit::Retry)))

@@ -87,6 +87,52 @@ fn broken_files_are_told_apart() {
     assert!(opened(&cut[..cut.len() - 9], &labels).is_err());
 }
 
+/// 9.8 MB that unpack to 9.8 GB, as the header says, were unpacked without a look at what memory there is.
+#[test]
+fn a_gzip_bomb_with_an_honest_header_is_held_against_the_memory_there_is() {
+    let count = 3_000_000;
+    let images = idx(&[count, 1, 1], &vec![0; count as usize]);
+    let labels = gzip(&idx(&[1], &[1]));
+    let open = |images: &[u8], max_memory| {
+        let options = OpenOptions { classes: Some(10), max_memory, ..OpenOptions::default() };
+        Idx::open(folder(images, &labels).path(), None, &options).unwrap_err()
+    };
+    let bomb = gzip(&images);
+    assert!(bomb.len() < 100_000, "{} bytes", bomb.len());
+    for images in [&bomb, &images] {
+        match open(images, Some(2_000_000)) {
+            DataError::Memory { path, needs, left, limit, .. } => {
+                assert!(path.ends_with(TRAIN));
+                assert_eq!((needs, left, limit), (3_000_000, 2_000_000, 2_000_000));
+            }
+            other => panic!("{other}"),
+        }
+        // Where it fits it is read, and found to have too few labels.
+        assert!(matches!(open(images, Some(3_100_000)), DataError::CountMismatch { .. }));
+        assert!(matches!(open(images, None), DataError::CountMismatch { .. }));
+    }
+    let said = open(&bomb, Some(2_000_000)).to_string();
+    assert!(said.contains("unpacks to 3 MB") && said.contains("may use 2 MB"), "{said}");
+}
+
+#[test]
+fn files_of_one_set_share_the_memory_there_is() {
+    let part = gzip(&idx(&[1_000, 1, 1_000], &[0; 1_000_000]));
+    let folder = folder(&part, &gzip(&idx(&[1_000], &[0; 1_000])));
+    fs::write(folder.path().join("t10k-images-idx3-ubyte.gz"), &part).unwrap();
+    let labels = folder.path().join("t10k-labels-idx1-ubyte");
+    fs::write(labels, idx(&[1_000], &[0; 1_000])).unwrap();
+    let open = |split, bytes| {
+        let options = OpenOptions { max_memory: Some(bytes), ..OpenOptions::default() };
+        Idx::open(folder.path(), split, &options)
+    };
+    open(Some(Split::Train), 1_500_000).unwrap();
+    open(None, 2_100_000).unwrap();
+    let DataError::Memory { path, left, .. } = open(None, 1_500_000).unwrap_err() else { panic!() };
+    assert!(path.ends_with("t10k-images-idx3-ubyte.gz"));
+    assert!((490_000..500_000).contains(&left), "{left}");
+}
+
 #[test]
 fn more_classes_than_ten_need_every_one_of_them() {
     let labels: Vec<u8> = (1..=26).collect();

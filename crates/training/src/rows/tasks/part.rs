@@ -11,8 +11,11 @@ use super::{
 use crate::{
     Inbox, TrainError,
     error::with_causes,
+    memory,
     rows::{
-        Control, Earlier, Metrics, Plan, RowsReport, RowsSpec, checkpoint, outcome,
+        Control, Earlier, Metrics, Plan, RowsReport, RowsSpec, checkpoint,
+        memory::Holder,
+        outcome,
         report::{RunFacts, WorkerReport, report},
     },
 };
@@ -57,6 +60,7 @@ pub fn take_part(
             found: spec.strategy().to_owned(),
             wanted: "ps-sync or ps-async for several tasks".to_owned(),
         })?;
+        check_memory(spec, tasks, task.session)?;
         match task.session.me().role {
             Role::Chief | Role::Worker => {
                 RowsTaskRunner::new(spec, tasks, task, control)?.play().map(Some)
@@ -69,6 +73,18 @@ pub fn take_part(
         task.session.fail(&with_causes(error));
     }
     outcome
+}
+
+/// Refuses weights that this task would have to hold and cannot.
+fn check_memory(spec: &RowsSpec, tasks: &Tasks, session: &Session) -> Result<(), TrainError> {
+    let holder = match session.me().role {
+        Role::Ps => Holder::Server { of: tasks.servers },
+        Role::Evaluator => Holder::Process,
+        Role::Chief | Role::Worker if session.is_chief() => Holder::Process,
+        // Other workers see only the weights that their rows touch.
+        Role::Chief | Role::Worker => return Ok(()),
+    };
+    holder.check(spec.hashing.bits, memory::limit())
 }
 
 /// A worker's part.

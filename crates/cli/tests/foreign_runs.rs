@@ -86,6 +86,121 @@ fn a_scaling_curve_is_drawn_from_runs_of_another_program() {
     assert!(!found["predictions"].as_array().unwrap().is_empty(), "{found}");
 }
 
+/// A run of one rank, or of several, whose steps of a batch take 0.1 s and 1 ms for every example.
+fn of_batch(folder: &Path, name: &str, ranks: usize, batch: usize, says_batch: bool) {
+    let run = folder.join("runs").join(name);
+    fs::create_dir_all(&run).unwrap();
+    let seconds = 0.1 + 0.001 * batch as f64;
+    let started = match says_batch {
+        true => format!(r#"{{"model":"resnet18","data":"cifar10","global_batch":{batch}}}"#),
+        false => r#"{"model":"resnet18","data":"cifar10"}"#.to_owned(),
+    };
+    for rank in 0..ranks {
+        let event = |time: f64, kind: &str, data: &str| {
+            format!(
+                "{{\"v\":1,\"time\":{time},\"task\":\"worker/{rank}\",\"kind\":\"{kind}\",\"data\":{data}}}\n"
+            )
+        };
+        let mut log = event(1000.0, "run_started", &started);
+        let examples = batch / ranks;
+        for step in 1..=20 {
+            let data = format!(r#"{{"step":{step},"examples":{examples},"seconds":{seconds}}}"#);
+            log += &event(1000.0 + seconds * f64::from(step), "step", &data);
+        }
+        log += &event(1000.0 + seconds * 20.0, "run_ended", r#"{"status":"done","step":20}"#);
+        fs::write(run.join(format!("events-worker-{rank}.jsonl")), log).unwrap();
+    }
+}
+
+/// It was refused without a model of ours and its data.
+#[test]
+fn which_batch_is_fast_is_told_from_runs_of_another_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for batch in [16, 128, 512, 2048] {
+        of_batch(here, &format!("of-{batch}"), 1, batch, batch != 128);
+    }
+    let found = json_in(here, &["advise", "batch", "runs", "--json"]);
+    assert_eq!(found["job"], "resnet18 on cifar10 with 1 worker", "{found}");
+    let sizes: Vec<f64> = found["sizes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|size| size["batch"].as_f64().unwrap())
+        .collect();
+    assert_eq!(sizes, [16.0, 128.0, 512.0, 2048.0]);
+    let close = |found: &serde_json::Value, wanted: f64| {
+        (found.as_f64().unwrap() / wanted - 1.0).abs() < 1e-6
+    };
+    assert!(close(&found["curve"]["fixed"], 0.1), "{found}");
+    assert!(close(&found["curve"]["per_example"], 0.001), "{found}");
+    assert!(close(&found["ceiling"]["examples_per_second"], 1000.0), "{found}");
+    assert!((899.0..=901.0).contains(&found["ceiling"]["batch"].as_f64().unwrap()), "{found}");
+    // 512 gives 837 examples a second of the 953 of 2048, which is less than nine tenths.
+    assert_eq!(found["near_best"]["batch"], 2048.0, "{found}");
+    assert!(found["noise_scale"].is_null(), "{found}");
+    let output = run_in(here, &["advise", "batch", "runs/of-16", "runs/of-512"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    for part in [
+        "the noise scale is not known: it takes gradients",
+        "smallest batch near the best rate: 512, 100 % of the fastest that was run",
+        "no run was as large",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn ranks_of_one_job_share_its_batch_and_runs_of_other_jobs_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    of_batch(here, "a", 2, 64, false);
+    of_batch(here, "b", 2, 256, true);
+    let found = json_in(here, &["advise", "batch", "runs/a", "runs/b", "--json"]);
+    assert_eq!(found["sizes"][0]["batch"], 64.0, "{found}");
+    of_batch(here, "alone", 1, 32, true);
+    let output = run_in(here, &["advise", "batch", "runs"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("with 2 workers"), "{}", said(&output));
+    let output = run_in(here, &["advise", "batch", "runs/a"]);
+    assert!(said(&output).contains("at least two batch sizes, there is 1"), "{}", said(&output));
+    let output = run_in(here, &["advise", "batch", "runs/a", "--model", "lenet"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
+/// A plan of a later version was taken for none.
+#[test]
+fn a_run_of_a_later_version_is_refused_by_name_and_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    of_batch(here, "known", 1, 64, true);
+    of_batch(here, "later", 1, 64, true);
+    fs::write(here.join("runs/later/plan.json"), r#"{"format":2,"spec":{}}"#).unwrap();
+    for words in [
+        &["runs", "runs/later"][..],
+        &["report", "runs/later"],
+        &["simulate", "runs/later", "--workers", "2"],
+        &["advise", "batch", "runs/later"],
+        &["train", "--resume", "runs/later"],
+    ] {
+        let output = run_in(here, words);
+        let said = said(&output);
+        assert!(!output.status.success(), "{words:?}: {said}");
+        assert!(
+            said.contains("plan.json` is of format 2, and this version reads"),
+            "{words:?}: {said}"
+        );
+        assert!(said.contains("hint: the run was made by a later version"), "{words:?}: {said}");
+    }
+    let listed = json_in(here, &["runs", "--json"]);
+    let later = listed.as_array().unwrap().iter().find(|run| run["run"] == "later").unwrap();
+    assert_eq!(later["status"], "broken", "{listed}");
+    assert!(later["verdict"].as_str().unwrap().contains("format 2"), "{listed}");
+    let page = served(here);
+    assert!(page.contains("is of format 2"), "{page}");
+}
+
 /// The live page's answer about all runs of a folder.
 fn served(folder: &Path) -> String {
     let mut command = support::command_in(folder, &["serve", "runs", "--listen", "127.0.0.1:0"]);

@@ -3,94 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/stand_ins.rs"]
+mod stand_ins;
 mod support;
 
 use serde_json::Value;
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+use stand_ins::*;
+use std::{fs, process::Command};
 use support::said;
 use tempfile::TempDir;
-
-/// The calls a training loop makes, without the arithmetic.
-const TORCH: &[(&str, &str)] = &[
-    (
-        "torch/__init__.py",
-        "
-__version__ = '0.0 (stand-in)'
-class Tensor:
-    def __init__(self, values): self.values = values; self.device = self; self.type = 'cpu'
-    @property
-    def shape(self): return (len(self.values),)
-    def dim(self): return 1
-    def numel(self): return len(self.values)
-    def detach(self): return self
-    def __float__(self): return float(self.values[0])
-    def backward(self): autograd.backward(self)
-def get_num_threads(): return 1
-from . import autograd, optim, utils, distributed
-",
-    ),
-    ("torch/autograd.py", "def backward(tensors, *args): pass\n"),
-    ("torch/distributed.py", "def is_available(): return False\n"),
-    ("torch/optim/__init__.py", "from .optimizer import SGD\n"),
-    (
-        "torch/optim/optimizer.py",
-        "
-_hooks = []
-def register_optimizer_step_post_hook(hook): _hooks.append(hook)
-class SGD:
-    param_groups = [{'lr': 0.5}]
-    def step(self):
-        for hook in _hooks: hook(self, (), {})
-",
-    ),
-    ("torch/utils/__init__.py", "from . import data\n"),
-    (
-        "torch/utils/data.py",
-        "
-class DataLoader:
-    num_workers = 0
-    def __init__(self, dataset): self.dataset = dataset
-    def __iter__(self): return iter(self.dataset)
-",
-    ),
-];
-
-/// The same of JAX.
-const JAX: &[(&str, &str)] = &[
-    (
-        "jax/__init__.py",
-        "
-__version__ = '0.0 (stand-in)'
-import functools
-from . import core, tree_util
-class Array:
-    def __init__(self, shape, value=0.0): self.shape = shape; self.value = value; self.dtype = self; self.kind = 'f'
-    def __float__(self): return self.value
-def jit(fun=None, **options):
-    if fun is None: return functools.partial(jit, **options)
-    @functools.wraps(fun)
-    def compiled(*args): return fun(*args)
-    compiled.lower = lambda: 'lowered'
-    return compiled
-pmap = jit
-def block_until_ready(value): return value
-",
-    ),
-    ("jax/core.py", "class Tracer: pass\n"),
-    (
-        "jax/tree_util.py",
-        "
-def tree_leaves(tree):
-    if isinstance(tree, (tuple, list)): return [leaf for part in tree for leaf in tree_leaves(part)]
-    if isinstance(tree, dict): return tree_leaves(list(tree.values()))
-    return [] if tree is None else [tree]
-",
-    ),
-];
 
 /// A compiled step that is a method, and a compiled function beside it that trains nothing.
 const JAX_SCRIPT: &str = "
@@ -113,76 +34,6 @@ for number in range(150):
     evaluate(weights, batch)
 print('trained')
 ";
-
-/// A script as a user writes it: slow data, a step, and scoring after every epoch.
-const SCRIPT: &str = "
-import time, torch
-from torch.utils.data import DataLoader
-class Photos:
-    def __iter__(self):
-        for number in range(40):
-            time.sleep(0.01)
-            yield torch.Tensor([0.0] * 16), torch.Tensor([1.0] * 16)
-train, test, optimizer = DataLoader(Photos()), DataLoader(Photos()), torch.optim.SGD()
-for epoch in range(3):
-    for images, labels in train:
-        loss = torch.Tensor([0.5])
-        loss.backward()
-        optimizer.step()
-    for images, labels in test:
-        pass
-print('trained')
-";
-
-struct Place {
-    folder: TempDir,
-    python: std::path::PathBuf,
-}
-
-/// A folder with the stand-in and a script in it; nothing where there is no Python.
-fn place(script: &str) -> Option<Place> {
-    let python = paceline_testing::python("json")?;
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in TORCH.iter().chain(JAX) {
-        let path = folder.path().join("lib").join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    fs::write(folder.path().join("train.py"), script).unwrap();
-    Some(Place { folder, python })
-}
-
-impl Place {
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = support::paceline();
-        command
-            .current_dir(self.folder.path())
-            .args(words)
-            .args(["--", self.python.to_str().unwrap()]);
-        command.env("PYTHONPATH", self.folder.path().join("lib")).stdin(Stdio::null());
-        command.env("NO_COLOR", "1");
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.command(words).arg("train.py").output().unwrap()
-    }
-}
-
-/// The JSON document behind whatever the script printed.
-fn document(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let at = text.find('{').unwrap_or_else(|| panic!("{text}\n{}", said(output)));
-    serde_json::from_str(&text[at..]).unwrap()
-}
-
-fn files(folder: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
 
 #[test]
 fn an_unchanged_script_leaves_a_run_with_a_verdict() {
@@ -340,36 +191,46 @@ fn a_compiled_step_of_jax_is_found_by_being_fed_its_own_results() {
     assert!(summary["phases"]["input"].as_f64().unwrap() > 0.0, "{document}");
 }
 
-/// A run that waits for its data, repeated in turns as it is and with one batch again and again.
+/// A rate that was there to be read and was not passed on.
 #[test]
-fn the_gain_that_a_verdict_speaks_of_is_measured() {
-    let Some(place) = place(&SCRIPT.replace("time.sleep(0.01)", "time.sleep(0.05)")) else {
-        return;
-    };
-    let here = place.folder.path();
-    let run = document(&place.run(&["run", "--json"]))["run"].as_str().unwrap().to_owned();
-    let prove = |more: &[&str]| {
-        let mut command = support::paceline();
-        command.current_dir(here).env("PYTHONPATH", here.join("lib")).stdin(Stdio::null());
-        command.args(["compare", "--prove", &run, "--json"]).args(more).output().unwrap()
-    };
-    let output = prove(&["--pairs", "8", "--warm-up", "0", "--steps", "10"]);
-    assert!(output.status.success(), "{}", said(&output));
-    let found = document(&output);
-    assert_eq!(found["proof"]["change"], "cached-batches", "{found}");
-    assert!(found["proof"]["verdict"].as_str().unwrap().starts_with("input-bound"), "{found}");
-    let median = |side: &str| found[side]["median"].as_f64().unwrap();
-    // Each step of A sleeps for as long as 16 examples at 320 a second take.
-    assert!(median("a") <= 320.0 && median("b") > median("a"), "{found}");
-    assert_eq!(found["pairs"].as_array().unwrap().len(), 8);
-    // A run of our own has no script to repeat.
-    let own = "train --model softmax --data generated:digits?examples=200 --epochs 1 --out own";
-    let words: Vec<&str> = own.split(' ').collect();
-    assert!(support::run_in(here, &words).status.success());
-    let own = format!("own/{}", files(&here.join("own"))[0]);
-    let refused = support::run_in(here, &["compare", "--prove", &own]);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("which script"), "{}", said(&refused));
+fn the_learning_rate_of_an_unchanged_keras_script_is_recorded() {
+    let script = "
+import time, keras
+class Adam:
+    learning_rate = 0.125
+model = keras.Model()
+model.optimizer = Adam()
+model.fit([0] * 160, batch_size=4)
+";
+    let Some(place) = place(script) else { return };
+    let lib = place.folder.path().join("lib");
+    for (name, text) in FRAMEWORKS {
+        fs::create_dir_all(lib.join(name).parent().unwrap()).unwrap();
+        fs::write(lib.join(name), text).unwrap();
+    }
+    let fit = "
+from . import callbacks as kinds
+class Model:
+    def fit(self, x=None, batch_size=None, callbacks=None):
+        for each in callbacks or []:
+            each.model = self
+            each.on_epoch_begin(0)
+            for batch in range(len(x) // batch_size):
+                each.on_train_batch_begin(batch)
+                each.on_train_batch_end(batch, {'loss': 0.5})
+";
+    fs::write(lib.join("keras/__init__.py"), format!("from . import callbacks\n{fit}")).unwrap();
+    let found = document(&place.run(&["run", "--json"]));
+    assert_eq!(found["summary"]["global_steps"], 39, "{found}");
+    let run = place.folder.path().join(found["run"].as_str().unwrap());
+    let log = fs::read_to_string(run.join("events-worker-0.jsonl")).unwrap();
+    let steps: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["kind"] == "step")
+        .collect();
+    assert!(!steps.is_empty());
+    assert!(steps.iter().all(|step| step["data"]["learning_rate"] == 0.125), "{log}");
 }
 
 /// The parts of Keras, Lightning and Hugging Face's Trainer that callbacks meet.
@@ -392,7 +253,7 @@ const CALLBACKS: &str = "
 import time, types, paceline
 loss = types.SimpleNamespace(detach=lambda: 0.5)
 keras = paceline.keras_callback()
-keras.model = types.SimpleNamespace(name='net')
+keras.model = types.SimpleNamespace(name='net', optimizer=types.SimpleNamespace(learning_rate=0.5))
 keras.on_train_begin()
 for batch in range(5):
     keras.on_train_batch_begin(batch)

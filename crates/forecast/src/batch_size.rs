@@ -7,8 +7,10 @@
 //! `1 / (1 + N/B)`: linear in B while B is small, constant when it is large.
 
 mod question;
+mod recorded;
 
 pub use question::{BatchForecast, BatchQuestion, BatchStage};
+pub use recorded::{BatchCeiling, BatchRate, RecordedBatches};
 
 use crate::Estimate;
 use crate::error::ForecastError;

@@ -15,7 +15,7 @@ pub use gradient_norms::{GradientSample, gradient_norms};
 pub use layer_times::LayerTimes;
 pub use links::{ASSUMED_NETWORK, LinkOrigin, LinkSettings, Links};
 pub use measured::Measured;
-pub use run_folders::{are_runs, run_folders, scaling_runs, step_timings};
+pub use run_folders::{are_runs, batches_of_runs, run_folders, scaling_runs, step_timings};
 
 /// Seconds of waking another process and being woken, about, where it is not measured.
 pub const LOCAL_LATENCY: f64 = 10e-6;

@@ -42,6 +42,14 @@ pub enum RunsError {
         /// Where and why.
         source: serde_json::Error,
     },
+    /// A file of a later version, in which the same words may mean something else.
+    #[error("`{}` is of format {format}, and this version reads formats up to {known}", .path.display())]
+    LaterFormat {
+        path: PathBuf,
+        format: u64,
+        /// The last format that is understood here.
+        known: u64,
+    },
     /// A recording of a machine cannot be understood.
     #[error("`{}`, line {line}: {reason}", .path.display())]
     Recording {

@@ -42,6 +42,7 @@ mod error;
 mod event;
 mod event_log;
 pub mod figures;
+mod file_format;
 mod folder_watch;
 mod learning;
 mod legs;
@@ -71,6 +72,7 @@ pub use event::{
     RunEnded, RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered, Tensor,
 };
 pub use event_log::{EventLog, Record, read_events, read_last_events};
+pub use file_format::FILE_FORMAT;
 pub use folder_watch::{FolderHandle, FolderWatch};
 pub use learning::{
     Divergence, Ending, Labels, Learning, LearningOutcome, LossGuard, Observed, Tried,

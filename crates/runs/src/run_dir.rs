@@ -4,6 +4,7 @@ use crate::{
     Event, Machine, Record, RunEnded, RunPlan, RunsError, StartTable, Status, Summary,
     atomic_file::write_atomically,
     clock, event_log,
+    file_format::{self, FORMAT_FIELD, Numbered},
     ownership::{OWNER_FILE, is_written},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -129,9 +130,30 @@ impl RunFolder {
     }
 
     /// A run that exists: a folder with a plan, or with events that another program recorded.
+    ///
+    /// # Errors
+    /// No run is there, or one of a version whose files this one cannot understand.
     pub fn open(path: &Path) -> Result<Self, RunsError> {
         let run = Self::at(path);
-        if run.is_run() { Ok(run) } else { Err(RunsError::NotARun { path: path.to_path_buf() }) }
+        if !run.is_run() {
+            return Err(RunsError::NotARun { path: path.to_path_buf() });
+        }
+        run.check_formats(&[PLAN, SUMMARY])?;
+        Ok(run)
+    }
+
+    /// Refuses a run whose files are of a later format; files that cannot be read are not its business.
+    fn check_formats(&self, names: &[&str]) -> Result<(), RunsError> {
+        names.iter().try_for_each(|name| {
+            let path = self.path.join(name);
+            fs::read(&path).map_or(Ok(()), |contents| file_format::check(&path, &contents))
+        })
+    }
+
+    /// Whether a folder holds a run, of whichever version.
+    #[must_use]
+    pub fn is_at(path: &Path) -> bool {
+        Self::at(path).is_run()
     }
 
     /// Whether the folder holds a run. Tasks that are still looking for each other may have logs already.
@@ -192,7 +214,7 @@ impl RunFolder {
         &self,
         plan: &RunPlan<S, D>,
     ) -> Result<(), RunsError> {
-        self.write_json(PLAN, "plan", plan)
+        self.write_json(PLAN, "plan", &Numbered::new(plan))
     }
 
     /// Writes who has come and who is missing.
@@ -228,9 +250,9 @@ impl RunFolder {
         self.write_json(MACHINE, "machine description", machine)
     }
 
-    /// Writes how it ended.
-    pub fn write_summary(&self, summary: &Summary) -> Result<(), RunsError> {
-        self.write_json(SUMMARY, "summary", summary)
+    /// Writes how it ended: the summary of every run, alone or with what only this kind of run says beside it.
+    pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), RunsError> {
+        self.write_json(SUMMARY, "summary", &Numbered::new(summary))
     }
 
     /// Replaces what every run says in its summary; what only this kind of run says stays.
@@ -246,7 +268,8 @@ impl RunFolder {
         if let Ok(serde_json::Value::Object(said)) = serde_json::to_value(summary) {
             all.extend(said);
         }
-        self.write_json(SUMMARY, "summary", &all)
+        all.remove(FORMAT_FIELD);
+        self.write_summary(&all)
     }
 
     /// Forgets how an earlier process of this run ended, because it goes on.
@@ -316,7 +339,7 @@ impl RunFolder {
     /// What became of the run. Never fails: whatever is wrong is part of the answer.
     #[must_use]
     pub fn state(&self) -> RunState {
-        match self.summary() {
+        match self.check_formats(&[PLAN]).and_then(|()| self.summary()) {
             Ok(Some(summary)) => return RunState::Ended(Box::new(summary)),
             Ok(None) => {}
             Err(error) => return RunState::Broken(crate::with_causes(&error)),
@@ -387,6 +410,7 @@ impl RunFolder {
         let path = self.path.join(name);
         let bytes =
             fs::read(&path).map_err(|source| RunsError::Read { path: path.clone(), source })?;
+        file_format::check(&path, &bytes)?;
         serde_json::from_slice(&bytes).map_err(|source| RunsError::Json { path, what, source })
     }
 }
@@ -408,7 +432,7 @@ pub fn list(root: &Path) -> Result<Vec<RunFolder>, RunsError> {
         Err(RunsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Vec::new()
         }
-        other => other?.iter().filter_map(|path| RunFolder::open(path).ok()).collect(),
+        other => other?.iter().map(|path| RunFolder::at(path)).filter(RunFolder::is_run).collect(),
     };
     runs.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(runs)

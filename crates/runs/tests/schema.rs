@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use paceline_runs::{
-    Checkpoint, CheckpointAction, Evaluation, Event, EventLog, Histograms, Resource, RunEnded,
-    RunStarted, Status, Step, TaskJoined, TaskLost, TaskRecovered, Tensor,
+    Checkpoint, CheckpointAction, Diagnosis, Evaluation, Event, EventLog, Histograms, Learning,
+    Leg, Machine, PhaseTimes, Reached, Resource, RunEnded, RunFolder, RunStarted, Status, Step,
+    Summary, TaskJoined, TaskLoad, TaskLost, TaskRecovered, Tensor, WorkerSummary,
 };
-use paceline_testing::{schema_errors, workspace};
+use paceline_testing::{schema_errors, unlisted_fields, workspace};
 use std::fs;
 use std::path::Path;
 
@@ -75,6 +76,76 @@ fn every_field_that_is_written_is_in_the_document_and_in_the_schema() {
         }
     }
     assert!(fields > 50, "{fields}");
+}
+
+/// A value with every field in it, as the program writes it: the fields that are left out where there is nothing to say are put in.
+fn full_summary() -> Summary {
+    let worker = WorkerSummary {
+        test_loss: Some(0.5),
+        test_accuracy: Some(0.5),
+        ..WorkerSummary::default()
+    };
+    Summary {
+        status: Status::Done,
+        legs: vec![Leg::default()],
+        learning: Some(Learning::default()),
+        reached: Some(Reached::default()),
+        phases: PhaseTimes { recovery: 0.5, ..PhaseTimes::default() },
+        workers: vec![worker],
+        diagnosis: Some(Diagnosis::default()),
+        tasks: vec![TaskLoad::default()],
+        ..Summary::default()
+    }
+}
+
+/// Fields of runs on rows alone, which another crate writes, and their parts.
+const OF_ROWS: [&str; 9] = [
+    "progressive",
+    "held_out",
+    "nonzero",
+    "rejected",
+    "bytes",
+    "bytes_per_second",
+    "delay",
+    "most_behind",
+    "exchange",
+];
+
+#[test]
+fn every_field_of_a_summary_and_of_a_machine_is_in_document_and_schema_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(folder.path(), "lenet", "one-device").unwrap();
+    run.write_summary(&full_summary()).unwrap();
+    run.write_machine(&Machine { command: "train".to_owned(), ..Machine::default() }).unwrap();
+    let document = fs::read_to_string(workspace().join("docs/run-folder.md")).unwrap();
+    for name in ["summary", "machine"] {
+        let schema = format!("run-folder.{name}.schema.json");
+        let path = run.path().join(format!("{name}.json"));
+        let written: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(unlisted_fields(&schema, &written), [""; 0], "{name}");
+        let rules = fs::read(workspace().join("docs").join(&schema)).unwrap();
+        let rules: serde_json::Value = serde_json::from_slice(&rules).unwrap();
+        for (field, _) in rules["properties"].as_object().unwrap() {
+            let said = written.get(field).is_some() || OF_ROWS.contains(&&**field);
+            assert!(said, "{name}: nothing writes {field}");
+        }
+        for (part, place) in [("worker", "workers"), ("leg", "legs"), ("task", "tasks")] {
+            for (field, _) in rules["$defs"][part]["properties"].as_object().into_iter().flatten() {
+                assert!(written[place][0].get(field).is_some(), "nothing writes {part}.{field}");
+            }
+        }
+        let parts = rules["$defs"].as_object().unwrap().values().chain([&rules]);
+        for (field, _) in parts.flat_map(|part| part["properties"].as_object().unwrap()) {
+            assert!(document.contains(&format!("| `{field}` |")), "{name}: {field}");
+        }
+        let Some(errors) = schema_errors(&schema, &path) else { return };
+        assert_eq!(errors, "", "{name}");
+    }
+    // And one that is wrong fails.
+    fs::write(run.path().join("summary.json"), r#"{"status":"fine","seconds":-1}"#).unwrap();
+    let path = run.path().join("summary.json");
+    let errors = schema_errors("run-folder.summary.schema.json", &path).unwrap();
+    assert!(errors.contains("fine") && errors.contains("seconds"), "{errors}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod google;
 pub mod lateness;
 
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,8 +92,8 @@ pub(crate) fn interpreter(variable: &str, folder: &str, module: &str) -> Option<
     missing(&format!("`{}` cannot import {module}; run `cargo xtask test`", python.display()))
 }
 
-/// What is wrong with the lines of a file by a JSON Schema of `docs/`, one finding a line; `None` where no checker is
-/// installed.
+/// What is wrong with the lines of a file by a JSON Schema of `docs/`, or with the one document of a `.json` file, one finding a line;
+/// `None` where no checker is installed.
 ///
 /// # Panics
 /// When the checker fails; with `CI=true` also when there is none.
@@ -102,8 +103,10 @@ pub fn schema_errors(schema: &str, lines: &Path) -> Option<String> {
 import json, sys
 from jsonschema import Draft202012Validator
 checker = Draft202012Validator(json.load(open(sys.argv[1])))
-for number, line in enumerate(open(sys.argv[2]), 1):
-    for error in checker.iter_errors(json.loads(line)):
+file = open(sys.argv[2])
+documents = [json.load(file)] if sys.argv[2].endswith(".json") else map(json.loads, file)
+for number, document in enumerate(documents, 1):
+    for error in checker.iter_errors(document):
         print(f"line {number}: {error.json_path}: {error.message}")
 "#;
     let python = python("jsonschema")?;
@@ -111,6 +114,52 @@ for number, line in enumerate(open(sys.argv[2]), 1):
     let output = Command::new(python).args(["-c", SCRIPT]).arg(schema).arg(lines).output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Fields of a document that a JSON Schema of `docs/` does not list: schemas allow them, since readers do, but what is written here is to be
+/// described.
+///
+/// # Panics
+/// When there is no such schema.
+#[must_use]
+pub fn unlisted_fields(schema: &str, document: &Value) -> Vec<String> {
+    let text = std::fs::read(workspace().join("docs").join(schema)).expect("the schema is there");
+    let whole: Value = serde_json::from_slice(&text).expect("the schema is JSON");
+    let mut found = Vec::new();
+    unlisted(&whole, &whole, document, "", &mut found);
+    found
+}
+
+fn unlisted(whole: &Value, schema: &Value, document: &Value, path: &str, found: &mut Vec<String>) {
+    if let Some(name) = schema["$ref"].as_str().and_then(|place| place.strip_prefix("#/$defs/")) {
+        return unlisted(whole, &whole["$defs"][name], document, path, found);
+    }
+    if let Some(kinds) = schema["anyOf"].as_array() {
+        // The kind that says most about such a document; null fits anywhere.
+        let lists = |kind: &Value| {
+            let mut inner = Vec::new();
+            unlisted(whole, kind, document, path, &mut inner);
+            inner
+        };
+        let fewest = kinds.iter().filter(|kind| kind["type"] != "null").map(lists);
+        found.extend(fewest.min_by_key(Vec::len).unwrap_or_default());
+        return;
+    }
+    match document {
+        Value::Array(all) => {
+            all.iter().for_each(|each| unlisted(whole, &schema["items"], each, path, found));
+        }
+        Value::Object(fields) if !schema["properties"].is_null() => {
+            for (name, value) in fields {
+                let path = format!("{path}/{name}");
+                match schema["properties"].get(name) {
+                    Some(inner) => unlisted(whole, inner, value, &path, found),
+                    None => found.push(path),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A disk of a few kilobytes, to see what happens when it is full; unmounted even when the test fails.

@@ -10,6 +10,7 @@
 mod curve;
 mod foreign;
 mod injection;
+mod overhead;
 
 use crate::versus::benchmarks;
 use anyhow::{Context, bail, ensure};
@@ -175,6 +176,7 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     match words.split_first() {
         Some((&"foreign", words)) => return foreign::run(root, words),
         Some((&"curve", words)) => return curve::run(root, words),
+        Some((&"overhead", [])) => return overhead::run(root),
         _ => {}
     }
     let asked = Options::parse(words)?;

@@ -38,7 +38,7 @@ const TENSORFLOW: Environment =
     Environment { folder: "peers/tf", packages: &["tensorflow-cpu==2.21.0", "pillow==13.0.0"] };
 
 /// PyTorch.
-const TORCH: Environment =
+pub const TORCH: Environment =
     Environment { folder: "peers/torch", packages: &["torch==2.15.0", "numpy==2.4.6"] };
 
 /// The smaller peers.

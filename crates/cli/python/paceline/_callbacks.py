@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ._keras import Rate
 from ._run import Run
 
 
@@ -54,6 +55,7 @@ def keras_callback(name: str = "", *, batch_size: int = 0, **options: Any) -> An
         def __init__(self) -> None:
             super().__init__()
             self.progress = _Progress(name, batch_size, options)
+            self._rate = Rate()
 
         def on_train_begin(self, logs: Any = None) -> None:
             size = (self.params or {}).get("batch_size") or 0
@@ -63,7 +65,7 @@ def keras_callback(name: str = "", *, batch_size: int = 0, **options: Any) -> An
             self.progress.batch_is_here()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.progress.step((logs or {}).get("loss"))
+            self.progress.step((logs or {}).get("loss"), self._rate.of(self.model))
 
         def on_test_end(self, logs: Any = None) -> None:
             scores = logs or {}

@@ -11,6 +11,8 @@ from typing import Any
 from ._auto import Recorder, change, guarded
 
 _NAME = "keras"
+# Seconds between two learning rates that are looked at: where a schedule or a compiled step keeps it, that costs.
+_RATE_PERIOD = 0.1
 
 
 def instrument(keras: types.ModuleType, recorder: Recorder) -> None:
@@ -76,7 +78,8 @@ def _note_size(kind: Any, sizes: list[int]) -> None:
 
 def _repeat_first(kind: Any) -> None:
     """The first batch instead of all others, for a measurement without input."""
-    original, kept = kind.__getitem__, []
+    original = kind.__getitem__
+    kept: list[Any] = []
 
     def repeated(self: Any, index: int) -> Any:
         if not kept:
@@ -89,7 +92,7 @@ def _repeat_first(kind: Any) -> None:
 def _batch_size(data: Any) -> int:
     """Examples of a batch of whatever `fit` was given."""
     for name in ("batch_size", "_batch_size"):
-        size = getattr(data, name, None)
+        size: Any = getattr(data, name, None)
         if isinstance(size, int):
             return size
         if hasattr(size, "numpy"):
@@ -97,6 +100,26 @@ def _batch_size(data: Any) -> int:
     if hasattr(data, "shape"):
         return 32  # arrays: Keras's own default
     return 0
+
+
+class Rate:
+    """The learning rate that an optimiser goes by, looked at now and then."""
+
+    def __init__(self) -> None:
+        self._value: float | None = None
+        self._looked = -_RATE_PERIOD
+
+    def of(self, model: Any) -> float | None:
+        """The rate of the model's optimiser; nothing where it does not tell."""
+        now = time.perf_counter()
+        if now - self._looked >= _RATE_PERIOD:
+            self._looked = now
+            try:
+                rate = model.optimizer.learning_rate
+                self._value = None if rate is None else float(rate)
+            except Exception:  # noqa: BLE001 - a value that a compiled step holds, say: training goes on without it
+                self._value = None
+        return self._value
 
 
 def make_callback(keras: Any, recorder: Recorder, sizes: list[int]) -> Any:
@@ -107,6 +130,7 @@ def make_callback(keras: Any, recorder: Recorder, sizes: list[int]) -> Any:
             super().__init__()
             self._ended = time.perf_counter()
             self._first = 0
+            self._rate = Rate()
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             # What lies between two epochs, scoring among it, is not part of a step.
@@ -121,9 +145,9 @@ def make_callback(keras: Any, recorder: Recorder, sizes: list[int]) -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             # With steps_per_execution, several batches make one call.
             batches = max(1, batch - self._first + 1)
-            record(_NAME, (logs or {}).get("loss"), batches * sizes[0], None, sizes[0])
+            record(_NAME, (logs or {}).get("loss"), batches * sizes[0], rate(self._rate, getattr(self, "model", None)), sizes[0])
             self._ended = time.perf_counter()
 
     add, leave_out = guarded(recorder, recorder.add), guarded(recorder, recorder.leave_out)
-    record = guarded(recorder, recorder.step)
+    record, rate = guarded(recorder, recorder.step), guarded(recorder, Rate.of)
     return Callback()

@@ -228,7 +228,7 @@ def _array(held: Any, kind: str, offset: int, shape: tuple[int, ...]) -> Any:
         import numpy
     except ImportError:
         width = 8 if kind == "q" else 1
-        flat = memoryview(held).cast("B")[offset : offset + width * count]
+        flat: Any = memoryview(held).cast("B")[offset : offset + width * count]
         return flat.cast(kind, shape) if count else flat.cast(kind)
     return numpy.frombuffer(held, kind, count, offset).reshape(shape)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 import os
 import pathlib
@@ -44,15 +45,11 @@ class RunRecord:
 
     def dataframe(self, kind: str = "step") -> Any:
         """The same as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(self.columns(kind))
+        return _needed("pandas", "dataframe").DataFrame(self.columns(kind))
 
     def arrow(self, kind: str = "step") -> Any:
         """The same as a table of Arrow."""
-        import pyarrow
-
-        return pyarrow.table(self.columns(kind))
+        return _needed("pyarrow", "arrow").table(self.columns(kind))
 
     def summary(self) -> dict[str, Any]:
         """Figures and verdict, as `paceline runs --json` gives them."""
@@ -75,6 +72,14 @@ class RunRecord:
             f"{summary.get('global_steps', 0):,} steps, {rate:,.0f} examples/s",
         ]
         return "<div>" + "<br>".join(parts) + "</div>"
+
+
+def _needed(module: str, asked: str) -> Any:
+    """A module that this package does not depend on."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{asked}() needs {module} (pip install {module}); columns() needs nothing") from error
 
 
 def _program() -> str:

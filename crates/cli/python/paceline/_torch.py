@@ -100,7 +100,7 @@ class _Loop:
         return 0
 
 
-def instrument(torch: types.ModuleType, recorder: Recorder) -> None:
+def instrument(torch: Any, recorder: Recorder) -> None:
     """Puts the recorder behind PyTorch's own functions."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.utils.data import DataLoader
@@ -142,7 +142,7 @@ class _Batches:
     def __init__(self, loader: Any, batches: Any, came: Any) -> None:
         self._paceline = (loader, batches, came)
         # The first batch instead of all others, for a measurement without input; and how many there would be.
-        self._again = [] if change() == "cached-batches" else None
+        self._again: list[Any] | None = [] if change() == "cached-batches" else None
         try:
             self._left = len(loader)
         except TypeError:

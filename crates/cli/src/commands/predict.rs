@@ -85,7 +85,10 @@ pub(super) fn dense_run(path: &Path) -> anyhow::Result<Option<RunFolder>> {
         return Err(anyhow::anyhow!("there is no run at `{}`", path.display()))
             .hint("`paceline runs` lists the runs here; name one of their folders");
     }
-    let Ok(run) = RunFolder::open(path) else { return Ok(None) };
+    if !RunFolder::is_at(path) {
+        return Ok(None);
+    }
+    let run = RunFolder::open(path)?;
     Ok(Choice::of_run(&run).is_ok_and(|choice| !choice.is_sparse()).then_some(run))
 }
 

@@ -214,7 +214,7 @@ fn file_stem(title: &str) -> String {
 pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
     let mut runs = Vec::new();
     for folder in folders {
-        if paceline_runs::RunFolder::open(folder).is_ok() {
+        if paceline_runs::RunFolder::is_at(folder) {
             runs.push(RunView::read(folder)?);
             continue;
         }

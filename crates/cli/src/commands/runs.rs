@@ -123,7 +123,11 @@ impl Row {
     }
 
     fn verdict(&self) -> &str {
-        self.summary().map_or("its events cannot be read", |summary| &summary.verdict)
+        match (self.summary(), &self.state) {
+            (Some(summary), _) => &summary.verdict,
+            (None, RunState::Broken(why)) => why,
+            (None, _) => "its events cannot be read",
+        }
     }
 
     fn asked(&self, name: &str) -> String {

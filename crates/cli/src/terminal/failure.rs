@@ -14,6 +14,7 @@ use paceline_forecast::ForecastError;
 use paceline_models::{
     ModelError, names::UnknownName, optimizer::OptimizerError, schedule::ScheduleError,
 };
+use paceline_runs::RunsError;
 use paceline_strategies::StrategyError;
 use paceline_training::TrainError;
 use std::{fmt, os::unix::process::ExitStatusExt, process::ExitStatus};
@@ -132,6 +133,25 @@ pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
             || cause.downcast_ref::<TrainError>().is_some_and(TrainError::is_usage)
     });
     is_usage.then_some(Exit::Usage)
+}
+
+/// Whether a run could not be read because a later version made it, whichever command found that out.
+pub fn is_of_later_version(error: &anyhow::Error) -> bool {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return is_of_later_version(&failure.error);
+    }
+    error.chain().any(|cause| {
+        let runs = cause.downcast_ref::<RunsError>();
+        let runs = runs.or_else(|| match cause.downcast_ref::<ForecastError>()? {
+            ForecastError::Runs(error) => Some(error),
+            _ => None,
+        });
+        let runs = runs.or_else(|| match cause.downcast_ref::<TrainError>()? {
+            TrainError::Runs(error) => Some(error),
+            _ => None,
+        });
+        matches!(runs, Some(RunsError::LaterFormat { .. }))
+    })
 }
 
 /// Adds a hint, and an exit code where one is known.

@@ -209,6 +209,11 @@ impl Terminal {
         let store = store::advice(error.as_ref());
         let hint = failure.and_then(|failure| failure.hint.as_deref());
         let hint = hint.or(store.and_then(|advice| advice.hint));
+        let hint = if failure::is_of_later_version(error) {
+            Some("the run was made by a later version of paceline: read it with that one")
+        } else {
+            hint
+        };
         let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
         let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {error}");
         for cause in &causes {

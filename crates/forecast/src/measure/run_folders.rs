@@ -3,7 +3,7 @@
 use crate::batch_size::StepTiming;
 use crate::error::ForecastError;
 use crate::scaling::ScalingRun;
-use paceline_runs::{Event, RunFolder, RunState, RunView, Summary};
+use paceline_runs::{Event, RecordedPlan, RunFolder, RunState, RunView, Summary};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 #[must_use]
 pub fn are_runs(path: &Path) -> bool {
     path.is_dir()
-        && (RunFolder::open(path).is_ok()
-            || paceline_runs::list(path).is_ok_and(|runs| !runs.is_empty()))
+        && (RunFolder::is_at(path) || paceline_runs::list(path).is_ok_and(|runs| !runs.is_empty()))
 }
 
 /// The run folders among paths, and inside those that are folders of runs.
 pub fn run_folders(paths: &[PathBuf]) -> Result<Vec<RunFolder>, ForecastError> {
     let mut found = Vec::new();
     for path in paths {
-        match RunFolder::open(path) {
-            Ok(run) => found.push(run),
-            Err(_) => found.extend(paceline_runs::list(path)?),
+        if RunFolder::is_at(path) {
+            found.push(RunFolder::open(path)?);
+        } else {
+            found.extend(paceline_runs::list(path)?);
         }
     }
     if found.is_empty() { Err(ForecastError::NoRunFolders) } else { Ok(found) }
@@ -33,7 +33,7 @@ pub fn step_timings(folder: &Path, model: &str) -> Result<Vec<StepTiming>, Forec
     for run in paceline_runs::list(folder)? {
         let Ok(Some(summary)) = ended(&run) else { continue };
         if summary.model == model && summary.workers.len() <= 1 {
-            timings.extend(steps_of(&run, summary.global_batch));
+            timings.extend(steps_of(&run, summary.global_batch, 1));
         }
     }
     if timings.is_empty() {
@@ -41,6 +41,53 @@ pub fn step_timings(folder: &Path, model: &str) -> Result<Vec<StepTiming>, Forec
         return Err(ForecastError::NoRunOf { model, path });
     }
     Ok(timings)
+}
+
+/// Step times by batch size, of runs of one job.
+#[derive(Debug, Clone)]
+pub struct BatchesOfRuns {
+    /// The job in words.
+    pub job: String,
+    pub timings: Vec<StepTiming>,
+    /// Names of runs that say nothing about them.
+    pub left_out: Vec<String>,
+}
+
+/// Step times by batch size from runs of any program, whose workers, where there are several, make each update together.
+pub fn batches_of_runs(paths: &[PathBuf]) -> Result<BatchesOfRuns, ForecastError> {
+    let mut job: Option<String> = None;
+    let (mut timings, mut left_out) = (Vec::new(), Vec::new());
+    for run in run_folders(paths)? {
+        let found = ended(&run)?.filter(|summary| {
+            // Ours may work asynchronously, and then a step is one worker's.
+            summary.workers.len() <= 1 || RecordedPlan::open(&run).is_err()
+        });
+        let own = found.map(|summary| {
+            let ranks = summary.workers.len().max(1) as u64;
+            (ranks, job_of(&summary, ranks), steps_of(&run, summary.global_batch, ranks))
+        });
+        let Some((_, own, steps)) = own.filter(|(_, _, steps)| !steps.is_empty()) else {
+            left_out.push(run.name());
+            continue;
+        };
+        match &job {
+            Some(others) if *others != own => {
+                let (path, others) = (run.path().to_path_buf(), others.clone());
+                return Err(ForecastError::DifferentJobs { path, found: own, others });
+            }
+            _ => job = Some(own),
+        }
+        timings.extend(steps);
+    }
+    Ok(BatchesOfRuns { job: job.unwrap_or_default(), timings, left_out })
+}
+
+/// What a run trained on how many workers; what it does not say is left out.
+fn job_of(summary: &Summary, ranks: u64) -> String {
+    let named = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
+    let workers = if ranks == 1 { "1 worker".to_owned() } else { format!("{ranks} workers") };
+    let model = named(&summary.model, "a model without a name");
+    format!("{model} on {} with {workers}", named(&summary.data, "data without a name"))
 }
 
 /// The figures of a run that has ended; those of a run that another program recorded follow from its events.
@@ -51,8 +98,9 @@ fn ended(run: &RunFolder) -> Result<Option<Summary>, ForecastError> {
     }
 }
 
-/// One timing per run and batch size: the median of its events. `whole` is the batch of steps that do not say theirs.
-fn steps_of(run: &RunFolder, whole: u64) -> Vec<StepTiming> {
+/// One timing per run and batch size: the median of its events. `whole` is the batch of steps that do not say theirs; without it
+/// each of the workers made its share.
+fn steps_of(run: &RunFolder, whole: u64, workers: u64) -> Vec<StepTiming> {
     let Ok((records, _)) = run.events() else { return Vec::new() };
     let mut by_batch: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for record in records {
@@ -60,7 +108,7 @@ fn steps_of(run: &RunFolder, whole: u64) -> Vec<StepTiming> {
             && step.steps > 0
             && step.seconds > 0.0
         {
-            let said = [step.global_batch, whole, step.examples / step.steps];
+            let said = [step.global_batch, whole, workers * step.examples / step.steps];
             let Some(batch) = said.into_iter().find(|batch| *batch > 0) else { continue };
             by_batch.entry(batch).or_default().push(step.seconds / step.steps as f64);
         }

@@ -8,7 +8,7 @@ use crate::{
 };
 use paceline_runs::{
     self as runs, Final, Learning, PhaseTimes, Recorder, RunFolder, Status, Summary, Traffic,
-    diagnosis::Examples, figures::rate, write_atomically,
+    diagnosis::Examples, figures::rate,
 };
 use serde::{Deserialize, Serialize};
 
@@ -255,7 +255,6 @@ impl RowsReport {
 
     /// Writes it into the run's folder.
     pub(crate) fn write(&self, home: &RunFolder) -> Result<(), TrainError> {
-        let text = serde_json::to_vec_pretty(self).expect("a report is plain data");
-        Ok(write_atomically(&home.path().join("summary.json"), &text)?)
+        Ok(home.write_summary(self)?)
     }
 }

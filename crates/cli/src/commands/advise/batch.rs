@@ -1,25 +1,37 @@
 //! `paceline advise batch`: which batch size, at which rate.
 
 use crate::arguments::units;
-use crate::terminal::failure::{Exit, forecast::explain_steps};
+use crate::terminal::failure::{
+    Exit,
+    forecast::{explain, explain_steps},
+};
 use crate::terminal::{Table, Terminal, Unit, show_bytes, show_seconds};
 use paceline_data::store::{Staging, staging::without_weights};
-use paceline_forecast::batch_size::{BatchForecast, BatchQuestion, BatchStage};
+use paceline_forecast::batch_size::{BatchForecast, BatchQuestion, BatchStage, RecordedBatches};
 use serde_json::json;
 use std::path::PathBuf;
 
 /// Arguments of `paceline advise batch`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline advise batch --model lenet --data mnist/\n  paceline advise batch --model lenet --data mnist/ --runs runs/ --lr 0.1 --batch-size 64"
+    after_help = "Examples:\n  paceline advise batch --model lenet --data mnist/\n  paceline advise batch --model lenet --data mnist/ --runs runs/ --lr 0.1 --batch-size 64\n  paceline advise batch runs/of-16 runs/of-64 runs/of-256"
 )]
 pub struct Args {
+    /// Recorded runs of any program that differ in batch size, or folders of such: which size is fast, without
+    /// what it takes to reach a loss
+    #[arg(
+        value_name = "RUN",
+        conflicts_with_all = [
+            "model", "data", "runs", "sizes", "batch_size", "lr", "warm_up", "gradients", "memory", "seed",
+        ]
+    )]
+    recorded: Vec<PathBuf>,
     /// Model to advise on
-    #[arg(long)]
-    model: String,
+    #[arg(long, required_unless_present = "recorded")]
+    model: Option<String>,
     /// Training data
-    #[arg(long)]
-    data: String,
+    #[arg(long, required_unless_present = "recorded")]
+    data: Option<String>,
     /// Take step times from runs of this model in a folder, instead of measuring
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
@@ -54,10 +66,13 @@ pub struct Args {
 /// Measures and answers.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let mut staging = Staging::default();
+    let (Some(model), Some(data)) = (&args.model, &args.data) else {
+        return of_runs(args, &mut staging, terminal);
+    };
     let runs = args.runs.as_ref().map(|folder| staging.input(folder, &without_weights));
     let question = BatchQuestion {
-        model: args.model.clone(),
-        data: args.data.clone(),
+        model: model.clone(),
+        data: data.clone(),
         runs: runs.transpose()?,
         sizes: args.sizes.clone(),
         known_batch: args.batch_size,
@@ -76,7 +91,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let found = found.map_err(|error| explain_steps(error, args.runs.is_some()))?;
     print(terminal, args.warm_up, &found)?;
     terminal.json(&json!({
-        "model": args.model,
+        "model": model,
         "timings": found.timings,
         "curve": found.curve,
         "noise_scale": found.noise_scale,
@@ -84,6 +99,72 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "advice": found.advice,
     }))?;
     Ok(Exit::Done)
+}
+
+/// What runs of any program tell.
+fn of_runs(args: &Args, staging: &mut Staging, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let paths = args.recorded.iter().map(|run| staging.input(run, &without_weights));
+    let paths = paths.collect::<Result<Vec<_>, _>>()?;
+    let found = RecordedBatches::read(&paths).map_err(explain)?;
+    if !found.left_out.is_empty() {
+        let names = found.left_out.join(", ");
+        terminal.note(format!("left out, since they did not end or count no examples: {names}"));
+    }
+    print_of_runs(terminal, &found)?;
+    terminal.json(&json!({
+        "job": found.job,
+        "sizes": found.sizes,
+        "curve": found.curve,
+        "ceiling": found.ceiling,
+        "near_best": found.near_best,
+        "noise_scale": null,
+        "missing": found.missing,
+    }))?;
+    Ok(Exit::Done)
+}
+
+fn print_of_runs(terminal: &Terminal, found: &RecordedBatches) -> anyhow::Result<()> {
+    let mut table = Table::new(["batch", "step", "examples/s", "of the best", "runs"]);
+    for size in &found.sizes {
+        table.row([
+            format!("{:.0}", size.batch),
+            show_seconds(size.step_seconds),
+            format!("{:.0}", size.examples_per_second),
+            format!("{:.0} %", 100.0 * size.share_of_best),
+            size.runs.to_string(),
+        ]);
+    }
+    terminal.data(table)?;
+    if let Some(curve) = &found.curve {
+        terminal.data(format!(
+            "a step takes {} ({} to {}) and {} for every example (measurements lie {:.1} % off)",
+            show_seconds(curve.fixed),
+            show_seconds(curve.fixed_interval.0),
+            show_seconds(curve.fixed_interval.1),
+            show_seconds(curve.per_example),
+            100.0 * curve.spread
+        ))?;
+    }
+    if let Some(ceiling) = &found.ceiling {
+        terminal.data(format!(
+            "by that line no batch exceeds {:.0} examples/s, and {:.0} ({:.0} to {:.0}) reaches nine tenths of it{}",
+            ceiling.examples_per_second,
+            ceiling.batch,
+            ceiling.low,
+            ceiling.high,
+            if ceiling.extrapolated { "; no run was as large" } else { "" }
+        ))?;
+    }
+    for missing in &found.missing {
+        terminal.data(missing)?;
+    }
+    let near = &found.near_best;
+    terminal.data(format!(
+        "smallest batch near the best rate: {:.0}, {:.0} % of the fastest that was run ({})",
+        near.batch,
+        100.0 * near.share_of_best,
+        found.job
+    ))
 }
 
 fn print(terminal: &Terminal, warm_up: u64, found: &BatchForecast) -> anyhow::Result<()> {

@@ -21,7 +21,7 @@ impl Recordings {
                 files.extend(read(path)?);
                 continue;
             }
-            let inside = if RunFolder::open(path).is_ok() { Vec::new() } else { recorded_in(path) };
+            let inside = if RunFolder::is_at(path) { Vec::new() } else { recorded_in(path) };
             if inside.is_empty() {
                 runs.push(path);
                 continue;

@@ -65,6 +65,9 @@ pub(crate) fn explain_steps(error: ForecastError, from_runs: bool) -> anyhow::Er
         (ForecastError::NoLine { .. } | ForecastError::StepsDisagree { .. }, false) => {
             "measure again when nothing else runs here; if the same size stays off, judge --sizes on one side of it"
         }
+        (ForecastError::Model(error), true) if error.is_usage() => {
+            "`paceline list models` lists the models; runs of other programs are named without --model: `paceline advise batch RUN…`"
+        }
         // The model's images are those of the data.
         (ForecastError::Model(error), _) if error.is_usage() => {
             "`paceline list models` lists the models"

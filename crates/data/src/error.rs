@@ -117,7 +117,6 @@ pub enum DataError {
         left: u64,
         /// Bytes that this process may use.
         limit: u64,
-        /// What says so.
         decided_by: &'static str,
     },
     /// Images and labels that do not belong together.

@@ -3,9 +3,10 @@
 //! The order of the file is kept; a configuration is named by its index everywhere inside the crate.
 
 use crate::error::AdvisorError;
+use crate::extra_columns::{self, ColumnKinds, ExtraColumns, ExtraValue};
 use paceline_forecast::table::{Row, Table, TableError, TablePlace, parse};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// One machine type.
@@ -28,6 +29,9 @@ pub struct Machine {
     /// Network in Gbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_gbit: Option<f64>,
+    /// Whatever else the catalogue says of it, by column.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, ExtraValue>,
 }
 
 /// Some number of one machine type.
@@ -37,6 +41,16 @@ pub struct Configuration {
     pub machine: usize,
     pub count: u32,
 }
+
+/// How large a machine is, wherever it can be rented.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct MachineSize {
+    pub(crate) cores: f64,
+    pub(crate) memory_gib: f64,
+}
+
+/// `ln` of the largest ratio of cores in all, or of memory per core, between clusters that can stand for each other: one half to two.
+const ALIKE: f64 = 0.7;
 
 /// The candidates of a search.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +68,6 @@ struct TomlCatalogue {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct TomlMachine {
     name: String,
     cores: f64,
@@ -64,6 +77,8 @@ struct TomlMachine {
     speed: Option<f64>,
     disk_mb_per_s: Option<f64>,
     network_gbit: Option<f64>,
+    #[serde(flatten)]
+    extra: BTreeMap<String, toml::Value>,
 }
 
 const COLUMNS: &[&str] = &[
@@ -79,7 +94,7 @@ const COLUMNS: &[&str] = &[
 
 impl Catalogue {
     /// Reads `*.csv` (one row per machine type; `count` is one number or several, as `4;8;16`) or
-    /// `*.toml` (`[[machine]]` with `counts = [4, 8, 16]`).
+    /// `*.toml` (`[[machine]]` with `counts = [4, 8, 16]`). Columns and keys of any other name are dimensions of the search.
     pub fn read(path: &Path) -> Result<Self, AdvisorError> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
         let catalogue = match ending {
@@ -100,10 +115,6 @@ impl Catalogue {
 
     fn from_csv(path: &Path) -> Result<Self, AdvisorError> {
         let mut table = Table::open(path)?;
-        if let Some(column) = table.header().iter().find(|name| !COLUMNS.contains(&name.as_str())) {
-            let column = column.clone();
-            return Err(TableError::UnknownColumn { path: path.to_path_buf(), column }.into());
-        }
         let [machine, count, cores, memory] = [
             table.column("machine")?,
             table.column("count")?,
@@ -111,7 +122,14 @@ impl Catalogue {
             table.column("memory_gib")?,
         ];
         let price = table.column("usd_per_hour")?;
-        let extra = ["speed", "disk_mb_per_s", "network_gbit"].map(|name| (name, table.find(name)));
+        let known = ["speed", "disk_mb_per_s", "network_gbit"].map(|name| (name, table.find(name)));
+        let others: Vec<(usize, String)> = table
+            .header()
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| !name.is_empty() && !COLUMNS.contains(&name.as_str()))
+            .map(|(at, name)| (at, name.clone()))
+            .collect();
         let mut builder = Builder::default();
         while let Some(row) = table.next_row()? {
             let name = row.text(machine).to_owned();
@@ -120,7 +138,7 @@ impl Catalogue {
             }
             let above = |value: f64| value > 0.0;
             let mut optional = [None; 3];
-            for (slot, (name, column)) in optional.iter_mut().zip(extra) {
+            for (slot, (name, column)) in optional.iter_mut().zip(known) {
                 if let Some(text) = row.optional(column) {
                     *slot = Some(parse(&row.place, name, text, "a number above zero", above)?);
                 }
@@ -131,6 +149,12 @@ impl Catalogue {
                 .filter(|text| !text.is_empty())
                 .map(|text| count_of(&row.place, text))
                 .collect::<Result<Vec<_>, _>>()?;
+            let mut extra = BTreeMap::new();
+            for (at, name) in &others {
+                if let Some(value) = ExtraValue::read(&row.place, name, row.text(*at))? {
+                    extra.insert(name.clone(), value);
+                }
+            }
             let [speed, disk_mb_per_s, network_gbit] = optional;
             let found = Machine {
                 cores: row.number(cores, "cores", "a number above zero", above)?,
@@ -140,6 +164,7 @@ impl Catalogue {
                 speed,
                 disk_mb_per_s,
                 network_gbit,
+                extra,
             };
             builder.add(found, &counts, row.place)?;
         }
@@ -174,6 +199,12 @@ impl Catalogue {
             if counts.contains(&0) {
                 count_of(&place, "0")?;
             }
+            let mut extra = BTreeMap::new();
+            for (key, value) in &machine.extra {
+                if let Some(value) = ExtraValue::from_toml(&place, key, value)? {
+                    extra.insert(key.clone(), value);
+                }
+            }
             let found = Machine {
                 name,
                 cores,
@@ -182,6 +213,7 @@ impl Catalogue {
                 speed: machine.speed,
                 disk_mb_per_s: machine.disk_mb_per_s,
                 network_gbit: machine.network_gbit,
+                extra,
             };
             builder.add(found, &counts, place)?;
         }
@@ -274,21 +306,61 @@ impl Catalogue {
         self.index.get(&Configuration { machine, count }).copied()
     }
 
-    /// Finds a configuration named in a file.
-    pub(crate) fn locate(
+    /// The configuration that is most like so many machines of a size, if any is like it at all, and how many times as many cores
+    /// those have: what ran elsewhere can stand for a run there.
+    pub(crate) fn most_like(&self, size: MachineSize, count: u32) -> Option<(usize, f64)> {
+        let MachineSize { cores, memory_gib } = size;
+        let ratios = |at: usize| {
+            let machine = self.machine(at);
+            let counts = f64::from(count) / f64::from(self.count(at));
+            let power = cores / machine.cores * counts;
+            let per_core = memory_gib / cores / (machine.memory_gib / machine.cores);
+            [power, per_core, counts]
+        };
+        (0..self.len())
+            .map(|at| (at, ratios(at)))
+            .filter(|(_, [power, per_core, _])| {
+                power.ln().abs() <= ALIKE && per_core.ln().abs() <= ALIKE
+            })
+            .min_by(|a, b| {
+                let off = |[power, per_core, counts]: [f64; 3]| {
+                    power.ln().powi(2) + per_core.ln().powi(2) + 0.25 * counts.ln().powi(2)
+                };
+                off(a.1).total_cmp(&off(b.1))
+            })
+            .map(|(at, [power, ..])| (at, power))
+    }
+
+    /// What a run tells of: its own configuration, or the one most like it with how many times as many cores the run had.
+    pub(crate) fn stand_in(
         &self,
-        place: &TablePlace,
         machine: &str,
         count: u32,
-    ) -> Result<usize, AdvisorError> {
-        self.find(machine, count).ok_or_else(|| {
-            let (place, machine) = (place.clone(), machine.to_owned());
-            if self.machines.iter().any(|found| found.name == machine) {
-                AdvisorError::UnknownCount { place, machine, count }
-            } else {
-                AdvisorError::UnknownMachine { place, machine }
-            }
-        })
+        size: Option<MachineSize>,
+    ) -> Option<(usize, Option<f64>)> {
+        if let Some(at) = self.find(machine, count) {
+            return Some((at, None));
+        }
+        let known = self.machines.iter().find(|found| found.name == machine);
+        let known =
+            known.map(|found| MachineSize { cores: found.cores, memory_gib: found.memory_gib });
+        let (at, power) = self.most_like(known.or(size)?, count)?;
+        Some((at, Some(power)))
+    }
+
+    /// What became of the catalogue's columns that nothing here knows.
+    #[must_use]
+    pub fn extra_columns(&self) -> ExtraColumns {
+        extra_columns::coordinates(&self.machines).1
+    }
+
+    /// Coordinates of the catalogue's own columns, one row per column, a value for every configuration.
+    fn extra_values(&self) -> Vec<Vec<f64>> {
+        let of_machines = extra_columns::coordinates(&self.machines).0;
+        let spread = |column: Vec<f64>| {
+            self.configurations.iter().map(|found| column[found.machine]).collect()
+        };
+        of_machines.into_iter().map(spread).collect()
     }
 
     /// Properties that a failure may hang on, each with its value for every configuration.
@@ -297,7 +369,7 @@ impl Catalogue {
             let value = |at: usize| of(self.machine(at), f64::from(self.count(at)));
             (0..self.len()).map(value).collect()
         };
-        vec![
+        let known = vec![
             column(&|_, count| count),
             column(&|machine, _| machine.cores),
             column(&|machine, count| machine.cores * count),
@@ -307,11 +379,12 @@ impl Catalogue {
             column(&|machine, _| machine.speed.unwrap_or(0.0)),
             column(&|machine, _| machine.disk_mb_per_s.unwrap_or(0.0)),
             column(&|machine, _| machine.network_gbit.unwrap_or(0.0)),
-        ]
+        ];
+        known.into_iter().chain(self.extra_values()).collect()
     }
 
     /// Coordinates in the unit cube, one row per configuration: number of machines, cores, memory per
-    /// core, speed, disk, network. Amounts that multiply are taken as logarithms; columns that
+    /// core, speed, disk, network, and the catalogue's own columns. Amounts that multiply are taken as logarithms; columns that
     /// do not vary, or that some machine lacks, are left out.
     #[must_use]
     pub fn features(&self) -> Vec<Vec<f64>> {
@@ -324,12 +397,12 @@ impl Catalogue {
             |machine, _| machine.disk_mb_per_s.map(f64::ln),
             |machine, _| machine.network_gbit.map(f64::ln),
         ];
+        let known = columns.into_iter().filter_map(|column| {
+            let of = |at| column(self.machine(at), f64::from(self.count(at)));
+            (0..self.len()).map(of).collect::<Option<Vec<f64>>>()
+        });
         let mut rows = vec![Vec::new(); self.len()];
-        for column in columns {
-            let values: Option<Vec<f64>> = (0..self.len())
-                .map(|at| column(self.machine(at), f64::from(self.count(at))))
-                .collect();
-            let Some(values) = values else { continue };
+        for values in known.chain(self.extra_values()) {
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
             let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             if high - low > 1e-9 {
@@ -359,6 +432,7 @@ fn count_of(place: &TablePlace, text: &str) -> Result<u32, AdvisorError> {
 struct Builder {
     parts: Vec<(Machine, Vec<u32>)>,
     seen: HashMap<(String, u32), Row>,
+    kinds: ColumnKinds,
 }
 
 impl Builder {
@@ -380,6 +454,7 @@ impl Builder {
         if counts.is_empty() {
             count_of(&place, "")?;
         }
+        self.kinds.check(&place, &machine.extra)?;
         for &count in counts {
             if let Some(&first) = self.seen.get(&(machine.name.clone(), count)) {
                 let machine = machine.name;

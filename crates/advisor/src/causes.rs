@@ -97,6 +97,7 @@ mod tests {
             speed: None,
             disk_mb_per_s: None,
             network_gbit: None,
+            extra: Default::default(),
         };
         let counts = vec![1, 2, 4, 8, 16];
         Catalogue::from_parts(["a", "b", "c"].map(|name| (machine(name, 4.0), counts.clone())))

@@ -29,7 +29,8 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    pub(crate) fn new(catalogue: &Catalogue, history: &History) -> Self {
+    /// Past jobs count as far as they are trusted.
+    pub(crate) fn new(catalogue: &Catalogue, history: &History, trust: f64) -> Self {
         let features = catalogue.features();
         let count = features.len();
         let applications = {
@@ -39,7 +40,7 @@ impl Completion {
             names.dedup();
             names.len().max(1) as f64
         };
-        let each = PAST * applications / history.jobs.len().max(1) as f64;
+        let each = trust * PAST * applications / history.jobs.len().max(1) as f64;
         let mut past = vec![(0.0, 0.0); count];
         for job in &history.jobs {
             for (at, sum) in past.iter_mut().enumerate() {

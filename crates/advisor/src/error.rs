@@ -82,7 +82,9 @@ pub enum AdvisorError {
     #[error("{place}: machine `{machine}` has no price")]
     NoPrice { place: TablePlace, machine: String },
     /// The same configuration twice in the catalogue.
-    #[error("{place}: {count} x `{machine}` is in the catalogue already ({first})")]
+    #[error(
+        "{place}: {count} x `{machine}` is in the catalogue already ({first}); what differs in another column needs a name of its own"
+    )]
     DuplicateConfiguration {
         place: TablePlace,
         machine: String,
@@ -94,17 +96,9 @@ pub enum AdvisorError {
     /// A catalogue with nothing in it.
     #[error("`{}` holds no configuration", .path.display())]
     EmptyCatalogue { path: PathBuf },
-    /// A measurement of a machine that the catalogue does not hold.
-    #[error("{place}: machine `{machine}` is not in the catalogue")]
-    UnknownMachine { place: TablePlace, machine: String },
-    /// The machine is known, this number of them is not.
-    #[error("{place}: the catalogue has `{machine}`, but not {count} of them")]
-    UnknownCount {
-        place: TablePlace,
-        machine: String,
-        /// How many of them.
-        count: u32,
-    },
+    /// A history of other machines only, none of them like any of the catalogue.
+    #[error("`{}`: none of its {runs} runs is on a machine of the catalogue, or on one of its size; the first is on `{machine}`", .path.display())]
+    NothingComparable { path: PathBuf, runs: usize, machine: String },
     /// The same measurement twice.
     #[error("{place}: repeats {first}; number repeated runs in a column `run`")]
     DuplicateMeasurement { place: TablePlace, first: Row },

@@ -1,7 +1,7 @@
 //! The history as a matrix: past jobs by configurations.
 
 use crate::search::Problem;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What past jobs took, ready for models.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +63,37 @@ impl History {
         self.jobs.is_empty()
     }
 
+    /// How well jobs of other applications, or other jobs where there is one application, rank each job's configurations: 1 where the
+    /// order is the same, 0 where it is chance or there is one job.
+    pub(crate) fn agreement(&self) -> f64 {
+        let mut names: Vec<&str> = self.jobs.iter().map(|job| job.application.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let group = |at: usize| {
+            let application = names.binary_search(&self.jobs[at].application.as_str());
+            if names.len() < 2 { at } else { application.unwrap_or(0) }
+        };
+        let groups: BTreeSet<usize> = (0..self.jobs.len()).map(group).collect();
+        let mut shares = Vec::new();
+        for held_out in groups {
+            let (own, others): (Vec<usize>, Vec<usize>) =
+                (0..self.jobs.len()).partition(|&at| group(at) == held_out);
+            if others.is_empty() {
+                return 0.0;
+            }
+            let job = |at: usize| &self.jobs[at];
+            let others = Self { jobs: others.into_iter().map(|at| job(at).clone()).collect() };
+            let expected = others.mean_distances();
+            for job in own.into_iter().map(job) {
+                let both = job.values.iter().zip(&expected);
+                let (values, expected): (Vec<f64>, Vec<f64>) =
+                    both.filter_map(|(value, other)| Some(((*value)?, (*other)?))).unzip();
+                shares.push(1.0 - 2.0 * disorder(&values, &expected));
+            }
+        }
+        mean(&shares).unwrap_or(0.0)
+    }
+
     /// The configuration that other jobs did best on: `ln` distance to each job's best, failures
     /// charged with the job's worst, averaged over jobs, then applications.
     pub(crate) fn mean_distances(&self) -> Vec<Option<f64>> {
@@ -95,6 +126,25 @@ impl PastJob {
             .flatten()
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)))
     }
+}
+
+/// Share of pairs that two rankings put in different orders; a tie is half a disagreement.
+pub(crate) fn disorder(a: &[f64], b: &[f64]) -> f64 {
+    let (mut wrong, mut all) = (0.0, 0.0);
+    for first in 0..a.len() {
+        for second in 0..first {
+            let agrees = (a[first] - a[second]) * (b[first] - b[second]);
+            wrong += if agrees > 0.0 {
+                0.0
+            } else if agrees < 0.0 {
+                1.0
+            } else {
+                0.5
+            };
+            all += 1.0;
+        }
+    }
+    if all > 0.0 { wrong / all } else { 0.5 }
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

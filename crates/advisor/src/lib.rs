@@ -12,7 +12,7 @@
 //!
 //! let machine = |name: &str, cores, usd_per_hour| Machine {
 //!     name: name.to_owned(), cores, memory_gib: 16.0, usd_per_hour,
-//!     speed: None, disk_mb_per_s: None, network_gbit: None,
+//!     speed: None, disk_mb_per_s: None, network_gbit: None, extra: Default::default(),
 //! };
 //! let offers = [(machine("small", 4.0, 0.2), vec![1, 2]), (machine("large", 16.0, 1.0), vec![1])];
 //! let problem = Problem {
@@ -37,6 +37,7 @@ mod causes;
 mod completion;
 mod error;
 pub mod evaluate;
+mod extra_columns;
 mod forest;
 mod gp;
 mod history;
@@ -53,11 +54,15 @@ pub mod tuning;
 
 pub use catalogue::{Catalogue, Configuration, Machine};
 pub use error::AdvisorError;
+pub use extra_columns::{ExtraColumns, ExtraValue};
 pub use job_command::JobCommand;
-pub use measurements::{Measurement, Measurements, Outcome};
+pub use measurements::{Measurement, Measurements, Outcome, OutsideRuns};
 pub use search::{
     Advisor, Objective, Prediction, Problem, Proposal, Recommendation, Run, RunOutlook, Search,
     repeats_within,
 };
-pub use session::{Advice, SearchBudget, SearchEnd, SearchEvent, SearchQuestion, SearchSession};
+pub use session::{
+    Advice, ExpectedValue, SearchBudget, SearchEnd, SearchEvent, SearchQuestion, SearchSession,
+    SearchedRun,
+};
 pub use state::{SearchState, StateMachine, StateRun};

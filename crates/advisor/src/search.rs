@@ -306,7 +306,7 @@ pub(crate) const NINE_IN_TEN: f64 = 1.645;
 #[must_use]
 pub fn repeats_within(history: &Measurements) -> f64 {
     let mut cells: HashMap<(&str, usize), Vec<f64>> = HashMap::new();
-    for row in history.rows() {
+    for row in history.rows().iter().filter(|row| !row.stands_in) {
         if let Some(seconds) = row.outcome.completed() {
             cells.entry((&row.workload, row.configuration)).or_default().push(seconds.ln());
         }

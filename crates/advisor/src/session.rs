@@ -6,10 +6,10 @@ use crate::job_command::JobCommand;
 use crate::measurements::{Measurements, Outcome};
 use crate::methods::{self, AdvisorMethod};
 use crate::own_runs;
-use crate::search::{Advisor, Objective, Problem, Proposal, Recommendation, Search};
+use crate::search::{Advisor, NINE_IN_TEN, Objective, Problem, Proposal, Recommendation, Search};
 use crate::state::SearchState;
 use paceline_forecast::measure::are_runs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +62,34 @@ pub enum SearchEvent<'a> {
     Begins { run: usize, configuration: usize, reason: &'a str },
     /// It is over.
     Ended { run: usize, configuration: usize, outcome: Outcome },
+}
+
+/// One run of a search, for a picture of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SearchedRun {
+    /// Such as `4 x m4.large`.
+    pub name: String,
+    /// Dollars or seconds, whichever is to be small; of a run that did not complete, until it ended.
+    pub value: f64,
+    /// Dollars it has cost.
+    pub usd: f64,
+    pub completed: bool,
+    /// The least value of completed runs up to this one that keep the deadline.
+    pub best: Option<f64>,
+}
+
+/// What a model expects of a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpectedValue {
+    /// Such as `4 x m4.large`.
+    pub name: String,
+    /// Dollars or seconds, whichever is to be small.
+    pub value: f64,
+    /// Nine of ten values lie between this and `high`.
+    pub low: f64,
+    pub high: f64,
+    /// The same as it was measured.
+    pub measured: Option<f64>,
 }
 
 /// Why a search went no further.
@@ -119,6 +147,18 @@ impl SearchSession {
     #[must_use]
     pub fn catalogue(&self) -> &Catalogue {
         &self.problem.catalogue
+    }
+
+    /// What is to be small.
+    #[must_use]
+    pub fn objective(&self) -> Objective {
+        self.problem.objective
+    }
+
+    /// What became of runs of the history on machines that the catalogue does not hold; nothing where there are none.
+    #[must_use]
+    pub fn outside_runs(&self) -> Option<String> {
+        self.problem.history.outside().words()
     }
 
     /// Writes the file of the search.
@@ -204,6 +244,49 @@ impl SearchSession {
         } else {
             SearchEnd::Budget { runs: budget.runs }
         })
+    }
+
+    /// What every run gave, in order.
+    pub fn progress(&self) -> Result<Vec<SearchedRun>, AdvisorError> {
+        let search = self.search()?;
+        let mut so_far = Search::new(self.problem.clone(), search.seed());
+        let mut all = Vec::new();
+        for run in search.runs() {
+            let (at, seconds) = (run.configuration, run.outcome.seconds());
+            so_far.tell(run.clone())?;
+            all.push(SearchedRun {
+                name: self.problem.catalogue.name(at),
+                value: self.problem.value(at, seconds),
+                usd: self.problem.catalogue.cost(at, seconds),
+                completed: run.outcome.completed().is_some(),
+                best: so_far.best().map(|(_, value)| value),
+            });
+        }
+        Ok(all)
+    }
+
+    /// What the model expects of every configuration, the least first; nothing where the method has no model, or no run yet to begin from.
+    pub fn outlook(&self) -> Result<Vec<ExpectedValue>, AdvisorError> {
+        let search = self.search()?;
+        let measured: HashMap<usize, f64> = search.completed().collect();
+        let predictions = self.advisor.predict(&search);
+        let mut all: Vec<ExpectedValue> = predictions
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, found)| {
+                let found = found?;
+                let within = NINE_IN_TEN * found.sd;
+                Some(ExpectedValue {
+                    name: self.problem.catalogue.name(at),
+                    value: found.mean.exp(),
+                    low: (found.mean - within).exp(),
+                    high: (found.mean + within).exp(),
+                    measured: measured.get(&at).map(|&seconds| self.problem.value(at, seconds)),
+                })
+            })
+            .collect();
+        all.sort_by(|a, b| a.value.total_cmp(&b.value));
+        Ok(all)
     }
 
     fn search(&self) -> Result<Search, AdvisorError> {

@@ -12,7 +12,7 @@
 //! machines, and takes over where the past misleads.
 
 use crate::gp::{Kernels, Posterior, ScalePrior};
-use crate::history::{History, PastJob};
+use crate::history::{History, PastJob, disorder};
 use crate::laws::Law;
 use std::collections::BTreeMap;
 
@@ -29,6 +29,14 @@ const KERNELS: usize = 16;
 const PLAIN_KERNELS: usize = 64;
 /// Catalogues above this size get a coarser grid: memory grows with its square.
 const LARGE: usize = 256;
+/// A view whose weight is below the best one's by this much in `ln` counts less than one per cent.
+const NEGLIGIBLE: f64 = 5.0;
+/// Own runs from which on views are judged by how they rank them.
+const FEWEST_RANKED: usize = 3;
+/// `ln` of the weight that a view of the past loses for each own run, where it ranks all pairs wrongly that others rank rightly.
+const RANKING: f64 = 2.0;
+/// Jobs of other applications that rank a past job's configurations so well (1 is alike, 0 by chance) can be relied on.
+const AGREEMENT: f64 = 0.1;
 /// Squared scale where there are no past jobs, as in a plain process.
 const PLAIN_SCALE: f64 = 0.25;
 
@@ -57,7 +65,7 @@ pub(crate) struct Tuning {
     pub(crate) enough: f64,
     /// Runs before it may stop.
     pub(crate) fewest: usize,
-    /// Past jobs from which on they are trusted half.
+    /// Past jobs with which they are trusted half, at best.
     pub(crate) half_trust: f64,
 }
 
@@ -74,7 +82,7 @@ pub(crate) const TUNING: Tuning = Tuning {
     hurry: 1.0,
     enough: 0.025,
     fewest: 5,
-    half_trust: 10.0,
+    half_trust: 12.0,
 };
 
 /// The model of a catalogue after a history.
@@ -125,6 +133,10 @@ impl Transfer {
         tuning: Tuning,
     ) -> Self {
         let count = features.len();
+        let trust = trust(history, tuning.half_trust);
+        // Views without a past do not fit beside those with one.
+        let none = History::default();
+        let history = if count > LARGE && trust < 0.5 { &none } else { history };
         let (shares, profiles, kernel_count): (&[f64], &[f64], usize) = if history.is_empty() {
             (&SHARES[..1], &PROFILES[..1], 64)
         } else if count > LARGE {
@@ -164,12 +176,8 @@ impl Transfer {
             views,
             count,
             tuning,
-            trust: 0.0,
+            trust: if history.is_empty() { 0.0 } else { trust },
         };
-        // Few jobs rarely hold one of the new job's kind, and a profile of few is mostly their own noise: trust grows faster than
-        // their number.
-        let past = (history.jobs.len() as f64 / tuning.half_trust).powi(4);
-        transfer.trust = past / (past + 1.0);
         if !history.is_empty() && count <= LARGE {
             transfer.judge(history, shares, kernel_count);
             transfer.add_families(history, kernel_count, past_scale);
@@ -363,6 +371,71 @@ impl Transfer {
         ScalePrior { shape, scale: shape * scale }
     }
 
+    /// Takes weight from views of past jobs: from each as far as it ranks the job's own runs worse than views without a past do, and
+    /// from all together what is more than they are trusted with. Few runs fit some past job by chance, so evidence alone must not
+    /// decide. The greatest logarithm of a weight is then another.
+    fn hold_past_back(&self, fitted: &mut [Fitted<'_>], at: &[usize], y: &[f64]) -> Option<f64> {
+        if !fitted.iter().any(|fit| fit.0.past) {
+            return None;
+        }
+        let top = |fitted: &[Fitted<'_>], past: bool| {
+            let family = fitted.iter().filter(|fit| fit.0.past == past);
+            family.map(|fit| fit.1).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let tops = [false, true].map(|past| top(fitted, past));
+        let counts = |fit: &Fitted<'_>| fit.1 > tops[usize::from(fit.0.past)] - NEGLIGIBLE;
+        if at.len() >= FEWEST_RANKED {
+            let losses: Vec<f64> = fitted
+                .iter()
+                .map(|fit| if counts(fit) { self.misranked(fit.0, at, y) } else { 1.0 })
+                .collect();
+            let (mut own, mut total) = (0.0, 0.0);
+            for (fit, loss) in fitted.iter().zip(&losses).filter(|(fit, _)| !fit.0.past) {
+                let weight = (fit.1 - tops[0]).exp();
+                own += weight * loss;
+                total += weight;
+            }
+            for (fit, loss) in fitted.iter_mut().zip(&losses).filter(|(fit, _)| fit.0.past) {
+                fit.1 -= RANKING * at.len() as f64 * (loss - own / total).max(0.0);
+            }
+        }
+        let best = top(fitted, false).max(top(fitted, true));
+        let sum = |past: bool| -> f64 {
+            let family = fitted.iter().filter(|fit| fit.0.past == past);
+            family.map(|fit| (fit.1 - best).exp()).sum()
+        };
+        let (own, past) = (sum(false), sum(true));
+        let most = self.trust / (1.0 - self.trust).max(1e-3) * own;
+        if past > most {
+            let shift = (most / past).max(1e-300).ln();
+            fitted.iter_mut().filter(|fit| fit.0.past).for_each(|fit| fit.1 += shift);
+        }
+        Some(top(fitted, false).max(top(fitted, true)))
+    }
+
+    /// Share of pairs of the job's own runs that a view puts in the other order, each run predicted from the others.
+    fn misranked(&self, view: &View, at: &[usize], y: &[f64]) -> f64 {
+        let (covariance, profile) =
+            (&self.covariances[view.covariance], &self.profiles[view.profile]);
+        let noise = vec![self.kernels.noise(view.kernel); at.len() - 1];
+        let predicted: Option<Vec<f64>> = (0..at.len())
+            .map(|out| {
+                let others = (0..at.len()).filter(|&other| other != out);
+                let (places, rest): (Vec<usize>, Vec<f64>) = others
+                    .map(|other| (at[other], y[other] - view.strength * profile[at[other]]))
+                    .unzip();
+                let matrix = gather(covariance, self.count, &places);
+                let prior = self.scale_prior(view.scale);
+                let posterior = Posterior::condition(matrix, &noise, &rest, prior)?;
+                let row = &covariance[at[out] * self.count..(at[out] + 1) * self.count];
+                let cross: Vec<f64> = places.iter().map(|&place| row[place]).collect();
+                let (mean, _) = posterior.predict(&cross, row[at[out]]);
+                Some(mean + view.strength * profile[at[out]])
+            })
+            .collect();
+        predicted.map_or(1.0, |predicted| disorder(&predicted, y))
+    }
+
     /// Conditions every view on the job's own runs: configurations, `ln` values, noise factors.
     pub(crate) fn condition(&self, at: &[usize], y: &[f64], noisier: &[f64]) -> Expectation {
         let mut means = vec![0.0; self.count];
@@ -385,7 +458,8 @@ impl Transfer {
             }
         }
         let best = fitted.iter().map(|fit| fit.1).fold(f64::NEG_INFINITY, f64::max);
-        fitted.retain(|fit| fit.1 > best - 5.0); // the rest weighs less than one per cent
+        let best = self.hold_past_back(&mut fitted, at, y).unwrap_or(best);
+        fitted.retain(|fit| fit.1 > best - NEGLIGIBLE);
         let total: f64 = fitted.iter().map(|fit| (fit.1 - best).exp()).sum();
         for (view, evidence, posterior) in &fitted {
             let weight = (evidence - best).exp() / total;
@@ -409,6 +483,9 @@ impl Transfer {
     }
 }
 
+/// A view, the logarithm of its weight, and what it makes of the job's own runs.
+type Fitted<'a> = (&'a View, f64, Posterior);
+
 /// What the views expect of every configuration.
 #[derive(Debug)]
 pub(crate) struct Expectation {
@@ -416,6 +493,13 @@ pub(crate) struct Expectation {
     pub(crate) members: Vec<(f64, Vec<(f64, f64)>)>,
     pub(crate) means: Vec<f64>,
     pub(crate) sds: Vec<f64>,
+}
+
+/// How far past jobs are believed. Few rarely hold one of the new job's kind, and a profile of few is mostly their own noise: trust
+/// grows much faster than their number. Jobs that do not foretell each other will not foretell another one.
+fn trust(history: &History, half: f64) -> f64 {
+    let number = (history.jobs.len() as f64 / half).powi(8);
+    number / (number + 1.0) * (history.agreement() / AGREEMENT).clamp(0.0, 1.0)
 }
 
 /// Makes the weights of some views add up to `total`.

@@ -57,7 +57,8 @@ fn catalogue_errors_name_the_row() {
     holds(&error("a,2,2,4,inf\n"), &["line 2", "`usd_per_hour`"]);
     holds(&error(""), &["holds no configuration"]);
     holds(&folder.catalogue_error("c.csv", "machine,cores\n"), &["no column `count`"]);
-    holds(&folder.catalogue_error("c.csv", "machine,prize\n"), &["`prize`"]);
+    let misspelt = head.replace("usd_per_hour", "prize");
+    holds(&folder.catalogue_error("c.csv", &misspelt), &["no column `usd_per_hour`"]);
     holds(&folder.catalogue_error("c.txt", ""), &[".csv, .toml"]);
     let toml = "[[machine]]\nname = \"a\"\ncores = 2\nmemory_gib = 4\ncounts = [1]\n";
     holds(&folder.catalogue_error("c.toml", toml), &["entry 1", "`a` has no price"]);
@@ -79,8 +80,10 @@ fn history_errors_name_the_row() {
     let folder = Folder::new();
     let head = "workload,machine,count,seconds,completed\n";
     let error = |rows: &str| folder.history_error("h.csv", &format!("{head}{rows}"));
-    holds(&error("w,tiny,2,10,true\n"), &["line 2", "`tiny` is not in the catalogue"]);
-    holds(&error("w,small,3,10,true\n"), &["line 2", "not 3 of them"]);
+    holds(
+        &error("w,tiny,2,10,true\nw,vast,9,2,true\n"),
+        &["h.csv", "none of its 2 runs", "`tiny`"],
+    );
     holds(&error("w,small,2,-5,true\n"), &["line 2", "-5 s"]);
     holds(&error("w,small,2,0,true\n"), &["line 2", "0 s"]);
     holds(&error("w,small,2,,true\n"), &["line 2", "needs its `seconds`"]);
@@ -91,8 +94,139 @@ fn history_errors_name_the_row() {
     holds(&error(""), &["holds no measurement"]);
     holds(&error("w,small,2,5\n"), &["not a table"]);
     let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":5},
-                   {"workload":"w","machine":"huge","count":2,"seconds":5}]"#;
-    holds(&folder.history_error("h.json", json), &["entry 2", "`huge`"]);
+                   {"workload":"w","machine":"huge","count":2,"seconds":5,"cores":-8}]"#;
+    holds(&folder.history_error("h.json", json), &["entry 2", "`cores` is `-8`"]);
+}
+
+/// A machine that the catalogue does not hold was once an error.
+#[test]
+fn runs_on_other_machines_tell_what_they_can() {
+    let folder = Folder::new();
+    let catalogue = folder.catalogue();
+    let head = "workload,machine,count,cores,memory_gib,seconds,completed\n";
+    let read = |name: &str, text: &str| {
+        let found = Measurements::read(&folder.file(name, text), &catalogue).unwrap();
+        let rows = found.rows().iter();
+        let rows = rows.map(|row| {
+            let seconds = row.outcome.completed().unwrap_or(f64::NAN);
+            (catalogue.name(row.configuration), seconds, row.stands_in)
+        });
+        (rows.collect::<Vec<_>>(), found.outside().clone())
+    };
+    // Six cores stand for eight: the time of as many.
+    let (rows, outside) = read("a.csv", &format!("{head}w,small,3,,,80,true\n"));
+    assert_eq!(rows, [("4 x small".to_owned(), 60.0, true)]);
+    assert_eq!((outside.kept, outside.skipped), (1, 0));
+    // Another provider's machine of one size, one of another, one that nothing is told of.
+    let others =
+        "w,n2-8,2,8,32,50,true\nw,n2-96,4,96,384,5,true\nw,tiny,2,,,9,true\nw,tiny,1,,,9,true\n";
+    let (rows, outside) = read("b.csv", &format!("{head}{others}"));
+    assert_eq!(rows, [("2 x large".to_owned(), 50.0, true)]);
+    assert_eq!((outside.kept, outside.skipped), (1, 3));
+    assert_eq!(outside.machines, ["n2-96", "tiny"]);
+    let words = outside.words().unwrap();
+    holds(&words, &["1 run on machines outside", "not 3 runs", "n2-96, tiny"]);
+    // What the job took there itself counts more; repeats on two machines are none of one.
+    let both =
+        "w,n2-8,2,8,32,50,true\nw,large,2,,,40,true\nv,n2-8,2,8,32,50,true\nv,m5,2,8,32,70,true\n";
+    let (rows, outside) = read("c.csv", &format!("{head}{both}"));
+    assert_eq!(rows.iter().map(|row| row.1).collect::<Vec<_>>(), [40.0, 50.0, 70.0]);
+    assert_eq!(outside.kept, 2);
+    // JSON says the same.
+    let json =
+        r#"[{"workload":"w","machine":"n2-8","count":2,"cores":8,"memory_gib":32,"seconds":50}]"#;
+    assert_eq!(read("d.json", json).0, [("2 x large".to_owned(), 50.0, true)]);
+    // Nothing is said where there is nothing to say.
+    assert_eq!(read("e.csv", &format!("{head}w,small,2,,,80,true\n")).1.words(), None);
+}
+
+const DISKS: &str = "machine,count,cores,memory_gib,usd_per_hour,disk,iops,owner\n\
+                     a,1;2;4,4,16,0.2,ssd,30000,us\nb,1;2;4,4,16,0.2,hdd,500,us\n\
+                     c,1;2;4,4,16,0.2,nvme,90000,us\nd,1;2;4,4,16,0.2,hdd,600,us\n";
+
+/// Columns of a catalogue that nothing here knew were once errors.
+#[test]
+fn other_columns_of_a_catalogue_are_dimensions() {
+    let folder = Folder::new();
+    let read = |name: &str, text: &str| Catalogue::read(&folder.file(name, text)).unwrap();
+    let catalogue = read("disks.csv", DISKS);
+    let columns = catalogue.extra_columns();
+    assert_eq!((columns.used, columns.left_out.len()), (vec!["disk".to_owned(), "iops".into()], 0));
+    // The number of machines, a word each of three kinds, and a number by its logarithm.
+    let features = catalogue.features();
+    assert!(features.iter().all(|row| row.len() == 5), "{features:?}");
+    let at = |name: &str| &features[catalogue.find(name, 1).unwrap()];
+    assert_eq!(at("b")[1..4], at("d")[1..4]);
+    assert!(at("a")[1..4] != at("b")[1..4] && at("a")[1..4] != at("c")[1..4]);
+    assert!(at("a")[4] > 0.7 && at("b")[4] == 0.0 && at("c")[4] == 1.0, "{features:?}");
+    // What a machine lacks, or what is a name, cannot be compared.
+    let gap = read("gap.csv", &DISKS.replace("hdd,500", "hdd,"));
+    assert_eq!(gap.extra_columns().left_out, ["iops"]);
+    let mut many = String::from("machine,count,cores,memory_gib,usd_per_hour,remark\n");
+    for at in 0..12 {
+        many += &format!("m{at},1,4,16,0.2,the {at}th\n");
+    }
+    assert_eq!(read("many.csv", &many).extra_columns().left_out, ["remark"]);
+    let toml = "[[machine]]\nname = \"a\"\ncores = 4\nmemory_gib = 16\nusd_per_hour = 0.2\ncounts = [1]\ndisk = \"ssd\"\niops = 30000\n\
+                [[machine]]\nname = \"b\"\ncores = 4\nmemory_gib = 16\nusd_per_hour = 0.2\ncounts = [1]\ndisk = \"hdd\"\niops = 500.0\n";
+    assert_eq!(read("c.toml", toml).extra_columns().used, ["disk", "iops"]);
+    let error = |text: &str| folder.catalogue_error("e.csv", text);
+    holds(&error(&DISKS.replace("nvme", "7")), &["line 4", "`disk` is `7`", "a word"]);
+    holds(&error(&DISKS.replace("600", "few")), &["line 5", "`iops` is `few`", "a number"]);
+    holds(&error(&DISKS.replace("600", "NaN")), &["line 5", "`iops` is `NaN`"]);
+    let list = toml.replace("500.0", "[1, 2]");
+    holds(&folder.catalogue_error("e.toml", &list), &["entry 2", "`iops`", "a number or a word"]);
+    // A search remembers them: with other disks it is another search.
+    let path = folder.0.path().join("state.json");
+    SearchState::new("paceline", Objective::Cost, 0, &catalogue).write(&path).unwrap();
+    let state = SearchState::read(&path).unwrap().unwrap();
+    state.check_space(&path, &catalogue).unwrap();
+    let other = read("other.csv", &DISKS.replace("nvme", "ssd"));
+    holds(&state.check_space(&path, &other).unwrap_err().to_string(), &["`c`", "other properties"]);
+}
+
+/// Runs until a search has tried all machines with the fast disk, on machines that are otherwise alike.
+fn runs_to_all_fast_disks(method: &str, catalogue: Catalogue, seed: u64) -> usize {
+    let problem = Problem {
+        catalogue: Arc::new(catalogue),
+        history: Arc::new(Measurements::default()),
+        objective: Objective::Cost,
+    };
+    let advisor = (methods::find(method).unwrap().build)(&problem, seed).unwrap();
+    let mut search = paceline_advisor::Search::new(problem.clone(), seed);
+    let mut fast = 0;
+    while fast < 4 {
+        let at = advisor.propose(&search).unwrap().configuration;
+        let number: usize = problem.catalogue.machine(at).name[1..].parse().unwrap();
+        fast += usize::from(number % 5 == 2);
+        let seconds = if number % 5 == 2 { 1000.0 } else { 4000.0 } + number as f64;
+        let outcome = Outcome::Completed { seconds };
+        let run = paceline_advisor::Run { configuration: at, outcome, metrics: Vec::new() };
+        search.tell(run).unwrap();
+    }
+    search.runs().len()
+}
+
+#[test]
+fn a_search_learns_from_a_column_that_decides() {
+    let folder = Folder::new();
+    let catalogue = |told: bool| {
+        let mut text = String::from("machine,count,cores,memory_gib,usd_per_hour");
+        text += if told { ",disk\n" } else { "\n" };
+        for at in 0..20 {
+            let disk = if told { format!(",kind{}", at % 5) } else { String::new() };
+            text += &format!("m{at},1,4,{},0.2{disk}\n", 16 + at);
+        }
+        Catalogue::read(&folder.file("c.csv", &text)).unwrap()
+    };
+    for method in ["paceline", "cherrypick"] {
+        let mean = |told: bool| {
+            let all = (0..4).map(|seed| runs_to_all_fast_disks(method, catalogue(told), seed));
+            all.sum::<usize>() as f64 / 4.0
+        };
+        let (with, without) = (mean(true), mean(false));
+        assert!(with < without - 3.0, "{method}: {with} runs with the column, {without} without");
+    }
 }
 
 #[test]

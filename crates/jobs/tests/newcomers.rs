@@ -119,6 +119,7 @@ fn advisor_finds_the_best() {
         speed: None,
         disk_mb_per_s: None,
         network_gbit: None,
+        extra: Default::default(),
     };
     let problem = Problem {
         catalogue: Arc::new(Catalogue::from_parts([

@@ -139,7 +139,7 @@ fn single_node_winners(set: &RecordedSet) -> (f64, f64, f64) {
 /// The median time of each workload on each configuration it completed on.
 pub(super) fn medians(runs: &Measurements) -> BTreeMap<&str, BTreeMap<usize, f64>> {
     let mut times: BTreeMap<&str, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
-    for row in runs.rows() {
+    for row in runs.rows().iter().filter(|row| !row.stands_in) {
         if let Some(seconds) = row.outcome.completed() {
             let job = times.entry(&row.workload).or_default();
             job.entry(row.configuration).or_default().push(seconds);

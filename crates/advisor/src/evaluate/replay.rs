@@ -164,7 +164,8 @@ pub(super) fn replay_with(
 fn jobs<'a>(set: &'a RecordedSet, problem: &Problem, settings: &ReplaySettings) -> Vec<Job<'a>> {
     let count = set.catalogue.len();
     let mut records: BTreeMap<&str, (&str, Vec<Vec<&Measurement>>)> = BTreeMap::new();
-    for row in set.runs.rows() {
+    // What ran elsewhere is a past, not something that a search could have measured.
+    for row in set.runs.rows().iter().filter(|row| !row.stands_in) {
         let (_, all) = records
             .entry(&row.workload)
             .or_insert_with(|| (&row.application, vec![Vec::new(); count]));

@@ -8,7 +8,7 @@ use crate::catalogue::{Catalogue, Machine};
 use crate::error::AdvisorError;
 use crate::measurements::{Measurement, Measurements, Outcome};
 use paceline_forecast::table::Table;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,7 +74,8 @@ impl RecordedSet {
     /// Jobs that completed somewhere.
     #[must_use]
     pub fn jobs(&self) -> usize {
-        let completed = self.runs.rows().iter().filter(|row| row.outcome.completed().is_some());
+        let own = self.runs.rows().iter().filter(|row| !row.stands_in);
+        let completed = own.filter(|row| row.outcome.completed().is_some());
         let mut names: Vec<&str> = completed.map(|row| row.workload.as_str()).collect();
         names.sort_unstable();
         names.dedup();
@@ -139,6 +140,7 @@ impl RecordedSet {
                     run: *run,
                     outcome,
                     metrics,
+                    stands_in: false,
                 })
             })
             .collect();
@@ -180,6 +182,7 @@ fn catalogue(
                 speed: Some(speed),
                 disk_mb_per_s: None,
                 network_gbit: None,
+                extra: BTreeMap::new(),
             };
             parts.push((machine, counts));
         }

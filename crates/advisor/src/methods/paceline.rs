@@ -32,14 +32,10 @@ const CENSORED_NOISE: f64 = 4.0;
 /// A run cut short before any completed would have taken half as long again, as far as anybody knows: `ln 1.5`.
 const CUT_SHORT: f64 = 0.405;
 
-/// With fewer past jobs the search begins cold: replayed with two to eight past jobs, searches that used them were worse after six
-/// runs than those that did not, however little they were trusted at first.
-const FEWEST_PAST: usize = 10;
-
 pub(crate) struct Paceline {
     transfer: Transfer,
     completion: Completion,
-    /// Mean `ln` distance of other jobs to their best; empty where the past is not used.
+    /// Mean `ln` distance of other jobs to their best; empty without any.
     distances: Vec<Option<f64>>,
     /// The same of laws of scaling.
     laws: Vec<f64>,
@@ -52,17 +48,17 @@ pub(crate) struct Paceline {
 impl Paceline {
     pub(crate) fn new(problem: &Problem, seed: u64, tuning: Tuning) -> Self {
         let features = problem.catalogue.features();
-        let past = History::new(problem);
-        let past_jobs = past.jobs.len();
-        let history = if past_jobs < FEWEST_PAST { History::default() } else { past };
+        let history = History::new(problem);
+        let past_jobs = history.jobs.len();
         let all = laws::all(problem);
         let laws = laws::mean_distance(&all);
         let transfer = Transfer::new(features, &history, all, seed, tuning);
+        let trust = transfer.trust();
         Self {
-            trust: transfer.trust(),
+            trust,
             transfer,
             distances: history.mean_distances(),
-            completion: Completion::new(&problem.catalogue, &history),
+            completion: Completion::new(&problem.catalogue, &history, trust),
             laws,
             past_jobs,
             tuning,
@@ -137,8 +133,13 @@ impl Paceline {
                 let why = match self.past_jobs {
                     0 => "no past jobs to learn from".to_owned(),
                     1 => "one past job is too little to learn from".to_owned(),
-                    some if some < FEWEST_PAST => {
-                        format!("{some} past jobs are too few to learn from")
+                    _ if self.distances.iter().all(Option::is_none) => {
+                        "past jobs did not run on what is left".to_owned()
+                    }
+                    some if self.trust < 0.5 => {
+                        format!(
+                            "{some} past jobs are too few, or too unlike each other, to rely on"
+                        )
                     }
                     _ => "past jobs did not run on what is left".to_owned(),
                 };

@@ -147,6 +147,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         Some(catalog) => explain_search(error, catalog),
         None => error.into(),
     })?;
+    set.runs.outside().words().into_iter().for_each(|words| terminal.note(words));
     let (stages, jobs) = (terminal.stages(), set.jobs() as u64);
     let study = question.replay(&set, &entries, &|method, done| {
         stages.set(method, done, Some(jobs), Unit::Items("jobs"));
@@ -219,15 +220,16 @@ fn nested(terminal: &Terminal, question: &StudyQuestion, splits: usize) -> anyho
         "\nour own method, {} tunings, {} ways of halving the applications, {} seeds",
         found.tunings, found.splits, question.settings.seeds
     ))?;
-    let mut table = Table::new(["constants", "n=6", "n=15"]);
-    for (name, [six, fifteen]) in [
+    let mut table = Table::new(["constants", "n=6", "n=15", "total 10"]);
+    for (name, figures) in [
         ("chosen on the other half", found.chosen),
         ("chosen on the other set", found.chosen_elsewhere),
         ("in use", found.in_use),
         ("best by looking", found.best_by_looking),
         ("worst", found.worst),
     ] {
-        table.row([name.to_owned(), format!("{six:.3}"), format!("{fifteen:.3}")]);
+        let cells = figures.map(|value| format!("{value:.3}"));
+        table.row(std::iter::once(name.to_owned()).chain(cells));
     }
     terminal.data(table)?;
     terminal

@@ -162,12 +162,31 @@ fn interrupted_search_goes_on_where_it_was() {
     assert_eq!(runs, 7, "two kept, one interrupted, four more");
 }
 
+/// A share of time was once multiplied by dollars, and the runner-up named only when the search was over.
+#[test]
+fn a_faster_run_is_worth_time_and_the_search_so_far_is_told_and_drawn() {
+    let folder = Folder::new();
+    let question = ["--state", "s.json", "--catalog", "machines.csv", "--objective", "time"];
+    for (count, seconds) in [("1", "360"), ("2", "250")] {
+        let run = ["--machine", "large", "--count", count, "--seconds", seconds];
+        assert!(folder.run(&[&["tell"], &question[..], &run].concat()).status.success());
+    }
+    let output = folder.run(&[&["ask"], &question[..], &["--out", "search.html"]].concat());
+    let words = String::from_utf8_lossy(&output.stdout);
+    assert!(words.contains("% of each later run's time, "), "{words}");
+    assert!(!words.contains("pays for itself"), "{words}");
+    assert!(words.contains("best so far: 2 x large, "), "{words}");
+    assert!(words.contains("runner-up:   "), "{words}");
+    let page = std::fs::read_to_string(folder.0.path().join("search.html")).unwrap();
+    assert!(page.contains("2 runs so far") && page.matches("<svg").count() >= 2, "two charts");
+}
+
 #[test]
 fn bad_files_are_named_with_their_rows() {
     let folder = Folder::new();
     folder.file(
         "h.csv",
-        "workload,machine,count,seconds,completed\nw,small,1,10,true\nw,tiny,1,9,true\n",
+        "workload,machine,count,seconds,completed\nw,tiny,1,10,true\nw,tiny,2,9,true\n",
     );
     let output = folder.run(&[
         "ask",
@@ -180,7 +199,8 @@ fn bad_files_are_named_with_their_rows() {
     ]);
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8_lossy(&output.stderr);
-    assert!(words.contains("`h.csv`, line 3: machine `tiny`"), "{words}");
+    assert!(words.contains("none of its 2 runs") && words.contains("`tiny`"), "{words}");
+    assert!(words.contains("hint: name machines as the catalogue does"), "{words}");
     assert!(!folder.0.path().join("s.json").exists(), "nothing is begun on bad input");
     let output =
         folder.run(&["ask", "--state", "s.json", "--catalog", "machines.csv", "--method", "scout"]);

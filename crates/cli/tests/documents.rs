@@ -67,6 +67,7 @@ examples! {
     example_parameter_server_ends_well: "parameter-server",
     example_click_stream_ends_well: "click-stream",
     example_published_table_ends_well: "published-table",
+    example_which_machine_ends_well: "which-machine",
 }
 
 /// Runs an example where it cannot write into the tree. Its README says the last line it prints begins with.

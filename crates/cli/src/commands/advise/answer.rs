@@ -1,7 +1,7 @@
 //! The answer in words and as JSON.
 
 use crate::terminal::{Terminal, show_dollars, show_seconds};
-use paceline_advisor::{Catalogue, Proposal, Recommendation};
+use paceline_advisor::{Catalogue, Objective, Proposal, Recommendation};
 use serde_json::{Value, json};
 
 /// A recommendation as JSON; `null` while there is none.
@@ -43,25 +43,62 @@ pub(super) fn proposal_json(catalogue: &Catalogue, proposal: Option<&Proposal>) 
 pub(super) fn print_outlook(
     terminal: &Terminal,
     proposal: &Proposal,
-    best_usd: Option<f64>,
+    objective: Objective,
+    best: Option<&Recommendation>,
 ) -> anyhow::Result<()> {
     let Some(outlook) = proposal.outlook else { return Ok(()) };
     if let (Some(saving), Some(usd)) = (outlook.saving, outlook.usd) {
-        let pays = best_usd.map(|best| usd / (saving * best)).filter(|runs| runs.is_finite());
-        let pays = pays.map_or_else(String::new, |runs| {
-            format!("; pays for itself if the job runs {:.0} more times", runs.max(1.0).ceil())
-        });
-        terminal.data(format!(
-            "worth:       {:.1} % of each later run, for about {}{pays}",
-            saving * 100.0,
-            show_dollars(usd)
-        ))?;
+        let worth = match (objective, best) {
+            // Time is not saved in dollars: a faster configuration may be the dearer one.
+            (Objective::Time, Some(best)) => {
+                let saved = show_seconds(saving * best.seconds.value);
+                format!(
+                    "{:.1} % of each later run's time, {saved}, for about {}",
+                    saving * 100.0,
+                    show_dollars(usd)
+                )
+            }
+            (_, best) => {
+                let pays = best.map(|best| usd / (saving * best.usd.value));
+                let pays = pays.filter(|runs| runs.is_finite()).map_or_else(String::new, |runs| {
+                    let runs = runs.max(1.0).ceil();
+                    format!("; pays for itself if the job runs {runs:.0} more times")
+                });
+                let usd = show_dollars(usd);
+                format!("{:.1} % of each later run, for about {usd}{pays}", saving * 100.0)
+            }
+        };
+        terminal.data(format!("worth:       {worth}"))?;
     }
     if let Some(limit) = outlook.limit {
         let limit = show_seconds(limit);
         terminal.data(format!("end it:      after {limit}; it cannot be the choice any more, then tell with --timed-out"))?;
     }
     Ok(())
+}
+
+/// The best so far and the runner-up, while the search goes on.
+pub(super) fn print_so_far(
+    terminal: &Terminal,
+    catalogue: &Catalogue,
+    found: Option<&Recommendation>,
+) -> anyhow::Result<()> {
+    let Some(found) = found.filter(|found| found.measured) else { return Ok(()) };
+    let name = catalogue.name(found.configuration);
+    let (usd, seconds) = (show_dollars(found.usd.value), show_seconds(found.seconds.value));
+    terminal.data(format!("best so far: {name}, {usd} and {seconds} a run"))?;
+    print_runner_up(terminal, catalogue, found)
+}
+
+fn print_runner_up(
+    terminal: &Terminal,
+    catalogue: &Catalogue,
+    found: &Recommendation,
+) -> anyhow::Result<()> {
+    let Some((at, usd, seconds)) = found.runner_up else { return Ok(()) };
+    let name = catalogue.name(at);
+    let (usd, seconds) = (show_dollars(usd), show_seconds(seconds));
+    terminal.data(format!("runner-up:   {name}, {usd} and {seconds} a run"))
 }
 
 /// Prints the answer so far.
@@ -85,11 +122,7 @@ pub(super) fn print(
         show_seconds(seconds.high)
     ))?;
     terminal.data(format!("because:     {}", found.reason))?;
-    if let Some((at, usd, seconds)) = found.runner_up {
-        let name = catalogue.name(at);
-        let (usd, seconds) = (show_dollars(usd), show_seconds(seconds));
-        terminal.data(format!("runner-up:   {name}, {usd} and {seconds} a run"))?;
-    }
+    print_runner_up(terminal, catalogue, found)?;
     let failed = match found.failed_runs {
         0 => String::new(),
         some => format!(", {some} of them without a result"),

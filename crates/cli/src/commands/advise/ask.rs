@@ -5,6 +5,7 @@ use super::question::Question;
 use crate::arguments::paths::local_path;
 use crate::terminal::Terminal;
 use crate::terminal::failure::Exit;
+use paceline_runs::write_atomically;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -19,11 +20,14 @@ pub struct Args {
     state: PathBuf,
     #[command(flatten)]
     question: Question,
+    /// Write a page with the search so far and what the model expects of every configuration
+    #[arg(long, value_name = "FILE", value_parser = local_path())]
+    out: Option<PathBuf>,
 }
 
 /// Proposes, and writes the state file if it is new.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let session = args.question.open(&args.state)?;
+    let session = args.question.open(&args.state, terminal)?;
     let advice = session.ask().or_else(|error| args.question.explain(error))?;
     let catalogue = session.catalogue();
     let found = advice.recommendation.as_ref();
@@ -37,13 +41,18 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             } else {
                 terminal.data(format!("run next:    {next}"))?;
                 terminal.data(format!("because:     {}", proposal.reason))?;
-                answer::print_outlook(terminal, proposal, found.map(|found| found.usd.value))?;
+                answer::print_outlook(terminal, proposal, session.objective(), found)?;
+                answer::print_so_far(terminal, catalogue, found)?;
             }
         }
         None => {
             terminal.data("everything has been tried")?;
             answer::print(terminal, catalogue, found)?;
         }
+    }
+    if let Some(path) = &args.out {
+        write_atomically(path, super::search_page::html(&session)?.as_bytes())?;
+        terminal.note(format!("page in `{}`", path.display()));
     }
     terminal.json(&json!({
         "state": args.state,

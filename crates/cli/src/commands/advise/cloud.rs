@@ -44,7 +44,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             "as in --exec './run-job.sh {machine} {count}'",
         ));
     }
-    let mut session = args.question.open(&args.state)?;
+    let mut session = args.question.open(&args.state, terminal)?;
     let catalogue = session.catalogue().clone();
     let interrupt = terminal.interrupt()?;
     let budget = SearchBudget { runs: args.max_runs };

@@ -11,6 +11,7 @@ pub(super) mod links;
 mod parallel;
 mod question;
 mod scale;
+mod search_page;
 mod subject;
 mod tell;
 mod tune;

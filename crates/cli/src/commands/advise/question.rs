@@ -3,9 +3,12 @@
 use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::paths::local_path;
 use crate::arguments::units;
+use crate::terminal::Terminal;
 use crate::terminal::failure::{Exit, FailureExt, forecast::explain_search, usage};
 use paceline_advisor::methods::{self, AdvisorMethod};
-use paceline_advisor::{AdvisorError, Objective, SearchQuestion, SearchSession};
+use paceline_advisor::{
+    AdvisorError, Catalogue, ExtraColumns, Objective, SearchQuestion, SearchSession,
+};
 use std::path::{Path, PathBuf};
 
 /// Flags that ask.
@@ -13,10 +16,10 @@ use std::path::{Path, PathBuf};
 pub(super) struct Question {
     #[command(flatten)]
     typed: Typed,
-    /// What can be rented: CSV (machine,count,cores,memory_gib,usd_per_hour) or TOML ([[machine]])
+    /// What can be rented: CSV (machine,count,cores,memory_gib,usd_per_hour) or TOML ([[machine]]); any further column is a dimension
     #[arg(long, value_name = "FILE", value_parser = local_path())]
     pub(super) catalog: PathBuf,
-    /// Runs of other jobs: CSV (workload,machine,count,seconds,completed), JSON, or a folder of our own runs
+    /// Runs of other jobs: CSV (workload,machine,count,seconds,completed), JSON, or a folder of runs, our own or foreign
     #[arg(long, value_name = "PATH", value_parser = local_path())]
     history: Option<PathBuf>,
     /// What is to be small; `cost` unless the state file says otherwise
@@ -77,9 +80,23 @@ impl Goal {
     }
 }
 
+/// Says what became of columns that no search knows by itself.
+fn note_columns(terminal: &Terminal, catalogue: &Catalogue, path: &Path) {
+    let ExtraColumns { used, left_out } = catalogue.extra_columns();
+    let path = path.display();
+    if !used.is_empty() {
+        let used = used.join(", ");
+        terminal.note(format!("further columns of `{path}` are dimensions of the search: {used}"));
+    }
+    if !left_out.is_empty() {
+        let names = left_out.join(", ");
+        terminal.note(format!("left out of the search, because some machine lacks them or nearly each has its own: {names}"));
+    }
+}
+
 impl Question {
     /// Reads all files; `state` is the search's own, which may not exist yet.
-    pub(super) fn open(&self, state: &Path) -> anyhow::Result<SearchSession> {
+    pub(super) fn open(&self, state: &Path, terminal: &Terminal) -> anyhow::Result<SearchSession> {
         let objective = match (self.objective, self.deadline) {
             (None, None) => None,
             (goal, deadline) => Some(goal.unwrap_or(Goal::CostUnderDeadline).objective(deadline)?),
@@ -94,6 +111,13 @@ impl Question {
         };
         let session = SearchSession::open(&question).or_else(|error| self.explain(error))?;
         self.typed.check(&session.method(), RULES)?;
+        if let Some(words) = session.outside_runs() {
+            terminal.note(words);
+        }
+        // Once is enough; a misspelt column is found here.
+        if !state.exists() {
+            note_columns(terminal, session.catalogue(), &self.catalog);
+        }
         Ok(session)
     }
 

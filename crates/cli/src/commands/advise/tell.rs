@@ -41,7 +41,7 @@ pub struct Args {
 /// Adds the run to the state file and says what follows from it.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let metrics = metrics(&args.metric)?;
-    let mut session = args.question.open(&args.state)?;
+    let mut session = args.question.open(&args.state, terminal)?;
     let seconds = args.seconds.unwrap_or(0.0);
     let outcome = match (args.failed, args.timed_out) {
         (true, _) => Outcome::Failed { seconds },

@@ -73,6 +73,9 @@ pub(crate) fn explain_search(error: AdvisorError, catalogue: &Path) -> anyhow::E
         AdvisorError::NoSuchMachine { .. } => {
             "add the machine it ran on to the catalogue, or leave the run out".to_owned()
         }
+        AdvisorError::NothingComparable { .. } => {
+            "name machines as the catalogue does, or say what they have in columns `cores` and `memory_gib`".to_owned()
+        }
         AdvisorError::OtherSpace { .. } => {
             "give the --catalog it was begun with, or name another state file".to_owned()
         }

@@ -32,7 +32,7 @@ fn a_trace_of_a_run_has_its_tasks_phases_resources_and_events() {
     let output = run_in(here, &["export", "--trace", run, "trace.json"]);
     assert!(output.status.success(), "{}", told(&output));
     let trace: Value =
-        serde_json::from_slice(&std::fs::read(here.join("trace.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(here.join("trace.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
     let names: Vec<&str> =
@@ -139,7 +139,7 @@ fn a_profile_becomes_a_run_and_says_how_few_steps_it_rests_on() {
         events.push(slice(format!("ProfilerStep#{step}"), at, 1000.0));
         events.push(slice("enumerate(DataLoader)#_MultiProcess.__next__".to_owned(), at, 600.0));
     }
-    std::fs::write(here.join("rank0.json"), json!({ "traceEvents": events }).to_string()).unwrap();
+    fs::write(here.join("rank0.json"), json!({ "traceEvents": events }).to_string()).unwrap();
     let output = run_in(here, &["import", "rank0.json", "--out", "runs/profiled"]);
     let text = told(&output);
     assert!(output.status.success(), "{text}");
@@ -149,7 +149,7 @@ fn a_profile_becomes_a_run_and_says_how_few_steps_it_rests_on() {
     let again = run_in(here, &["import", "rank0.json", "--out", "runs/profiled"]);
     assert_eq!(again.status.code(), Some(1), "{}", told(&again));
     assert!(told(&again).contains("not empty"), "{}", told(&again));
-    std::fs::write(here.join("notes.txt"), "no trace").unwrap();
+    fs::write(here.join("notes.txt"), "no trace").unwrap();
     let wrong = run_in(here, &["import", "notes.txt", "--out", "runs/other"]);
     assert!(told(&wrong).contains("`notes.txt` is not a Chrome trace"), "{}", told(&wrong));
     assert!(!here.join("runs/other").exists());

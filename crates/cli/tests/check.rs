@@ -133,9 +133,15 @@ fn at_odds(chief: &[Variable], other: &[Variable]) -> [Vec<[String; 3]>; 2] {
         let own = vec![("TF_CONFIG", workers(&ports, "worker", index))];
         check(&["--json", "--join-timeout", patience], &[own, more.to_vec()].concat())
     };
-    let other = start(1, "60", other);
-    wait_for("worker/1 to listen", || listens(ports[1]));
-    let found = [start(0, "3", chief), other].map(|run| wrong(&run.end()));
+    let play = |patience: &str| {
+        let other = start(1, JOINS, other);
+        wait_for("worker/1 to listen", || listens(ports[1]));
+        [start(0, patience, chief), other].map(|run| wrong(&run.end()))
+    };
+    let heard = |found: &[Vec<[String; 3]>; 2]| {
+        found[0].iter().any(|[check, ..]| ["key", "version"].contains(&&**check))
+    };
+    let found = with_patience(play, heard);
     assert!(names(&found[0], ["tasks", "worker/1", "on every host"]), "{:?}", found[0]);
     found
 }
@@ -173,7 +179,7 @@ fn every_pair_of_tasks_is_measured_and_shown() {
     let start = |index: usize, flags: &[&str]| {
         let config = workers(&ports, "worker", index);
         let environment = vec![("TF_CONFIG", config), ("PACELINE_KEY_FILE", key.clone())];
-        check(&[&["--join-timeout", "60"], flags].concat(), &environment)
+        check(&[&["--join-timeout", JOINS], flags].concat(), &environment)
     };
     let runs = [start(0, &[]), start(1, &["--json"]), start(2, &["--json"])];
     let ended = runs.map(Run::end);

@@ -12,7 +12,6 @@ use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 /// How every key's text begins.
@@ -110,7 +109,7 @@ fn a_local_run_listens_on_this_machine_only_and_logs_who_was_refused() {
         let door = listeners(tasks[task])[0];
         let mut stranger = TcpStream::connect(door).unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        stranger.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
         // It may be sent away with a word or without one.
         let _ = stranger.read_to_end(&mut Vec::new());
         let from = stranger.local_addr().unwrap();

@@ -136,8 +136,10 @@ fn spawn_with(command: &mut Command) -> Child {
 #[test]
 fn tasks_that_do_not_fit_are_told_so() {
     let (folder, _) = site(2);
-    let one = spawn(task(&folder, 0, &["--size", "100", "--join-timeout", "20s"]));
-    let two = task(&folder, 1, &["--size", "200", "--join-timeout", "20s"]).output().unwrap();
+    let one = spawn(task(&folder, 0, &["--size", "100", "--join-timeout", cluster_support::JOINS]));
+    let two = task(&folder, 1, &["--size", "200", "--join-timeout", cluster_support::JOINS])
+        .output()
+        .unwrap();
     assert!(!two.status.success() && said(&two).contains("size is 100 and 200"), "{}", said(&two));
     let mut one = one;
     one.kill().unwrap();

@@ -29,7 +29,7 @@ fn mpirun(ranks: usize, steps: &str, out: &Path, flags: &[&str]) -> Option<Comma
         .args(flags)
         .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
         .arg(support::program())
-        .args(["node", "--insecure"])
+        .args(["node", "--insecure", "--join-timeout", "900s"])
         .args(training(steps))
         .arg("--out")
         .arg(out);

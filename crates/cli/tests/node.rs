@@ -36,6 +36,9 @@ fn node(flags: &[&str], environment: &[(&str, String)]) -> Run {
 fn node_in(out: TempDir, flags: &[&str], environment: &[(&str, String)]) -> Run {
     let mut command = paceline();
     command.arg("node").args(flags).arg("--out").arg(out.path());
+    if !flags.contains(&"--join-timeout") {
+        command.args(["--join-timeout", JOINS]);
+    }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     spawn(command, out)
 }
@@ -326,9 +329,12 @@ fn the_address_that_the_cluster_names_stays_whatever_a_task_listens_on() {
 fn a_task_that_never_starts_is_named_with_its_address_and_worth_retrying() {
     let folder = tempfile::tempdir().unwrap();
     let (ports, key) = (ports(3), key(&folder, "key"));
-    let flags = ["--strategy", "ps-async", "--epochs", "3", "--join-timeout", "6"];
-    let config = tf_config(&ports, "chief", 0);
-    let ended = node(&flags, &[("TF_CONFIG", config), ("PACELINE_KEY_FILE", key)]).end();
+    let environment = [("TF_CONFIG", tf_config(&ports, "chief", 0)), ("PACELINE_KEY_FILE", key)];
+    let play = |patience: &str| {
+        let flags = ["--strategy", "ps-async", "--epochs", "3", "--join-timeout", patience];
+        node(&flags, &environment).end()
+    };
+    let ended = with_patience(play, |ended| ended.talk.contains("waiting for worker/0"));
     assert_eq!(ended.code(), 75, "{}", ended.talk);
     for (task, port) in [("worker/0", ports[1]), ("ps/0", ports[2])] {
         let missing = format!("{task} at 127.0.0.1:{port} is missing");
@@ -362,9 +368,12 @@ fn different_settings_are_refused_and_both_are_named() {
         node(&flags, &[("TF_CONFIG", config), ("PACELINE_KEY_FILE", key.clone())])
     };
     // The chief's patience decides how long this takes, so the other is there before it.
-    let mut other = start(1, "5", "60");
-    waits_for(&mut other, "worker/0");
-    let (chief, other) = (start(0, "3", "4").end(), other.end());
+    let play = |patience: &str| {
+        let mut other = start(1, "5", JOINS);
+        waits_for(&mut other, "worker/0");
+        (start(0, "3", patience).end(), other.end())
+    };
+    let (chief, other) = with_patience(play, |(chief, _)| chief.talk.contains("refused"));
     assert_eq!(other.code(), 1, "{}", other.talk);
     assert!(other.talk.contains("stop.epochs is 3.0 and 5.0"), "{}", other.talk);
     assert_eq!(chief.code(), 75, "{}", chief.talk);
@@ -387,13 +396,17 @@ fn rank(rank: u32, port: u16, key: &str) -> Vec<(&'static str, String)> {
 fn another_version_of_the_program_is_refused_and_both_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let (port, key) = (ports(1)[0], key(&folder, "key"));
-    let flags =
-        |patience| ["--strategy", "multi-worker", "--epochs", "2", "--join-timeout", patience];
+    fn flags(patience: &str) -> [&str; 6] {
+        ["--strategy", "multi-worker", "--epochs", "2", "--join-timeout", patience]
+    }
     let mut pretender = rank(1, port, &key);
     pretender.push(("PACELINE_PRETEND_VERSION", "99.1.7".to_owned()));
-    let mut other = node(&flags("60"), &pretender);
-    waits_for(&mut other, "worker/0");
-    let (chief, other) = (node(&flags("4"), &rank(0, port, &key)).end(), other.end());
+    let play = |patience: &str| {
+        let mut other = node(&flags(JOINS), &pretender);
+        waits_for(&mut other, "worker/0");
+        (node(&flags(patience), &rank(0, port, &key)).end(), other.end())
+    };
+    let (chief, other) = with_patience(play, |(chief, _)| chief.talk.contains("99.1.7"));
     let own = env!("CARGO_PKG_VERSION");
     assert_eq!(other.code(), 1, "{}", other.talk);
     assert!(other.talk.contains("99.1.7") && other.talk.contains(own), "{}", other.talk);

@@ -22,51 +22,29 @@ mod stage;
 mod support;
 
 use cluster_support::steps;
+use paceline_testing::lateness::LatenessWatch;
 use schedule::Schedule;
 use stage::Stage;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 /// Schedules of an ordinary test.
 const SCHEDULES: u64 = 20;
-/// How often it is looked whether this machine lets a process run.
-const LOOK: Duration = Duration::from_millis(20);
 
-/// Plays a schedule; the longest time for which this very process had to wait for a core is in `late`, in milliseconds.
-fn play(schedule: &Schedule, late: &AtomicU64) {
+/// Plays a schedule; a promise about time allows for how late this machine was meanwhile.
+fn play(schedule: &Schedule) {
+    let lateness = LatenessWatch::start();
     let Some(mut stage) = Stage::set(schedule) else { return };
     let over = stage.inflict();
     let (outcome, rest) = stage.end(over);
-    let late = late.load(Ordering::Relaxed) as f64 / 1000.0;
-    promises::check(schedule, &outcome, over, late);
+    promises::check(schedule, &outcome, over, lateness.longest());
     let last = steps(&outcome.folder);
     rest.resume(outcome, last);
-}
-
-/// The same, and how late this machine was meanwhile.
-fn play_watched(schedule: &Schedule) {
-    let (late, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                let asked = Instant::now();
-                std::thread::sleep(LOOK);
-                let waited = asked.elapsed().saturating_sub(LOOK).as_millis();
-                late.fetch_max(u64::try_from(waited).unwrap_or(u64::MAX), Ordering::Relaxed);
-            }
-        });
-        let result = catch_unwind(AssertUnwindSafe(|| play(schedule, &late)));
-        over.store(true, Ordering::Relaxed);
-        if let Err(broken) = result {
-            std::panic::resume_unwind(broken);
-        }
-    });
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -94,7 +72,7 @@ fn random_faults_break_no_promise() {
                     }
                     let schedule = Schedule::draw(seed);
                     println!("seed {seed}: {schedule:?}");
-                    if catch_unwind(AssertUnwindSafe(|| play_watched(&schedule))).is_err() {
+                    if catch_unwind(AssertUnwindSafe(|| play(&schedule))).is_err() {
                         println!("broken: PACELINE_SEED={seed} replays {schedule:?}");
                         broken.lock().unwrap().push(seed);
                     }

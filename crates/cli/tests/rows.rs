@@ -146,7 +146,7 @@ fn a_followed_log_ends_cleanly_on_a_signal_and_goes_on_where_it_was() {
             .spawn()
             .unwrap();
         // Long enough to have read everything, even on a busy machine: the events tell.
-        let patience = std::time::Instant::now() + Duration::from_secs(120);
+        let patience = std::time::Instant::now() + paceline_testing::HANG;
         while rows_seen(folder.path()) < expected {
             assert!(std::time::Instant::now() < patience);
             std::thread::sleep(Duration::from_millis(50));

@@ -68,7 +68,7 @@ fn the_key_of_a_cluster_and_credentials_of_its_user_stay_out_of_logs_and_run_fol
         let out = tempfile::tempdir().unwrap();
         let mut command = support::paceline();
         command.arg("node").args(flags.split(' ')).args(["--data", DIGITS, "--key", &key]);
-        command.args(["--json", "--out"]).arg(out.path());
+        command.args(["--join-timeout", JOINS, "--json", "--out"]).arg(out.path());
         command.env("TF_CONFIG", workers(&ports, "worker", index));
         command.env("AWS_SECRET_ACCESS_KEY", CREDENTIAL).env("PACELINE_TOKEN", TOKEN);
         spawn(command, out)

@@ -56,7 +56,13 @@ fn staleness(flags: &[&str]) -> Vec<u64> {
     let slow = run.process("worker/1");
     for _ in 0..5 {
         signal(slow, "-STOP");
-        std::thread::sleep(Duration::from_millis(100));
+        if flags.is_empty() {
+            // The others do not wait for it.
+            let now = steps(&run.folder());
+            run.wait_for_step(now + 20);
+        } else {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         signal(slow, "-CONT");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -229,7 +229,17 @@ fn a_replayed_join_is_refused() {
         );
         let mut command = paceline();
         command
-            .args(["node", "--model", "softmax", "--data", DIGITS, "--strategy", "multi-worker"])
+            .args([
+                "node",
+                "--join-timeout",
+                JOINS,
+                "--model",
+                "softmax",
+                "--data",
+                DIGITS,
+                "--strategy",
+                "multi-worker",
+            ])
             .args(["--steps", "100000000", "--no-tensorboard", "--json", "--threads", "1"])
             .arg("--out")
             .arg(out.path())

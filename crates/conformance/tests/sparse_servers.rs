@@ -31,7 +31,7 @@ fn options(rule: &'static str, synchronous: bool, transfer: Transfer) -> SparseO
         combine: Combine::Mean,
         transfer,
         returning: Duration::ZERO,
-        patience: Duration::from_secs(60),
+        patience: Duration::from_secs(900),
     }
 }
 

@@ -99,8 +99,8 @@ fn launcher_describes_the_cluster_of_a_run(folder: &Path) {
         placement: options.place().unwrap(),
         work: Work::from(spec("softmax", "multi-worker")),
         start: Start::New { out: folder.to_path_buf() },
-        join_timeout: Duration::from_secs(120),
-        patience: Duration::from_secs(120),
+        join_timeout: Duration::from_secs(900),
+        patience: Duration::from_secs(900),
         cancel: Arc::default(),
         observer: Arc::new(Unobserved),
     };

@@ -160,22 +160,21 @@ mod tests {
         // A shell whose child spins; the shell itself does nothing.
         let script = "while :; do :; done & trap 'kill $!; exit 3' TERM; wait";
         let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-        let (begun, sent) = (Instant::now(), Cell::new(false));
+        let (readings, sent) = (Cell::new(0), Cell::new(false));
         let pass_on = || {
-            let due = !sent.get() && begun.elapsed() >= Duration::from_millis(600);
+            let due = !sent.get() && readings.get() >= 5;
             sent.set(sent.get() || due);
             if due { WatchOrder::PassOn(libc::SIGTERM) } else { WatchOrder::Continue }
         };
-        let mut readings = 0;
         let each = &mut |_: &Reading| -> Result<(), WatchError> {
-            readings += 1;
+            readings.set(readings.get() + 1);
             Ok(())
         };
         let target = WatchTarget::Command(&mut child);
         let watched = watch(target, Duration::from_millis(100), &pass_on, each).unwrap();
         let status = watched.status.unwrap();
         assert_eq!((status.code(), status.signal()), (Some(3), None));
-        assert!(readings > 0);
+        assert!(readings.get() >= 5);
         let mean = |wanted| {
             let mut rows = watched.summary.rows();
             rows.find(|(name, ..)| *name == wanted).map(|(_, mean, _)| mean)

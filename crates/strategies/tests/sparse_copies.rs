@@ -46,7 +46,7 @@ fn options(synchronous: bool, transfer: Transfer) -> SparseOptions {
         combine: Combine::Mean,
         transfer,
         returning: Duration::ZERO,
-        patience: Duration::from_secs(60),
+        patience: LONG,
     }
 }
 
@@ -307,7 +307,7 @@ fn push_to_the_first(membership: &ThreadMembership, turn: u64) -> Link {
 fn a_gradient_that_only_one_server_has_is_sent_again_and_used_once() {
     let never = AtomicBool::new(false);
     let mut options = options(false, Transfer::Sparse);
-    options.returning = Duration::from_secs(60);
+    options.returning = LONG;
     let (job, over) = (Job::new(2, 2), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _raised = Raise(&over);

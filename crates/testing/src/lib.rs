@@ -15,6 +15,7 @@ pub mod emulators;
 pub mod faults;
 pub mod fuzzing;
 mod google;
+pub mod lateness;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

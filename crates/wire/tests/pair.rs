@@ -12,7 +12,7 @@ fn worker(index: u32) -> TaskId {
 }
 
 fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(120), phase)
+    Wait::within(Duration::from_secs(900), phase)
 }
 
 #[test]

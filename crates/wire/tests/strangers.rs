@@ -112,7 +112,7 @@ impl Run {
 
 /// Reads until the other side closes; how many bytes came.
 fn closed_after(mut stream: TcpStream) -> usize {
-    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    stream.set_read_timeout(Some(HANG)).unwrap();
     let mut all = Vec::new();
     // A reset is an ending too.
     drop(stream.read_to_end(&mut all));

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of it
 
+use paceline_testing::lateness::LatenessWatch;
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -19,6 +20,19 @@ use tempfile::TempDir;
 /// Long enough for a loaded machine; nothing here is a measurement.
 pub const PATIENCE: Duration = paceline_testing::HANG;
 
+/// As long for tasks to meet, as a flag says it.
+pub const JOINS: &str = "900s";
+
+/// For tasks of which one gives up: how long it waits until it does. More where the machine was too slow for less.
+const GIVES_UP: [&str; 3] = ["4s", "40s", "400s"];
+
+/// Plays with a patience of a few seconds; again with more of it where a task gave up before it `heard` what it was to hear.
+pub fn with_patience<T>(play: impl Fn(&str) -> T, heard: impl Fn(&T) -> bool) -> T {
+    let [first, more @ ..] = GIVES_UP;
+    more.into_iter()
+        .fold(play(first), |seen, patience| if heard(&seen) { seen } else { play(patience) })
+}
+
 /// So many steps that a run outlives any test; those that hurt it also end it.
 pub const ENDLESS: &str = "100000000";
 
@@ -29,6 +43,8 @@ pub struct Run {
     /// What it says on stderr.
     talk: Gathered,
     result: Gathered,
+    /// How late this machine was since it was started.
+    pub lateness: LatenessWatch,
 }
 
 /// A process that does not outlive its test: one that fails must not leave an endless run to those after it.
@@ -93,6 +109,8 @@ pub struct Ended {
     pub talk: String,
     pub stdout: String,
     pub out: TempDir,
+    /// How late this machine was meanwhile.
+    pub lateness: LatenessWatch,
 }
 
 impl Ended {
@@ -104,15 +122,20 @@ impl Ended {
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or(-1)
     }
+
+    /// Seconds from a time until a task wrote down that the run was over for it, without those for which this machine kept
+    /// ready processes from running.
+    pub fn ended_within(&self, folder: &Path, task: &str, from: f64) -> f64 {
+        self.lateness.answered_for(from, ended_at(folder, task))
+    }
 }
 
 /// Starts `paceline train --strategy …` on generated digits.
 pub fn train(strategy: &str, flags: &[&str]) -> Run {
     let out = tempfile::tempdir().unwrap();
-    train_in(
-        out,
-        &[&["--model", "softmax", "--data", DIGITS, "--strategy", strategy], flags].concat(),
-    )
+    let meet: &[&str] = if strategy == "one-device" { &[] } else { &["--join-timeout", JOINS] };
+    let what = ["--model", "softmax", "--data", DIGITS, "--strategy", strategy];
+    train_in(out, &[&what, meet, flags].concat())
 }
 
 pub const DIGITS: &str = "generated:digits?examples=600";
@@ -126,11 +149,12 @@ pub fn train_in(out: TempDir, flags: &[&str]) -> Run {
 
 /// Starts a command whose output is gathered.
 pub fn spawn(mut command: Command, out: TempDir) -> Run {
+    let lateness = LatenessWatch::start();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let talk = Gathered::from(child.stderr.take().unwrap());
     let result = Gathered::from(child.stdout.take().unwrap());
-    Run { child: Kept(child), out, talk, result }
+    Run { child: Kept(child), out, talk, result, lateness }
 }
 
 impl Run {
@@ -188,12 +212,13 @@ impl Run {
             assert!(begun.elapsed() < PATIENCE, "it hangs: {}", self.talk());
             std::thread::sleep(Duration::from_millis(5));
         };
-        Ended { status, talk: self.talk.all(), stdout: self.result.all(), out: self.out }
+        let (talk, stdout) = (self.talk.all(), self.result.all());
+        Ended { status, talk, stdout, out: self.out, lateness: self.lateness }
     }
 }
 
 /// Kills a task and waits until it is named; returns what was said, and how many seconds later the chief
-/// wrote it down: as a loss or, where the policy ends the run, as its end.
+/// wrote it down: as a loss or, where the policy ends the run, as its end. What this machine was late does not count.
 pub fn kill_and_go_on(run: &mut Run, task: &str) -> (String, f64) {
     run.wait_for_step(50);
     let (process, folder) = (run.process(task), run.folder());
@@ -206,7 +231,8 @@ pub fn kill_and_go_on(run: &mut Run, task: &str) -> (String, f64) {
         !events(&folder, "task_lost").is_empty() || run.child.try_wait().unwrap().is_some()
     });
     let named = events(&folder, "task_lost").first().map(|event| event["time"].as_f64().unwrap());
-    (talk, named.unwrap_or_else(|| ended_at(&folder, "worker/0")) - killed)
+    let named = named.unwrap_or_else(|| ended_at(&folder, "worker/0"));
+    (talk, run.lateness.answered_for(killed, named))
 }
 
 /// Waits for steps after now, then ends the run in order and returns its summary.
@@ -246,6 +272,16 @@ pub fn ended_at(folder: &Path, task: &str) -> f64 {
     let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let last = lines.rfind(|event| event["kind"] == "run_ended");
     last.unwrap_or_else(|| panic!("{task} wrote no end:\n{text}"))["time"].as_f64().unwrap()
+}
+
+/// How many seconds of silence a loss is put down to: eight, and more only where the machine made all tasks late.
+pub fn silence(talk: &str, lateness: &LatenessWatch) -> f64 {
+    let (_, after) = talk.split_once("silent for ").unwrap_or_else(|| panic!("{talk}"));
+    let seconds: f64 = after.split(' ').next().unwrap().parse().unwrap();
+    // A silence has to be four times as long as usual.
+    let most = 8.0 + 4.0 * lateness.longest();
+    assert!((8.0..=most).contains(&seconds), "{seconds} s, at most {most} s: {talk}");
+    seconds
 }
 
 /// The log of a task's process.

@@ -313,6 +313,9 @@ mod tests {
     use super::*;
     use paceline_wire::Role;
 
+    /// Long enough for a loaded machine.
+    const LONG: Duration = Duration::from_secs(900);
+
     fn worker(index: u32) -> TaskId {
         TaskId::new(Role::Worker, index)
     }
@@ -324,12 +327,11 @@ mod tests {
         let script = "read order; echo \"got $order\"; echo trouble >&2; read more; exit 7";
         let mut tasks = Processes::new(Path::new("/bin/sh"), &["-c", script]);
         tasks.start(worker(0), &log, "an order").unwrap();
-        let said = tasks.next(Duration::from_secs(10));
+        let said = tasks.next(LONG);
         assert!(matches!(said, Some(Happened::Said { line, .. }) if line == "got an order"));
         assert_eq!(tasks.running(), [worker(0)]);
         tasks.tell(worker(0), "go on");
-        let Some(Happened::Ended { status, process: 0, .. }) = tasks.next(Duration::from_secs(10))
-        else {
+        let Some(Happened::Ended { status, process: 0, .. }) = tasks.next(LONG) else {
             panic!("it did not end")
         };
         assert_eq!(ending(status), "ended with exit code 7");

@@ -12,7 +12,7 @@ const CHIEF: TaskId = TaskId { role: Role::Worker, index: 0 };
 const OTHER: TaskId = TaskId { role: Role::Worker, index: 1 };
 const EVALUATOR: TaskId = TaskId { role: Role::Evaluator, index: 0 };
 /// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = paceline_testing::HANG;
 
 /// A task joins on a thread of its own.
 fn join(

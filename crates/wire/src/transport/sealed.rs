@@ -325,7 +325,7 @@ mod tests {
             match inlet.take(&mut buffer)? {
                 Some(0) => return Ok(all),
                 Some(count) => all.extend_from_slice(&buffer[..count]),
-                None => inlet.wait(Duration::from_secs(5))?,
+                None => inlet.wait(Duration::from_secs(900))?,
             }
         }
     }
@@ -378,7 +378,7 @@ mod tests {
                 while all.len() < length {
                     match inlet.take(&mut buffer[..most]).unwrap() {
                         Some(count) => all.extend_from_slice(&buffer[..count]),
-                        None => inlet.wait(Duration::from_secs(5)).unwrap(),
+                        None => inlet.wait(Duration::from_secs(900)).unwrap(),
                     }
                     most = (most * 3).min(RECORD);
                 }

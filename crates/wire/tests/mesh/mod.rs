@@ -25,7 +25,7 @@ pub(crate) fn worker(index: usize) -> TaskId {
 }
 
 pub(crate) fn soon(phase: &str) -> Wait<'_> {
-    Wait::within(Duration::from_secs(120), phase)
+    Wait::within(Duration::from_secs(900), phase)
 }
 
 fn endpoint(index: usize, key: &ClusterKey, carrier: Carrier) -> Endpoint {

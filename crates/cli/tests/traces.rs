@@ -31,8 +31,7 @@ fn a_trace_of_a_run_has_its_tasks_phases_resources_and_events() {
     let run = summary["run"].as_str().unwrap();
     let output = run_in(here, &["export", "--trace", run, "trace.json"]);
     assert!(output.status.success(), "{}", told(&output));
-    let trace: Value =
-        serde_json::from_slice(&fs::read(here.join("trace.json")).unwrap()).unwrap();
+    let trace: Value = serde_json::from_slice(&fs::read(here.join("trace.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
     let names: Vec<&str> =

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_sampler_reads_this_machine_and_stops_at_once() {
         let readings = Arc::new(Mutex::new(Vec::new()));
-        let (sink, begun) = (Arc::clone(&readings), std::time::Instant::now());
+        let (sink, begun) = (Arc::clone(&readings), Instant::now());
         let sampler = Sampler::start(&Roots::default(), Target::own(), SHORTEST, move |reading| {
             sink.lock().unwrap().push(reading);
         })

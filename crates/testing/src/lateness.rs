@@ -30,7 +30,7 @@ pub struct LatenessWatch {
 }
 
 fn unix_seconds() -> f64 {
-    // A clock before 1970 is no clock; a test that compares with it fails by itself.
+    // A test that compares with a clock before 1970 fails by itself.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 

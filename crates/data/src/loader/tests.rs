@@ -215,7 +215,7 @@ fn dropping_a_busy_or_blocked_loader_ends_its_threads() {
 
 #[test]
 fn waiting_is_measured_where_it_happens() {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     loop {
         let source = Arc::new(numbers(100));
         source.gate.store(false, Ordering::Relaxed);
@@ -225,7 +225,7 @@ fn waiting_is_measured_where_it_happens() {
             std::thread::sleep(Duration::from_millis(30));
             opener.gate.store(true, Ordering::Relaxed);
         });
-        let asked = std::time::Instant::now();
+        let asked = Instant::now();
         loader.next_batch().unwrap();
         let (waited, all) = (loader.waited(), asked.elapsed());
         thread.join().unwrap();

@@ -75,7 +75,7 @@ fn transcript(line: &str, output: &Output, folder: &Path) -> String {
 }
 
 fn transcript_of(line: &str, ended: Ended) -> String {
-    let Ended { status, talk, stdout, out } = ended;
+    let Ended { status, talk, stdout, out, .. } = ended;
     transcript(line, &Output { status, stdout: stdout.into(), stderr: talk.into() }, out.path())
 }
 

@@ -42,7 +42,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("compare", "budget warm-up measure fail-if timeout seed prove"),
     ("advise tune", "search space objective measure max-runs budget timeout seed out"),
     ("advise cloud", "catalog objective method exec state max-runs timeout"),
-    ("advise ask", "catalog objective method state"),
+    ("advise ask", "catalog objective method state out"),
     ("advise tell", "catalog objective method state machine count seconds metric"),
     ("advise scale", "up-to"),
     ("advise batch", "model data runs sizes batch-size lr warm-up gradients memory seed"),

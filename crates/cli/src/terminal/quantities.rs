@@ -17,6 +17,11 @@ pub fn show_dollars(usd: f64) -> String {
     format!("${usd:.0$}", places as usize)
 }
 
+/// A number of runs.
+pub fn show_runs(count: usize) -> String {
+    format!("{count} run{}", if count == 1 { "" } else { "s" })
+}
+
 /// Bytes with a unit.
 pub fn show_bytes(bytes: f64) -> String {
     match bytes {

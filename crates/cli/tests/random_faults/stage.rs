@@ -3,8 +3,8 @@
 use super::{
     clock::Clocks,
     cluster_support::{
-        DIGITS, ENDLESS, Ended, JOINS, Run, events, exists, has_checkpoint, processes, signal,
-        spawn, steps, unix_seconds, wait_for,
+        DIGITS, ENDLESS, Ended, Run, events, exists, has_checkpoint, processes, signal, spawn,
+        steps, unix_seconds, wait_for,
     },
     lab::{Cable, Lab},
     schedule::{Fault, Place, Schedule},
@@ -158,7 +158,7 @@ impl Grounds {
         if let Some(clocks) = &self.clocks {
             clocks.govern(&mut command);
         }
-        command.args(["--json", "--no-tensorboard", "--join-timeout", JOINS]);
+        command.args(["--json", "--no-tensorboard"]);
         command
     }
 

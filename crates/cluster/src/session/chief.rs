@@ -139,16 +139,22 @@ impl Chief {
                 complete = true;
                 self.observer.table(&self.roster.rows(now)); // all tasks have joined: the last table
             }
+            // Before tasks act on it: who joined is said before what they then do.
+            self.tell_notices();
             self.carry_out(&mut orders, &mut connections);
-            for notice in self.roster.take_notices() {
-                self.observer.noticed(&notice);
-            }
+            self.tell_notices(); // connections that broke meanwhile
             if self.shared.closing.load(Ordering::Relaxed) {
                 let since = *leaving.get_or_insert(now);
                 if connections.is_empty() || now - since >= LINGER {
                     return;
                 }
             }
+        }
+    }
+
+    fn tell_notices(&mut self) {
+        for notice in self.roster.take_notices() {
+            self.observer.noticed(&notice);
         }
     }
 

@@ -109,7 +109,7 @@ pub enum Damage {
         source: io::Error,
     },
     /// It is shorter or longer than written.
-    #[error("{name}: {found} bytes, written as {wanted}")]
+    #[error("{name}: {found} bytes long, written as {wanted}")]
     Length {
         /// File name of the part.
         name: String,
@@ -226,7 +226,7 @@ mod tests {
         fs::write(target.join("a"), b"firs").unwrap();
         assert!(!is_whole(&target, &parts));
         let damage = verify(&target, &parts).unwrap_err();
-        assert_eq!(damage.to_string(), "a: 4 bytes, written as 5");
+        assert_eq!(damage.to_string(), "a: 4 bytes long, written as 5");
         fs::remove_file(target.join("a")).unwrap();
         assert!(matches!(verify(&target, &parts), Err(Damage::Unreadable { .. })));
     }

@@ -1,6 +1,6 @@
 //! The answer in words and as JSON.
 
-use crate::terminal::{Terminal, show_dollars, show_seconds};
+use crate::terminal::{Terminal, show_dollars, show_runs, show_seconds};
 use paceline_advisor::{Catalogue, Objective, Proposal, Recommendation};
 use serde_json::{Value, json};
 
@@ -128,8 +128,8 @@ pub(super) fn print(
         some => format!(", {some} of them without a result"),
     };
     terminal.data(format!(
-        "search:      {} runs{failed}, {}, {}",
-        found.runs,
+        "search:      {}{failed}, {}, {}",
+        show_runs(found.runs),
         show_dollars(found.search_usd),
         show_seconds(found.search_seconds)
     ))

@@ -62,8 +62,7 @@ fn figure(
     summaries: &[Summary],
     points: &dyn Fn(&Summary) -> Vec<(f64, f64)>,
 ) -> Figure {
-    let mut chart = Chart::new(title, Axis::new(axis).logarithmic(), Axis::new("over the optimum"))
-        .sized(720.0, 420.0);
+    let mut chart = Chart::new(title, Axis::new(axis).logarithmic(), Axis::new("over the optimum"));
     for summary in summaries {
         chart = chart.with(Series::line(summary.method.as_str(), points(summary)));
     }

@@ -1,28 +1,37 @@
 //! The page of `paceline advise ask --out`: the search so far, and what the model makes of the space.
 
-use crate::terminal::show_dollars;
+use crate::terminal::{show_dollars, show_runs};
 use paceline_advisor::{ExpectedValue, Objective, SearchSession, SearchedRun};
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::page::{Figure, Page};
+use paceline_report::table::{Column, Table};
+use paceline_stats::words::number;
 
 /// Configurations shown at most: those with the least expected values.
-const MOST: usize = 20;
+const MOST: usize = 12;
 
-/// Two charts: what every run gave, and what is expected of every configuration.
+/// What every run gave, and what is expected of every configuration.
 pub(super) fn html(session: &SearchSession) -> anyhow::Result<String> {
     let (runs, space) = (session.progress()?, session.outlook()?);
     let (what, unit) = match session.objective() {
         Objective::Time => ("time", "s"),
         Objective::Cost | Objective::CostUnderDeadline { .. } => ("cost", "$"),
     };
-    let spent: f64 = runs.iter().map(|run| run.usd).sum();
-    let about = format!("{} runs so far, {}", runs.len(), show_dollars(spent));
+    let spent = runs.iter().fold(0.0, |spent, run| spent + run.usd);
+    let about = match runs.len() {
+        0 => "no runs yet".to_owned(),
+        count => format!("{} so far, {}", show_runs(count), show_dollars(spent)),
+    };
     let mut page = Page::new("The search so far", about);
-    page.section("Run by run");
-    page.figures(&[progress(&runs, what, unit)]);
+    if !runs.is_empty() {
+        page.section("Run by run");
+        page.figures(&[progress(&runs, what, unit)]);
+    }
     if !space.is_empty() {
         page.section("The space");
-        page.figures(&[outlook(&space, what, unit)]);
+        let shown = &space[..space.len().min(MOST)];
+        page.figures(&[outlook(shown, space.len(), what, unit)]);
+        page.table(&expectations(shown, what, unit));
     }
     Ok(page.html())
 }
@@ -37,7 +46,6 @@ fn progress(runs: &[SearchedRun], what: &str, unit: &str) -> Figure {
     let best = runs.iter().enumerate().filter_map(|(at, run)| Some((place(at), run.best?)));
     let title = format!("The {what} of every run");
     let mut chart = Chart::new(title.as_str(), Axis::new("run"), Axis::new(what).unit(unit))
-        .sized(720.0, 360.0)
         .with(Series::points("completed", points(true)))
         .with(Series::line("best so far", best));
     if runs.iter().any(|run| !run.completed) {
@@ -47,9 +55,8 @@ fn progress(runs: &[SearchedRun], what: &str, unit: &str) -> Figure {
 }
 
 /// What the model expects of every configuration, and what was measured.
-fn outlook(space: &[ExpectedValue], what: &str, unit: &str) -> Figure {
+fn outlook(shown: &[ExpectedValue], all: usize, what: &str, unit: &str) -> Figure {
     let title = format!("The {what} to expect of each configuration");
-    let shown = &space[..space.len().min(MOST)];
     let axis = Axis::categories("configuration", shown.iter().map(|found| found.name.as_str()));
     let expected = shown.iter().enumerate().map(|(at, found)| Span {
         x: at as f64,
@@ -60,14 +67,32 @@ fn outlook(space: &[ExpectedValue], what: &str, unit: &str) -> Figure {
     let measured =
         shown.iter().enumerate().filter_map(|(at, found)| Some((at as f64, found.measured?)));
     let chart = Chart::new(title.as_str(), axis, Axis::new(what).unit(unit).logarithmic())
-        .sized(960.0, 420.0)
         .with(Series::averages("expected by the model", expected))
         .with(Series::points("measured", measured));
     let mut words = "Nine of ten values lie within the whiskers.".to_owned();
-    if space.len() > shown.len() {
-        words += &format!(" Shown are the {MOST} of {} with the least.", space.len());
+    if all > shown.len() {
+        words += &format!(" Shown are the {MOST} of {all} with the least.");
     }
     figure(title, &chart, words)
+}
+
+/// The same in figures.
+fn expectations(shown: &[ExpectedValue], what: &str, unit: &str) -> Table {
+    let in_unit = |name: &str| Column::numbers(name).unit(unit);
+    let mut table = Table::new([
+        Column::words("configuration"),
+        in_unit(&format!("expected {what}")),
+        in_unit("low"),
+        in_unit("high"),
+        in_unit("measured"),
+    ]);
+    for found in shown {
+        let mut row = vec![found.name.clone()];
+        row.extend([found.value, found.low, found.high].map(number));
+        row.push(found.measured.map_or_else(|| "–".to_owned(), number));
+        table.row(row);
+    }
+    table
 }
 
 fn figure(title: String, chart: &Chart, words: String) -> Figure {

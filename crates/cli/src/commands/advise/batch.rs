@@ -7,7 +7,9 @@ use crate::terminal::failure::{
 };
 use crate::terminal::{Table, Terminal, Unit, show_bytes, show_seconds};
 use paceline_data::store::{Staging, staging::without_weights};
-use paceline_forecast::batch_size::{BatchForecast, BatchQuestion, BatchStage, RecordedBatches};
+use paceline_forecast::batch_size::{
+    BatchForecast, BatchQuestion, BatchStage, RecordedBatches, StepCurve,
+};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -136,14 +138,7 @@ fn print_of_runs(terminal: &Terminal, found: &RecordedBatches) -> anyhow::Result
     }
     terminal.data(table)?;
     if let Some(curve) = &found.curve {
-        terminal.data(format!(
-            "a step takes {} ({} to {}) and {} for every example (measurements lie {:.1} % off)",
-            show_seconds(curve.fixed),
-            show_seconds(curve.fixed_interval.0),
-            show_seconds(curve.fixed_interval.1),
-            show_seconds(curve.per_example),
-            100.0 * curve.spread
-        ))?;
+        print_curve(terminal, curve)?;
     }
     if let Some(ceiling) = &found.ceiling {
         terminal.data(format!(
@@ -164,6 +159,17 @@ fn print_of_runs(terminal: &Terminal, found: &RecordedBatches) -> anyhow::Result
         near.batch,
         100.0 * near.share_of_best,
         found.job
+    ))
+}
+
+fn print_curve(terminal: &Terminal, curve: &StepCurve) -> anyhow::Result<()> {
+    terminal.data(format!(
+        "a step takes {} ({} to {}) and {} for every example (measurements lie {:.1} % off)",
+        show_seconds(curve.fixed),
+        show_seconds(curve.fixed_interval.0),
+        show_seconds(curve.fixed_interval.1),
+        show_seconds(curve.per_example),
+        100.0 * curve.spread
     ))
 }
 
@@ -194,14 +200,7 @@ fn print(terminal: &Terminal, warm_up: u64, found: &BatchForecast) -> anyhow::Re
         "gradient noise scale after {warm_up} steps: {:.0} examples ({:.0} to {high}, nine times in ten)",
         scale.value, scale.low
     ))?;
-    terminal.data(format!(
-        "a step takes {} ({} to {}) and {} for every example (measurements lie {:.1} % off)",
-        show_seconds(curve.fixed),
-        show_seconds(curve.fixed_interval.0),
-        show_seconds(curve.fixed_interval.1),
-        show_seconds(curve.per_example),
-        100.0 * curve.spread
-    ))?;
+    print_curve(terminal, curve)?;
     let (batch, rate) = (advice.batch, advice.rate);
     terminal.data(format!(
         "recommended: batch {:.0} ({:.0} to {:.0}) with rate {:.4} ({:.4} to {:.4}); at most {:.0} fit",

@@ -100,6 +100,8 @@ fn masked_line(line: &str) -> String {
         ("N kB", "N B"),
         ("N MB", "N B"),
         ("N GB", "N B"),
+        // Said only where it is another time than that of the whole run, as a short run's may be.
+        (" (N s in steps)", ""),
     ] {
         found = found.replace(unit, same);
     }

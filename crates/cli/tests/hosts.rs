@@ -132,7 +132,10 @@ fn photos_become_shards_on_a_spark_cluster_of_hosts() {
     assert!(made.status.success(), "{}", said(&made));
 
     let spark = "--engine spark --spark-master local-cluster[2,1,1024] --partitions 2 --spark-conf spark.executor.memory=512m \
-                 --spark-conf spark.driver.memory=512m --spark-conf spark.ui.enabled=false";
+                 --spark-conf spark.driver.memory=512m --spark-conf spark.ui.enabled=false \
+                 --spark-conf spark.cores.max=2 --spark-conf spark.scheduler.minRegisteredResourcesRatio=1.0 \
+                 --spark-conf spark.scheduler.maxRegisteredResourcesWaitingTime=10m";
+    // Spark hands out work when both hosts are there: otherwise the first may do all of it.
     let homes = files(&environment.join("lib"), "spark-class", "spark-class");
     let home = homes[0].parent().unwrap().parent().unwrap();
     let mut sweep = command(&["sweep", "--hosts", "--out", "apart", "--vary", "shards=2"]);

@@ -44,9 +44,8 @@ fn every_strategy_trains_to_the_same_counters() {
         assert!(folder.join("resources-worker-1.csv").exists());
         assert!(folder.join("logs/worker-1.log").exists());
         assert!(folder.join("checkpoints/0000000090/manifest.json").exists(), "{strategy}");
-        for (task, process) in processes(&folder) {
-            assert!(!exists(process), "{strategy}: {task} outlived the run");
-        }
+        let outlived = still_there(&processes(&folder));
+        assert!(outlived.is_empty(), "{strategy}: they outlived the run: {outlived:?}");
     }
 }
 

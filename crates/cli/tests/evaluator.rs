@@ -45,9 +45,8 @@ fn ends_with_the_loss_reached(run: Run, strategy: &str) {
     assert!(summary["reached"]["step"].as_f64().unwrap() > 0.0, "{strategy}: {summary}");
     assert!(summary["lost"].to_string().contains("evaluator/0"), "{strategy}: {summary}");
     let folder = ended.out.path().join(summary["run"].as_str().unwrap());
-    for (task, process) in processes(&folder) {
-        assert!(!exists(process), "{strategy}: {task} outlived the run");
-    }
+    let outlived = still_there(&processes(&folder));
+    assert!(outlived.is_empty(), "{strategy}: they outlived the run: {outlived:?}");
 }
 
 #[test]
@@ -125,8 +124,7 @@ fn a_loss_is_reached_where_the_chief_looks() {
         let seconds = reached["seconds"].as_f64().unwrap();
         assert!(seconds > 0.0 && seconds <= summary["seconds"].as_f64().unwrap(), "{summary}");
         let folder = ended.out.path().join(summary["run"].as_str().unwrap());
-        for (task, process) in processes(&folder) {
-            assert!(!exists(process), "{strategy}: {task} outlived the run");
-        }
+        let outlived = still_there(&processes(&folder));
+        assert!(outlived.is_empty(), "{strategy}: they outlived the run: {outlived:?}");
     }
 }

@@ -32,7 +32,8 @@ fn a_frozen_chief_is_named_and_the_run_ends() {
         assert!(ended.talk.contains("lost worker/0 at 127.0.0.1:"), "{}", ended.talk);
         assert!(ended.talk.contains("worker/0: did not answer ("), "{}", ended.talk);
         assert!(!ended.talk.contains("starting it again"), "{}", ended.talk);
-        assert!(tasks.values().all(|process| !exists(*process)), "{tasks:?}");
+        let outlived = still_there(&tasks);
+        assert!(outlived.is_empty(), "they outlived the run: {outlived:?}\n{}", ended.talk);
     }
 }
 

@@ -284,6 +284,20 @@ pub fn silence(talk: &str, lateness: &LatenessWatch) -> f64 {
     seconds
 }
 
+/// Those of some processes that are still there, each with its state and its command line.
+pub fn still_there(tasks: &BTreeMap<String, u32>) -> Vec<String> {
+    let read = |process: u32, file: &str| {
+        fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default().replace('\0', " ")
+    };
+    let there = tasks.iter().filter(|(_, process)| exists(**process));
+    there
+        .map(|(task, process)| {
+            let [stat, command] = ["stat", "cmdline"].map(|file| read(*process, file));
+            format!("{task}: `{command}`, {stat}")
+        })
+        .collect()
+}
+
 /// The log of a task's process.
 pub fn log(folder: &Path, task: &str) -> (PathBuf, String) {
     let path = folder.join(format!("logs/{}.log", task.replace('/', "-")));

@@ -107,6 +107,19 @@ fn a_command_that_trains_nothing_is_judged_by_its_resources() {
     assert!(!place.folder.path().join("runs").exists(), "nothing was recorded");
 }
 
+/// It was told to end other programs, and that its training loop is of an unknown kind.
+#[test]
+fn a_script_that_is_not_there_is_not_judged() {
+    let Some(place) = place("import sys\nsys.exit(2)") else { return };
+    let output = place.run(&["run"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let talk = said(&output);
+    assert!(talk.contains("ended with exit code 2 before any training step was seen"), "{talk}");
+    assert!(!talk.contains("Keras") && !talk.contains("next "), "{talk}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "no verdict");
+    assert!(!place.folder.path().join("runs").exists(), "nothing was recorded");
+}
+
 /// An empty folder of runs that the user made is the user's.
 #[test]
 fn a_folder_of_runs_that_was_there_before_stays() {

@@ -43,6 +43,7 @@ mod spool;
 pub mod staging;
 mod stream;
 
+use idna_adapter as _; // its version is the reason, see Cargo.toml
 use std::{fmt::Debug, io, ops::Range, sync::Arc, time::SystemTime};
 
 pub use download::{Follower, download, download_if};

@@ -87,16 +87,23 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     drop(package);
     let machine = Machine::detect();
     let job = judge(&watched.summary, machine.cores, machine.host_cpus);
+    let exit = watched.status.map_or(Exit::Done, Exit::of_command);
     let view = RunView::read(run.path()).ok().filter(|view| view.summary.global_steps > 0);
     match &view {
         Some(view) => show(terminal, &run, view)?,
         None => {
             run.abandon();
-            show_unrecorded(terminal, &job)?;
+            match exit.code() {
+                0 => show_unrecorded(terminal, &job)?,
+                // What it printed says why; what its resources were until then does not.
+                code => terminal.warn(format!(
+                    "`{program}` ended with exit code {code} before any training step was seen, so there is no run folder"
+                )),
+            }
         }
     }
     terminal.json(&document(view.is_some().then(|| run.path()), view.as_ref(), &job, &watched))?;
-    Ok(watched.status.map_or(Exit::Done, Exit::of_command))
+    Ok(exit)
 }
 
 /// A signal that reached this process and not the command: one from a terminal reaches both.

@@ -10,6 +10,7 @@ mod run_hints;
 pub(crate) mod spark;
 pub(crate) mod training;
 
+use paceline_data::DataError;
 use paceline_forecast::ForecastError;
 use paceline_models::{
     ModelError, names::UnknownName, optimizer::OptimizerError, schedule::ScheduleError,
@@ -17,7 +18,7 @@ use paceline_models::{
 use paceline_runs::RunsError;
 use paceline_strategies::StrategyError;
 use paceline_training::TrainError;
-use std::{fmt, os::unix::process::ExitStatusExt, process::ExitStatus};
+use std::{fmt, io::ErrorKind, os::unix::process::ExitStatusExt, process::ExitStatus};
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +153,24 @@ pub fn is_of_later_version(error: &anyhow::Error) -> bool {
         });
         matches!(runs, Some(RunsError::LaterFormat { .. }))
     })
+}
+
+/// Advice where the data that were named are not there, whichever command looked for them.
+pub fn of_missing_data(error: &anyhow::Error) -> Option<&'static str> {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return of_missing_data(&failure.error);
+    }
+    let is_missing = error.chain().any(|cause| {
+        let data = cause.downcast_ref::<DataError>();
+        let data = data.or_else(|| match cause.downcast_ref::<TrainError>()? {
+            TrainError::Data(error) => Some(error),
+            _ => None,
+        });
+        matches!(data, Some(DataError::Read { source, .. }) if source.kind() == ErrorKind::NotFound)
+    });
+    is_missing.then_some(
+        "`paceline data synth digits DIR` draws a small data set, `paceline data fetch mnist` downloads one",
+    )
 }
 
 /// Adds a hint, and an exit code where one is known.

@@ -209,6 +209,7 @@ impl Terminal {
         let store = store::advice(error.as_ref());
         let hint = failure.and_then(|failure| failure.hint.as_deref());
         let hint = hint.or(store.and_then(|advice| advice.hint));
+        let hint = hint.or_else(|| failure::of_missing_data(error));
         let hint = if failure::is_of_later_version(error) {
             Some("the run was made by a later version of paceline: read it with that one")
         } else {

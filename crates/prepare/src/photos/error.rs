@@ -259,6 +259,9 @@ impl PrepareError {
             Self::Store(error) if error.is_transient() => {
                 "run the same command again when the store answers: finished shards are kept"
             }
+            Self::Store(error @ StoreError::Io { action: "list", .. }) if error.is_missing() => {
+                "name a folder with one folder of photos per class; `paceline data synth photos DIR` draws one"
+            }
             Self::Store(error) => return error.hint(),
             Self::NoRoom { .. } => "choose a target with more room, or a smaller size",
             Self::NoClasses { .. } | Self::NoPhotos { .. } => {

@@ -4,6 +4,7 @@
 
 mod support;
 
+use paceline_testing::{hdf5::keras_weights, workspace};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, path::Path};
 use support::{run_in, said};
@@ -96,5 +97,55 @@ fn layers_are_unfrozen_after_the_epochs_asked_for_and_a_resumed_run_does_the_sam
         let output = run_in(here, &[&rest, &words[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
         assert!(said(&output).contains(said_of_it), "{}", said(&output));
+    }
+}
+
+/// A file of Keras is trained on, continued, exported and taken up again, and its pixels go with it.
+#[test]
+fn weights_of_keras_bring_their_pixels_through_resume_and_export() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let stored = workspace().join("crates/models/tests/reference/keras.json");
+    let stored: Value = serde_json::from_slice(&fs::read(stored).unwrap()).unwrap();
+    let values = |name: &str, shape: &[usize]| -> Vec<f32> {
+        let count = shape.iter().product::<usize>();
+        let wave = (0..count).map(|at| ((at * 7 + name.len()) % 13) as f32 / 13.0 - 0.5);
+        let shift = if name.ends_with("variance") || name.ends_with("gamma") { 1.0 } else { 0.0 };
+        wave.map(|value| value * 0.2 + shift).collect()
+    };
+    for (file, counted, head) in [("m.h5", false, true), ("m.weights.h5", true, false)] {
+        fs::write(here.join(file), keras_weights(&stored[0], &values, counted, head)).unwrap();
+        let words = ["--init", file, "--freeze", "--steps", "2", "--batch-size", "16"];
+        let run = train(here, &words, "one.safetensors");
+        let plan = |run: &str| -> Value {
+            serde_json::from_slice(&fs::read(here.join(run).join("plan.json")).unwrap()).unwrap()
+        };
+        assert_eq!(plan(&run)["keras_input"], true, "{}", plan(&run));
+        let frozen = tensors(&here.join("one.safetensors"));
+        let kernel = &frozen["features.0.0.weight"][..4];
+        // The last tap of the first input and output comes first.
+        let last = values("Conv1/kernel", &[3, 3, 3, 16])[8 * 3 * 16];
+        assert_eq!(kernel, last.to_le_bytes(), "the first kernel is turned");
+        go(here, &["train", "--resume", &run, "--steps", "3"], "two.safetensors");
+        assert_eq!(plan(&run)["keras_input"], true);
+        let again = ["--init", "two.safetensors", "--freeze", "--steps", "1", "--batch-size", "16"];
+        let taken_up = train(here, &again, "three.safetensors");
+        assert_eq!(plan(&taken_up)["keras_input"], true);
+        let mut three = tensors(&here.join("three.safetensors"));
+        three.retain(|name, _| !name.starts_with("classifier"));
+        assert!(three.iter().all(|(name, bytes)| frozen[name] == *bytes));
+        let scores = works(here, &["evaluate", &run, IMAGES, "--latest", "--json"]);
+        let scores: Value = serde_json::from_slice(&scores).unwrap();
+        let summary = fs::read(here.join(&run).join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        let (found, told) = (scores["loss"].as_f64(), summary["final"]["test_loss"].as_f64());
+        assert!((found.unwrap() - told.unwrap()).abs() < 1e-6, "{found:?} {told:?}");
+        for (init, pixels) in [(file, "unit"), (file, "imagenet"), ("two.safetensors", "unit")] {
+            let rest = ["train", "--model", "mobilenet-v2", "--width", "0.35", "--data", IMAGES];
+            let words = [&rest[..], &["--steps", "1", "--init", init, "--pixels", pixels]].concat();
+            let output = run_in(here, &words);
+            assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+            assert!(said(&output).contains("turned by 180 degrees"), "{}", said(&output));
+        }
     }
 }

@@ -102,7 +102,7 @@ fn weights_start_in_a_range_and_files_that_call_code_are_refused() {
         let output = run_in(folder.path(), &words.split(' ').collect::<Vec<_>>());
         assert!(!output.status.success());
         let wanted = ["data fetch weights mobilenet-v2", "mobilenet_v2-b0353104.pth", "torch.save"];
-        for needle in [name, "Keras's"].iter().chain(&wanted) {
+        for needle in [name, "keras.applications.MobileNetV2"].iter().chain(&wanted) {
             assert!(said(&output).contains(needle), "{needle}: {}", said(&output));
         }
     }
@@ -149,6 +149,17 @@ fn each_worker_scores_the_weights_it_ended_with_where_that_is_asked_for() {
         // In the tables of runs, of evaluations and of workers.
         assert_eq!(page.matches(">test accuracy").count(), 3);
     }
+    // Stopped at a loss, the others were once taken for cancelled, and only the chief was scored.
+    let rest = "--model softmax --until-loss 1.5 --epochs 100 --eval-every 20 --lr 0.05";
+    for strategy in ["ps-async --workers 2", "ps-sync --workers 2 --evaluator"] {
+        let words = format!("{rest} --batch-size 20 --strategy {strategy} --evaluate-workers");
+        let summary = train(here, &words);
+        assert!(number(&summary, "/reached/step") > 0.0, "{summary}");
+        for worker in summary["workers"].as_array().unwrap() {
+            assert!(number(worker, "/test_accuracy") > 0.2, "{strategy}: {worker}");
+        }
+    }
+    let rest = "--model softmax --epochs 2 --batch-size 20";
     let plain = train(here, &format!("{rest} --strategy mirrored --replicas 2"));
     assert!(plain["workers"][0].get("test_accuracy").is_none(), "it was not asked for");
 }

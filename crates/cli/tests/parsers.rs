@@ -93,6 +93,15 @@ fn weights_of_any_bytes() {
 }
 
 #[test]
+fn weights_of_pytorch_and_keras_of_any_bytes() {
+    let folder = workspace().join("crates/models/src/pretrained");
+    let files = ["pth/tiny.pth", "pth/tiny-bare.pth", "keras/tiny.h5", "keras/tiny.weights.h5"];
+    let files = files.into_iter().chain(["keras/tiny.keras", "keras/tiny-new.h5"]);
+    let stored: Vec<_> = files.map(|name| std::fs::read(folder.join(name)).unwrap()).collect();
+    fuzz("foreign_weights", &stored, bodies::foreign_weights);
+}
+
+#[test]
 fn recipes_of_any_bytes() {
     let folder = std::fs::read_dir(workspace().join("recipes")).unwrap();
     let stored: Vec<Vec<u8>> = folder

@@ -1,7 +1,10 @@
 //! Checks a batch against what a model was built for, before anything is computed.
 
 pub(crate) use crate::kernels::convert::{BYTE, Pixels, Scaling};
-use crate::model::{ModelError, ModelOptions};
+use crate::{
+    mobilenet_v2,
+    model::{ModelError, ModelOptions, PixelScale},
+};
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, Schema};
 
 /// Mean and deviation of ImageNet's red, green and blue, as torchvision and timm train with.
@@ -13,17 +16,23 @@ pub(crate) fn scaling(
     image: ImageShape,
     options: &ModelOptions,
 ) -> Result<Scaling, ModelError> {
-    if !options.imagenet_input {
-        return Ok(Scaling::UNIT);
-    }
+    let (mean, deviation) = match options.pixels {
+        PixelScale::Unit => return Ok(Scaling::UNIT),
+        PixelScale::Imagenet => IMAGENET,
+        PixelScale::Keras if model == mobilenet_v2::ENTRY.name => ([0.5; 3], [0.5; 3]),
+        PixelScale::Keras => {
+            let (option, found) = ("the scale of pixels", "Keras's".to_owned());
+            let wanted = "0 to 1 or ImageNet's";
+            return Err(ModelError::Option { model, option, found, wanted });
+        }
+    };
     if image.channels != 3 {
         return Err(ModelError::Mismatch {
             model,
-            needs: "red, green and blue to scale as ImageNet's".to_owned(),
+            needs: "red, green and blue to scale as its weights expect".to_owned(),
             has: format!("images of {image}"),
         });
     }
-    let (mean, deviation) = IMAGENET;
     let mut scaling = Scaling::UNIT;
     for channel in 0..3 {
         scaling.scale[channel] = 1.0 / deviation[channel];
@@ -32,10 +41,15 @@ pub(crate) fn scaling(
     Ok(scaling)
 }
 
-/// Refuses ImageNet's scaling for models without weights trained on ImageNet.
+/// Refuses other scales for models without weights that expect them.
 pub(crate) fn unit_only(model: &'static str, options: &ModelOptions) -> Result<(), ModelError> {
-    if options.imagenet_input {
-        let (option, found) = ("the scale of pixels", "ImageNet's".to_owned());
+    let found = match options.pixels {
+        PixelScale::Unit => None,
+        PixelScale::Imagenet => Some("ImageNet's"),
+        PixelScale::Keras => Some("Keras's"),
+    };
+    if let Some(found) = found {
+        let (option, found) = ("the scale of pixels", found.to_owned());
         return Err(ModelError::Option { model, option, found, wanted: "0 to 1" });
     }
     Ok(())

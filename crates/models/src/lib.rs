@@ -58,5 +58,6 @@ pub use paceline_kernels::{self as kernels, threads};
 pub use accumulate::Accumulate;
 pub use layout::{Layout, LayoutEntry};
 pub use model::{
-    Activation, Model, ModelError, ModelOptions, Objective, Ready, Score, StepContext, StepLoss,
+    Activation, Model, ModelError, ModelOptions, Objective, PixelScale, Ready, Score, StepContext,
+    StepLoss,
 };

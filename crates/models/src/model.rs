@@ -168,9 +168,21 @@ pub struct ModelOptions {
     /// Only the last layer will be trained: gradients of the others are zero and cost nothing, and they run as in
     /// inference.
     pub head_only: bool,
-    /// Pixels are shifted and scaled as weights trained on ImageNet expect them (see
-    /// [`crate::pretrained`]); otherwise they lie between 0 and 1.
-    pub imagenet_input: bool,
+    /// How pixels are read.
+    pub pixels: PixelScale,
+}
+
+/// How pixels are read, as the weights of a model expect it (see [`crate::pretrained`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PixelScale {
+    /// Between 0 and 1.
+    #[default]
+    Unit,
+    /// Less ImageNet's mean, by its deviation, channel by channel: weights of torchvision and timm.
+    Imagenet,
+    /// Between -1 and 1, and images turned by 180 degrees: weights of Keras's MobileNet-v2, whose kernels are turned when
+    /// they are read.
+    Keras,
 }
 
 impl Default for ModelOptions {
@@ -184,7 +196,7 @@ impl Default for ModelOptions {
             pad: None,
             objective: Objective::default(),
             head_only: false,
-            imagenet_input: false,
+            pixels: PixelScale::Unit,
         }
     }
 }

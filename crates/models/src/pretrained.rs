@@ -1,4 +1,5 @@
-//! Weights of other programs: safetensors files with torchvision's or timm's names, in and out; PyTorch's own files, in.
+//! Weights of other programs: safetensors files with torchvision's or timm's names, in and out; PyTorch's and Keras's own
+//! files, in.
 //!
 //! Our layouts keep torchvision's names, shapes and element order, so that reading is copying and a
 //! round trip is exact to the bit. A head for another number of classes keeps its fresh values.
@@ -6,14 +7,20 @@
 //! Files come from strangers: the header is checked by the `safetensors` crate before any tensor is
 //! looked at, and nothing is taken unless every name and shape fits.
 
+mod hdf5;
+mod keras;
 mod pth;
 mod timm;
+mod zip;
 
+pub use hdf5::Hdf5Error;
+pub use keras::KerasError;
 pub use pth::PthError;
 
 use crate::{
     layout::{Layout, LayoutEntry},
     mobilenet_v2,
+    model::PixelScale,
     names::spelling,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -30,12 +37,14 @@ const HEADS: &[(&str, &str)] =
 /// PyTorch counts batches in a batch norm and never uses the count.
 const IGNORED: &str = ".num_batches_tracked";
 
+/// Where files say which program they are of: [`OWN_FORMAT`] those of this one.
+pub const FORMAT_KEY: &str = "format";
 /// What files of this program say of themselves.
 pub const OWN_FORMAT: &str = "paceline";
-/// Where they say how pixels were scaled: [`IMAGENET_INPUT`], or nothing for 0 to 1.
+/// Where they say how pixels are read; see [`input_of`].
 pub const INPUT_KEY: &str = "input";
-/// Pixels were scaled as ImageNet's.
-pub const IMAGENET_INPUT: &str = "imagenet";
+const IMAGENET_INPUT: &str = "imagenet";
+const KERAS_INPUT: &str = "keras";
 
 /// Names shown of a long list.
 const SHOWN: usize = 4;
@@ -57,15 +66,15 @@ pub enum PretrainedError {
         /// What was found in it.
         source: PthError,
     },
-    /// A file of Keras.
-    #[error(
-        "weights `{}` are Keras's, whose layers pad images and normalise otherwise than those here: they would not give \
-         what Keras gets from them",
-        .path.display()
-    )]
-    Keras { path: PathBuf },
-    /// The file is neither in safetensors format nor PyTorch's.
-    #[error("weights `{}` are neither a safetensors file nor a .pth file of PyTorch", .path.display())]
+    /// A file of Keras's that gives no weights.
+    #[error("cannot take weights from `{}`", .path.display())]
+    Keras {
+        path: PathBuf,
+        /// What was found in it.
+        source: KerasError,
+    },
+    /// The file is neither in safetensors format nor PyTorch's nor Keras's.
+    #[error("weights `{}` are neither a safetensors file nor a .pth file of PyTorch nor a .h5 or .keras file of Keras", .path.display())]
     Format {
         path: PathBuf,
         /// What the parser found.
@@ -127,7 +136,7 @@ pub struct Loaded {
     pub convention: Convention,
     /// Tensors taken.
     pub tensors: usize,
-    /// Classes of the file's head, where it was left out because the model has another number.
+    /// Classes of the file's head, where it was left out because the model has another number; 0 where the file has none.
     pub other_head: Option<usize>,
 }
 
@@ -138,6 +147,8 @@ pub enum Convention {
     Torchvision,
     /// `conv_stem.weight`.
     Timm,
+    /// `Conv1/kernel`, of `keras.applications`.
+    Keras,
 }
 
 impl Convention {
@@ -145,6 +156,7 @@ impl Convention {
         match self {
             Self::Torchvision => ours.to_owned(),
             Self::Timm => timm::name(ours).unwrap_or_else(|| ours.to_owned()),
+            Self::Keras => keras::name(ours).unwrap_or_else(|| ours.to_owned()),
         }
     }
 }
@@ -158,44 +170,58 @@ fn head(model: &str) -> Result<&'static str, PretrainedError> {
     })
 }
 
-/// Whether the weights of a file were trained on pixels scaled as ImageNet's (mean and deviation of
-/// each channel, as torchvision and timm do). A file of this program says so itself; all others are
-/// taken for ImageNet's.
+/// What a file says of how pixels are read; nothing where they lie between 0 and 1.
+#[must_use]
+pub fn input_of(pixels: PixelScale) -> Option<&'static str> {
+    match pixels {
+        PixelScale::Unit => None,
+        PixelScale::Imagenet => Some(IMAGENET_INPUT),
+        PixelScale::Keras => Some(KERAS_INPUT),
+    }
+}
+
+/// How the weights of a file expect pixels to be read. A file of this program says so itself, one of Keras expects
+/// [`PixelScale::Keras`], and all others are taken for torchvision's or timm's.
 ///
 /// # Errors
-/// [`PretrainedError::Read`] and [`PretrainedError::Format`].
-pub fn expects_imagenet_input(path: &Path) -> Result<bool, PretrainedError> {
+/// [`PretrainedError::Format`] and those of [`read`].
+pub fn expected_pixels(path: &Path) -> Result<PixelScale, PretrainedError> {
     let bytes = read(path)?;
     let (_, metadata) = SafeTensors::read_metadata(&bytes)
         .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
     let said = |key: &str| Some(metadata.metadata().as_ref()?.get(key)?.as_str());
-    Ok(said("format") != Some(OWN_FORMAT) || said(INPUT_KEY) == Some(IMAGENET_INPUT))
+    Ok(match (said(FORMAT_KEY), said(INPUT_KEY)) {
+        (Some(OWN_FORMAT | keras::FORMAT), Some(KERAS_INPUT)) => PixelScale::Keras,
+        (Some(OWN_FORMAT), input) if input != Some(IMAGENET_INPUT) => PixelScale::Unit,
+        _ => PixelScale::Imagenet,
+    })
 }
 
-/// A file of weights in safetensors format; one of PyTorch's is put into it.
+/// A file of weights in safetensors format; one of PyTorch's or Keras's is put into it.
 ///
 /// # Errors
 /// [`PretrainedError::Read`], [`PretrainedError::Keras`] and [`PretrainedError::Pth`].
 pub fn read(path: &Path) -> Result<Vec<u8>, PretrainedError> {
     let bytes =
         fs::read(path).map_err(|source| PretrainedError::Read { path: path.to_owned(), source })?;
-    if is_keras(&bytes) {
-        return Err(PretrainedError::Keras { path: path.to_owned() });
-    }
-    if !pth::is_pth(&bytes) {
-        return Ok(bytes);
-    }
-    pth::to_safetensors(&bytes)
-        .map_err(|source| PretrainedError::Pth { path: path.to_owned(), source })
+    in_safetensors(path, bytes)
 }
 
-/// Whether a file is of Keras: HDF5 (`.h5`), or an archive with such a file in it (`.keras`).
-fn is_keras(bytes: &[u8]) -> bool {
-    // The directory is at the end of an archive.
-    let end = &bytes[bytes.len().saturating_sub(64 << 10)..];
-    let holds = |name: &[u8]| end.windows(name.len()).any(|window| window == name);
-    bytes.starts_with(b"\x89HDF\r\n\x1a\n")
-        || (bytes.starts_with(b"PK\x03\x04") && holds(b"model.weights.h5"))
+/// Like [`read`], from bytes; `path` only names them in errors.
+///
+/// # Errors
+/// [`PretrainedError::Keras`] and [`PretrainedError::Pth`].
+pub fn in_safetensors(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, PretrainedError> {
+    let path = || path.to_owned();
+    if keras::is_keras(&bytes) {
+        return keras::to_safetensors(&bytes)
+            .map_err(|source| PretrainedError::Keras { path: path(), source });
+    }
+    if pth::is_pth(&bytes) {
+        return pth::to_safetensors(&bytes)
+            .map_err(|source| PretrainedError::Pth { path: path(), source });
+    }
+    Ok(bytes)
 }
 
 /// Takes the weights of a file into `params`, which already holds initial values. On an error
@@ -229,18 +255,27 @@ pub fn load_bytes(
         .map_err(|source| PretrainedError::Format { path: path.to_owned(), source })?;
     let found: BTreeSet<&str> =
         file.names().into_iter().filter(|name| !name.ends_with(IGNORED)).collect();
-    let convention =
-        if spelling(model) == mobilenet_v2::ENTRY.name && found.contains("conv_stem.weight") {
-            Convention::Timm
-        } else {
-            Convention::Torchvision
-        };
-    let wanted: Vec<(String, &LayoutEntry)> =
+    let convention = if found_format(bytes).as_deref() == Some(keras::FORMAT) {
+        Convention::Keras
+    } else if spelling(model) == mobilenet_v2::ENTRY.name && found.contains("conv_stem.weight") {
+        Convention::Timm
+    } else {
+        Convention::Torchvision
+    };
+    let mut wanted: Vec<(String, &LayoutEntry)> =
         layout.entries().iter().map(|entry| (convention.name(&entry.name), entry)).collect();
+    // Keras saves its models without a head too.
+    let headless = convention == Convention::Keras
+        && !wanted
+            .iter()
+            .any(|(name, entry)| entry.name.starts_with(head) && found.contains(&**name));
+    if headless {
+        wanted.retain(|(_, entry)| !entry.name.starts_with(head));
+    }
     check_names(model, path, &found, &wanted)?;
 
     // Everything is checked before anything is copied.
-    let mut other_head = None;
+    let mut other_head = headless.then_some(0);
     let mut taken: Vec<(&LayoutEntry, TensorView<'_>)> = Vec::with_capacity(wanted.len());
     for (name, entry) in wanted {
         let tensor = file
@@ -270,6 +305,12 @@ pub fn load_bytes(
         copy(tensor, &mut params[entry.range()]);
     }
     Ok(Loaded { convention, tensors: taken.len(), other_head })
+}
+
+/// Which program a safetensors file says that it is of.
+fn found_format(bytes: &[u8]) -> Option<String> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).ok()?;
+    metadata.metadata().as_ref()?.get(FORMAT_KEY).cloned()
 }
 
 fn check_names(

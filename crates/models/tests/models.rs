@@ -5,7 +5,7 @@
 
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_models::{
-    Model, ModelError, ModelOptions, Score, StepContext, StepLoss,
+    Model, ModelError, ModelOptions, PixelScale, Score, StepContext, StepLoss,
     registry::{self, ModelEntry},
 };
 
@@ -281,7 +281,7 @@ fn pixels_are_scaled_as_imagenet_weights_expect() {
         let options = ModelOptions {
             threads: 2,
             dropout: Some(0.0),
-            imagenet_input: true,
+            pixels: PixelScale::Imagenet,
             ..ModelOptions::default()
         };
         let scaled = (entry.build)(&schema(entry), &options);

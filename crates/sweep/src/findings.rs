@@ -239,6 +239,10 @@ fn compare(
     groups: &[Group],
     published: &Published,
 ) -> Option<Comparison> {
+    // Settings that `--vary` leaves out are not missing.
+    if !groups.iter().any(|group| has(group, fixed(published))) {
+        return None;
+    }
     let find = |name: &str| measures.iter().position(|measure| measure.name == name);
     let pooled = |place: usize, extra: Option<(&String, String)>| -> Vec<f64> {
         groups
@@ -483,5 +487,16 @@ mod tests {
         let found = analyse(&recipe, &settings, &cells, &[]);
         assert_eq!(found.comparisons[0].shape.points.len(), 2);
         assert_eq!((found.done, found.cells), (0, 8));
+    }
+
+    /// It was once said of them that there is nothing to compare, on a page about other settings.
+    #[test]
+    fn series_of_settings_that_are_not_in_the_grid_are_left_out() {
+        let recipe = Recipe::parse("t", RECIPE).unwrap();
+        let vary = vec![crate::parse_vary("mode=sync").unwrap()];
+        let settings = SweepSettings { vary, ..SweepSettings::default() };
+        let cells = settings.cells(&recipe).unwrap();
+        let found = analyse(&recipe, &settings, &cells, &[]);
+        assert_eq!((found.comparisons.len(), found.cells), (0, 6));
     }
 }

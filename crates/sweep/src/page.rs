@@ -23,6 +23,10 @@ const MOST_TOLD: usize = 4;
 /// Most rows of a table that is read by the way; a longer one is behind a fold.
 const MOST_ROWS: usize = 40;
 
+/// What a dash in a table of settings says.
+const DASH: &str = "A dash (–) in the column of a measure: not measured with this setting. As an interval: one measurement has none. \
+                    As a published figure or a ratio: none was published for this setting.";
+
 /// The whole page.
 #[must_use]
 pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer: &str) -> String {
@@ -64,7 +68,11 @@ pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer:
         page.figures(&figures);
     }
     page.section("All settings");
-    for (title, table) in tables(found) {
+    let tables = tables(found);
+    if has_dash(&tables) {
+        page.remark(DASH);
+    }
+    for (title, table) in tables {
         if table.rows.len() > MOST_ROWS {
             let title = title.unwrap_or_else(|| "All measures".to_owned());
             page.folded_table(&format!("{title} of {} settings", table.rows.len()), &table);
@@ -110,7 +118,11 @@ pub fn markdown(recipe: &Recipe, settings: &SweepSettings, found: &Findings) -> 
     let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", recipe.title, recipe.about, verdict(found).0);
     points(found).iter().for_each(|point| out.push_str(&format!("- {point}\n")));
     out.push_str("\n## All settings\n");
-    for (title, table) in tables(found) {
+    let tables = tables(found);
+    if has_dash(&tables) {
+        out.push_str(&format!("\n{DASH}\n"));
+    }
+    for (title, table) in tables {
         let title = title.map_or_else(String::new, |title| format!("\n### {title}\n"));
         out.push_str(&format!("{title}\n{}", table.markdown()));
     }
@@ -199,6 +211,10 @@ pub fn tables(found: &Findings) -> Vec<(Option<String>, Table)> {
         .map(|place| (Some(capitalised(&found.measures[place].name)), table(found, &[place])))
         .filter(|(_, table)| !table.rows.is_empty())
         .collect()
+}
+
+fn has_dash(tables: &[(Option<String>, Table)]) -> bool {
+    tables.iter().flat_map(|(_, table)| table.rows.iter().flatten()).any(|cell| cell == "–")
 }
 
 fn table(found: &Findings, places: &[usize]) -> Table {
@@ -531,70 +547,4 @@ fn method(recipe: &Recipe, settings: &SweepSettings, found: &Findings) -> Vec<St
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Recipe, Row, analyse};
-    use serde_json::json;
-
-    fn found(measures: &[&str]) -> (Recipe, SweepSettings, Findings) {
-        let mut text = r#"
-            title = "t"
-            about = "a"
-            sources = ["a report"]
-            command = ["train"]
-            axis = [{ name = "batch-size", values = [10, 50] }]
-        "#
-        .to_owned();
-        for name in measures {
-            text.push_str(&format!(
-                "\n[[measure]]\nname = \"{name}\"\nfrom = \"/{name}\"\nunit = \"s\"\nlogarithmic = true"
-            ));
-        }
-        text.push_str(
-            "\n[[published]]\nin = \"Table 1\"\ndoubt = \"blurred\"\nmeasure = \"a\"\nalong = \"batch-size\"\nat = [10, 50]\nis = [4.0, 2.0]",
-        );
-        let recipe = Recipe::parse("t", &text).unwrap();
-        let settings = SweepSettings { repeats: Some(3), ..SweepSettings::default() };
-        let cells = settings.cells(&recipe).unwrap();
-        let rows: Vec<Row> = cells
-            .iter()
-            .map(|cell| {
-                let batch: f64 = cell.settings[0].1.parse().unwrap();
-                let taken = json!({ "limit": "taken-cores", "culprit": "other programs" });
-                let output = json!({
-                    "a": 20.0 / batch,
-                    "diagnosis": if cell.repeat == 1 { taken } else { json!(null) },
-                });
-                Row { cell: cell.key.clone(), output, ..Row::default() }
-            })
-            .collect();
-        let found = analyse(&recipe, &settings, &cells, &rows);
-        (recipe, settings, found)
-    }
-
-    #[test]
-    fn published_figures_stand_beside_measured_ones_with_their_ratio() {
-        let (recipe, settings, few) = found(&["a"]);
-        let (_, table) = &tables(&few)[0];
-        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        assert_eq!(names[1..], ["a", "95 % interval", "published", "measured / published", "n"]);
-        assert_eq!(table.columns[3].unit.as_deref(), Some("s"), "in the same unit");
-        assert_eq!(table.rows[0][3..], ["4.00", "0.500", "3 (1 disturbed)"].map(str::to_owned));
-        let text = markdown(&recipe, &settings, &few);
-        for wanted in
-            ["(a report, Table 1)", "blurred", "2 of 6 cells", "other programs took cores"]
-        {
-            assert!(text.contains(wanted), "{wanted}: {text}");
-        }
-        assert!(csv(&few).lines().nth(1).unwrap().ends_with(",4,0.5,0,1"), "{}", csv(&few));
-        assert!(html(&recipe, &settings, &few, "").contains("A by batch-size"));
-    }
-
-    #[test]
-    fn many_measures_have_a_table_each() {
-        let (_, _, many) = found(&["a", "b", "c", "d"]);
-        let tables = tables(&many);
-        assert_eq!(tables.len(), 1, "those that nothing was measured of are left out");
-        assert_eq!(tables[0].0.as_deref(), Some("A"));
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ pub mod emulators;
 pub mod faults;
 pub mod fuzzing;
 mod google;
+pub mod hdf5;
 pub mod lateness;
 
 use serde_json::Value;

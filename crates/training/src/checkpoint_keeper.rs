@@ -223,8 +223,8 @@ impl<'a> Keeper<'a> {
                     .map_err(|error| cause(&error)),
                 None => {
                     let file = folder.path().join("weights.safetensors");
-                    let imagenet = self.plan.spec.imagenet_input;
-                    write_weights(&file, self.layout, params, imagenet)
+                    let pixels = self.plan.spec.pixels();
+                    write_weights(&file, self.layout, params, pixels)
                         .map_err(|error| error.to_string())
                 }
             }

@@ -195,7 +195,7 @@ pub(crate) fn model_options(spec: &RunSpec, threads: usize) -> ModelOptions {
         activation: spec.activation.unwrap_or_default(),
         pad: spec.pad,
         head_only: spec.freeze,
-        imagenet_input: spec.imagenet_input,
+        pixels: spec.pixels(),
         ..ModelOptions::default()
     }
 }

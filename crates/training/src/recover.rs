@@ -12,7 +12,7 @@ use crate::{
 };
 use paceline_models::optimizer::OptimizerState;
 use paceline_runs::{Evaluation, Event};
-use std::time::Instant;
+use std::{sync::atomic::Ordering, time::Instant};
 
 impl ExamplesWorker<'_> {
     /// Workers that hold weights begin with the same ones: those of the worker that is furthest.
@@ -180,7 +180,13 @@ impl ExamplesWorker<'_> {
     ) -> Result<Option<Evaluated>, TrainError> {
         let plan = &self.prepared.plan;
         let test = self.sources.test.as_ref().filter(|_| plan.spec.evaluate_workers);
-        let Some(test) = test.filter(|_| loop_state.ending != Some(true)) else { return Ok(None) };
+        // Only the chief knows why it stopped the others: where a loss may have been reached, they take it for that.
+        let stop = &plan.spec.stop;
+        let may_be_done = self.chief.is_none()
+            && !self.cancel.load(Ordering::Relaxed)
+            && (stop.until_loss.is_some() || stop.no_gain.is_some());
+        let cancelled = loop_state.ending == Some(true) && !may_be_done;
+        let Some(test) = test.filter(|_| !cancelled) else { return Ok(None) };
         let begun = Instant::now();
         let scored = Evaluator::new(test, plan.spec.batch_size, (0, 1), plan.threads)?
             .alone(&mut *self.model, &self.params)?;

@@ -3,7 +3,7 @@
 use crate::{ClassWeights, Loss, TrainError, checkpoint::Policy};
 use paceline_cluster::session::OnLoss;
 use paceline_data::{Augment, rejects::RejectLimit};
-use paceline_models::Activation;
+use paceline_models::{Activation, PixelScale};
 use paceline_runs::{AskedSettings, RunKind};
 use paceline_strategies::{Combine, Compression, SplitDense, StrategyOptions, Transfer};
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,9 @@ pub struct RunSpec {
     /// Scale pixels as weights trained on ImageNet expect them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub imagenet_input: bool,
+    /// Scale pixels to -1 to 1 and turn images by 180 degrees, as weights of Keras's MobileNet-v2 expect them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keras_input: bool,
     /// How training images are changed at random; not at all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub augment: Option<Augment>,
@@ -214,6 +217,7 @@ impl RunSpec {
             activation: None,
             pad: None,
             imagenet_input: false,
+            keras_input: false,
             augment: None,
             loss: None,
             label_smoothing: None,
@@ -309,6 +313,16 @@ impl Common {
 }
 
 impl RunSpec {
+    /// How the model reads pixels.
+    #[must_use]
+    pub fn pixels(&self) -> PixelScale {
+        match (self.keras_input, self.imagenet_input) {
+            (true, _) => PixelScale::Keras,
+            (false, true) => PixelScale::Imagenet,
+            (false, false) => PixelScale::Unit,
+        }
+    }
+
     /// What it has in common with runs on rows.
     pub(crate) fn common(&self) -> Common {
         Common {

@@ -65,7 +65,7 @@ pub(crate) fn choose(run: &RunFolder, which: Which) -> Result<ChosenWeights, Tra
 /// Writes the weights of a checkpoint as one safetensors file, whole or not at all.
 pub fn export(run: &RunFolder, which: Which, file: &Path) -> Result<Exported, TrainError> {
     let ChosenWeights { plan, layout, step, params } = choose(run, which)?;
-    write_weights(file, &layout, &params, plan.spec.imagenet_input)
+    write_weights(file, &layout, &params, plan.spec.pixels())
         .map_err(|source| TrainError::CheckpointWrite { path: file.to_path_buf(), source })?;
     Ok(Exported { model: plan.spec.model, step, tensors: layout.entries().len() })
 }
@@ -85,9 +85,11 @@ pub(crate) fn init_from(
         Err(error) => return Err(error.into()),
         Ok(loaded) => {
             let note = loaded.other_head.map(|classes| {
-                format!(
-                    "the last layer starts from initial values: the file's has {classes} classes"
-                )
+                let why = match classes {
+                    0 => "the file has none".to_owned(),
+                    classes => format!("the file's has {classes} classes"),
+                };
+                format!("the last layer starts from initial values: {why}")
             });
             return Ok(note.into_iter().collect());
         }

@@ -9,7 +9,9 @@ use crate::terminal::failure::{FailureExt, training::explain, usage};
 use anyhow::Context;
 use paceline_cluster::session::OnLoss;
 use paceline_data::{Augment, rejects::RejectLimit};
-use paceline_models::{Activation, names::spelling, pretrained::expects_imagenet_input, registry};
+use paceline_models::{
+    Activation, PixelScale, names::spelling, pretrained::expected_pixels, registry,
+};
 use paceline_runs::{RunFolder, list};
 use paceline_strategies::{Combine, Compression, SplitDense, Transfer};
 use paceline_training::{ClassWeights, ExamplesPlan, Loss, RunSpec, Start, Stop, UNIFORM};
@@ -22,6 +24,18 @@ pub(super) enum Scale {
     Unit,
     /// Less ImageNet's mean, by its deviation
     Imagenet,
+    /// Between -1 and 1, and images turned by 180 degrees: as weights of Keras's MobileNet-v2 expect here
+    Keras,
+}
+
+impl From<Scale> for PixelScale {
+    fn from(scale: Scale) -> Self {
+        match scale {
+            Scale::Unit => Self::Unit,
+            Scale::Imagenet => Self::Imagenet,
+            Scale::Keras => Self::Keras,
+        }
+    }
 }
 
 /// What to train and how: the same words for `train` and `node`.
@@ -40,8 +54,8 @@ pub(crate) struct Flags {
     /// How gradients are exchanged: one-device, mirrored, multi-worker, ps-sync or ps-async [default: one-device]
     #[arg(long, short, help_heading = "What")]
     pub(super) strategy: Option<String>,
-    /// Weights to start from: a file of safetensors, a .pth of PyTorch (only its tensors are read), or uniform:A:B for
-    /// values drawn between two numbers
+    /// Weights to start from: a file of safetensors, a .pth of PyTorch (only its tensors are read), a .h5 or .keras of
+    /// Keras's MobileNet-v2, or uniform:A:B for values drawn between two numbers
     #[arg(long, value_name = "FILE", help_heading = "What")]
     pub(crate) init: Option<PathBuf>,
     /// Train the last layer only; for weights given with --init
@@ -50,8 +64,8 @@ pub(crate) struct Flags {
     /// Train the other layers too after so many epochs, from then on with everything else as it is
     #[arg(long, value_name = "EPOCHS", requires = "freeze", help_heading = "What")]
     pub(super) unfreeze_after: Option<f64>,
-    /// Scale of pixels: 0 to 1, or as weights trained on ImageNet expect
-    /// [default: imagenet for --init with weights of torchvision or timm, else unit]
+    /// Scale of pixels: 0 to 1, or as weights to start from expect
+    /// [default: imagenet for --init with weights of torchvision or timm, keras with those of Keras, else unit]
     #[arg(long, value_name = "SCALE", help_heading = "What")]
     pub(super) pixels: Option<Scale>,
     /// Change training images at random, the same way for any number of workers: flip, crop, color and rotate, separated
@@ -233,6 +247,7 @@ impl Flags {
             // Which models there are is said where the model is built.
             Err(_) => (self.optimizer.clone().unwrap_or(spec.optimizer), self.lr),
         };
+        let pixels = self.pixels(&model)?;
         Ok(RunSpec {
             strategy: self.strategy.clone().unwrap_or(spec.strategy),
             batch_size: self.batch_size.unwrap_or(spec.batch_size),
@@ -269,7 +284,8 @@ impl Flags {
             lrn: self.lrn,
             activation: self.activation,
             pad: self.pad,
-            imagenet_input: self.imagenet_input(&model)?,
+            imagenet_input: pixels == PixelScale::Imagenet,
+            keras_input: pixels == PixelScale::Keras,
             augment: self.augment,
             loss: self.loss,
             label_smoothing: self.label_smoothing,
@@ -297,14 +313,27 @@ impl Flags {
     }
 
     /// As asked for, else as the weights to start from expect.
-    fn imagenet_input(&self, model: &str) -> anyhow::Result<bool> {
-        match (self.pixels, &self.init, model) {
-            (Some(scale), ..) => Ok(scale == Scale::Imagenet),
-            (None, Some(range), _) if range.to_string_lossy().starts_with(UNIFORM) => Ok(false),
-            (None, Some(file), "alexnet" | "mobilenet-v2") => {
-                expects_imagenet_input(file).map_err(|error| explain(error.into()))
-            }
-            _ => Ok(false),
+    fn pixels(&self, model: &str) -> anyhow::Result<PixelScale> {
+        let asked = self.pixels.map(PixelScale::from);
+        let file = match (&self.init, model) {
+            (Some(range), _) if range.to_string_lossy().starts_with(UNIFORM) => None,
+            (Some(file), "alexnet" | "mobilenet-v2") => Some(file),
+            _ => None,
+        };
+        let Some(file) = file else { return Ok(asked.unwrap_or_default()) };
+        let expected = expected_pixels(file).map_err(|error| explain(error.into()))?;
+        let keras = |pixels| pixels == PixelScale::Keras;
+        match asked {
+            // Scales alone can be learned anew; images that stand on their heads cannot.
+            Some(asked) if keras(asked) != keras(expected) => Err(usage(
+                format!(
+                    "`--pixels` does not fit `{}`: the kernels of Keras's weights are turned by 180 degrees here, and only \
+                     with `--pixels keras` images are too",
+                    file.display()
+                ),
+                "leave --pixels out: the file says what it expects",
+            )),
+            asked => Ok(asked.unwrap_or(expected)),
         }
     }
 

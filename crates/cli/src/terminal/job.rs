@@ -5,6 +5,7 @@ use super::{
     members::{MemberTable, waiting_for},
 };
 use paceline_jobs::{JobNotice, JobObserver, MissingTask};
+use paceline_models::PixelScale;
 use paceline_runs::Evaluation;
 use paceline_strategies::{Combine, find};
 use paceline_training::RunPlan;
@@ -211,6 +212,8 @@ fn score(evaluation: &Evaluation) -> String {
 
 /// How pixels are scaled for weights that were trained on ImageNet.
 const IMAGENET_PIXELS: &str = "\npixels scaled as weights trained on ImageNet expect: less 0.485 0.456 0.406, by 0.229 0.224 0.225 (red, green, blue)";
+/// The same for weights of Keras.
+const KERAS_PIXELS: &str = "\npixels scaled to -1 to 1 and images turned by 180 degrees, as weights of Keras expect here (their kernels were turned too)";
 
 /// What will happen, with every number that people get wrong about batches and rates.
 fn header(plan: &RunPlan, first_step: u64) -> String {
@@ -251,7 +254,11 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
             "; dense layers ({count} weights) shared out: each worker has a part of their outputs for the whole batch"
         ),
     };
-    let pixels = if spec.imagenet_input { IMAGENET_PIXELS } else { "" };
+    let pixels = match spec.pixels() {
+        PixelScale::Unit => "",
+        PixelScale::Imagenet => IMAGENET_PIXELS,
+        PixelScale::Keras => KERAS_PIXELS,
+    };
     format!(
         "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
          global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}{split}, seed {}{pixels}",

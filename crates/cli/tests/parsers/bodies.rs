@@ -130,6 +130,16 @@ pub fn safetensors(bytes: &[u8]) {
     let _ = pretrained::load_bytes("mobilenet-v2", &layout, Path::new("x"), bytes, &mut params);
 }
 
+/// Weights as PyTorch and Keras write them: tensors that can be believed, or refused.
+pub fn foreign_weights(bytes: &[u8]) {
+    let path = Path::new("x");
+    if let Ok(made) = pretrained::in_safetensors(path, bytes.to_vec()) {
+        // Views of a few bytes may be repeated, but not without end.
+        assert!(made.len() <= 16 * bytes.len() + (1 << 16), "{} of {}", made.len(), bytes.len());
+        safetensors(&made);
+    }
+}
+
 /// A recipe of runs.
 pub fn recipe(bytes: &[u8]) {
     let _ = Recipe::parse("fuzz", &String::from_utf8_lossy(bytes));

@@ -23,7 +23,7 @@ use crate::{
     image_model::{ImageModel, Images, ModelCore, Network, Step, Training},
     input::{self, BYTE, Pixels, Scaling},
     kernels::{Buffer, Compute},
-    model::{Model, ModelError, ModelOptions},
+    model::{Model, ModelError, ModelOptions, PixelScale},
     profile::Pass,
     random::Normals,
     registry::{KnownInput, ModelDefaults, ModelEntry},
@@ -53,6 +53,8 @@ const LEAST_SIDE: usize = 32;
 #[derive(Debug)]
 struct MobileNetV2 {
     dropout: f32,
+    /// Images are read from their last pixel to their first.
+    turned: bool,
     workspace: Workspace,
     /// Name and operations for one image of each layer, the classifier last.
     costs: Vec<(String, f64)>,
@@ -95,6 +97,7 @@ fn model(
     let (floats, sums) = (Buffer::default(), Vec::new());
     let network = MobileNetV2 {
         dropout: input::dropout(ENTRY.name, options, DROPOUT)?,
+        turned: options.pixels == PixelScale::Keras,
         workspace: Workspace { shape, plan: Plan::default(), floats, sums },
         costs: Vec::new(),
     };
@@ -104,8 +107,8 @@ fn model(
     Ok(model)
 }
 
-/// Copies images into the model's buffer, as floats inside a border of zeros.
-fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling) {
+/// Copies images into the model's buffer, as floats inside a border of zeros; `turned` by 180 degrees where asked for.
+fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling, turned: bool) {
     let image = passes.shape.image;
     let line = image.width * image.channels;
     let stride = line + 2 * image.channels;
@@ -113,7 +116,8 @@ fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling) {
     passes.compute.pool().run(passes.count, &|number, _| {
         for y in 0..image.height {
             let from = (number * image.height + y) * line;
-            let to = (number * (image.height + 2) + y + 1) * stride + image.channels;
+            let line_to = if turned { image.height - y } else { y + 1 };
+            let to = (number * (image.height + 2) + line_to) * stride + image.channels;
             // SAFETY: the plan has room for every image with its border; tasks write different ones.
             #[allow(unsafe_code)]
             let to = unsafe { std::slice::from_raw_parts_mut(start.get().add(to), line) };
@@ -124,6 +128,11 @@ fn load(passes: &Passes<'_>, pixels: Pixels<'_>, scaling: &Scaling) {
                         *to = f32::from(byte) * BYTE;
                     }
                 }
+            }
+            if turned {
+                // All values in the opposite order, and the channels of each pixel in theirs again.
+                to.reverse();
+                to.chunks_exact_mut(image.channels).for_each(<[f32]>::reverse);
             }
             if *scaling != Scaling::UNIT {
                 for pixel in to.as_chunks_mut::<3>().0 {
@@ -204,8 +213,9 @@ impl Network for MobileNetV2 {
         training: Option<Training<'_>>,
     ) -> &mut [f32] {
         let ModelCore { compute, profile, scaling, head_only, .. } = core;
+        let turned = self.turned;
         let passes = self.workspace.passes(compute, count);
-        profile.time("input", Pass::Forward, 0.0, || load(&passes, pixels, scaling));
+        profile.time("input", Pass::Forward, 0.0, || load(&passes, pixels, scaling, turned));
         let dropout = training.as_ref().map(|training| Dropout::of(self.dropout, training.context));
         // A frozen trunk is normalised as in inference, so that its features are the same in every batch. Workers'
         // changes of the running statistics add up to their average by examples.

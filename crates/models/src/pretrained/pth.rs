@@ -5,8 +5,8 @@
 //! safetensors file would hold, so that all else treats both alike.
 
 mod pickle;
-mod zip;
 
+use super::zip;
 use pickle::{Heap, Item, Node};
 use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>, PthError> {
 type Storages<'a> = BTreeMap<String, &'a [u8]>;
 
 fn read_archive(bytes: &[u8]) -> Result<(Heap, Item, Storages<'_>), PthError> {
-    let entries = zip::entries(bytes)?;
+    let entries = zip::entries(bytes).map_err(PthError::Archive)?;
     let pickle =
         entries.iter().find(|(name, _)| name.ends_with("/data.pkl") || *name == "data.pkl");
     let (name, data) =

@@ -139,16 +139,19 @@ fn files_of_others_expect_imagenet_pixels_and_our_own_say_what_they_expect() {
             pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
         });
         fs::write(&path, safetensors::serialize([("a", view)], pairs).unwrap()).unwrap();
-        expects_imagenet_input(&path).unwrap()
+        expected_pixels(&path).unwrap()
     };
-    assert!(expects(None));
-    assert!(expects(Some(&[("format", "pt")])));
-    assert!(!expects(Some(&[("format", OWN_FORMAT)])));
-    assert!(expects(Some(&[("format", OWN_FORMAT), (INPUT_KEY, IMAGENET_INPUT)])));
+    assert_eq!(expects(None), PixelScale::Imagenet);
+    assert_eq!(expects(Some(&[("format", "pt")])), PixelScale::Imagenet);
+    for pixels in [PixelScale::Unit, PixelScale::Imagenet, PixelScale::Keras] {
+        let mut about = vec![(FORMAT_KEY, OWN_FORMAT)];
+        about.extend(input_of(pixels).map(|input| (INPUT_KEY, input)));
+        assert_eq!(expects(Some(&about)), pixels);
+    }
     fs::write(&path, b"garbage").unwrap();
-    assert!(expects_imagenet_input(&path).is_err());
+    assert!(expected_pixels(&path).is_err());
     fs::remove_file(&path).unwrap();
-    assert!(expects_imagenet_input(&path).is_err());
+    assert!(expected_pixels(&path).is_err());
 }
 
 #[test]

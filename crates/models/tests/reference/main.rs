@@ -1,4 +1,4 @@
-//! Models, optimisers and loss curves against PyTorch, and gradients against finite differences.
+//! Models, optimisers and loss curves against PyTorch, weight files against Keras, and gradients against finite differences.
 //!
 //! The stored numbers are small: `make_reference.py` makes them from inputs and weights that both
 //! sides compute by the same formula.
@@ -8,5 +8,6 @@
 mod curves;
 mod formula;
 mod gradients;
+mod keras;
 mod models;
 mod optimizers;

@@ -1,7 +1,7 @@
 //! Forward and backward of whole models against PyTorch in f64.
 
 use crate::formula::{Case, stored};
-use paceline_models::{Model, ModelOptions, Score, StepContext, pretrained, registry};
+use paceline_models::{Model, ModelOptions, PixelScale, Score, StepContext, pretrained, registry};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 /// The model of a case, without dropout.
@@ -105,7 +105,7 @@ fn a_file_of_pytorch_gives_its_loss_and_comes_back_unchanged() {
     model.init(9, &mut params);
     let loaded = pretrained::load("alexnet", model.layout(), &file, &mut params).unwrap();
     assert_eq!((loaded.tensors, loaded.other_head), (16, None));
-    assert!(pretrained::expects_imagenet_input(&file).unwrap());
+    assert_eq!(pretrained::expected_pixels(&file).unwrap(), PixelScale::Imagenet);
     let mut score = Score::default();
     model.score(&params, &case.batch(), &mut score).unwrap();
     let wanted = case.0["score_loss_sum"].as_f64().unwrap();

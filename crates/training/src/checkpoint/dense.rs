@@ -8,7 +8,7 @@ use super::{
 };
 use crate::TrainError;
 use paceline_models::{
-    Layout,
+    Layout, PixelScale,
     optimizer::{Optimizer, OptimizerState},
 };
 use paceline_store::durable::{AtomicFile, is_whole};
@@ -44,7 +44,7 @@ impl Store {
     ) -> Result<u64, TrainError> {
         self.commit(meta.step, |draft| {
             let weights = [Group { prefix: "", values: params }];
-            draft.part(WEIGHTS, |out| tensors::write(out, layout, &weights, false))?;
+            draft.part(WEIGHTS, |out| tensors::write(out, layout, &weights, PixelScale::Unit))?;
             let slots = optimizer.entry().slots;
             if !slots.is_empty() {
                 let prefixes: Vec<String> = slots.iter().map(|slot| format!("{slot}/")).collect();
@@ -53,7 +53,9 @@ impl Store {
                     .zip(state.buffers())
                     .map(|(prefix, values)| Group { prefix, values })
                     .collect();
-                draft.part(OPTIMIZER, |out| tensors::write(out, layout, &groups, false))?;
+                draft.part(OPTIMIZER, |out| {
+                    tensors::write(out, layout, &groups, PixelScale::Unit)
+                })?;
             }
             Ok(Manifest {
                 format: FORMAT,
@@ -212,10 +214,10 @@ pub(crate) fn write_weights(
     path: &Path,
     layout: &Layout,
     params: &[f32],
-    imagenet_input: bool,
+    pixels: PixelScale,
 ) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(256 << 10, AtomicFile::create(path)?);
     let groups = [Group { prefix: "", values: params }];
-    tensors::write(&mut out, layout, &groups, imagenet_input)?;
+    tensors::write(&mut out, layout, &groups, pixels)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
 }

@@ -3,7 +3,7 @@
 //! Written in one streaming pass: a copy of the file in memory would
 //! double the memory of a large model at the worst moment.
 
-use paceline_models::{Layout, pretrained};
+use paceline_models::{Layout, PixelScale, pretrained};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -22,12 +22,13 @@ pub(super) fn write(
     out: &mut dyn Write,
     layout: &Layout,
     groups: &[Group<'_>],
-    imagenet_input: bool,
+    pixels: PixelScale,
 ) -> io::Result<()> {
     let mut header = Map::new();
-    let mut about = Map::from_iter([("format".into(), pretrained::OWN_FORMAT.into())]);
-    if imagenet_input {
-        about.insert(pretrained::INPUT_KEY.into(), pretrained::IMAGENET_INPUT.into());
+    let mut about =
+        Map::from_iter([(pretrained::FORMAT_KEY.into(), pretrained::OWN_FORMAT.into())]);
+    if let Some(input) = pretrained::input_of(pixels) {
+        about.insert(pretrained::INPUT_KEY.into(), input.into());
     }
     header.insert("__metadata__".into(), Value::Object(about));
     for (number, group) in groups.iter().enumerate() {

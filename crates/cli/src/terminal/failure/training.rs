@@ -85,7 +85,8 @@ fn of_data(error: &TrainError) -> Option<String> {
             | PretrainedError::Format { .. }
             | PretrainedError::Read { .. },
         ) => {
-            "wanted are weights with torchvision's or timm's names, as a .pth or .safetensors file: `paceline data fetch weights \
+            "wanted are weights with torchvision's or timm's names, as a .pth or .safetensors file, or those of \
+             `keras.applications.MobileNetV2`, as a .h5 or .keras file: `paceline data fetch weights \
              mobilenet-v2` gets torchvision's, `mobilenet_v2-b0353104.pth`, whose SHA-256 begins as its name says; other weights are written for PyTorch by `torch.save(model.state_dict(), \"weights.pth\")`"
         }
         TrainError::NothingToResume { .. } => "start the run again without --resume",

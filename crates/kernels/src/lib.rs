@@ -33,6 +33,7 @@ pub mod depthwise_backward;
 mod depthwise_tests;
 mod direct;
 pub mod dropout;
+mod few;
 pub mod gemm;
 pub mod isa;
 pub mod lenet;

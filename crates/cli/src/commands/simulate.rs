@@ -246,13 +246,17 @@ fn print_waiting(terminal: &Terminal, outcomes: &[SimulationOutcome]) -> anyhow:
         let share = |task: &PhaseTimes| task.shares().wait;
         let by_share =
             |a: &usize, b: &usize| share(&last.tasks[*a]).total_cmp(&share(&last.tasks[*b]));
-        let least = (0..last.workers).min_by(by_share).unwrap_or(0);
-        let most = (0..last.workers).max_by(by_share).unwrap_or(0);
+        let least = (0..last.tasks.len()).min_by(by_share).unwrap_or(0);
+        let most = (0..last.tasks.len()).max_by(by_share).unwrap_or(0);
+        // One that was simulated may stand for several.
+        let worker = |at: usize| at * last.workers / last.tasks.len();
         terminal.data(format!(
-            "waiting at {} workers: {:.0} % of its time (worker {least}) to {:.0} % (worker {most})",
+            "waiting at {} workers: {:.0} % of its time (worker {}) to {:.0} % (worker {})",
             last.workers,
             100.0 * share(&last.tasks[least]),
+            worker(least),
             100.0 * share(&last.tasks[most]),
+            worker(most),
         ))?;
     }
     Ok(())

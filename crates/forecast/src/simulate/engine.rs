@@ -55,11 +55,10 @@ const LEAST_WEIGHT: f64 = 0.5;
 
 impl<'a, 'b> Engine<'a, 'b> {
     pub(super) fn new(setting: &'a mut Setting<'b>, mode: Mode) -> Self {
-        let workers = setting.plan.workers;
-        let place = Placement::new(setting);
-        let servers = place.servers;
+        let place = Placement::new(setting, mode);
+        let (workers, servers) = (place.workers, place.servers);
         // Workers that have their hosts to themselves need none that is simulated.
-        let hosts = if place.is_apart() { place.server_hosts() } else { place.hosts(workers) };
+        let hosts = if place.is_apart() { place.server_hosts() } else { place.hosts() };
         let threads = setting.threads(servers);
         let cores = setting.cluster.cores;
         Self {
@@ -118,7 +117,8 @@ impl<'a, 'b> Engine<'a, 'b> {
     }
 
     pub(super) fn run(mut self, name: &'static str) -> SimulationOutcome {
-        let wanted = self.setting.plan.steps;
+        let standing = self.place.standing;
+        let wanted = (self.setting.plan.steps as f64 / standing).ceil() as u64;
         // Workers settle into their rhythm before anything is counted; the first update alone would count the way of a gradient
         // to the servers, but not the way of the weights back.
         let warm = (wanted / 5).clamp(1, 4 * self.workers.len() as u64);
@@ -170,11 +170,13 @@ impl<'a, 'b> Engine<'a, 'b> {
             name,
             self.setting.plan.servers,
             seconds,
-            (self.updates - updates) as f64,
-            self.examples - examples,
+            standing * (self.updates - updates) as f64,
+            standing * (self.examples - examples),
             tasks,
         );
-        outcome.staleness = Staleness::of(&self.staleness);
+        outcome.workers = self.setting.plan.workers;
+        outcome.slowest = (standing * outcome.slowest as f64) as usize;
+        outcome.staleness = Staleness::of(&self.staleness).map(|found| found.times(standing));
         outcome.dropped = self.dropped;
         outcome.server = self.busiest();
         outcome.events = self.agenda.noted;
@@ -313,10 +315,10 @@ impl<'a, 'b> Engine<'a, 'b> {
         Piece {
             job: job.encode(self.workers.len()),
             seconds: self.place.lump(seconds),
-            handover: self.place.lump(HANDOVER),
+            handover: self.place.standing * self.place.lump(HANDOVER),
             threads: self.place.threads,
             first: true,
-            whole: self.place.lumped > 1.0,
+            whole: self.place.is_lump(),
         }
     }
 

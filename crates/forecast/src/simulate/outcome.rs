@@ -33,6 +33,15 @@ impl Staleness {
         let max = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as u64;
         Some(Self { mean: sum / total as f64, median: quantile(0.5), p99: quantile(0.99), max })
     }
+
+    /// The same where each worker stands for `many`, which update one after the other: between two updates of one of them,
+    /// the others behind it have made theirs too.
+    pub(super) fn times(self, many: f64) -> Self {
+        let of = |updates: f64| many * (updates + 1.0) - 1.0;
+        let whole = |updates: u64| of(updates as f64).round() as u64;
+        let Self { mean, median, p99, max } = self;
+        Self { mean: of(mean), median: whole(median), p99: whole(p99), max: whole(max) }
+    }
 }
 
 /// The result of one simulation.
@@ -46,7 +55,7 @@ pub struct SimulationOutcome {
     pub updates_per_second: f64,
     /// Simulated seconds.
     pub seconds: f64,
-    /// Each worker's time; reading is part of computing.
+    /// Time of each worker that was simulated, which may stand for several; reading is part of computing.
     #[serde(skip)]
     pub tasks: Vec<PhaseTimes>,
     /// Shares of all workers' time together.

@@ -130,6 +130,40 @@ fn servers_beyond_the_simulated_ones_count() {
     }
 }
 
+/// Among very many asynchronous workers one stands for several: capacity, free rate and staleness are those of all.
+#[test]
+fn workers_beyond_the_simulated_ones_count() {
+    let workers = 5 * placement::MOST_WORKERS + 3;
+    let of = |workload: &Workload, workers: usize, servers: usize, rounds: usize| {
+        let plan = Plan { steps: (rounds * workers) as u64, ..Plan::even(workers, servers, 50.0) };
+        run("ps-async", workload, &apart(), &plan)
+    };
+    // A lone server's cable takes 10 kB in 10 ms, however many wait for it. All of them have a gradient on it at any time, of
+    // which a part is through when counting begins, and another part when it ends.
+    let workload = Workload { weight_bytes: 1e3, ..steady() };
+    let rounds = 20;
+    let full = of(&workload, workers, 1, rounds);
+    near(full.updates_per_second, 100.0, 0.5 / rounds as f64);
+    assert_eq!((full.workers, full.servers), (workers, 1));
+    // With servers enough each goes on as if it were alone: compute, and two messages of 1 + 1 ms.
+    let workload = Workload { gradient_bytes: 1e3, weight_bytes: 1e3, ..steady() };
+    let free = of(&workload, workers, workers, 6);
+    near(free.updates_per_second, workers as f64 / 0.104, 0.01);
+    // All began with the same weights, so of the 6 rounds and a fifth more before them the first was half as stale.
+    let settled = 1.0 - 0.5 / (1.2 * 6.0);
+    near(free.staleness.unwrap().mean + 1.0, settled * workers as f64, 0.01);
+    // Twice as many workers and servers, half of each simulated: twice as fast.
+    let steps = (0..100).map(|at| 0.1 + 1e-3 * f64::from(at * 37 % 101)).collect();
+    let workload = Workload { steps, ..steady() };
+    let half = of(&workload, placement::MOST_WORKERS, placement::MOST_WORKERS / 16, 6);
+    let whole = of(&workload, 2 * placement::MOST_WORKERS, placement::MOST_WORKERS / 8, 6);
+    near(whole.examples_per_second, 2.0 * half.examples_per_second, 0.01);
+    near(whole.shares.wait, half.shares.wait, 0.02);
+    let [whole, half] = [whole, half].map(|found| found.staleness.unwrap());
+    near(whole.mean + 1.0, 2.0 * (half.mean + 1.0), 0.01);
+    near(whole.p99 as f64, 2.0 * half.p99 as f64, 0.02);
+}
+
 #[test]
 fn below_saturation_asynchronous_workers_do_not_disturb_each_other() {
     // Messages of 1 ms in steps of 100: four seldom meet on the server's cable.

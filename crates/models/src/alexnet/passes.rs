@@ -3,7 +3,7 @@
 use super::{AlexNet, LAYERS};
 use crate::{
     image_model::{Images, ModelCore, Step},
-    kernels::{Finish, dense::LayerPosition, dropout::Draw},
+    kernels::{Compute, Finish, dense::LayerPosition, dropout::Draw},
     model::StepContext,
     profile::Pass,
 };
@@ -193,7 +193,22 @@ impl AlexNet {
             let weights = at[number].0.clone();
             // Inputs are not negative (relu, or pooling of it): where they are zero, either the relu
             // or dropout closed the way.
-            let mask = Finish { mask: Some(&input[..d_input.len()]), ..Finish::default() };
+            let mask = &input[..d_input.len()];
+            let scale = |d_input: &mut [f32]| {
+                if layer < 2 && kept > 1.0 {
+                    d_input.iter_mut().for_each(|value| *value *= kept);
+                }
+            };
+            if !*stays && Compute::dense_fuses(shape) {
+                profile.time(LAYERS[number], Pass::Backward, 2.0 * shape.flops(), || {
+                    compute.dense_backward_ready(
+                        shape, input, d_output, place, params, grad, d_input, mask, *ready,
+                    );
+                    scale(d_input);
+                });
+                continue;
+            }
+            let mask = Finish { mask: Some(mask), ..Finish::default() };
             profile.time(LAYERS[number], Pass::BackwardInput, shape.flops(), || {
                 compute.dense_backward_input(
                     shape,
@@ -202,9 +217,7 @@ impl AlexNet {
                     d_input,
                     &mask,
                 );
-                if layer < 2 && kept > 1.0 {
-                    d_input.iter_mut().for_each(|value| *value *= kept);
-                }
+                scale(d_input);
             });
             profile.time(LAYERS[number], Pass::BackwardWeights, shape.flops(), || {
                 compute.dense_backward_weights_ready(

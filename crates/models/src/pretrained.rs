@@ -95,7 +95,6 @@ pub enum PretrainedError {
     #[error("weights `{}`, tensor `{name}`: shape {found:?}, the model has {wanted:?}", .path.display())]
     Shape {
         path: PathBuf,
-        /// The tensor.
         name: String,
         /// Its shape in the file.
         found: Vec<usize>,
@@ -104,12 +103,7 @@ pub enum PretrainedError {
     },
     /// A tensor holds other numbers than floats.
     #[error("weights `{}`, tensor `{name}`: {found:?} values, must be F32, F16 or BF16", .path.display())]
-    Values {
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        found: Dtype,
-    },
+    Values { path: PathBuf, name: String, found: Dtype },
 }
 
 fn listed(names: &[String]) -> String {
@@ -125,7 +119,6 @@ fn listed(names: &[String]) -> String {
 pub struct Loaded {
     /// Whose names the file uses.
     pub convention: Convention,
-    /// Tensors taken.
     pub tensors: usize,
     /// Classes of the file's head, where it was left out because the model has another number.
     pub other_head: Option<usize>,

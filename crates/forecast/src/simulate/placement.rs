@@ -14,7 +14,6 @@ const MOST_NEIGHBOURS: usize = 16;
 /// The tasks of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Placement {
-    /// Servers to simulate.
     pub(super) servers: usize,
     /// Cards that each of them has of those behind it.
     pub(super) cards: f64,

@@ -54,6 +54,8 @@ tasks:
                       tests of unsafe code under AddressSanitizer, and of the kernels' portable path under Miri (nightly)
   versus [AREA…]      alternating benchmarks against peers; writes BENCHMARKS.md
                       (areas: data, models, sparse, shaped, matmul, cluster, advisor, predictions, probes, spark; `area/part` is one part)
+  versus before BINARY [WORK…]
+                      this program against an earlier build of itself, in turns (PACELINE_BIN: a build to use, PACELINE_ROUNDS)
   verdicts [KIND…]    short runs with an injected bottleneck: are they judged correctly?
   verdicts foreign    the same of scripts of PyTorch, Keras and JAX, TraceML beside it
   verdicts curve      from which strength on is a bottleneck named?
@@ -87,6 +89,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["count", revision] => count::run(&root(), Some(revision)),
         ["intrinsics", words @ ..] => intrinsics::run(&root(), words),
         ["test", filter @ ..] => test::run(&root(), filter),
+        ["versus", "before", binary, works @ ..] => versus::before::run(&root(), binary, works),
         ["versus", areas @ ..] => versus::run(&root(), areas),
         ["faults", "random", words @ ..] => fuzz::random_faults(&root(), words),
         ["faults", words @ ..] => faults::run(&root(), words),

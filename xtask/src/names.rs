@@ -79,18 +79,46 @@ fn empty_comments(text: &str) -> Vec<(usize, &str)> {
         let is_plain = !comment.contains(|c: char| c == '`' || c == '[' || c.is_ascii_digit());
         let code = lines[at + 1..].iter().find(|line| !line.trim_start().starts_with("#["));
         let Some((name, kind)) = code.and_then(|line| field(line)) else { continue };
-        let known: BTreeSet<String> = words(name).chain(words(kind)).collect();
-        let mut said =
-            comment.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|w| !w.is_empty());
-        if is_whole
-            && is_short
-            && is_plain
-            && said.all(|word| empty.contains(&stem(word)) || known.contains(&stem(word)))
-        {
+        let message = error_variant(&lines[..=at]);
+        let known: BTreeSet<String> = words(name)
+            .chain(words(kind))
+            .chain(message.iter().flat_map(|text| words(text)))
+            .collect();
+        let said: Vec<&str> = comment
+            .split(|c: char| !c.is_alphanumeric() && c != '\'')
+            .filter(|word| !word.is_empty())
+            .collect();
+        let is_known = |word: &&str| empty.contains(&stem(word)) || known.contains(&stem(word));
+        // "The journal." above a path that the message of the error has in its place.
+        let is_noun = message.is_some() && said.len() == 2 && said[0] == "The";
+        if is_whole && is_short && is_plain && (is_noun || said.iter().all(is_known)) {
             found.push((at + 1, comment));
         }
     }
     found
+}
+
+/// What is said above the variant of an error whose field the last line is a comment of: its comment and its message.
+/// Both have each field in its place, so that its comment need not say again what it is.
+fn error_variant(lines: &[&str]) -> Option<String> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let (own, above) = lines.split_last()?;
+    let opens = above.iter().rposition(|line| !line.is_empty() && indent(line) < indent(own))?;
+    let is_other = |line: &str| {
+        line.is_empty()
+            || line.starts_with('}')
+            || line.ends_with('{')
+            || line.starts_with(|c: char| c.is_ascii_uppercase())
+    };
+    let said: Vec<&str> = above[..opens]
+        .iter()
+        .rev()
+        .map(|line| line.trim())
+        .take_while(|line| !is_other(line))
+        .collect();
+    said.iter()
+        .any(|line| line.starts_with("#[error("))
+        .then(|| format!("{} {}", above[opens], said.join(" ")))
 }
 
 /// Name and type of the field that a line declares.
@@ -182,5 +210,35 @@ impl Machine {
 ";
         let found: Vec<usize> = empty_comments(text).iter().map(|(line, _)| *line).collect();
         assert_eq!(found, [3, 5, 8]);
+    }
+
+    #[test]
+    fn comments_that_repeat_an_errors_message_are_found() {
+        let text = "\
+enum JournalError {
+    /// A line that is not a measurement.
+    #[error(\"`{}`, line {line}: {found} measurements, expected {wanted}\", .path.display())]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// Measurements found.
+        found: usize,
+        /// The plan's figure.
+        wanted: usize,
+    },
+}
+
+struct Journal {
+    /// The journal.
+    path: PathBuf,
+    /// The file.
+    file: File,
+    /// The folder's owner.
+    owner: u32,
+";
+        let found: Vec<usize> = empty_comments(text).iter().map(|(line, _)| *line).collect();
+        assert_eq!(found, [5, 9, 19, 21]);
     }
 }

@@ -136,25 +136,13 @@ pub enum AdvisorError {
     ImpossibleTime { seconds: f64 },
     /// The state file belongs to another question.
     #[error("`{}` was begun with another {what}", .path.display())]
-    StateMismatch {
-        /// The state file.
-        path: PathBuf,
-        what: &'static str,
-    },
+    StateMismatch { path: PathBuf, what: &'static str },
     /// The state file was begun with other configurations to choose from.
     #[error("`{}` belongs to another search space: {why}", .path.display())]
-    OtherSpace {
-        /// The state file.
-        path: PathBuf,
-        why: String,
-    },
+    OtherSpace { path: PathBuf, why: String },
     /// Runs, but none with the value that is to be small.
     #[error("`{}`: none of its {runs} runs completed, so time and cost were never measured", .path.display())]
-    NeverMeasured {
-        /// The history.
-        path: PathBuf,
-        runs: usize,
-    },
+    NeverMeasured { path: PathBuf, runs: usize },
     /// Recorded runs of one job only: it would have no past, and none would have it.
     #[error("`{}` holds runs of {jobs} job{}; a replay needs two that completed something", .path.display(), if *.jobs == 1 { "" } else { "s" })]
     TooFewJobs {

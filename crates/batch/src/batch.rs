@@ -21,7 +21,6 @@ pub enum Features {
     /// Like `Dense`, but as decoded: one byte a value, worth `byte / 255`. A quarter of the memory and
     /// of the copying; a model widens it while it reads it.
     Pixels {
-        /// The bytes.
         values: Vec<u8>,
         /// Bytes per example.
         width: usize,

@@ -87,7 +87,6 @@ fn decode(text: &str) -> Option<String> {
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
-    /// The Content-Security-Policy.
     pub(crate) policy: HeaderValue,
     pub(crate) headers: Vec<(&'static str, HeaderValue)>,
     pub(crate) body: Bytes,

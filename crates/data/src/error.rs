@@ -149,7 +149,6 @@ pub enum DataError {
     /// A setting of a `generated:` specification out of its range.
     #[error("`{key}={value}` in a `generated:` specification: expected {wanted}")]
     SpecValue {
-        /// The setting.
         key: String,
         value: String,
         /// What would have been right.
@@ -162,7 +161,6 @@ pub enum DataError {
         /// Number of the record, from 0.
         record: u64,
         found: ImageShape,
-        /// The schema's shape.
         wanted: ImageShape,
     },
     /// A width or height of zero was asked for.
@@ -205,7 +203,6 @@ pub enum DataError {
         place: RecordPlace,
         /// Its features.
         found: String,
-        /// Those of images.
         wanted: String,
     },
     /// Rows where images are wanted.
@@ -228,23 +225,16 @@ pub enum DataError {
     #[error("{place}: raw image of {found} bytes, expected {wanted}")]
     RawLength {
         place: RecordPlace,
-        /// Bytes found.
         found: usize,
         /// Bytes of the shape.
         wanted: usize,
     },
     /// A compressed shard too large to be held in memory.
     #[error("`{}` is compressed and unpacks to more than {most} bytes; only plain shards are read at random", .path.display())]
-    TooLargeUnpacked {
-        /// The shard.
-        path: PathBuf,
-        /// The limit.
-        most: u64,
-    },
+    TooLargeUnpacked { path: PathBuf, most: u64 },
     /// A shard that is not the one the manifest speaks of.
     #[error("`{}` has {found} {what}, the manifest says {wanted}", .path.display())]
     ShardChanged {
-        /// The shard.
         path: PathBuf,
         what: &'static str,
         found: u64,
@@ -254,7 +244,6 @@ pub enum DataError {
     /// A shard of the right size with other contents.
     #[error("`{}` is not the shard that the manifest speaks of: its SHA-256 is {found}, the manifest says {wanted}", .path.display())]
     ShardChecksum {
-        /// The shard.
         path: PathBuf,
         found: String,
         /// As it should be.
@@ -275,7 +264,6 @@ pub enum DataError {
     /// More examples were left out than allowed.
     #[error("more than {most} examples cannot be read; the last one")]
     TooManySkipped {
-        /// The number allowed.
         most: u64,
         /// Why the last one could not be read.
         #[source]
@@ -286,7 +274,6 @@ pub enum DataError {
     TooManyRejects {
         /// Rejects so far.
         rejects: u64,
-        /// Rejects allowed.
         limit: u64,
         /// The first of them with their reasons.
         first: Vec<String>,
@@ -323,7 +310,6 @@ pub enum DataError {
     /// Too many lines are malformed.
     #[error("{count} of {lines} lines are malformed, more than {budget} %; the first is {first}; a sample is in `{}`", .path.display())]
     TooManyRejected {
-        /// Malformed lines.
         count: u64,
         /// All lines so far.
         lines: u64,

@@ -36,7 +36,6 @@ pub struct Fingerprint {
     /// What one example looks like.
     pub example: String,
     pub classes: usize,
-    /// Training examples.
     pub train_examples: u64,
     /// Held-out examples.
     pub test_examples: u64,

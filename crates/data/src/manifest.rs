@@ -46,7 +46,6 @@ pub struct Manifest {
     pub classes: Vec<String>,
     /// The label of the first class.
     pub first_label: i64,
-    /// What was read.
     pub source: SourceSummary,
     /// How many inputs are in the list of rejects instead of a shard.
     pub rejects: u64,

@@ -145,7 +145,6 @@ pub struct Scratch {
     pub(crate) key: String,
     /// A file or record as stored.
     pub(crate) bytes: Vec<u8>,
-    /// Decodes photos.
     pub(crate) decoder: Decoder,
     /// A photo that was resized.
     pub(crate) pixels: Pixels,

@@ -104,17 +104,10 @@ pub enum ForecastError {
     Key(#[from] KeyError),
     /// A run that has made no step tells nothing of others.
     #[error("`{}` holds no step that counts its examples: nothing to simulate from", .path.display())]
-    NoSteps {
-        /// The run folder.
-        path: PathBuf,
-    },
+    NoSteps { path: PathBuf },
     /// A run that does not say what a simulation needs, such as one that another program recorded.
     #[error("`{}` does not record its {what}: nothing to simulate from", .path.display())]
-    Unsaid {
-        /// The run folder.
-        path: PathBuf,
-        what: &'static str,
-    },
+    Unsaid { path: PathBuf, what: &'static str },
     /// The model has no layers that could be shared out.
     #[error("model `{model}` is not a chain of layers: only its data can be distributed")]
     NotAChain { model: String },
@@ -172,10 +165,7 @@ pub enum ForecastError {
     #[error(
         "a noise scale needs at least two pairs of gradients at two batch sizes, there are {found}"
     )]
-    TooFewGradients {
-        /// Pairs there are.
-        found: usize,
-    },
+    TooFewGradients { found: usize },
     /// The true gradient is lost in its noise.
     #[error(
         "the gradient cannot be distinguished from its noise: {batches} batches of {batch} examples are too few"
@@ -183,7 +173,6 @@ pub enum ForecastError {
     NoSignal {
         /// Large batches looked at.
         batches: usize,
-        /// Examples of each.
         batch: f64,
     },
     /// A network without layers cannot be projected.
@@ -191,16 +180,10 @@ pub enum ForecastError {
     NoLayers { network: String },
     /// A layer's time is negative or not finite.
     #[error("layer `{layer}`: its {what} time is {seconds} s; it must be zero or above and finite")]
-    LayerTime {
-        layer: String,
-        /// Which time.
-        what: &'static str,
-        seconds: f64,
-    },
+    LayerTime { layer: String, what: &'static str, seconds: f64 },
     /// A quantity that cannot be.
     #[error("{what} is {found}; it must be {wanted}")]
     OutOfRange {
-        /// Which quantity.
         what: &'static str,
         found: f64,
         /// What it may be.

@@ -57,7 +57,6 @@ pub enum JobNotice {
     Refused {
         /// The task that it said it was.
         task: TaskId,
-        /// Why not.
         reason: String,
     },
     /// A task does not answer any more.
@@ -80,7 +79,6 @@ pub enum JobNotice {
     },
     /// The first step on examples is next.
     Started {
-        /// What will happen.
         plan: Box<RunPlan>,
         run: PathBuf,
         /// Number of the step.
@@ -92,7 +90,6 @@ pub enum JobNotice {
     Evaluated(Evaluation),
     /// The first row is next.
     RowsStarted {
-        /// What will happen.
         plan: Box<Plan>,
         run: PathBuf,
         /// Rows learned from before.
@@ -122,11 +119,7 @@ pub enum JobNotice {
         run: PathBuf,
     },
     /// Something was assumed about the data.
-    DataRemark {
-        data: String,
-        /// What was assumed.
-        remark: String,
-    },
+    DataRemark { data: String, remark: String },
     /// Something the user should know.
     Warned {
         /// The task that says so, where it is not the chief.

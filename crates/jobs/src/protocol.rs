@@ -65,7 +65,6 @@ pub struct FailureWords {
     pub error: String,
     /// What could be done about it.
     pub hint: Option<String>,
-    /// The exit code.
     pub exit: u8,
 }
 

@@ -34,7 +34,6 @@ pub struct SparkOutcome {
     /// The job's tasks, in the order of Spark's.
     pub tasks: Vec<TaskId>,
     pub spark: SparkWorkOutcome,
-    /// The run's summary.
     pub summary: Summary,
     /// Where the run's folder is, as all machines of the cluster see it.
     pub run: RunFolder,

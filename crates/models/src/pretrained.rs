@@ -104,7 +104,6 @@ pub enum PretrainedError {
     #[error("weights `{}`, tensor `{name}`: shape {found:?}, the model has {wanted:?}", .path.display())]
     Shape {
         path: PathBuf,
-        /// The tensor.
         name: String,
         /// Its shape in the file.
         found: Vec<usize>,
@@ -113,12 +112,7 @@ pub enum PretrainedError {
     },
     /// A tensor holds other numbers than floats.
     #[error("weights `{}`, tensor `{name}`: {found:?} values, must be F32, F16 or BF16", .path.display())]
-    Values {
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        found: Dtype,
-    },
+    Values { path: PathBuf, name: String, found: Dtype },
 }
 
 fn listed(names: &[String]) -> String {
@@ -134,7 +128,6 @@ fn listed(names: &[String]) -> String {
 pub struct Loaded {
     /// Whose names the file uses.
     pub convention: Convention,
-    /// Tensors taken.
     pub tensors: usize,
     /// Classes of the file's head, where it was left out because the model has another number; 0 where the file has none.
     pub other_head: Option<usize>,

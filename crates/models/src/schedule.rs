@@ -92,11 +92,8 @@ pub enum ScheduleError {
     /// A schedule has the wrong number of arguments.
     #[error("schedule `{text}`: `{name}` takes {wanted}, found {found}")]
     Arguments {
-        /// The schedule.
         name: &'static str,
-        /// What it takes.
         wanted: &'static str,
-        /// Arguments found.
         found: usize,
         /// The whole text.
         text: String,
@@ -128,7 +125,6 @@ pub enum ScheduleError {
     Batch {
         /// Batch to start from.
         batch: u64,
-        /// Largest batch allowed.
         max_batch: u64,
     },
 }

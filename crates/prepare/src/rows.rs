@@ -34,7 +34,6 @@ pub struct RowsOptions {
     pub format: Option<String>,
     /// How features become weight numbers.
     pub hashing: Hashing,
-    /// Shards to write.
     pub shards: usize,
     /// Largest share of lines that may be no rows.
     pub max_rejects: f64,
@@ -59,18 +58,10 @@ pub enum RowsError {
     },
     /// The target holds another data set.
     #[error("`{}` holds another data set: {holds}", .path.display())]
-    Occupied {
-        /// The target.
-        path: PathBuf,
-        holds: String,
-    },
+    Occupied { path: PathBuf, holds: String },
     /// The target holds rows that are finished.
     #[error("`{}` already holds {rows} prepared rows", .path.display())]
-    AlreadyPrepared {
-        /// The target.
-        path: PathBuf,
-        rows: u64,
-    },
+    AlreadyPrepared { path: PathBuf, rows: u64 },
 }
 
 impl RowsError {

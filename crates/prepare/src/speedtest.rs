@@ -148,7 +148,6 @@ pub struct Sample {
     pub source: ReadKind,
     /// Examples per batch.
     pub batch_size: u64,
-    /// Batches read.
     pub batches: u64,
     /// Which repetition, from 1.
     pub repetition: u64,

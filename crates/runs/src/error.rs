@@ -86,10 +86,7 @@ pub enum RunsError {
     },
     /// Another process writes this task's log.
     #[error("`{}` is being written by another process", .path.display())]
-    LogHeld {
-        /// The log.
-        path: PathBuf,
-    },
+    LogHeld { path: PathBuf },
     /// The run folder is gone.
     #[error("the run folder `{}` was removed while the run was writing to it", .path.display())]
     Removed { path: PathBuf },
@@ -102,7 +99,6 @@ pub enum RunsError {
     FinalWeights {
         /// Updates they went through.
         step: u64,
-        /// Where they belong.
         path: PathBuf,
         /// Why they are not there.
         reason: String,

@@ -138,7 +138,6 @@ pub struct Evaluation {
     pub step: u64,
     /// Passes over the training data so far.
     pub epochs: f64,
-    /// Examples scored.
     pub examples: u64,
     /// Mean loss, in nats.
     #[serde(with = "nullable", default = "unknown")]

@@ -363,7 +363,6 @@ impl Labels<'_> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tried<'a> {
     pub optimizer: &'a str,
-    /// Learning rate.
     pub rate: f64,
     /// An optimiser that bears more, where this one is not it.
     pub sturdier: Option<&'a str>,

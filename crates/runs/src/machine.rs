@@ -24,9 +24,7 @@ pub struct Machine {
     pub cgroup_memory_max: Option<u64>,
     /// Memory of the host, in bytes.
     pub memory_bytes: u64,
-    /// Kernel release.
     pub kernel: String,
-    /// Operating system's name.
     pub system: String,
     /// Version of this program.
     pub version: String,

@@ -24,7 +24,6 @@ pub struct RunView {
     pub settings: RunSettings,
     /// What it was going to do, as far as it was recorded.
     pub plan: RecordedPlan,
-    /// Where it ran.
     pub machine: Option<Machine>,
     /// Threads that all replicas of a worker had together.
     pub threads: usize,

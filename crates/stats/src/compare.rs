@@ -11,7 +11,6 @@ use crate::estimate::{Interval, LEVEL, NotEstimable, check_finite};
 /// A ratio of two sets of measurements, first over second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The estimate.
     pub value: f64,
     /// Its 95 % interval.
     pub interval: Interval,
@@ -55,7 +54,6 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Result<Ratio, NotEstimable> {
 /// A difference of two sets of measurements, first less second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// The estimate.
     pub value: f64,
     /// Its 95 % interval, Welch's.
     pub interval: Interval,

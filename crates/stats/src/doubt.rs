@@ -10,24 +10,13 @@ use crate::words::{number, p_equals, percent};
 #[non_exhaustive]
 pub enum Doubt {
     /// A parameter is the product of others, so their influences cannot be told apart by its slope alone.
-    Product {
-        /// The derived parameter.
-        parameter: String,
-        /// Its factors.
-        of: Vec<String>,
-    },
+    Product { parameter: String, of: Vec<String> },
     /// Two parameters changed together.
-    Correlated {
-        parameter: String,
-        with: String,
-        /// Their correlation.
-        r: f64,
-    },
+    Correlated { parameter: String, with: String, r: f64 },
     /// Parameters of a multiple regression can hardly be told apart.
     Collinear {
         /// Condition number of the scaled parameters.
         condition_number: f64,
-        /// Largest variance inflation.
         largest_inflation: f64,
     },
     /// Too few measurements for the answer to mean much.
@@ -50,7 +39,6 @@ pub enum Doubt {
     FewRepeats {
         /// Fewest measurements of one setting.
         found: usize,
-        /// Repeats advised.
         advised: usize,
     },
     /// The averages leave the straight line by more than noise explains.
@@ -179,7 +167,6 @@ impl Doubt {
 pub struct WordedDoubt {
     #[serde(flatten)]
     pub doubt: Doubt,
-    /// What is doubtful.
     pub message: String,
     /// What to do about it.
     pub advice: String,

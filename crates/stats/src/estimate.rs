@@ -12,12 +12,7 @@ pub const LEVEL: f64 = 0.95;
 pub enum NotEstimable {
     /// Fewer measurements than the method needs.
     #[error("{found} measurements, at least {needed} are needed")]
-    TooFewPoints {
-        /// Measurements given.
-        found: usize,
-        /// Measurements needed.
-        needed: usize,
-    },
+    TooFewPoints { found: usize, needed: usize },
     /// The parameter never changed, so nothing can be said about its influence.
     #[error("the parameter had one value only ({value})")]
     ConstantPredictor { value: f64 },
@@ -52,7 +47,6 @@ pub enum NotEstimable {
     UnequalLengths {
         /// Position of the column, from 0.
         column: usize,
-        /// Its length.
         found: usize,
         /// Length of the response.
         expected: usize,
@@ -111,9 +105,7 @@ impl<T> From<Result<T, NotEstimable>> for Estimate<T> {
 /// A 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 
@@ -132,7 +124,6 @@ impl Interval {
 /// One coefficient of a regression.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Coefficient {
-    /// The estimate.
     pub value: f64,
     /// Its standard error; 0 for an exact fit.
     pub standard_error: f64,

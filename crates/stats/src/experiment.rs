@@ -49,7 +49,6 @@ pub struct Observation {
 pub struct Group {
     /// Its name in sentences, as "records".
     pub name: String,
-    /// Its measurements.
     pub observations: Vec<Observation>,
 }
 
@@ -81,7 +80,6 @@ pub struct Findings {
 /// What can be said about one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupFindings {
-    /// The group.
     pub name: String,
     /// All its measurements in a few numbers.
     pub summary: Estimate<Summary>,
@@ -109,7 +107,6 @@ pub struct ParameterFinding {
     pub evidence: Option<Evidence>,
     /// The finding in a sentence.
     pub words: String,
-    /// Doubts about it.
     pub doubts: Vec<WordedDoubt>,
 }
 

@@ -46,9 +46,7 @@ pub struct MultipleFit {
 /// A parameter's name with its coefficient, or with the reason why it has none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedTerm {
-    /// The parameter.
     pub name: String,
-    /// Its coefficient.
     pub estimate: Estimate<Term>,
 }
 

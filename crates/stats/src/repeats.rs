@@ -23,12 +23,7 @@ pub enum Scale {
     /// Positive amounts: rates, times, sizes, losses. Noise is a percentage.
     Logarithmic,
     /// Numbers that cannot leave a range: shares, percentages, correlations.
-    Bounded {
-        /// Least possible.
-        low: f64,
-        /// Most possible.
-        high: f64,
-    },
+    Bounded { low: f64, high: f64 },
 }
 
 impl Scale {
@@ -86,9 +81,7 @@ pub struct Repeats {
     /// How far that is known.
     pub spread: Spread,
     pub median: f64,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
 }
 

@@ -34,9 +34,7 @@ const OPEN: f64 = 30.0;
 pub struct Point {
     /// The setting, as a table shows it.
     pub label: String,
-    /// The published figure.
     pub published: f64,
-    /// The repeats.
     pub measured: Vec<f64>,
     /// On which scale they vary.
     pub scale: Scale,
@@ -127,7 +125,6 @@ pub struct Shape {
     pub rank: Estimate<Rank>,
     /// The last setting over the first: the published ratio, and the measured one with its interval.
     pub ends: Option<(f64, Estimate<Ratio>)>,
-    /// The verdict.
     pub agreement: Agreement,
     /// The verdict in a sentence.
     pub words: String,

@@ -87,7 +87,6 @@ pub enum HandoutError {
     /// A result that is there and cannot be understood.
     #[error("`{location}` is damaged")]
     Damaged {
-        /// The result.
         location: String,
         /// What the parser said.
         source: serde_json::Error,

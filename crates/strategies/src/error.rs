@@ -62,7 +62,6 @@ pub enum StrategyError {
     /// A choice is out of range.
     #[error("{option} is {found}, must be {wanted}")]
     Option {
-        /// The choice.
         option: &'static str,
         found: String,
         /// What it may be.

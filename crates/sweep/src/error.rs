@@ -39,11 +39,7 @@ pub enum SweepError {
     OtherSearch { folder: PathBuf, what: &'static str },
     /// A run completed without a value for a goal.
     #[error("the run completed, and left no figure for the goal `{goal}`{}", instead(.known))]
-    NeverMeasured {
-        goal: String,
-        /// What it left.
-        known: Vec<String>,
-    },
+    NeverMeasured { goal: String, known: Vec<String> },
     /// A scale out of range.
     #[error("scale {found} is out of range: it must be above 0 and at most 1")]
     Scale { found: f64 },

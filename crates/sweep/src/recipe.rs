@@ -217,7 +217,6 @@ pub struct Published {
     /// Instead of an axis: the measures that the series compares.
     #[serde(default)]
     pub across: Vec<String>,
-    /// The figures.
     pub is: Vec<f64>,
     /// Figures closer than this fraction of the larger one count as equal [default: 0.02]; smaller for accuracy and the like.
     #[serde(default)]

@@ -107,7 +107,6 @@ pub enum TrainError {
         /// The global batch.
         batch: u64,
         data: String,
-        /// Its training examples.
         examples: u64,
     },
     /// More memory than there is.
@@ -145,11 +144,7 @@ pub enum TrainError {
     },
     /// A batch that leaves replicas without work.
     #[error("a global batch of {batch} cannot be shared by {replicas} replicas")]
-    BatchTooSmall {
-        /// The global batch.
-        batch: u64,
-        replicas: usize,
-    },
+    BatchTooSmall { batch: u64, replicas: usize },
     /// Data without classes cannot be learned.
     #[error("model `{model}` needs at least 2 classes, but `{data}` has {classes}")]
     TooFewClasses { model: String, data: String, classes: usize },
@@ -165,11 +160,7 @@ pub enum TrainError {
     },
     /// A stop rule or switch needs test examples.
     #[error("{what} needs test examples, but `{data}` has neither a test nor a validation split")]
-    NoTestData {
-        /// What needs them.
-        what: &'static str,
-        data: String,
-    },
+    NoTestData { what: &'static str, data: String },
     /// There was nothing to learn from.
     #[error("`{data}` has no row")]
     NoRows { data: String },
@@ -261,7 +252,6 @@ pub enum TrainError {
         path: PathBuf,
         /// The optimiser it was made with.
         found: String,
-        /// The optimiser here.
         wanted: String,
     },
     /// A checkpoint of a model that is trained in another way.
@@ -280,9 +270,7 @@ pub enum TrainError {
     /// A run cannot continue because something else than its end changed.
     #[error("run `{}` cannot continue: {what} was {found}, now {wanted}", .path.display())]
     ResumeMismatch {
-        /// The run folder.
         path: PathBuf,
-        /// What changed.
         what: &'static str,
         /// As the run had it.
         found: String,
@@ -292,18 +280,13 @@ pub enum TrainError {
     /// A run without a usable checkpoint cannot be resumed.
     #[error("run `{}` has no usable checkpoint{detail}", .path.display())]
     NothingToResume {
-        /// The run folder.
         path: PathBuf,
         /// What was wrong with those that are there.
         detail: String,
     },
     /// The run has ended, and nothing that was asked for is left to do. Not a failure: nothing was changed.
     #[error("run `{}` is finished: {}", .path.display(), .at.last())]
-    Finished {
-        /// The run folder.
-        path: PathBuf,
-        at: Point,
-    },
+    Finished { path: PathBuf, at: Point },
     /// The final weights could not be gathered from the servers.
     #[error("the final weights could not be gathered from the servers: {reason}")]
     Ungathered { reason: &'static str },

@@ -20,7 +20,6 @@ pub type HeldOut = (Split, Arc<dyn Source>);
 #[derive(Clone)]
 pub struct Parts {
     pub build: BuildModel,
-    /// Training examples.
     pub train: Arc<dyn Source>,
     /// Held-out examples and which split they are, where there are any.
     pub test: Option<HeldOut>,

@@ -34,7 +34,6 @@ pub type RunPlan = paceline_runs::RunPlan<RunSpec, ExamplesPlan>;
 pub struct ExamplesPlan {
     /// What an example looks like.
     pub schema: Schema,
-    /// Training examples.
     pub train_examples: u64,
     /// Held-out examples; 0 where there are none.
     pub test_examples: u64,

@@ -142,7 +142,6 @@ pub struct RunSpec {
     /// Updates of an epoch, where it is not one pass over the training examples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps_per_epoch: Option<u64>,
-    /// Write TensorBoard files.
     #[serde(default = "yes")]
     pub tensorboard: bool,
     /// How many photos may be left out because they cannot be used; no limit where absent.

@@ -15,7 +15,6 @@ pub enum LinkError {
     /// The deadline passed.
     #[error("{task} at {address} did not answer within {} while {phase}", Seconds(*.waited))]
     TimedOut {
-        /// Who was silent.
         task: TaskId,
         address: String,
         /// What was waited for.
@@ -25,7 +24,6 @@ pub enum LinkError {
     /// The connection ended: the process died, its host went away, or it closed.
     #[error("lost {task} at {address} while {phase}: {cause}")]
     Lost {
-        /// Who went away.
         task: TaskId,
         address: String,
         /// What was going on.
@@ -44,7 +42,6 @@ pub enum LinkError {
     /// A message claims a length that no message may have.
     #[error("{task} at {address} announces a message of {length} bytes; the most is {most}")]
     TooLong {
-        /// Who announces it.
         task: TaskId,
         address: String,
         /// The length claimed, in bytes.
@@ -55,7 +52,6 @@ pub enum LinkError {
     /// The bytes are not what this point of the conversation allows.
     #[error("{task} at {address} does not keep to the protocol: {found}, expected {expected}")]
     Protocol {
-        /// Who sent it.
         task: TaskId,
         address: String,
         /// What came.
@@ -116,12 +112,7 @@ pub enum Refusal {
     },
     /// Another run's task.
     #[error("this is run `{ours}`, that is run `{theirs}`")]
-    Run {
-        /// This run.
-        ours: String,
-        /// The other's run.
-        theirs: String,
-    },
+    Run { ours: String, theirs: String },
     /// The two were started to do different things.
     #[error("this task's plan is {}, that task's plan is {}", short(ours), short(theirs))]
     Plan {
@@ -133,7 +124,6 @@ pub enum Refusal {
     /// Another task answers at that address.
     #[error("that address belongs to {found}, not to {wanted}")]
     Task {
-        /// Who answers there.
         found: TaskId,
         /// Who was looked for.
         wanted: TaskId,

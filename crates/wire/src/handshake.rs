@@ -67,7 +67,6 @@ pub enum Purpose {
 /// Who a task is and what it wants, as it tells the other side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// Who speaks.
     pub(crate) task: TaskId,
     /// Whom it means to speak to.
     pub(crate) to: TaskId,

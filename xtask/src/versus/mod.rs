@@ -6,6 +6,7 @@
 
 mod advisor;
 mod allocators;
+pub mod before;
 pub mod benchmarks;
 mod cable;
 mod cluster;

@@ -18,7 +18,6 @@ pub struct ReplaySettings {
     pub seeds: u64,
     /// Runs per search; its own stopping rule is noted, not obeyed.
     pub steps: usize,
-    /// Threads to use.
     pub threads: usize,
     /// What is to be small.
     pub objective: Objective,
@@ -57,7 +56,6 @@ pub struct Trace {
 /// All searches for one job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobTraces {
-    /// The job.
     pub workload: String,
     /// What it was grouped under.
     pub application: String,

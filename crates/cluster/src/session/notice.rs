@@ -24,7 +24,6 @@ pub enum Notice {
     Refused {
         /// Which one it said it was.
         task: TaskId,
-        /// Why not.
         reason: String,
     },
     /// A task does not answer any more.

@@ -59,7 +59,6 @@ pub struct Cluster {
     pub origin: String,
     /// The task this process is.
     pub own: TaskId,
-    /// All tasks.
     pub members: Members,
 }
 
@@ -116,7 +115,6 @@ pub enum SpecError {
     /// JSON that cannot be read.
     #[error("{origin} is not valid JSON")]
     Json {
-        /// The convention.
         origin: &'static str,
         /// Where it broke.
         source: serde_json::Error,
@@ -127,7 +125,6 @@ pub enum SpecError {
     /// A variable is needed and not there.
     #[error("{origin}: `{variable}` is not set, but {because}")]
     Missing {
-        /// The convention.
         origin: &'static str,
         variable: &'static str,
         /// Which other variable asks for it.
@@ -136,7 +133,6 @@ pub enum SpecError {
     /// A value that cannot be read.
     #[error("{origin}: `{variable}` is `{found}`, expected {wanted}")]
     Value {
-        /// The convention.
         origin: &'static str,
         /// The variable or key.
         variable: String,
@@ -146,28 +142,13 @@ pub enum SpecError {
     },
     /// An unknown role.
     #[error("{origin}: `{role}` is not a role: expected chief, master, worker, ps or evaluator")]
-    Role {
-        /// The convention.
-        origin: &'static str,
-        role: String,
-    },
+    Role { origin: &'static str, role: String },
     /// The own task is not one of the cluster's.
     #[error("{origin}: this process is {own}, but the cluster lists only {listed}")]
-    OwnTask {
-        /// The convention.
-        origin: &'static str,
-        own: TaskId,
-        listed: String,
-    },
+    OwnTask { origin: &'static str, own: TaskId, listed: String },
     /// Two tasks at one address.
     #[error("{origin}: {first} and {second} have the same address `{address}`")]
-    Duplicate {
-        /// The convention.
-        origin: &'static str,
-        first: TaskId,
-        second: TaskId,
-        address: String,
-    },
+    Duplicate { origin: &'static str, first: TaskId, second: TaskId, address: String },
     /// Two conventions describe different clusters.
     #[error("{first} and {second} contradict each other: {what}")]
     Contradiction {

@@ -186,11 +186,8 @@ impl Plan {
 
 /// Everything a strategy needs, checked.
 pub struct Setting<'a> {
-    /// The job.
     pub workload: &'a Workload,
-    /// The machines.
     pub cluster: &'a Cluster,
-    /// What to try.
     pub plan: &'a Plan,
     /// Whether batches are cut beforehand, not dealt on demand.
     known_order: bool,

@@ -22,7 +22,6 @@ pub(super) const MOST_WORKERS: usize = 8192;
 /// The tasks of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Placement {
-    /// Servers to simulate.
     pub(super) servers: usize,
     /// Workers to simulate, and how many each of them stands for.
     pub(super) workers: usize,

@@ -9,7 +9,6 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct FailedTask {
     pub task: TaskId,
-    /// How it failed.
     pub what: String,
     /// The last lines of its log.
     pub lines: Vec<String>,

@@ -40,7 +40,6 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub task: String,
-    /// Its machine's name.
     pub host: String,
     /// Jobs whose results counted.
     pub jobs: usize,

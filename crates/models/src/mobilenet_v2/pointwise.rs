@@ -227,7 +227,6 @@ impl Sums {
 pub(super) struct Forward {
     /// The rows of this task.
     pub(super) rows: Range<usize>,
-    /// The input.
     pub(super) source: Source,
     /// The weights, inputs by outputs.
     pub(super) weights: Packed,

@@ -118,7 +118,6 @@ pub enum OptimizerError {
     #[error("optimiser `{optimizer}`: {setting} is {found}, must be {wanted}")]
     Setting {
         optimizer: &'static str,
-        /// The hyper-parameter.
         setting: &'static str,
         found: f32,
         /// What it may be.

@@ -12,7 +12,6 @@ use super::{Decay, Schedule, ScheduleError, Span};
 pub struct GrowBatch {
     /// Examples in one epoch.
     pub examples: u64,
-    /// Largest global batch.
     pub max_batch: u64,
 }
 

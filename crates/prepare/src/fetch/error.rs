@@ -37,14 +37,10 @@ pub enum FetchError {
     },
     /// A data set without mirrors.
     #[error("no mirror is known for `{dataset}`")]
-    NoMirror {
-        /// The data set.
-        dataset: &'static str,
-    },
+    NoMirror { dataset: &'static str },
     /// No connection, or a broken one.
     #[error("cannot download `{url}`")]
     Connection {
-        /// The address.
         url: String,
         /// What the network layer said.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -52,7 +48,6 @@ pub enum FetchError {
     /// An address that cannot be one, or leads in circles.
     #[error("cannot follow `{url}`")]
     Address {
-        /// The address.
         url: String,
         /// What the network layer said.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -60,9 +55,7 @@ pub enum FetchError {
     /// The server stopped sending.
     #[error("`{url}` sent nothing for {stall:?}, {bytes} bytes in")]
     Stalled {
-        /// The address.
         url: String,
-        /// The limit.
         stall: Duration,
         /// Bytes received so far.
         bytes: u64,
@@ -70,7 +63,6 @@ pub enum FetchError {
     /// The server refused.
     #[error("`{url}` answered with status {status}")]
     Status {
-        /// The address.
         url: String,
         /// The HTTP status.
         status: u16,
@@ -80,11 +72,9 @@ pub enum FetchError {
     /// The body ended early.
     #[error("`{url}` ended after {bytes} of {wanted} bytes")]
     Truncated {
-        /// The address.
         url: String,
         /// Bytes received.
         bytes: u64,
-        /// Bytes expected.
         wanted: u64,
     },
     /// The server announced or sent another size than the registry knows.
@@ -94,13 +84,11 @@ pub enum FetchError {
         from: String,
         /// Bytes announced or found.
         found: u64,
-        /// Bytes expected.
         wanted: u64,
     },
     /// The server sent another part than asked for.
     #[error("`{url}` was asked for bytes from {asked} on and sent another part")]
     WrongRange {
-        /// The address.
         url: String,
         /// First byte asked for.
         asked: u64,
@@ -115,11 +103,7 @@ pub enum FetchError {
     },
     /// The archive cannot be read or holds something that must not be written.
     #[error("`{}` cannot be unpacked: {defect}", .path.display())]
-    Archive {
-        /// The archive.
-        path: PathBuf,
-        defect: ArchiveDefect,
-    },
+    Archive { path: PathBuf, defect: ArchiveDefect },
     /// Stopped from outside; calling again goes on.
     #[error("cancelled")]
     Cancelled,

@@ -33,14 +33,10 @@ pub enum PrepareError {
     },
     /// Nothing to prepare.
     #[error("no photos in `{location}`")]
-    NoPhotos {
-        /// The source.
-        location: String,
-    },
+    NoPhotos { location: String },
     /// Photos, but not in class folders.
     #[error("`{location}` holds {photos} photos but no class folders with photos in them")]
     NoClasses {
-        /// The source.
         location: String,
         /// Photos directly in it.
         photos: usize,
@@ -48,7 +44,6 @@ pub enum PrepareError {
     /// Photos, but none that could be tried.
     #[error("none of the {photos} photos in `{location}` can be used; first: {first}")]
     NoneUsable {
-        /// The source.
         location: String,
         photos: usize,
         /// The first of them with its reason.
@@ -56,10 +51,7 @@ pub enum PrepareError {
     },
     /// A split that the folders of the source give cannot be cut once more.
     #[error("the folders of the source name a {name} split already")]
-    SplitGiven {
-        /// The split.
-        name: String,
-    },
+    SplitGiven { name: String },
     /// More photos than can be numbered.
     #[error("more than {} photos", u32::MAX)]
     TooManyPhotos,
@@ -92,29 +84,19 @@ pub enum PrepareError {
     /// Another process prepares into the same target.
     #[error("another process{} is preparing into `{location}`", of(.pid.as_ref()))]
     Busy {
-        /// The target.
         location: String,
         /// The other process, where known.
         pid: Option<u32>,
     },
     /// The target was begun or finished with other settings or another source.
     #[error("`{location}` was made with other settings: {}", list(.differences))]
-    Changed {
-        /// The target.
-        location: String,
-        differences: Vec<Difference>,
-    },
+    Changed { location: String, differences: Vec<Difference> },
     /// The target holds another data set.
     #[error("`{location}` holds another data set: {holds}")]
-    Occupied {
-        /// The target.
-        location: String,
-        holds: String,
-    },
+    Occupied { location: String, holds: String },
     /// Shards of something else lie in the target.
     #[error("`{location}` holds `{name}`, which this preparation did not write")]
     Foreign {
-        /// The target.
         location: String,
         /// One of the files.
         name: String,
@@ -129,7 +111,6 @@ pub enum PrepareError {
     /// The target has less room than the smallest possible output.
     #[error("`{location}` has {free} bytes left; at least {needed} are needed")]
     NoRoom {
-        /// The target.
         location: String,
         /// Bytes that can be written.
         free: u64,
@@ -141,7 +122,6 @@ pub enum PrepareError {
     TooManyRejects {
         /// Rejects so far.
         rejects: u64,
-        /// Rejects allowed.
         limit: u64,
         /// The first of them with their reasons.
         first: Vec<String>,
@@ -193,10 +173,7 @@ pub enum PrepareError {
     },
     /// This machine does not see the target.
     #[error("`{location}` holds no preparation, seen from this machine")]
-    TargetUnseen {
-        /// The target.
-        location: String,
-    },
+    TargetUnseen { location: String },
     /// This machine does not see the photos.
     #[error("`{location}` does not exist, seen from this machine")]
     SourceUnseen {
@@ -205,16 +182,10 @@ pub enum PrepareError {
     },
     /// The job this work belongs to has ended, or was handed out again.
     #[error("the preparation into `{location}` that this work belongs to is over")]
-    Over {
-        /// The target.
-        location: String,
-    },
+    Over { location: String },
     /// Two attempts at a shard made different ones.
     #[error("another attempt wrote `{location}` with other contents")]
-    Conflict {
-        /// The shard.
-        location: String,
-    },
+    Conflict { location: String },
     /// Stopped from outside; calling again goes on.
     #[error("cancelled with {finished} of {shards} shards finished")]
     Cancelled {

@@ -23,7 +23,6 @@ pub struct Progress {
     pub photos: u64,
     /// All photos.
     pub total: u64,
-    /// Photos rejected.
     pub rejects: u64,
     /// Bytes of photos read in this run.
     pub bytes_in: u64,
@@ -46,10 +45,7 @@ pub enum Warning<'a> {
     Nested { classes: &'a [String] },
     /// Too few photos for the share of a split.
     #[error("no photo falls into split `{name}`")]
-    EmptySplit {
-        /// The split.
-        name: &'a str,
-    },
+    EmptySplit { name: &'a str },
     /// The target may become full.
     #[error("about {} MB will be written, {} MB are free", .needed >> 20, .free >> 20)]
     LittleRoom {
@@ -63,10 +59,8 @@ pub enum Warning<'a> {
 /// What a preparation made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// The target.
     pub destination: String,
     pub photos: u64,
-    /// Records written.
     pub records: u64,
     /// Photos rejected; the reasons are in `rejects.jsonl`.
     pub rejects: u64,

@@ -62,7 +62,6 @@ pub struct Worked {
     pub shards: Vec<WorkedShard>,
     /// Photos this worker converted, rejected ones included.
     pub photos: u64,
-    /// Duration.
     pub seconds: f64,
 }
 

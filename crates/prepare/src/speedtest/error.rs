@@ -12,10 +12,7 @@ use paceline_store::{StoreError, durable::JournalError, handout::HandoutError};
 pub enum SpeedTestError {
     /// A setting of zero, or an empty list.
     #[error("{what} must be at least 1")]
-    NotPositive {
-        /// The setting.
-        what: &'static str,
-    },
+    NotPositive { what: &'static str },
     /// No source at all.
     #[error("neither image files nor records are given")]
     NothingToRead,
@@ -73,7 +70,6 @@ pub enum SpeedTestError {
     /// The folder holds a test with other settings.
     #[error("`{}` holds a speed test with another {what}: {before} there, {now} now", .path.display())]
     SettingsChanged {
-        /// The journal.
         path: PathBuf,
         /// The setting that differs.
         what: String,
@@ -84,17 +80,13 @@ pub enum SpeedTestError {
     /// A line of the journal that cannot be understood.
     #[error("`{}`, line {line}: not a measurement of this test", .path.display())]
     Damaged {
-        /// The journal.
         path: PathBuf,
         /// Its line, from 1.
         line: usize,
     },
     /// Another process is writing the journal.
     #[error("`{}` is in use by another speed test", .path.display())]
-    InUse {
-        /// The journal.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The journal could not be written.
     #[error("cannot write `{}`", .path.display())]
     Write {
@@ -104,11 +96,7 @@ pub enum SpeedTestError {
     },
     /// The journal could not be read.
     #[error("cannot read `{}`", .path.display())]
-    Read {
-        /// The journal.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The page cache could not be dropped, neither as a whole nor file by file.
     #[error("cannot drop the page cache: writing `{}` needs root ({whole}), and `{}` cannot be dropped on its own", .control.display(), .path.display())]
     Cold {
@@ -118,7 +106,6 @@ pub enum SpeedTestError {
         whole: io::Error,
         /// The file that could not be dropped either.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }

@@ -44,7 +44,6 @@ pub struct ClicksOptions {
 /// What was drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClicksWritten {
-    /// Rows written.
     pub rows: u64,
     /// Rows with label 1.
     pub positive: u64,

@@ -39,11 +39,9 @@ pub enum Examples {
 /// What probes and other tasks tell. Whatever was not measured is absent, and no rule leans on it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Surroundings {
-    /// The machines.
     pub nodes: Vec<NodeLoad>,
     /// The workers, where there are several.
     pub workers: Vec<WorkerLoad>,
-    /// The parameter servers.
     pub servers: Vec<ServerLoad>,
     /// What the tasks send and receive.
     pub links: Vec<Link>,

@@ -16,14 +16,10 @@ use std::{
 pub enum JournalError {
     /// Another process holds it.
     #[error("`{}` is in use by another process", .path.display())]
-    Busy {
-        /// The journal.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// It cannot be read.
     #[error("cannot read `{}`", .path.display())]
     Read {
-        /// The journal.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

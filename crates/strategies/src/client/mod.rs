@@ -42,7 +42,6 @@ struct Remote {
     version: u64,
     /// Memory in common with a server on this machine.
     windows: Option<Windows>,
-    /// Its last grant.
     grant: GrantHead,
     /// The message to it.
     outgoing: Outgoing,

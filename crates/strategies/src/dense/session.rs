@@ -26,7 +26,6 @@ pub(crate) struct Buffers {
     pub(super) windows: Option<Windows>,
     /// Whether the window has the present weights.
     pub(super) copied: bool,
-    /// A small payload.
     pub(super) bytes: Vec<u8>,
 }
 

@@ -26,7 +26,6 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 pub struct Checkpoint {
     /// Where it stands and what it belongs to.
     pub meta: Meta,
-    /// The weights.
     pub params: Vec<f32>,
     pub state: OptimizerState,
 }

@@ -150,7 +150,6 @@ impl Totals {
 /// How good predictions were. Not a number where there is nothing to divide by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// Rows judged.
     pub rows: u64,
     /// Mean loss: log loss in nats, or hinge loss.
     #[serde(with = "nullable")]

@@ -15,7 +15,6 @@ use std::{
 /// What was scored.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Rows scored.
     pub rows: u64,
     /// Malformed lines; each is `nan` in the output.
     pub rejected: u64,

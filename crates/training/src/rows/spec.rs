@@ -89,7 +89,6 @@ pub struct RowsSpec {
     pub format: Option<String>,
     /// How features become weight numbers.
     pub hashing: Hashing,
-    /// Rule of updates.
     pub optimizer: String,
     pub learning_rate: f32,
     /// L1 penalty.
@@ -123,7 +122,6 @@ pub struct RowsSpec {
     pub eval_every: Option<u64>,
     /// Rows between two checkpoints; by time where absent.
     pub checkpoint_every: Option<u64>,
-    /// Checkpoints to keep.
     pub keep: usize,
     /// Threads to read, parse and learn on; all cores this process may use where absent.
     pub threads: Option<usize>,

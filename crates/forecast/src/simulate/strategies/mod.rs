@@ -17,7 +17,6 @@ pub struct SimulatedStrategy {
     pub servers: bool,
     /// Whether a worker's step is a share of a global batch; else every worker has batches of its own.
     pub shares_batch: bool,
-    /// Simulates it.
     pub run: fn(&mut Setting<'_>) -> SimulationOutcome,
 }
 
